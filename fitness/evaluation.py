@@ -1,0 +1,123 @@
+"""The verdict on one kernel, as frozen data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class Status(StrEnum):
+    """How an evaluation ended."""
+
+    INVALID = "invalid"
+    """The plan or the source was rejected before the compiler saw it."""
+    COMPILE_ERROR = "compile_error"
+    UNSUPPORTED = "unsupported"
+    """Its `requires` excludes a workload, or too many of the hidden shapes."""
+    RUNTIME_ERROR = "runtime_error"
+    TIMEOUT = "timeout"
+    WRONG = "wrong"
+    SLOWER = "slower"
+    """Right as far as it was checked, and raced out by its anchor."""
+    QUARANTINED = "quarantined"
+    """Faster than physics or than its own clock allows; never a fitness."""
+    CORRECT = "correct"
+    DUPLICATE = "duplicate"
+    """The same program as an evaluated kernel, whose verdict it inherits."""
+
+
+class Level(StrEnum):
+    """How severe the examination was."""
+
+    SCREEN = "screen"
+    FULL = "full"
+    CONFIRMED = "confirmed"
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One workload's paired measurement of a kernel against its anchor."""
+
+    workload: str
+    latency_us: float
+    """Median over the samples."""
+    anchor_latency_us: float
+    log_ratio: float
+    """Median over pairs of ln(anchor time / kernel time): above 0 the kernel is faster."""
+    log_ratio_se: float
+    """Standard error of `log_ratio`."""
+    pairs: int
+
+
+@dataclass(frozen=True)
+class CheckError:
+    """How far one output was from the fp64 reference in one check."""
+
+    workload: str
+    tensor: str
+    family: str
+    """The input family, `nominal` and the like."""
+    max_ratio: float
+    """Largest |y - y64| as a multiple of the allowed error; above 1 the output is wrong."""
+    mismatches: int
+    first_bad: int | None = None
+    """Flat index of the first element out of bounds."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The verdict. Only a correct kernel has a `log_speedup`; impossible combinations do not construct."""
+
+    kernel_id: str
+    task: str
+    """`operator/dtype/target`."""
+    level: Level
+    status: Status
+    message: str = ""
+    """Why it failed, in words a person or a model can act on; empty for a correct kernel."""
+    log_speedup: float | None = None
+    """Fitness: mean over workloads of ln(baseline time / kernel time)."""
+    log_speedup_se: float | None = None
+    anchor_id: str | None = None
+    """The kernel it was paired with; None when nothing was timed."""
+    code_digest: str | None = None
+    duplicate_of: str | None = None
+    """Kernel whose verdict this one inherits; only with status duplicate."""
+    inherited: Status | None = None
+    """That verdict."""
+    cell: tuple[str, ...] = ()
+    """Behaviour descriptors, from build facts alone."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """Build facts: registers, vector width, code bytes, ..."""
+    timings: tuple[Timing, ...] = ()
+    errors: tuple[CheckError, ...] = ()
+    stage_ms: Mapping[str, float] = field(default_factory=dict)
+    """Wall time of each stage that ran: build, verify, time, confirm."""
+
+    def __post_init__(self) -> None:
+        if self.log_speedup is not None:
+            if self.verdict is not Status.CORRECT:
+                raise ValueError(f"a kernel that is {self.verdict} has no fitness")
+            if not math.isfinite(self.log_speedup):
+                raise ValueError(f"log_speedup is {self.log_speedup}")
+        if self.verdict is Status.CORRECT and (self.log_speedup is None or self.log_speedup_se is None):
+            raise ValueError("a correct kernel needs log_speedup and log_speedup_se")
+        if (self.status is Status.DUPLICATE) != (self.duplicate_of is not None and self.inherited is not None):
+            raise ValueError("duplicate_of and inherited go with the status duplicate, and only with it")
+
+    @property
+    def verdict(self) -> Status:
+        """The status, a duplicate's inherited one included."""
+        return self.inherited or self.status
+
+    @property
+    def correct(self) -> bool:
+        return self.verdict is Status.CORRECT
+
+    @property
+    def speedup(self) -> float | None:
+        """Geometric mean over workloads of baseline time / kernel time."""
+        return None if self.log_speedup is None else math.exp(self.log_speedup)

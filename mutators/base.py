@@ -1,0 +1,107 @@
+"""What a strategy asks of a mutator, what it gets back, and the protocol between them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
+
+from fitness.evaluation import Evaluation
+from operators.identity import digest
+from operators.kernel import Kernel
+from operators.spec import Operator, Task
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One tried setting of a source file's tunables; `log_speedup` is None when it failed or is still running."""
+
+    values: Mapping[str, int]
+    log_speedup: float | None
+
+
+@dataclass(frozen=True)
+class Request:
+    """One wish of a strategy: make a child of these parents in this way.
+
+    Everything a mutator may depend on, besides the parents themselves, is in here, so that the same request always
+    makes the same child.
+    """
+
+    task: Task
+    number: int
+    """Counts within the task, from 0."""
+    mutator: str
+    parents: tuple[str, ...]
+    """Kernel ids, the principal parent first."""
+    seed: int
+    """All of the mutator's randomness comes from here."""
+    params: Mapping[str, Any] = field(default_factory=dict)
+    """The mutator's own settings; plain JSON values."""
+    trials: tuple[Trial, ...] = ()
+    """For tuning: what is known of the principal parent's source file, oldest first."""
+
+    @property
+    def id(self) -> str:
+        """`operator/dtype/target#number`."""
+        return f"{self.task}#{self.number}"
+
+    def to_json(self) -> str:
+        """Canonical JSON; `from_json` is its inverse."""
+        fields = asdict(self) | {"task": str(self.task), "params": dict(self.params)}
+        fields["trials"] = [{"values": dict(t.values), "log_speedup": t.log_speedup} for t in self.trials]
+        return json.dumps(fields, sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Request:
+        raw = json.loads(text)
+        raw["task"] = Task.parse(raw["task"])
+        raw["parents"] = tuple(raw["parents"])
+        raw["trials"] = tuple(Trial(**t) for t in raw["trials"])
+        return cls(**raw)
+
+    @property
+    def digest(self) -> str:
+        return digest("request", self.to_json())
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A mutator's answer: a child, or why there is none."""
+
+    kernel: Kernel | None
+    description: str
+    """What was changed, in a few words; or what was tried."""
+    failure: str = ""
+    """Why there is no child; empty when there is one."""
+    seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        if (self.kernel is None) == (not self.failure):
+            raise ValueError("a proposal has either a kernel or a failure")
+
+
+@dataclass(frozen=True)
+class Parent:
+    """A kernel a mutator starts from, with its verdict (None: not evaluated yet)."""
+
+    kernel: Kernel
+    evaluation: Evaluation | None = None
+
+
+class Mutator(Protocol):
+    """Makes one child per request. Pure: the same request and parents give the same proposal.
+
+    A mutator never raises for a bad parent or an impossible wish: it answers with a failure.
+    """
+
+    name: str
+
+    def applies(self, kernel: Kernel, operator: Operator) -> bool:
+        """Whether asking for a child of `kernel` makes sense at all (cheap: strategies call it for every parent)."""
+        ...
+
+    def propose(self, request: Request, parents: tuple[Parent, ...], operator: Operator) -> Proposal:
+        """The child. `parents` are those of the request, in its order."""
+        ...

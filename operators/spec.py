@@ -1,0 +1,488 @@
+"""What an operator is: the typed, checked form of an operator folder's `operator.toml`."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from operators.dtypes import ACCUMULATOR, DTYPES, TARGETS, resolve_dtype
+from operators.errors import OperatorError
+from operators.expression import Expression, ExpressionError, parse
+
+RESERVED = frozenset({"T", "ACC", "i", "load", "store", "sm_count", "warp_size", "max_shared_bytes", "l2_bytes"}) | {
+    "sizeof_T", "sizeof_ACC", "blocks_per_sm", "cpu_count", "min", "max", "ceil_div", "ceil_log2", "next_pow2",
+}  # fmt: skip
+"""Names of the prelude and of the facts; no dim, tensor, scalar, buffer or tunable may take one."""
+
+IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+CPP_KEYWORDS = frozenset(
+    [
+        "alignas",
+        "alignof",
+        "and",
+        "asm",
+        "auto",
+        "bool",
+        "break",
+        "case",
+        "catch",
+        "char",
+        "class",
+        "const",
+        "constexpr",
+        "continue",
+        "default",
+        "delete",
+        "do",
+        "double",
+        "else",
+        "enum",
+        "explicit",
+        "export",
+        "extern",
+        "false",
+        "float",
+        "for",
+        "friend",
+        "goto",
+        "if",
+        "inline",
+        "int",
+        "long",
+        "mutable",
+        "namespace",
+        "new",
+        "not",
+        "operator",
+        "or",
+        "private",
+        "protected",
+        "public",
+        "register",
+        "return",
+        "short",
+        "signed",
+        "sizeof",
+        "static",
+        "struct",
+        "switch",
+        "template",
+        "this",
+        "throw",
+        "true",
+        "try",
+        "typedef",
+        "typename",
+        "union",
+        "unsigned",
+        "using",
+        "virtual",
+        "void",
+        "volatile",
+        "while",
+        "xor",
+    ]
+)
+
+Role = Literal["in", "out", "inout"]
+Bound = Literal["exact", "rounding"]
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """How nominal input values are drawn: `uniform(low, high)`, `normal(mean, sd)` or `integers(low, high)`.
+
+    `integers` includes both ends.
+    """
+
+    kind: Literal["uniform", "normal", "integers"]
+    a: float
+    b: float
+
+    @classmethod
+    def parse(cls, text: str) -> Distribution:
+        """Read the notation above. Raises ValueError with the reason."""
+        number = r"\s*([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)\s*"
+        match = re.fullmatch(rf"(uniform|normal|integers)\({number},{number}\)", text.strip())
+        if not match:
+            raise ValueError(f"{text!r}: write uniform(low, high), normal(mean, sd) or integers(low, high)")
+        kind, a, b = match[1], float(match[2]), float(match[3])
+        if (kind != "normal" and a > b) or (kind == "normal" and b < 0):
+            raise ValueError(f"{text!r}: the bounds are the wrong way round")
+        return cls(kind, a, b)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """One tensor of the operator's signature; dense, row-major."""
+
+    name: str
+    role: Role
+    dtype: str
+    """T, ACC or a name of `DTYPES`."""
+    shape: tuple[Expression, ...]
+    """Over dims, derived dims and data-dependent dims; empty for a scalar result."""
+    distribution: Distribution | None
+    """None for outputs and for inputs that `inputs()` of reference.py makes."""
+
+    def sizes(self, env: Mapping[str, int]) -> tuple[int, ...]:
+        """The concrete shape."""
+        return tuple(axis.evaluate(env) for axis in self.shape)
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A number that every call passes by value."""
+
+    name: str
+    dtype: str
+    value: float | int
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One concrete setting of an operator's dims."""
+
+    set: str
+    dims: Mapping[str, int]
+    weight: float = 1.0
+    """Used by a benchmark's own score only, never by fitness."""
+    source: str = ""
+
+    @property
+    def name(self) -> str:
+        """`rows=16,cols=256`: unique within its set."""
+        return ",".join(f"{name}={value}" for name, value in self.dims.items())
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """The class of error bound an output is held to.
+
+    `exact`: bit-equal values. `rounding`: |y - y64| <= a u |y64| + b sqrt(K) u_acc S + eta, where K is `terms` and S
+    is what reference.py's `magnitude()` returns, |y64| without one (standard rounding-error analysis, Higham,
+    "Accuracy and Stability of Numerical Algorithms", chapters 3 and 4).
+    """
+
+    bound: Bound
+    terms: Expression
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A computation to optimise. `operators.catalog.load` makes it from a folder."""
+
+    name: str
+    family: str
+    formula: str
+    dims: tuple[str, ...]
+    derived: Mapping[str, Expression]
+    """In order; each may use the dims and the derived dims before it."""
+    data_dims: Mapping[str, str]
+    """Name and meaning of dims that only the data tells (the longest row of a sparse matrix)."""
+    tensors: tuple[Tensor, ...]
+    scalars: tuple[Scalar, ...]
+    dtypes: Mapping[str, tuple[str, ...]]
+    """By target."""
+    workloads: tuple[Workload, ...]
+    hidden: tuple[Workload, ...]
+    """Shapes that only verification uses, odd and small ones."""
+    flops: Expression
+    """What a plain algorithm does; for reporting."""
+    min_flops: Expression
+    """What no algorithm can go below; for floors."""
+    min_bytes: Expression
+    tolerance: Tolerance
+    folder: Path = field(compare=False)
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        return tuple(t for t in self.tensors if t.role != "out")
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        return tuple(t for t in self.tensors if t.role != "in")
+
+    @property
+    def shape_names(self) -> frozenset[str]:
+        """Every dim a plan may use: declared, derived and data-dependent."""
+        return frozenset((*self.dims, *self.derived, *self.data_dims))
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Everything of this operator that a kernel may name."""
+        return self.shape_names | {t.name for t in self.tensors} | {s.name for s in self.scalars}
+
+    def environment(self, dims: Mapping[str, int]) -> dict[str, int]:
+        """`dims` with the derived dims added. Raises ExpressionError where one has no value."""
+        env = dict(dims)
+        for name, expression in self.derived.items():
+            env[name] = expression.evaluate(env)
+        return env
+
+    def cost_environment(self, dims: Mapping[str, int], dtype: str) -> dict[str, int]:
+        """What the `[cost]` expressions are evaluated over."""
+        sizes = {"sizeof_T": DTYPES[dtype].size, "sizeof_ACC": DTYPES[ACCUMULATOR[dtype]].size}
+        return self.environment(dims) | sizes
+
+    def workload_set(self, name: str) -> tuple[Workload, ...]:
+        """The workloads of one set. Raises OperatorError with the sets there are."""
+        chosen = tuple(w for w in self.workloads if w.set == name)
+        if not chosen:
+            sets = ", ".join(sorted({w.set for w in self.workloads}))
+            raise OperatorError(f"operator {self.name}: no workload set `{name}`; there are {sets}")
+        return chosen
+
+    def ancestor(self, name: str, target: str) -> Path:
+        """The file of a first kernel, such as `naive`."""
+        return self.folder / f"{name}{'.cpp' if target == 'cpu' else '.cu'}"
+
+
+@dataclass(frozen=True, order=True)
+class Task:
+    """Operator x dtype x target: what a population, an archive and a budget share belong to."""
+
+    operator: str
+    dtype: str
+    target: str
+
+    def __str__(self) -> str:
+        return f"{self.operator}/{self.dtype}/{self.target}"
+
+    @classmethod
+    def parse(cls, text: str) -> Task:
+        """The inverse of `str`."""
+        return cls(*text.split("/"))
+
+
+# --- operator.toml -----------------------------------------------------------------------------------------------
+
+Formula = str | int
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class _Tensor(_Table):
+    name: str
+    role: Role
+    dtype: str = "T"
+    shape: list[Formula]
+    distribution: str | None = None
+
+
+class _Scalar(_Table):
+    name: str
+    dtype: str
+    value: float | int
+
+
+class _Shapes(_Table):
+    dims: dict[str, Formula | list[int]]
+    source: str = ""
+
+
+class _Workload(_Shapes):
+    set: str
+    weight: Formula = 1
+
+
+class _Cost(_Table):
+    flops: Formula
+    min_flops: Formula
+    min_bytes: Formula
+
+
+class _Tolerance(_Table):
+    bound: Bound
+    terms: Formula = 1
+
+
+class _File(_Table):
+    name: str
+    family: str
+    formula: str
+    dims: Annotated[list[str], Field(min_length=1)]
+    derived: dict[str, Formula] = {}
+    data_dims: dict[str, str] = {}
+    dtypes: dict[str, list[str]]
+    tensor: Annotated[list[_Tensor], Field(min_length=1)]
+    scalar: list[_Scalar] = []
+    workload: Annotated[list[_Workload], Field(min_length=1)]
+    hidden: Annotated[list[_Shapes], Field(min_length=1)]
+    cost: _Cost
+    tolerance: _Tolerance
+
+
+def first_problem(error: ValidationError) -> str:
+    """The first complaint of pydantic as one phrase: where, what is wrong."""
+    problem = error.errors()[0]
+    where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"]).lstrip(".")
+    if problem["type"] == "extra_forbidden":
+        return f"`{where}` is not a key that exists here"
+    if problem["type"] == "missing":
+        return f"`{where}` is missing"
+    shown = repr(problem["input"])
+    return f"`{where}`: {problem['msg'][0].lower()}{problem['msg'][1:]}, not {shown[:60]}"
+
+
+def read_operator(folder: Path) -> Operator:
+    """Read and check `folder/operator.toml`. Raises OperatorError: one line, file first."""
+    path = folder / "operator.toml"
+    try:
+        raw = _File.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+        return _build(raw, folder)
+    except FileNotFoundError:
+        raise OperatorError(
+            f"{path}: no such file; an operator is a folder with operator.toml and reference.py"
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise OperatorError(f"{path}: cannot be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise OperatorError(f"{path}: not valid TOML: {error}") from None
+    except ValidationError as error:
+        raise OperatorError(f"{path}: {first_problem(error)}") from None
+    except (ExpressionError, ValueError) as error:
+        raise OperatorError(f"{path}: {error}") from None
+
+
+def _build(raw: _File, folder: Path) -> Operator:
+    _check_names(raw)
+    _check_dtypes(raw)
+    derived: dict[str, Expression] = {}
+    for name, text in raw.derived.items():
+        derived[name] = _expression(text, (*raw.dims, *derived), f"derived.{name}")
+    shape_names = (*raw.dims, *derived, *raw.data_dims)
+    static_names = (*raw.dims, *derived)
+    cost_names = (*static_names, "sizeof_T", "sizeof_ACC")
+    cost = {key: _expression(text, cost_names, f"cost.{key}") for key, text in raw.cost.model_dump().items()}
+    terms = _expression(raw.tolerance.terms, static_names, "tolerance.terms")
+    operator = Operator(
+        name=raw.name,
+        family=raw.family,
+        formula=raw.formula,
+        dims=tuple(raw.dims),
+        derived=MappingProxyType(derived),
+        data_dims=MappingProxyType(raw.data_dims),
+        tensors=tuple(_tensor(t, shape_names, index) for index, t in enumerate(raw.tensor)),
+        scalars=tuple(Scalar(s.name, s.dtype, s.value) for s in raw.scalar),
+        dtypes=MappingProxyType({target: tuple(names) for target, names in raw.dtypes.items()}),
+        workloads=tuple(w for index, entry in enumerate(raw.workload) for w in _workloads(entry, raw, derived, index)),
+        hidden=tuple(w for index, entry in enumerate(raw.hidden) for w in _hidden(entry, raw, index)),
+        flops=cost["flops"],
+        min_flops=cost["min_flops"],
+        min_bytes=cost["min_bytes"],
+        tolerance=Tolerance(raw.tolerance.bound, terms),
+        folder=folder,
+    )
+    _check_shapes(operator)
+    return operator
+
+
+def _check_names(raw: _File) -> None:
+    if not IDENTIFIER.fullmatch(raw.name):
+        raise ValueError(f"name: {raw.name!r} is not an identifier")
+    seen: dict[str, str] = {}
+    tensors = ((t.name, "a tensor") for t in raw.tensor)
+    scalars = ((s.name, "a scalar") for s in raw.scalar)
+    dims = ((name, "a dim") for name in (*raw.dims, *raw.derived, *raw.data_dims))
+    for name, what in itertools.chain(dims, tensors, scalars):
+        if not IDENTIFIER.fullmatch(name):
+            raise ValueError(f"{what} is called {name!r}; names are letters, digits and _, a letter first")
+        if name in RESERVED or name in CPP_KEYWORDS:
+            raise ValueError(f"{what} is called `{name}`, which is reserved; choose another name")
+        if name in seen:
+            raise ValueError(f"`{name}` is both {seen[name]} and {what}; names must differ")
+        seen[name] = what
+
+
+def _check_dtypes(raw: _File) -> None:
+    for target, names in raw.dtypes.items():
+        if target not in TARGETS:
+            raise ValueError(f"dtypes.{target}: no such target; there are {', '.join(TARGETS)}")
+        for name in names:
+            if name not in ACCUMULATOR:
+                raise ValueError(f"dtypes.{target}: {name!r} cannot be T; allowed are {', '.join(ACCUMULATOR)}")
+            if target == "cpu" and not DTYPES[name].cpp:
+                raise ValueError(f"dtypes.cpu: the cpu target has no {name}")
+    for entry in (*raw.tensor, *raw.scalar):
+        if entry.dtype not in DTYPES and entry.dtype not in ("T", "ACC"):
+            raise ValueError(f"`{entry.name}` has dtype {entry.dtype!r}; allowed are T, ACC, {', '.join(DTYPES)}")
+
+
+def _expression(text: Formula, names: Iterable[str], where: str) -> Expression:
+    try:
+        return parse(text, tuple(names))
+    except ExpressionError as error:
+        raise ValueError(f"{where}: {error}") from None
+
+
+def _tensor(raw: _Tensor, names: Iterable[str], index: int) -> Tensor:
+    where = f"tensor[{index}] `{raw.name}`"
+    if raw.role == "out" and raw.distribution:
+        raise ValueError(f"{where}: an output has no distribution")
+    try:
+        distribution = Distribution.parse(raw.distribution) if raw.distribution else None
+    except ValueError as error:
+        raise ValueError(f"{where}: distribution {error}") from None
+    shape = tuple(_expression(axis, names, f"{where}: shape") for axis in raw.shape)
+    return Tensor(raw.name, raw.role, raw.dtype, shape, distribution)
+
+
+def _settings(raw: _Shapes, declared: list[str], where: str) -> Iterable[dict[str, int]]:
+    """Every combination of the listed values; a string is a formula over the dims before it."""
+    if set(raw.dims) != set(declared):
+        raise ValueError(f"{where}: dims must be exactly {', '.join(declared)}, not {', '.join(raw.dims) or 'none'}")
+    lists = [value if isinstance(value, list) else [value] for value in (raw.dims[name] for name in declared)]
+    for combination in itertools.product(*lists):
+        dims: dict[str, int] = {}
+        for name, value in zip(declared, combination, strict=True):
+            dims[name] = _expression(value, dims, f"{where}: {name}").evaluate(dims)
+            if dims[name] < 0:
+                raise ValueError(f"{where}: {name} = {dims[name]} is negative")
+        yield dims
+
+
+def _workloads(raw: _Workload, file: _File, derived: Mapping[str, Expression], index: int) -> Iterable[Workload]:
+    where = f"workload[{index}]"
+    weight = _expression(raw.weight, (*file.dims, *derived), f"{where}: weight")
+    for dims in _settings(raw, file.dims, where):
+        env = dict(dims)
+        for name, expression in derived.items():
+            env[name] = expression.evaluate(env)
+        yield Workload(raw.set, MappingProxyType(dims), float(weight.evaluate(env)), raw.source)
+
+
+def _hidden(raw: _Shapes, file: _File, index: int) -> Iterable[Workload]:
+    for dims in _settings(raw, file.dims, f"hidden[{index}]"):
+        yield Workload("hidden", MappingProxyType(dims), source=raw.source)
+
+
+def _check_shapes(operator: Operator) -> None:
+    """Every workload and hidden shape gives every tensor a shape, and no workload stands twice in a set."""
+    seen: set[tuple[str, str]] = set()
+    placeholders = dict.fromkeys(operator.data_dims, 1)
+    for workload in (*operator.workloads, *operator.hidden):
+        key = (workload.set, workload.name)
+        if key in seen:
+            raise ValueError(f"workload {workload.name} stands twice in set `{workload.set}`")
+        seen.add(key)
+        env = operator.environment(workload.dims) | placeholders
+        for tensor in operator.tensors:
+            if any(axis < 0 for axis in tensor.sizes(env)):
+                raise ValueError(f"tensor `{tensor.name}` has a negative size on {workload.set} {workload.name}")
+        for name in ("flops", "min_flops", "min_bytes"):
+            getattr(operator, name).evaluate(operator.cost_environment(workload.dims, "fp32"))
+    if not operator.outputs:
+        raise ValueError("no tensor has the role out or inout")
+    for tensor in operator.tensors:
+        resolve_dtype(tensor.dtype, "fp32")
