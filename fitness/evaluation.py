@@ -83,6 +83,10 @@ class Evaluation:
     log_speedup_se: float | None = None
     anchor_id: str | None = None
     """The kernel it was paired with; None when nothing was timed."""
+    anchor_log_speedup: float | None = None
+    log_ratio: float | None = None
+    """Mean over workloads of ln(anchor time / kernel time); with `anchor_log_speedup` it adds up to `log_speedup`."""
+    log_ratio_se: float | None = None
     code_digest: str | None = None
     duplicate_of: str | None = None
     """Kernel whose verdict this one inherits; only with status duplicate."""
@@ -112,6 +116,13 @@ class Evaluation:
     def verdict(self) -> Status:
         """The status, a duplicate's inherited one included."""
         return self.inherited or self.status
+
+    @property
+    def estimate(self) -> float | None:
+        """ln(baseline / kernel) as far as it is known: of raced-out kernels too, so that tuning learns from them."""
+        if self.log_ratio is None or self.anchor_log_speedup is None:
+            return self.log_speedup
+        return self.anchor_log_speedup + self.log_ratio
 
     @property
     def correct(self) -> bool:

@@ -1,0 +1,215 @@
+"""From a kernel file to a shared object and the facts that its object file tells, without running any of it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import struct
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from elftools.elf.elffile import ELFFile
+from elftools.elf.relocation import RelocationSection
+from elftools.elf.sections import Section, SymbolTableSection
+
+from fitness.evaluation import Status
+from fitness.native import CXX, compiler_version
+from fitness.sandbox import run_confined
+from operators.identity import digest
+from operators.kernel import Kernel
+from operators.plan import Plan
+from operators.prelude import prelude
+from operators.spec import Operator
+
+FLAGS = (
+    "-std=c++17", "-O3", "-march=native", "-fopenmp", "-fPIC", "-fvisibility=hidden", "-pipe", "-w",
+    "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fmax-errors=5", "-fdiagnostics-color=never",
+)  # fmt: skip
+"""No -ffast-math: kernels keep NaN, infinity and the order of their own sums."""
+LINK_FLAGS = ("-shared", "-fopenmp", "-Wl,-z,defs", "-Wl,--as-needed")
+LIBRARIES = ("-lmvec", "-lm")
+COMPILE_TIMEOUT_S = 30.0
+PARAM = struct.Struct("<5i")
+SHIM = Path(__file__).with_name("shim.hpp")
+
+
+@dataclass(frozen=True)
+class Rejection:
+    """Why a kernel got no further than this stage."""
+
+    status: Status
+    message: str
+
+
+@dataclass(frozen=True)
+class Param:
+    """One parameter of a compiled launch function."""
+
+    kind: str
+    """integer, float, pointer or other."""
+    size: int
+    pointee_kind: str
+    pointee_size: int
+    pointee_const: bool
+
+
+@dataclass(frozen=True)
+class CpuBuild:
+    """A compiled kernel on disk."""
+
+    library: Path
+    launches: tuple[str, ...]
+    """Distinct launch names of the plan; `evo_launch_<i>` in the library calls the i-th."""
+    params: Mapping[str, tuple[Param, ...]]
+    """By launch name."""
+    code_digest: str
+    cell: tuple[str, ...]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+def build(
+    kernel: Kernel, plan: Plan, operator: Operator, *, dtype: str, folder: Path, resolved: str
+) -> CpuBuild | Rejection:
+    """Compile into `folder` (kept as `<kernel id>-<dtype>.so`).
+
+    `resolved` is the canonical text of the plan over the task's workloads; it becomes part of the code digest.
+    """
+    launches = tuple(dict.fromkeys(launch.kernel for launch in plan.launches))
+    text = translation_unit(kernel, plan, operator, dtype=dtype, launches=launches)
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        source, compiled = Path(scratch, "kernel.cpp"), Path(scratch, "kernel.o")
+        source.write_text(text, encoding="utf-8")
+        failure = _compile([CXX, *FLAGS, "-c", "kernel.cpp", "-o", "kernel.o"], scratch)
+        if failure:
+            return failure
+        with compiled.open("rb") as stream:
+            elf = ELFFile(stream)
+            code_digest = digest("code", allocated_sections(elf), resolved, dtype, *FLAGS, compiler_version(), _cpu_model())
+            params = {name: _parameters(elf, index) for index, name in enumerate(launches)}
+            facts = _facts(elf, compiled)
+        failure = _compile([CXX, *LINK_FLAGS, "kernel.o", "-o", "kernel.so", *LIBRARIES], scratch)
+        if failure:
+            return failure
+        library = folder / f"{kernel.id}-{dtype}.so"
+        shutil.move(Path(scratch, "kernel.so"), library)
+    return CpuBuild(library, launches, params, code_digest, _cell(facts), facts)
+
+
+def translation_unit(
+    kernel: Kernel, plan: Plan, operator: Operator, *, dtype: str, launches: tuple[str, ...]
+) -> str:
+    """Prelude, the kernel's own lines under their own numbers, and the shim that makes its launches callable."""
+    head = prelude(operator, plan, target="cpu", dtype=dtype, values=kernel.values)
+    calls = "\n".join(f'#line 1 "launch {i + 1} of the plan"\nEVO_LAUNCH({i}, {name})' for i, name in enumerate(launches))
+    shim = SHIM.read_text(encoding="utf-8")
+    # The headers of the shim come first, out of reach of anything that the kernel defines.
+    return f"#include <cstddef>\n#include <type_traits>\n#include <utility>\n{head}{kernel.source}\n#line 1 \"shim\"\n{shim}{calls}\n"
+
+
+def _compile(command: list[str], folder: str) -> Rejection | None:
+    outcome = run_confined(command, cwd=folder, timeout_s=COMPILE_TIMEOUT_S)
+    if outcome.timed_out:
+        return Rejection(Status.COMPILE_ERROR, f"the compiler did not finish within {COMPILE_TIMEOUT_S:.0f} s")
+    if outcome.returncode != 0:
+        return Rejection(Status.COMPILE_ERROR, tidy_log(outcome.output))
+    return None
+
+
+def tidy_log(log: str, lines: int = 40) -> str:
+    """The compiler's words, the kernel's line numbers kept, our own file and temporary names taken out."""
+    log = re.sub(r"kernel\.(cpp|o)\b", "kernel", log)
+    log = re.sub(r"/\S*?/(?=ld:)|/usr/bin/", "", log)
+    kept = [line for line in log.splitlines() if line.strip() and not line.startswith("compilation terminated")]
+    cut = [f"... {len(kept) - lines} more lines"] if len(kept) > lines else []
+    return "\n".join(kept[:lines] + cut) or "the compiler failed without a message"
+
+
+# --- what the object file tells -------------------------------------------------------------------------------------
+
+
+def allocated_sections(elf: ELFFile) -> bytes:
+    """Every section that would be loaded, with its relocations; the same for two sources that compile alike."""
+    sections = list(elf.iter_sections())
+    parts: list[bytes] = []
+    for index, section in enumerate(sections):
+        if section["sh_flags"] & 0x2:  # SHF_ALLOC
+            data = section.data() if section["sh_type"] != "SHT_NOBITS" else b""
+            parts.append(repr((section.name, section["sh_type"], section["sh_flags"], section["sh_size"])).encode() + data)
+            parts.extend(_relocations(sections, index))
+    return digest(*parts).encode()
+
+
+def _relocations(sections: list[Section], target: int) -> list[bytes]:
+    result = []
+    for section in sections:
+        if not isinstance(section, RelocationSection) or section["sh_info"] != target:
+            continue
+        symbols = sections[section["sh_link"]]
+        assert isinstance(symbols, SymbolTableSection)
+        for relocation in section.iter_relocations():
+            symbol = symbols.get_symbol(relocation["r_info_sym"])
+            where = symbol["st_shndx"]
+            # A symbol defined here is known by its place, so that renaming a function changes nothing.
+            name = symbol.name if where == "SHN_UNDEF" else f"{where}+{symbol['st_value']}"
+            addend = relocation["r_addend"] if relocation.is_RELA() else 0
+            result.append(repr((relocation["r_offset"], relocation["r_info_type"], addend, name)).encode())
+    return result
+
+
+def _symbols(elf: ELFFile) -> SymbolTableSection:
+    table = elf.get_section_by_name(".symtab")
+    assert isinstance(table, SymbolTableSection)
+    return table
+
+
+def _parameters(elf: ELFFile, index: int) -> tuple[Param, ...]:
+    symbol = _symbols(elf).get_symbol_by_name(f"evo_params_{index}")[0]
+    data = elf.get_section(symbol["st_shndx"]).data()[symbol["st_value"] :]
+    (count,) = struct.unpack_from("<i", data)
+    kinds = ("integer", "float", "pointer", "other")
+    params = []
+    for number in range(count):
+        kind, size, pointee, pointee_size, const = PARAM.unpack_from(data, 4 + number * PARAM.size)
+        params.append(Param(kinds[kind], size, kinds[pointee], pointee_size, bool(const)))
+    return tuple(params)
+
+
+PACKED = re.compile(r"\tv?(?:f?n?m?(?:add|sub)\w*|mul|div|sqrt|max|min|rcp14|fmadd\w+|fnmadd\w+)p[sd]\s.*%([xyz])mm")
+SCALAR = re.compile(r"\tv?(?:f?n?m?(?:add|sub)\w*|mul|div|sqrt|max|min|fmadd\w+|fnmadd\w+)s[sd]\s")
+
+
+def _facts(elf: ELFFile, compiled: Path) -> dict[str, Any]:
+    text = sum(s["sh_size"] for s in elf.iter_sections() if s["sh_flags"] & 0x6 == 0x6)  # allocated, executable
+    undefined = sorted(s.name for s in _symbols(elf).iter_symbols() if s["st_shndx"] == "SHN_UNDEF" and s.name)
+    listing = subprocess.run(
+        ["objdump", "-d", "--no-show-raw-insn", str(compiled)], capture_output=True, text=True, check=False, timeout=60
+    ).stdout
+    widths = PACKED.findall(listing)
+    counts = {bits: widths.count(letter) for letter, bits in (("x", 128), ("y", 256), ("z", 512))}
+    arithmetic = sum(counts.values()) + len(SCALAR.findall(listing))
+    wide = [bits for bits, count in counts.items() if count * 10 >= max(arithmetic, 1)]
+    return {
+        "code_bytes": text,
+        "vector_bits": max(wide, default=0),
+        "packed_share": round(sum(counts.values()) / max(arithmetic, 1), 3),
+        "threads": any(name.startswith("GOMP_parallel") for name in undefined),
+        "undefined_symbols": undefined,
+    }
+
+
+def _cell(facts: Mapping[str, Any]) -> tuple[str, ...]:
+    size = min(max((facts["code_bytes"] // 512).bit_length(), 1), 5)
+    vectors = f"simd{facts['vector_bits']}" if facts["vector_bits"] else "scalar"
+    return (vectors, "threads" if facts["threads"] else "serial", f"code{size}")
+
+
+@lru_cache
+def _cpu_model() -> str:
+    """What -march=native depends on."""
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    return "\n".join(sorted({line for line in lines if line.startswith(("model name", "flags", "CPU part", "Features"))}))

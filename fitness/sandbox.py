@@ -1,0 +1,83 @@
+"""Child processes that may not outlive, outgrow or outtalk us."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+
+from fitness.native import jailed
+
+GIB = 1 << 30
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a confined command ended."""
+
+    returncode: int
+    output: str
+    """stdout and stderr together, cut at the limit."""
+    timed_out: bool
+    seconds: float
+
+
+def kill_group(process: subprocess.Popen[bytes]) -> None:
+    """End a jailed process with its whole session and reap it. Safe to call twice."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError):
+        process.kill()
+    process.wait()
+
+
+def run_confined(
+    command: list[str],
+    *,
+    cwd: str,
+    timeout_s: float,
+    memory_bytes: int = 4 * GIB,
+    file_bytes: int = 256 << 20,
+    output_bytes: int = 64 << 10,
+) -> Outcome:
+    """Run `command` with an almost empty environment, reading its output while it runs; beyond the limit it is dropped.
+
+    Not covered: what the command may read. A deadline counts wall time.
+    """
+    begin = time.monotonic()
+    environment = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LC_ALL": "C", "TMPDIR": cwd}
+    process = subprocess.Popen(
+        jailed(command, cpu_s=int(timeout_s) + 1, memory_bytes=memory_bytes, file_bytes=file_bytes),
+        cwd=cwd,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    assert process.stdout is not None
+    kept = bytearray()
+    timed_out = False
+    try:
+        with selectors.DefaultSelector() as selector:
+            selector.register(process.stdout, selectors.EVENT_READ)
+            while True:
+                left = begin + timeout_s - time.monotonic()
+                if left <= 0 or not selector.select(left):
+                    timed_out = True
+                    break
+                chunk = os.read(process.stdout.fileno(), 1 << 16)
+                if not chunk:
+                    break
+                kept += chunk[: max(0, output_bytes - len(kept))]
+        if not timed_out:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=max(0.1, begin + timeout_s - time.monotonic()))
+            timed_out = process.poll() is None
+    finally:
+        kill_group(process)
+        process.stdout.close()
+    return Outcome(process.returncode, kept.decode("utf-8", "replace"), timed_out, time.monotonic() - begin)
