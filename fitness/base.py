@@ -1,0 +1,70 @@
+"""What the search asks of a fitness stage, whatever the target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from fitness.evaluation import Evaluation
+from operators.kernel import Kernel
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """A correct kernel that another one is paired with, and what is known of its own speed."""
+
+    kernel: Kernel
+    log_speedup: float
+    log_speedup_se: float
+
+
+@dataclass(frozen=True)
+class Built:
+    """A kernel that compiled: what is known before it runs."""
+
+    kernel_id: str
+    code_digest: str
+    cell: tuple[str, ...]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    build_ms: float = 0.0
+
+
+@dataclass(frozen=True)
+class Reference:
+    """How fast something that is not a candidate runs one workload: the baseline or the vendor's library."""
+
+    workload: str
+    kind: str
+    """baseline or library."""
+    latency_us: float
+    log_ratio_to_baseline: float
+    """ln(baseline time / its time)."""
+    log_ratio_se: float
+
+
+class Fitness(Protocol):
+    """Judges kernels of one task. One instance serves one caller at a time; several may share a machine.
+
+    A bad kernel never raises: whatever it does becomes an Evaluation. What raises is a broken machine or our own bug.
+    """
+
+    def build(self, kernel: Kernel) -> Built | Evaluation:
+        """Check the plan and compile; an Evaluation when it got no further."""
+        ...
+
+    def judge(self, kernel: Kernel, anchor: Anchor, *, race: bool, best: float | None) -> tuple[Evaluation, ...]:
+        """Verify and time a kernel that was built, one evaluation per level it reached, the most severe last.
+
+        `race`: a kernel clearly slower than the anchor is stopped and marked so. A kernel that promises more than
+        `best` (a log speedup) is confirmed by a second measurement in fresh processes; None confirms every kernel.
+        """
+        ...
+
+    def references(self) -> tuple[Reference, ...]:
+        """Time baseline and library on every workload, paired."""
+        ...
+
+    def close(self) -> None:
+        """End every process this instance started."""
+        ...

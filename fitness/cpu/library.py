@@ -1,0 +1,114 @@
+"""Runs the vendor's library call behind the same protocol as `runner.cpp`, in a process of its own.
+
+    python -m fitness.cpu.library OPERATOR_FOLDER DTYPE THREADS SOCKET_FD
+
+LOAD carries, instead of a path, the JSON list of slot descriptions: shapes of tensors and the values of dims; PLAN is
+accepted and ignored. Only the library call is timed; `prepare()` and copying the result are not.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import mmap
+import os
+import socket
+import struct
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fitness.inputs import TORCH_DTYPES
+from operators.catalog import functions
+from operators.dtypes import resolve_dtype
+
+LOAD, BIND, PLAN, RUN = 1, 2, 3, 4
+
+
+class Server:
+    """Answers one verifier until it hangs up."""
+
+    def __init__(self, folder: str, dtype: str, channel: socket.socket) -> None:
+        self.functions = functions(Path(folder))
+        self.dtype = dtype
+        self.channel = channel
+        self.dims: list[dict[str, int]] = []
+        self.slots: dict[int, tuple[dict[str, Any], dict[str, torch.Tensor]]] = {}
+
+    def serve(self) -> None:
+        """Until end of file."""
+        while True:
+            header, fds = self._read(16)
+            what, count = struct.unpack("<2q", header)
+            data, more = self._read(8 * count)
+            answer: list[int] = []
+            if what == LOAD:
+                (size,) = struct.unpack_from("<q", data)
+                self.dims = json.loads(data[8 : 8 + size])
+            elif what == BIND:
+                answer = self._bind(struct.unpack(f"<{count}q", data), fds + more)
+            elif what == RUN:
+                answer = [self._run(struct.unpack_from("<2q", data)[1])]
+            self.channel.sendall(struct.pack(f"<{len(answer) + 2}q", 0, len(answer), *answer))
+
+    def _read(self, count: int) -> tuple[bytes, list[int]]:
+        data, fds = b"", []
+        while len(data) < count:
+            chunk, got, _, _ = socket.recv_fds(self.channel, count - len(data), 4)
+            if not chunk:
+                sys.exit(0)
+            data += chunk
+            fds += got
+        return data, fds
+
+    def _bind(self, words: tuple[int, ...], fds: list[int]) -> list[int]:
+        slot, count = words[0], words[1]
+        operator, dims = self.functions.operator, self.dims[words[0]]
+        names = [t.name for t in operator.tensors if t.role == "in"] + [t.name for t in operator.outputs]
+        tensors: dict[str, torch.Tensor] = {}
+        maps = [mmap.mmap(fds[0], 0, prot=mmap.PROT_READ), mmap.mmap(fds[1], 0)]
+        for name, (writable, offset, _, data_offset) in zip(
+            names, (words[i : i + 4] for i in range(2, 2 + 4 * count, 4)), strict=True
+        ):
+            tensor = next(t for t in operator.tensors if t.name == name)
+            element, shape = resolve_dtype(tensor.dtype, self.dtype), tensor.sizes(dims)
+            begin = offset + data_offset
+            view = memoryview(maps[writable])[begin : begin + element.size * math.prod(shape)]
+            kind = TORCH_DTYPES[element.name]
+            tensors[name] = torch.frombuffer(view, dtype=kind).reshape(shape) if len(view) else torch.empty(shape, dtype=kind)
+        for fd in fds:
+            os.close(fd)
+        values: dict[str, Any] = dict(dims) | {s.name: s.value for s in operator.scalars}
+        values |= {t.name: tensors[t.name] for t in operator.inputs}
+        if self.functions.offers("prepare"):
+            values |= self.functions.call("prepare", values)
+        self.slots[slot] = (values, {t.name: tensors[t.name] for t in operator.outputs})
+        return [0] * count
+
+    def _run(self, slot: int) -> int:
+        values, outputs = self.slots[slot]
+        begin = time.perf_counter_ns()
+        result = self.functions.library(values)
+        elapsed = time.perf_counter_ns() - begin
+        if not isinstance(result, dict):
+            result = {next(iter(outputs)): result}
+        for name, value in result.items():
+            outputs[name].copy_(value)
+        return elapsed
+
+
+def main() -> None:
+    folder, dtype, threads, fd = sys.argv[1:]
+    warnings.simplefilter("ignore")  # torch warns of read-only memory; nobody writes to inputs here
+    torch.set_num_threads(int(threads))
+    torch.set_grad_enabled(False)
+    with socket.socket(fileno=int(fd)) as channel:
+        Server(folder, dtype, channel).serve()
+
+
+if __name__ == "__main__":
+    main()

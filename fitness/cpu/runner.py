@@ -1,0 +1,266 @@
+"""The verifier's handle on the process that runs candidate code (`runner.cpp`, or `library.py` for the vendor's call)."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from fitness.cpu.build import CpuBuild, Param, Rejection
+from fitness.evaluation import Status
+from fitness.memory import Region
+from fitness.native import built, jailed
+from fitness.sandbox import GIB, kill_group
+from operators.dtypes import resolve_dtype
+from operators.plan import Argument, ResolvedPlan
+from operators.spec import Operator
+
+LOAD, BIND, PLAN, RUN = 1, 2, 3, 4
+OK, ERROR, SIGNAL = 0, 1, 2
+MEMORY_BYTES = 16 * GIB
+"""Address space, guard ranges and shared buffers included."""
+CPU_LIMIT_S = 600
+FAULTS = {
+    signal.SIGSEGV: "segmentation fault",
+    signal.SIGBUS: "bus error",
+    signal.SIGFPE: "division by zero or another arithmetic fault",
+    signal.SIGILL: "illegal instruction",
+    signal.SIGABRT: "abort",
+    signal.SIGXCPU: "CPU time limit",
+}
+
+
+class KernelFault(Exception):
+    """The kernel broke its own process, or overstayed. Never leaves the fitness package: it becomes a status."""
+
+    def __init__(self, status: Status, message: str) -> None:
+        super().__init__(message)
+        self.rejection = Rejection(status, message)
+
+
+class Runner:
+    """One disposable process. After a KernelFault only `close` may be called. Not thread-safe."""
+
+    def __init__(self, command: Sequence[str] | None = None, *, threads: int, environment: dict[str, str] | None = None):
+        ours, theirs = socket.socketpair()
+        self._socket = ours
+        self._addresses: dict[int, dict[str, tuple[int, int]]] = {}
+        self.overheads_ns: list[int] = []
+        program = list(command or (str(built("cpu/runner.cpp", "-fopenmp")),))
+        env = {
+            "PATH": "/usr/bin:/bin",
+            "LC_ALL": "C",
+            "OMP_NUM_THREADS": str(threads),
+            "OMP_DYNAMIC": "false",
+            "OMP_STACKSIZE": "8M",
+            # Threads that spin long after a parallel region would disturb whoever is timed next.
+            "GOMP_SPINCOUNT": "20000",
+        } | (environment or {})
+        with theirs:
+            self._process = subprocess.Popen(
+                jailed([*program, str(theirs.fileno())], cpu_s=CPU_LIMIT_S, memory_bytes=MEMORY_BYTES, file_bytes=4096),
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=env,
+                cwd="/",
+            )
+
+    def __enter__(self) -> Runner:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the process and everything it started."""
+        self._socket.close()
+        kill_group(self._process)
+
+    def load(self, library: Path, *, timeout_s: float = 20.0) -> None:
+        """Open the candidate's shared object."""
+        path = os.fsencode(library)
+        self._send(LOAD, [len(path), *struct.unpack(f"<{-(-len(path) // 8)}q", path + bytes(-len(path) % 8))])
+        self._receive(timeout_s, "while it was loaded")
+
+    def bind(self, slot: int, inputs: Region, work: Region) -> tuple[str, ...]:
+        """Map both regions, inputs read-only, as `slot`; returns the order in which plans number the buffers."""
+        entries = [(0, name, place) for name, place in inputs.places.items()]
+        entries += [(1, name, place) for name, place in work.places.items()]
+        words = [slot, len(entries)]
+        for writable, _, place in entries:
+            words += [writable, place.offset, place.map_bytes, place.data_offset]
+        self._send(BIND, words, fds=[inputs.fd, work.fd])
+        addresses = self._receive(20.0, "while its buffers were mapped")
+        self._addresses[slot] = {
+            name: (address, place.bytes) for (_, name, place), address in zip(entries, addresses, strict=True)
+        }
+        return tuple(name for _, name, _ in entries)
+
+    def define(self, plan_id: int, words: Sequence[int]) -> None:
+        """Give a plan, as `plan_words` makes it, a number."""
+        self._send(PLAN, [plan_id, *words])
+        self._receive(20.0, "while its plan was set up")
+
+    def run(self, plan_id: int, slot: int, *, timeout_s: float) -> int:
+        """Run a plan once; nanoseconds by the runner's clock.
+
+        Raises KernelFault: timeout, a fault (with the buffer it was near), or a clock that contradicts ours.
+        """
+        begin = time.monotonic_ns()
+        self._send(RUN, [plan_id, slot])
+        (elapsed,) = self._receive(timeout_s, "while it ran")
+        bracket = time.monotonic_ns() - begin
+        if not 0 <= elapsed <= bracket:
+            raise KernelFault(Status.QUARANTINED, f"its clock reads {elapsed} ns within {bracket} ns of ours")
+        self.overheads_ns.append(bracket - elapsed)
+        return elapsed
+
+    def _send(self, what: int, words: Sequence[int], fds: Sequence[int] = ()) -> None:
+        message = struct.pack(f"<{len(words) + 2}q", what, len(words), *words)
+        try:
+            if fds:
+                sent = socket.send_fds(self._socket, [message], list(fds))
+                message = message[sent:]
+            self._socket.sendall(message)
+        except OSError:
+            raise self._death("before it could be asked") from None
+
+    def _receive(self, timeout_s: float, when: str) -> list[int]:
+        deadline = time.monotonic() + timeout_s
+        what, count = struct.unpack("<2q", self._read(16, deadline, timeout_s, when))
+        if not 0 <= count <= 1 << 16:
+            raise KernelFault(Status.RUNTIME_ERROR, f"the runner's answer was overwritten {when}")
+        data = self._read(8 * count, deadline, timeout_s, when)
+        words = list(struct.unpack(f"<{count}q", data))
+        if what == SIGNAL and count == 2:
+            raise KernelFault(Status.RUNTIME_ERROR, self._fault(words[0], words[1] % 2**64))
+        if what == ERROR and count >= 1:
+            text = data[8 : 8 + words[0]].decode("utf-8", "replace")
+            raise KernelFault(Status.RUNTIME_ERROR, f"{when}: {text}")
+        if what != OK:
+            raise KernelFault(Status.RUNTIME_ERROR, f"the runner's answer was overwritten {when}")
+        return words
+
+    def _read(self, count: int, deadline: float, timeout_s: float, when: str) -> bytes:
+        data = bytearray()
+        while len(data) < count:
+            left = deadline - time.monotonic()
+            ready, _, _ = select.select([self._socket], [], [], max(left, 0))
+            if not ready:
+                raise KernelFault(Status.TIMEOUT, f"it did not finish within {timeout_s:.2f} s {when}")
+            try:
+                chunk = self._socket.recv(count - len(data))
+            except OSError:
+                chunk = b""
+            if not chunk:
+                raise self._death(when)
+            data += chunk
+        return bytes(data)
+
+    def _death(self, when: str) -> KernelFault:
+        try:
+            code = self._process.wait(timeout=2.0)
+        except subprocess.TimeoutExpired:
+            return KernelFault(Status.RUNTIME_ERROR, f"its process closed the channel {when}")
+        if code < 0:
+            reason = FAULTS.get(signal.Signals(-code), f"signal {-code}")
+        else:
+            reason = f"it ended its process with code {code}"
+        return KernelFault(Status.RUNTIME_ERROR, f"{reason} {when}")
+
+    def _fault(self, number: int, address: int) -> str:
+        text = FAULTS.get(signal.Signals(number), f"signal {number}")
+        if number not in (signal.SIGSEGV, signal.SIGBUS):
+            return text
+        nearest, distance = "", 1 << 22
+        for buffers in self._addresses.values():
+            for name, (begin, size) in buffers.items():
+                if begin <= address < begin + size:
+                    return f"{text}: it wrote to `{name}`, which is an input"
+                if address >= begin + size and address - begin - size < distance:
+                    distance = address - begin - size
+                    nearest = f": access {distance} bytes past the end of `{name}`"
+                if address < begin and begin - address < distance:
+                    distance = begin - address
+                    nearest = f": access {distance} bytes before the beginning of `{name}`"
+        return text + (nearest or f" at address {address:#x}, which belongs to no buffer")
+
+
+def check_arguments(plan: ResolvedPlan, build: CpuBuild, operator: Operator, dtype: str) -> str | None:
+    """Compare the plan's arguments with the compiled functions' parameters; what is wrong, or None."""
+    dtypes = {t.name: resolve_dtype(t.dtype, dtype) for t in operator.tensors}
+    dtypes |= {b.name: resolve_dtype(b.dtype, dtype) for b in plan.buffers}
+    writable = {t.name for t in operator.outputs} | {b.name for b in plan.buffers}
+    for step in plan.steps:
+        params = build.params[step.kernel]
+        if len(params) != len(step.args):
+            return f"{step.kernel}() takes {len(params)} parameters, the plan passes {len(step.args)}"
+        for position, (param, argument) in enumerate(zip(params, step.args, strict=True), 1):
+            where = f"{step.kernel}(): argument {position} (`{argument.name}`)"
+            if argument.kind in ("tensor", "buffer"):
+                dtype_ = dtypes[argument.name]
+                if param.kind != "pointer":
+                    return f"{where} is a {argument.kind}, the parameter is a {param.kind}, not a pointer"
+                wanted = "float" if dtype_.is_float else "integer"
+                if param.pointee_size and (param.pointee_size, param.pointee_kind) != (dtype_.size, wanted):
+                    return (
+                        f"{where} has dtype {dtype_.name}, the parameter points to a {8 * param.pointee_size}-bit "
+                        f"{param.pointee_kind}"
+                    )
+                if not param.pointee_const and argument.name not in writable:
+                    return f"{where} is an input, the parameter must point to const"
+            elif param.kind not in ("integer", "float"):
+                return f"{where} is a number, the parameter is a {param.kind}"
+            elif argument.kind == "integer" and param.kind == "integer" and not _fits(argument, param):
+                return f"{where} is {argument.value}, which does not fit into {8 * param.size} bits"
+            elif argument.kind == "scalar" and param.kind != "float" and not _is_integer(operator, argument.name):
+                return f"{where} is a floating-point scalar, the parameter is an integer"
+    return None
+
+
+def _fits(argument: Argument, param: Param) -> bool:
+    assert argument.value is not None
+    return -(2 ** (8 * param.size - 1)) <= argument.value < 2 ** (8 * param.size)
+
+
+def _is_integer(operator: Operator, name: str) -> bool:
+    return isinstance(next(s.value for s in operator.scalars if s.name == name), int)
+
+
+def plan_words(plan: ResolvedPlan, build: CpuBuild, operator: Operator, order: Sequence[str], work: Region) -> list[int]:
+    """A resolved plan as the runner reads it; `order` numbers the buffers. Arguments must have been checked."""
+    index = {name: number for number, name in enumerate(order)}
+    words = [len(plan.zero)]
+    for name in plan.zero:
+        words += [index[name], work.places[name].bytes]
+    words.append(len(plan.steps))
+    for step in plan.steps:
+        words += [build.launches.index(step.kernel), len(step.args)]
+        for argument, param in zip(step.args, build.params[step.kernel], strict=True):
+            if argument.kind in ("tensor", "buffer"):
+                words += [1, index[argument.name]]
+            else:
+                words += [0, _immediate(argument, param, operator)]
+    return words
+
+
+def _immediate(argument: Argument, param: Param, operator: Operator) -> int:
+    """The value's bits as the parameter's type has them, as one signed word."""
+    value: float | int | None = argument.value
+    if argument.kind == "scalar":
+        value = next(s.value for s in operator.scalars if s.name == argument.name)
+    assert value is not None
+    if param.kind == "float":
+        data = struct.pack("<f" if param.size == 4 else "<d", value)
+    else:
+        data = (int(value) % 2 ** (8 * param.size)).to_bytes(param.size, sys.byteorder)
+    return int.from_bytes(data.ljust(8, b"\0"), "little", signed=True)

@@ -1,0 +1,95 @@
+"""Shared memory between the verifier, which owns and checks it, and the process that runs a candidate."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import mmap
+import os
+import weakref
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from fitness.native import checks
+
+PAGE = mmap.PAGESIZE
+ALIGNMENT = 16
+"""What kernels may rely on; results of verification runs are placed so that no more holds."""
+SLACK_PATTERN = 0xA5
+F_ADD_SEALS = 1033
+F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_FUTURE_WRITE = 2, 4, 16
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one buffer lies in its region's file."""
+
+    offset: int
+    """Of the first page, in bytes."""
+    map_bytes: int
+    data_offset: int
+    """Of the data within its pages."""
+    bytes: int
+
+
+class Region:
+    """An anonymous file that holds some named buffers, each on pages of its own.
+
+    Whoever maps it elsewhere can put unmapped pages around every buffer: with `at_end`, data ends where its pages end
+    (up to the alignment), so that reading or writing past the end faults; else it begins where they begin. What is
+    left of the pages is filled with a pattern that `slack_intact` checks.
+    """
+
+    def __init__(self, sizes: Mapping[str, int], *, at_end: bool, readonly_for_others: bool = False) -> None:
+        self.places: dict[str, Place] = {}
+        offset = 0
+        for name, size in sizes.items():
+            rounded = max(-(-size // ALIGNMENT) * ALIGNMENT, ALIGNMENT)
+            map_bytes = -(-rounded // PAGE) * PAGE
+            self.places[name] = Place(offset, map_bytes, map_bytes - rounded if at_end else 0, size)
+            offset += map_bytes
+        self.bytes = max(offset, PAGE)
+        owned = os.memfd_create("evo", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(owned, self.bytes)
+        self._map = mmap.mmap(owned, self.bytes)
+        if readonly_for_others:
+            fcntl.fcntl(owned, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE)
+            self.fd = os.open(f"/proc/self/fd/{owned}", os.O_RDONLY | os.O_CLOEXEC)
+            os.close(owned)
+        else:
+            fcntl.fcntl(owned, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW)
+            self.fd = owned
+        self._close = weakref.finalize(self, os.close, self.fd)
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
+        checks().evo_fill(self.address, self.bytes, SLACK_PATTERN)
+
+    def address_of(self, name: str) -> int:
+        """Of the buffer's data, in this process."""
+        place = self.places[name]
+        return self.address + place.offset + place.data_offset
+
+    def view(self, name: str) -> memoryview:
+        """The buffer's bytes."""
+        place = self.places[name]
+        begin = place.offset + place.data_offset
+        return memoryview(self._map)[begin : begin + place.bytes]
+
+    def fill(self, value: int, names: Iterable[str] | None = None) -> None:
+        """Set every byte of the named buffers (default: all), not of the slack."""
+        for name in self.places if names is None else names:
+            checks().evo_fill(self.address_of(name), self.places[name].bytes, value)
+
+    def flush(self) -> None:
+        """Drop the whole region from all caches."""
+        checks().evo_flush(self.address, self.bytes)
+
+    def slack_intact(self, name: str) -> bool:
+        """Whether the pages around the buffer's data still hold the pattern."""
+        place = self.places[name]
+        begin = self.address + place.offset
+        after = place.data_offset + place.bytes
+        differs = checks().evo_differs
+        return (
+            differs(begin, place.data_offset, SLACK_PATTERN) < 0
+            and differs(begin + after, place.map_bytes - after, SLACK_PATTERN) < 0
+        )
