@@ -1,15 +1,16 @@
 """The expression language of operator files and kernel plans.
 
 Integer arithmetic over named values: `+ - * // % **`, comparisons (chained ones too), `and or not`,
-`a if c else b`, and the functions of `FUNCTIONS`. Text is parsed with `ast` and evaluated here, node by node;
-nothing is ever handed to `eval`. Size, nesting and magnitude are bounded, so that no text, however hostile, costs
-more than microseconds. Truth values are the integers 0 and 1.
+`a if c else b`, and the functions of `FUNCTIONS`. Text is checked token by token, parsed with `ast` and evaluated
+here, node by node; nothing is ever handed to `eval`. Size, nesting and magnitude are bounded, so that no text, however
+hostile, costs more than a millisecond. Truth values, those of `and` and `or` too, are the integers 0 and 1.
 """
 
 from __future__ import annotations
 
 import ast
 import operator as arithmetic
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -67,8 +68,11 @@ COMPARISONS: Mapping[type[ast.cmpop], Callable[[int, int], bool]] = {
 }
 
 LANGUAGE = "integers, names, + - * // % **, comparisons, and/or/not, `a if c else b`, " + " ".join(
-    f"{f}()" for f in FUNCTIONS
+    f"{name}()" for name in FUNCTIONS
 )
+
+TOKEN = re.compile(r"[ \t\r\n]+|[A-Za-z_]\w*|\d[\w.]*|\*\*|//|[=!<>]=|[-+*%/<>(),]", re.ASCII)
+"""`/`, and numbers that are no decimal integers, pass here to get messages of their own."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +89,7 @@ class Expression:
         """The value under `env`. Raises ExpressionError where there is none or it would be an object's name."""
         value = self.choose(env)
         if isinstance(value, str):
-            raise ExpressionError(f"`{self.text}` names `{value}`, where an integer is needed")
+            raise ExpressionError(f"{quote(self.text)} names `{value}`, where an integer is needed")
         return value
 
     def choose(self, env: Mapping[str, int]) -> int | str:
@@ -93,11 +97,14 @@ class Expression:
         try:
             return _evaluate(self._tree, env, self._objects)
         except ZeroDivisionError:
-            raise ExpressionError(f"`{self.text}` divides by zero{_where(self.names, env)}") from None
+            problem = "divides by zero"
         except OverflowError:
-            raise ExpressionError(f"`{self.text}` exceeds 2**63 - 1 in magnitude{_where(self.names, env)}") from None
+            problem = "exceeds 2**63 - 1 in magnitude"
+        except ArithmeticError:
+            problem = "has a negative exponent"
         except KeyError as missing:
-            raise ExpressionError(f"`{self.text}`: {missing.args[0]} has no value here") from None
+            raise ExpressionError(f"{quote(self.text)}: {missing.args[0]} has no value here") from None
+        raise ExpressionError(f"{quote(self.text)} {problem}{_where(self.names, env)}")
 
 
 def parse(text: str | int, names: Collection[str], *, objects: Collection[str] = ()) -> Expression:
@@ -107,19 +114,25 @@ def parse(text: str | int, names: Collection[str], *, objects: Collection[str] =
     expression's value comes from: alone, or as an outcome of `a if c else b`.
     """
     if isinstance(text, bool) or not isinstance(text, str | int):
-        raise ExpressionError(f'{text!r} is not an expression; write an integer or a string such as "ceil_div(n, 4)"')
-    text = str(text).strip()
-    if not text:
-        raise ExpressionError("an empty expression; write an integer or a formula")
-    if len(text) > MAX_CHARACTERS:
-        raise ExpressionError(f"the expression has {len(text)} characters; at most {MAX_CHARACTERS} are allowed")
+        raise ExpressionError(
+            f'{ascii(text)[:60]} is not an expression; write an integer or a string: "ceil_div(n, 4)"'
+        )
+    if isinstance(text, int):
+        if abs(text) > MAX_MAGNITUDE:
+            raise ExpressionError(f"an integer of {text.bit_length()} bits exceeds 2**63 - 1")
+        text = str(text)
+    text = text.strip()
+    _check_tokens(text)
     try:
-        tree = ast.parse(text, mode="eval").body
-    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
-        reason = getattr(error, "msg", None) or "cannot be parsed"
-        raise ExpressionError(f"`{text}`: {reason}; allowed are {LANGUAGE}") from None
-    if sum(1 for _ in ast.walk(tree)) > MAX_NODES:
-        raise ExpressionError(f"`{text[:60]}...` is too large: at most {MAX_NODES} operations and operands")
+        # In parentheses, so that it may stand on several lines.
+        tree = ast.parse(f"({text}\n)", mode="eval").body
+    except SyntaxError as error:
+        reason = (error.msg or "cannot be parsed").removesuffix(". Perhaps you forgot a comma?")
+        raise ExpressionError(f"{quote(text)}: {reason}; allowed are {LANGUAGE}") from None
+    except (ValueError, MemoryError, RecursionError):  # what parsers of other versions may say instead
+        raise ExpressionError(f"{quote(text)} cannot be parsed; allowed are {LANGUAGE}") from None
+    if sum(isinstance(node, ast.expr) for node in ast.walk(tree)) > MAX_NODES:
+        raise ExpressionError(f"{quote(text)} is too large: at most {MAX_NODES} operations and operands")
     _check(tree, text, frozenset(names), frozenset(objects), result=True, depth=0)
     mentioned = frozenset(n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id not in FUNCTIONS)
     return Expression(text, mentioned, tree, frozenset(objects))
@@ -127,9 +140,15 @@ def parse(text: str | int, names: Collection[str], *, objects: Collection[str] =
 
 def unknown_name(name: str, allowed: Collection[str]) -> str:
     """One phrase for a name that does not exist: the nearest one, or all there are."""
-    near = get_close_matches(name, allowed, n=1)
+    near = get_close_matches(name[:60], allowed, n=1)
     hint = f"did you mean `{near[0]}`?" if near else f"allowed are {', '.join(sorted(allowed)) or 'none'}"
-    return f"unknown name `{name}`; {hint}"
+    return f"unknown name {quote(name, 60)}; {hint}"
+
+
+def quote(text: str, length: int = 80) -> str:
+    """`text` as a message shows it: in backticks, on one line, printable and of bounded length."""
+    cut = f"{text[: length - 3]}..." if len(text) > length else text
+    return f"`{' '.join(''.join(c if c.isprintable() or c.isspace() else '?' for c in cut).split())}`"
 
 
 def _where(names: frozenset[str], env: Mapping[str, int]) -> str:
@@ -137,60 +156,80 @@ def _where(names: frozenset[str], env: Mapping[str, int]) -> str:
     return f" with {known}" if known else ""
 
 
+def _check_tokens(text: str) -> None:
+    """Raise unless `text` is of bounded size and holds only what the language's tokens are made of.
+
+    So Python's parser never meets hostile text: no strings, no odd literals that it would warn of, no deep nesting.
+    """
+    if not text:
+        raise ExpressionError("an empty expression; write an integer or a formula")
+    if len(text) > MAX_CHARACTERS:
+        raise ExpressionError(f"the expression has {len(text)} characters; at most {MAX_CHARACTERS} are allowed")
+    depth = position = 0
+    while position < len(text):
+        match = TOKEN.match(text, position)
+        if match is None:
+            hint = "use `==` to compare" if text[position] == "=" else f"allowed are {LANGUAGE}"
+            raise ExpressionError(f"{quote(text)}: {text[position]!a} is not part of the language; {hint}")
+        token = match[0]
+        if token[0].isdigit() and not token.isdigit():
+            raise ExpressionError(f"{quote(text)}: {quote(token, 30)} is not a decimal integer")
+        depth += (token == "(") - (token == ")")
+        if depth < 0:
+            raise ExpressionError(f"{quote(text)}: `)` has no opening bracket")
+        if depth > MAX_DEPTH:
+            raise ExpressionError(f"{quote(text)} is nested too deeply: at most {MAX_DEPTH} levels")
+        position = match.end()
+
+
 def _check(
-    node: ast.expr, text: str, names: frozenset[str], objects: frozenset[str], *, result: bool, depth: int
+    node: ast.AST, text: str, names: frozenset[str], objects: frozenset[str], *, result: bool, depth: int
 ) -> None:
     """Raise unless the tree holds only what the language has. `result`: an object's name may stand here."""
 
-    def check(child: ast.expr, *, result: bool = False) -> None:
-        _check(child, text, names, objects, result=result, depth=depth + 1)
+    def check(*children: ast.expr, result: bool = False) -> None:
+        for child in children:
+            _check(child, text, names, objects, result=result, depth=depth + 1)
+
+    def error(problem: str) -> ExpressionError:
+        return ExpressionError(f"{quote(text)}: {problem}")
 
     if depth > MAX_DEPTH:
-        raise ExpressionError(f"`{text[:60]}` is nested too deeply: at most {MAX_DEPTH} levels")
+        raise ExpressionError(f"{quote(text)} is nested too deeply: at most {MAX_DEPTH} levels")
     match node:
         case ast.Constant(value=value):
             if type(value) is not int:
-                raise ExpressionError(f"`{text}`: {value!r} is not an integer; allowed are {LANGUAGE}")
+                raise error(f"{value!r} is not an integer; allowed are {LANGUAGE}")
             if abs(value) > MAX_MAGNITUDE:
-                raise ExpressionError(f"`{text}`: {str(value)[:24]} exceeds 2**63 - 1")
+                raise error(f"{quote(str(value), 24)} exceeds 2**63 - 1")
         case ast.Name(id=name):
             if name in objects and not result:
-                raise ExpressionError(
-                    f"`{text}`: `{name}` has no numeric value; only `x if condition else y` may name it"
-                )
+                raise error(f"`{name}` has no numeric value; only `x if condition else y` may name it")
             if name not in objects and name not in names:
-                raise ExpressionError(f"`{text}`: {unknown_name(name, names | objects if result else names)}")
+                raise error(unknown_name(name, names | objects if result else names))
         case ast.BinOp(left=left, op=op, right=right) if type(op) in BINARY or isinstance(op, ast.Pow):
-            check(left)
-            check(right)
+            check(left, right)
         case ast.BinOp(op=ast.Div()):
-            raise ExpressionError(f"`{text}`: `/` would leave the integers; use `//` or ceil_div()")
+            raise error("`/` would leave the integers; use `//` or ceil_div()")
         case ast.UnaryOp(op=ast.USub() | ast.UAdd() | ast.Not(), operand=operand):
             check(operand)
         case ast.BoolOp(values=values):
-            for value in values:
-                check(value)
-        case ast.Compare(left=left, ops=ops, comparators=comparators) if all(type(op) in COMPARISONS for op in ops):
-            for value in (left, *comparators):
-                check(value)
+            check(*values)
+        case ast.Compare(left=first, ops=ops, comparators=rest) if all(type(op) in COMPARISONS for op in ops):
+            check(first, *rest)
         case ast.IfExp(test=test, body=body, orelse=orelse):
             check(test)
-            check(body, result=result)
-            check(orelse, result=result)
+            check(body, orelse, result=result)
         case ast.Call(func=ast.Name(id=name), args=args, keywords=[]):
             if name not in FUNCTIONS:
-                raise ExpressionError(f"`{text}`: unknown function `{name}`; allowed are {', '.join(FUNCTIONS)}")
+                raise error(f"unknown function {quote(name, 60)}; allowed are {', '.join(FUNCTIONS)}")
             wanted = FUNCTIONS[name][1]
             if len(args) < 2 if wanted is None else len(args) != wanted:
-                raise ExpressionError(
-                    f"`{text}`: {name}() takes {wanted or 'two or more'} argument(s), not {len(args)}"
-                )
-            for value in args:
-                check(value)
+                raise error(f"{name}() takes {wanted or 'two or more'} argument(s), not {len(args)}")
+            check(*args)
         case _:
-            raise ExpressionError(
-                f"`{text}`: `{ast.unparse(node)[:40]}` is not part of the language; allowed are {LANGUAGE}"
-            )
+            part = ast.get_source_segment(f"({text}\n)", node) or text
+            raise error(f"{quote(part, 40)} is not part of the language; allowed are {LANGUAGE}")
 
 
 def _evaluate(node: ast.expr, env: Mapping[str, int], objects: frozenset[str]) -> int | str:
@@ -218,14 +257,24 @@ def _evaluate(node: ast.expr, env: Mapping[str, int], objects: frozenset[str]) -
             return int(all(value(v) for v in values))
         case ast.BoolOp(values=values):
             return int(any(value(v) for v in values))
-        case ast.Compare(left=left, ops=ops, comparators=comparators):
-            terms = [value(left), *map(value, comparators)]
-            return int(all(COMPARISONS[type(op)](a, b) for op, a, b in zip(ops, terms, terms[1:], strict=False)))
+        case ast.Compare(left=first, ops=ops, comparators=rest):
+            return _compare(value, first, ops, rest)
         case ast.IfExp(test=test, body=body, orelse=orelse):
             return _evaluate(body if value(test) else orelse, env, objects)
         case ast.Call(func=ast.Name(id=name), args=args):
             return _bounded(FUNCTIONS[name][0](*map(value, args)))
     raise AssertionError(f"parse() let {ast.dump(node)} through")
+
+
+def _compare(value: Callable[[ast.expr], int], first: ast.expr, ops: list[ast.cmpop], rest: list[ast.expr]) -> int:
+    """A chain of comparisons, which stops at the first that does not hold."""
+    left = value(first)
+    for op, operand in zip(ops, rest, strict=True):
+        right = value(operand)
+        if not COMPARISONS[type(op)](left, right):
+            return 0
+        left = right
+    return 1
 
 
 def _bounded(number: int) -> int:
@@ -236,7 +285,9 @@ def _bounded(number: int) -> int:
 
 def _power(base: int, exponent: int) -> int:
     if exponent < 0:
+        raise ArithmeticError
+    if abs(base) > 1 and exponent > 63:
         raise OverflowError
-    if abs(base) > 1 and exponent > 64:
-        raise OverflowError
-    return _bounded(base ** min(exponent, 64 + exponent % 2))
+    return _bounded(
+        base ** min(exponent, 64 + exponent % 2)
+    )  # beyond 63 only 0, 1 and -1, whose power is in the parity

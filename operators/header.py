@@ -8,14 +8,14 @@ from __future__ import annotations
 import re
 import tomllib
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
 from typing import Any
 
 from operators.errors import PlanError
-from operators.expression import Expression, ExpressionError, parse
+from operators.expression import Expression, ExpressionError, parse, quote
 
 MAX_SOURCE_BYTES = 256 * 1024
 MAX_HEADER_BYTES = 64 * 1024
@@ -37,6 +37,7 @@ class Header:
     table: Mapping[str, Any]
     text: str
     """Preceded by as many line ends as the file has before it, so that its line numbers are the file's."""
+    first_line: int
     file: str | None
 
     @cached_property
@@ -61,6 +62,8 @@ class Header:
 
         `text` is an element of that value: its own line, if it stands there word for word.
         """
+        if not path:
+            return self.first_line
         start = next((n for size in range(len(path), 0, -1) for n, p in self._places if p[:size] == path[:size]), None)
         if start is None or text is None:
             return start
@@ -96,7 +99,7 @@ def read_header(source: str, file: str | None = None) -> Header:
     if end - opening.end() > MAX_HEADER_BYTES:
         raise PlanError(f"the header is longer than {MAX_HEADER_BYTES} bytes", line=first_line, source=file)
     text = "\n" * (first_line - 1) + source[opening.end() : end]
-    return Header(_toml(text, file), text, file)
+    return Header(_toml(text, file), text, first_line, file)
 
 
 def _no_header(source: str, file: str | None) -> PlanError:
@@ -124,7 +127,7 @@ def _toml(text: str, file: str | None) -> dict[str, Any]:
         hint = ""
         if reason == "Invalid value":
             hint = "; expressions and names stand in double quotes, truth values are true and false"
-        elif place and not place[1] or reason.startswith(("Unterminated", "Unclosed", "Illegal character '\\n'")):
+        elif (place and not place[1]) or reason.startswith(("Unterminated", "Unclosed", "Illegal character '\\n'")):
             hint = "; a string or list is not closed, or a `*/` inside it ends the comment"
         shown = f" in `{content}`" if content else ""
         raise PlanError(f"not valid TOML: {reason}{shown}{hint}", line=line, source=file) from None
@@ -205,18 +208,24 @@ class Section:
         return value
 
     def expression(
-        self, value: Any, key: str, names: Collection[str], *, objects: Collection[str] = (), hints: Mapping[str, str]
+        self,
+        value: Any,
+        key: str,
+        names: Collection[str],
+        *,
+        objects: Collection[str] = (),
+        hint: Callable[[str], str | None],
     ) -> Expression:
-        """`value` as an expression over `names`. `hints` say of names that are not among them why not."""
+        """`value` as an expression over `names`; `hint` may say of a name that is not among them why it is not."""
         try:
             return parse(value, names, objects=objects)
         except ExpressionError as error:
-            text = str(value)
-            mentioned = set(re.findall(r"[A-Za-z_]\w*", text)) if isinstance(value, str) else ()
-            for name in sorted(mentioned):
-                if name in hints and name not in names and name not in objects:
-                    raise self.error(f"`{text.strip()[:80]}`: {hints[name]}", key, text=text) from None
-            raise self.error(str(error), key, text=text if isinstance(value, str) else None) from None
+            if not isinstance(value, str):
+                raise self.error(str(error), key) from None
+            for name in re.findall(r"[A-Za-z_]\w*", value):
+                if name not in names and name not in objects and (reason := hint(name)):
+                    raise self.error(f"{quote(value)}: {reason}", key, text=value) from None
+            raise self.error(str(error), key, text=value) from None
 
 
 def show(value: Any) -> str:

@@ -10,15 +10,29 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 from operators.dtypes import ACCUMULATOR, DTYPES, TARGETS, resolve_dtype
 from operators.errors import PlanError
 from operators.expression import Expression, ExpressionError, unknown_name
 from operators.header import Header, Section, read_header, show
+from operators.kernel_name import check_function_name, check_name_expression
+from operators.launch import (
+    MAX_BUFFER_BYTES,
+    Argument,
+    ArgumentKind,
+    Buffer,
+    Launch,
+    Numbers,
+    ResolvedBuffer,
+    Step,
+    resolve_buffer,
+    together,
+    unroll,
+)
 from operators.spec import CPP_KEYWORDS, IDENTIFIER, RESERVED, Operator
 from operators.tensor_map import (
     L2_PROMOTIONS,
@@ -29,6 +43,11 @@ from operators.tensor_map import (
     TensorMap,
     resolve_tensor_map,
 )
+
+__all__ = [
+    "FACTS", "Argument", "ArgumentKind", "Buffer", "Launch", "Plan", "ResolvedBuffer", "ResolvedPlan",
+    "ResolvedTensorMap", "Step", "TensorMap", "parse_plan",
+]  # fmt: skip
 
 FACTS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
@@ -51,82 +70,6 @@ MAX_TUNABLES = 16
 MAX_TUNABLE_VALUES = 64
 MAX_ARGS = 64
 MAX_BUFFER_RANK = 8
-MAX_KERNEL_CHARACTERS = 200
-MAX_STEPS = 4096
-MAX_BUFFER_BYTES = 2**36
-"""All buffers of one workload together."""
-
-GRID_LIMITS = (2**31 - 1, 65535, 65535)
-BLOCK_LIMITS = (1024, 1024, 64)
-MAX_BLOCK_THREADS = 1024
-MAX_CLUSTER_BLOCKS = 8
-
-ArgumentKind = Literal["tensor", "buffer", "map", "scalar", "integer"]
-
-
-@dataclass(frozen=True)
-class Buffer:
-    """Scratch memory, allocated and poisoned by the harness."""
-
-    name: str
-    dtype: str
-    """T, ACC or a name of `DTYPES`."""
-    shape: tuple[Expression, ...]
-    line: int | None = field(default=None, compare=False)
-
-
-@dataclass(frozen=True)
-class Launch:
-    """One `[[launch]]`: on cuda a kernel and its geometry, on cpu a C function."""
-
-    kernel: str
-    """A C++ name expression; on cpu a C function's name."""
-    args: tuple[Expression, ...]
-    when: Expression | None = None
-    group: str | None = None
-    grid: tuple[Expression, ...] = ()
-    """In blocks, also with clusters; empty on cpu."""
-    block: tuple[Expression, ...] = ()
-    cluster: tuple[Expression, ...] = ()
-    shared: Expression | None = None
-    """Dynamic shared memory in bytes."""
-    cooperative: bool = False
-    line: int | None = field(default=None, compare=False)
-
-
-@dataclass(frozen=True)
-class Argument:
-    """What one parameter of one launch gets."""
-
-    kind: ArgumentKind
-    name: str
-    """The object's name; for an integer the expression's text, which serves messages only."""
-    value: int | None = None
-    """Of an integer, and only of one."""
-
-
-@dataclass(frozen=True)
-class Step:
-    """One launch as it happens."""
-
-    kernel: str
-    args: tuple[Argument, ...]
-    grid: tuple[int, ...] = ()
-    """x, y, z in blocks; empty on cpu, like `block`."""
-    block: tuple[int, ...] = ()
-    cluster: tuple[int, ...] = ()
-    """x, y, z in blocks; empty without clusters."""
-    shared_bytes: int = 0
-    cooperative: bool = False
-
-
-@dataclass(frozen=True)
-class ResolvedBuffer:
-    name: str
-    dtype: str
-    """A name of `DTYPES`."""
-    shape: tuple[int, ...]
-    bytes: int
 
 
 @dataclass(frozen=True)
@@ -184,9 +127,7 @@ class Plan:
     @property
     def occupancy_kernels(self) -> frozenset[str]:
         """Kernels whose `blocks_per_sm` must be known before the plan can be resolved."""
-        return frozenset(
-            launch.kernel for launch in self.launches if any("blocks_per_sm" in axis.names for axis in launch.grid)
-        )
+        return frozenset(launch.kernel for launch in self.launches if launch.needs_occupancy)
 
     def supports(
         self,
@@ -220,26 +161,24 @@ class Plan:
         is broken: which launch, which expression, the numbers. `requires` is not asked.
         """
         env = _environment(self, operator, dims, values, facts, dtype)
-        buffers = tuple(_resolve_buffer(self, buffer, env, dtype) for buffer in self.buffers)
+        whole = Numbers("the plan", None, self.file, env)
+        buffers = tuple(
+            resolve_buffer(buffer, Numbers(f"buffer `{buffer.name}`", buffer.line, self.file, env), dtype)
+            for buffer in self.buffers
+        )
         total_bytes = sum(buffer.bytes for buffer in buffers)
         if total_bytes > MAX_BUFFER_BYTES:
             sizes = ", ".join(f"`{buffer.name}` {list(buffer.shape)}" for buffer in buffers)
-            raise PlanError(
-                f"the buffers take {total_bytes} bytes ({sizes}); at most {MAX_BUFFER_BYTES} are allowed",
-                line=self.buffers[0].line, source=self.file,
-            )  # fmt: skip
+            raise whole.error(f"its buffers take {total_bytes} bytes ({sizes}); at most {MAX_BUFFER_BYTES} are allowed")
         kinds = _kinds(operator, self.buffers, self.tensor_maps)
-        steps = tuple(_steps(self, kinds, env, occupancy or {}))
+        steps = tuple(unroll(self.launches, self.groups, kinds, occupancy or {}, whole))
         used = {argument.name for step in steps for argument in step.args if argument.kind == "map"}
         maps = tuple(
-            _resolve_map(self, declared, operator, buffers, env, dtype)
+            _resolve_map(declared, operator, buffers, dtype, env, self.file)
             for declared in self.tensor_maps
             if declared.name in used
         )
         return ResolvedPlan(buffers, self.zero, steps, maps)
-
-
-# --- resolving ---------------------------------------------------------------------------------------------------
 
 
 def _environment(
@@ -259,147 +198,23 @@ def _environment(
     return env | known | sizes | plan.settings(values)
 
 
-class _Numbers:
-    """Evaluates the expressions of one part of a plan; every complaint says which part, which line, which numbers."""
-
-    def __init__(self, plan: Plan, label: str, line: int | None, env: Mapping[str, int]) -> None:
-        self.plan = plan
-        self.label = label
-        self.line = line
-        self.env = env
-
-    def error(self, message: str) -> PlanError:
-        return PlanError(f"{self.label}: {message}", line=self.line, source=self.plan.file)
-
-    def value(self, expression: Expression, key: str) -> int:
-        try:
-            return expression.evaluate(self.env)
-        except ExpressionError as error:
-            raise self.error(f"{key}: {error}") from None
-
-    def within(self, expression: Expression, key: str, smallest: int, largest: int) -> int:
-        number = self.value(expression, key)
-        if not smallest <= number <= largest:
-            raise self.error(f"{key}: {self.shown(expression, number)}; allowed are {smallest} to {largest}")
-        return number
-
-    def shown(self, expression: Expression, number: int) -> str:
-        names = ", ".join(f"{name} = {self.env[name]}" for name in sorted(expression.names) if name in self.env)
-        return f"`{expression.text}` is {number}{f' with {names}' if names else ''}"
-
-    def axes(self, expressions: tuple[Expression, ...], key: str, limits: tuple[int, ...]) -> tuple[int, ...]:
-        """x, y, z; axes that are not given count 1."""
-        given = tuple(
-            self.within(axis, f"{key}[{n}]", 1, limit)
-            for n, (axis, limit) in enumerate(zip(expressions, limits, strict=False))
-        )
-        return given + (1,) * (3 - len(given))
-
-
-def _resolve_buffer(plan: Plan, buffer: Buffer, env: Mapping[str, int], dtype: str) -> ResolvedBuffer:
-    numbers = _Numbers(plan, f"buffer `{buffer.name}`", buffer.line, env)
-    shape = tuple(numbers.within(axis, f"shape[{n}]", 1, MAX_BUFFER_BYTES) for n, axis in enumerate(buffer.shape))
-    resolved = resolve_dtype(buffer.dtype, dtype)
-    return ResolvedBuffer(buffer.name, resolved.name, shape, math.prod(shape) * resolved.size)
-
-
 def _resolve_map(
-    plan: Plan,
     declared: TensorMap,
     operator: Operator,
     buffers: tuple[ResolvedBuffer, ...],
-    env: Mapping[str, int],
     dtype: str,
+    env: Mapping[str, int],
+    file: str | None,
 ) -> ResolvedTensorMap:
-    numbers = _Numbers(plan, f"tensor_map `{declared.name}`", declared.line, env)
-    for buffer in buffers:
-        if buffer.name == declared.tensor:
-            element, object_bytes = DTYPES[buffer.dtype], buffer.bytes
+    sizes = {buffer.name: (buffer.dtype, buffer.bytes) for buffer in buffers}
     for tensor in operator.tensors:
-        if tensor.name == declared.tensor:
-            element = resolve_dtype(tensor.dtype, dtype)
-            object_bytes = math.prod(tensor.sizes(env)) * element.size
+        element = resolve_dtype(tensor.dtype, dtype)
+        sizes[tensor.name] = element.name, math.prod(tensor.sizes(env)) * element.size
+    numbers = Numbers(f"tensor_map `{declared.name}`", declared.line, file, env)
     try:
-        return resolve_tensor_map(declared, element.name, object_bytes, numbers.value)
+        return resolve_tensor_map(declared, *sizes[declared.tensor], numbers.value)
     except ValueError as error:
         raise numbers.error(str(error)) from None
-
-
-def _steps(
-    plan: Plan, kinds: Mapping[str, ArgumentKind], env: Mapping[str, int], occupancy: Mapping[str, int]
-) -> Iterable[Step]:
-    count = 0
-    for group, launches in _blocks(plan.launches):
-        repeats = 1
-        if group:
-            numbers = _Numbers(plan, f"group `{group}`", launches[0][1].line, env)
-            repeats = numbers.within(plan.groups[group], "repeat", 0, MAX_STEPS)
-        for i in range(repeats):
-            inner = {**env, "i": i} if group else env
-            for number, launch in launches:
-                numbers = _Numbers(plan, f"launch {number} `{launch.kernel}`", launch.line, inner)
-                if launch.when is not None and not numbers.value(launch.when, "when"):
-                    continue
-                count += 1
-                if count > MAX_STEPS:
-                    raise numbers.error(f"the plan makes more than {MAX_STEPS} launches; a group repeats too often")
-                yield _step(numbers, launch, kinds, occupancy)
-
-
-def _blocks(launches: tuple[Launch, ...]) -> list[tuple[str | None, list[tuple[int, Launch]]]]:
-    """Launches with their numbers from 1, those of one group together."""
-    blocks: list[tuple[str | None, list[tuple[int, Launch]]]] = []
-    for number, launch in enumerate(launches, 1):
-        if launch.group is None or not blocks or blocks[-1][0] != launch.group:
-            blocks.append((launch.group, []))
-        blocks[-1][1].append((number, launch))
-    return blocks
-
-
-def _step(numbers: _Numbers, launch: Launch, kinds: Mapping[str, ArgumentKind], occupancy: Mapping[str, int]) -> Step:
-    args = tuple(_argument(numbers, expression, n, kinds) for n, expression in enumerate(launch.args))
-    if numbers.plan.target == "cpu":
-        return Step(launch.kernel, args)
-    block = numbers.axes(launch.block, "block", BLOCK_LIMITS)
-    if math.prod(block) > MAX_BLOCK_THREADS:
-        raise numbers.error(f"block: {_product(block)} threads; a block has at most {MAX_BLOCK_THREADS}")
-    grid = _grid(numbers, launch, occupancy)
-    cluster = numbers.axes(launch.cluster, "cluster", (MAX_CLUSTER_BLOCKS,) * 3) if launch.cluster else ()
-    if math.prod(cluster) > MAX_CLUSTER_BLOCKS:
-        raise numbers.error(f"cluster: {_product(cluster)} blocks; a cluster has at most {MAX_CLUSTER_BLOCKS}")
-    for axis, size, blocks in zip("xyz", cluster, grid, strict=False):
-        if blocks % size:
-            raise numbers.error(f"cluster: the grid's {axis} = {blocks} is not a multiple of the cluster's {size}")
-    shared_bytes = 0
-    if launch.shared is not None:
-        shared_bytes = numbers.within(launch.shared, "shared", 0, numbers.env.get("max_shared_bytes", 2**31 - 1))
-    return Step(launch.kernel, args, grid, block, cluster, shared_bytes, launch.cooperative)
-
-
-def _grid(numbers: _Numbers, launch: Launch, occupancy: Mapping[str, int]) -> tuple[int, ...]:
-    if not any("blocks_per_sm" in axis.names for axis in launch.grid):
-        return numbers.axes(launch.grid, "grid", GRID_LIMITS)
-    try:
-        env = {**numbers.env, "blocks_per_sm": occupancy[launch.kernel]}
-    except KeyError:
-        raise numbers.error(
-            "grid: blocks_per_sm is known only once the kernel is compiled; no occupancy given"
-        ) from None
-    return _Numbers(numbers.plan, numbers.label, numbers.line, env).axes(launch.grid, "grid", GRID_LIMITS)
-
-
-def _argument(numbers: _Numbers, expression: Expression, position: int, kinds: Mapping[str, ArgumentKind]) -> Argument:
-    try:
-        chosen = expression.choose(numbers.env)
-    except ExpressionError as error:
-        raise numbers.error(f"args[{position}]: {error}") from None
-    if isinstance(chosen, str):
-        return Argument(kinds[chosen], chosen)
-    return Argument("integer", expression.text, chosen)
-
-
-def _product(sizes: tuple[int, ...]) -> str:
-    return f"{' x '.join(map(str, sizes))} = {math.prod(sizes)}"
 
 
 def _kinds(operator: Operator, buffers: Iterable[Buffer], tensor_maps: Iterable[TensorMap]) -> dict[str, ArgumentKind]:
@@ -443,15 +258,15 @@ class _Reader:
         self.operator = operator
         self.target = target
         self.top = Section(header, header.table, (), "")
-        self.taken = {name: "a dim" for name in operator.shape_names}
+        self.taken = dict.fromkeys(operator.shape_names, "a dim")
         self.taken |= {t.name: "a tensor" for t in operator.tensors} | {s.name: "a scalar" for s in operator.scalars}
         self.numbers = operator.shape_names | FACTS[target] - {"blocks_per_sm"}
 
     def plan(self) -> Plan:
-        elsewhere = {"tensor_map": "exists on the cuda target only"} if self.target == "cpu" else {}
-        self.top.only([key for key in _TOP_KEYS if key not in elsewhere], elsewhere | {
-            "kernel": "belongs into a [[launch]] table", "grid": "belongs into a [[launch]] table",
-        })  # fmt: skip
+        misplaced = dict.fromkeys(_CUDA_LAUNCH_KEYS, "belongs into a [[launch]] table")
+        if self.target == "cpu":
+            misplaced["tensor_map"] = "exists on the cuda target only"
+        self.top.only([key for key in _TOP_KEYS if key not in misplaced], misplaced)
         tune = self._tune()
         self.numbers |= tune.keys()
         buffers = tuple(self._buffer(section) for section in self._sections("buffer", "name", MAX_BUFFERS))
@@ -464,9 +279,7 @@ class _Reader:
             self._launch(section, kinds, groups) for section in self._sections("launch", "kernel", MAX_LAUNCHES)
         )
         if not launches:
-            raise self.top.error(
-                'there is no [[launch]]; a plan needs at least one, such as kernel = "name", args = []'
-            )
+            raise self.top.error('there is no [[launch]]; a plan needs one, with kernel = "name" and args = ["x"]')
         self._check_groups(launches, groups)
         return Plan(
             target=self.target,
@@ -500,13 +313,18 @@ class _Reader:
         names: Iterable[str],
         objects: Mapping[str, ArgumentKind] = MappingProxyType({}),
     ) -> Expression:
-        hints = {name: f"`{name}` is {what}, not a number" for name, what in self.taken.items() if what != "a dim"}
+        return section.expression(value, key, frozenset(names), objects=objects, hint=self._expression_hint)
+
+    def _expression_hint(self, name: str) -> str | None:
+        """Why an expression may not use `name` where it does, or None where there is nothing more to say."""
+        if name == "blocks_per_sm" and self.target == "cuda":
+            return "`blocks_per_sm` may stand in a launch's grid only"
+        if name == "i":
+            return "`i` counts the repeats of a group; it may stand only in launches that have a group"
         for target, facts in FACTS.items():
-            hints |= {name: f"`{name}` is known on the {target} target only" for name in facts if target != self.target}
-        if self.target == "cuda":
-            hints["blocks_per_sm"] = "`blocks_per_sm` may stand in a launch's grid only"
-        hints["i"] = "`i` counts the repeats of a group; it may stand only in launches that have a group"
-        return section.expression(value, key, frozenset(names), objects=objects, hints=hints)
+            if name in facts and target != self.target:
+                return f"`{name}` is known on the {target} target only"
+        return f"`{name}` is {self.taken[name]}, not a number" if name in self.taken else None
 
     def _new_name(self, section: Section, key: str, name: str, what: str) -> str:
         """`name`, which nothing else may have."""
@@ -556,24 +374,22 @@ class _Reader:
         section.only(_TENSOR_MAP_KEYS)
         name = self._new_name(section, "name", section.string("name", "x_map"), "a tensor map")
         tensor = section.string("tensor", "x")
-        tensors = {t.name for t in (*self.operator.tensors, *buffers)}
+        tensors = {t.name for t in self.operator.tensors} | {b.name for b in buffers}
         if tensor not in tensors:
             raise section.error(unknown_name(tensor, tensors).replace("name", "tensor or buffer", 1), "tensor")
         shape = section.items("shape", 1, MAX_RANK, '["cols", "rows"]')
         rank = len(shape)
 
         def axes(key: str, count: int, *, required: bool = False) -> tuple[Expression, ...]:
-            values = (
-                section.items(key, count, count, str(["64"] * count).replace("'", '"'))
-                if (required or key in section.table)
-                else []
-            )
+            if not required and key not in section.table:
+                return ()
+            values = section.items(key, count, count, f"[{', '.join(['64'] * count)}]")
             return tuple(self._expression(section, key, value, self.numbers) for value in values)
 
         return TensorMap(
             name=name,
             tensor=tensor,
-            shape=axes("shape", rank),
+            shape=axes("shape", rank, required=True),
             strides=axes("strides", rank - 1),
             box=axes("box", rank, required=True),
             element_strides=axes("element_strides", rank),
@@ -604,35 +420,35 @@ class _Reader:
         group = self._group_name(section, groups)
         names = self.numbers | {"i"} if group else self.numbers
 
-        def axes(key: str, smallest: int, example: str, names: frozenset[str]) -> tuple[Expression, ...]:
-            return tuple(self._expression(section, key, v, names) for v in section.items(key, smallest, 3, example))
+        def axes(key: str, example: str, names: frozenset[str], *, required: bool = False) -> tuple[Expression, ...]:
+            if not required and key not in section.table:
+                return ()
+            return tuple(self._expression(section, key, v, names) for v in section.items(key, 1, 3, example))
 
         def single(key: str) -> Expression | None:
             return self._expression(section, key, section.table[key], names) if key in section.table else None
 
-        args = tuple(
-            self._expression(section, "args", value, names, kinds)
-            for value in section.items("args", 0, MAX_ARGS, '["x", "y", "n"]')
-        )
-        common = {"kernel": kernel, "args": args, "when": single("when"), "group": group, "line": section.line}
-        if not cuda:
-            return Launch(**common)
+        args = section.items("args", 0, MAX_ARGS, '["x", "y", "n"]')
         return Launch(
-            **common,
-            grid=axes("grid", 1, '["ceil_div(n, 256)"]', names | {"blocks_per_sm"}),
-            block=axes("block", 1, '["256"]', names),
-            cluster=axes("cluster", 1, "[2]", names) if "cluster" in section.table else (),
+            kernel=kernel,
+            args=tuple(self._expression(section, "args", value, names, kinds) for value in args),
+            when=single("when"),
+            group=group,
+            grid=axes("grid", '["ceil_div(n, 256)"]', names | {"blocks_per_sm"}, required=cuda),
+            block=axes("block", '["256"]', names, required=cuda),
+            cluster=axes("cluster", "[2]", names),
             shared=single("shared"),
             cooperative=section.flag("cooperative", default=False),
+            line=section.line,
         )
 
     def _kernel(self, section: Section) -> str:
         text = section.string("kernel", "softmax_rows<BLOCK, T>" if self.target == "cuda" else "softmax").strip()
         try:
             if self.target == "cpu":
-                _check_function_name(text)
+                check_function_name(text)
             else:
-                _check_name_expression(text, self._template_hint)
+                check_name_expression(text, self._template_hint)
         except ValueError as error:
             raise section.error(f"{show(text)}: {error}", "kernel") from None
         return text
@@ -653,7 +469,7 @@ class _Reader:
         return group
 
     def _check_groups(self, launches: tuple[Launch, ...], groups: Mapping[str, Expression]) -> None:
-        runs = [group for group, _ in _blocks(launches) if group]
+        runs = [group for group, _ in together(launches) if group]
         for group in groups:
             if group not in runs:
                 raise self.header.error(f"group `{group}` is used by no launch", ("group", group))
@@ -676,66 +492,3 @@ class _Reader:
             if names.count(name) > 1:
                 raise self.top.error(f"names `{name}` more than once", "zero")
         return tuple(names)
-
-
-# --- names of kernels --------------------------------------------------------------------------------------------
-
-_TYPE_WORDS = frozenset("bool char const double false float int long short signed true unsigned".split())
-_NAME_TOKEN = re.compile(r"\s+|[A-Za-z_]\w*|::|[<>(),]|\d+(?:[uU]?[lL]{0,2})\b", re.ASCII)
-_CLOSING = {"<": ">", "(": ")"}
-
-
-def _check_function_name(text: str) -> None:
-    """Raise ValueError unless `text` is a C function's name."""
-    if not re.fullmatch(r"[A-Za-z_]\w*", text, re.ASCII) or text in CPP_KEYWORDS or len(text) > MAX_KERNEL_CHARACTERS:
-        raise ValueError('on cpu `kernel` is the plain name of an extern "C" function, such as softmax')
-
-
-def _check_name_expression(text: str, hint: Callable[[str], str | None]) -> None:
-    """Raise ValueError unless `text` is a C++ name, possibly qualified and with template arguments, and nothing else.
-
-    The text is handed to the compiler, so only names, `::`, `<>`, `()`, commas and integers may stand in it. `hint`
-    says of a name why it may not stand there.
-    """
-    if len(text) > MAX_KERNEL_CHARACTERS:
-        raise ValueError(f"a kernel's name has at most {MAX_KERNEL_CHARACTERS} characters")
-    open_brackets: list[str] = []
-    position, previous = 0, ""
-    while position < len(text):
-        match = _NAME_TOKEN.match(text, position)
-        if not match:
-            raise ValueError(f"`{text[position]}` cannot stand in a kernel's name; write name or name<BLOCK, T>")
-        position = match.end()
-        token = match[0]
-        if token.isspace():
-            continue
-        _check_token(token, previous, open_brackets, hint)
-        previous = token
-    if open_brackets:
-        raise ValueError(f"`{open_brackets[-1]}` is not closed")
-    if not previous or previous in ("::", ","):
-        raise ValueError("the name is incomplete; write name or name<BLOCK, T>")
-
-
-def _check_token(token: str, previous: str, open_brackets: list[str], hint: Callable[[str], str | None]) -> None:
-    if token in _CLOSING:
-        if token == "(" and not open_brackets or not previous:
-            raise ValueError(f"`{token}` cannot stand here; write name or name<BLOCK, T>, without arguments")
-        open_brackets.append(token)
-    elif token in (">", ")"):
-        if not open_brackets or _CLOSING[open_brackets.pop()] != token:
-            raise ValueError(f"`{token}` has no opening bracket")
-        if previous == ",":
-            raise ValueError(f"`,` is followed by `{token}`")
-    elif token == ",":
-        if not open_brackets or previous in (",", "<", "(", "::"):
-            raise ValueError("`,` cannot stand here")
-    elif token != "::":
-        if not open_brackets and previous not in ("", "::"):
-            raise ValueError(f"`{token}` cannot follow `{previous}`; write name or name<BLOCK, T>")
-        if not open_brackets and (token in _TYPE_WORDS or token[0].isdigit()):
-            raise ValueError(f"`{token}` is not a kernel's name")
-        if token in CPP_KEYWORDS and token not in _TYPE_WORDS:
-            raise ValueError(f"`{token}` is a word of C++ that cannot stand in a kernel's name")
-        if open_brackets and previous != "::" and (problem := hint(token)):
-            raise ValueError(problem)

@@ -1,0 +1,228 @@
+"""Launches and buffers: as a plan declares them, and as one workload needs them, within the limits of CUDA."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from operators.dtypes import resolve_dtype
+from operators.errors import PlanError
+from operators.expression import Expression, ExpressionError
+
+MAX_STEPS = 4096
+MAX_BUFFER_BYTES = 2**36
+"""All buffers of one workload together."""
+
+GRID_LIMITS = (2**31 - 1, 65535, 65535)
+BLOCK_LIMITS = (1024, 1024, 64)
+MAX_BLOCK_THREADS = 1024
+MAX_CLUSTER_BLOCKS = 8
+
+ArgumentKind = Literal["tensor", "buffer", "map", "scalar", "integer"]
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Scratch memory, allocated and poisoned by the harness."""
+
+    name: str
+    dtype: str
+    """T, ACC or a name of `DTYPES`."""
+    shape: tuple[Expression, ...]
+    line: int | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One `[[launch]]`: on cuda a kernel and its geometry, on cpu a C function."""
+
+    kernel: str
+    """A C++ name expression; on cpu a C function's name."""
+    args: tuple[Expression, ...]
+    when: Expression | None = None
+    group: str | None = None
+    grid: tuple[Expression, ...] = ()
+    """In blocks, also with clusters; empty on cpu."""
+    block: tuple[Expression, ...] = ()
+    cluster: tuple[Expression, ...] = ()
+    shared: Expression | None = None
+    """Dynamic shared memory in bytes."""
+    cooperative: bool = False
+    line: int | None = field(default=None, compare=False)
+
+    @property
+    def needs_occupancy(self) -> bool:
+        """Whether its grid depends on `blocks_per_sm`."""
+        return any("blocks_per_sm" in axis.names for axis in self.grid)
+
+
+@dataclass(frozen=True)
+class Argument:
+    """What one parameter of one launch gets."""
+
+    kind: ArgumentKind
+    name: str
+    """The object's name; for an integer the expression's text, which serves messages only."""
+    value: int | None = None
+    """Of an integer, and only of one."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One launch as it happens."""
+
+    kernel: str
+    args: tuple[Argument, ...]
+    grid: tuple[int, ...] = ()
+    """x, y, z in blocks; empty on cpu, like `block`."""
+    block: tuple[int, ...] = ()
+    cluster: tuple[int, ...] = ()
+    """x, y, z in blocks; empty without clusters."""
+    shared_bytes: int = 0
+    cooperative: bool = False
+
+
+@dataclass(frozen=True)
+class ResolvedBuffer:
+    name: str
+    dtype: str
+    """A name of `DTYPES`."""
+    shape: tuple[int, ...]
+    bytes: int
+
+
+class Numbers:
+    """Evaluates the expressions of one part of a plan; every complaint says which part, which line, which numbers."""
+
+    def __init__(self, label: str, line: int | None, file: str | None, env: Mapping[str, int]) -> None:
+        self.label = label
+        self.line = line
+        self.file = file
+        self.env = env
+
+    def having(self, name: str, value: int) -> Numbers:
+        """The same part with one more number known."""
+        return Numbers(self.label, self.line, self.file, {**self.env, name: value})
+
+    def error(self, message: str) -> PlanError:
+        return PlanError(f"{self.label}: {message}", line=self.line, source=self.file)
+
+    def value(self, expression: Expression, key: str) -> int:
+        try:
+            return expression.evaluate(self.env)
+        except ExpressionError as error:
+            raise self.error(f"{key}: {error}") from None
+
+    def within(self, expression: Expression, key: str, smallest: int, largest: int) -> int:
+        """The value, which must lie between these two."""
+        number = self.value(expression, key)
+        if not smallest <= number <= largest:
+            names = ", ".join(f"{name} = {self.env[name]}" for name in sorted(expression.names) if name in self.env)
+            known = f" with {names}" if names else ""
+            raise self.error(f"{key}: `{expression.text}` is {number}{known}; allowed are {smallest} to {largest}")
+        return number
+
+    def axes(self, expressions: tuple[Expression, ...], key: str, limits: tuple[int, ...]) -> tuple[int, ...]:
+        """x, y, z; axes that are not given count 1."""
+        given = tuple(
+            self.within(axis, f"{key}[{n}]", 1, limit)
+            for n, (axis, limit) in enumerate(zip(expressions, limits, strict=False))
+        )
+        return given + (1,) * (3 - len(given))
+
+
+def resolve_buffer(buffer: Buffer, numbers: Numbers, task_dtype: str) -> ResolvedBuffer:
+    """The buffer for one workload. Raises PlanError."""
+    shape = tuple(numbers.within(axis, f"shape[{n}]", 1, MAX_BUFFER_BYTES) for n, axis in enumerate(buffer.shape))
+    dtype = resolve_dtype(buffer.dtype, task_dtype)
+    return ResolvedBuffer(buffer.name, dtype.name, shape, math.prod(shape) * dtype.size)
+
+
+def together(launches: Iterable[Launch]) -> list[tuple[str | None, list[tuple[int, Launch]]]]:
+    """Launches with their numbers from 1, neighbours of one group together."""
+    runs: list[tuple[str | None, list[tuple[int, Launch]]]] = []
+    for number, launch in enumerate(launches, 1):
+        if launch.group is None or not runs or runs[-1][0] != launch.group:
+            runs.append((launch.group, []))
+        runs[-1][1].append((number, launch))
+    return runs
+
+
+def unroll(
+    launches: Iterable[Launch],
+    groups: Mapping[str, Expression],
+    kinds: Mapping[str, ArgumentKind],
+    occupancy: Mapping[str, int],
+    numbers: Numbers,
+) -> Iterable[Step]:
+    """The steps that happen, groups repeated and `when` applied. Raises PlanError.
+
+    `numbers` is the part of the whole plan; `kinds` are the objects that arguments may name.
+    """
+    count = 0
+    for group, members in together(launches):
+        repeats = 1
+        if group:
+            part = Numbers(f"group `{group}`", members[0][1].line, numbers.file, numbers.env)
+            repeats = part.within(groups[group], "repeat", 0, MAX_STEPS)
+        for i in range(repeats):
+            env = {**numbers.env, "i": i} if group else numbers.env
+            for position, launch in members:
+                part = Numbers(f"launch {position} `{launch.kernel}`", launch.line, numbers.file, env)
+                if launch.when is not None and not part.value(launch.when, "when"):
+                    continue
+                count += 1
+                if count > MAX_STEPS:
+                    raise part.error(f"the plan makes more than {MAX_STEPS} launches; a group repeats too often")
+                yield _step(launch, kinds, occupancy, part)
+
+
+def _step(launch: Launch, kinds: Mapping[str, ArgumentKind], occupancy: Mapping[str, int], numbers: Numbers) -> Step:
+    args = tuple(_argument(expression, f"args[{n}]", kinds, numbers) for n, expression in enumerate(launch.args))
+    if not launch.grid:
+        return Step(launch.kernel, args)
+    block = numbers.axes(launch.block, "block", BLOCK_LIMITS)
+    if math.prod(block) > MAX_BLOCK_THREADS:
+        raise numbers.error(f"block: {_product(block)} threads; a block has at most {MAX_BLOCK_THREADS}")
+    grid = _grid(launch, occupancy, numbers)
+    cluster = _cluster(launch, grid, numbers)
+    shared_bytes = 0
+    if launch.shared is not None:
+        shared_bytes = numbers.within(launch.shared, "shared", 0, numbers.env.get("max_shared_bytes", 2**31 - 1))
+    return Step(launch.kernel, args, grid, block, cluster, shared_bytes, launch.cooperative)
+
+
+def _grid(launch: Launch, occupancy: Mapping[str, int], numbers: Numbers) -> tuple[int, ...]:
+    if launch.needs_occupancy:
+        if launch.kernel not in occupancy:
+            raise numbers.error("grid: blocks_per_sm is known once the kernel is compiled; no occupancy was given")
+        numbers = numbers.having("blocks_per_sm", occupancy[launch.kernel])
+    return numbers.axes(launch.grid, "grid", GRID_LIMITS)
+
+
+def _cluster(launch: Launch, grid: tuple[int, ...], numbers: Numbers) -> tuple[int, ...]:
+    if not launch.cluster:
+        return ()
+    cluster = numbers.axes(launch.cluster, "cluster", (MAX_CLUSTER_BLOCKS,) * 3)
+    if math.prod(cluster) > MAX_CLUSTER_BLOCKS:
+        raise numbers.error(f"cluster: {_product(cluster)} blocks; a cluster has at most {MAX_CLUSTER_BLOCKS}")
+    for axis, size, blocks in zip("xyz", cluster, grid, strict=True):
+        if blocks % size:
+            raise numbers.error(f"cluster: the grid's {axis} = {blocks} is not a multiple of the cluster's {size}")
+    return cluster
+
+
+def _argument(expression: Expression, key: str, kinds: Mapping[str, ArgumentKind], numbers: Numbers) -> Argument:
+    try:
+        chosen = expression.choose(numbers.env)
+    except ExpressionError as error:
+        raise numbers.error(f"{key}: {error}") from None
+    if isinstance(chosen, str):
+        return Argument(kinds[chosen], chosen)
+    return Argument("integer", expression.text, chosen)
+
+
+def _product(sizes: tuple[int, ...]) -> str:
+    return f"{' x '.join(map(str, sizes))} = {math.prod(sizes)}"
