@@ -209,6 +209,8 @@ def _check(
                 raise error(unknown_name(name, names | objects if result else names))
         case ast.BinOp(left=left, op=op, right=right) if type(op) in BINARY or isinstance(op, ast.Pow):
             check(left, right)
+        case ast.Tuple():
+            raise error("one expression is wanted, not several; in a list each stands in quotes of its own")
         case ast.BinOp(op=ast.Div()):
             raise error("`/` would leave the integers; use `//` or ceil_div()")
         case ast.UnaryOp(op=ast.USub() | ast.UAdd() | ast.Not(), operand=operand):
@@ -288,6 +290,5 @@ def _power(base: int, exponent: int) -> int:
         raise ArithmeticError
     if abs(base) > 1 and exponent > 63:
         raise OverflowError
-    return _bounded(
-        base ** min(exponent, 64 + exponent % 2)
-    )  # beyond 63 only 0, 1 and -1, whose power is in the parity
+    parity = exponent % 2  # all that matters beyond 63, where the base is 0, 1 or -1
+    return _bounded(base ** min(exponent, 64 + parity))

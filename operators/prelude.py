@@ -79,12 +79,9 @@ def _conversions(target: str, dtype: str) -> Iterable[str]:
 
 
 def _cuda_types(operator: Operator, plan: Plan, dtype: str) -> Iterable[str]:
-    declared = (
-        "T",
-        "ACC",
-        *(t.dtype for t in (*operator.tensors, *operator.scalars)),
-        *(b.dtype for b in plan.buffers),
-    )
+    declared = ["T", "ACC", *(buffer.dtype for buffer in plan.buffers)]
+    declared += [tensor.dtype for tensor in operator.tensors]
+    declared += [scalar.dtype for scalar in operator.scalars]
     used = {resolve_dtype(name, dtype).name for name in declared}
     for name, header in CUDA_HEADERS.items():
         if name in used:
