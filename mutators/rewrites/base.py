@@ -1,0 +1,51 @@
+"""The form every rewrite has: a named function that lists the places where it applies, with the edits it would make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from mutators.cpp_tree import Edit, Program
+from operators.dtypes import TARGETS
+
+
+@dataclass(frozen=True)
+class Site:
+    """One place where a rewrite applies."""
+
+    description: str
+    """What is done where: ``tile loop `j` of matrix_mul (line 9) by TILE_J``."""
+    edits: tuple[Edit, ...]
+    """All made at once; they do not overlap."""
+    tune: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """New tunables, the default first."""
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """A kind of change. It keeps what the kernel computes, up to the order of floating-point operations."""
+
+    name: str
+    sites: Callable[[Program], Iterable[Site]]
+    targets: tuple[str, ...]
+
+    @property
+    def summary(self) -> str:
+        """One line for people."""
+        return (self.sites.__doc__ or "").strip().split("\n")[0]
+
+
+REGISTRY: dict[str, Rewrite] = {}
+"""Filled by the modules of this package; read it as `mutators.rewrites.REWRITES`."""
+
+Sites = Callable[[Program], Iterable[Site]]
+
+
+def rewrite(name: str, *targets: str) -> Callable[[Sites], Sites]:
+    """Register a rewrite, for all targets unless some are named."""
+
+    def register(sites: Sites) -> Sites:
+        REGISTRY[name] = Rewrite(name, sites, targets or TARGETS)
+        return sites
+
+    return register

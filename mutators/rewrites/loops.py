@@ -1,0 +1,192 @@
+"""Rewrites of loop structure: order, tiles, fusion, fission."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mutators.cpp_tree import INDENT, Edit, Loop, Node, Program, block, body_text, header, reindent
+from mutators.dataflow import Effects, effects, loop_effects, names_in, reductions, separate, split, tile_of
+from mutators.rewrites.base import Site, rewrite
+
+TILES = (32, 8, 16, 64, 128, 256)
+
+
+def fixed_outside(loop: Loop, *others: Loop) -> bool:
+    """Whether the loop's range mentions neither the variables of `others` nor anything their bodies change."""
+    texts = (loop.start_text, loop.bound_text, loop.step_text)
+    used = names_in(loop.function, texts)
+    return not any(used & loop_effects(other).changing - {loop.variable} for other in others)
+
+
+def point_bound(start: str, tile: str, bound: str) -> str:
+    """Where the loop within a tile ends; `mutators.dataflow.tile_of` knows the form."""
+    return f"({start} + {tile} < {bound} ? {start} + {tile} : {bound})"
+
+
+def tile_headers(loop: Loop, outer: str, tile: str) -> tuple[str, str]:
+    """Headers of the loop over tiles and of the loop within one."""
+    return (
+        header(loop.type, outer, loop.start_text, loop.bound_text, tile),
+        header(loop.type, loop.variable, outer, point_bound(outer, tile, operand(loop.bound_text))),
+    )
+
+
+def operand(text: str) -> str:
+    """An expression as an operand of another one: in parentheses unless it is a name or number."""
+    return text if text.replace("_", "a").isalnum() else f"({text})"
+
+
+@rewrite("interchange")
+def interchange(program: Program) -> Iterator[Site]:
+    """Swap two perfectly nested loops."""
+    for outer in program.loops:
+        inner = outer.only_child
+        if not inner or outer.pragmas or inner.pragmas or outer.within("collapse") or inner.exits:
+            continue
+        if not fixed_outside(inner, outer) or not _reorderable(outer, inner):
+            continue
+        edits = tuple(
+            Edit(place.node.start_byte, place.node.start_byte + len(place.header.encode()), other.header)
+            for place, other in ((outer, inner), (inner, outer))
+        )
+        yield Site(f"interchange loops `{outer.variable}` and `{inner.variable}` at {outer.place}", edits)
+
+
+def _reorderable(outer: Loop, inner: Loop) -> bool:
+    """Whether the iterations of a perfect nest may run in any order, sums into memory included."""
+    known = loop_effects(inner)
+    if known.opaque or reductions(inner) is None:
+        return False
+    for array in known.written_arrays:
+        accesses = known.touching(array)
+        same = all(a.index == accesses[0].index for a in accesses)
+        sums = all(a.accumulates for a in accesses if a.write)
+        if not same or not (sums or _visits_once(accesses[0].index, outer, inner)):
+            return False
+    return True
+
+
+def _visits_once(index: tuple, *nest: Loop) -> bool:  # type: ignore[type-arg]
+    """Whether every loop's variable moves the index."""
+    parts = [[split(loop.function, axis, loop.variable) for axis in index] for loop in nest]
+    return all(all(axes) and any(a[0] for a in axes) for axes in parts)
+
+
+@rewrite("tile")
+def tile(program: Program) -> Iterator[Site]:
+    """Split a loop into one over tiles and one within a tile, its size a new tunable."""
+    for loop in program.loops:
+        if (
+            not loop.unit_step
+            or loop.within("collapse")
+            or tile_of(loop)
+            or loop.exits
+            or not fixed_outside(loop, loop)
+        ):
+            continue
+        size = program.fresh(f"TILE_{loop.variable.upper()}")
+        start = program.fresh(f"{loop.variable}0")
+        over, within = tile_headers(loop, start, size)
+        simd = [text for text in loop.pragma_texts if "parallel" not in text]
+        kept = [text for text in loop.pragma_texts if "parallel" in text]
+        inner = program.data[loop.body.start_byte : loop.end].decode()
+        lines = (*simd, f"{within} {reindent(inner, loop.indent, '')}")
+        text = "".join(f"{pragma}\n{loop.indent}" for pragma in kept) + block(over, *lines, indent=loop.indent)
+        yield Site(f"tile {loop.place} by {size}", (Edit(loop.begin, loop.end, text),), {size: TILES})
+
+
+@rewrite("full_tile")
+def full_tile(program: Program) -> Iterator[Site]:
+    """Give complete tiles a copy of the code in which the tile's size is a constant."""
+    for loop in program.loops:
+        inner = [p for p in program.loops if loop in p.ancestors and "?" in p.bound_text]
+        points = [p for p in inner if (found := tile_of(p)) and found[0] == loop.variable]
+        if not points or loop.step is None or loop.inclusive or loop.exits or loop.body.type != "compound_statement":
+            continue
+        end = f"{loop.variable} + {loop.step_text}"
+        begin = loop.body.start_byte + 1
+        inside = program.data[begin : loop.end - 1].decode().strip("\n").rstrip()
+        edits = [Edit(p.bound.start_byte, p.bound.end_byte, end) for p in points]
+        constant = program.edited(begin, loop.end - 1, edits).strip("\n").rstrip()
+        indent = loop.indent + INDENT
+        shifted = [reindent("\n" + text, indent, indent + INDENT) for text in (constant, inside)]
+        branches = f"if ({end} <= {loop.bound_text}) {{{shifted[0]}\n{indent}}} else {{{shifted[1]}\n{indent}}}"
+        text = f"\n{indent}{branches}\n{loop.indent}"
+        yield Site(f"specialise full tiles in {loop.place}", (Edit(begin, loop.end - 1, text),))
+
+
+@rewrite("fuse")
+def fuse(program: Program) -> Iterator[Site]:
+    """Merge two neighbouring loops that run over the same values."""
+    for first in program.loops:
+        second = next((loop for loop in program.loops if loop.node == first.node.next_named_sibling), None)
+        if not second or first.signature != second.signature or first.pragmas or second.pragmas:
+            continue
+        if first.exits or second.exits or not fixed_outside(first, first, second) or not _fusible(first, second):
+            continue
+        lines = [_braced(loop, first, second) for loop in (first, second)]
+        text = block(first.header, *lines, indent=first.indent)
+        place = f"fuse {first.place} with the one in line {program.line(second.node)}"
+        yield Site(place, (Edit(first.begin, second.end, text),))
+
+
+def _fusible(first: Loop, second: Loop) -> bool:
+    one, two = loop_effects(first), loop_effects(second)
+    both = ((first, one), (second, two))
+    return _apart(one, two) and all(
+        separate([(loop, a) for loop, side in both for a in side.touching(array)], _changing(one, two))
+        for array in _shared(one, two)
+    )
+
+
+def _apart(one: Effects, two: Effects) -> bool:
+    """Whether neither side writes a scalar that the other uses."""
+    if one.opaque or two.opaque or set(one.writes) & (two.reads | set(two.writes)):
+        return False
+    return not set(two.writes) & one.reads
+
+
+def _shared(one: Effects, two: Effects) -> set[str]:
+    """Arrays that one side writes and the other touches."""
+    touched = [{a.array for a in side.accesses} for side in (one, two)]
+    return one.written_arrays & touched[1] | two.written_arrays & touched[0]
+
+
+def _changing(one: Effects, two: Effects) -> set[str]:
+    return one.changing | two.changing
+
+
+def _braced(loop: Loop, first: Loop, second: Loop) -> str:
+    """A body's statements, in braces of their own where both bodies declare a name."""
+    clash = loop_effects(first).declared & loop_effects(second).declared - {first.variable}
+    text = body_text(loop)
+    return block("", text, indent="").lstrip() if clash else text
+
+
+@rewrite("fission")
+def fission(program: Program) -> Iterator[Site]:
+    """Split a loop in two, each with a part of the body."""
+    for loop in program.loops:
+        if loop.pragmas or loop.exits or loop.within("collapse") or not fixed_outside(loop, loop):
+            continue
+        for cut in range(1, len(loop.statements)):
+            head, tail = loop.statements[:cut], loop.statements[cut:]
+            if head[-1].type == "preproc_call" or not _divisible(loop, head, tail):
+                continue
+            parts = [
+                reindent(program.substitute(part, {}), program.indent_at(part[0].start_byte), "")
+                for part in (head, tail)
+            ]
+            text = f"\n{loop.indent}".join(block(loop.header, part, indent=loop.indent) for part in parts)
+            place = f"split {loop.place} before line {program.line(tail[0])}"
+            yield Site(place, (Edit(loop.begin, loop.end, text),))
+
+
+def _divisible(loop: Loop, head: tuple[Node, ...], tail: tuple[Node, ...]) -> bool:
+    one, two = effects(loop.function, *head), effects(loop.function, *tail)
+    if loop_effects(loop).opaque or not _apart(one, two) or one.declared & (two.reads | set(two.writes)):
+        return False
+    return all(
+        separate([(loop, a) for side in (one, two) for a in side.touching(array)], _changing(one, two))
+        for array in _shared(one, two)
+    )

@@ -1,0 +1,227 @@
+"""Rewrites of memory access: invariant loads, prefetches, aliasing, values kept instead of computed twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mutators.cpp_tree import Edit, Function, Loop, Node, Program, walk
+from mutators.dataflow import PURE, effects, independent, loop_effects, names_in, resolve
+from mutators.rewrites.base import Site, rewrite
+from mutators.rewrites.loops import fixed_outside
+
+DISTANCES = (16, 4, 8, 32, 64)
+
+_CONDITIONAL = frozenset({"if_statement", "conditional_expression", "switch_statement", "while_statement"})
+_CHEAP = frozenset({"T", "ACC", "int", "static_cast", "sizeof"})
+
+
+@rewrite("restrict")
+def restrict(program: Program) -> Iterator[Site]:
+    """Promise the compiler that a launched function's pointers do not overlap."""
+    for function in program.functions:
+        if function.name not in program.launched or not _distinct_arguments(program, function):
+            continue
+        pointers = [p for p in function.parameters if p.type == "parameter_declaration" and not p.has_error]
+        edits = []
+        for parameter in pointers:
+            declarator = parameter.child_by_field_name("declarator")
+            plain = declarator is not None and declarator.type == "pointer_declarator"
+            if plain and declarator.child_count == 2 and declarator.child(1).type == "identifier":
+                edits.append(Edit(declarator.child(1).start_byte, declarator.child(1).start_byte, "__restrict__ "))
+        spaced = tuple(Edit(e.start, e.end, _spaced(program, e)) for e in edits)
+        if spaced:
+            yield Site(f"restrict the pointers of {function.name}", spaced)
+
+
+def _spaced(program: Program, edit: Edit) -> str:
+    before = program.data[edit.start - 1 : edit.start]
+    return edit.text if before.isspace() else f" {edit.text}"
+
+
+def _distinct_arguments(program: Program, function: Function) -> bool:
+    """Whether every launch of the function passes each object at most once."""
+    for launch in program.plan.launches:
+        if launch.kernel.split("<")[0].split("::")[-1].strip() == function.name:
+            objects = [n for a in launch.args for n in a.names if n not in program.operator.shape_names]
+            objects = [n for n in objects if n not in program.plan.tune]
+            if len(objects) != len(set(objects)):
+                return False
+    return True
+
+
+@rewrite("hoist")
+def hoist(program: Program) -> Iterator[Site]:
+    """Compute what does not change in a loop once, before it."""
+    for loop in program.loops:
+        if loop_effects(loop).opaque or loop.within("collapse"):
+            continue
+        seen = set()
+        for node in _invariants(loop, loop.body):
+            text = program.slice(node)
+            if text in seen:
+                continue
+            seen.add(text)
+            same = [n for n in walk(loop.body) if n.type == node.type and program.slice(n) == text]
+            name = program.fresh("fixed")
+            edits = tuple(Edit(n.start_byte, n.end_byte, name) for n in same)
+            made = program.before(loop, f"const auto {name} = {text};", inside=edits)
+            yield Site(f"hoist `{' '.join(text.split())}` out of {loop.place}", made)
+
+
+def _invariants(loop: Loop, node: Node) -> Iterator[Node]:
+    """The largest invariant subexpressions worth a name, in the order of the text."""
+    if node.type in _CONDITIONAL or node.type == "lambda_expression":
+        return
+    if node.type in ("binary_expression", "call_expression", "subscript_expression") and _invariant(loop, node):
+        yield node
+        return
+    targets = [node.child_by_field_name("left")] if node.type == "assignment_expression" else []
+    for child in node.named_children:
+        if child in targets and child.type == "subscript_expression":
+            yield from _invariants(loop, child.child_by_field_name("indices"))
+        elif not (node.type == "call_expression" and child == node.child_by_field_name("function")):
+            yield from _invariants(loop, child)
+
+
+def _invariant(loop: Loop, node: Node) -> bool:
+    program, known = loop.program, loop_effects(loop)
+    inside = effects(loop.function, node)
+    if inside.opaque or inside.writes or names_in(loop.function, [program.slice(node)]) & known.changing:
+        return False
+    if any(a.array in known.written_arrays for a in inside.accesses):
+        return False
+    parent = node.parent
+    if (parent is not None and parent.type == "update_expression") or not _worth(program, node):
+        return False
+    return not any(c.type in ("string_literal", "type_descriptor") and c.parent == node for c in walk(node))
+
+
+def _worth(program: Program, node: Node) -> bool:
+    """Whether a compiler might not do it by itself: a load, a call that is not a cast, a division."""
+    for child in walk(node):
+        if child.type == "call_expression":
+            name = program.slice(child.child_by_field_name("function")).split("<")[0]
+            if name in PURE - _CHEAP:
+                return True
+        if child.type == "subscript_expression":
+            return True
+        if child.type == "binary_expression" and child.child_by_field_name("operator").type in ("/", "%"):
+            names = {program.slice(n) for n in walk(child) if n.type == "identifier"}
+            if names - set(program.plan.tune):
+                return True
+    return False
+
+
+@rewrite("prefetch")
+def prefetch(program: Program) -> Iterator[Site]:
+    """Prefetch what an index array leads to, some iterations ahead."""
+    for loop in program.loops:
+        if loop.children or not loop.unit_step or loop_effects(loop).opaque or not fixed_outside(loop, loop):
+            continue
+        if "__builtin_prefetch" in program.slice(loop.body):
+            continue
+        ahead = program.fresh("AHEAD")
+        seen = set()
+        for node in walk(loop.body):
+            address = _indirect(loop, node) if node.type == "subscript_expression" else None
+            if not address or address in seen:
+                continue
+            seen.add(address)
+            place = address.replace("@", f"{loop.variable} + {ahead}")
+            fetch = f"if ({loop.variable} + {ahead} < {loop.bound_text}) __builtin_prefetch(&{place});"
+            yield Site(
+                f"prefetch `{program.slice(node)}` in {loop.place}, {ahead} ahead",
+                program.first_in(loop, fetch),
+                {ahead: DISTANCES},
+            )
+
+
+def _indirect(loop: Loop, node: Node) -> str | None:
+    """`x[columns[@]]`, where @ is the loop's variable, for an access whose index is itself loaded."""
+    program, function = loop.program, loop.function
+    index = node.child_by_field_name("indices").named_children
+    base = node.child_by_field_name("argument")
+    if len(index) != 1 or base.type != "identifier" or resolve(function, node) is None:
+        return None
+    inner = index[0]
+    known = function.definition(program.slice(inner)) if inner.type == "identifier" else None
+    if known and known.value is not None and known.node.start_byte >= loop.body.start_byte:
+        inner = known.value
+    loads = [n for n in walk(inner) if n.type == "subscript_expression"]
+    names = {program.slice(n) for n in walk(inner) if n.type == "identifier"}
+    varying = names & loop_effects(loop).changing
+    if not loads or varying != {loop.variable} or program.slice(base) in loop_effects(loop).declared:
+        return None
+    return f"{program.slice(base)}[{program.substitute(inner, {loop.variable: '@'})}]"
+
+
+@rewrite("keep_values")
+def keep_values(program: Program) -> Iterator[Site]:
+    """Store an expensive value in the output where it is first computed, and load it where it is needed again."""
+    if program.dtype not in ("fp32", "fp64"):
+        return  # a narrower output would round the value
+    for second in program.loops:
+        output = _output(second)
+        for first in program.loops:
+            if output and first.signature == second.signature and _precedes(first, second, output):
+                for text in _repeated_calls(first, second):
+                    if not names_in(first.function, [text]) & _changed(first, second):
+                        yield _keep(first, second, output, text)
+
+
+def _output(loop: Loop) -> Node | None:
+    """`out[c]`, for a loop whose only effect is to assign to it."""
+    known = loop_effects(loop)
+    writes = [a for a in known.accesses if a.write]
+    if known.opaque or known.writes or loop.exits or len(writes) != 1 or writes[0].accumulates or not loop.unit_step:
+        return None
+    only = len(known.touching(writes[0].array)) == 1
+    return writes[0].node if only and independent(loop) else None
+
+
+def _precedes(first: Loop, second: Loop, output: Node) -> bool:
+    """Whether `first` runs some statements before `second`, and nothing up to there uses or moves the output."""
+    between, node = [], first.node.next_named_sibling
+    while node is not None and node.start_byte < second.begin:
+        between.append(node)
+        node = node.next_named_sibling
+    if node is None or node.end_byte > second.end or first.exits or first.parent is not second.parent:
+        return False
+    array = next(a.array for a in loop_effects(second).accesses if a.write)
+    names = names_in(first.function, [first.program.slice(output)])
+    for part in (loop_effects(first), effects(first.function, *between)):
+        # Names declared between the loops would not be known in the first.
+        if part.opaque or part.touching(array) or part.changing & names - {first.variable}:
+            return False
+    return True
+
+
+def _changed(first: Loop, second: Loop) -> set[str]:
+    """What need not have the same value in an iteration of `second` as in that of `first`."""
+    arrays = loop_effects(first).written_arrays | loop_effects(second).written_arrays
+    return (loop_effects(first).changing | loop_effects(second).changing | arrays) - {first.variable}
+
+
+def _repeated_calls(first: Loop, second: Loop) -> list[str]:
+    """Calls that stand in both loops, word for word, and are worth a store and a load."""
+    program = first.program
+
+    def calls(loop: Loop) -> set[str]:
+        nodes = (n for n in walk(loop.body) if n.type == "call_expression")
+        names = ((n, program.slice(n.child_by_field_name("function")).split("<")[0]) for n in nodes)
+        return {program.slice(n) for n, name in names if name in PURE - _CHEAP - {"load", "store"}}
+
+    return sorted(calls(first) & calls(second))
+
+
+def _keep(first: Loop, second: Loop, output: Node, text: str) -> Site:
+    program = first.program
+    name, target = program.fresh("kept"), program.slice(output)
+
+    def replaced(loop: Loop, by: str) -> list[Edit]:
+        nodes = [n for n in walk(loop.body) if n.type == "call_expression" and program.slice(n) == text]
+        return [Edit(n.start_byte, n.end_byte, by) for n in nodes]
+
+    lines = (f"const auto {name} = {text};", f"{target} = store({name});")
+    edits = program.first_in(first, *lines, inside=replaced(first, name))
+    return Site(f"keep `{text}` of {first.place} in `{target}`", (*edits, *replaced(second, f"load({target})")))

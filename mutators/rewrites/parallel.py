@@ -1,0 +1,120 @@
+"""Rewrites that spread a loop over threads or vector lanes, or ask the compiler to unroll it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mutators.cpp_tree import Edit, Loop, Program
+from mutators.dataflow import independent, loop_effects, reductions, split
+from mutators.rewrites.base import Site, rewrite
+from mutators.rewrites.loops import fixed_outside
+
+CHUNKS = (16, 1, 4, 64, 256)
+UNROLLS = (2, 4, 8, 16)
+
+
+def _clause(loop: Loop) -> str | None:
+    """The reduction clauses that the loop needs; None where a scalar is written in any other way."""
+    operations = reductions(loop)
+    if operations is None:
+        return None
+    return "".join(f" reduction({operation}:{name})" for name, operation in sorted(operations.items()))
+
+
+def _openmp(loop: Loop) -> bool:
+    """Whether OpenMP can run the loop at all: it counts to a fixed end and does not leave early."""
+    return not loop.exits and not loop.within("collapse") and fixed_outside(loop, loop)
+
+
+def _parallel_loops(program: Program) -> Iterator[tuple[Loop, str]]:
+    """Outermost loops that threads can share, with their reduction clauses."""
+    found: list[Loop] = []
+    for loop in program.loops:
+        nested = any(a in found for a in loop.ancestors)
+        threaded = loop.within("parallel") or any("parallel" in p for inner in _below(loop) for p in inner.pragma_texts)
+        if nested or threaded or loop.pragmas or not _openmp(loop) or not independent(loop):
+            continue
+        clause = _clause(loop)
+        if clause is not None:
+            found.append(loop)
+            yield loop, clause
+
+
+def _below(loop: Loop) -> Iterator[Loop]:
+    for child in loop.children:
+        yield child
+        yield from _below(child)
+
+
+@rewrite("parallel", "cpu")
+def parallel(program: Program) -> Iterator[Site]:
+    """Share an outer loop among threads."""
+    for loop, clause in _parallel_loops(program):
+        edits = program.before(loop, f"#pragma omp parallel for{clause}")
+        yield Site(f"run {loop.place} in parallel", edits)
+
+
+@rewrite("parallel_dynamic", "cpu")
+def parallel_dynamic(program: Program) -> Iterator[Site]:
+    """Share an outer loop among threads, in chunks of a new tunable size, dealt out as threads get free."""
+    for loop, clause in _parallel_loops(program):
+        size = program.fresh(f"CHUNK_{loop.variable.upper()}")
+        edits = program.before(loop, f"#pragma omp parallel for schedule(dynamic, {size}){clause}")
+        yield Site(f"run {loop.place} in parallel, dynamic chunks of {size}", edits, {size: CHUNKS})
+
+
+@rewrite("parallel_collapse", "cpu")
+def parallel_collapse(program: Program) -> Iterator[Site]:
+    """Share two perfectly nested loops among threads."""
+    for loop, clause in _parallel_loops(program):
+        inner = loop.only_child
+        if not inner or inner.pragmas or inner.exits or not independent(inner) or clause:
+            continue
+        if not fixed_outside(inner, loop) or reductions(inner) != {}:
+            continue
+        edits = program.before(loop, "#pragma omp parallel for collapse(2)")
+        yield Site(f"run {loop.place} and `{inner.variable}` in parallel", edits)
+
+
+@rewrite("simd", "cpu")
+def simd(program: Program) -> Iterator[Site]:
+    """Run an innermost loop in vector lanes, reductions included."""
+    for loop in program.loops:
+        if loop.children or loop.pragmas or not _openmp(loop) or not _vectorisable(loop):
+            continue
+        clause = _clause(loop)
+        if clause is not None:
+            yield Site(f"vectorise {loop.place}{clause}", program.before(loop, f"#pragma omp simd{clause}"))
+
+
+def _vectorisable(loop: Loop) -> bool:
+    """Whether every array written is touched at one place per iteration, which moves with the loop."""
+    known = loop_effects(loop)
+    if known.opaque:
+        return False
+    for array in known.written_arrays:
+        indices = [a.index for a in known.touching(array)]
+        parts = [split(loop.function, axis, loop.variable) for axis in indices[0]]
+        if any(index != indices[0] for index in indices) or not all(parts) or not any(p[0] for p in parts if p):
+            return False
+    return True
+
+
+@rewrite("unroll")
+def unroll(program: Program) -> Iterator[Site]:
+    """Ask the compiler to unroll a loop by a fixed factor."""
+    word = "GCC unroll" if program.target == "cpu" else "unroll"
+    for loop in program.loops:
+        if loop.pragmas or loop.within("collapse") or len(loop.children) > 1:
+            continue
+        for factor in UNROLLS:
+            yield Site(f"unroll {loop.place} by {factor}", program.before(loop, f"#pragma {word} {factor}"))
+
+
+@rewrite("drop_pragma")
+def drop_pragma(program: Program) -> Iterator[Site]:
+    """Take a pragma away from a loop."""
+    for loop in program.loops:
+        for pragma, text in zip(loop.pragmas, loop.pragma_texts, strict=True):
+            end = loop.node.start_byte if pragma == loop.pragmas[-1] else pragma.end_byte
+            yield Site(f"drop `{text}` from {loop.place}", (Edit(pragma.start_byte, end, ""),))

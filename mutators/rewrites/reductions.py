@@ -1,0 +1,224 @@
+"""Rewrites of sums and maxima: tiles of accumulators, register tiles, independent partial results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from mutators.cpp_tree import Edit, Loop, Node, Program, block, body_text, header, reindent
+from mutators.dataflow import effects, loop_effects, names_in, reductions, separate
+from mutators.rewrites.base import Site, rewrite
+from mutators.rewrites.loops import fixed_outside, operand, tile_headers
+
+TILES = (64, 16, 32, 128, 256)
+ROW_TILES = (4, 1, 2, 6, 8)
+COLUMN_TILES = (32, 8, 16, 64)
+LANES = (16, 4, 8, 32)
+
+
+@dataclass(frozen=True, eq=False)
+class Pattern:
+    """`for j { ACC s = init; ...; for l { s += ...; } use(s); }`, where j-iterations are independent."""
+
+    loop: Loop
+    inner: Loop
+    accumulators: dict[str, str]
+    """Type by name."""
+    constants: tuple[Node, ...]
+    """Other declarations before the inner loop."""
+    tail: tuple[Node, ...]
+
+    def part(self, texts: dict[str, str], *statements: str) -> tuple[str, ...]:
+        """Statements for one of the new loops, preceded by those constants that they use."""
+        needed = [self.loop.program.substitute(node, texts) for node in self.constants]
+        used = names_in(self.loop.function, statements)
+        declared = [
+            text for text, node in zip(needed, self.constants, strict=True)
+            if effects(self.loop.function, node).declared & used
+        ]  # fmt: skip
+        return (*declared, *statements)
+
+    def start(self, texts: dict[str, str]) -> tuple[str, ...]:
+        """Statements that give the accumulators their initial values."""
+        program, assigned = self.loop.program, []
+        for name in self.accumulators:
+            value = self.loop.function.declarations[name][0].value
+            assigned.append(f"{texts[name]} = {program.substitute(value, texts) if value else '0'};")
+        return self.part(texts, *assigned)
+
+    def update(self, texts: dict[str, str]) -> tuple[str, ...]:
+        return self.part(texts, body_text(self.inner, texts))
+
+    def finish(self, texts: dict[str, str]) -> tuple[str, ...]:
+        program = self.loop.program
+        indent = program.indent_at(self.tail[0].start_byte)
+        return self.part(texts, reindent(program.substitute(self.tail, texts), indent, ""))
+
+
+def match(loop: Loop) -> Pattern | None:
+    """The pattern, if the loop has it and its parts may run one after the other for a whole tile."""
+    if not loop.unit_step or loop.within("collapse") or loop.exits or len(loop.children) != 1:
+        return None
+    inner = loop.children[0]
+    if inner.node not in loop.statements or inner.pragmas or inner.children or not fixed_outside(inner, loop):
+        return None
+    position = loop.statements.index(inner.node)
+    head, tail = loop.statements[:position], loop.statements[position + 1 :]
+    if not tail or any(node.type != "declaration" for node in head) or not fixed_outside(loop, loop):
+        return None
+    accumulators: dict[str, str] = {}
+    constants = []
+    for node in head:
+        declared = [d for all_of_it in loop.function.declarations.values() for d in all_of_it if d.node == node]
+        if len(declared) == 1 and declared[0].name in loop_effects(inner).writes and _plain(loop, declared[0].name):
+            only = declared[0]
+            accumulators[only.name] = only.type
+        elif all(loop.function.definition(d.name) for d in declared):
+            constants.append(node)
+        else:
+            return None
+    found = Pattern(loop, inner, accumulators, tuple(constants), tail)
+    return found if accumulators and _separable(found) else None
+
+
+def _plain(loop: Loop, name: str) -> bool:
+    declared = loop.function.declarations[name]
+    return len(declared) == 1 and not (declared[0].pointer or declared[0].array) and declared[0].type != "auto"
+
+
+def _separable(pattern: Pattern) -> bool:
+    """Whether the inner loop changes nothing but accumulators, and the tail only what is its own iteration's."""
+    loop, inner = pattern.loop, loop_effects(pattern.inner)
+    tail = effects(loop.function, *pattern.tail)
+    whole = loop_effects(loop)
+    if whole.opaque or inner.written_arrays or set(inner.writes) != set(pattern.accumulators) or whole.writes:
+        return False
+    if any(n.type == "preproc_call" for n in pattern.tail):
+        return False
+    touched = [(loop, a) for a in whole.accesses]
+    return all(separate([t for t in touched if t[1].array == array], whole.changing) for array in tail.written_arrays)
+
+
+@rewrite("accumulator_tile")
+def accumulator_tile(program: Program) -> Iterator[Site]:
+    """Keep a tile of accumulators and make the tiled loop the inner one: i, j, k order becomes i, k, j."""
+    for loop in program.loops:
+        pattern = match(loop)
+        if not pattern or loop.within("simd"):
+            continue
+        size = program.fresh(f"TILE_{loop.variable.upper()}")
+        start = program.fresh(f"{loop.variable}0")
+        over, within = tile_headers(loop, start, size)
+        arrays = {name: program.fresh(f"{name}_tile") for name in pattern.accumulators}
+        texts = {name: f"{array}[{loop.variable} - {start}]" for name, array in arrays.items()}
+        text = block(
+            over,
+            *(f"{pattern.accumulators[name]} {array}[{size}];" for name, array in arrays.items()),
+            block(within, *pattern.start(texts), indent=""),
+            block(pattern.inner.header, block(within, *pattern.update(texts), indent=""), indent=""),
+            block(within, *pattern.finish(texts), indent=""),
+            indent=loop.indent,
+        )
+        names = ", ".join(f"`{name}`" for name in arrays)
+        yield Site(
+            f"accumulate {names} for tiles of {size} in {loop.place}", (Edit(loop.node.start_byte, loop.end, text),),
+            {size: TILES},
+        )  # fmt: skip
+
+
+@rewrite("register_tile")
+def register_tile(program: Program) -> Iterator[Site]:
+    """Compute a small rectangle of results at once, in accumulators whose number is known to the compiler."""
+    for outer in program.loops:
+        loop = outer.only_child
+        pattern = match(loop) if loop else None
+        if not loop or not pattern or loop.pragmas or not outer.unit_step or outer.within("collapse"):
+            continue
+        if not fixed_outside(loop, outer) or not fixed_outside(pattern.inner, outer) or not _rows_separate(outer, loop):
+            continue
+        sizes = tuple(program.fresh(f"TILE_{x.variable.upper()}") for x in (outer, loop))
+        tune = {sizes[0]: ROW_TILES, sizes[1]: COLUMN_TILES}
+        if sizes[0] == sizes[1]:
+            continue
+        edits = (Edit(outer.node.start_byte, outer.end, _register_tile(program, outer, pattern, sizes)),)
+        yield Site(f"register tile of {sizes[0]} x {sizes[1]} in {outer.place}", edits, tune)
+
+
+def _rows_separate(outer: Loop, loop: Loop) -> bool:
+    whole = loop_effects(outer)
+    touched = [(outer, a) for a in whole.accesses]
+    return all(separate([t for t in touched if t[1].array == array], whole.changing) for array in whole.written_arrays)
+
+
+def _register_tile(program: Program, outer: Loop, pattern: Pattern, sizes: tuple[str, str]) -> str:
+    """The text of the new nest: full rectangles by constant bounds, the rest as it was."""
+    nest = (outer, pattern.loop)
+    starts = [program.fresh(f"{x.variable}0") for x in nest]
+    arrays = {name: program.fresh(f"{name}_tile") for name in pattern.accumulators}
+    place = "".join(f"[{x.variable} - {start}]" for x, start in zip(nest, starts, strict=True))
+    texts = {name: f"{array}{place}" for name, array in arrays.items()}
+    ends = [f"{start} + {size}" for start, size in zip(starts, sizes, strict=True)]
+    full = [header(x.type, x.variable, s, e) for x, s, e in zip(nest, starts, ends, strict=True)]
+    rest = [tile_headers(x, s, t)[1] for x, s, t in zip(nest, starts, sizes, strict=True)]
+    over = [tile_headers(x, s, t)[0] for x, s, t in zip(nest, starts, sizes, strict=True)]
+
+    def both(*lines: str) -> str:
+        return block(full[0], block(full[1], *lines, indent=""), indent="")
+
+    complete = " && ".join(f"{end} <= {x.bound_text}" for x, end in zip(nest, ends, strict=True))
+    fast = block(
+        f"if ({complete})",
+        *(f"{pattern.accumulators[n]} {array}[{sizes[0]}][{sizes[1]}];" for n, array in arrays.items()),
+        both(*pattern.start(texts)),
+        block(pattern.inner.header, both(*pattern.update(texts)), indent=""),
+        both(*pattern.finish(texts)),
+        indent="",
+    )
+    original = block(rest[0], block(rest[1], body_text(pattern.loop), indent=""), indent="")
+    tiles = f"{fast} else {{\n    {reindent(original, '', '    ')}\n}}"
+    return block(over[0], block(over[1], tiles, indent=""), indent=outer.indent)
+
+
+@rewrite("split_reduction")
+def split_reduction(program: Program) -> Iterator[Site]:
+    """Reduce into several independent partial results, their number a new tunable, and combine them at the end."""
+    for loop in program.loops:
+        if loop.children or loop.pragmas or not loop.unit_step or loop.exits or not fixed_outside(loop, loop):
+            continue
+        operations = reductions(loop)
+        known = loop_effects(loop)
+        if not operations or known.opaque or known.written_arrays or loop.type not in ("int", "long", "long long"):
+            continue
+        types = {name: loop.function.type_of(name) for name in operations}
+        if any(t in (None, "auto") for t in types.values()) or set(operations.values()) - {"+", "max", "min"}:
+            continue
+        lanes = program.fresh("LANES")
+        edits = _split_reduction(program, loop, operations, {n: t or "" for n, t in types.items()}, lanes)
+        names = ", ".join(f"`{name}`" for name in operations)
+        yield Site(f"reduce {names} in {lanes} lanes in {loop.place}", edits, {lanes: LANES})
+
+
+def _split_reduction(
+    program: Program, loop: Loop, operations: dict[str, str], types: dict[str, str], lanes: str
+) -> tuple[Edit, ...]:
+    parts = {name: program.fresh(f"{name}_part") for name in operations}
+    start, lane = program.fresh(f"{loop.variable}0"), program.fresh("lane")
+    each = header("int", lane, "0", lanes)
+    low, high = operand(loop.start_text), operand(loop.bound_text)
+    texts = {name: f"{part}[{lane}]" for name, part in parts.items()}
+    lines = [f"{types[name]} {part}[{lanes}];" for name, part in parts.items()]
+    lines.append(block(each, *(f"{texts[n]} = {'0' if o == '+' else n};" for n, o in operations.items()), indent=""))
+    body = (f"const {loop.type} {loop.variable} = {start} + {lane};", body_text(loop, texts))
+    main = header(loop.type, start, loop.start_text, f"{high} - {lanes}", lanes, relation="<=")
+    lines.append(block(main, block(each, *body, indent=""), indent=""))
+    lines.append(block(each, *(_combine(n, o, texts[n]) for n, o in operations.items()), indent=""))
+    rest = high if low == "0" else f"({high} - {low})"
+    begin = f"{high} - {rest} % {lanes}"
+    lines.append(block(header(loop.type, loop.variable, begin, loop.bound_text), body_text(loop), indent=""))
+    return program.replace(loop, *lines)
+
+
+def _combine(name: str, operation: str, part: str) -> str:
+    if operation == "+":
+        return f"{name} += {part};"
+    return f"{name} = {part} {'>' if operation == 'max' else '<'} {name} ? {part} : {name};"

@@ -1,0 +1,78 @@
+"""Rewrites of scalar arithmetic."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from mutators.cpp_tree import Edit, Loop, Node, Program, walk
+from mutators.dataflow import MATH, loop_effects
+from mutators.rewrites.base import Site, rewrite
+
+_FLOATS = frozenset({"ACC", "float", "double"})
+_SINGLE = frozenset(MATH) - {"rsqrt", "abs"}
+_DOUBLE_LITERAL = re.compile(r"(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?")
+
+
+@rewrite("reciprocal")
+def reciprocal(program: Program) -> Iterator[Site]:
+    """Replace divisions by something fixed by multiplications with its reciprocal."""
+    for loop in program.loops:
+        known = loop_effects(loop)
+        divisions = [
+            n
+            for n in walk(loop.body)
+            if n.type == "binary_expression" and n.child_by_field_name("operator").type == "/"
+        ]
+        by_name: dict[str, list[Node]] = {}
+        for node in divisions:
+            right = node.child_by_field_name("right")
+            if right.type == "identifier":
+                by_name.setdefault(program.slice(right), []).append(node)
+        for name, nodes in by_name.items():
+            kind = loop.function.type_of(name)
+            if known.opaque or kind not in _FLOATS or name in known.changing or _fixed_further_out(loop, name):
+                continue
+            inverse = program.fresh(f"inverse_{name}")
+            edits = [e for n in nodes for e in _times(n, inverse)]
+            line = f"const {kind} {inverse} = {kind}(1) / {name};"
+            if not loop.within("collapse"):
+                made = program.before(loop, line, inside=edits)
+                yield Site(f"multiply by 1 / {name} in {loop.place}", made)
+
+
+def _fixed_further_out(loop: Loop, name: str) -> bool:
+    """Whether the loop around this one leaves the name alone too; then that is the better place."""
+    outer = loop.parent
+    return outer is not None and not loop_effects(outer).opaque and name not in loop_effects(outer).changing
+
+
+def _times(node: Node, inverse: str) -> tuple[Edit, Edit]:
+    sign, right = node.child_by_field_name("operator"), node.child_by_field_name("right")
+    return Edit(sign.start_byte, sign.end_byte, "*"), Edit(right.start_byte, right.end_byte, inverse)
+
+
+@rewrite("single_precision")
+def single_precision(program: Program) -> Iterator[Site]:
+    """Compute in float what the kernel computes in double without need."""
+    if program.dtype == "fp64":
+        return
+    for function in program.functions:
+        if function.node.has_error:
+            continue
+        edits = tuple(e for node in walk(function.body) if (e := _single(program, node)))
+        if edits:
+            yield Site(f"single precision in {function.name}", edits)
+
+
+def _single(program: Program, node: Node) -> Edit | None:
+    text = program.slice(node)
+    parent = node.parent
+    if node.type == "primitive_type" and text == "double":
+        return Edit(node.start_byte, node.end_byte, "float")
+    if node.type == "number_literal" and _DOUBLE_LITERAL.fullmatch(text) and not text.isdigit():
+        return Edit(node.end_byte, node.end_byte, "f")
+    called = parent is not None and parent.type == "call_expression" and node == parent.child_by_field_name("function")
+    if called and node.type == "identifier" and text in _SINGLE:
+        return Edit(node.end_byte, node.end_byte, "f")
+    return None

@@ -1,0 +1,106 @@
+"""The mutator that rewrites a kernel's structure without a language model."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+from mutators.base import Parent, Proposal, Request
+from mutators.cpp_tree import Program, apply_edits
+from mutators.plan_edit import with_tunables
+from mutators.rewrites import REWRITES, Site
+from operators.errors import PlanError
+from operators.expression import unknown_name
+from operators.kernel import Kernel
+from operators.spec import Operator
+
+MAX_COUNT = 32
+
+
+class Transform:
+    """Applies rewrites of `mutators.rewrites` at places drawn from the request's seed.
+
+    Params: `rewrite` names one (any otherwise: uniform over those that apply, then over their places), `count` how many
+    are made in a row (1). New tunables come with a default, so that the child runs as it is and `tune` can take over.
+    A child's header always parses and its code holds no more syntax errors than its parent's; whether it compiles and
+    is right is for the evaluator to say.
+    """
+
+    name = "transform"
+
+    def applies(self, kernel: Kernel, operator: Operator) -> bool:
+        """True for every kernel of a target that some rewrite serves."""
+        return kernel.operator == operator.name and any(kernel.target in r.targets for r in REWRITES.values())
+
+    def propose(self, request: Request, parents: tuple[Parent, ...], operator: Operator) -> Proposal:
+        """The first parent, rewritten. A failure says what is missing."""
+        started = time.perf_counter()
+        kernel, description, failure = _child(request, parents, operator)
+        return Proposal(kernel, description, failure, seconds=time.perf_counter() - started)
+
+
+def _child(request: Request, parents: tuple[Parent, ...], operator: Operator) -> tuple[Kernel | None, str, str]:
+    wish, count = request.params.get("rewrite"), request.params.get("count", 1)
+    problem = _bad_wish(wish, count) or ("" if parents else "transform needs a parent")
+    if problem:
+        return None, "transform", problem
+    parent, random = parents[0].kernel, Random(request.seed)
+    text, made = parent.source, []
+    try:
+        for _ in range(count):
+            program = Program(text, operator, parent.target, request.task.dtype)
+            step = _step(program, wish, random)
+            if step is None:
+                break
+            text = step[0]
+            made.append(step[1])
+    except PlanError as error:
+        return None, "transform", f"the parent's plan cannot be used: {error}"
+    if not made:
+        what = f"`{wish}` applies nowhere" if wish else "no rewrite applies"
+        return None, "transform", f"{what} in this {operator.name} kernel"
+    return Kernel(parent.operator, parent.target, text, dict(parent.values)), "; ".join(made), ""
+
+
+def _bad_wish(wish: Any, count: Any) -> str:
+    """What is wrong with the params; empty if nothing is."""
+    if wish is not None and wish not in REWRITES:
+        return unknown_name(str(wish), REWRITES).replace("name", "rewrite", 1)
+    if type(count) is not int or not 1 <= count <= MAX_COUNT:
+        return f"count must be an integer from 1 to {MAX_COUNT}, not {count!r}"
+    return ""
+
+
+def _step(program: Program, wish: str | None, random: Random) -> tuple[str, str] | None:
+    """One rewrite: the new text and what was done. None where nothing applies."""
+    names = [wish] if wish else [n for n, r in REWRITES.items() if program.target in r.targets]
+    random.shuffle(names)
+    for name in names:
+        sites = list(sites_of(program, name))
+        random.shuffle(sites)
+        for site in sites:
+            text = apply(program, site)
+            if text is not None:
+                return text, f"{name}: {site.description}"
+    return None
+
+
+def sites_of(program: Program, name: str) -> Iterator[Site]:
+    """The places where a rewrite applies, in the order of the file."""
+    rewrite = REWRITES[name]
+    return iter(rewrite.sites(program)) if program.target in rewrite.targets else iter(())
+
+
+def apply(program: Program, site: Site) -> str | None:
+    """The file after one rewrite, or None where the result would not be a usable file."""
+    text = apply_edits(program.data, site.edits).decode()
+    changed = with_tunables(text, site.tune)
+    if changed is None or changed == program.text:
+        return None
+    try:
+        child = Program(changed, program.operator, program.target, program.dtype)
+    except PlanError:
+        return None  # too many tunables, mostly
+    return changed if child.error_count <= program.error_count else None
