@@ -21,7 +21,7 @@ from operators.spec import Operator, Tensor, Workload
 A_OUT = 1.01
 """One rounding to the output type, and a little."""
 B_SUM = 2.0
-LINEAR_FAMILIES = ("structured", "integers")
+LINEAR_FAMILIES = ("scaled", "structured", "integers")
 """Equal terms make every rounding of a sum go the same way: the bound then grows with K, not with its root."""
 SMALLEST_SUBNORMAL = {"fp64": 2.0**-1074, "fp32": 2.0**-149, "fp16": 2.0**-24, "bf16": 2.0**-133}
 

@@ -192,7 +192,7 @@ def _facts(elf: ELFFile, compiled: Path) -> dict[str, Any]:
     widths = PACKED.findall(listing)
     counts = {bits: widths.count(letter) for letter, bits in (("x", 128), ("y", 256), ("z", 512))}
     arithmetic = sum(counts.values()) + len(SCALAR.findall(listing))
-    wide = [bits for bits, count in counts.items() if count * 10 >= max(arithmetic, 1)]
+    wide = [bits for bits, count in counts.items() if count * 20 >= max(arithmetic, 1)]
     return {
         "code_bytes": text,
         "vector_bits": max(wide, default=0),

@@ -538,7 +538,7 @@ class CpuFitness:
     def references(self) -> tuple[Reference, ...]:
         folder = str(self.operator.folder)
         command = [sys.executable, "-m", "fitness.cpu.library", folder, self.task.dtype, str(self.threads)]
-        environment = {"PYTHONPATH": os.pathsep.join(sys.path), "HOME": "/nonexistent"}
+        environment = {"PYTHONPATH": os.pathsep.join(sys.path), "HOME": "/nonexistent", "PYTHONDONTWRITEBYTECODE": "1"}
         baseline = self._open_side(self._baseline)
         results: list[Reference] = []
         try:

@@ -1,0 +1,70 @@
+"""Cells of a behaviour space, each holding its elite (MAP-Elites: Mouret and Clune, arXiv:1504.04909)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from fitness.base import Anchor
+from operators.kernel import Kernel
+
+Cell = tuple[str, ...]
+MARGIN = 0.01
+"""An elite gives way only to a kernel faster by this log ratio, and by 1.96 standard errors of the comparison."""
+
+
+class AddStatus(Enum):
+    """What `Archive.add` did; false when nothing happened."""
+
+    REJECTED = "rejected"
+    IMPROVED = "improved"
+    NEW = "new"
+
+    def __bool__(self) -> bool:
+        return self is not AddStatus.REJECTED
+
+
+@dataclass(frozen=True)
+class Elite:
+    """The best kernel known of one cell."""
+
+    kernel: Kernel
+    cell: Cell
+    log_speedup: float
+    log_speedup_se: float
+
+    def as_anchor(self) -> Anchor:
+        return Anchor(self.kernel, self.log_speedup, self.log_speedup_se)
+
+
+class Archive:
+    """One island's cells. Only its owner adds to it."""
+
+    def __init__(self) -> None:
+        self._elites: dict[Cell, Elite] = {}
+
+    def __len__(self) -> int:
+        return len(self._elites)
+
+    def get(self, cell: Cell) -> Elite | None:
+        """The elite of a cell."""
+        return self._elites.get(cell)
+
+    def add(self, elite: Elite, *, comparison_se: float) -> AddStatus:
+        """Offer a correct kernel. `comparison_se`: standard error of its log ratio to the elite in place."""
+        current = self._elites.get(elite.cell)
+        if current is None:
+            self._elites[elite.cell] = elite
+            return AddStatus.NEW
+        if elite.log_speedup - current.log_speedup > max(MARGIN, 1.96 * comparison_se):
+            self._elites[elite.cell] = elite
+            return AddStatus.IMPROVED
+        return AddStatus.REJECTED
+
+    def ranked(self) -> list[Elite]:
+        """Elites, fastest first; ties by cell, so that the order does not depend on history."""
+        return sorted(self._elites.values(), key=lambda e: (-e.log_speedup, e.cell))
+
+    @property
+    def best(self) -> Elite | None:
+        return self.ranked()[0] if self._elites else None

@@ -1,0 +1,63 @@
+"""What a run may spend, and what it has spent: one object, charged at one place."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from operators.errors import UserError
+
+UNITS = {
+    "s": ("wall_s", 1.0), "min": ("wall_s", 60.0), "h": ("wall_s", 3600.0),
+    "eval": ("evaluations", 1.0), "evals": ("evaluations", 1.0),
+    "usd": ("cost_usd", 1.0), "tok": ("tokens", 1.0), "ktok": ("tokens", 1e3), "Mtok": ("tokens", 1e6),
+    "gpus": ("gpu_s", 1.0), "gpuh": ("gpu_s", 3600.0),
+}  # fmt: skip
+EXAMPLES = "60s, 10min, 8h, 500evals, 5usd, 2Mtok, 4gpuh"
+
+
+KINDS = ("wall_s", "evaluations", "tokens", "cost_usd", "gpu_s")
+"""`evaluations` are candidates that reached the compiler; neither duplicates nor tuning trials count."""
+
+
+def parse_limits(texts: tuple[str, ...] | list[str]) -> dict[str, float]:
+    """`["8h", "500evals"]` as amounts by kind. Raises UserError with examples."""
+    limits: dict[str, float] = {}
+    for text in texts:
+        match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([A-Za-z]+)", text.strip())
+        if not match or match[2] not in UNITS or float(match[1]) <= 0:
+            raise UserError(f"--budget {text}: write a number and a unit, such as {EXAMPLES}")
+        kind, factor = UNITS[match[2]]
+        if kind in limits:
+            raise UserError(f"--budget {text}: there is already a limit on {kind}")
+        limits[kind] = float(match[1]) * factor
+    return limits
+
+
+@dataclass
+class Budget:
+    """Limits and spending. The caller says what time it is; nothing here reads a clock."""
+
+    limits: dict[str, float]
+    spent: dict[str, float] = field(default_factory=lambda: dict.fromkeys(KINDS, 0.0))
+    trials: int = 0
+    duplicates: int = 0
+
+    def charge(self, kind: str, amount: float) -> None:
+        """Add to what is spent."""
+        self.spent[kind] += amount
+
+    def set_wall(self, seconds: float) -> None:
+        """Time of all sessions of this run together."""
+        self.spent["wall_s"] = seconds
+
+    def exhausted(self) -> str | None:
+        """Which limit is reached, in words; None while there is something left."""
+        for kind, limit in self.limits.items():
+            if self.spent[kind] >= limit:
+                return f"{kind} {self.spent[kind]:g} of {limit:g}"
+        return None
+
+    def share(self) -> float:
+        """The largest used-up share of any limit, at most 1; 0 without limits."""
+        return max((min(self.spent[k] / limit, 1.0) for k, limit in self.limits.items()), default=0.0)

@@ -1,0 +1,127 @@
+"""The configuration of a run: TOML files and command-line settings, checked, frozen, and kept with the run."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from operators.catalog import load
+from operators.errors import UserError
+from operators.expression import unknown_name
+from operators.spec import Operator, Task, first_problem
+
+STRATEGIES: Mapping[str, str] = {
+    "islands": "evo.strategies.islands:Islands",
+    "random": "evo.strategies.random_search:RandomSearch",
+}
+"""Name and `module:Class`; imported late."""
+DEFAULT_SETS = {"cpu": "cpu", "cuda": "realistic"}
+
+
+class RunConfig(BaseModel):
+    """Everything that decides a run. Unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    operators: list[str] = Field(min_length=1)
+    """Names, or folders of a user's own operators."""
+    target: str = "cpu"
+    dtypes: list[str] = []
+    """Empty: the operator's first for the target."""
+    workload_set: str = ""
+    """Empty: `cpu` on the cpu target, else `realistic`."""
+    strategy: str = "islands"
+    settings: dict[str, Any] = {}
+    """Of the strategy."""
+    budget: dict[str, float] = {"wall_s": 60.0}
+    seed: int = Field(0, ge=0, lt=2**63)
+    workers: int = Field(0, ge=0, le=256)
+    """Evaluation workers; 0: one for every two cores, two at most."""
+
+    def resolved(self) -> RunConfig:
+        """Defaults filled in and names checked against what there is. Raises UserError."""
+        if self.target not in DEFAULT_SETS:
+            raise UserError(unknown_name(self.target, DEFAULT_SETS).replace("name", "target", 1))
+        if self.strategy not in STRATEGIES:
+            raise UserError(unknown_name(self.strategy, STRATEGIES).replace("name", "strategy", 1))
+        if len(set(self.operators)) < len(self.operators):
+            raise UserError("an operator is named twice; name each once")
+        config = self.model_copy(update={"workload_set": self.workload_set or DEFAULT_SETS[self.target]})
+        for operator, task in config.tasks():
+            operator.workload_set(config.workload_set)
+            if not operator.ancestor("naive", task.target).exists():
+                raise UserError(f"{operator.folder}: {operator.ancestor('naive', task.target).name} is missing")
+            config.make_strategy(operator, task)
+        return config
+
+    def tasks(self) -> list[tuple[Operator, Task]]:
+        """Every operator with every dtype asked for."""
+        found: list[tuple[Operator, Task]] = []
+        for name in self.operators:
+            operator = load(name)
+            offered = operator.dtypes.get(self.target, ())
+            if not offered:
+                raise UserError(f"operator {operator.name} has no dtype for target {self.target}")
+            for dtype in self.dtypes or offered[:1]:
+                if dtype not in offered:
+                    raise UserError(f"operator {operator.name} has no {dtype} on {self.target}; it has {', '.join(offered)}")
+                found.append((operator, Task(operator.name, dtype, self.target)))
+        return found
+
+    def make_strategy(self, operator: Operator, task: Task) -> Any:
+        """A fresh strategy for one task. Raises UserError for settings it does not have."""
+        module, _, name = STRATEGIES[self.strategy].partition(":")
+        settings = dict(self.settings) | {"workload_set": self.workload_set}
+        try:
+            return getattr(import_module(module), name)(operator, task, seed=self.seed, settings=settings)
+        except ValidationError as error:
+            raise UserError(f"settings of strategy {self.strategy}: {first_problem(error)}") from None
+
+    def to_json(self) -> str:
+        """The inverse of `from_json`."""
+        return self.model_dump_json()
+
+    @classmethod
+    def from_json(cls, text: str) -> RunConfig:
+        return cls.model_validate_json(text)
+
+
+def read_config(path: Path | None, changes: Mapping[str, Any], settings: Sequence[str]) -> RunConfig:
+    """A config file (or none) with command-line values over it; `settings` are `key=value` texts.
+
+    A dotted or plain key that is no field of RunConfig goes to the strategy's settings. Raises UserError, one line.
+    """
+    raw: dict[str, Any] = {}
+    if path:
+        try:
+            raw = tomllib.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise UserError(f"{path}: not valid TOML: {error}") from None
+    raw |= {key: value for key, value in changes.items() if value not in (None, [], ())}
+    for text in settings:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise UserError(f"--set {text}: write key=value, such as --set islands=4")
+        key = key.strip()
+        place = raw if key in RunConfig.model_fields else raw.setdefault("settings", {})
+        place[key.removeprefix("settings.")] = _value(value.strip())
+    try:
+        return RunConfig.model_validate(raw)
+    except ValidationError as error:
+        where = f"{path}: " if path else ""
+        raise UserError(f"{where}{first_problem(error)}; keys are {', '.join(RunConfig.model_fields)}") from None
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text

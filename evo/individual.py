@@ -1,0 +1,40 @@
+"""A kernel with its verdict and its place in the lineage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fitness.evaluation import Evaluation, Status
+from mutators.base import Request
+from operators.identity import digest
+from operators.kernel import Kernel
+
+NO_CHILD = "no_child"
+
+
+@dataclass(frozen=True)
+class Individual:
+    """What became of one request."""
+
+    request: Request
+    kernel: Kernel | None
+    """None when the mutator had no child to offer."""
+    evaluation: Evaluation | None
+    """The most severe one; None without a kernel."""
+
+    @property
+    def status(self) -> str:
+        """The evaluation's status, or `no_child`."""
+        return self.evaluation.status.value if self.evaluation else NO_CHILD
+
+    @property
+    def fresh(self) -> bool:
+        """Whether this is the first sight of the program: there is a kernel, and it is no duplicate."""
+        return self.evaluation is not None and self.evaluation.status is not Status.DUPLICATE
+
+    @property
+    def digest(self) -> str:
+        """Over everything a strategy may learn from."""
+        e = self.evaluation
+        learned = (e.level.value, e.verdict.value, *map(repr, (e.log_speedup, e.log_ratio, e.cell))) if e else ()
+        return digest("individual", self.request.digest, self.status, self.kernel.id if self.kernel else "", *learned)

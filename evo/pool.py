@@ -1,0 +1,119 @@
+"""Evaluation workers behind an asynchronous face. `LocalPool` runs them on this machine without Ray."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from typing import Any, Protocol, cast
+
+from evo.worker import WorkerSpec, serve
+from fitness.base import Anchor, Built, Reference
+from fitness.evaluation import Evaluation
+from operators.errors import UserError
+from operators.kernel import Kernel
+from operators.spec import Task
+
+
+class EngineError(Exception):
+    """Our own bug or a broken machine; carries the traceback of the process where it happened."""
+
+
+class WorkerLost(Exception):
+    """The worker process ended during a job; the job may be given to another."""
+
+
+class Pool(Protocol):
+    """Runs `fitness.base.Fitness` methods elsewhere. Safe to call concurrently; jobs beyond `slots` wait."""
+
+    slots: int
+
+    async def build(self, task: Task, kernel: Kernel) -> Built | Evaluation: ...
+
+    async def judge(
+        self, task: Task, kernel: Kernel, anchor: Anchor, *, race: bool, best: float | None
+    ) -> tuple[Evaluation, ...]: ...
+
+    async def references(self, task: Task) -> tuple[Reference, ...]: ...
+
+    async def close(self) -> None: ...
+
+
+class LocalPool:
+    """A fixed number of worker processes; one that dies is replaced and its job reported as WorkerLost."""
+
+    def __init__(self, spec: WorkerSpec, *, workers: int) -> None:
+        self.slots = workers
+        self._spec = spec
+        self._context = multiprocessing.get_context("spawn")
+        self._idle: asyncio.Queue[_Worker] = asyncio.Queue()
+        self._workers: set[_Worker] = set()
+        self._threads = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="pool")
+        for _ in range(workers):
+            self._start()
+
+    async def build(self, task: Task, kernel: Kernel) -> Built | Evaluation:
+        return cast(Built | Evaluation, await self._call("build", task, kernel))
+
+    async def judge(
+        self, task: Task, kernel: Kernel, anchor: Anchor, *, race: bool, best: float | None
+    ) -> tuple[Evaluation, ...]:
+        result = await self._call("judge", task, kernel, anchor, race=race, best=best)
+        return cast(tuple[Evaluation, ...], result)
+
+    async def references(self, task: Task) -> tuple[Reference, ...]:
+        return cast(tuple[Reference, ...], await self._call("references", task))
+
+    async def close(self) -> None:
+        """End every worker at once, whatever it is doing."""
+        for worker in self._workers:
+            worker.kill()
+        self._workers.clear()
+        self._threads.shutdown(wait=True)
+
+    def _start(self) -> None:
+        """Must run in the thread that lives as long as the pool: workers die with the thread that made them."""
+        worker = _Worker(self._context, self._spec)
+        self._workers.add(worker)
+        self._idle.put_nowait(worker)
+
+    async def _call(self, method: str, task: Task, *arguments: Any, **options: Any) -> Any:
+        worker = await self._idle.get()
+        loop = asyncio.get_running_loop()
+        try:
+            kind, value = await loop.run_in_executor(self._threads, worker.ask, (method, task, arguments, options))
+        except (EOFError, OSError) as error:
+            worker.kill()
+            if worker in self._workers:  # else the pool is being closed
+                self._workers.discard(worker)
+                self._start()
+            raise WorkerLost(f"an evaluation worker ended during {method} of {task}") from error
+        self._idle.put_nowait(worker)
+        if kind == "user":
+            raise UserError(value)
+        if kind == "broken":
+            raise EngineError(value)
+        return value
+
+
+class _Worker:
+    def __init__(self, context: multiprocessing.context.SpawnContext, spec: WorkerSpec) -> None:
+        ours, theirs = context.Pipe()
+        self._connection: Connection = ours
+        self._process: BaseProcess = context.Process(target=serve, args=(theirs, spec, os.getpid()), daemon=True)
+        self._process.start()
+        theirs.close()
+
+    def ask(self, message: Any) -> Any:
+        self._connection.send(message)
+        return self._connection.recv()
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.join()
+        with suppress(OSError):
+            self._connection.close()

@@ -1,0 +1,66 @@
+"""An evaluation worker: a process of its own that owns the fitness stages of every task of a run."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import traceback
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from fitness.base import Fitness
+from fitness.catalog import fitness
+from operators.catalog import load
+from operators.errors import UserError
+from operators.spec import Task
+
+PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True)
+class WorkerSpec:
+    """What a worker needs to make its fitness stages."""
+
+    operators: dict[str, str]
+    """Operator name to the name or folder it is loaded by."""
+    workload_set: str
+    folder: str
+    threads: int | None = None
+
+
+def serve(connection: Connection, spec: WorkerSpec, owner: int) -> None:
+    """Answer (method, task, arguments) with (kind, value) until the other side hangs up."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != owner:
+        return
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the driver, which ends us in good order
+    stages: dict[Task, Fitness] = {}
+    try:
+        while True:
+            method, task, arguments, options = connection.recv()
+            connection.send(_answer(stages, spec, method, task, arguments, options))
+    except (EOFError, BrokenPipeError):
+        pass
+    finally:
+        for stage in stages.values():
+            stage.close()
+
+
+def _answer(
+    stages: dict[Task, Fitness], spec: WorkerSpec, method: str, task: Task, arguments: Any, options: Any
+) -> tuple[str, Any]:
+    try:
+        if task not in stages:
+            operator = load(spec.operators[task.operator])
+            folder = Path(spec.folder)
+            stages[task] = fitness(
+                operator, task, workload_set=spec.workload_set, folder=folder, threads=spec.threads
+            )
+        return "done", getattr(stages[task], method)(*arguments, **options)
+    except UserError as error:
+        return "user", str(error)
+    except Exception:  # the border of the process: the driver reports it with where it happened
+        return "broken", traceback.format_exc()

@@ -1,0 +1,25 @@
+"""The mutator that makes first kernels: files of the operator's own folder."""
+
+from __future__ import annotations
+
+from mutators.base import Parent, Proposal, Request
+from operators.kernel import Kernel
+from operators.spec import Operator
+
+
+class Ancestor:
+    """`params["name"]` is the file's stem, such as `naive`."""
+
+    name = "ancestor"
+
+    def applies(self, kernel: Kernel, operator: Operator) -> bool:
+        """Never: it starts from no kernel."""
+        return False
+
+    def propose(self, request: Request, parents: tuple[Parent, ...], operator: Operator) -> Proposal:
+        path = operator.ancestor(request.params["name"], request.task.target)
+        try:
+            source = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            return Proposal(None, f"read {path.name}", f"{path} cannot be read: {error}")
+        return Proposal(Kernel(operator.name, request.task.target, source), f"{path.name} as it stands")
