@@ -75,7 +75,7 @@ class Header:
         return start
 
     def error(self, message: str, path: Path = (), text: str | None = None) -> PlanError:
-        return PlanError(message, line=self.line(path, text), source=self.file)
+        return PlanError(_printable(message), line=self.line(path, text), source=self.file)
 
 
 def read_header(source: str, file: str | None = None) -> Header:
@@ -98,7 +98,7 @@ def read_header(source: str, file: str | None = None) -> Header:
         raise PlanError("the header `/*! evo` has no end; close it with `*/`", line=first_line, source=file)
     if end - opening.end() > MAX_HEADER_BYTES:
         raise PlanError(f"the header is longer than {MAX_HEADER_BYTES} bytes", line=first_line, source=file)
-    text = "\n" * (first_line - 1) + source[opening.end() : end]
+    text = "\n" * (first_line - 1) + source[opening.end() : end].replace("\r\n", "\n")
     return Header(_toml(text, file), text, first_line, file)
 
 
@@ -125,12 +125,16 @@ def _toml(text: str, file: str | None) -> dict[str, Any]:
         line = int(place[1]) if place and place[1] else text.count("\n") + 1
         content = text.split("\n")[line - 1].strip()[:80]
         hint = ""
-        if reason == "Invalid value":
+        if reason == "Invalid value" and content:
             hint = "; expressions and names stand in double quotes, truth values are true and false"
-        elif (place and not place[1]) or reason.startswith(("Unterminated", "Unclosed", "Illegal character '\\n'")):
-            hint = "; a string or list is not closed, or a `*/` inside it ends the comment"
+        elif not place or not place[1] or not content or reason.startswith(("Unterminated", "Unclosed")):
+            hint = "; is a string or list not closed, or does a `*/` inside it end the comment?"
         shown = f" in `{content}`" if content else ""
-        raise PlanError(f"not valid TOML: {reason}{shown}{hint}", line=line, source=file) from None
+        raise PlanError(_printable(f"not valid TOML: {reason}{shown}{hint}"), line=line, source=file) from None
+
+
+def _printable(message: str) -> str:
+    return "".join(c if c.isprintable() else "?" for c in message)
 
 
 def _parts(path: str) -> tuple[str, ...]:
@@ -203,7 +207,11 @@ class Section:
         if not isinstance(value, list):
             raise self.error(f"must be a list such as {example}, not {show(value)}", key)
         if not smallest <= len(value) <= largest:
-            wanted = f"{smallest} to {largest} elements" if smallest < largest else f"{largest} elements"
+            wanted = (
+                f"{smallest} to {largest} elements"
+                if smallest < largest
+                else f"{largest} element{'s' * (largest != 1)}"
+            )
             raise self.error(f"must have {wanted}, not {len(value)}; for example {example}", key)
         return value
 

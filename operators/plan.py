@@ -17,7 +17,7 @@ from typing import Any
 
 from operators.dtypes import ACCUMULATOR, DTYPES, TARGETS, resolve_dtype
 from operators.errors import PlanError
-from operators.expression import Expression, ExpressionError, unknown_name
+from operators.expression import Expression, ExpressionError, quote, unknown_name
 from operators.header import Header, Section, read_header, show
 from operators.kernel_name import check_function_name, check_name_expression
 from operators.launch import (
@@ -263,7 +263,7 @@ class _Reader:
         self.numbers = operator.shape_names | FACTS[target] - {"blocks_per_sm"}
 
     def plan(self) -> Plan:
-        misplaced = dict.fromkeys(_CUDA_LAUNCH_KEYS, "belongs into a [[launch]] table")
+        misplaced = {key: "belongs into a [[launch]] table" for key in _CUDA_LAUNCH_KEYS if key not in _TOP_KEYS}
         if self.target == "cpu":
             misplaced["tensor_map"] = "exists on the cuda target only"
         self.top.only([key for key in _TOP_KEYS if key not in misplaced], misplaced)
@@ -328,12 +328,13 @@ class _Reader:
 
     def _new_name(self, section: Section, key: str, name: str, what: str) -> str:
         """`name`, which nothing else may have."""
+        subject = "" if key == name else f"{quote(name)} "
         if not IDENTIFIER.fullmatch(name) or "__" in name or len(name) > 60:
-            raise section.error(f"must be a name of letters, digits and _, a letter first, not {show(name)}", key)
+            raise section.error(f"{subject}is no proper name; use letters, digits and single _, a letter first", key)
         if name in RESERVED or name in CPP_KEYWORDS or name in _MACROS:
-            raise section.error(f"`{name}` is reserved; choose another name", key)
+            raise section.error(f"{subject}is reserved; choose another name", key)
         if name in self.taken:
-            raise section.error(f"`{name}` is already {self.taken[name]}; choose another name", key)
+            raise section.error(f"{subject}is already {self.taken[name]}; choose another name", key)
         self.taken[name] = what
         return name
 
@@ -349,7 +350,7 @@ class _Reader:
                 raise section.error(f"must be in capitals, such as {name.upper()}", name)
             for value in values:
                 if type(value) is not int or abs(value) >= 2**63:
-                    raise section.error(f"holds {show(value)}; the values of a tunable are integers", name)
+                    raise section.error(f"holds {show(value)}; tunables are integers below 2**63 in magnitude", name)
                 if values.count(value) > 1:
                     raise section.error(f"lists {value} more than once", name)
             tune[name] = tuple(values)
