@@ -10,6 +10,6 @@ def digest(*fields: str | bytes | int) -> str:
     state = hashlib.blake2b(digest_size=16)
     for field in fields:
         kind = {str: b"s", bytes: b"b", int: b"i"}[type(field)]
-        data = field if isinstance(field, bytes) else str(field).encode()
+        data = field if isinstance(field, bytes) else str(field).encode(errors="surrogatepass")
         state.update(kind + len(data).to_bytes(8, "little") + data)
     return state.hexdigest()
