@@ -19,10 +19,12 @@ Polynomial = dict[tuple[str, ...], int]
 MAX_TERMS = 64
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
-MATH = tuple(  # noqa: SIM905
-    "exp exp2 expm1 log log2 log10 log1p sqrt rsqrt cbrt sin cos tan tanh sinh cosh atan atan2 asin acos erf erfc pow "
-    "fabs abs floor ceil round rint trunc fma fmax fmin fmod hypot copysign ldexp".split()
+MATH = (
+    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "cbrt", "pow", "hypot", "erf", "erfc",
+    "sin", "cos", "tan", "tanh", "sinh", "cosh", "atan", "atan2", "asin", "acos",
+    "abs", "fabs", "floor", "ceil", "round", "rint", "trunc", "fma", "fmax", "fmin", "fmod", "copysign", "ldexp",
 )  # fmt: skip
+"""Functions of <cmath>; with an `f` at the end they take floats."""
 PURE = frozenset(
     {*MATH, *(f"{name}f" for name in MATH), *(f"std::{name}" for name in MATH)}
     | {"load", "store", "T", "ACC", "max", "min", "std::max", "std::min", "sizeof", "__builtin_prefetch", "__ldg"}
@@ -486,7 +488,7 @@ def _expand_tile(
             parts = split(loop.function, value, variable)
             if parts is None:
                 return value, None
-            offset = f"{variable}@{loop.variable}"
+            offset = "__offset"  # reserved to the implementation, so no kernel's name
             replaced = add({(loop.variable,): 1}, {(offset,): 1})
             return add(multiply(parts[0], replaced), parts[1]), (offset, tile[1])
     return value, None

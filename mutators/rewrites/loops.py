@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mutators.cpp_tree import INDENT, Edit, Loop, Node, Program, block, body_text, header, reindent
-from mutators.dataflow import Effects, effects, loop_effects, names_in, reductions, separate, split, tile_of
+from mutators.dataflow import Effects, effects, independent, loop_effects, names_in, reductions, separate, split, tile_of
 from mutators.rewrites.base import Site, rewrite
 
 TILES = (32, 8, 16, 64, 128, 256)
@@ -53,10 +53,12 @@ def interchange(program: Program) -> Iterator[Site]:
 
 
 def _reorderable(outer: Loop, inner: Loop) -> bool:
-    """Whether the iterations of a perfect nest may run in any order, sums into memory included."""
+    """Whether the iterations of a perfect nest may run in the other order, sums into memory included."""
     known = loop_effects(inner)
     if known.opaque or reductions(inner) is None:
         return False
+    if independent(outer):
+        return True  # whatever depends on what does so within one outer iteration, in unchanged order
     for array in known.written_arrays:
         accesses = known.touching(array)
         same = all(a.index == accesses[0].index for a in accesses)
