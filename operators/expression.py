@@ -131,11 +131,13 @@ def parse(text: str | int, names: Collection[str], *, objects: Collection[str] =
         raise ExpressionError(f"{quote(text)}: {reason}; allowed are {LANGUAGE}") from None
     except (ValueError, MemoryError, RecursionError):  # what parsers of other versions may say instead
         raise ExpressionError(f"{quote(text)} cannot be parsed; allowed are {LANGUAGE}") from None
-    if sum(isinstance(node, ast.expr) for node in ast.walk(tree)) > MAX_NODES:
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.expr)]
+    if len(nodes) > MAX_NODES:
         raise ExpressionError(f"{quote(text)} is too large: at most {MAX_NODES} operations and operands")
-    _check(tree, text, frozenset(names), frozenset(objects), result=True, depth=0)
-    mentioned = frozenset(n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id not in FUNCTIONS)
-    return Expression(text, mentioned, tree, frozenset(objects))
+    objects = frozenset(objects)
+    _check(tree, text, frozenset(names), objects, result=True, depth=0)
+    mentioned = frozenset(node.id for node in nodes if isinstance(node, ast.Name) and node.id not in FUNCTIONS)
+    return Expression(text, mentioned, tree, objects)
 
 
 def unknown_name(name: str, allowed: Collection[str]) -> str:

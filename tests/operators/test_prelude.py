@@ -14,7 +14,7 @@ from operators.prelude import NEWER_VECTOR_MATH, VECTOR_MATH, prelude, translati
 from tests.operators.sample import OPERATOR, header
 
 CPU = '[tune]\nTILE = [16, 64]\nWIDE = [4294967296]\nBELOW = [-3]\n[[launch]]\nkernel = "f"\nargs = ["x"]'
-CUDA = '[tune]\nTILE = [16, 64]\n[[launch]]\nkernel = "f<TILE, T>"\ngrid = [1]\nblock = ["TILE"]\nargs = ["x"]'
+CUDA = '[tune]\nTILE = [16, 64]\n[[launch]]\nkernel = "twice<TILE, T>"\ngrid = [1]\nblock = ["TILE"]\nargs = ["x"]'
 
 GXX = shutil.which("g++")
 FLAGS = (
@@ -192,3 +192,28 @@ def test_every_declared_function_exists_and_is_right(tmp_path: Path, suffix: str
         scalar = {"exp2": lambda v: 2.0**v, "cbrt": lambda v: v ** (1 / 3)}.get(name) or getattr(math, name)
         exact = np.array([scalar(float(v), *[1.5][: count - 1]) for v in x])
         assert np.allclose(y, exact, rtol=16 * np.finfo(dtype).eps, atol=16 * np.finfo(dtype).eps), name
+
+
+@pytest.mark.parametrize(
+    ("dtype", "include"), [("fp32", ""), ("bf16", ""), ("fp16", ""), ("bf16", "#include <cuda/barrier>\n")]
+)
+def test_the_cuda_prelude_compiles(dtype: str, include: str) -> None:
+    """With a header that declares CUtensorMap itself, too, and with a type that only a buffer has."""
+    nvrtc = pytest.importorskip("cuda.bindings.nvrtc", reason="the extra `nvrtc` is not installed")
+    nvidia = pytest.importorskip("nvidia.cu13", reason="the extra `nvrtc` is not installed")
+    folder = Path(next(iter(nvidia.__path__))) / "include"
+    source = header(CUDA + '\n[[buffer]]\nname = "half"\ndtype = "bf16"\nshape = ["rows"]') + include + (
+        "template <int N, class U> __global__ void twice(const U* x, U* y, const __grid_constant__ CUtensorMap map) {\n"
+        "    y[threadIdx.x] = store(load(x[threadIdx.x]) * ACC(N));\n"
+        '    asm volatile("prefetch.tensormap [%0];" ::"l"(&map));\n    __nv_bfloat16 unused;\n}\n'
+    )  # fmt: skip
+    plan = parse_plan(source, OPERATOR, "cuda")
+    unit = translation_unit(source, OPERATOR, plan, target="cuda", dtype=dtype, values={})
+    _, program = nvrtc.nvrtcCreateProgram(unit.encode(), b"kernel.cu", 0, [], [])
+    nvrtc.nvrtcAddNameExpression(program, b"twice<TILE, T>")
+    options = [b"--gpu-architecture=sm_90a", b"-std=c++17", b"-I%b" % bytes(folder), b"-I%b" % bytes(folder / "cccl")]
+    (result,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
+    _, size = nvrtc.nvrtcGetProgramLogSize(program)
+    log = b" " * size
+    nvrtc.nvrtcGetProgramLog(program, log)
+    assert result == nvrtc.nvrtcResult.NVRTC_SUCCESS, log.decode()
