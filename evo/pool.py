@@ -12,7 +12,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, Protocol, cast
 
 from evo.worker import WorkerSpec, serve
-from fitness.base import Anchor, Built, Reference
+from fitness.base import Anchor, Built, Fitness, Reference
 from fitness.evaluation import Evaluation
 from operators.errors import UserError
 from operators.kernel import Kernel
@@ -117,3 +117,28 @@ class _Worker:
         self._process.join()
         with suppress(OSError):
             self._connection.close()
+
+
+class InlinePool:
+    """Fitness stages called in the driver's own process, one job after the other; for scripted ones."""
+
+    def __init__(self, stages: dict[Task, Fitness], *, slots: int = 2) -> None:
+        self.slots = slots
+        self.stages = stages
+
+    async def build(self, task: Task, kernel: Kernel) -> Built | Evaluation:
+        await asyncio.sleep(0)
+        return self.stages[task].build(kernel)
+
+    async def judge(
+        self, task: Task, kernel: Kernel, anchor: Anchor, *, race: bool, best: float | None
+    ) -> tuple[Evaluation, ...]:
+        await asyncio.sleep(0)
+        return self.stages[task].judge(kernel, anchor, race=race, best=best)
+
+    async def references(self, task: Task) -> tuple[Reference, ...]:
+        return self.stages[task].references()
+
+    async def close(self) -> None:
+        for stage in self.stages.values():
+            stage.close()

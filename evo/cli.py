@@ -1,0 +1,254 @@
+"""The command line. Only typer is imported here; every command imports what it needs when it runs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from operators.errors import UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from evo.report.queries import TaskSummary
+
+DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+
+app = typer.Typer(
+    help="Evolutionary search over populations of GPU and CPU kernels.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+RunName = Annotated[str, typer.Argument(metavar="RUN", help="Folder, id or its beginning, or `last`.")]
+Runs = Annotated[Path, typer.Option("--runs", help="Folder that holds the runs.", envvar="EVO_RUNS")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+BudgetOption = Annotated[list[str], typer.Option("--budget", help="60s, 8h, 500evals, 5usd, 2Mtok; repeatable.")]
+RUNS = Path("runs")
+
+
+def main() -> None:
+    """Entry point: one line and exit code 2 for what the user can cure."""
+    try:
+        app()
+    except UserError as error:
+        print(f"evo: {error}", file=sys.stderr)
+        sys.exit(USAGE)
+    except BrokenPipeError:
+        sys.exit(FAILED)
+
+
+@app.command()
+def run(
+    operators: Annotated[list[str], typer.Argument(metavar="OPERATOR...", help="Names, or folders of your own.")] = [],  # noqa: B006
+    target: Annotated[str, typer.Option(help="cpu or cuda.")] = "",
+    dtype: Annotated[list[str], typer.Option(help="Element type; repeatable. Default: the operator's first.")] = [],  # noqa: B006
+    strategy: Annotated[str, typer.Option(help="islands or random.")] = "",
+    budget: BudgetOption = [],  # noqa: B006
+    seed: Annotated[int | None, typer.Option(help="Everything random in the search comes from here.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Evaluation workers.")] = None,
+    set_: Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Any setting; repeatable.")] = [],  # noqa: B006
+    config: Annotated[Path | None, typer.Option(help="TOML file with the same settings.")] = None,
+    runs: Runs = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Search for faster kernels of one or several operators."""
+    from evo.budget import parse_limits
+    from evo.config import read_config
+    from evo.session import new_folder, start
+
+    changes: dict[str, Any] = {
+        "operators": operators, "target": target or None, "dtypes": dtype, "strategy": strategy or None,
+        "budget": parse_limits(budget) or None, "seed": seed, "workers": workers,
+    }  # fmt: skip
+    resolved = read_config(config, changes, set_).resolved()
+    folder = new_folder(runs, resolved)
+    print(f"run {folder}", file=sys.stderr)
+    _searching(folder, lambda progress: start(resolved, folder, progress), as_json=as_json)
+
+
+@app.command()
+def resume(run: RunName, budget: BudgetOption = [], runs: Runs = RUNS, as_json: AsJson = False) -> None:  # noqa: B006
+    """Continue a run that was stopped or killed, or give it a larger budget."""
+    from evo.budget import parse_limits
+    from evo.session import find_run
+    from evo.session import resume as continue_run
+
+    folder, limits = find_run(runs, run), parse_limits(budget)
+    _searching(folder, lambda progress: continue_run(folder, limits, progress), as_json=as_json)
+
+
+@app.command()
+def status(run: RunName = "last", runs: Runs = RUNS, as_json: AsJson = False) -> None:
+    """Show where a run stands, while it runs or later."""
+    from evo.report.queries import summary
+    from evo.session import find_run
+
+    folder = find_run(runs, run)
+    _show_summary(folder, summary(folder), as_json=as_json)
+
+
+@app.command()
+def best(
+    run: RunName = "last",
+    show: Annotated[bool, typer.Option("--show", help="Print the source.")] = False,
+    export: Annotated[Path | None, typer.Option(help="Write the kernel to this file.")] = None,
+    task: Annotated[str, typer.Option(help="Beginning of the task, such as softmax/fp32.")] = "",
+    runs: Runs = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """The best kernel of each task."""
+    from evo.report.queries import best_kernels
+    from evo.session import find_run
+    from operators.defaults import with_defaults
+
+    folder = find_run(runs, run)
+    kernels = [row for row in best_kernels(folder) if row["task"].startswith(task)]
+    if not kernels:
+        raise UserError(f"run {folder.name} has no correct kernel{f' of a task {task}...' if task else ' yet'}")
+    if export:
+        if len(kernels) > 1:
+            raise UserError(f"--export writes one kernel; choose with --task among {', '.join(k['task'] for k in kernels)}")
+        export.write_text(with_defaults(kernels[0]["source"], kernels[0]["values"]), encoding="utf-8")
+        print(f"{kernels[0]['task']}: {kernels[0]['kernel_id'][:12]} written to {export}", file=sys.stderr)
+    elif show:
+        for row in kernels:
+            print(f"// {row['task']} {row['kernel_id'][:12]}, {row['speedup']:.2f}x")
+            print(with_defaults(row["source"], row["values"]))
+    else:
+        names = ["task", "kernel_id", "level", "speedup", "values"]
+        _show_rows(names, [{n: row[n] for n in names} for row in kernels], as_json=as_json)
+
+
+@app.command()
+def lineage(
+    run: RunName = "last",
+    kernel: Annotated[str, typer.Argument(help="Kernel id or its beginning. Default: the best of each task.")] = "",
+    runs: Runs = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """How a kernel came to be: its chain of principal parents, the oldest first."""
+    from evo.report import queries
+    from evo.session import find_run
+
+    folder = find_run(runs, run)
+    if kernel:
+        found = queries.kernel(folder, kernel)
+        if not found:
+            raise UserError(f"run {folder.name} has no single kernel whose id begins with {kernel}")
+        ids = [found["kernel_id"]]
+    else:
+        ids = [row["kernel_id"] for row in queries.best_kernels(folder)]
+    rows = [
+        {**row, "kernel_id": row["kernel_id"][:12], "of": kernel_id[:12]}
+        for kernel_id in ids
+        for row in queries.ancestry(folder, kernel_id)
+    ]
+    names = ["of", "depth", "kernel_id", "mutator", "description", "status", "level", "speedup"]
+    _show_rows(names, [{n: row[n] for n in names} for row in rows], as_json=as_json)
+
+
+@app.command()
+def sql(run: RunName, query: Annotated[str, typer.Argument(help="One SELECT.")], runs: Runs = RUNS, as_json: AsJson = False) -> None:
+    """Ask a run's database, while it runs or later. `evo sql last "show tables"` lists what there is."""
+    from evo.session import find_run
+    from evo.store import query as ask
+
+    table = ask(find_run(runs, run), query)
+    _show_rows(table.column_names, table.to_pylist(), as_json=as_json)
+
+
+@app.command()
+def evaluate(
+    operator: Annotated[str, typer.Argument(help="Name, or folder of your own.")],
+    file: Annotated[Path, typer.Argument(help="Kernel file.")],
+    target: Annotated[str, typer.Option(help="cpu or cuda; default: by the file's ending.")] = "",
+    dtype: Annotated[str, typer.Option(help="Element type.")] = "",
+    value: Annotated[list[str], typer.Option("--value", metavar="NAME=INTEGER", help="A tunable's value.")] = [],  # noqa: B006
+    workload_set: Annotated[str, typer.Option("--workloads", help="Workload set.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Judge one kernel file as severely as a new best, and print the whole verdict."""
+    from evo.report.verdict import evaluate_file, verdict_json, verdict_lines
+
+    evaluations = evaluate_file(operator, file, target=target, dtype=dtype, values=value, workload_set=workload_set)
+    if as_json:
+        print(json.dumps([verdict_json(e) for e in evaluations], indent=2))
+    else:
+        print("\n".join(verdict_lines(evaluations)))
+    if not evaluations[-1].correct:
+        raise typer.Exit(FAILED)
+
+
+@app.command()
+def operators(
+    operator: Annotated[str, typer.Argument(help="Show this one.")] = "",
+    family: Annotated[str, typer.Option(help="Only this family.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """List the operators, or show one."""
+    from evo.report.catalog import listing, one
+    from operators.catalog import folders, load
+
+    if operator:
+        rows = one(load(operator))
+        _show_rows(["property", "value"], rows, as_json=as_json)
+        return
+    rows = [row for row in listing(load(name) for name in folders()) if family in ("", row["family"])]
+    if not rows:
+        raise UserError(f"no operator of family {family}; see `evo operators`")
+    _show_rows(list(rows[0]), rows, as_json=as_json)
+
+
+@app.command()
+def doctor(as_json: AsJson = False) -> None:
+    """Check what this machine can do, and say how to cure what it cannot."""
+    from evo.doctor import examine
+
+    findings = examine()
+    _show_rows(["check", "state", "detail", "cure"], [f.row() for f in findings], as_json=as_json)
+    if any(f.state == "missing" for f in findings):
+        raise typer.Exit(FAILED)
+
+
+def _searching(folder: Path, search: Any, *, as_json: bool) -> None:
+    from evo.report.progress import Progress
+    from evo.report.queries import summary
+
+    with Progress() as progress:
+        reason = search(progress)
+    _show_summary(folder, summary(folder), as_json=as_json)
+    if reason == "stopped":
+        print(f"stopped; continue with: evo resume {folder}", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED)
+
+
+def _show_summary(folder: Path, tasks: Sequence[TaskSummary], *, as_json: bool) -> None:
+    if as_json:
+        from dataclasses import asdict
+
+        print(json.dumps({"run": str(folder), "tasks": [asdict(t) for t in tasks]}, indent=2))
+        return
+    from evo.report.tables import console, summary_table
+
+    console().print(summary_table(tasks))
+    print(f"run {folder}")
+
+
+def _show_rows(names: Sequence[str], rows: Sequence[dict[str, Any]], *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(rows, indent=2, default=str))
+        return
+    from evo.report.tables import console, rows_table
+
+    console().print(rows_table(names, rows))
+
+
+if __name__ == "__main__":
+    main()

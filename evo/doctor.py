@@ -1,0 +1,145 @@
+"""Examines the machine: what works, what does not, and how to cure it."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+
+from fitness.native import CXX, ToolchainError, cache_folder, checks, compiler_version
+
+OPENMP_TEST = """
+#include <cmath>
+#include <omp.h>
+#pragma omp declare simd notinbranch
+extern "C" float expf(float) noexcept;
+extern "C" int evo_test(float* x) {
+    #pragma omp simd
+    for (int i = 0; i < 64; i++) x[i] = expf(x[i]);
+    return omp_get_max_threads();
+}
+"""
+OURS = {"evo": "evo/cli.py", "operators": "operators/spec.py", "mutators": "mutators/base.py", "fitness": "fitness/base.py"}
+CLASHING = ("evo", "fitness", "runs", "operators", "mutators")
+"""Distributions on PyPI whose modules would overwrite ours, or be overwritten."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One check: `ok`, `missing` (the cpu target cannot work) or `absent` (something optional)."""
+
+    check: str
+    state: str
+    detail: str
+    cure: str = ""
+
+    def row(self) -> dict[str, str]:
+        return {"check": self.check, "state": self.state, "detail": self.detail, "cure": self.cure}
+
+
+def examine() -> list[Finding]:
+    """Every check, in the order of what depends on what."""
+    checks_: tuple[Callable[[], Finding], ...] = (
+        _python, _compiler, _openmp, _native, _cpus, _memory_files, _sandbox, _disk, _packages, _nvrtc, _driver,
+    )  # fmt: skip
+    return [check() for check in checks_]
+
+
+def _python() -> Finding:
+    return Finding("python", "ok", f"{platform.python_version()} at {sys.executable}")
+
+
+def _compiler() -> Finding:
+    try:
+        return Finding("compiler", "ok", compiler_version())
+    except ToolchainError as error:
+        return Finding("compiler", "missing", str(error), "apt-get install g++ (Debian, Ubuntu), dnf install gcc-c++ (Fedora)")
+
+
+def _openmp() -> Finding:
+    with tempfile.TemporaryDirectory() as folder:
+        source, library = Path(folder, "test.cpp"), Path(folder, "test.so")
+        source.write_text(OPENMP_TEST)
+        command = [CXX, "-O3", "-fopenmp", "-shared", "-fPIC", str(source), "-o", str(library), "-lmvec", "-lm"]
+        try:
+            subprocess.run(command, check=True, capture_output=True, timeout=60)
+            threads = ctypes.CDLL(str(library)).evo_test((ctypes.c_float * 64)())
+        except (OSError, subprocess.SubprocessError) as error:
+            return Finding("openmp", "missing", f"a test program fails: {error}", "install libgomp and glibc's libmvec")
+    return Finding("openmp", "ok", f"{threads} threads, vector math from libmvec")
+
+
+def _native() -> Finding:
+    try:
+        checks()
+    except (ToolchainError, OSError) as error:
+        return Finding("cache", "missing", str(error), "set XDG_CACHE_HOME to a folder that can be written to")
+    return Finding("cache", "ok", str(cache_folder()))
+
+
+def _cpus() -> Finding:
+    usable = len(os.sched_getaffinity(0))
+    if usable < 2:
+        return Finding("cpus", "absent", "1 usable", "timings share the only core with the search; expect wide intervals")
+    return Finding("cpus", "ok", f"{usable} usable")
+
+
+def _memory_files() -> Finding:
+    if not hasattr(os, "memfd_create"):
+        return Finding("shared memory", "missing", "no memfd_create", "use Linux 3.17 or newer")
+    return Finding("shared memory", "ok", "memfd with seals")
+
+
+def _sandbox() -> Finding:
+    version = ctypes.CDLL(None, use_errno=True).syscall(444, None, 0, 1)  # landlock_create_ruleset: ABI version
+    if version < 1:
+        return Finding("landlock", "absent", "the kernel has none", "candidates run under resource limits only; use Linux 5.13+")
+    return Finding("landlock", "ok", f"ABI {version} (available; this version confines candidates by limits only)")
+
+
+def _disk() -> Finding:
+    free = shutil.disk_usage(".").free
+    if free < 1 << 30:
+        return Finding("disk", "absent", f"{free >> 20} MiB free here", "an overnight run wants 1 GiB")
+    return Finding("disk", "ok", f"{free >> 30} GiB free here")
+
+
+def _packages() -> Finding:
+    found = []
+    for name in CLASHING:
+        try:
+            found.append(f"{name} {distribution(name).version}")
+        except PackageNotFoundError:
+            continue
+    for package, file in OURS.items():
+        spec = importlib.util.find_spec(package)
+        folder = Path(spec.origin).parent if spec and spec.origin else None
+        if folder is None or not (folder.parent / file).exists():
+            found.append(f"package {package} is not ours")
+    if found:
+        cure = "pip uninstall them, then pip install --force-reinstall --no-deps kernel-evo"
+        return Finding("package clashes", "missing", ", ".join(found), cure)
+    return Finding("package clashes", "ok", "none")
+
+
+def _nvrtc() -> Finding:
+    if importlib.util.find_spec("cuda") is None or importlib.util.find_spec("cuda.bindings") is None:
+        return Finding("nvrtc", "absent", "CUDA kernels cannot be compiled", "pip install 'kernel-evo[nvrtc]'")
+    return Finding("nvrtc", "ok", "cuda-bindings is installed")
+
+
+def _driver() -> Finding:
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return Finding("cuda driver", "absent", "no libcuda.so.1", "the cpu target needs none; for cuda install NVIDIA's driver")
+    return Finding("cuda driver", "ok", "libcuda.so.1 loads")

@@ -1,0 +1,189 @@
+"""Between the engine's objects and the store's rows: pure functions both ways."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from evo.individual import Individual
+from fitness.base import Reference
+from fitness.evaluation import Evaluation, Level, Status
+from mutators.base import Proposal, Request
+from operators.kernel import Kernel
+from operators.spec import Task
+
+Row = dict[str, Any]
+Rows = dict[str, list[Row]]
+
+
+def compact(value: Any) -> str:
+    """Canonical JSON."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), default=_plain)
+
+
+def moment(seconds: float) -> datetime:
+    """Seconds since the epoch as the store keeps them."""
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} has no place in a row")
+
+
+def join(*parts: Mapping[str, Sequence[Row]]) -> Rows:
+    """Several sets of rows as one."""
+    joined: Rows = {}
+    for part in parts:
+        for table, rows in part.items():
+            joined.setdefault(table, []).extend(rows)
+    return joined
+
+
+def ask_rows(requests: Sequence[Request], *, seq: int, wanted: int, at: float) -> Rows:
+    """One ask call with its answers; they share `seq`."""
+    asks, parents = [], []
+    for position, request in enumerate(requests):
+        asks.append(
+            {
+                "seq": seq, "position": position, "wanted": wanted, "task": str(request.task), "number": request.number,
+                "request_id": request.id, "mutator": request.mutator, "request_json": request.to_json(),
+                "digest": request.digest, "created_at": moment(at),
+            }  # fmt: skip
+        )
+        parents += [
+            {"request_id": request.id, "position": place, "parent_id": parent}
+            for place, parent in enumerate(request.parents)
+        ]
+    return {"asks": asks, "parents": parents}
+
+
+def kernel_row(kernel: Kernel) -> Row:
+    return {
+        "kernel_id": kernel.id, "source_id": kernel.source_id, "operator": kernel.operator, "target": kernel.target,
+        "source": kernel.source, "values_json": compact(kernel.values),
+    }  # fmt: skip
+
+
+def proposal_row(request: Request, proposal: Proposal, *, at: float) -> Row:
+    return {
+        "request_id": request.id, "task": str(request.task), "number": request.number, "mutator": request.mutator,
+        "model": None, "kernel_id": proposal.kernel.id if proposal.kernel else None,
+        "description": proposal.description, "failure": proposal.failure, "seconds": proposal.seconds, "created_at": moment(at),
+    }  # fmt: skip
+
+
+def evaluation_rows(evaluation: Evaluation, *, evaluation_id: str, request_id: str | None, at: float) -> Rows:
+    """One evaluation with its timings and errors."""
+    e = evaluation
+    row: Row = {
+        "evaluation_id": evaluation_id, "request_id": request_id, "task": e.task, "kernel_id": e.kernel_id,
+        "level": e.level.value, "status": e.status.value, "inherited": e.inherited.value if e.inherited else None,
+        "duplicate_of": e.duplicate_of, "message": e.message, "log_speedup": e.log_speedup,
+        "log_speedup_se": e.log_speedup_se, "anchor_id": e.anchor_id, "anchor_log_speedup": e.anchor_log_speedup,
+        "log_ratio": e.log_ratio, "log_ratio_se": e.log_ratio_se, "code_digest": e.code_digest,
+        "cell": "/".join(e.cell), "facts_json": compact(e.facts), "created_at": moment(at),
+    }  # fmt: skip
+    row |= {f"{stage}_ms": e.stage_ms.get(stage) for stage in ("build", "verify", "time", "confirm")}
+    timings = [
+        {
+            "evaluation_id": evaluation_id, "workload": t.workload, "latency_us": t.latency_us,
+            "anchor_latency_us": t.anchor_latency_us, "log_ratio": t.log_ratio, "log_ratio_se": t.log_ratio_se,
+            "pairs": t.pairs,
+        }  # fmt: skip
+        for t in e.timings
+    ]
+    errors = [
+        {
+            "evaluation_id": evaluation_id, "workload": c.workload, "tensor": c.tensor, "family": c.family,
+            "max_ratio": c.max_ratio, "mismatches": c.mismatches, "first_bad": c.first_bad,
+        }  # fmt: skip
+        for c in e.errors
+    ]
+    return {"evaluations": [row], "timings": timings, "errors": errors}
+
+
+def evaluation_id(request: Request, level: Level) -> str:
+    return f"{request.id}@{level.value}"
+
+
+def tell_rows(individual: Individual, *, seq: int, at: float) -> Rows:
+    """One tell, and the trial it was if it came from tuning."""
+    request, kernel, evaluation = individual.request, individual.kernel, individual.evaluation
+    kernel_id = kernel.id if kernel else None
+    tell = {
+        "seq": seq, "task": str(request.task), "number": request.number, "request_id": request.id,
+        "kernel_id": kernel_id, "evaluation_id": evaluation_id(request, evaluation.level) if evaluation else None,
+        "status": individual.status, "log_speedup": evaluation.log_speedup if evaluation else None,
+        "digest": individual.digest, "created_at": moment(at),
+    }  # fmt: skip
+    if request.mutator != "tune" or kernel is None or evaluation is None:
+        return {"tells": [tell]}
+    trial = {
+        "request_id": request.id, "task": str(request.task), "source_id": kernel.source_id, "kernel_id": kernel.id,
+        "values_json": compact(kernel.values), "status": individual.status, "log_speedup": evaluation.estimate, "created_at": moment(at),
+    }  # fmt: skip
+    return {"tells": [tell], "trials": [trial]}
+
+
+def reference_rows(task: Task, references: Iterable[Reference]) -> Rows:
+    return {
+        "baselines": [
+            {
+                "task": str(task), "workload": r.workload, "kind": r.kind, "latency_us": r.latency_us,
+                "log_ratio_to_baseline": r.log_ratio_to_baseline, "log_ratio_se": r.log_ratio_se,
+            }  # fmt: skip
+            for r in references
+        ]
+    }
+
+
+def event_rows(kind: str, detail: Mapping[str, Any], *, at: float, task: Task | None = None) -> Rows:
+    return {"events": [{"created_at": moment(at), "kind": kind, "task": str(task) if task else None, "detail_json": compact(detail)}]}
+
+
+TOLD = """
+    select t.seq, t.task, t.request_id, t.digest, a.request_json, k.operator, k.target, k.source, k.values_json, e.*
+    from tells t
+    join asks a using (request_id)
+    left join kernels k on k.kernel_id = t.kernel_id
+    left join evaluations e on e.evaluation_id = t.evaluation_id
+    order by t.seq
+"""
+"""Every tell with what it takes to make its individual again."""
+
+
+def individual_from(row: Mapping[str, Any]) -> Individual:
+    """The individual of one row of `TOLD`, without timings and errors, which no strategy reads."""
+    kernel = kernel_from(row) if row["source"] is not None else None
+    evaluation = evaluation_from(row) if row["evaluation_id"] is not None else None
+    return Individual(Request.from_json(row["request_json"]), kernel, evaluation)
+
+
+def kernel_from(row: Mapping[str, Any]) -> Kernel:
+    return Kernel(row["operator"], row["target"], row["source"], json.loads(row["values_json"]))
+
+
+def evaluation_from(row: Mapping[str, Any]) -> Evaluation:
+    """The evaluation of one row of `evaluations`, without timings and errors."""
+    return Evaluation(
+        kernel_id=row["kernel_id"],
+        task=row["task"],
+        level=Level(row["level"]),
+        status=Status(row["status"]),
+        message=row["message"],
+        log_speedup=row["log_speedup"],
+        log_speedup_se=row["log_speedup_se"],
+        anchor_id=row["anchor_id"],
+        anchor_log_speedup=row["anchor_log_speedup"],
+        log_ratio=row["log_ratio"],
+        log_ratio_se=row["log_ratio_se"],
+        code_digest=row["code_digest"],
+        duplicate_of=row["duplicate_of"],
+        inherited=Status(row["inherited"]) if row["inherited"] else None,
+        cell=tuple(row["cell"].split("/")) if row["cell"] else (),
+        facts=json.loads(row["facts_json"]),
+    )

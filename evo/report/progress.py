@@ -1,0 +1,69 @@
+"""What a search shows while it runs: a live table on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import math
+import time
+from types import TracebackType
+
+from rich.live import Live
+from rich.table import Table
+
+from evo.report.tables import console, times
+from evo.search import Search, TaskState
+
+LINE_EVERY_S = 10.0
+
+
+class Progress:
+    """Called by the search whenever something changed; shows it at a human pace."""
+
+    def __init__(self) -> None:
+        self._console = console(stderr=True)
+        self._live = Live(console=self._console, refresh_per_second=4, transient=True) if self._console.is_terminal else None
+        self._last_line = time.monotonic()
+
+    def __enter__(self) -> Progress:
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live:
+            self._live.stop()
+
+    def __call__(self, search: Search) -> None:
+        if self._live:
+            self._live.update(_table(search))
+        elif time.monotonic() - self._last_line >= LINE_EVERY_S:
+            self._last_line = time.monotonic()
+            self._console.print(_line(search), soft_wrap=True)
+
+
+def _rate(search: Search) -> float:
+    told = sum(state.told for state in search.states.values())
+    return 60 * told / max(search.budget.spent["wall_s"], 1.0)
+
+
+def _line(search: Search) -> str:
+    parts = [f"{state.task} {_best(state)} after {state.told}" for state in search.states.values()]
+    return f"{search.budget.spent['wall_s']:.0f} s, {search.phase}: {'; '.join(parts)}; {_rate(search):.0f} candidates/min"
+
+
+def _best(state: TaskState) -> str:
+    elite = state.strategy.best
+    return "-" if elite is None else times(math.exp(elite.log_speedup))
+
+
+def _table(search: Search) -> Table:
+    spent = search.budget.spent
+    title = f"{search.phase}, {spent['wall_s']:.0f} s ({100 * search.budget.share():.0f} % of the budget), {_rate(search):.0f} candidates/min"
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for name in ("task", "best", "told", "running", "outcomes"):
+        table.add_column(name)
+    for state in search.states.values():
+        outcomes = ", ".join(f"{n} {status}" for status, n in state.statuses.most_common())
+        table.add_row(str(state.task), _best(state), str(state.told), str(state.in_flight), outcomes)
+    return table

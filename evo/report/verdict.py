@@ -1,0 +1,94 @@
+"""One kernel file, judged outside of any run."""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from evo.config import DEFAULT_SETS
+from fitness.base import Anchor
+from fitness.catalog import fitness
+from fitness.evaluation import Evaluation
+from operators.catalog import load
+from operators.errors import UserError
+from operators.expression import unknown_name
+from operators.kernel import Kernel
+from operators.spec import Task
+
+TARGET_OF = {".cpp": "cpu", ".cc": "cpu", ".cu": "cuda"}
+
+
+def evaluate_file(
+    operator_name: str, file: Path, *, target: str, dtype: str, values: Sequence[str], workload_set: str
+) -> tuple[Evaluation, ...]:
+    """Every level's evaluation, against the baseline. Raises UserError for what is not the kernel's own fault."""
+    operator = load(operator_name)
+    target = target or TARGET_OF.get(file.suffix, "")
+    if not target:
+        raise UserError(f"{file}: say --target cpu or --target cuda; the ending {file.suffix or 'is missing and'} does not tell")
+    if target not in DEFAULT_SETS:
+        raise UserError(unknown_name(target, DEFAULT_SETS).replace("name", "target", 1))
+    offered = operator.dtypes.get(target, ())
+    if not offered or (dtype and dtype not in offered):
+        raise UserError(f"operator {operator.name} has {', '.join(offered) or 'no dtype'} on {target}, not {dtype or 'any'}")
+    try:
+        source = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{file}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    kernel = Kernel(operator.name, target, source, dict(_setting(text) for text in values))
+    task = Task(operator.name, dtype or offered[0], target)
+    baseline = Kernel(operator.name, target, operator.ancestor("naive", target).read_text(encoding="utf-8"))
+    with tempfile.TemporaryDirectory(prefix="evo-") as folder:
+        stage = fitness(operator, task, workload_set=workload_set or DEFAULT_SETS[target], folder=Path(folder))
+        try:
+            built = stage.build(kernel)
+            if isinstance(built, Evaluation):
+                return (built,)
+            return stage.judge(kernel, Anchor(baseline, 0.0, 0.0), race=False, best=None)
+        finally:
+            stage.close()
+
+
+def _setting(text: str) -> tuple[str, int]:
+    name, equals, value = text.partition("=")
+    try:
+        if equals and name:
+            return name.strip(), int(value)
+    except ValueError:
+        pass
+    raise UserError(f"--value {text}: write NAME=INTEGER, such as --value TILE=32")
+
+
+def verdict_json(evaluation: Evaluation) -> dict[str, Any]:
+    """All fields, as JSON has them."""
+    fields: dict[str, Any] = json.loads(json.dumps(asdict(evaluation), default=dict))
+    return fields
+
+
+def verdict_lines(evaluations: Sequence[Evaluation]) -> list[str]:
+    """The verdict in words, level after level."""
+    lines: list[str] = []
+    for e in evaluations:
+        lines.append(f"{e.level}: {e.status}" + (f"\n  {e.message}" if e.message else ""))
+        lines += [
+            f"  {c.workload} {c.tensor} ({c.family}): error {c.max_ratio:.3g} of what is allowed" for c in e.errors
+        ]
+        lines += [f"  {stage} {ms:.0f} ms" for stage, ms in e.stage_ms.items()]
+    last = evaluations[-1]
+    lines += [
+        f"{t.workload}: {t.latency_us:.1f} us, baseline {t.anchor_latency_us:.1f} us, "
+        f"{math.exp(t.log_ratio):.2f}x (95 %: {math.exp(t.log_ratio - 1.96 * t.log_ratio_se):.2f}-"
+        f"{math.exp(t.log_ratio + 1.96 * t.log_ratio_se):.2f}, {t.pairs} pairs)"
+        for t in last.timings
+    ]
+    if last.cell:
+        lines.append(f"behaviour: {' '.join(last.cell)}; " + ", ".join(f"{k} {v}" for k, v in last.facts.items()))
+    if last.log_speedup is not None and last.log_speedup_se is not None:
+        low, high = (math.exp(last.log_speedup + sign * 1.96 * last.log_speedup_se) for sign in (-1, 1))
+        lines.append(f"speedup {math.exp(last.log_speedup):.2f}x over the baseline (95 %: {low:.2f}-{high:.2f})")
+    return lines

@@ -1,0 +1,444 @@
+"""The driver: carries every request from its ask to its tell, within the budget, and writes everything down."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from evo import records
+from evo.budget import Budget
+from evo.config import RunConfig
+from evo.individual import Individual
+from evo.pool import Pool, WorkerLost
+from evo.records import Rows
+from evo.store import Store
+from evo.strategies.base import ANCESTOR, Strategy
+from fitness.base import Anchor, Built
+from fitness.evaluation import Evaluation, Level, Status
+from mutators.base import Parent, Proposal, Request
+from mutators.catalog import mutator
+from operators.errors import UserError
+from operators.kernel import Kernel
+from operators.spec import Operator, Task
+
+PARENTS_CACHED = 5_000
+CONFIRMATIONS = 5
+"""How many of a task's leaders may fail their confirmation before the run ends without a confirmed best."""
+
+
+@dataclass
+class TaskState:
+    """What the driver knows of one task."""
+
+    operator: Operator
+    task: Task
+    strategy: Strategy
+    baseline: Kernel
+    known: dict[str, asyncio.Future[Evaluation]] = field(default_factory=dict)
+    """Verdict by kernel id, without timings; pending while it is worked out."""
+    codes: dict[str, asyncio.Future[Evaluation]] = field(default_factory=dict)
+    """The same by code digest."""
+    in_flight: int = 0
+    told: int = 0
+    statuses: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def load(self) -> int:
+        return self.told + self.in_flight
+
+
+@dataclass(frozen=True)
+class _Done:
+    """A finished request: its individual and the rows to be committed with its tell."""
+
+    state: TaskState
+    individual: Individual
+    rows: Rows
+
+
+class Search:
+    """One session of a run. All of it happens in one event loop; only proposals and evaluations run elsewhere."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        store: Store,
+        pool: Pool,
+        *,
+        on_change: Callable[[Search], None] = lambda _: None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self.config = config
+        self.store = store
+        self.pool = pool
+        self.budget = Budget(dict(config.budget))
+        self.states = {task: self._state(operator, task) for operator, task in config.tasks()}
+        self.stopping = False
+        self.phase = "starting"
+        self._on_change = on_change
+        self._now = now
+        self._seq = 0
+        self._earlier_wall_s = 0.0
+        self._begin = now()
+        self._running: set[asyncio.Task[_Done | None]] = set()
+        self._parents: OrderedDict[str, Parent] = OrderedDict()
+        self._stored_kernels: set[str] = set()
+        self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="propose")
+
+    def _state(self, operator: Operator, task: Task) -> TaskState:
+        source = operator.ancestor("naive", task.target).read_text(encoding="utf-8")
+        baseline = Kernel(operator.name, task.target, source)
+        return TaskState(operator, task, self.config.make_strategy(operator, task), baseline)
+
+    def stop(self) -> None:
+        """End soon: what is in flight is given up, and taken up again by a resume."""
+        self.stopping = True
+        for task in self._running:
+            task.cancel()
+
+    async def run(self) -> str:
+        """Until the budget is used up or `stop`; returns why it ended."""
+        outstanding = self._restore()
+        await self._commit(records.event_rows("session", {"resumed": self._seq > 0}, at=self._now()))
+        self.phase = "searching"
+        try:
+            self._start_references()
+            for request in outstanding:
+                self._spawn(self.states[request.task], request)
+            reason = await self._loop()
+            if not self.stopping:
+                self.phase = "confirming"
+                self._on_change(self)
+                await self._confirm_best()
+        finally:
+            await self._abandon()
+            self._threads.shutdown(wait=False, cancel_futures=True)
+        wall = {"reason": reason, "wall_s": self._wall_s()}
+        await self._commit(records.event_rows("stopped" if self.stopping else "finished", wall, at=self._now()))
+        self.phase = "done"
+        return reason
+
+    # --- the loop ---------------------------------------------------------------------------------------------------
+
+    async def _loop(self) -> str:
+        reason = ""
+        while True:
+            self.budget.set_wall(self._wall_s())
+            reason = reason or ("stopped" if self.stopping else self.budget.exhausted() or "")
+            if not reason:
+                await self._ask()
+            if not self._running:
+                return reason or self._stuck()
+            left = self.config.budget.get("wall_s", float("inf")) - self._wall_s()
+            timeout = min(max(left, 0.05), 1.0) if not reason else 1.0
+            done, self._running = await asyncio.wait(
+                self._running, timeout=timeout, return_when=asyncio.FIRST_COMPLETED
+            )
+            await self._deliver([task.result() for task in done if not task.cancelled()])
+            self._on_change(self)
+
+    def _stuck(self) -> str:
+        """Nothing runs and no strategy has anything to ask: say which ancestor is to blame."""
+        for state in self.states.values():
+            verdict = self._verdict_of(state, state.baseline)
+            if verdict and not verdict.correct:
+                raise UserError(f"{state.task}: the naive kernel is {verdict.verdict}: {verdict.message}")
+        return "no strategy has anything left to ask"
+
+    async def _ask(self) -> None:
+        """Fill the free places, the task with the least behind it first."""
+        asleep: set[Task] = set()
+        while len(self._running) < 2 * self.pool.slots and len(asleep) < len(self.states):
+            state = min((s for t, s in self.states.items() if t not in asleep), key=lambda s: s.load)
+            requests = state.strategy.ask(1)
+            if not requests:
+                asleep.add(state.task)
+                continue
+            await self._commit(records.ask_rows(requests, seq=self._next_seq(), wanted=1, at=self._now()))
+            for request in requests:
+                self._spawn(state, request)
+
+    async def _deliver(self, finished: list[_Done | None]) -> None:
+        """Commit the tells in one transaction, then let the strategies hear them in the same order."""
+        arrived = [done for done in finished if done]
+        if not arrived:
+            return
+        tells = [records.tell_rows(done.individual, seq=self._next_seq(), at=self._now()) for done in arrived]
+        await self._commit(records.join(*(done.rows for done in arrived), *tells))
+        for done in arrived:
+            self._hear(done.state, done.individual)
+
+    def _hear(self, state: TaskState, individual: Individual) -> None:
+        """The part of a tell that a resume repeats."""
+        state.strategy.tell(individual)
+        state.told += 1
+        state.statuses[individual.status] += 1
+        kernel, evaluation = individual.kernel, individual.evaluation
+        if kernel is None or evaluation is None:
+            return
+        if evaluation.status is Status.DUPLICATE:
+            self.budget.duplicates += 1
+        elif individual.request.mutator == "tune":
+            self.budget.trials += 1
+        elif evaluation.status not in (Status.INVALID, Status.UNSUPPORTED):
+            self.budget.charge("evaluations", 1)
+        if evaluation.correct:
+            self._cache_parent(Parent(kernel, evaluation))
+
+    def _spawn(self, state: TaskState, request: Request) -> None:
+        state.in_flight += 1
+        task = asyncio.ensure_future(self._carry(state, request))
+        task.add_done_callback(lambda _: self._landed(state))
+        self._running.add(task)
+
+    def _landed(self, state: TaskState) -> None:
+        state.in_flight -= 1
+
+    # --- one request ------------------------------------------------------------------------------------------------
+
+    async def _carry(self, state: TaskState, request: Request) -> _Done:
+        parents = tuple(self._parent(p) for p in request.parents)
+        loop = asyncio.get_running_loop()
+        maker = mutator(request.mutator)
+        proposal: Proposal = await loop.run_in_executor(
+            self._threads, maker.propose, request, parents, state.operator
+        )
+        rows: Rows = {"proposals": [records.proposal_row(request, proposal, at=self._now())]}
+        if proposal.kernel is None:
+            return _Done(state, Individual(request, None, None), rows)
+        kernel = proposal.kernel
+        if kernel.id not in self._stored_kernels:
+            self._stored_kernels.add(kernel.id)
+            rows["kernels"] = [records.kernel_row(kernel)]
+        evaluations = await self._evaluate(state, request, kernel)
+        for evaluation in evaluations:
+            name = records.evaluation_id(request, evaluation.level)
+            rows = records.join(
+                rows, records.evaluation_rows(evaluation, evaluation_id=name, request_id=request.id, at=self._now())
+            )
+        return _Done(state, Individual(request, kernel, evaluations[-1]), rows)
+
+    async def _evaluate(self, state: TaskState, request: Request, kernel: Kernel) -> tuple[Evaluation, ...]:
+        """The verdicts on a kernel, inherited ones included; never two evaluations of the same program."""
+        if earlier := state.known.get(kernel.id):
+            return (_duplicate(kernel, await _outcome(earlier)),)
+        with _promise(state.known, kernel.id) as promise:
+            built = await self._patiently(state.task, kernel, lambda: self.pool.build(state.task, kernel))
+            if isinstance(built, Evaluation):
+                promise.set_result(built)
+                return (built,)
+            if earlier := state.codes.get(built.code_digest):
+                inherited = _duplicate(kernel, await _outcome(earlier))
+                promise.set_result(inherited)
+                return (inherited,)
+            with _promise(state.codes, built.code_digest) as by_code:
+                evaluations = await self._judge(state, request, kernel, built)
+                slim = replace(evaluations[-1], timings=(), errors=(), stage_ms={})
+                by_code.set_result(slim)
+                promise.set_result(slim)
+                return evaluations
+
+    async def _judge(
+        self, state: TaskState, request: Request, kernel: Kernel, built: Built
+    ) -> tuple[Evaluation, ...]:
+        rival = state.strategy.anchor(request, built.cell) if request.mutator != ANCESTOR else None
+        anchor = rival or Anchor(state.baseline, 0.0, 0.0)
+        leader = state.strategy.best
+        best = leader.log_speedup if leader else None
+
+        async def judge() -> tuple[Evaluation, ...]:
+            return await self.pool.judge(state.task, kernel, anchor, race=rival is not None, best=best)
+
+        result = await self._patiently(state.task, kernel, judge)
+        evaluations = result if isinstance(result, tuple) else (result,)
+        first = replace(evaluations[0], stage_ms={"build": built.build_ms, **evaluations[0].stage_ms})
+        return (first, *evaluations[1:])
+
+    async def _patiently(self, task: Task, kernel: Kernel, call: Callable[[], Any]) -> Any:
+        """A job whose worker dies is tried once more; after that the kernel is to blame."""
+        for _ in range(2):
+            try:
+                return await call()
+            except WorkerLost as error:
+                if self.stopping:
+                    raise
+                await self._commit(records.event_rows("worker_lost", {"error": str(error)}, at=self._now(), task=task))
+        message = "the evaluation worker ended twice while it examined this kernel"
+        return Evaluation(kernel.id, str(task), Level.SCREEN, Status.RUNTIME_ERROR, message)
+
+    # --- parents ----------------------------------------------------------------------------------------------------
+
+    def _cache_parent(self, parent: Parent) -> None:
+        self._parents[parent.kernel.id] = parent
+        self._parents.move_to_end(parent.kernel.id)
+        if len(self._parents) > PARENTS_CACHED:
+            self._parents.popitem(last=False)
+
+    def _parent(self, kernel_id: str) -> Parent:
+        if kernel_id not in self._parents:
+            rows = self.store.rows("select * from kernels where kernel_id = ?", [kernel_id]).to_pylist()
+            self._cache_parent(Parent(records.kernel_from(rows[0])))
+        self._parents.move_to_end(kernel_id)
+        return self._parents[kernel_id]
+
+    def _verdict_of(self, state: TaskState, kernel: Kernel) -> Evaluation | None:
+        future = state.known.get(kernel.id)
+        return future.result() if future and future.done() and not future.cancelled() else None
+
+    # --- before and after -------------------------------------------------------------------------------------------
+
+    def _start_references(self) -> None:
+        """Time baseline and library beside the search, once per run."""
+        known = {row["task"] for row in self.store.rows("select distinct task from baselines").to_pylist()}
+        for state in self.states.values():
+            if str(state.task) not in known:
+                self._running.add(asyncio.ensure_future(self._references(state)))
+
+    async def _references(self, state: TaskState) -> None:
+        references = await self._patiently(
+            state.task, state.baseline, lambda: self.pool.references(state.task)
+        )
+        if not isinstance(references, Evaluation):
+            await self._commit(records.reference_rows(state.task, references))
+
+    async def _confirm_best(self) -> None:
+        """Give each task's leader a second, independent measurement if it has none."""
+        for state in self.states.values():
+            for attempt in range(CONFIRMATIONS):
+                leader = self.store.rows("select kernel_id, level from best where task = ?", [str(state.task)]).to_pylist()
+                if not leader or leader[0]["level"] == Level.CONFIRMED.value:
+                    break
+                await self._confirm(state, leader[0]["kernel_id"], attempt)
+
+    async def _confirm(self, state: TaskState, kernel_id: str, attempt: int) -> None:
+        kernel = self._parent(kernel_id).kernel
+        baseline = Anchor(state.baseline, 0.0, 0.0)
+        result = await self._patiently(
+            state.task, kernel, lambda: self.pool.judge(state.task, kernel, baseline, race=False, best=None)
+        )
+        last = result[-1] if isinstance(result, tuple) else result
+        # Whatever was found wrong now weighs as much as a confirmation that failed.
+        name = f"{state.task}/final/{self._seq}.{attempt}"
+        final = replace(last, level=Level.CONFIRMED)
+        rows = records.evaluation_rows(final, evaluation_id=name, request_id=None, at=self._now())
+        await self._commit(rows)
+
+    async def _abandon(self) -> None:
+        for task in self._running:
+            task.cancel()
+        if self._running:
+            await asyncio.gather(*self._running, return_exceptions=True)
+        self._running.clear()
+
+    # --- resume -----------------------------------------------------------------------------------------------------
+
+    def _restore(self) -> list[Request]:
+        """Apply the stored asks and tells again, in their order; returns the requests that were never told."""
+        asked = self.store.rows("select seq, wanted, task, request_id, request_json, digest from asks order by seq, position")
+        calls: OrderedDict[int, list[dict[str, Any]]] = OrderedDict()
+        for row in asked.to_pylist():
+            calls.setdefault(row["seq"], []).append(row)
+        told = self.store.rows(records.TOLD).to_pylist()
+        outstanding: dict[str, Request] = {}
+        history: list[tuple[int, Any]] = [*calls.items(), *((row["seq"], row) for row in told)]
+        for seq, entry in sorted(history, key=lambda item: item[0]):
+            self._seq = seq
+            if isinstance(entry, list):
+                for request in self._ask_again(entry):
+                    outstanding[request.id] = request
+            else:
+                self._tell_again(entry)
+                del outstanding[entry["request_id"]]
+        self._stored_kernels = {row["kernel_id"] for row in self.store.rows("select kernel_id from kernels").to_pylist()}
+        self._earlier_wall_s = self._stored_wall_s()
+        return list(outstanding.values())
+
+    def _ask_again(self, rows: list[dict[str, Any]]) -> list[Request]:
+        state = self.states[Task.parse(rows[0]["task"])]
+        requests = state.strategy.ask(rows[0]["wanted"])
+        if [r.digest for r in requests] != [row["digest"] for row in rows]:
+            raise UserError(
+                f"{state.task}: request {rows[0]['request_id']} is not what this version would ask; "
+                "resume with the version and operators that the run was started with"
+            )
+        return requests
+
+    def _tell_again(self, row: dict[str, Any]) -> None:
+        individual = records.individual_from(row)
+        state = self.states[individual.request.task]
+        self._hear(state, individual)
+        kernel, evaluation = individual.kernel, individual.evaluation
+        if kernel is None or evaluation is None:
+            return
+        verdict: asyncio.Future[Evaluation] = asyncio.get_running_loop().create_future()
+        verdict.set_result(evaluation)
+        state.known.setdefault(kernel.id, verdict)
+        if evaluation.code_digest and evaluation.status is not Status.DUPLICATE:
+            state.codes.setdefault(evaluation.code_digest, verdict)
+
+    def _stored_wall_s(self) -> float:
+        """Time that earlier sessions took: from each session's start to its last sign of life."""
+        at = "epoch(created_at) as at"
+        sessions = self.store.rows(f"select {at} from events where kind = 'session' order by at").to_pylist()
+        signs = self.store.rows(
+            f"select {at} from events union all select {at} from asks union all select {at} from tells order by at"
+        ).to_pylist()
+        total = 0.0
+        starts = [row["at"] for row in sessions]
+        for index, start in enumerate(starts):
+            end = starts[index + 1] if index + 1 < len(starts) else float("inf")
+            total += max((row["at"] for row in signs if start <= row["at"] < end), default=start) - start
+        return total
+
+    # --- small things -----------------------------------------------------------------------------------------------
+
+    def _next_seq(self) -> int:
+        self._seq += 1
+        return self._seq
+
+    def _wall_s(self) -> float:
+        return self._earlier_wall_s + self._now() - self._begin
+
+    async def _commit(self, rows: Rows) -> None:
+        await asyncio.wrap_future(self.store.commit(rows))
+
+
+def _duplicate(kernel: Kernel, verdict: Evaluation) -> Evaluation:
+    """The verdict that `kernel` inherits."""
+    original = verdict.duplicate_of or verdict.kernel_id
+    return replace(
+        verdict,
+        kernel_id=kernel.id,
+        status=Status.DUPLICATE,
+        duplicate_of=original,
+        inherited=verdict.verdict,
+        message=f"the same program as kernel {original[:12]}, which is {verdict.verdict}",
+    )
+
+
+async def _outcome(future: asyncio.Future[Evaluation]) -> Evaluation:
+    """Another request's verdict. Waiting for it must not cancel it."""
+    return await asyncio.shield(future)
+
+
+class _promise:
+    """Announces a verdict under a key, and takes the announcement back when it never comes."""
+
+    def __init__(self, place: dict[str, asyncio.Future[Evaluation]], key: str) -> None:
+        self._place = place
+        self._key = key
+
+    def __enter__(self) -> asyncio.Future[Evaluation]:
+        self._future: asyncio.Future[Evaluation] = asyncio.get_running_loop().create_future()
+        self._place[self._key] = self._future
+        return self._future
+
+    def __exit__(self, *_: object) -> None:
+        if not self._future.done():
+            del self._place[self._key]
+            self._future.cancel()

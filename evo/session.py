@@ -1,0 +1,126 @@
+"""Runs a search from the command line's point of view: its folder, its processes, Ctrl-C, and how it is resumed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+
+from evo import records
+from evo.config import RunConfig
+from evo.pool import LocalPool
+from evo.search import Search
+from evo.store import Store
+from evo.worker import WorkerSpec
+from operators.errors import UserError
+
+DATABASE = "evo.duckdb"
+
+
+def new_folder(runs: Path, config: RunConfig) -> Path:
+    """Make `runs/<date>-<time>-<first operator>`; a number is added where that exists."""
+    stem = f"{time.strftime('%Y%m%d-%H%M%S')}-{config.tasks()[0][0].name}"
+    for number in range(100):
+        folder = runs / (stem if number == 0 else f"{stem}-{number + 1}")
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise UserError(f"{folder}: cannot be made: {error.strerror}") from None
+        return folder
+    raise UserError(f"{runs}: too many runs in this second")
+
+
+def find_run(runs: Path, name: str) -> Path:
+    """The folder of a run: a path, an id below `runs`, the beginning of one, or `last`. Raises UserError."""
+    if (Path(name) / DATABASE).exists():
+        return Path(name)
+    folders = sorted(path.parent for path in runs.glob(f"*/{DATABASE}"))
+    if name == "last" and folders:
+        return max(folders, key=lambda folder: (folder / DATABASE).stat().st_ctime)
+    matches = [folder for folder in folders if folder.name == name] or [f for f in folders if f.name.startswith(name)]
+    if len(matches) == 1:
+        return matches[0]
+    known = ", ".join(folder.name for folder in (matches or folders)[-5:]) or "none yet"
+    problem = "is not unique" if matches else "does not exist"
+    raise UserError(f"run {name} {problem} in {runs}/; there are: {known} (or say `last`)")
+
+
+def start(config: RunConfig, folder: Path, on_change: Callable[[Search], None]) -> str:
+    """Search in a new folder; returns why it ended (`stopped` after Ctrl-C)."""
+    (folder / "config.json").write_text(config.model_dump_json(indent=2), encoding="utf-8")
+    with Store(folder, create=True) as store:
+        row = {
+            "run_id": folder.name,
+            "created_at": records.moment(time.time()),
+            "engine_version": version("kernel-evo"),
+            "seed": config.seed,
+            "config_json": config.to_json(),
+            "host_json": records.compact(_host()),
+        }
+        store.commit({"runs": [row]}).result()
+        return asyncio.run(_search(config, folder, store, on_change))
+
+
+def resume(folder: Path, budget: dict[str, float], on_change: Callable[[Search], None]) -> str:
+    """Continue where the store ends; `budget` replaces the stored limits it names."""
+    with Store(folder, create=False) as store:
+        stored = store.rows("select config_json from runs").to_pylist()
+        if not stored:
+            raise UserError(f"{folder}: the run was stopped before it began; start a new one")
+        config = RunConfig.from_json(stored[0]["config_json"])
+        if budget:
+            config = config.model_copy(update={"budget": {**config.budget, **budget}})
+        return asyncio.run(_search(config, folder, store, on_change))
+
+
+async def _search(config: RunConfig, folder: Path, store: Store, on_change: Callable[[Search], None]) -> str:
+    build = folder / "build"
+    shutil.rmtree(build, ignore_errors=True)
+    build.mkdir()
+    operators = {operator.name: str(operator.folder) for operator, _ in config.tasks()}
+    spec = WorkerSpec(operators, config.workload_set, str(build.resolve()))
+    search = Search(config, store, pool := LocalPool(spec, workers=config.workers or default_workers()), on_change=on_change)
+    loop = asyncio.get_running_loop()
+
+    def interrupted() -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)  # a second Ctrl-C ends the program the hard way
+        search.stop()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, interrupted)
+    try:
+        return await search.run()
+    finally:
+        await pool.close()
+        shutil.rmtree(build, ignore_errors=True)
+
+
+def default_workers() -> int:
+    """One worker builds while another one times; more would only wait for the clock on one machine."""
+    return min(2, len(os.sched_getaffinity(0)))
+
+
+def _host() -> dict[str, object]:
+    return {
+        "machine": platform.machine(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "cpus": len(os.sched_getaffinity(0)),
+        "processor": _processor(),
+    }
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        if line.startswith(("model name", "Model")):
+            return line.partition(":")[2].strip()
+    return platform.processor()

@@ -1,0 +1,81 @@
+"""The fitness stage that runs nothing: verdicts by a script, for tests and for measuring the engine alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fitness.base import Anchor, Built, Reference
+from fitness.evaluation import Evaluation, Level, Status
+from operators.identity import digest
+from operators.kernel import Kernel
+from operators.spec import Task
+
+Script = Callable[[Kernel], Status | float]
+"""The log speedup of a correct kernel, or how it fails."""
+
+
+def by_digest(kernel: Kernel) -> Status | float:
+    """One kernel in eight fails; the others are between 0.5 and 4 times as fast as the baseline, by their id."""
+    number = int(digest("script", kernel.id)[:8], 16)
+    failures = (Status.COMPILE_ERROR, Status.WRONG, Status.TIMEOUT, Status.RUNTIME_ERROR)
+    if number % 8 == 0:
+        return failures[number // 8 % len(failures)]
+    return -0.7 + 2.1 * (number % 10_007) / 10_007
+
+
+class ScriptedFitness:
+    """`fitness.base.Fitness` by a script. The kernel called `baseline` has a speedup of 1."""
+
+    def __init__(self, task: Task, baseline: Kernel, script: Script = by_digest, *, cells: int = 24) -> None:
+        self.task = task
+        self.baseline = baseline
+        self.script = script
+        self.cells = cells
+        self.judged: list[str] = []
+        """Kernel ids in the order they were judged."""
+
+    def build(self, kernel: Kernel) -> Built | Evaluation:
+        outcome = self._outcome(kernel)
+        if outcome in (Status.INVALID, Status.COMPILE_ERROR, Status.UNSUPPORTED):
+            assert isinstance(outcome, Status)
+            return Evaluation(kernel.id, str(self.task), Level.SCREEN, outcome, f"scripted {outcome}")
+        return Built(kernel.id, digest("code", kernel.id), self._cell(kernel), build_ms=1.0)
+
+    def judge(self, kernel: Kernel, anchor: Anchor, *, race: bool, best: float | None) -> tuple[Evaluation, ...]:
+        self.judged.append(kernel.id)
+        outcome = self._outcome(kernel)
+        cell, task = self._cell(kernel), str(self.task)
+        if isinstance(outcome, Status):
+            return (Evaluation(kernel.id, task, Level.SCREEN, outcome, f"scripted {outcome}", cell=cell),)
+        ratio = outcome - anchor.log_speedup
+        slower = race and ratio < -0.05
+        level = Level.CONFIRMED if not slower and (best is None or outcome > best + 0.01) else Level.SCREEN
+        return (
+            Evaluation(
+                kernel.id,
+                task,
+                level,
+                Status.SLOWER if slower else Status.CORRECT,
+                log_speedup=None if slower else outcome,
+                log_speedup_se=None if slower else 0.005,
+                anchor_id=anchor.kernel.id,
+                anchor_log_speedup=anchor.log_speedup,
+                log_ratio=ratio,
+                log_ratio_se=0.005,
+                code_digest=digest("code", kernel.id),
+                cell=cell,
+                stage_ms={"verify": 1.0, "time": 1.0},
+            ),
+        )
+
+    def references(self) -> tuple[Reference, ...]:
+        return (Reference("scripted", "baseline", 1000.0, 0.0, 0.0), Reference("scripted", "library", 500.0, 0.69, 0.01))
+
+    def close(self) -> None:
+        pass
+
+    def _outcome(self, kernel: Kernel) -> Status | float:
+        return 0.0 if kernel.id == self.baseline.id else self.script(kernel)
+
+    def _cell(self, kernel: Kernel) -> tuple[str, ...]:
+        return (f"cell{int(kernel.id[:6], 16) % self.cells}",)

@@ -1,0 +1,20 @@
+"""Writes chosen tunable values into a kernel file, as text, so that the rest stays as it stands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+
+def with_defaults(source: str, values: Mapping[str, int]) -> str:
+    """The file with each of `values` moved to the front of its list in `[tune]`, where the default stands."""
+    end = source.find("*/")
+    header, rest = source[:end], source[end:]
+    for name, value in values.items():
+        entry = re.search(rf"^([ \t]*{re.escape(name)}[ \t]*=[ \t]*\[)([^\]]*)\]", header, re.MULTILINE)
+        if not entry:
+            continue
+        listed = [text.strip() for text in entry[2].split(",") if text.strip()]
+        ordered = [str(value)] + [text for text in listed if int(text, 0) != value]
+        header = f"{header[: entry.start()]}{entry[1]}{', '.join(ordered)}]{header[entry.end() :]}"
+    return header + rest
