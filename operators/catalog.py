@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -25,35 +25,52 @@ def folders() -> Mapping[str, Path]:
     return {path.parent.name: path.parent for path in sorted(ROOT.glob("*/*/operator.toml"))}
 
 
-@lru_cache
 def load(name_or_folder: str) -> Operator:
-    """The operator called so, or the one in that folder (anything with a `/`, or `.`).
+    """The operator called so, or the one in that folder (anything with a `/`, or that starts with `.` or `~`).
 
-    Raises OperatorError with one line that says what is wrong.
+    Reads a folder once in a process. Raises OperatorError with one line that says what is wrong.
     """
-    if "/" in name_or_folder or name_or_folder.startswith("."):
-        return read_operator(Path(name_or_folder).expanduser().resolve())
+    if "/" in name_or_folder or name_or_folder.startswith((".", "~")):
+        return _read(Path(name_or_folder).expanduser().resolve())
     folder = folders().get(name_or_folder)
     if folder is None:
-        raise OperatorError(unknown_name(name_or_folder, folders()).replace("name", "operator", 1))
-    return read_operator(folder)
+        problem = unknown_name(name_or_folder, folders()).replace("name", "operator", 1)
+        hint = f"; for the folder beside you write ./{name_or_folder}" if Path(name_or_folder).is_dir() else ""
+        raise OperatorError(problem + hint)
+    return _read(folder)
+
+
+_read = lru_cache(read_operator)
 
 
 @dataclass(frozen=True)
 class Functions:
     """What reference.py offers. Each function is called with the arguments it names, as pytest does with fixtures.
 
-    Arguments are tensors (by name; the reference gets floating ones in fp64), scalars, dims, `outputs` of the
-    reference (`magnitude` only), what `prepare` returned (`library` only), and `dtype`, `rng`, `family` (`inputs` only).
+    Every function may name dims (derived ones too), scalars and tensors. Besides:
+
+    - `reference(...)`: gets floating tensors in fp64 and returns the outputs (one tensor, or tensors by name);
+    - `magnitude(...)`: may name `outputs`, those of the reference; returns S of the error bound, like `reference`;
+    - `inputs(...)`: may name `dtype` (the `DType` of T), `rng` and `family`, and no tensors: it returns by name those
+      whose distribution operator.toml leaves open;
+    - `data_dims(...)`: gets the tensors that `inputs` made; returns the data-dependent dims by name;
+    - `prepare(...)`: what `library` needs and nobody should time, such as a vendor's matrix object;
+    - `library(...)`: tensors in the task's own dtype; may name `prepared`, what `prepare` returned.
     """
 
     operator: Operator
     module: ModuleType
 
     def __post_init__(self) -> None:
-        for required in ("reference",):
-            if not hasattr(self.module, required):
-                raise OperatorError(f"{self.module.__file__}: `def {required}(...)` is missing")
+        drawn = [t.name for t in self.operator.inputs if t.distribution is None]
+        needed = {"reference": "it computes the outputs in fp64"}
+        if drawn:
+            needed["inputs"] = f"it makes {', '.join(drawn)}, which operator.toml gives no distribution"
+        if self.operator.data_dims:
+            needed["data_dims"] = f"it tells {', '.join(self.operator.data_dims)} from the inputs"
+        for name, purpose in needed.items():
+            if not self.offers(name):
+                raise OperatorError(f"{self.module.__file__}: `def {name}(...)` is missing; {purpose}")
 
     def reference(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """fp64 torch tensors by output name."""
@@ -63,6 +80,10 @@ class Functions:
         """S of the error bound by output name, or None where the operator declares none."""
         return self._outputs("magnitude", values) if self.offers("magnitude") else None
 
+    def prepare(self, values: Mapping[str, Any]) -> Any:
+        """What `library` wants as `prepared`; None where it wants nothing."""
+        return self.call("prepare", values) if self.offers("prepare") else None
+
     def library(self, values: Mapping[str, Any]) -> Any:
         """The vendor's call on the task's own dtype."""
         return self.call("library", values)
@@ -71,17 +92,20 @@ class Functions:
         return callable(getattr(self.module, name, None))
 
     def call(self, name: str, values: Mapping[str, Any]) -> Any:
-        """Call a function of reference.py with those of `values` that it names."""
-        function, wanted = self._signature(name)
-        missing = [argument for argument in wanted if argument not in values]
-        if missing:
-            problem = unknown_name(missing[0], values).replace("name", "argument", 1)
-            raise OperatorError(f"{self.module.__file__}: {name}(): {problem}")
-        return function(**{argument: values[argument] for argument in wanted})
-
-    def _signature(self, name: str) -> tuple[Callable[..., Any], tuple[str, ...]]:
+        """Call a function of reference.py with those of `values` that it names. Raises OperatorError for others."""
+        if not self.offers(name):
+            raise OperatorError(f"{self.module.__file__}: `def {name}(...)` is missing")
         function = getattr(self.module, name)
-        return function, tuple(inspect.signature(function).parameters)
+        arguments = {}
+        for parameter in inspect.signature(function).parameters.values():
+            if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+                raise OperatorError(f"{self.module.__file__}: {name}(): `{parameter}` has no name to be called by")
+            if parameter.name in values:
+                arguments[parameter.name] = values[parameter.name]
+            elif parameter.default is parameter.empty:
+                problem = unknown_name(parameter.name, values).replace("name", "argument", 1)
+                raise OperatorError(f"{self.module.__file__}: {name}(): {problem}")
+        return function(**arguments)
 
     def _outputs(self, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
         result = self.call(name, values)
@@ -89,7 +113,10 @@ class Functions:
         if not isinstance(result, Mapping) and len(outputs) == 1:
             result = {outputs[0]: result}
         if not isinstance(result, Mapping) or set(result) != set(outputs):
-            raise OperatorError(f"{self.module.__file__}: {name}() must return {', '.join(outputs)} by name")
+            found = ", ".join(map(str, result)) if isinstance(result, Mapping) else type(result).__name__
+            raise OperatorError(
+                f"{self.module.__file__}: {name}() must return {', '.join(outputs)} by name, not {found}"
+            )
         return dict(result)
 
 
@@ -97,14 +124,15 @@ class Functions:
 def functions(operator_folder: Path) -> Functions:
     """Import reference.py of an operator's folder; this imports torch. Raises OperatorError."""
     path = operator_folder / "reference.py"
+    if not path.is_file():
+        raise OperatorError(f"{path}: no such file; reference.py defines reference(...) in fp64 torch")
     digest = hashlib.sha256(str(path).encode()).hexdigest()[:12]
     spec = importlib.util.spec_from_file_location(f"_operator_{digest}", path)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except FileNotFoundError:
-        raise OperatorError(f"{path}: no such file; reference.py defines reference(...) in fp64 torch") from None
     except Exception as error:  # the border to the user's own Python
-        raise OperatorError(f"{path}: cannot be imported: {type(error).__name__}: {error}") from error
-    return Functions(read_operator(operator_folder), module)
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise OperatorError(f"{path}: cannot be imported: {reason}") from error
+    return Functions(_read(operator_folder), module)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import keyword
+import math
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from operators.dtypes import ACCUMULATOR, DTYPES, TARGETS, resolve_dtype
+from operators.dtypes import ACCUMULATOR, DTYPES, TARGETS
 from operators.errors import OperatorError
 from operators.expression import Expression, ExpressionError, parse
 
@@ -21,6 +23,14 @@ RESERVED = frozenset({"T", "ACC", "i", "load", "store", "sm_count", "warp_size",
     "sizeof_T", "sizeof_ACC", "blocks_per_sm", "cpu_count", "min", "max", "ceil_div", "ceil_log2", "next_pow2",
 }  # fmt: skip
 """Names of the prelude and of the facts; no dim, tensor, scalar, buffer or tunable may take one."""
+
+REFERENCE_ARGUMENTS = frozenset({"outputs", "prepared", "dtype", "rng", "family"})
+"""What the functions of reference.py may be given besides the dims, tensors and scalars."""
+
+HIDDEN = "hidden"
+"""The set that hidden shapes belong to."""
+MAX_SHAPES = 1000
+"""From one table: lists of dims multiply."""
 
 IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 CPP_KEYWORDS = frozenset(
@@ -110,12 +120,18 @@ class Distribution:
     @classmethod
     def parse(cls, text: str) -> Distribution:
         """Read the notation above. Raises ValueError with the reason."""
-        number = r"\s*([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)\s*"
+        number = r"\s*([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)\s*"
         match = re.fullmatch(rf"(uniform|normal|integers)\({number},{number}\)", text.strip())
         if not match:
             raise ValueError(f"{text!r}: write uniform(low, high), normal(mean, sd) or integers(low, high)")
         kind, a, b = match[1], float(match[2]), float(match[3])
-        if (kind != "normal" and a > b) or (kind == "normal" and b < 0):
+        if not (math.isfinite(a) and math.isfinite(b)):
+            raise ValueError(f"{text!r}: both numbers must be finite")
+        if kind == "integers" and not (a.is_integer() and b.is_integer()):
+            raise ValueError(f"{text!r}: both bounds must be integers")
+        if kind == "normal" and b < 0:
+            raise ValueError(f"{text!r}: the standard deviation is negative")
+        if kind != "normal" and a > b:
             raise ValueError(f"{text!r}: the bounds are the wrong way round")
         return cls(kind, a, b)  # type: ignore[arg-type]
 
@@ -157,6 +173,9 @@ class Workload:
     """Used by a benchmark's own score only, never by fitness."""
     source: str = ""
 
+    def __hash__(self) -> int:
+        return hash((self.set, self.name))
+
     @property
     def name(self) -> str:
         """`rows=16,cols=256`: unique within its set."""
@@ -174,6 +193,7 @@ class Tolerance:
 
     bound: Bound
     terms: Expression
+    """Over dims, derived dims and data-dependent dims."""
 
 
 @dataclass(frozen=True)
@@ -259,13 +279,33 @@ class Task:
 
     @classmethod
     def parse(cls, text: str) -> Task:
-        """The inverse of `str`."""
-        return cls(*text.split("/"))
+        """The inverse of `str`. Raises OperatorError."""
+        parts = text.split("/")
+        if len(parts) != 3 or not all(parts):
+            raise OperatorError(f"{text!r} is not a task; write operator/dtype/target, such as softmax/fp32/cpu")
+        return cls(*parts)
 
 
 # --- operator.toml -----------------------------------------------------------------------------------------------
 
-Formula = str | int
+
+def _formula(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise ValueError('write an integer or a formula such as "ceil_div(n, 4)"')
+    return value
+
+
+def _sizes(value: object) -> object:
+    """A formula or a list of integers; said in one sentence, which a union of types would not do."""
+    if isinstance(value, list):
+        if not value or any(type(size) is not int for size in value):
+            raise ValueError("a list of sizes holds one integer or more, and nothing else")
+        return value
+    return _formula(value)
+
+
+Formula = Annotated[str | int, BeforeValidator(_formula)]
+Sizes = Annotated[str | int | list[int], BeforeValidator(_sizes)]
 
 
 class _Table(BaseModel):
@@ -287,7 +327,7 @@ class _Scalar(_Table):
 
 
 class _Shapes(_Table):
-    dims: dict[str, Formula | list[int]]
+    dims: dict[str, Sizes]
     source: str = ""
 
 
@@ -331,8 +371,8 @@ def first_problem(error: ValidationError) -> str:
         return f"`{where}` is not a key that exists here"
     if problem["type"] == "missing":
         return f"`{where}` is missing"
-    shown = repr(problem["input"])
-    return f"`{where}`: {problem['msg'][0].lower()}{problem['msg'][1:]}, not {shown[:60]}"
+    message = problem["msg"].removeprefix("Value error, ")
+    return f"`{where}`: {message[0].lower()}{message[1:]}, not {problem['input']!r:.60}"
 
 
 def read_operator(folder: Path) -> Operator:
@@ -341,17 +381,17 @@ def read_operator(folder: Path) -> Operator:
     try:
         raw = _File.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
         return _build(raw, folder)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise OperatorError(
             f"{path}: no such file; an operator is a folder with operator.toml and reference.py"
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise OperatorError(f"{path}: cannot be read: {error}") from None
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise OperatorError(f"{path}: not valid TOML: {error}") from None
     except ValidationError as error:
         raise OperatorError(f"{path}: {first_problem(error)}") from None
-    except (ExpressionError, ValueError) as error:
+    except ValueError as error:
         raise OperatorError(f"{path}: {error}") from None
 
 
@@ -361,11 +401,9 @@ def _build(raw: _File, folder: Path) -> Operator:
     derived: dict[str, Expression] = {}
     for name, text in raw.derived.items():
         derived[name] = _expression(text, (*raw.dims, *derived), f"derived.{name}")
-    shape_names = (*raw.dims, *derived, *raw.data_dims)
     static_names = (*raw.dims, *derived)
+    shape_names = (*static_names, *raw.data_dims)
     cost_names = (*static_names, "sizeof_T", "sizeof_ACC")
-    cost = {key: _expression(text, cost_names, f"cost.{key}") for key, text in raw.cost.model_dump().items()}
-    terms = _expression(raw.tolerance.terms, static_names, "tolerance.terms")
     operator = Operator(
         name=raw.name,
         family=raw.family,
@@ -374,23 +412,25 @@ def _build(raw: _File, folder: Path) -> Operator:
         derived=MappingProxyType(derived),
         data_dims=MappingProxyType(raw.data_dims),
         tensors=tuple(_tensor(t, shape_names, index) for index, t in enumerate(raw.tensor)),
-        scalars=tuple(Scalar(s.name, s.dtype, s.value) for s in raw.scalar),
+        scalars=tuple(_scalar(s, index) for index, s in enumerate(raw.scalar)),
         dtypes=MappingProxyType({target: tuple(names) for target, names in raw.dtypes.items()}),
-        workloads=tuple(w for index, entry in enumerate(raw.workload) for w in _workloads(entry, raw, derived, index)),
-        hidden=tuple(w for index, entry in enumerate(raw.hidden) for w in _hidden(entry, raw, index)),
-        flops=cost["flops"],
-        min_flops=cost["min_flops"],
-        min_bytes=cost["min_bytes"],
-        tolerance=Tolerance(raw.tolerance.bound, terms),
+        workloads=tuple(_workloads(raw, derived)),
+        hidden=tuple(_hidden(raw)),
+        flops=_expression(raw.cost.flops, cost_names, "cost.flops"),
+        min_flops=_expression(raw.cost.min_flops, cost_names, "cost.min_flops"),
+        min_bytes=_expression(raw.cost.min_bytes, cost_names, "cost.min_bytes"),
+        tolerance=Tolerance(raw.tolerance.bound, _expression(raw.tolerance.terms, shape_names, "tolerance.terms")),
         folder=folder,
     )
+    if not operator.outputs:
+        raise ValueError("no tensor has the role out or inout")
     _check_shapes(operator)
     return operator
 
 
 def _check_names(raw: _File) -> None:
     if not IDENTIFIER.fullmatch(raw.name):
-        raise ValueError(f"name: {raw.name!r} is not an identifier")
+        raise ValueError(f"name: {raw.name!r} is not an identifier; use letters, digits and _, a letter first")
     seen: dict[str, str] = {}
     tensors = ((t.name, "a tensor") for t in raw.tensor)
     scalars = ((s.name, "a scalar") for s in raw.scalar)
@@ -398,25 +438,34 @@ def _check_names(raw: _File) -> None:
     for name, what in itertools.chain(dims, tensors, scalars):
         if not IDENTIFIER.fullmatch(name):
             raise ValueError(f"{what} is called {name!r}; names are letters, digits and _, a letter first")
-        if name in RESERVED or name in CPP_KEYWORDS:
+        if name in RESERVED | CPP_KEYWORDS | REFERENCE_ARGUMENTS or keyword.iskeyword(name):
             raise ValueError(f"{what} is called `{name}`, which is reserved; choose another name")
+        if seen.get(name) == what:
+            raise ValueError(f"{what} called `{name}` is declared twice; names must differ")
         if name in seen:
             raise ValueError(f"`{name}` is both {seen[name]} and {what}; names must differ")
         seen[name] = what
 
 
 def _check_dtypes(raw: _File) -> None:
+    if not any(raw.dtypes.values()):
+        raise ValueError('dtypes: name at least one, such as cpu = ["fp32"]')
     for target, names in raw.dtypes.items():
         if target not in TARGETS:
             raise ValueError(f"dtypes.{target}: no such target; there are {', '.join(TARGETS)}")
         for name in names:
             if name not in ACCUMULATOR:
                 raise ValueError(f"dtypes.{target}: {name!r} cannot be T; allowed are {', '.join(ACCUMULATOR)}")
-            if target == "cpu" and not DTYPES[name].cpp:
-                raise ValueError(f"dtypes.cpu: the cpu target has no {name}")
-    for entry in (*raw.tensor, *raw.scalar):
+            if names.count(name) > 1:
+                raise ValueError(f"dtypes.{target}: {name} stands twice")
+    elements: list[_Tensor | _Scalar] = [*raw.tensor, *raw.scalar]
+    for entry in elements:
         if entry.dtype not in DTYPES and entry.dtype not in ("T", "ACC"):
             raise ValueError(f"`{entry.name}` has dtype {entry.dtype!r}; allowed are T, ACC, {', '.join(DTYPES)}")
+    if raw.dtypes.get("cpu"):
+        for name in (*raw.dtypes["cpu"], *(entry.dtype for entry in elements)):
+            if name in DTYPES and not DTYPES[name].cpp:
+                raise ValueError(f"dtypes.cpu: the cpu target has no {name}")
 
 
 def _expression(text: Formula, names: Iterable[str], where: str) -> Expression:
@@ -426,63 +475,106 @@ def _expression(text: Formula, names: Iterable[str], where: str) -> Expression:
         raise ValueError(f"{where}: {error}") from None
 
 
+def _evaluate(expression: Expression, env: Mapping[str, int], where: str) -> int:
+    """A value that cannot be negative."""
+    try:
+        value = expression.evaluate(env)
+    except ExpressionError as error:
+        raise ValueError(f"{where}: {error}") from None
+    if value < 0:
+        raise ValueError(f"{where}: `{expression.text}` = {value} is negative")
+    return value
+
+
 def _tensor(raw: _Tensor, names: Iterable[str], index: int) -> Tensor:
     where = f"tensor[{index}] `{raw.name}`"
-    if raw.role == "out" and raw.distribution:
+    shape = tuple(_expression(axis, names, f"{where}: shape") for axis in raw.shape)
+    if raw.distribution is None:
+        return Tensor(raw.name, raw.role, raw.dtype, shape, None)
+    if raw.role == "out":
         raise ValueError(f"{where}: an output has no distribution")
     try:
-        distribution = Distribution.parse(raw.distribution) if raw.distribution else None
+        distribution = Distribution.parse(raw.distribution)
     except ValueError as error:
         raise ValueError(f"{where}: distribution {error}") from None
-    shape = tuple(_expression(axis, names, f"{where}: shape") for axis in raw.shape)
+    if raw.dtype in DTYPES and not DTYPES[raw.dtype].is_float:
+        if distribution.kind != "integers":
+            raise ValueError(f"{where}: {raw.dtype} needs a distribution integers(low, high)")
+        if distribution.a < _smallest(raw.dtype) or distribution.b > DTYPES[raw.dtype].exact_integer_limit:
+            raise ValueError(f"{where}: distribution {raw.distribution!r} exceeds what {raw.dtype} holds")
     return Tensor(raw.name, raw.role, raw.dtype, shape, distribution)
 
 
-def _settings(raw: _Shapes, declared: list[str], where: str) -> Iterable[dict[str, int]]:
+def _smallest(integer_dtype: str) -> int:
+    return 0 if integer_dtype.startswith("u") else -DTYPES[integer_dtype].exact_integer_limit - 1
+
+
+def _scalar(raw: _Scalar, index: int) -> Scalar:
+    where = f"scalar[{index}] `{raw.name}`"
+    if raw.dtype in DTYPES and not DTYPES[raw.dtype].is_float:
+        if not isinstance(raw.value, int):
+            raise ValueError(f"{where}: {raw.dtype} needs an integer, not {raw.value}")
+        if not _smallest(raw.dtype) <= raw.value <= DTYPES[raw.dtype].exact_integer_limit:
+            raise ValueError(f"{where}: {raw.value} exceeds what {raw.dtype} holds")
+    return Scalar(raw.name, raw.dtype, raw.value)
+
+
+def _settings(raw: _Shapes, declared: list[str], where: str) -> Iterator[dict[str, int]]:
     """Every combination of the listed values; a string is a formula over the dims before it."""
     if set(raw.dims) != set(declared):
         raise ValueError(f"{where}: dims must be exactly {', '.join(declared)}, not {', '.join(raw.dims) or 'none'}")
     lists = [value if isinstance(value, list) else [value] for value in (raw.dims[name] for name in declared)]
+    if math.prod(map(len, lists)) > MAX_SHAPES:
+        raise ValueError(
+            f"{where}: its lists make {math.prod(map(len, lists))} shapes; at most {MAX_SHAPES} are allowed"
+        )
     for combination in itertools.product(*lists):
         dims: dict[str, int] = {}
         for name, value in zip(declared, combination, strict=True):
-            dims[name] = _expression(value, dims, f"{where}: {name}").evaluate(dims)
-            if dims[name] < 0:
-                raise ValueError(f"{where}: {name} = {dims[name]} is negative")
+            dims[name] = _evaluate(_expression(value, dims, f"{where}: {name}"), dims, f"{where}: {name}")
         yield dims
 
 
-def _workloads(raw: _Workload, file: _File, derived: Mapping[str, Expression], index: int) -> Iterable[Workload]:
-    where = f"workload[{index}]"
-    weight = _expression(raw.weight, (*file.dims, *derived), f"{where}: weight")
-    for dims in _settings(raw, file.dims, where):
-        env = dict(dims)
-        for name, expression in derived.items():
-            env[name] = expression.evaluate(env)
-        yield Workload(raw.set, MappingProxyType(dims), float(weight.evaluate(env)), raw.source)
+def _workloads(raw: _File, derived: Mapping[str, Expression]) -> Iterator[Workload]:
+    for index, entry in enumerate(raw.workload):
+        where = f"workload[{index}]"
+        if entry.set == HIDDEN or not IDENTIFIER.fullmatch(entry.set):
+            raise ValueError(f"{where}: a set cannot be called {entry.set!r}; use a word such as cpu or realistic")
+        weight = _expression(entry.weight, (*raw.dims, *derived), f"{where}: weight")
+        for dims in _settings(entry, raw.dims, where):
+            env = dict(dims)
+            for name, expression in derived.items():
+                env[name] = _evaluate(expression, env, f"{where}: {name}")
+            yield Workload(
+                entry.set, MappingProxyType(dims), float(_evaluate(weight, env, f"{where}: weight")), entry.source
+            )
 
 
-def _hidden(raw: _Shapes, file: _File, index: int) -> Iterable[Workload]:
-    for dims in _settings(raw, file.dims, f"hidden[{index}]"):
-        yield Workload("hidden", MappingProxyType(dims), source=raw.source)
+def _hidden(raw: _File) -> Iterator[Workload]:
+    for index, entry in enumerate(raw.hidden):
+        for dims in _settings(entry, raw.dims, f"hidden[{index}]"):
+            yield Workload(HIDDEN, MappingProxyType(dims), source=entry.source)
 
 
 def _check_shapes(operator: Operator) -> None:
-    """Every workload and hidden shape gives every tensor a shape, and no workload stands twice in a set."""
+    """Everything has a value on every workload and hidden shape, and none stands twice in a set."""
     seen: set[tuple[str, str]] = set()
-    placeholders = dict.fromkeys(operator.data_dims, 1)
+    data_dims = dict.fromkeys(operator.data_dims, 1)
     for workload in (*operator.workloads, *operator.hidden):
-        key = (workload.set, workload.name)
-        if key in seen:
+        where = f"{workload.set} {workload.name}"
+        if (workload.set, workload.name) in seen:
             raise ValueError(f"workload {workload.name} stands twice in set `{workload.set}`")
-        seen.add(key)
-        env = operator.environment(workload.dims) | placeholders
+        seen.add((workload.set, workload.name))
+        env: dict[str, int] = dict(workload.dims)
+        for name, expression in operator.derived.items():
+            env[name] = _evaluate(expression, env, f"{where}: {name}")
         for tensor in operator.tensors:
-            if any(axis < 0 for axis in tensor.sizes(env)):
-                raise ValueError(f"tensor `{tensor.name}` has a negative size on {workload.set} {workload.name}")
-        for name in ("flops", "min_flops", "min_bytes"):
-            getattr(operator, name).evaluate(operator.cost_environment(workload.dims, "fp32"))
-    if not operator.outputs:
-        raise ValueError("no tensor has the role out or inout")
-    for tensor in operator.tensors:
-        resolve_dtype(tensor.dtype, "fp32")
+            for axis in tensor.shape:
+                _evaluate(axis, env | data_dims, f"{where}: shape of tensor `{tensor.name}`")
+        _evaluate(operator.tolerance.terms, env | data_dims, f"{where}: tolerance.terms")
+        cost = operator.cost_environment(workload.dims, "fp32")
+        flops = _evaluate(operator.flops, cost, f"{where}: cost.flops")
+        min_flops = _evaluate(operator.min_flops, cost, f"{where}: cost.min_flops")
+        _evaluate(operator.min_bytes, cost, f"{where}: cost.min_bytes")
+        if min_flops > flops:
+            raise ValueError(f"{where}: cost.min_flops = {min_flops} exceeds cost.flops = {flops}")
