@@ -19,8 +19,8 @@ from operators.plan import Plan, parse_plan
 from operators.spec import CPP_KEYWORDS, RESERVED, Operator
 
 __all__ = [
-    "Declaration", "Edit", "Function", "Loop", "Node", "Program",
-    "apply_edits", "block", "body_text", "header", "reindent", "walk",
+    "Declaration", "Edit", "Function", "Loop", "Node", "Program", "Unreadable",
+    "apply_edits", "block", "body_text", "field_of", "header", "reindent", "walk",
 ]  # fmt: skip
 
 INDENT = "    "
@@ -228,6 +228,7 @@ class Program:
 
     def __init__(self, text: str, operator: Operator, target: str, dtype: str) -> None:
         """Raises PlanError where the header cannot be used."""
+        self.plan: Plan = parse_plan(text, operator, target)
         self.text = text
         self.data = text.encode()
         self.operator = operator
@@ -235,7 +236,6 @@ class Program:
         self.dtype = dtype
         self.memo: dict[Any, Any] = {}
         """What the analyses of `mutators.dataflow` worked out before."""
-        self.plan: Plan = parse_plan(text, operator, target)
         blanked = _CUDA_WORDS.sub(lambda m: b" " * len(m[0]), self.data) if target == "cuda" else self.data
         self.root = _parser().parse(blanked).root_node
         self.error_count = sum(n.is_error or n.is_missing for n in walk(self.root)) if self.root.has_error else 0
@@ -351,6 +351,18 @@ class Program:
         return (Edit(loop.begin, loop.end, text),)
 
 
+class Unreadable(Exception):
+    """A node lacks a part that the grammar promises; happens in and near regions with syntax errors only."""
+
+
+def field_of(node: Node, name: str) -> Node:
+    """The child in a field that the node's type always has. Raises Unreadable."""
+    child = node.child_by_field_name(name)
+    if child is None:
+        raise Unreadable(f"{node.type} without {name} in line {node.start_point.row + 1}")
+    return child
+
+
 def walk(node: Node) -> Iterator[Node]:
     """The node and everything below it, in the order of the text."""
     stack = [node]
@@ -431,9 +443,9 @@ def _line_start(data: bytes, position: int) -> int:
 
 def _canonical(program: Program, node: Node, function: Function) -> Loop | None:
     """The loop at `node` if it is canonical, fully parsed and leaves its variable alone."""
-    initializer, condition = node.child_by_field_name("initializer"), node.child_by_field_name("condition")
-    update, body = node.child_by_field_name("update"), node.child_by_field_name("body")
-    if node.has_error or None in (initializer, condition, update, body) or initializer.type != "declaration":
+    parts = [node.child_by_field_name(part) for part in ("initializer", "condition", "update", "body")]
+    initializer, condition, update, body = parts
+    if node.has_error or not (initializer and condition and update and body) or initializer.type != "declaration":
         return None
     declared = list(_declarations(program, initializer))
     if len(declared) != 1 or declared[0].value is None or declared[0].pointer or declared[0].type == "auto":
@@ -443,7 +455,7 @@ def _canonical(program: Program, node: Node, function: Function) -> Loop | None:
     known, step = _step(program, update, variable)
     if bound is None or not known or _writes_name(program, body, variable):
         return None
-    pragmas = []
+    pragmas: list[Node] = []
     previous = node.prev_named_sibling
     while previous is not None and previous.type == "preproc_call":
         pragmas.insert(0, previous)

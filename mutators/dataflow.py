@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from mutators.cpp_tree import Function, Loop, Node, Program, walk
+from mutators.cpp_tree import Function, Loop, Node, Program, field_of, walk
 
 Polynomial = dict[tuple[str, ...], int]
 """Coefficient by monomial; a monomial is a sorted tuple of atoms (names, or opaque texts such as `rows[i + 1]`)."""
@@ -35,7 +35,8 @@ _CASTS = frozenset({"int", "long", "size_t", "std::size_t", "unsigned", "int64_t
 _MAXIMA = {"max": "max", "fmax": "max", "fmaxf": "max", "min": "min", "fmin": "min", "fminf": "min"}
 _OPAQUE = frozenset(
     {"lambda_expression", "goto_statement", "gnu_asm_expression", "throw_statement", "new_expression", "try_statement"}
-    | {"delete_expression", "co_await_expression", "co_return_statement", "ERROR", "comma_expression"}
+    | {"delete_expression", "co_await_expression", "co_return_statement", "comma_expression", "ERROR"}
+    | {"preproc_if", "preproc_ifdef", "preproc_def", "preproc_function_def"}
 )
 
 
@@ -77,10 +78,10 @@ def polynomial(function: Function, node: Node, depth: int = 0) -> Polynomial | N
         case "parenthesized_expression" if len(node.named_children) == 1:
             return polynomial(function, node.named_children[0], depth)
         case "cast_expression":
-            return polynomial(function, node.child_by_field_name("value"), depth)
+            return polynomial(function, field_of(node, "value"), depth)
         case "call_expression":
-            arguments = node.child_by_field_name("arguments").named_children
-            name = program.slice(node.child_by_field_name("function")).split("<")[0]
+            arguments = field_of(node, "arguments").named_children
+            name = program.slice(field_of(node, "function")).split("<")[0]
             if len(arguments) == 1 and (name == "static_cast" or name in _CASTS):
                 return polynomial(function, arguments[0], depth)
         case "binary_expression":
@@ -89,11 +90,11 @@ def polynomial(function: Function, node: Node, depth: int = 0) -> Polynomial | N
 
 
 def _binary(function: Function, node: Node, depth: int) -> Polynomial | None:
-    sign = node.child_by_field_name("operator").type
+    sign = field_of(node, "operator").type
     if sign not in "+-*":
         return {(" ".join(function.program.slice(node).split()),): 1}
-    left = polynomial(function, node.child_by_field_name("left"), depth)
-    right = polynomial(function, node.child_by_field_name("right"), depth)
+    left = polynomial(function, field_of(node, "left"), depth)
+    right = polynomial(function, field_of(node, "right"), depth)
     if left is None or right is None or len(left) * len(right) > MAX_TERMS:
         return None
     if sign == "*":
@@ -160,20 +161,17 @@ def tile_of(loop: Loop) -> tuple[str, Polynomial, Polynomial] | None:
 def _minimum(program: Program, node: Node) -> tuple[Node, Node] | None:
     """The two values whose smaller one the expression is."""
     if node.type == "conditional_expression":
-        condition = node.child_by_field_name("condition")
+        condition = field_of(node, "condition")
         while condition.type == "parenthesized_expression":
             condition = condition.named_children[0]
-        a, b = node.child_by_field_name("consequence"), node.child_by_field_name("alternative")
+        a, b = field_of(node, "consequence"), field_of(node, "alternative")
         sign = condition.child_by_field_name("operator")
         if sign is not None and sign.type in ("<", "<="):
-            sides = [program.slice(condition.child_by_field_name(side)) for side in ("left", "right")]
+            sides = [program.slice(field_of(condition, side)) for side in ("left", "right")]
             return (a, b) if sides == [program.slice(a), program.slice(b)] else None
     if node.type == "call_expression":
-        arguments = node.child_by_field_name("arguments").named_children
-        if (
-            program.slice(node.child_by_field_name("function")).split("<")[0] in ("std::min", "min")
-            and len(arguments) == 2
-        ):
+        arguments = field_of(node, "arguments").named_children
+        if program.slice(field_of(node, "function")).split("<")[0] in ("std::min", "min") and len(arguments) == 2:
             return arguments[0], arguments[1]
     return None
 
@@ -241,13 +239,13 @@ def effects(function: Function, *region: Node) -> Effects:
 
 def loop_effects(loop: Loop) -> Effects:
     """The effects of a loop's body, its own variable counted as declared there. Worked out once."""
-    memo = loop.program.memo
-    if ("effects", loop) not in memo:
+    known: Effects | None = loop.program.memo.get(("effects", loop))
+    if known is None:
         known = effects(loop.function, loop.body)
         known.declared.add(loop.variable)
         known.reads.discard(loop.variable)
-        memo["effects", loop] = known
-    return memo["effects", loop]
+        loop.program.memo["effects", loop] = known
+    return known
 
 
 def _declared_at(function: Function, node: Node) -> set[str]:
@@ -260,14 +258,14 @@ def _visit(result: Effects, node: Node) -> None:
     program = result.function.program
     match node.type:
         case "assignment_expression":
-            target, value = node.child_by_field_name("left"), node.child_by_field_name("right")
-            sign = node.child_by_field_name("operator").type
+            target, value = field_of(node, "left"), field_of(node, "right")
+            sign = field_of(node, "operator").type
             _write(result, target, node, accumulates=sign in ("+=", "-="))
             if sign != "=":
                 _visit(result, target)
             _visit(result, value)
         case "update_expression":
-            target = node.child_by_field_name("argument")
+            target = field_of(node, "argument")
             _write(result, target, node, accumulates=True)
             _visit(result, target)
         case "subscript_expression":
@@ -285,9 +283,9 @@ def _visit(result: Effects, node: Node) -> None:
                 result.opaque = result.opaque or f"a reference or shared variable in line {program.line(node)}"
             for child in node.children_by_field_name("declarator"):
                 if child.type == "init_declarator":
-                    _initialiser(result, child.child_by_field_name("value"))
+                    _initialiser(result, field_of(child, "value"))
         case "field_expression":
-            _visit(result, node.child_by_field_name("argument"))
+            _visit(result, field_of(node, "argument"))
         case _:
             for child in node.named_children:
                 _visit(result, child)
@@ -296,7 +294,7 @@ def _visit(result: Effects, node: Node) -> None:
 def _initialiser(result: Effects, value: Node) -> None:
     """Visit a declaration's value; taking an address there is pointer arithmetic and no access."""
     if value.type == "pointer_expression" and value.child(0).type == "&":
-        inner = value.child_by_field_name("argument")
+        inner = field_of(value, "argument")
         if inner.type == "subscript_expression":
             result.reads.add(_base(result.function.program, inner)[0])
             _visit_indices(result, inner)
@@ -306,8 +304,8 @@ def _initialiser(result: Effects, value: Node) -> None:
 
 def _visit_indices(result: Effects, node: Node) -> None:
     while node.type == "subscript_expression":
-        _visit(result, node.child_by_field_name("indices"))
-        node = node.child_by_field_name("argument")
+        _visit(result, field_of(node, "indices"))
+        node = field_of(node, "argument")
 
 
 def _write(result: Effects, target: Node, whole: Node, *, accumulates: bool) -> None:
@@ -325,12 +323,12 @@ def _write(result: Effects, target: Node, whole: Node, *, accumulates: bool) -> 
 
 def _call(result: Effects, node: Node) -> None:
     program = result.function.program
-    name = program.slice(node.child_by_field_name("function")).split("<")[0]
+    name = program.slice(field_of(node, "function")).split("<")[0]
     if name == "__builtin_prefetch":
         return
     if name not in PURE and name not in _CASTS and not _pure_helper(program, name):
         result.opaque = result.opaque or f"a call of `{name}`"
-    _visit(result, node.child_by_field_name("arguments"))
+    _visit(result, field_of(node, "arguments"))
 
 
 def _pure_helper(program: Program, name: str) -> bool:
@@ -340,7 +338,7 @@ def _pure_helper(program: Program, name: str) -> bool:
         return False
     body = helpers[0].body
     simple = not any(n.type in ("pointer_expression", "subscript_expression", *_OPAQUE) for n in walk(body))
-    calls = (n.child_by_field_name("function") for n in walk(body) if n.type == "call_expression")
+    calls = (field_of(n, "function") for n in walk(body) if n.type == "call_expression")
     values = all(not d.reference for all_of_it in helpers[0].declarations.values() for d in all_of_it)
     return simple and values and all(program.slice(c).split("<")[0] in PURE for c in calls)
 
@@ -349,8 +347,8 @@ def _base(program: Program, node: Node) -> tuple[str, list[Node]]:
     """Name and indices of `name[i][j]`; an empty name where it is something else."""
     indices: list[Node] = []
     while node.type == "subscript_expression":
-        indices[:0] = node.child_by_field_name("indices").named_children
-        node = node.child_by_field_name("argument")
+        indices[:0] = field_of(node, "indices").named_children
+        node = field_of(node, "argument")
     return (program.slice(node) if node.type == "identifier" else "", indices)
 
 
@@ -371,8 +369,8 @@ def _access(result: Effects, node: Node, *, write: bool, accumulates: bool = Fal
 def resolve(function: Function, node: Node) -> tuple[str, tuple[Polynomial, ...]] | None:
     """What `p[i]` really is: parameter or array, and index, with known pointers such as `p = x + row * n` expanded."""
     name, indices = _base(function.program, node)
-    values = [polynomial(function, index) for index in indices]
-    if not name or any(value is None for value in values):
+    values = [value for index in indices if (value := polynomial(function, index)) is not None]
+    if not name or len(values) != len(indices):
         return None
     for _ in range(8):
         known = function.definition(name)
@@ -393,12 +391,12 @@ def _pointer(function: Function, node: Node | None) -> tuple[str, Polynomial] | 
     program = function.program
     if node.type == "identifier":
         return program.slice(node), {}
-    if node.type == "binary_expression" and node.child_by_field_name("operator").type == "+":
-        base = _pointer(function, node.child_by_field_name("left"))
-        offset = polynomial(function, node.child_by_field_name("right"))
+    if node.type == "binary_expression" and field_of(node, "operator").type == "+":
+        base = _pointer(function, field_of(node, "left"))
+        offset = polynomial(function, field_of(node, "right"))
         return None if base is None or offset is None else (base[0], add(base[1], offset))
     if node.type == "pointer_expression" and node.child(0).type == "&":
-        name, indices = _base(program, node.child_by_field_name("argument"))
+        name, indices = _base(program, field_of(node, "argument"))
         offset = polynomial(function, indices[0]) if len(indices) == 1 else None
         return None if not name or offset is None else (name, offset)
     return None
@@ -457,15 +455,13 @@ def _range(loop: Loop, access: Access, dimension: int, changing: set[str]) -> _R
     fixed = {m: c for m, c in rest.items() if not names_in(function, m) & (variables | changing)}
     moving = {m: c for m, c in rest.items() if m not in fixed}
     low, high = _by_extent(loop, factor, moving, variables)
-    bounds = [_extreme(function, low, inner, tile, upper) for upper in (False, True)]
-    if bounds[0] is None or bounds[1] is None:
+    smallest, largest = (_extreme(function, low, inner, tile, upper) for upper in (False, True))
+    if smallest is None or largest is None:
         return None
-    for value in (factor, step, high, *bounds):
-        atoms = names_in(function, (atom for m in value for atom in m))
-        allowed = set(inner) if value is high else set()
-        if atoms & changing - allowed or any(mentions(function, value, v) for v in variables - allowed):
+    for part, allowed in ((factor, ()), (step, ()), (smallest, ()), (largest, ()), (high, inner)):
+        if names_in(function, (atom for m in part for atom in m)) & (variables | changing) - set(allowed):
             return None
-    return _Range(multiply(factor, step), fixed, high, bounds[0], bounds[1])
+    return _Range(multiply(factor, step), fixed, high, smallest, largest)
 
 
 def _loops_between(loop: Loop, node: Node) -> dict[str, Loop]:
@@ -522,7 +518,7 @@ def _extreme(
 ) -> Polynomial | None:
     """The largest (or smallest) value, with every inner loop's variable replaced by its last (or first) value."""
     result = value
-    for variable in (*reversed(inner), *((tile[0],) if tile else ())):
+    for variable in (*reversed(tuple(inner)), *((tile[0],) if tile else ())):
         parts = split(function, result, variable)
         if parts is None or len({c > 0 for c in parts[0].values()}) > 1:
             return None
@@ -530,12 +526,12 @@ def _extreme(
             continue
         last = upper == all(c > 0 for c in parts[0].values())
         if tile and variable == tile[0]:
-            at = add(tile[1], constant(-1)) if last else {}
+            value_there: Polynomial | None = add(tile[1], constant(-1)) if last else {}
         else:
-            at = _last(inner[variable]) if last else polynomial(function, inner[variable].start)
-        if at is None:
+            value_there = _last(inner[variable]) if last else polynomial(function, inner[variable].start)
+        if value_there is None:
             return None
-        result = add(multiply(parts[0], at), parts[1])
+        result = add(multiply(parts[0], value_there), parts[1])
     return result
 
 
@@ -573,10 +569,10 @@ def reduction(program: Program, statement: Node) -> Reduction | None:
     if statement.type != "expression_statement" or not statement.named_children:
         return None
     node = statement.named_children[0]
-    if node.type != "assignment_expression" or node.child_by_field_name("left").type != "identifier":
+    if node.type != "assignment_expression" or field_of(node, "left").type != "identifier":
         return None
-    name = program.slice(node.child_by_field_name("left"))
-    value, sign = node.child_by_field_name("right"), node.child_by_field_name("operator").type
+    name = program.slice(field_of(node, "left"))
+    value, sign = field_of(node, "right"), field_of(node, "operator").type
     operation = {"+=": "+", "-=": "+", "*=": "*"}.get(sign) or (_plain(program, name, value) if sign == "=" else None)
     allowed = 0 if sign != "=" else 2 if value.type == "conditional_expression" else 1
     if operation is None or _count(program, value, name) != allowed:
@@ -591,16 +587,16 @@ def _count(program: Program, node: Node, name: str) -> int:
 def _plain(program: Program, name: str, value: Node) -> str | None:
     """The operation of `name = value`."""
     if value.type == "binary_expression":
-        sign = value.child_by_field_name("operator").type
-        sides = [program.slice(value.child_by_field_name(side)) for side in ("left", "right")]
+        sign = field_of(value, "operator").type
+        sides = [program.slice(field_of(value, side)) for side in ("left", "right")]
         return sign if (sign in ("+", "*") and name in sides) or (sign == "-" and sides[0] == name) else None
     if value.type == "call_expression":
-        function = program.slice(value.child_by_field_name("function")).split("<")[0].removeprefix("std::")
-        arguments = [program.slice(a) for a in value.child_by_field_name("arguments").named_children]
+        function = program.slice(field_of(value, "function")).split("<")[0].removeprefix("std::")
+        arguments = [program.slice(a) for a in field_of(value, "arguments").named_children]
         return _MAXIMA.get(function) if len(arguments) == 2 and name in arguments else None
     if value.type == "conditional_expression":
-        outcomes = tuple(program.slice(value.child_by_field_name(f)) for f in ("consequence", "alternative"))
-        return _compared(program, value.child_by_field_name("condition"), name, outcomes[0], outcomes[1])
+        outcomes = tuple(program.slice(field_of(value, f)) for f in ("consequence", "alternative"))
+        return _compared(program, field_of(value, "condition"), name, outcomes[0], outcomes[1])
     return None
 
 
@@ -611,7 +607,7 @@ def _compared(program: Program, condition: Node, name: str, chosen: str, otherwi
     sign = condition.child_by_field_name("operator")
     if condition.type != "binary_expression" or sign is None or sign.type not in ("<", "<=", ">", ">="):
         return None
-    left, right = (program.slice(condition.child_by_field_name(side)) for side in ("left", "right"))
+    left, right = (program.slice(field_of(condition, side)) for side in ("left", "right"))
     if name not in (left, right) or {left, right} != {chosen, otherwise}:
         return None
     return "max" if (chosen == left) == (sign.type in (">", ">=")) else "min"
@@ -619,16 +615,16 @@ def _compared(program: Program, condition: Node, name: str, chosen: str, otherwi
 
 def _guarded(program: Program, statement: Node) -> Reduction | None:
     """`if (x > s) s = x;`."""
-    inner = statement.child_by_field_name("consequence")
+    inner = field_of(statement, "consequence")
     if statement.child_by_field_name("alternative") is not None or inner is None:
         return None
     if inner.type == "compound_statement" and len(inner.named_children) == 1:
         inner = inner.named_children[0]
     node = inner.named_children[0] if inner.type == "expression_statement" and inner.named_children else None
-    if node is None or node.type != "assignment_expression" or node.child_by_field_name("operator").type != "=":
+    if node is None or node.type != "assignment_expression" or field_of(node, "operator").type != "=":
         return None
-    name, value = (program.slice(node.child_by_field_name(side)) for side in ("left", "right"))
-    operation = _compared(program, statement.child_by_field_name("condition"), name, value, name)
+    name, value = (program.slice(field_of(node, side)) for side in ("left", "right"))
+    operation = _compared(program, field_of(statement, "condition"), name, value, name)
     return Reduction(operation, name, statement) if operation and name != value else None
 
 

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from mutators.base import Parent, Proposal, Request
-from mutators.cpp_tree import Program, apply_edits
+from mutators.cpp_tree import Program, Unreadable, apply_edits
 from mutators.plan_edit import with_tunables
 from mutators.rewrites import REWRITES, Site
 from operators.errors import PlanError
@@ -90,7 +90,11 @@ def _step(program: Program, wish: str | None, random: Random) -> tuple[str, str]
 def sites_of(program: Program, name: str) -> Iterator[Site]:
     """The places where a rewrite applies, in the order of the file."""
     rewrite = REWRITES[name]
-    return iter(rewrite.sites(program)) if program.target in rewrite.targets else iter(())
+    if program.target in rewrite.targets:
+        try:
+            yield from rewrite.sites(program)
+        except (Unreadable, RecursionError):
+            return  # broken or absurdly nested code: what was found so far is all there is
 
 
 def apply(program: Program, site: Site) -> str | None:

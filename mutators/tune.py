@@ -160,7 +160,7 @@ def _child(request: Request, parents: tuple[Parent, ...], operator: Operator) ->
         return None, f"all {space.size} settings are tried"
     suggestion = _suggest(trials, space, request.seed)
     random = Random(request.seed)
-    chosen = suggestion
+    chosen: Setting | None = suggestion
     if suggestion in tried or space.problem(suggestion):
         chosen = space.nearest(suggestion, tried | {suggestion}, random)
     if chosen is None:

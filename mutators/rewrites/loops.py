@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mutators.cpp_tree import INDENT, Edit, Loop, Node, Program, block, body_text, header, reindent
-from mutators.dataflow import Effects, effects, independent, loop_effects, names_in, reductions, separate, split, tile_of
+from mutators.dataflow import (
+    Effects,
+    Polynomial,
+    effects,
+    independent,
+    loop_effects,
+    names_in,
+    reductions,
+    separate,
+    split,
+    tile_of,
+)
 from mutators.rewrites.base import Site, rewrite
 
 TILES = (32, 8, 16, 64, 128, 256)
@@ -13,9 +24,11 @@ TILES = (32, 8, 16, 64, 128, 256)
 
 def fixed_outside(loop: Loop, *others: Loop) -> bool:
     """Whether the loop's range mentions neither the variables of `others` nor anything their bodies change."""
-    texts = (loop.start_text, loop.bound_text, loop.step_text)
-    used = names_in(loop.function, texts)
-    return not any(used & loop_effects(other).changing - {loop.variable} for other in others)
+    ends = (loop.start, loop.bound, *((loop.step,) if loop.step else ()))
+    used = names_in(loop.function, map(loop.program.slice, ends)) - {loop.variable}
+    if effects(loop.function, *ends).opaque:
+        return False
+    return not any(used & (loop_effects(other).changing | loop_effects(other).written_arrays) for other in others)
 
 
 def point_bound(start: str, tile: str, bound: str) -> str:
@@ -68,10 +81,10 @@ def _reorderable(outer: Loop, inner: Loop) -> bool:
     return True
 
 
-def _visits_once(index: tuple, *nest: Loop) -> bool:  # type: ignore[type-arg]
+def _visits_once(index: tuple[Polynomial, ...], *nest: Loop) -> bool:
     """Whether every loop's variable moves the index."""
     parts = [[split(loop.function, axis, loop.variable) for axis in index] for loop in nest]
-    return all(all(axes) and any(a[0] for a in axes) for axes in parts)
+    return all(all(axes) and any(axis[0] for axis in axes if axis) for axes in parts)
 
 
 @rewrite("tile")
@@ -106,6 +119,8 @@ def full_tile(program: Program) -> Iterator[Site]:
         if not points or loop.step is None or loop.inclusive or loop.exits or loop.body.type != "compound_statement":
             continue
         end = f"{loop.variable} + {loop.step_text}"
+        if loop.within("collapse") or f"{end} <= {loop.bound_text}" in program.slice(loop.body):
+            continue  # the loops that belong together would part; or it is done already
         begin = loop.body.start_byte + 1
         inside = program.data[begin : loop.end - 1].decode().strip("\n").rstrip()
         edits = [Edit(p.bound.start_byte, p.bound.end_byte, end) for p in points]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mutators.cpp_tree import Edit, Function, Loop, Node, Program, walk
+from mutators.cpp_tree import Edit, Function, Loop, Node, Program, field_of, walk
 from mutators.dataflow import PURE, effects, independent, loop_effects, names_in, resolve
 from mutators.rewrites.base import Site, rewrite
 from mutators.rewrites.loops import fixed_outside
@@ -21,21 +21,20 @@ def restrict(program: Program) -> Iterator[Site]:
     for function in program.functions:
         if function.name not in program.launched or not _distinct_arguments(program, function):
             continue
-        pointers = [p for p in function.parameters if p.type == "parameter_declaration" and not p.has_error]
-        edits = []
-        for parameter in pointers:
-            declarator = parameter.child_by_field_name("declarator")
-            plain = declarator is not None and declarator.type == "pointer_declarator"
-            if plain and declarator.child_count == 2 and declarator.child(1).type == "identifier":
-                edits.append(Edit(declarator.child(1).start_byte, declarator.child(1).start_byte, "__restrict__ "))
-        spaced = tuple(Edit(e.start, e.end, _spaced(program, e)) for e in edits)
-        if spaced:
-            yield Site(f"restrict the pointers of {function.name}", spaced)
+        names = [name for parameter in function.parameters if (name := _plain_pointer(parameter))]
+        places = [(name.start_byte, program.data[name.start_byte - 1 : name.start_byte].isspace()) for name in names]
+        edits = tuple(Edit(at, at, "__restrict__ " if spaced else " __restrict__ ") for at, spaced in places)
+        if edits:
+            yield Site(f"restrict the pointers of {function.name}", edits)
 
 
-def _spaced(program: Program, edit: Edit) -> str:
-    before = program.data[edit.start - 1 : edit.start]
-    return edit.text if before.isspace() else f" {edit.text}"
+def _plain_pointer(parameter: Node) -> Node | None:
+    """The name in `const T* name`; None for anything else, a pointer that is restricted already included."""
+    declarator = parameter.child_by_field_name("declarator")
+    if parameter.has_error or declarator is None or declarator.type != "pointer_declarator":
+        return None
+    name = declarator.children[-1]
+    return name if len(declarator.children) == 2 and name.type == "identifier" else None
 
 
 def _distinct_arguments(program: Program, function: Function) -> bool:
@@ -75,11 +74,11 @@ def _invariants(loop: Loop, node: Node) -> Iterator[Node]:
     if node.type in ("binary_expression", "call_expression", "subscript_expression") and _invariant(loop, node):
         yield node
         return
-    targets = [node.child_by_field_name("left")] if node.type == "assignment_expression" else []
+    targets = [field_of(node, "left")] if node.type == "assignment_expression" else []
     for child in node.named_children:
         if child in targets and child.type == "subscript_expression":
-            yield from _invariants(loop, child.child_by_field_name("indices"))
-        elif not (node.type == "call_expression" and child == node.child_by_field_name("function")):
+            yield from _invariants(loop, field_of(child, "indices"))
+        elif not (node.type == "call_expression" and child == field_of(node, "function")):
             yield from _invariants(loop, child)
 
 
@@ -100,12 +99,12 @@ def _worth(program: Program, node: Node) -> bool:
     """Whether a compiler might not do it by itself: a load, a call that is not a cast, a division."""
     for child in walk(node):
         if child.type == "call_expression":
-            name = program.slice(child.child_by_field_name("function")).split("<")[0]
+            name = program.slice(field_of(child, "function")).split("<")[0]
             if name in PURE - _CHEAP:
                 return True
         if child.type == "subscript_expression":
             return True
-        if child.type == "binary_expression" and child.child_by_field_name("operator").type in ("/", "%"):
+        if child.type == "binary_expression" and field_of(child, "operator").type in ("/", "%"):
             names = {program.slice(n) for n in walk(child) if n.type == "identifier"}
             if names - set(program.plan.tune):
                 return True
@@ -139,8 +138,8 @@ def prefetch(program: Program) -> Iterator[Site]:
 def _indirect(loop: Loop, node: Node) -> str | None:
     """`x[columns[@]]`, where @ is the loop's variable, for an access whose index is itself loaded."""
     program, function = loop.program, loop.function
-    index = node.child_by_field_name("indices").named_children
-    base = node.child_by_field_name("argument")
+    index = field_of(node, "indices").named_children
+    base = field_of(node, "argument")
     if len(index) != 1 or base.type != "identifier" or resolve(function, node) is None:
         return None
     inner = index[0]
@@ -208,7 +207,7 @@ def _repeated_calls(first: Loop, second: Loop) -> list[str]:
 
     def calls(loop: Loop) -> set[str]:
         nodes = (n for n in walk(loop.body) if n.type == "call_expression")
-        names = ((n, program.slice(n.child_by_field_name("function")).split("<")[0]) for n in nodes)
+        names = ((n, program.slice(field_of(n, "function")).split("<")[0]) for n in nodes)
         return {program.slice(n) for n, name in names if name in PURE - _CHEAP - {"load", "store"}}
 
     return sorted(calls(first) & calls(second))

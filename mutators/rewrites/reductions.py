@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mutators.cpp_tree import Edit, Loop, Node, Program, block, body_text, header, reindent
-from mutators.dataflow import effects, loop_effects, names_in, reductions, separate
+from mutators.dataflow import effects, independent, loop_effects, names_in, reductions
 from mutators.rewrites.base import Site, rewrite
 from mutators.rewrites.loops import fixed_outside, operand, tile_headers
 
@@ -89,14 +89,12 @@ def _plain(loop: Loop, name: str) -> bool:
 def _separable(pattern: Pattern) -> bool:
     """Whether the inner loop changes nothing but accumulators, and the tail only what is its own iteration's."""
     loop, inner = pattern.loop, loop_effects(pattern.inner)
-    tail = effects(loop.function, *pattern.tail)
     whole = loop_effects(loop)
     if whole.opaque or inner.written_arrays or set(inner.writes) != set(pattern.accumulators) or whole.writes:
         return False
     if any(n.type == "preproc_call" for n in pattern.tail):
         return False
-    touched = [(loop, a) for a in whole.accesses]
-    return all(separate([t for t in touched if t[1].array == array], whole.changing) for array in tail.written_arrays)
+    return independent(loop)
 
 
 @rewrite("accumulator_tile")
@@ -134,20 +132,12 @@ def register_tile(program: Program) -> Iterator[Site]:
         pattern = match(loop) if loop else None
         if not loop or not pattern or loop.pragmas or not outer.unit_step or outer.within("collapse"):
             continue
-        if not fixed_outside(loop, outer) or not fixed_outside(pattern.inner, outer) or not _rows_separate(outer, loop):
+        if not (fixed_outside(loop, outer) and fixed_outside(pattern.inner, outer) and independent(outer)):
             continue
-        sizes = tuple(program.fresh(f"TILE_{x.variable.upper()}") for x in (outer, loop))
+        sizes = (program.fresh(f"TILE_{outer.variable.upper()}"), program.fresh(f"TILE_{loop.variable.upper()}"))
         tune = {sizes[0]: ROW_TILES, sizes[1]: COLUMN_TILES}
-        if sizes[0] == sizes[1]:
-            continue
         edits = (Edit(outer.node.start_byte, outer.end, _register_tile(program, outer, pattern, sizes)),)
         yield Site(f"register tile of {sizes[0]} x {sizes[1]} in {outer.place}", edits, tune)
-
-
-def _rows_separate(outer: Loop, loop: Loop) -> bool:
-    whole = loop_effects(outer)
-    touched = [(outer, a) for a in whole.accesses]
-    return all(separate([t for t in touched if t[1].array == array], whole.changing) for array in whole.written_arrays)
 
 
 def _register_tile(program: Program, outer: Loop, pattern: Pattern, sizes: tuple[str, str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from mutators.cpp_tree import Edit, Loop, Node, Program, walk
+from mutators.cpp_tree import Edit, Loop, Node, Program, field_of, walk
 from mutators.dataflow import MATH, loop_effects
 from mutators.rewrites.base import Site, rewrite
 
@@ -20,13 +20,11 @@ def reciprocal(program: Program) -> Iterator[Site]:
     for loop in program.loops:
         known = loop_effects(loop)
         divisions = [
-            n
-            for n in walk(loop.body)
-            if n.type == "binary_expression" and n.child_by_field_name("operator").type == "/"
+            n for n in walk(loop.body) if n.type == "binary_expression" and field_of(n, "operator").type == "/"
         ]
         by_name: dict[str, list[Node]] = {}
         for node in divisions:
-            right = node.child_by_field_name("right")
+            right = field_of(node, "right")
             if right.type == "identifier":
                 by_name.setdefault(program.slice(right), []).append(node)
         for name, nodes in by_name.items():
@@ -48,7 +46,7 @@ def _fixed_further_out(loop: Loop, name: str) -> bool:
 
 
 def _times(node: Node, inverse: str) -> tuple[Edit, Edit]:
-    sign, right = node.child_by_field_name("operator"), node.child_by_field_name("right")
+    sign, right = field_of(node, "operator"), field_of(node, "right")
     return Edit(sign.start_byte, sign.end_byte, "*"), Edit(right.start_byte, right.end_byte, inverse)
 
 
@@ -72,7 +70,7 @@ def _single(program: Program, node: Node) -> Edit | None:
         return Edit(node.start_byte, node.end_byte, "float")
     if node.type == "number_literal" and _DOUBLE_LITERAL.fullmatch(text) and not text.isdigit():
         return Edit(node.end_byte, node.end_byte, "f")
-    called = parent is not None and parent.type == "call_expression" and node == parent.child_by_field_name("function")
+    called = parent is not None and parent.type == "call_expression" and node == field_of(parent, "function")
     if called and node.type == "identifier" and text in _SINGLE:
         return Edit(node.end_byte, node.end_byte, "f")
     return None
