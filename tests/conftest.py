@@ -1,0 +1,39 @@
+"""Shared fixtures and the markers' rules."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+import pytest
+
+from operators.catalog import load
+from operators.spec import Operator
+
+DATA = Path(__file__).parent / "data"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--slow", action="store_true", help="also run tests that take minutes")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if "slow" in item.keywords and not config.getoption("--slow"):
+            item.add_marker(pytest.mark.skip(reason="slow; run with --slow"))
+        if "gpu" in item.keywords and not _has_gpu():
+            item.add_marker(pytest.mark.skip(reason="no NVIDIA GPU"))
+
+
+def _has_gpu() -> bool:
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return driver.cuInit(0) == 0
+
+
+@pytest.fixture(scope="session")
+def axpb() -> Operator:
+    """A small operator of a user's own: y = alpha x + b."""
+    return load(str(DATA / "axpb"))

@@ -1,0 +1,91 @@
+"""What the object file of a CPU kernel tells, without running it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fitness.cpu.build import CpuBuild, Rejection, build
+from fitness.evaluation import Status
+from operators.kernel import Kernel
+from operators.plan import parse_plan
+from operators.spec import Operator
+from tests.fitness.kernels import LOOP, RIGHT, axpb_kernel
+
+
+def compiled(kernel: Kernel, operator: Operator, folder: Path) -> CpuBuild:
+    result = attempt(kernel, operator, folder)
+    assert isinstance(result, CpuBuild), result
+    return result
+
+
+def attempt(kernel: Kernel, operator: Operator, folder: Path) -> CpuBuild | Rejection:
+    plan = parse_plan(kernel.source, operator, "cpu")
+    return build(kernel, plan, operator, dtype="fp32", folder=folder, resolved="same")
+
+
+def test_parameters_are_read_from_the_object(axpb: Operator, tmp_path: Path) -> None:
+    params = compiled(axpb_kernel(RIGHT), axpb, tmp_path).params["axpb"]
+    assert [(p.kind, p.size) for p in params] == [("pointer", 8)] * 3 + [("float", 4), ("integer", 4)]
+    assert [p.pointee_const for p in params[:3]] == [True, True, False]
+    assert {(p.pointee_kind, p.pointee_size) for p in params[:3]} == {("float", 4)}
+
+
+def test_comments_names_and_layout_do_not_change_the_code_digest(axpb: Operator, tmp_path: Path) -> None:
+    one = axpb_kernel(RIGHT)
+    other = axpb_kernel("// the same again\n  for (int other = 0; other < n; ++other) {\n y[other] = alpha * x[other] + b[other]; }")
+    assert one.id != other.id
+    assert compiled(one, axpb, tmp_path).code_digest == compiled(other, axpb, tmp_path).code_digest
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"{LOOP}y[i] = alpha * x[i] - b[i];",
+        f"{LOOP}y[i] = 1.25f * x[i] + b[i];",
+        f"{LOOP}y[i] = 1.75f * x[i] + b[i];",
+        f"static const float c[4] = {{1, 2, 3, 4}}; {LOOP}y[i] = c[i & 3] * x[i] + b[i];",
+        f"static const float c[4] = {{1, 2, 3, 5}}; {LOOP}y[i] = c[i & 3] * x[i] + b[i];",
+    ],
+)
+def test_any_change_of_code_or_constants_changes_it(axpb: Operator, tmp_path: Path, body: str) -> None:
+    digests = {compiled(axpb_kernel(b), axpb, tmp_path).code_digest for b in (RIGHT, body)}
+    assert len(digests) == 2
+
+
+def test_two_programs_that_differ_only_in_a_constant_table_differ(axpb: Operator, tmp_path: Path) -> None:
+    table = "static const float c[4] = {{1, 2, 3, {}}}; " + LOOP + "y[i] = c[i & 3] * x[i] + b[i];"
+    digests = {compiled(axpb_kernel(table.format(v)), axpb, tmp_path).code_digest for v in (4, 5)}
+    assert len(digests) == 2
+
+
+def test_threads_and_vectors_are_seen(axpb: Operator, tmp_path: Path) -> None:
+    plain = compiled(axpb_kernel("for (volatile int i = 0; i < n; i = i + 1) y[i] = alpha * x[i] + b[i];"), axpb, tmp_path)
+    parallel = compiled(axpb_kernel(f"#pragma omp parallel for simd\n{RIGHT}"), axpb, tmp_path)
+    assert plain.cell[:2] == ("scalar", "serial")
+    assert parallel.facts["threads"]
+    assert parallel.facts["vector_bits"] >= 128
+
+
+def test_a_compile_error_names_the_line_of_the_kernel_file(axpb: Operator, tmp_path: Path) -> None:
+    kernel = axpb_kernel("int broken = ;")
+    result = attempt(kernel, axpb, tmp_path)
+    line = kernel.source.splitlines().index("int broken = ;") + 1
+    assert isinstance(result, Rejection)
+    assert result.status is Status.COMPILE_ERROR
+    assert f"kernel.cpp:{line}:" in result.message or f"kernel:{line}:" in result.message
+    assert str(tmp_path) not in result.message
+
+
+def test_a_launch_of_a_function_that_does_not_exist_is_a_compile_error(axpb: Operator, tmp_path: Path) -> None:
+    result = attempt(axpb_kernel(RIGHT, signature="void other(const T* x, const T* b, T* y, T alpha, int n)"), axpb, tmp_path)
+    assert isinstance(result, Rejection)
+    assert "axpb" in result.message
+    assert "launch 1 of the plan" in result.message
+
+
+def test_an_undefined_function_is_found_by_the_linker(axpb: Operator, tmp_path: Path) -> None:
+    result = attempt(axpb_kernel("extern void nowhere(); nowhere();"), axpb, tmp_path)
+    assert isinstance(result, Rejection)
+    assert "nowhere" in result.message

@@ -1,0 +1,183 @@
+"""The cpu target, for real: kernels of every kind and the verdict that each deserves."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fitness.base import Anchor, Built
+from fitness.cpu.target import CpuFitness
+from fitness.evaluation import Evaluation, Level, Status
+from operators.kernel import Kernel
+from operators.spec import Operator, Task
+from tests.fitness.kernels import LOOP, RIGHT, axpb_kernel
+
+
+@pytest.fixture(scope="module")
+def stage(axpb: Operator, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CpuFitness]:
+    folder = tmp_path_factory.mktemp("build")
+    made = CpuFitness(axpb, Task("axpb", "fp32", "cpu"), workload_set="cpu", folder=folder)
+    yield made
+    made.close()
+
+
+def verdict(stage: CpuFitness, kernel: Kernel, *, best: float | None = 1e9, race: bool = False) -> Evaluation:
+    built = stage.build(kernel)
+    if isinstance(built, Evaluation):
+        return built
+    assert isinstance(built, Built)
+    return stage.judge(kernel, Anchor(stage.baseline, 0.0, 0.0), race=race, best=best)[-1]
+
+
+def test_the_baseline_is_correct_and_as_fast_as_itself(stage: CpuFitness) -> None:
+    result = verdict(stage, stage.baseline)
+    assert result.correct
+    assert result.log_speedup == 0.0
+    assert abs(result.log_ratio or 0.0) < 0.5  # it is timed against a second copy of itself
+
+
+def test_a_faster_kernel_is_confirmed_with_an_interval(stage: CpuFitness) -> None:
+    result = verdict(stage, axpb_kernel(RIGHT), best=0.0)
+    assert (result.status, result.level) == (Status.CORRECT, Level.CONFIRMED)
+    assert result.log_speedup is not None
+    assert result.log_speedup_se is not None
+    assert result.log_speedup - 1.96 * result.log_speedup_se > 0
+    assert {t.workload for t in result.timings} == {w.name for w in stage.workloads}
+    assert all(t.pairs >= 10 for t in result.timings)
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        (f"{LOOP}y[i] = 0;", Status.WRONG, "out of bounds"),
+        ("", Status.WRONG, "elements of `y`"),
+        (f"{LOOP}y[i] = x[i];", Status.WRONG, "out of bounds"),
+        ("for (int i = 0; i < n - 1; i++) y[i] = alpha * x[i] + b[i];", Status.WRONG, "elements of `y`"),
+        (f"{LOOP}y[i] = 1.500001f * x[i] + b[i];", Status.WRONG, "out of bounds"),
+        (f"{LOOP}y[i] = i % 1000 == 999 ? 0 : alpha * x[i] + b[i];", Status.WRONG, "first at [999]"),
+        (f"{RIGHT} const_cast<T*>(x)[0] = 0;", Status.RUNTIME_ERROR, "`x`, which is an input"),
+        (f"{RIGHT} y[n + 4] = 1;", Status.RUNTIME_ERROR, "past the end of `y`"),
+        (f"{LOOP}y[i] = alpha * x[i] + b[i] + 0 * x[n + 4];", Status.RUNTIME_ERROR, "past the end of `x`"),
+        ("*reinterpret_cast<volatile T*>(8) = 1;", Status.RUNTIME_ERROR, "segmentation fault"),
+        ("volatile int zero = 0; y[0] = n / zero;", Status.RUNTIME_ERROR, "division by zero"),
+        ("__builtin_trap();", Status.RUNTIME_ERROR, "illegal instruction"),
+        ("for (volatile int i = 0;; ) i = 1;", Status.TIMEOUT, "did not finish"),
+        (f"static int calls = 0; if (calls++ == 0) {{ {RIGHT} }}", Status.WRONG, ""),
+        (f"static T kept = x[0]; {LOOP}y[i] = alpha * x[i] + b[i]; y[0] = alpha * kept + b[0];", Status.WRONG, ""),
+    ],
+)  # fmt: skip
+def test_a_bad_kernel_gets_the_status_it_deserves(stage: CpuFitness, body: str, status: Status, words: str) -> None:
+    result = verdict(stage, axpb_kernel(body))
+    assert result.status is status, result.message
+    assert words in result.message
+    assert result.log_speedup is None
+
+
+def test_one_element_too_far_is_found_wherever_the_buffer_ends(stage: CpuFitness) -> None:
+    result = verdict(stage, axpb_kernel(f"{RIGHT} y[n] = 1;"))
+    assert result.status in (Status.WRONG, Status.RUNTIME_ERROR)  # within the alignment's slack, or on the guard page
+    assert "past the end of `y`" in result.message
+
+
+def test_a_kernel_that_ends_its_process_is_a_runtime_error(stage: CpuFitness) -> None:
+    result = verdict(stage, axpb_kernel("std::exit(0);", before="#include <cstdlib>"))
+    assert result.status is Status.RUNTIME_ERROR
+    assert "ended its process with code 0" in result.message
+
+
+def test_scratch_that_is_read_before_it_is_written_is_found(stage: CpuFitness) -> None:
+    header = '[[buffer]]\nname = "scratch"\ndtype = "T"\nshape = ["n"]'
+    signature = "void axpb(const T* x, const T* b, T* y, T* scratch, T alpha, int n)"
+    args = '["x", "b", "y", "scratch", "alpha", "n"]'
+    # A maximum swallows NaN, so that only the second poison shows.
+    body = f"{LOOP}y[i] = alpha * x[i] + b[i] + (scratch[i] > 1 ? 1 : 0);"
+    result = verdict(stage, axpb_kernel(body, header=header, signature=signature, args=args))
+    assert result.status is Status.WRONG
+    cured = axpb_kernel(body, header=f'zero = ["scratch"]\n{header}', signature=signature, args=args)
+    assert verdict(stage, cured).correct
+
+
+def test_results_that_change_between_runs_must_be_declared(stage: CpuFitness) -> None:
+    last_bit = "__builtin_bit_cast(T, __builtin_bit_cast(int, alpha * x[i] + b[i]) ^ (turn & 1))"
+    body = f"static int turn = 0; turn++; {LOOP}y[i] = {last_bit};"
+    assert "differs between two runs" in verdict(stage, axpb_kernel(body)).message
+    assert verdict(stage, axpb_kernel(body, header="deterministic = false")).correct
+
+
+@pytest.mark.parametrize(
+    ("kernel", "words"),
+    [
+        (axpb_kernel(RIGHT, args='["x", "b", "y", "alpha"]'), "takes 5 parameters, the plan passes 4"),
+        (axpb_kernel(RIGHT, args='["x", "b", "y", "n", "alpha"]'), "argument 5 (`alpha`) is a floating-point scalar"),
+        (axpb_kernel(RIGHT, args='["x", "b", "alpha", "y", "n"]'), "argument 3 (`alpha`) is a number"),
+        (axpb_kernel(RIGHT, args='["x", "b", "y", "alpha", "n * 100000"]'), "does not fit into 32 bits"),
+        (
+            axpb_kernel(RIGHT, signature="void axpb(const double* x, const T* b, T* y, T alpha, int n)"),
+            "argument 1 (`x`) has dtype fp32, the parameter points to a 64-bit float",
+        ),
+        (axpb_kernel(RIGHT, signature="void axpb(T* x, const T* b, T* y, T alpha, int n)"), "must point to const"),
+        (axpb_kernel(RIGHT, header="nonsense = 1"), "nonsense"),
+        (Kernel("axpb", "cpu", "void axpb() {}"), "evo"),
+    ],
+)
+def test_plan_and_code_must_agree_before_anything_runs(stage: CpuFitness, kernel: Kernel, words: str) -> None:
+    result = verdict(stage, kernel)
+    assert result.status is Status.INVALID
+    assert words in result.message
+
+
+def test_a_kernel_for_too_few_shapes_is_unsupported(stage: CpuFitness) -> None:
+    assert "workload n=100001" in verdict(stage, axpb_kernel(RIGHT, header='requires = "n % 2 == 0"')).message
+    result = verdict(stage, axpb_kernel(RIGHT, header='requires = "n > 2000"'))
+    assert result.status is Status.UNSUPPORTED
+    assert "hidden shapes" in result.message
+
+
+def test_a_clearly_slower_kernel_is_raced_out_but_its_estimate_is_kept(stage: CpuFitness) -> None:
+    slow = axpb_kernel("for (int k = 0; k < 40; k++) for (volatile int i = 0; i < n; i = i + 1) y[i] = alpha * x[i] + b[i];")
+    result = verdict(stage, slow, race=True)
+    assert result.status is Status.SLOWER
+    assert result.log_speedup is None
+    assert result.estimate is not None
+    assert result.estimate < -1
+    assert verdict(stage, slow, race=False).correct
+
+
+def test_wrong_only_on_odd_sizes_is_found_before_a_kernel_enters_an_archive(stage: CpuFitness) -> None:
+    body = f"{RIGHT} if (n % 16 == 15) y[n - 1] = 0;"  # hidden shapes 31 and 1023
+    assert verdict(stage, axpb_kernel(body)).status is Status.WRONG
+
+
+def test_the_next_verdict_is_quick_after_a_hang(stage: CpuFitness) -> None:
+    verdict(stage, axpb_kernel("for (volatile int i = 0;; ) i = 2;"))
+    begin = time.monotonic()
+    assert verdict(stage, axpb_kernel(f"{RIGHT} // after a hang")).correct
+    assert time.monotonic() - begin < 20
+
+
+def test_the_library_is_timed_against_the_baseline(stage: CpuFitness) -> None:
+    references = stage.references()
+    assert {(r.workload, r.kind) for r in references} == {
+        (w.name, kind) for w in stage.workloads for kind in ("baseline", "library")
+    }
+    assert all(r.latency_us > 0 for r in references)
+
+
+def test_what_was_compiled_is_found_again(stage: CpuFitness, axpb: Operator) -> None:
+    kernel = axpb_kernel(f"{RIGHT} // compiled once")
+    first = stage.build(kernel)
+    assert isinstance(first, Built)
+    other = CpuFitness(axpb, stage.task, workload_set="cpu", folder=stage.folder)
+    again = other.build(kernel)
+    other.close()
+    assert isinstance(again, Built)
+    assert again.code_digest == first.code_digest
+    assert again.build_ms < first.build_ms / 2
+
+
+def test_a_whole_file_with_windows_line_ends_and_unicode_is_read(stage: CpuFitness, tmp_path: Path) -> None:
+    source = axpb_kernel(f"{RIGHT} // über").source.replace("\n", "\r\n")
+    assert verdict(stage, Kernel("axpb", "cpu", source)).correct

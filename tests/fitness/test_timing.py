@@ -1,0 +1,62 @@
+"""The statistics of paired timing, on simulated noise."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from fitness.timing import CONFIRM, SCREEN, Ratio, Verdict, decide, log_ratio, mean
+
+
+def simulated_verdict(rng: np.random.Generator, true_log_ratio: float, sigma: float) -> Verdict:
+    """What a screening says of three workloads with lognormal noise of `sigma` per pair."""
+    pairs: list[list[tuple[float, float]]] = [[], [], []]
+    verdict = Verdict.OPEN
+    for look in SCREEN.looks:
+        for workload in pairs:
+            while len(workload) < look:
+                anchor = 100.0
+                workload.append((anchor * math.exp(-true_log_ratio + sigma * rng.standard_normal()), anchor))
+        verdict = decide(mean([log_ratio(p) for p in pairs]), SCREEN)
+        if verdict is not Verdict.OPEN:
+            break
+    return verdict
+
+
+@pytest.mark.parametrize("sigma", [0.01, 0.05, 0.2])
+def test_a_kernel_against_itself_is_seldom_called_different(sigma: float) -> None:
+    rng = np.random.default_rng(1)
+    verdicts = [simulated_verdict(rng, 0.0, sigma) for _ in range(600)]
+    false_calls = sum(v in (Verdict.FASTER, Verdict.SLOWER) for v in verdicts)
+    assert false_calls / len(verdicts) <= 0.07  # 5 % nominal, and the noise of 600 simulations
+
+
+def test_a_real_difference_is_found() -> None:
+    rng = np.random.default_rng(2)
+    assert sum(simulated_verdict(rng, -0.05, 0.05) is Verdict.SLOWER for _ in range(200)) >= 190
+    assert sum(simulated_verdict(rng, 0.05, 0.05) is Verdict.FASTER for _ in range(200)) >= 190
+
+
+def test_the_ratio_is_positive_for_the_faster_candidate() -> None:
+    assert log_ratio([(50.0, 100.0)] * 5).value == pytest.approx(math.log(2))
+
+
+def test_an_outlier_barely_moves_the_ratio_or_its_error() -> None:
+    rng = np.random.default_rng(3)
+    clean = [(100 * math.exp(0.01 * rng.standard_normal()), 100.0) for _ in range(20)]
+    dirty = [*clean[:-1], (5000.0, 100.0)]
+    assert abs(log_ratio(dirty).value - log_ratio(clean).value) < 0.01
+    assert log_ratio(dirty).se < 3 * log_ratio(clean).se
+
+
+def test_errors_of_workloads_add_in_quadrature() -> None:
+    assert mean([Ratio(0.2, 0.03), Ratio(0.4, 0.04)]) == Ratio(pytest.approx(0.3), pytest.approx(0.025))
+
+
+def test_a_measurement_for_the_record_does_not_stop_when_it_is_merely_decided() -> None:
+    clear_but_imprecise = Ratio(1.0, 0.1)
+    assert decide(clear_but_imprecise, SCREEN) is Verdict.FASTER
+    assert decide(clear_but_imprecise, CONFIRM) is Verdict.OPEN
+    assert decide(Ratio(1.0, 0.001), CONFIRM) is Verdict.FASTER
