@@ -114,7 +114,9 @@ def best(
         raise UserError(f"run {folder.name} has no correct kernel{f' of a task {task}...' if task else ' yet'}")
     if export:
         if len(kernels) > 1:
-            raise UserError(f"--export writes one kernel; choose with --task among {', '.join(k['task'] for k in kernels)}")
+            raise UserError(
+                f"--export writes one kernel; choose with --task among {', '.join(k['task'] for k in kernels)}"
+            )
         export.write_text(with_defaults(kernels[0]["source"], kernels[0]["values"]), encoding="utf-8")
         print(f"{kernels[0]['task']}: {kernels[0]['kernel_id'][:12]} written to {export}", file=sys.stderr)
     elif show:
@@ -155,7 +157,9 @@ def lineage(
 
 
 @app.command()
-def sql(run: RunName, query: Annotated[str, typer.Argument(help="One SELECT.")], runs: Runs = RUNS, as_json: AsJson = False) -> None:
+def sql(
+    run: RunName, query: Annotated[str, typer.Argument(help="One SELECT.")], runs: Runs = RUNS, as_json: AsJson = False
+) -> None:
     """Ask a run's database, while it runs or later. `evo sql last "show tables"` lists what there is."""
     from evo.session import find_run
     from evo.store import query as ask

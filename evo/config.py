@@ -70,7 +70,9 @@ class RunConfig(BaseModel):
                 raise UserError(f"operator {operator.name} has no dtype for target {self.target}")
             for dtype in self.dtypes or offered[:1]:
                 if dtype not in offered:
-                    raise UserError(f"operator {operator.name} has no {dtype} on {self.target}; it has {', '.join(offered)}")
+                    raise UserError(
+                        f"operator {operator.name} has no {dtype} on {self.target}; it has {', '.join(offered)}"
+                    )
                 found.append((operator, Task(operator.name, dtype, self.target)))
         return found
 

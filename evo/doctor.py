@@ -28,7 +28,12 @@ extern "C" int evo_test(float* x) {
     return omp_get_max_threads();
 }
 """
-OURS = {"evo": "evo/cli.py", "operators": "operators/spec.py", "mutators": "mutators/base.py", "fitness": "fitness/base.py"}
+OURS = {
+    "evo": "evo/cli.py",
+    "operators": "operators/spec.py",
+    "mutators": "mutators/base.py",
+    "fitness": "fitness/base.py",
+}
 CLASHING = ("evo", "fitness", "runs", "operators", "mutators")
 """Distributions on PyPI whose modules would overwrite ours, or be overwritten."""
 
@@ -62,7 +67,9 @@ def _compiler() -> Finding:
     try:
         return Finding("compiler", "ok", compiler_version())
     except ToolchainError as error:
-        return Finding("compiler", "missing", str(error), "apt-get install g++ (Debian, Ubuntu), dnf install gcc-c++ (Fedora)")
+        return Finding(
+            "compiler", "missing", str(error), "apt-get install g++ (Debian, Ubuntu), dnf install gcc-c++ (Fedora)"
+        )
 
 
 def _openmp() -> Finding:
@@ -89,7 +96,9 @@ def _native() -> Finding:
 def _cpus() -> Finding:
     usable = len(os.sched_getaffinity(0))
     if usable < 2:
-        return Finding("cpus", "absent", "1 usable", "timings share the only core with the search; expect wide intervals")
+        return Finding(
+            "cpus", "absent", "1 usable", "timings share the only core with the search; expect wide intervals"
+        )
     return Finding("cpus", "ok", f"{usable} usable")
 
 
@@ -102,7 +111,9 @@ def _memory_files() -> Finding:
 def _sandbox() -> Finding:
     version = ctypes.CDLL(None, use_errno=True).syscall(444, None, 0, 1)  # landlock_create_ruleset: ABI version
     if version < 1:
-        return Finding("landlock", "absent", "the kernel has none", "candidates run under resource limits only; use Linux 5.13+")
+        return Finding(
+            "landlock", "absent", "the kernel has none", "candidates run under resource limits only; use Linux 5.13+"
+        )
     return Finding("landlock", "ok", f"ABI {version} (available; this version confines candidates by limits only)")
 
 
@@ -141,5 +152,7 @@ def _driver() -> Finding:
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError:
-        return Finding("cuda driver", "absent", "no libcuda.so.1", "the cpu target needs none; for cuda install NVIDIA's driver")
+        return Finding(
+            "cuda driver", "absent", "no libcuda.so.1", "the cpu target needs none; for cuda install NVIDIA's driver"
+        )
     return Finding("cuda driver", "ok", "libcuda.so.1 loads")

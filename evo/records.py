@@ -49,10 +49,17 @@ def ask_rows(requests: Sequence[Request], *, seq: int, wanted: int, at: float) -
     for position, request in enumerate(requests):
         asks.append(
             {
-                "seq": seq, "position": position, "wanted": wanted, "task": str(request.task), "number": request.number,
-                "request_id": request.id, "mutator": request.mutator, "request_json": request.to_json(),
-                "digest": request.digest, "created_at": moment(at),
-            }  # fmt: skip
+                "seq": seq,
+                "position": position,
+                "wanted": wanted,
+                "task": str(request.task),
+                "number": request.number,
+                "request_id": request.id,
+                "mutator": request.mutator,
+                "request_json": request.to_json(),
+                "digest": request.digest,
+                "created_at": moment(at),
+            }
         )
         parents += [
             {"request_id": request.id, "position": place, "parent_id": parent}
@@ -72,7 +79,8 @@ def proposal_row(request: Request, proposal: Proposal, *, at: float) -> Row:
     return {
         "request_id": request.id, "task": str(request.task), "number": request.number, "mutator": request.mutator,
         "model": None, "kernel_id": proposal.kernel.id if proposal.kernel else None,
-        "description": proposal.description, "failure": proposal.failure, "seconds": proposal.seconds, "created_at": moment(at),
+        "description": proposal.description, "failure": proposal.failure, "seconds": proposal.seconds,
+        "created_at": moment(at),
     }  # fmt: skip
 
 
@@ -90,16 +98,25 @@ def evaluation_rows(evaluation: Evaluation, *, evaluation_id: str, request_id: s
     row |= {f"{stage}_ms": e.stage_ms.get(stage) for stage in ("build", "verify", "time", "confirm")}
     timings = [
         {
-            "evaluation_id": evaluation_id, "workload": t.workload, "latency_us": t.latency_us,
-            "anchor_latency_us": t.anchor_latency_us, "log_ratio": t.log_ratio, "log_ratio_se": t.log_ratio_se,
+            "evaluation_id": evaluation_id,
+            "workload": t.workload,
+            "latency_us": t.latency_us,
+            "anchor_latency_us": t.anchor_latency_us,
+            "log_ratio": t.log_ratio,
+            "log_ratio_se": t.log_ratio_se,
             "pairs": t.pairs,
         }  # fmt: skip
         for t in e.timings
     ]
     errors = [
         {
-            "evaluation_id": evaluation_id, "workload": c.workload, "tensor": c.tensor, "family": c.family,
-            "max_ratio": c.max_ratio, "mismatches": c.mismatches, "first_bad": c.first_bad,
+            "evaluation_id": evaluation_id,
+            "workload": c.workload,
+            "tensor": c.tensor,
+            "family": c.family,
+            "max_ratio": c.max_ratio,
+            "mismatches": c.mismatches,
+            "first_bad": c.first_bad,
         }  # fmt: skip
         for c in e.errors
     ]
@@ -124,7 +141,8 @@ def tell_rows(individual: Individual, *, seq: int, at: float) -> Rows:
         return {"tells": [tell]}
     trial = {
         "request_id": request.id, "task": str(request.task), "source_id": kernel.source_id, "kernel_id": kernel.id,
-        "values_json": compact(kernel.values), "status": individual.status, "log_speedup": evaluation.estimate, "created_at": moment(at),
+        "values_json": compact(kernel.values), "status": individual.status, "log_speedup": evaluation.estimate,
+        "created_at": moment(at),
     }  # fmt: skip
     return {"tells": [tell], "trials": [trial]}
 
@@ -133,16 +151,29 @@ def reference_rows(task: Task, references: Iterable[Reference]) -> Rows:
     return {
         "baselines": [
             {
-                "task": str(task), "workload": r.workload, "kind": r.kind, "latency_us": r.latency_us,
-                "log_ratio_to_baseline": r.log_ratio_to_baseline, "log_ratio_se": r.log_ratio_se,
-            }  # fmt: skip
+                "task": str(task),
+                "workload": r.workload,
+                "kind": r.kind,
+                "latency_us": r.latency_us,
+                "log_ratio_to_baseline": r.log_ratio_to_baseline,
+                "log_ratio_se": r.log_ratio_se,
+            }
             for r in references
         ]
     }
 
 
 def event_rows(kind: str, detail: Mapping[str, Any], *, at: float, task: Task | None = None) -> Rows:
-    return {"events": [{"created_at": moment(at), "kind": kind, "task": str(task) if task else None, "detail_json": compact(detail)}]}
+    return {
+        "events": [
+            {
+                "created_at": moment(at),
+                "kind": kind,
+                "task": str(task) if task else None,
+                "detail_json": compact(detail),
+            }
+        ]
+    }
 
 
 TOLD = """

@@ -205,9 +205,7 @@ class Search:
         parents = tuple(self._parent(p) for p in request.parents)
         loop = asyncio.get_running_loop()
         maker = mutator(request.mutator)
-        proposal: Proposal = await loop.run_in_executor(
-            self._threads, maker.propose, request, parents, state.operator
-        )
+        proposal: Proposal = await loop.run_in_executor(self._threads, maker.propose, request, parents, state.operator)
         rows: Rows = {"proposals": [records.proposal_row(request, proposal, at=self._now())]}
         if proposal.kernel is None:
             return _Done(state, Individual(request, None, None), rows)
@@ -243,9 +241,7 @@ class Search:
                 promise.set_result(slim)
                 return evaluations
 
-    async def _judge(
-        self, state: TaskState, request: Request, kernel: Kernel, built: Built
-    ) -> tuple[Evaluation, ...]:
+    async def _judge(self, state: TaskState, request: Request, kernel: Kernel, built: Built) -> tuple[Evaluation, ...]:
         rival = state.strategy.anchor(request, built.cell) if request.mutator != ANCESTOR else None
         anchor = rival or Anchor(state.baseline, 0.0, 0.0)
         leader = state.strategy.best
@@ -300,9 +296,7 @@ class Search:
                 self._running.add(asyncio.ensure_future(self._references(state)))
 
     async def _references(self, state: TaskState) -> None:
-        references = await self._patiently(
-            state.task, state.baseline, lambda: self.pool.references(state.task)
-        )
+        references = await self._patiently(state.task, state.baseline, lambda: self.pool.references(state.task))
         if not isinstance(references, Evaluation):
             await self._commit(records.reference_rows(state.task, references))
 
@@ -310,7 +304,9 @@ class Search:
         """Give each task's leader a second, independent measurement if it has none."""
         for state in self.states.values():
             for attempt in range(CONFIRMATIONS):
-                leader = self.store.rows("select kernel_id, level from best where task = ?", [str(state.task)]).to_pylist()
+                leader = self.store.rows(
+                    "select kernel_id, level from best where task = ?", [str(state.task)]
+                ).to_pylist()
                 if not leader or leader[0]["level"] == Level.CONFIRMED.value:
                     break
                 await self._confirm(state, leader[0]["kernel_id"], attempt)
@@ -339,7 +335,9 @@ class Search:
 
     def _restore(self) -> list[Request]:
         """Apply the stored asks and tells again, in their order; returns the requests that were never told."""
-        asked = self.store.rows("select seq, wanted, task, request_id, request_json, digest from asks order by seq, position")
+        asked = self.store.rows(
+            "select seq, wanted, task, request_id, request_json, digest from asks order by seq, position"
+        )
         calls: OrderedDict[int, list[dict[str, Any]]] = OrderedDict()
         for row in asked.to_pylist():
             calls.setdefault(row["seq"], []).append(row)
@@ -354,7 +352,9 @@ class Search:
             else:
                 self._tell_again(entry)
                 del outstanding[entry["request_id"]]
-        self._stored_kernels = {row["kernel_id"] for row in self.store.rows("select kernel_id from kernels").to_pylist()}
+        self._stored_kernels = {
+            row["kernel_id"] for row in self.store.rows("select kernel_id from kernels").to_pylist()
+        }
         self._earlier_wall_s = self._stored_wall_s()
         return list(outstanding.values())
 

@@ -87,7 +87,9 @@ async def _search(config: RunConfig, folder: Path, store: Store, on_change: Call
     build.mkdir()
     operators = {operator.name: str(operator.folder) for operator, _ in config.tasks()}
     spec = WorkerSpec(operators, config.workload_set, str(build.resolve()))
-    search = Search(config, store, pool := LocalPool(spec, workers=config.workers or default_workers()), on_change=on_change)
+    search = Search(
+        config, store, pool := LocalPool(spec, workers=config.workers or default_workers()), on_change=on_change
+    )
     loop = asyncio.get_running_loop()
 
     def interrupted() -> None:

@@ -56,11 +56,9 @@ def _answer(
         if task not in stages:
             operator = load(spec.operators[task.operator])
             folder = Path(spec.folder)
-            stages[task] = fitness(
-                operator, task, workload_set=spec.workload_set, folder=folder, threads=spec.threads
-            )
+            stages[task] = fitness(operator, task, workload_set=spec.workload_set, folder=folder, threads=spec.threads)
         return "done", getattr(stages[task], method)(*arguments, **options)
     except UserError as error:
         return "user", str(error)
-    except Exception:  # the border of the process: the driver reports it with where it happened
+    except Exception:  # noqa: BLE001 the border of the process: the driver reports it, with where it happened
         return "broken", traceback.format_exc()

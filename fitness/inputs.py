@@ -16,7 +16,7 @@ from operators.errors import OperatorError
 from operators.spec import Distribution, Operator
 
 FAMILIES = ("nominal", "scaled", "integers", "structured")
-"""`scaled`: rows of very different magnitude; `integers`: exact small integers; `structured`: constant, one-hot, sorted."""
+"""`scaled`: rows of very different size; `integers`: exact small integers; `structured`: constant, one-hot, sorted."""
 
 TORCH_DTYPES = {
     "fp64": torch.float64, "fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16,
@@ -34,7 +34,13 @@ class Inputs:
 
 
 def draw(
-    operator: Operator, functions: Functions, *, dims: Mapping[str, int], dtype: str, family: str, rng: np.random.Generator
+    operator: Operator,
+    functions: Functions,
+    *,
+    dims: Mapping[str, int],
+    dtype: str,
+    family: str,
+    rng: np.random.Generator,
 ) -> Inputs:
     """Inputs for one setting of the dims. Raises OperatorError when reference.py returns something unusable."""
     env = operator.environment(dims)
@@ -63,7 +69,8 @@ def _check(operator: Operator, name: str, value: Any, element: DType, shape: tup
     if not isinstance(value, torch.Tensor) or value.dtype != TORCH_DTYPES[element.name] or tuple(value.shape) != shape:
         found = f"{value.dtype} {list(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
         raise OperatorError(
-            f"{operator.folder}/reference.py: inputs() made `{name}` as {found}; it must be {element.name} {list(shape)}"
+            f"{operator.folder}/reference.py: inputs() made `{name}` as {found}, "
+            f"it must be {element.name} {list(shape)}"
         )
 
 

@@ -34,7 +34,9 @@ def compiler_version() -> str:
     try:
         run = subprocess.run([CXX, "--version"], capture_output=True, text=True, check=True, timeout=60)
     except (OSError, subprocess.SubprocessError) as error:
-        raise ToolchainError(f"{CXX} does not run ({error}); install it (Debian, Ubuntu: apt-get install g++)") from None
+        raise ToolchainError(
+            f"{CXX} does not run ({error}); install it (Debian, Ubuntu: apt-get install g++)"
+        ) from None
     return run.stdout.splitlines()[0]
 
 
@@ -47,7 +49,9 @@ def built(source: str, *flags: str) -> Path:
     if not target.exists():
         with tempfile.TemporaryDirectory(dir=target.parent) as folder:
             partial = Path(folder) / target.name
-            run = subprocess.run([*command, str(HERE / source), "-o", str(partial), "-ldl"], capture_output=True, text=True)
+            run = subprocess.run(
+                [*command, str(HERE / source), "-o", str(partial), "-ldl"], capture_output=True, text=True
+            )
             if run.returncode != 0:
                 raise ToolchainError(f"{CXX} cannot build {source}: {run.stderr.strip().splitlines()[:1]}")
             partial.replace(target)

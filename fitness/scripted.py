@@ -69,7 +69,10 @@ class ScriptedFitness:
         )
 
     def references(self) -> tuple[Reference, ...]:
-        return (Reference("scripted", "baseline", 1000.0, 0.0, 0.0), Reference("scripted", "library", 500.0, 0.69, 0.01))
+        return (
+            Reference("scripted", "baseline", 1000.0, 0.0, 0.0),
+            Reference("scripted", "library", 500.0, 0.69, 0.01),
+        )
 
     def close(self) -> None:
         pass

@@ -56,11 +56,11 @@ class Oracle:
 
     def case(self, workload: Workload, family: str, rng: np.random.Generator, *, at_end: bool) -> Case:
         """Draw inputs, compute the fp64 reference on the values as rounded to the task's dtype, and the bound."""
-        inputs = draw(
-            self.operator, self.functions, dims=workload.dims, dtype=self.dtype, family=family, rng=rng
-        )
+        inputs = draw(self.operator, self.functions, dims=workload.dims, dtype=self.dtype, family=family, rng=rng)
         sizes = {
-            t.name: self.element(t).size * math.prod(t.sizes(inputs.dims)) for t in self.operator.tensors if t.role == "in"
+            t.name: self.element(t).size * math.prod(t.sizes(inputs.dims))
+            for t in self.operator.tensors
+            if t.role == "in"
         }
         region = Region(sizes, at_end=at_end, readonly_for_others=True)
         for name in sizes:

@@ -23,9 +23,7 @@ def listing(operators: Iterable[Operator]) -> list[dict[str, Any]]:
 
 def one(operator: Operator) -> list[dict[str, str]]:
     """Everything about one operator, as property and value."""
-    shapes = [
-        (t.name, f"{t.role} {t.dtype} [{', '.join(axis.text for axis in t.shape)}]") for t in operator.tensors
-    ]
+    shapes = [(t.name, f"{t.role} {t.dtype} [{', '.join(axis.text for axis in t.shape)}]") for t in operator.tensors]
     sets = [(f"workloads {w.set}", f"{w.name}  {w.source}") for w in operator.workloads]
     rows = [
         ("name", operator.name),

@@ -20,7 +20,9 @@ class Progress:
 
     def __init__(self) -> None:
         self._console = console(stderr=True)
-        self._live = Live(console=self._console, refresh_per_second=4, transient=True) if self._console.is_terminal else None
+        self._live = (
+            Live(console=self._console, refresh_per_second=4, transient=True) if self._console.is_terminal else None
+        )
         self._last_line = time.monotonic()
 
     def __enter__(self) -> Progress:
@@ -49,7 +51,9 @@ def _rate(search: Search) -> float:
 
 def _line(search: Search) -> str:
     parts = [f"{state.task} {_best(state)} after {state.told}" for state in search.states.values()]
-    return f"{search.budget.spent['wall_s']:.0f} s, {search.phase}: {'; '.join(parts)}; {_rate(search):.0f} candidates/min"
+    return (
+        f"{search.budget.spent['wall_s']:.0f} s, {search.phase}: {'; '.join(parts)}; {_rate(search):.0f} candidates/min"
+    )
 
 
 def _best(state: TaskState) -> str:
@@ -59,7 +63,8 @@ def _best(state: TaskState) -> str:
 
 def _table(search: Search) -> Table:
     spent = search.budget.spent
-    title = f"{search.phase}, {spent['wall_s']:.0f} s ({100 * search.budget.share():.0f} % of the budget), {_rate(search):.0f} candidates/min"
+    used = f"{spent['wall_s']:.0f} s ({100 * search.budget.share():.0f} % of the budget)"
+    title = f"{search.phase}, {used}, {_rate(search):.0f} candidates/min"
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for name in ("task", "best", "told", "running", "outcomes"):
         table.add_column(name)

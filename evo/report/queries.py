@@ -45,7 +45,9 @@ def summary(folder: Path) -> list[TaskSummary]:
 
 
 def _task_summary(folder: Path, task: str, best: dict[str, Any] | None) -> TaskSummary:
-    told = query(folder, f"select status, count(*) as n from tells where task = {quoted(task)} group by status").to_pylist()
+    told = query(
+        folder, f"select status, count(*) as n from tells where task = {quoted(task)} group by status"
+    ).to_pylist()
     counts = {row["status"]: row["n"] for row in told}
     failures = {s: n for s, n in sorted(counts.items()) if s not in ("correct", "duplicate", "slower")}
     references = query(folder, f"select * from baselines where task = {quoted(task)}").to_pylist()
@@ -111,7 +113,7 @@ def best_kernels(folder: Path) -> list[dict[str, Any]]:
     """The best kernel of every task, with its source and tunables."""
     rows = query(
         folder,
-        "select b.*, k.source, k.values_json, k.target, k.operator from best b join kernels k using (kernel_id) order by task",
+        "select b.*, k.source, k.values_json, k.target from best b join kernels k using (kernel_id) order by task",
     ).to_pylist()
     for row in rows:
         row["values"] = json.loads(row.pop("values_json"))

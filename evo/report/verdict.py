@@ -30,12 +30,16 @@ def evaluate_file(
     operator = load(operator_name)
     target = target or TARGET_OF.get(file.suffix, "")
     if not target:
-        raise UserError(f"{file}: say --target cpu or --target cuda; the ending {file.suffix or 'is missing and'} does not tell")
+        raise UserError(
+            f"{file}: say --target cpu or --target cuda; the ending {file.suffix or 'is missing and'} does not tell"
+        )
     if target not in DEFAULT_SETS:
         raise UserError(unknown_name(target, DEFAULT_SETS).replace("name", "target", 1))
     offered = operator.dtypes.get(target, ())
     if not offered or (dtype and dtype not in offered):
-        raise UserError(f"operator {operator.name} has {', '.join(offered) or 'no dtype'} on {target}, not {dtype or 'any'}")
+        raise UserError(
+            f"operator {operator.name} has {', '.join(offered) or 'no dtype'} on {target}, not {dtype or 'any'}"
+        )
     try:
         source = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -42,9 +42,7 @@ class Islands:
         self.seed = seed
         self.settings = IslandsSettings(**{k: v for k, v in settings.items() if k != "workload_set"})
         self.workload_set = settings["workload_set"]
-        self.population = Population(
-            islands=self.settings.islands, migration_interval=self.settings.migration_interval
-        )
+        self.population = Population(islands=self.settings.islands, migration_interval=self.settings.migration_interval)
         self._number = 0
 
     def ask(self, count: int) -> list[Request]:

@@ -89,7 +89,9 @@ def build(
             return failure
         with compiled.open("rb") as stream:
             elf = ELFFile(stream)
-            code_digest = digest("code", allocated_sections(elf), resolved, dtype, *FLAGS, compiler_version(), _cpu_model())
+            code_digest = digest(
+                "code", allocated_sections(elf), resolved, dtype, *FLAGS, compiler_version(), _cpu_model()
+            )
             params = {name: _parameters(elf, index) for index, name in enumerate(launches)}
             facts = _facts(elf, compiled)
         failure = _compile([CXX, *LINK_FLAGS, "kernel.o", "-o", "kernel.so", *LIBRARIES], scratch)
@@ -100,15 +102,15 @@ def build(
     return CpuBuild(library, launches, params, code_digest, _cell(facts), facts)
 
 
-def translation_unit(
-    kernel: Kernel, plan: Plan, operator: Operator, *, dtype: str, launches: tuple[str, ...]
-) -> str:
+def translation_unit(kernel: Kernel, plan: Plan, operator: Operator, *, dtype: str, launches: tuple[str, ...]) -> str:
     """Prelude, the kernel's own lines under their own numbers, and the shim that makes its launches callable."""
     head = prelude(operator, plan, target="cpu", dtype=dtype, values=kernel.values)
-    calls = "\n".join(f'#line 1 "launch {i + 1} of the plan"\nEVO_LAUNCH({i}, {name})' for i, name in enumerate(launches))
+    calls = "\n".join(
+        f'#line 1 "launch {i + 1} of the plan"\nEVO_LAUNCH({i}, {name})' for i, name in enumerate(launches)
+    )
     shim = SHIM.read_text(encoding="utf-8")
     # The headers of the shim come first, out of reach of anything that the kernel defines.
-    return f"#include <cstddef>\n#include <type_traits>\n#include <utility>\n{head}{kernel.source}\n#line 1 \"shim\"\n{shim}{calls}\n"
+    return f'#include <cstddef>\n#include <type_traits>\n#include <utility>\n{head}{kernel.source}\n#line 1 "shim"\n{shim}{calls}\n'
 
 
 def _compile(command: list[str], folder: str) -> Rejection | None:
@@ -139,7 +141,9 @@ def allocated_sections(elf: ELFFile) -> bytes:
     for index, section in enumerate(sections):
         if section["sh_flags"] & 0x2:  # SHF_ALLOC
             data = section.data() if section["sh_type"] != "SHT_NOBITS" else b""
-            parts.append(repr((section.name, section["sh_type"], section["sh_flags"], section["sh_size"])).encode() + data)
+            parts.append(
+                repr((section.name, section["sh_type"], section["sh_flags"], section["sh_size"])).encode() + data
+            )
             parts.extend(_relocations(sections, index))
     return digest(*parts).encode()
 
@@ -212,4 +216,6 @@ def _cell(facts: Mapping[str, Any]) -> tuple[str, ...]:
 def _cpu_model() -> str:
     """What -march=native depends on."""
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    return "\n".join(sorted({line for line in lines if line.startswith(("model name", "flags", "CPU part", "Features"))}))
+    return "\n".join(
+        sorted({line for line in lines if line.startswith(("model name", "flags", "CPU part", "Features"))})
+    )

@@ -79,7 +79,9 @@ class Server:
             begin = offset + data_offset
             view = memoryview(maps[writable])[begin : begin + element.size * math.prod(shape)]
             kind = TORCH_DTYPES[element.name]
-            tensors[name] = torch.frombuffer(view, dtype=kind).reshape(shape) if len(view) else torch.empty(shape, dtype=kind)
+            tensors[name] = (
+                torch.frombuffer(view, dtype=kind).reshape(shape) if len(view) else torch.empty(shape, dtype=kind)
+            )
         for fd in fds:
             os.close(fd)
         values: dict[str, Any] = dict(dims) | {s.name: s.value for s in operator.scalars}

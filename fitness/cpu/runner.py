@@ -1,4 +1,4 @@
-"""The verifier's handle on the process that runs candidate code (`runner.cpp`, or `library.py` for the vendor's call)."""
+"""The verifier's handle on the process that runs candidate code: `runner.cpp`, or `library.py` for the vendor's call."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ class KernelFault(Exception):
 class Runner:
     """One disposable process. After a KernelFault only `close` may be called. Not thread-safe."""
 
-    def __init__(self, command: Sequence[str] | None = None, *, threads: int, environment: dict[str, str] | None = None):
+    def __init__(
+        self, command: Sequence[str] | None = None, *, threads: int, environment: dict[str, str] | None = None
+    ):
         ours, theirs = socket.socketpair()
         self._socket = ours
         self._addresses: dict[int, dict[str, tuple[int, int]]] = {}
@@ -236,7 +238,9 @@ def _is_integer(operator: Operator, name: str) -> bool:
     return isinstance(next(s.value for s in operator.scalars if s.name == name), int)
 
 
-def plan_words(plan: ResolvedPlan, build: CpuBuild, operator: Operator, order: Sequence[str], work: Region) -> list[int]:
+def plan_words(
+    plan: ResolvedPlan, build: CpuBuild, operator: Operator, order: Sequence[str], work: Region
+) -> list[int]:
     """A resolved plan as the runner reads it; `order` numbers the buffers. Arguments must have been checked."""
     index = {name: number for number, name in enumerate(order)}
     words = [len(plan.zero)]

@@ -92,9 +92,7 @@ class CpuFitness:
         self.facts = {"cpu_count": self.threads, "l2_bytes": _l2_bytes()}
         # Secret: drawn here, never passed to a process that runs candidate code.
         self._rng = np.random.default_rng(int.from_bytes(os.urandom(16), "little"))
-        self._canonical = {
-            w: self._canonical_dims(w) for w in (*self.workloads, *operator.hidden)
-        }
+        self._canonical = {w: self._canonical_dims(w) for w in (*self.workloads, *operator.hidden)}
         self._timing_cases: list[list[Case]] = []
         self._anchors: OrderedDict[str, _Side] = OrderedDict()
         self._baseline = Kernel(operator.name, "cpu", operator.ancestor("naive", "cpu").read_text(encoding="utf-8"))
@@ -136,9 +134,7 @@ class CpuFitness:
             return _Prepared(kernel, plan, pickle.loads(metadata.read_bytes()))
         text = "\n".join(r.canonical() for r in resolved)
         with self._machine(exclusive=False):
-            compiled = build(
-                kernel, plan, self.operator, dtype=self.task.dtype, folder=self.folder, resolved=text
-            )
+            compiled = build(kernel, plan, self.operator, dtype=self.task.dtype, folder=self.folder, resolved=text)
         if isinstance(compiled, Rejection):
             return compiled
         for one in resolved:
@@ -167,9 +163,7 @@ class CpuFitness:
         return None
 
     def _resolve(self, plan: Plan, kernel: Kernel, dims: Any) -> ResolvedPlan:
-        return plan.resolve(
-            self.operator, dtype=self.task.dtype, dims=dims, values=kernel.values, facts=self.facts
-        )
+        return plan.resolve(self.operator, dtype=self.task.dtype, dims=dims, values=kernel.values, facts=self.facts)
 
     def _canonical_dims(self, workload: Workload) -> dict[str, int]:
         """Dims as plans are digested with: data-dependent ones from inputs of a fixed seed."""
@@ -245,11 +239,12 @@ class CpuFitness:
                 errors = self._verify(runner, prepared, checks)
                 errors += self._verify(runner, prepared, [(self.workloads[0], "nominal")], reruns=CONFIRM_RERUNS)
                 with self._runner(prepared) as fresh:
-                    timings, ratio, _ = self._against(fresh, prepared, baseline, race=False, schedule=CONFIRM, fresh=True)
+                    timings, ratio, _ = self._against(
+                        fresh, prepared, baseline, race=False, schedule=CONFIRM, fresh=True
+                    )
         except KernelFault as fault:
             return self._failure(prepared.kernel, Level.CONFIRMED, fault.rejection, stage_ms, (), prepared.build)
-        confirmed = self._verdict(prepared, Level.CONFIRMED, timings, ratio, baseline, errors, stage_ms, slower=False)
-        return confirmed
+        return self._verdict(prepared, Level.CONFIRMED, timings, ratio, baseline, errors, stage_ms, slower=False)
 
     def _supported_hidden(self, prepared: _Prepared) -> list[Workload]:
         plan, values = prepared.plan, prepared.kernel.values
@@ -335,9 +330,7 @@ class CpuFitness:
                 errors += self._check(runner, prepared, case, at_end=number % 2 == 0, reruns=reruns)
         return errors
 
-    def _check(
-        self, runner: Runner, prepared: _Prepared, case: Case, *, at_end: bool, reruns: int
-    ) -> list[CheckError]:
+    def _check(self, runner: Runner, prepared: _Prepared, case: Case, *, at_end: bool, reruns: int) -> list[CheckError]:
         resolved = self._resolved(prepared, case)
         work = self._work(resolved, case, at_end=at_end)
         order = runner.bind(0, case.region, work)
@@ -371,8 +364,9 @@ class CpuFitness:
     def _differs(case: Case, first: dict[str, bytes], second: dict[str, bytes]) -> str:
         name = next(n for n in first if first[n] != second[n])
         return (
-            f"`{name}` differs between two runs on the same inputs ({case.workload.name}): memory that was never written "
-            "is read, or threads race; declare `deterministic = false` only if sums really depend on the order of threads"
+            f"`{name}` differs between two runs on the same inputs ({case.workload.name}): memory that was "
+            "never written is read, or threads race; declare `deterministic = false` only if sums really depend on "
+            "the order of threads"
         )
 
     def _resolved(self, prepared: _Prepared, case: Case) -> ResolvedPlan:
@@ -523,8 +517,8 @@ class CpuFitness:
         hidden = float(np.median(candidate.runner.overheads_ns[-20:]))
         usual = float(np.median(anchor.runner.overheads_ns[-20:]))
         if hidden > 3 * usual + CLOCK_SLACK_NS:
-            message = f"its process is busy for {hidden / 1e3:.0f} us outside what its clock shows, an anchor's {usual / 1e3:.0f} us"
-            raise KernelFault(Status.QUARANTINED, message)
+            busy = f"{hidden / 1e3:.0f} us outside what its clock shows, an anchor's for {usual / 1e3:.0f} us"
+            raise KernelFault(Status.QUARANTINED, f"its process is busy for {busy}")
 
     @contextmanager
     def _machine(self, *, exclusive: bool) -> Iterator[None]:

@@ -8,7 +8,9 @@ ARGS = '["x", "b", "y", "alpha", "n"]'
 SIGNATURE = "void axpb(const T* x, const T* b, T* y, T alpha, int n)"
 
 
-def axpb_kernel(body: str, *, header: str = "", before: str = "", signature: str = SIGNATURE, args: str = ARGS) -> Kernel:
+def axpb_kernel(
+    body: str, *, header: str = "", before: str = "", signature: str = SIGNATURE, args: str = ARGS
+) -> Kernel:
     """A kernel file with one launch around `body`."""
     source = f"""/*! evo
 {header}

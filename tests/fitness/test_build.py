@@ -34,7 +34,9 @@ def test_parameters_are_read_from_the_object(axpb: Operator, tmp_path: Path) -> 
 
 def test_comments_names_and_layout_do_not_change_the_code_digest(axpb: Operator, tmp_path: Path) -> None:
     one = axpb_kernel(RIGHT)
-    other = axpb_kernel("// the same again\n  for (int other = 0; other < n; ++other) {\n y[other] = alpha * x[other] + b[other]; }")
+    other = axpb_kernel(
+        "// the same again\n  for (int other = 0; other < n; ++other) {\n y[other] = alpha * x[other] + b[other]; }"
+    )
     assert one.id != other.id
     assert compiled(one, axpb, tmp_path).code_digest == compiled(other, axpb, tmp_path).code_digest
 
@@ -61,7 +63,9 @@ def test_two_programs_that_differ_only_in_a_constant_table_differ(axpb: Operator
 
 
 def test_threads_and_vectors_are_seen(axpb: Operator, tmp_path: Path) -> None:
-    plain = compiled(axpb_kernel("for (volatile int i = 0; i < n; i = i + 1) y[i] = alpha * x[i] + b[i];"), axpb, tmp_path)
+    plain = compiled(
+        axpb_kernel("for (volatile int i = 0; i < n; i = i + 1) y[i] = alpha * x[i] + b[i];"), axpb, tmp_path
+    )
     parallel = compiled(axpb_kernel(f"#pragma omp parallel for simd\n{RIGHT}"), axpb, tmp_path)
     assert plain.cell[:2] == ("scalar", "serial")
     assert parallel.facts["threads"]
@@ -79,7 +83,9 @@ def test_a_compile_error_names_the_line_of_the_kernel_file(axpb: Operator, tmp_p
 
 
 def test_a_launch_of_a_function_that_does_not_exist_is_a_compile_error(axpb: Operator, tmp_path: Path) -> None:
-    result = attempt(axpb_kernel(RIGHT, signature="void other(const T* x, const T* b, T* y, T alpha, int n)"), axpb, tmp_path)
+    result = attempt(
+        axpb_kernel(RIGHT, signature="void other(const T* x, const T* b, T* y, T alpha, int n)"), axpb, tmp_path
+    )
     assert isinstance(result, Rejection)
     assert "axpb" in result.message
     assert "launch 1 of the plan" in result.message

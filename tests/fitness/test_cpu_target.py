@@ -137,7 +137,9 @@ def test_a_kernel_for_too_few_shapes_is_unsupported(stage: CpuFitness) -> None:
 
 
 def test_a_clearly_slower_kernel_is_raced_out_but_its_estimate_is_kept(stage: CpuFitness) -> None:
-    slow = axpb_kernel("for (int k = 0; k < 40; k++) for (volatile int i = 0; i < n; i = i + 1) y[i] = alpha * x[i] + b[i];")
+    slow = axpb_kernel(
+        "for (int k = 0; k < 40; k++) for (volatile int i = 0; i < n; i = i + 1) y[i] = alpha * x[i] + b[i];"
+    )
     result = verdict(stage, slow, race=True)
     assert result.status is Status.SLOWER
     assert result.log_speedup is None

@@ -1,0 +1,34 @@
+"""Budgets: what is written, what is spent."""
+
+from __future__ import annotations
+
+import pytest
+
+from evo.budget import Budget, parse_limits
+from operators.errors import UserError
+
+
+def test_limits_are_read_in_their_units() -> None:
+    assert parse_limits(["8h", "500evals", "2.5usd", "2Mtok", "1gpuh"]) == {
+        "wall_s": 28800, "evaluations": 500, "cost_usd": 2.5, "tokens": 2e6, "gpu_s": 3600,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ["", "60", "s", "-5s", "0s", "60 s x", "5days", "1e3s", "nanh"])
+def test_what_cannot_be_read_is_refused_with_examples(text: str) -> None:
+    with pytest.raises(UserError, match=r"such as 60s, 10min, 8h"):
+        parse_limits([text])
+
+
+def test_two_limits_of_one_kind_are_refused() -> None:
+    with pytest.raises(UserError, match="already a limit on wall_s"):
+        parse_limits(["60s", "1h"])
+
+
+def test_the_first_limit_reached_is_named() -> None:
+    budget = Budget({"evaluations": 2, "wall_s": 60})
+    budget.charge("evaluations", 1)
+    assert budget.exhausted() is None
+    assert budget.share() == 0.5
+    budget.charge("evaluations", 1)
+    assert budget.exhausted() == "evaluations 2 of 2"

@@ -1,0 +1,93 @@
+"""The shape of the code: which package may use which, and where heavy libraries may be imported."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+LAYERS = ("operators", "fitness", "mutators", "evo")
+HEAVY = {
+    "duckdb": ("evo/store/",),
+    "optuna": ("mutators/tune.py",),
+    "tree_sitter": ("mutators/cpp_tree.py",),
+    "tree_sitter_cpp": ("mutators/cpp_tree.py",),
+    "litellm": ("mutators/llm.py",),
+    "ray": ("evo/cluster.py",),
+    "cupy": ("fitness/cuda/",),
+    "cuda": ("fitness/cuda/",),
+    "elftools": ("fitness/cpu/build.py",),
+    "torch": ("fitness/", "operators/"),
+}
+"""Library and the only places that may import it; `operators/` because of the operators' own reference.py."""
+
+Import = tuple[str, int, bool]
+
+
+def modules() -> list[Path]:
+    return [path for layer in LAYERS for path in sorted((ROOT / layer).rglob("*.py"))]
+
+
+def imports(path: Path) -> Iterator[Import]:
+    """(module, line, whether it is imported when the file is)."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    late = {id(n) for f in ast.walk(tree) if isinstance(f, ast.FunctionDef | ast.AsyncFunctionDef) for n in ast.walk(f)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, node.lineno, id(node) not in late
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: relative import"
+            for alias in node.names:
+                name = f"{node.module}.{alias.name}"
+                is_module = (ROOT / Path(*name.split("."))).with_suffix(".py").exists()
+                yield name if is_module else node.module or "", node.lineno, id(node) not in late
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(ROOT)))
+def test_a_package_uses_only_what_stands_to_its_left(path: Path) -> None:
+    allowed = LAYERS[: LAYERS.index(path.relative_to(ROOT).parts[0]) + 1]
+    for module, line, _ in imports(path):
+        top = module.split(".")[0]
+        assert top not in LAYERS or top in allowed, f"{path}:{line}: imports {module}"
+        assert top != "tests", f"{path}:{line}: imports {module}"
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(ROOT)))
+def test_heavy_libraries_stay_where_they_belong(path: Path) -> None:
+    place = str(path.relative_to(ROOT))
+    for module, line, _ in imports(path):
+        homes = HEAVY.get(module.split(".")[0])
+        assert homes is None or place.startswith(homes), f"{place}:{line}: imports {module}"
+
+
+def test_nothing_shadows_the_standard_library() -> None:
+    ours = {path.stem for path in modules()} | set(LAYERS)
+    assert not (ours - {"__init__", "__main__"}) & sys.stdlib_module_names
+
+
+def test_modules_do_not_import_each_other_in_circles() -> None:
+    names = {".".join(p.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): p for p in modules()}
+    graph = {name: {m for m, _, early in imports(path) if early and m in names} for name, path in names.items()}
+    done: set[str] = set()
+
+    def visit(name: str, trail: tuple[str, ...]) -> None:
+        assert name not in trail, " -> ".join((*trail[trail.index(name) :], name))
+        if name not in done:
+            for other in sorted(graph[name]):
+                visit(other, (*trail, name))
+            done.add(name)
+
+    for name in graph:
+        visit(name, ())
+
+
+def test_the_command_line_loads_nothing_heavy() -> None:
+    program = f"import sys, evo.cli; print(*(m for m in {sorted(HEAVY)} + ['numpy', 'pydantic'] if m in sys.modules))"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert run.stdout.split() == []
