@@ -1,7 +1,7 @@
 """From a kernel file to a cubin, through NVRTC: in process, without a GPU and without nvcc.
 
-Not covered here: isolation. The compiler reads whatever the source includes, so that a kernel from a stranger is to
-be compiled in a process that can read nothing but the CUDA headers.
+Not covered here: isolation. What a kernel includes must look like a CUDA header, but some of those headers include
+what a macro names; a kernel from a stranger is to be compiled in a process that can read nothing else.
 """
 
 from __future__ import annotations
@@ -26,35 +26,39 @@ OPTIONS = ("--std=c++17", "--device-int128", "--ptxas-options=-v", "--no-source-
 """`-default-device` and `--device-int128` are what CuTe needs."""
 MAX_LOG_LINES = 40
 
-_INTEGERS = [f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)]
-_MATH = [
-    "exp",
-    "exp2",
-    "log",
-    "log2",
-    "sqrt",
-    "fabs",
-    "fmax",
-    "fmin",
-    "pow",
-    "sin",
-    "cos",
-    "tanh",
-    "floor",
-    "ceil",
-    "fma",
-]
+
+def _macros(values: Mapping[str, str]) -> str:
+    return "".join(f"#ifndef {name}\n#define {name} {value}\n#endif\n" for name, value in values.items())
+
+
+def _in_std(*names: str) -> str:
+    return "namespace std { " + " ".join(f"using ::{name};" for name in names) + " }\n"
+
+
+_INTEGERS = tuple(f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64))
+_MATH = (
+    "exp", "exp2", "log", "log2", "sqrt", "fabs", "fmax", "fmin", "pow", "sin", "cos", "tanh", "floor", "ceil", "fma",
+)  # fmt: skip
+_SPECIAL = {"INFINITY": "__int_as_float(0x7f800000)", "NAN": "__int_as_float(0x7fffffff)"}
+_FLOAT_LIMITS = {
+    "FLT_MAX": "3.402823466e+38f",
+    "FLT_MIN": "1.175494351e-38f",
+    "FLT_EPSILON": "1.192092896e-07f",
+    "DBL_MAX": "1.7976931348623157e+308",
+    "DBL_MIN": "2.2250738585072014e-308",
+    "DBL_EPSILON": "2.2204460492503131e-16",
+}
 _HEADERS = {
     "stdint.h": "#include <cuda/std/cstdint>\n",
-    "cstdint": "#include <cuda/std/cstdint>\nnamespace std { " + " ".join(f"using ::{n};" for n in _INTEGERS) + " }\n",
-    "math.h": "#ifndef INFINITY\n#define INFINITY __int_as_float(0x7f800000)\n#define NAN __int_as_float(0x7fffffff)\n#endif\n",
-    "cmath": "#include <math.h>\nnamespace std { " + " ".join(f"using ::{n};" for n in _MATH) + " }\n",
-    "float.h": "#include <cuda/std/cfloat>\n",
-    "cfloat": "#include <cuda/std/cfloat>\n",
+    "cstdint": "#include <stdint.h>\n" + _in_std(*_INTEGERS),
+    "math.h": _macros(_SPECIAL),
+    "cmath": "#include <math.h>\n" + _in_std(*_MATH),
+    "float.h": _macros(_FLOAT_LIMITS),
+    "cfloat": "#include <float.h>\n",
     "limits.h": "#include <cuda/std/climits>\n",
-    "climits": "#include <cuda/std/climits>\n",
+    "climits": "#include <limits.h>\n",
     "stddef.h": "",
-    "cstddef": "namespace std { using ::size_t; using ::ptrdiff_t; }\n",
+    "cstddef": _in_std("size_t", "ptrdiff_t"),
 }
 """Headers that people are used to and NVRTC lacks."""
 
@@ -81,8 +85,6 @@ class CudaBuild:
     """The plan's kernel name expressions, and the symbols in the cubin."""
     kernels: Mapping[str, KernelFacts]
     """By name expression."""
-    global_bytes: int
-    """Writable and constant variables in global memory that the module brings."""
 
 
 @dataclass(frozen=True)
@@ -107,15 +109,20 @@ def compile_cuda(
         unit = translation_unit(kernel.source, operator, plan, target="cuda", dtype=dtype, values=kernel.values)
     except PlanError as error:
         return Rejection(Status.INVALID, str(error))
+    if problem := foreign_include(kernel.source):
+        return Rejection(Status.INVALID, problem)
     expressions = tuple(dict.fromkeys(launch.kernel for launch in plan.launches))
     folders = tuple(include_folders() if include is None else include)
     with _Program(unit, expressions) as program:
         if not program.compile(arch, folders):
             return Rejection(Status.COMPILE_ERROR, scrub_log(program.log(), expressions, folders))
         lowered = {expression: program.lowered_name(expression) for expression in expressions}
-        by_symbol, global_bytes = read_ptxas_log(program.log())
+        by_symbol = read_ptxas_log(program.log())
+        for expression, symbol in lowered.items():
+            if symbol not in by_symbol:
+                return Rejection(Status.INVALID, f"launch of `{expression}`: it is not a __global__ function")
         facts = {expression: by_symbol[symbol] for expression, symbol in lowered.items()}
-        return CudaBuild(arch, program.cubin(), lowered, facts, global_bytes)
+        return CudaBuild(arch, program.cubin(), lowered, facts)
 
 
 @lru_cache
@@ -168,7 +175,8 @@ class _Program:
         return bool(result == self.nvrtc.nvrtcResult.NVRTC_SUCCESS)
 
     def log(self) -> str:
-        return self._bytes("ProgramLog").rstrip(b"\0").decode(errors="replace")
+        # Where ptxas fails, its words follow a NUL of the compiler's own.
+        return self._bytes("ProgramLog").replace(b"\0", b"").decode(errors="replace")
 
     def cubin(self) -> bytes:
         return self._bytes("CUBIN")
@@ -178,7 +186,7 @@ class _Program:
         return name.decode()
 
     def _bytes(self, what: str) -> bytes:
-        buffer = b" " * self._call(f"Get{what}Size")
+        buffer = b" " * int(self._call(f"Get{what}Size"))
         self._call(f"Get{what}", buffer)
         return buffer
 
@@ -188,6 +196,26 @@ class _Program:
         if result != self.nvrtc.nvrtcResult.NVRTC_SUCCESS:
             raise RuntimeError(f"nvrtc{function}: {result.name}")
         return values[0] if len(values) == 1 else values
+
+
+_INCLUDE = re.compile(
+    r"(?:(?:#|%:|\?\?=)\s*+(?:(?:include_next|include|import|embed)\b|(?=/\*))|__has_(?:include|embed)\w*\s*+\(?)"
+    r"\s*+([^\n]*)"
+)
+"""Directives that open files, those with a comment inside (nobody writes them but to hide), and probes for files."""
+_HEADER_NAME = re.compile(r"""<[\w+.-]+(?:/[\w+.-]+)*>|"[\w+.-]+(?:/[\w+.-]+)*\"""")
+
+
+def foreign_include(source: str) -> str | None:
+    """What is wrong with the first #include that names anything but a header below the include folders."""
+    spliced = re.sub(r"(?:\\|\?\?/)[ \t]*\r?\n", "", source)
+    for match in _INCLUDE.finditer(spliced):
+        name = _HEADER_NAME.match(match[1])
+        if name is None or "/../" in f"/{name[0][1:-1]}/":
+            return (
+                f"{FILE}: `#include {match[1].strip()[:60]}`: write the name of a CUDA header, such as <cuda/barrier>"
+            )
+    return None
 
 
 # --- what the compiler says -----------------------------------------------------------------------------------------
@@ -201,57 +229,64 @@ _ABSOLUTE = re.compile(r"(?<![\w.<>)\]])/[\w.+-]+(?:/[\w.+-]+)+")
 _NAME_MAP = "__nv_name_map"
 
 
-def read_ptxas_log(log: str) -> tuple[dict[str, KernelFacts], int]:
-    """Facts by symbol, and the bytes of global variables, from the output of `ptxas -v`."""
+def read_ptxas_log(log: str) -> dict[str, KernelFacts]:
+    """Facts by symbol, from the output of `ptxas -v`. Text that only looks like it is passed over."""
     facts: dict[str, KernelFacts] = {}
     pieces = _ENTRY.split(log)
     for symbol, text in zip(pieces[1::2], pieces[2::2], strict=True):
-        stack, stores, loads = (max(map(int, column)) for column in zip(*_PROPERTIES.findall(text), strict=True))
-        used = _USED.search(text)
-        assert used, f"ptxas says nothing of the registers of {symbol}"
+        # The kernel's own figures and those of functions that it calls without inlining them.
+        properties, used = _PROPERTIES.findall(text), _USED.search(text)
+        if not properties or not used:
+            continue
+        stack, stores, loads = (max(map(int, column)) for column in zip(*properties, strict=True))
         facts[symbol] = KernelFacts(
             registers=int(used[1]),
-            stack_bytes=stack,
+            stack_bytes=max(stack, _number(r"(\d+) bytes cumulative stack size", text)),
             spill_store_bytes=stores,
             spill_load_bytes=loads,
             static_shared_bytes=_number(r"(\d+) bytes smem", text),
             barriers=_number(r"used (\d+) barriers", text),
         )
-    return facts, _number(r"(\d+) bytes gmem", log)
+    return facts
 
 
 def scrub_log(log: str, expressions: Sequence[str], folders: Sequence[Path]) -> str:
-    """The errors, in the order of the kernel file, without anything of other files but the CUDA headers' messages.
+    """The errors, in the order of the kernel file, without a word of any other file but the CUDA headers.
 
     The compiler quotes the lines it stumbles over, whatever file they are in; logs go to language models.
     """
-    own, foreign = [], []
+    own: list[tuple[int, str]] = []
+    others: list[str] = []
     for block in re.split(r"\n\s*\n", log):
         match = _DIAGNOSTIC.match(block.strip("\n"))
         if match is None:
-            foreign += _PTXAS_ERROR.findall(block)
-        elif match["file"] == FILE:
-            quoted = block.strip("\n").splitlines()[1:]
-            own.append((int(match["line"]), "\n".join([f"{FILE}:{match['line']}: error: {match['text']}", *quoted])))
+            others += [f"ptxas: error: {text}" for text in _PTXAS_ERROR.findall(block)]
+            continue
+        quotes, origin = block.strip("\n").splitlines()[1:3], block.strip("\n").splitlines()[3:]
+        text, origin = _hide_paths(match["text"], folders), [_hide_paths(line, folders) for line in origin]
+        if match["file"] == FILE:
+            line = int(match["line"])
+            own.append((line, "\n".join([f"{FILE}:{line}: error: {text}", *quotes, *origin])))
         else:
-            foreign += _foreign(match, expressions, folders)
+            others += _foreign(match, "\n".join([text, *origin]), expressions, folders)
     # Whatever the order of the compiler, the first error of the kernel itself is the one to look at.
-    texts = [text for _, text in sorted(own, key=lambda entry: entry[0])] + list(dict.fromkeys(foreign))
-    lines = _hide_paths("\n".join(texts), folders).splitlines()
+    own.sort(key=lambda entry: entry[0])
+    lines = "\n".join([text for _, text in own] + list(dict.fromkeys(others))).splitlines()
     cut = [f"... {len(lines) - MAX_LOG_LINES} more lines"] if len(lines) > MAX_LOG_LINES else []
     return "\n".join(lines[:MAX_LOG_LINES] + cut) or "the compiler failed without a message"
 
 
-def _foreign(match: re.Match[str], expressions: Sequence[str], folders: Sequence[Path]) -> Iterator[str]:
+def _foreign(match: re.Match[str], text: str, expressions: Sequence[str], folders: Sequence[Path]) -> Iterator[str]:
     """What may be said of an error outside the kernel file."""
-    if match["file"] == _NAME_MAP:
+    file = match["file"]
+    if file == _NAME_MAP:
         # Line 2 + i holds the i-th name; a second message repeats what the first one said.
-        if not match["text"].startswith("Error in parsing name expression"):
+        if not text.startswith("Error in parsing name expression"):
             index = int(match["line"]) - 2
             name = expressions[index] if 0 <= index < len(expressions) else "?"
-            yield f"launch of `{name}`: error: {match['text']}"
-    elif match["file"] in _HEADERS or any(Path(match["file"]).is_relative_to(folder) for folder in folders):
-        yield f"{match['file']}:{match['line']}: error: {match['text']}"
+            yield f"launch of `{name}`: error: {text}"
+    elif file in _HEADERS or any(Path(file).resolve().is_relative_to(folder.resolve()) for folder in folders):
+        yield f"{_hide_paths(file, folders)}:{match['line']}: error: {text}"
     else:
         yield f"{FILE}: error: an #include opened a file that is none of the CUDA headers"
 
