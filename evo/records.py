@@ -105,7 +105,7 @@ def evaluation_rows(evaluation: Evaluation, *, evaluation_id: str, request_id: s
             "log_ratio": t.log_ratio,
             "log_ratio_se": t.log_ratio_se,
             "pairs": t.pairs,
-        }  # fmt: skip
+        }
         for t in e.timings
     ]
     errors = [
@@ -117,7 +117,7 @@ def evaluation_rows(evaluation: Evaluation, *, evaluation_id: str, request_id: s
             "max_ratio": c.max_ratio,
             "mismatches": c.mismatches,
             "first_bad": c.first_bad,
-        }  # fmt: skip
+        }
         for c in e.errors
     ]
     return {"evaluations": [row], "timings": timings, "errors": errors}

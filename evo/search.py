@@ -242,18 +242,18 @@ class Search:
                 return evaluations
 
     async def _judge(self, state: TaskState, request: Request, kernel: Kernel, built: Built) -> tuple[Evaluation, ...]:
-        rival = state.strategy.anchor(request, built.cell) if request.mutator != ANCESTOR else None
+        rival = None if request.mutator == ANCESTOR else state.strategy.anchor(request, built.cell)
         anchor = rival or Anchor(state.baseline, 0.0, 0.0)
         leader = state.strategy.best
-        best = leader.log_speedup if leader else None
+        best = leader.log_speedup if leader else 0.0
 
         async def judge() -> tuple[Evaluation, ...]:
             return await self.pool.judge(state.task, kernel, anchor, race=rival is not None, best=best)
 
         result = await self._patiently(state.task, kernel, judge)
         evaluations = result if isinstance(result, tuple) else (result,)
-        first = replace(evaluations[0], stage_ms={"build": built.build_ms, **evaluations[0].stage_ms})
-        return (first, *evaluations[1:])
+        screened = replace(evaluations[0], stage_ms={"build": built.build_ms, **evaluations[0].stage_ms})
+        return (screened, *evaluations[1:])
 
     async def _patiently(self, task: Task, kernel: Kernel, call: Callable[[], Any]) -> Any:
         """A job whose worker dies is tried once more; after that the kernel is to blame."""
@@ -383,16 +383,16 @@ class Search:
 
     def _stored_wall_s(self) -> float:
         """Time that earlier sessions took: from each session's start to its last sign of life."""
-        at = "epoch(created_at) as at"
-        sessions = self.store.rows(f"select {at} from events where kind = 'session' order by at").to_pylist()
+        when = "epoch(created_at) as moment"
+        sessions = self.store.rows(f"select {when} from events where kind = 'session' order by moment").to_pylist()
         signs = self.store.rows(
-            f"select {at} from events union all select {at} from asks union all select {at} from tells order by at"
+            " union all ".join(f"select {when} from {table}" for table in ("events", "asks", "tells")) + " order by moment"
         ).to_pylist()
         total = 0.0
-        starts = [row["at"] for row in sessions]
+        starts = [row["moment"] for row in sessions]
         for index, start in enumerate(starts):
             end = starts[index + 1] if index + 1 < len(starts) else float("inf")
-            total += max((row["at"] for row in signs if start <= row["at"] < end), default=start) - start
+            total += max((row["moment"] for row in signs if start <= row["moment"] < end), default=start) - start
         return total
 
     # --- small things -----------------------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ class Schedule:
 
 
 SCREEN = Schedule(looks=(5, 10, 20, 40), half_width=0.02, budget_s=1.0)
-CONFIRM = Schedule(looks=(10, 20, 40), half_width=0.01, budget_s=3.0, until_decided=False)
+CONFIRM = Schedule(looks=(10, 20, 40), half_width=0.02, budget_s=1.5, until_decided=False)
 
 
 @dataclass(frozen=True)

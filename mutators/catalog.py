@@ -10,6 +10,7 @@ from operators.errors import UserError
 from operators.expression import unknown_name
 
 MUTATORS: dict[str, str] = {
+    "ancestor": "mutators.ancestor:Ancestor",
     "transform": "mutators.transform:Transform",
     "tune": "mutators.tune:Tune",
 }

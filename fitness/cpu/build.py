@@ -110,7 +110,8 @@ def translation_unit(kernel: Kernel, plan: Plan, operator: Operator, *, dtype: s
     )
     shim = SHIM.read_text(encoding="utf-8")
     # The headers of the shim come first, out of reach of anything that the kernel defines.
-    return f'#include <cstddef>\n#include <type_traits>\n#include <utility>\n{head}{kernel.source}\n#line 1 "shim"\n{shim}{calls}\n'
+    headers = "#include <cstddef>\n#include <type_traits>\n#include <utility>\n"
+    return f'{headers}{head}{kernel.source}\n#line 1 "shim"\n{shim}{calls}\n'
 
 
 def _compile(command: list[str], folder: str) -> Rejection | None:

@@ -1,4 +1,4 @@
-"""The verifier's handle on the process that runs candidate code: `runner.cpp`, or `library.py` for the vendor's call."""
+"""The verifier's handle on a process that runs kernels: `runner.cpp`, or `library.py` for the vendor's call."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from fitness.base import Anchor, Built, Reference
 from fitness.cpu.build import CpuBuild, Rejection, build
@@ -88,6 +89,8 @@ class CpuFitness:
         self.folder = folder
         self.threads = threads or len(os.sched_getaffinity(0))
         self.workloads = operator.workload_set(workload_set)
+        # References are small; torch's threads would spin beside the kernels that are examined.
+        torch.set_num_threads(1)
         self.oracle = Oracle(operator, functions(operator.folder), task.dtype)
         self.facts = {"cpu_count": self.threads, "l2_bytes": _l2_bytes()}
         # Secret: drawn here, never passed to a process that runs candidate code.
@@ -197,9 +200,8 @@ class CpuFitness:
         stage_ms: dict[str, float] = {}
         errors: list[CheckError] = []
         hidden = self._supported_hidden(prepared)
-        order = self._rng.permutation(len(hidden))[:SCREEN_HIDDEN]
-        checks = [(hidden[i], FAMILIES[int(self._rng.integers(len(FAMILIES)))]) for i in order]
-        checks += [(w, "nominal") for w in self.workloads]
+        chosen = [hidden[i] for i in self._rng.permutation(len(hidden))[:SCREEN_HIDDEN]]
+        checks = self._drawn(chosen, 1) + [(w, "nominal") for w in self.workloads]
         with ExitStack() as stack:
             try:
                 with _clock(stage_ms, "verify"):
@@ -217,10 +219,9 @@ class CpuFitness:
         return self._verdict(prepared, Level.SCREEN, timings, ratio, anchor, errors, stage_ms, slower=slower)
 
     def _full(self, prepared: _Prepared, screened: Evaluation) -> Evaluation:
-        """Every hidden shape and input family, before the kernel may enter an archive."""
+        """Every hidden shape with a family of inputs drawn for it, before the kernel may enter an archive."""
         stage_ms: dict[str, float] = {}
-        checks = [(w, family) for w in self._supported_hidden(prepared) for family in FAMILIES]
-        checks += [(w, family) for w in self.workloads for family in FAMILIES[1:]]
+        checks = self._drawn(self._supported_hidden(prepared), 1) + self._drawn(self.workloads, 1)
         try:
             with _clock(stage_ms, "verify"), self._runner(prepared) as runner:
                 errors = self._verify(runner, prepared, checks)
@@ -232,7 +233,7 @@ class CpuFitness:
         """New inputs, reruns, and a second, independent measurement against the baseline, all in fresh processes."""
         stage_ms: dict[str, float] = {}
         hidden = self._supported_hidden(prepared)
-        checks = [(w, f) for w in self.workloads for f in FAMILIES] + [(w, f) for w in hidden for f in FAMILIES]
+        checks = self._drawn(hidden, 2) + [(w, f) for w in self.workloads for f in FAMILIES]
         baseline = Anchor(self._baseline, 0.0, 0.0)
         try:
             with _clock(stage_ms, "confirm"), self._runner(prepared) as runner:
@@ -245,6 +246,10 @@ class CpuFitness:
         except KernelFault as fault:
             return self._failure(prepared.kernel, Level.CONFIRMED, fault.rejection, stage_ms, (), prepared.build)
         return self._verdict(prepared, Level.CONFIRMED, timings, ratio, baseline, errors, stage_ms, slower=False)
+
+    def _drawn(self, workloads: Sequence[Workload], families: int) -> list[tuple[Workload, str]]:
+        """Each workload with as many input families, drawn anew each time."""
+        return [(w, str(f)) for w in workloads for f in self._rng.permutation(FAMILIES)[:families]]
 
     def _supported_hidden(self, prepared: _Prepared) -> list[Workload]:
         plan, values = prepared.plan, prepared.kernel.values
@@ -422,7 +427,8 @@ class CpuFitness:
                 verdict = decide(mean(ratios), schedule)
                 if verdict is not Verdict.OPEN or time.monotonic() - begin > schedule.budget_s:
                     break
-        self._check_clock(candidate, anchor)
+        if candidate.prepared:
+            self._check_clock(candidate, anchor)
         timings = tuple(_timing(w, p, r) for w, p, r in zip(self.workloads, pairs, ratios, strict=True))
         return timings, mean(ratios), verdict
 
