@@ -24,6 +24,8 @@ __all__ = [
 ]  # fmt: skip
 
 INDENT = "    "
+MAX_DEPTH = 250
+"""Files that nest more deeply have no functions here: analyses recurse, and nobody writes such kernels."""
 
 _CUDA_WORDS = re.compile(
     rb"__(?:global|device|host|constant|shared|forceinline|noinline|grid_constant|managed)__\b"
@@ -239,6 +241,7 @@ class Program:
         blanked = _CUDA_WORDS.sub(lambda m: b" " * len(m[0]), self.data) if target == "cuda" else self.data
         self.root = _parser().parse(blanked).root_node
         self.error_count = sum(n.is_error or n.is_missing for n in walk(self.root)) if self.root.has_error else 0
+        self.too_deep = _deeper_than(self.root, MAX_DEPTH)
 
     def slice(self, node: Node) -> str:
         """The file's own text of a node."""
@@ -254,6 +257,8 @@ class Program:
 
     @cached_property
     def functions(self) -> tuple[Function, ...]:
+        if self.too_deep:
+            return ()
         return tuple(
             f for node in walk(self.root) if node.type == "function_definition" and (f := self._function(node))
         )
@@ -370,6 +375,16 @@ def walk(node: Node) -> Iterator[Node]:
         node = stack.pop()
         yield node
         stack.extend(reversed(node.children))
+
+
+def _deeper_than(root: Node, limit: int) -> bool:
+    """Whether any node lies more than `limit` levels below the root."""
+    level = [root]
+    for _ in range(limit):
+        level = [child for node in level for child in node.named_children]
+        if not level:
+            return False
+    return True
 
 
 def apply_edits(data: bytes, edits: Iterable[Edit]) -> bytes:

@@ -1,7 +1,7 @@
 """What a region of a kernel reads and writes, which loops carry dependences, which updates are reductions.
 
 Index arithmetic is compared as polynomials over names, so that `(long long)i * n + j` through a row pointer and the
-same without one are equal. Everything here errs on the side of "not known": sizes are taken to be at least 0 and
+same without one are equal. Everything here errs on the side of "not known": sizes are taken to be at least 1 and
 differently named parameters to be different memory, which the plan guarantees; nothing else is assumed.
 """
 
@@ -427,7 +427,18 @@ def _separate(accesses: list[tuple[Loop, Access]], changing: set[str], dimension
         if not r or r.stride != first.stride or r.fixed != first.fixed or r.high != first.high:
             return False
     spans = [add(add(first.stride, r.largest, -1), q.smallest) for r in ranges for q in ranges if r and q]
-    return all(all(c >= 0 for c in add(span, constant(-1)).values()) for span in spans)
+    return all(_positive(span) for span in spans)
+
+
+def _positive(value: Polynomial) -> bool:
+    """Whether the value is at least 1 when all names are: no negative coefficient is left with n = 1 + n'."""
+    shifted: Polynomial = {}
+    for monomial, c in value.items():
+        term = constant(c)
+        for atom in monomial:
+            term = add(term, multiply(term, {(atom,): 1}))
+        shifted = add(shifted, term)
+    return add(shifted, constant(-1)).get((), 0) >= 0 and all(c >= 0 for m, c in shifted.items() if m)
 
 
 @dataclass(frozen=True)

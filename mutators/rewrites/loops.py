@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from mutators.cpp_tree import INDENT, Edit, Loop, Node, Program, block, body_text, header, reindent
 from mutators.dataflow import (
+    Access,
     Effects,
-    Polynomial,
     effects,
     independent,
     loop_effects,
     names_in,
     reductions,
     separate,
-    split,
     tile_of,
 )
 from mutators.rewrites.base import Site, rewrite
@@ -45,8 +45,8 @@ def tile_headers(loop: Loop, outer: str, tile: str) -> tuple[str, str]:
 
 
 def operand(text: str) -> str:
-    """An expression as an operand of another one: in parentheses unless it is a name or number."""
-    return text if text.replace("_", "a").isalnum() else f"({text})"
+    """An expression as an operand of another one: in parentheses unless it is a name, number or element."""
+    return text if re.fullmatch(r"\w+(?:\[[^][]*\])*", text) else f"({text})"
 
 
 @rewrite("interchange")
@@ -70,21 +70,14 @@ def _reorderable(outer: Loop, inner: Loop) -> bool:
     known = loop_effects(inner)
     if known.opaque or reductions(inner) is None:
         return False
-    if independent(outer):
-        return True  # whatever depends on what does so within one outer iteration, in unchanged order
-    for array in known.written_arrays:
-        accesses = known.touching(array)
-        same = all(a.index == accesses[0].index for a in accesses)
-        sums = all(a.accumulates for a in accesses if a.write)
-        if not same or not (sums or _visits_once(accesses[0].index, outer, inner)):
-            return False
-    return True
+    # Whatever depends on what does so within one outer iteration, in unchanged order; or all are sums.
+    return independent(outer) or all(_only_sums(known.touching(array)) for array in known.written_arrays)
 
 
-def _visits_once(index: tuple[Polynomial, ...], *nest: Loop) -> bool:
-    """Whether every loop's variable moves the index."""
-    parts = [[split(loop.function, axis, loop.variable) for axis in index] for loop in nest]
-    return all(all(axes) and any(axis[0] for axis in axes if axis) for axes in parts)
+def _only_sums(accesses: list[Access]) -> bool:
+    """Whether one element per iteration is added to, and used in no other way."""
+    sums = sum(a.accumulates for a in accesses)
+    return all(a.index == accesses[0].index for a in accesses) and 2 * sums == len(accesses)
 
 
 @rewrite("tile")
@@ -190,13 +183,22 @@ def fission(program: Program) -> Iterator[Site]:
             head, tail = loop.statements[:cut], loop.statements[cut:]
             if head[-1].type == "preproc_call" or not _divisible(loop, head, tail):
                 continue
-            parts = [
-                reindent(program.substitute(part, {}), program.indent_at(part[0].start_byte), "")
-                for part in (head, tail)
-            ]
+            parts = [_with_comments(loop, part[0], part[-1]) for part in (head, tail)]
             text = f"\n{loop.indent}".join(block(loop.header, part, indent=loop.indent) for part in parts)
             place = f"split {loop.place} before line {program.line(tail[0])}"
             yield Site(place, (Edit(loop.begin, loop.end, text),))
+
+
+def _with_comments(loop: Loop, first: Node, last: Node) -> str:
+    """Statements of the body for column 0, with the comments right before and after them."""
+    children = list(loop.body.named_children)
+    begin, end = children.index(first), children.index(last)
+    while begin > 0 and children[begin - 1].type == "comment":
+        begin -= 1
+    while end + 1 < len(children) and children[end + 1].type == "comment" and last == loop.statements[-1]:
+        end += 1
+    indent = loop.program.indent_at(children[begin].start_byte)
+    return reindent(loop.program.substitute(children[begin : end + 1], {}), indent, "")
 
 
 def _divisible(loop: Loop, head: tuple[Node, ...], tail: tuple[Node, ...]) -> bool:

@@ -97,17 +97,19 @@ def _invariant(loop: Loop, node: Node) -> bool:
 
 def _worth(program: Program, node: Node) -> bool:
     """Whether a compiler might not do it by itself: a load, a call that is not a cast, a division."""
+    constants = {"T", "ACC", *program.plan.tune}
+    names = (n for n in walk(node) if n.type == "identifier" and n.parent and n.parent.type != "call_expression")
+    if all(program.slice(n) in constants for n in names):
+        return False
     for child in walk(node):
+        if child.type == "subscript_expression":
+            return True
         if child.type == "call_expression":
             name = program.slice(field_of(child, "function")).split("<")[0]
             if name in PURE - _CHEAP:
                 return True
-        if child.type == "subscript_expression":
-            return True
         if child.type == "binary_expression" and field_of(child, "operator").type in ("/", "%"):
-            names = {program.slice(n) for n in walk(child) if n.type == "identifier"}
-            if names - set(program.plan.tune):
-                return True
+            return True
     return False
 
 

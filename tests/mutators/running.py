@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from operators.plan import parse_plan
+from operators.plan import Plan, parse_plan
 from operators.prelude import translation_unit
 from operators.spec import Operator
 
@@ -64,22 +65,10 @@ class Built:
     """One kernel file, compiled for fp32."""
 
     def __init__(
-        self, source: str, operator: Operator, folder: Path, values: Mapping[str, int] | None = None,
-        flags: tuple[str, ...] = FLAGS,
-    ) -> None:  # fmt: skip
-        """Raises CompileError."""
-        self.operator, self.values = operator, dict(values or {})
-        self.plan = parse_plan(source, operator, "cpu")
-        unit = translation_unit(source, operator, self.plan, target="cpu", dtype="fp32", values=self.values)
-        number = len(list(folder.glob("*.cpp")))
-        file, library = folder / f"k{number}.cpp", folder / f"k{number}.so"
-        file.write_text(unit)
-        done = subprocess.run(
-            ["g++", *flags, str(file), "-o", str(library), "-lmvec", "-lm"], capture_output=True, text=True
-        )
-        if done.returncode:
-            raise CompileError(done.stderr)
-        self.library = ctypes.CDLL(str(library))
+        self, operator: Operator, plan: Plan, values: Mapping[str, int], library: ctypes.CDLL, suffix: str
+    ) -> None:
+        self.operator, self.plan, self.values = operator, plan, dict(values)
+        self.library, self.suffix = library, suffix
 
     def run(self, dims: Mapping[str, int], tensors: Mapping[str, np.ndarray]) -> np.ndarray:
         """The output; `tensors` are changed in place."""
@@ -90,7 +79,7 @@ class Built:
                 tensors[a.name].ctypes.data_as(ctypes.c_void_p) if a.kind == "tensor" else ctypes.c_int(a.value or 0)
                 for a in step.args
             ]
-            getattr(self.library, step.kernel)(*arguments)
+            getattr(self.library, step.kernel + self.suffix)(*arguments)
         return tensors[self.operator.outputs[0].name]
 
     def worst_error(self) -> float:
@@ -102,3 +91,42 @@ class Built:
             error = np.abs(self.run(dims, tensors) - wanted) / (1 + np.abs(wanted))
             worst = max(worst, float(np.nan_to_num(error, nan=np.inf).max()))
         return worst
+
+
+def build(
+    source: str,
+    operator: Operator,
+    folder: Path,
+    values: Mapping[str, int] | None = None,
+    flags: tuple[str, ...] = FLAGS,
+) -> Built:
+    """Raises CompileError."""
+    return build_all([(source, values or {})], operator, folder, flags)[0]
+
+
+def build_all(
+    sources: Sequence[tuple[str, Mapping[str, int]]],
+    operator: Operator,
+    folder: Path,
+    flags: tuple[str, ...] = FLAGS,
+) -> list[Built]:
+    """Kernel files of one operator, with values, compiled as one file to save time. Raises CompileError."""
+    plans = [parse_plan(source, operator, "cpu") for source, _ in sources]
+    tops: dict[str, None] = {}
+    spaces = []
+    for number, ((source, values), plan) in enumerate(zip(sources, plans, strict=True)):
+        unit = translation_unit(source, operator, plan, target="cpu", dtype="fp32", values=values)
+        top, inner = unit[: unit.index("using T")], unit[unit.index("using T") :]
+        tops |= dict.fromkeys([top, *re.findall(r"^#include.*$", inner, re.MULTILINE)])
+        inner = re.sub(r"^#include.*$", "", inner, flags=re.MULTILINE)
+        inner = re.sub(r'extern "C" void (\w+)\(', rf'extern "C" void \1_{number}(', inner)
+        spaces.append(f"namespace k{number} {{\n{inner}\n}}\n")
+    stem = f"{operator.name}{len(list(folder.glob('*.cpp')))}"
+    file, library = folder / f"{stem}.cpp", folder / f"{stem}.so"
+    file.write_text("\n".join([*tops, *spaces]))
+    command = ["g++", *flags, str(file), "-o", str(library), "-lmvec", "-lm"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise CompileError(done.stderr)
+    loaded = ctypes.CDLL(str(library))
+    return [Built(operator, p, v, loaded, f"_{n}") for n, (p, (_, v)) in enumerate(zip(plans, sources, strict=True))]

@@ -1,0 +1,15 @@
+/*! evo
+[[launch]]
+kernel = "matrix_mul"
+args = ["a", "b", "c", "m", "n", "k"]
+*/
+extern "C" void matrix_mul(const T* a, const T* b, T* c, int m, int n, int k) {
+    for (int i = 0; i < m; i++) {
+        for (int j = 0; j < n; j++) c[i * n + j] = store(ACC(0));
+        for (int l = 0; l < k; l++)
+            {
+                const auto fixed = load(a[i * k + l]);
+                for (int j = 0; j < n; j++) c[i * n + j] += fixed * load(b[l * n + j]);
+            }
+    }
+}

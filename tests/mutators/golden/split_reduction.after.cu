@@ -1,0 +1,36 @@
+/*! evo
+[tune]
+BLOCK = [128, 32, 64, 256, 512, 1024]
+LANES = [16, 4, 8, 32]
+
+[[launch]]
+kernel = "spmv_csr"
+grid = ["ceil_div(rows, BLOCK)"]
+block = ["BLOCK"]
+args = ["row_offsets", "col_indices", "values", "x", "y", "rows"]
+*/
+
+// One thread per row.
+extern "C" __global__ void spmv_csr(const int* row_offsets, const int* col_indices, const T* values, const T* x, T* y,
+                                    int rows) {
+    int r = blockIdx.x * blockDim.x + threadIdx.x;
+    if (r >= rows) return;
+    ACC sum = 0;
+    ACC sum_part[LANES];
+    for (int lane = 0; lane < LANES; lane++) {
+        sum_part[lane] = 0;
+    }
+    for (int p0 = row_offsets[r]; p0 <= row_offsets[r + 1] - LANES; p0 += LANES) {
+        for (int lane = 0; lane < LANES; lane++) {
+            const int p = p0 + lane;
+            sum_part[lane] += load(values[p]) * load(x[col_indices[p]]);
+        }
+    }
+    for (int lane = 0; lane < LANES; lane++) {
+        sum += sum_part[lane];
+    }
+    for (int p = row_offsets[r + 1] - (row_offsets[r + 1] - row_offsets[r]) % LANES; p < row_offsets[r + 1]; p++) {
+        sum += load(values[p]) * load(x[col_indices[p]]);
+    }
+    y[r] = store(sum);
+}

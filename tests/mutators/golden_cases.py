@@ -1,0 +1,59 @@
+"""Which rewrite turns which golden file into which, and where."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mutators.cpp_tree import Program
+from mutators.rewrites import REWRITES, Site
+from operators.catalog import load
+
+FOLDER = Path(__file__).parent / "golden"
+
+CPU = {
+    "accumulator_tile": ("matrix_mul", ""),
+    "drop_pragma": ("softmax", ""),
+    "fission": ("softmax", ""),
+    "full_tile": ("matrix_mul", ""),
+    "fuse": ("softmax", ""),
+    "hoist": ("matrix_mul", "loop `j`"),
+    "interchange": ("matrix_mul", "`j` and `l`"),
+    "keep_values": ("softmax", ""),
+    "parallel": ("softmax", "loop `r`"),
+    "parallel_collapse": ("matrix_mul", ""),
+    "parallel_dynamic": ("matrix_mul", ""),
+    "prefetch": ("spmv_csr", ""),
+    "reciprocal": ("softmax", ""),
+    "register_tile": ("matrix_mul", ""),
+    "restrict": ("matrix_mul", ""),
+    "simd": ("softmax", "max:"),
+    "single_precision": ("softmax", ""),
+    "split_reduction": ("spmv_csr", ""),
+    "tile": ("matrix_mul", "loop `j`"),
+    "unroll": ("matrix_mul", "loop `l` of matrix_mul (line 10) by 4"),
+}
+"""Operator, and a part of the description that picks the place, by rewrite."""
+
+CUDA = {
+    "block_size": ("softmax", ""),
+    "coarsen": ("softmax", ""),
+    "launch_bounds": ("matrix_mul", "resident"),
+    "reciprocal": ("softmax", ""),
+    "restrict": ("softmax", ""),
+    "split_reduction": ("spmv_csr", ""),
+    "unroll": ("spmv_csr", "by 8"),
+}
+
+
+def source(rewrite: str, target: str, *, after: bool = False) -> str:
+    suffix = "cpp" if target == "cpu" else "cu"
+    return (FOLDER / f"{rewrite}.{'after' if after else 'before'}.{suffix}").read_text()
+
+
+def site(rewrite: str, target: str) -> tuple[Program, Site]:
+    """The case's program and the first site whose description fits."""
+    operator, part = (CPU if target == "cpu" else CUDA)[rewrite]
+    program = Program(source(rewrite, target), load(operator), target, "fp32")
+    sites = [s for s in REWRITES[rewrite].sites(program) if part in s.description]
+    assert sites, f"{rewrite} applies nowhere"
+    return program, sites[0]
