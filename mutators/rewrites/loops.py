@@ -84,13 +84,10 @@ def _only_sums(accesses: list[Access]) -> bool:
 def tile(program: Program) -> Iterator[Site]:
     """Split a loop into one over tiles and one within a tile, its size a new tunable."""
     for loop in program.loops:
-        if (
-            not loop.unit_step
-            or loop.within("collapse")
-            or tile_of(loop)
-            or loop.exits
-            or not fixed_outside(loop, loop)
-        ):
+        short = loop.bound_text.isdigit() or loop.bound_text in program.plan.tune
+        if short or not loop.unit_step or loop.within("collapse") or loop.exits:
+            continue
+        if tile_of(loop) or not fixed_outside(loop, loop):
             continue
         size = program.fresh(f"TILE_{loop.variable.upper()}")
         start = program.fresh(f"{loop.variable}0")
@@ -205,6 +202,8 @@ def _divisible(loop: Loop, head: tuple[Node, ...], tail: tuple[Node, ...]) -> bo
     one, two = effects(loop.function, *head), effects(loop.function, *tail)
     if loop_effects(loop).opaque or not _apart(one, two) or one.declared & (two.reads | set(two.writes)):
         return False
+    if not all(side.writes or side.written_arrays for side in (one, two)):
+        return False  # one half would do nothing
     return all(
         separate([(loop, a) for side in (one, two) for a in side.touching(array)], _changing(one, two))
         for array in _shared(one, two)

@@ -113,7 +113,7 @@ def _worth(program: Program, node: Node) -> bool:
     return False
 
 
-@rewrite("prefetch")
+@rewrite("prefetch", "cpu")
 def prefetch(program: Program) -> Iterator[Site]:
     """Prefetch what an index array leads to, some iterations ahead."""
     for loop in program.loops:

@@ -168,6 +168,23 @@ def _built(
     return built, problems
 
 
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_cuda_children_compile(dtype: str) -> None:
+    from fitness.cuda.build import CudaBuild, compile_cuda
+
+    for operator in OPERATORS:
+        parent = naive(operator, "cuda")
+        for seed in range(4):
+            request = Request(Task(operator, dtype, "cuda"), 0, "transform", (parent.id,), seed, {"count": 1 + seed})
+            proposal = Transform().propose(request, (Parent(parent),), load(operator))
+            assert proposal.kernel
+            try:
+                result = compile_cuda(proposal.kernel, load(operator), dtype)
+            except UserError as missing:
+                pytest.skip(str(missing))
+            assert isinstance(result, CudaBuild), f"{proposal.description}: {result}"
+
+
 def test_applies_to_kernels_of_known_targets() -> None:
     assert Transform().applies(naive("softmax"), load("softmax"))
     assert Transform().applies(naive("softmax", "cuda"), load("softmax"))
