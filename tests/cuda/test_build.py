@@ -1,0 +1,400 @@
+"""NVRTC builds: facts, errors as data with the kernel file's own lines, logs without foreign text."""
+
+from __future__ import annotations
+
+import struct
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fitness.cuda import build
+from fitness.cuda.build import CudaBuild, Rejection, compile_cuda, foreign_include, read_ptxas_log, scrub_log
+from fitness.evaluation import Status
+from operators.catalog import load
+from operators.errors import UserError
+from operators.kernel import Kernel
+
+HEADER = """/*! evo
+[tune]
+BLOCK = [64, 128]
+
+[[launch]]
+kernel = "{kernel}"
+grid = ["rows"]
+block = ["BLOCK"]
+args = ["x", "y", "rows", "cols"]
+*/
+"""
+FIRST_LINE = HEADER.count("\n") + 1
+SIGNATURE = "(const T* x, T* y, int rows, int cols)"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nvrtc() -> None:
+    try:
+        build.include_folders()
+    except UserError as error:
+        pytest.skip(str(error))
+
+
+def compiled(body: str, *, kernel: str = "f", dtype: str = "fp32", **values: int) -> CudaBuild | Rejection:
+    source = HEADER.replace("{kernel}", kernel) + body
+    return compile_cuda(Kernel("softmax", "cuda", source, values), load("softmax"), dtype)
+
+
+def good(body: str, **options: object) -> CudaBuild:
+    result = compiled(body, **options)  # type: ignore[arg-type]
+    assert isinstance(result, CudaBuild), result
+    return result
+
+
+def bad(body: str, status: Status = Status.COMPILE_ERROR, **options: object) -> str:
+    result = compiled(body, **options)  # type: ignore[arg-type]
+    assert isinstance(result, Rejection)
+    assert result.status is status
+    return result.message
+
+
+# --- what a build tells -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+@pytest.mark.parametrize("name", ["softmax", "matrix_mul", "spmv_csr"])
+def test_the_naive_kernels_compile(name: str, dtype: str) -> None:
+    operator = load(name)
+    kernel = Kernel(name, "cuda", operator.ancestor("naive", "cuda").read_text())
+    result = compile_cuda(kernel, operator, dtype)
+    assert isinstance(result, CudaBuild), result
+    assert result.lowered == {name: name}
+    facts = result.kernels[name]
+    assert 8 <= facts.registers <= 64
+    assert (facts.spill_store_bytes, facts.spill_load_bytes, facts.stack_bytes) == (0, 0, 0)
+    assert facts.static_shared_bytes == 0
+    machine = struct.unpack_from("<H", result.cubin, 18)[0]
+    assert (result.cubin[:4], machine) == (b"\x7fELF", 190), "an ELF file for CUDA"
+    assert result.arch == "sm_90a"
+
+
+def test_every_setting_of_the_naive_tunables_compiles() -> None:
+    operator = load("matrix_mul")
+    source = operator.ancestor("naive", "cuda").read_text()
+    for values in ({"BLOCK_X": 64, "BLOCK_Y": 8}, {"BLOCK_X": 8, "BLOCK_Y": 2}):
+        assert isinstance(compile_cuda(Kernel("matrix_mul", "cuda", source, values), operator, "bf16"), CudaBuild)
+
+
+def test_templates_are_lowered_with_the_tunables_values() -> None:
+    body = """
+template <int B, class U>
+__global__ void f(const U* x, U* y, int rows, int cols) { y[0] = store(B + load(x[0])); }
+"""
+    assert good(body, kernel="f<BLOCK, T>").lowered == {"f<BLOCK, T>": "_Z1fILi64EfEvPKT0_PS0_ii"}
+    assert good(body, kernel="f<BLOCK, T>", BLOCK=128, dtype="bf16").lowered == {
+        "f<BLOCK, T>": "_Z1fILi128E13__nv_bfloat16EvPKT0_PS1_ii"
+    }
+
+
+def test_facts_are_those_of_each_kernel() -> None:
+    body = f"""
+extern "C" __global__ void f{SIGNATURE} {{
+    __shared__ float tile[BLOCK * 4];
+    tile[threadIdx.x] = load(x[threadIdx.x]);
+    __syncthreads();
+    y[threadIdx.x] = store(tile[BLOCK - 1 - threadIdx.x]);
+}}
+extern "C" __global__ void __launch_bounds__(1024) g{SIGNATURE} {{
+    float v[160];
+    #pragma unroll
+    for (int i = 0; i < 160; i++) v[i] = load(x[i * cols]);
+    __syncthreads();
+    #pragma unroll
+    for (int i = 0; i < 160; i++) y[i * cols] = store(v[i] * v[(i * 37) % 160]);
+}}
+"""
+    header = HEADER.replace("{kernel}", "f") + body
+    second = '[[launch]]\nkernel = "g"\ngrid = ["rows"]\nblock = ["BLOCK"]\nargs = ["x", "y", "rows", "cols"]\n*/'
+    source = header.replace("*/", second, 1)
+    result = compile_cuda(Kernel("softmax", "cuda", source), load("softmax"), "fp32")
+    assert isinstance(result, CudaBuild), result
+    f, g = result.kernels["f"], result.kernels["g"]
+    assert (f.static_shared_bytes, f.barriers, f.spill_store_bytes) == (4 * 4 * 64, 1, 0)
+    assert g.static_shared_bytes == 0
+    assert g.registers <= 64
+    assert g.spill_store_bytes > 0
+    assert g.spill_load_bytes > 0
+    assert g.stack_bytes > 0
+
+
+def test_a_called_functions_stack_counts() -> None:
+    body = f"""
+__noinline__ __device__ float deep(float v, int n) {{ volatile float a[64]; a[n] = v; return a[n / 2]; }}
+extern "C" __global__ void f{SIGNATURE} {{ y[0] = store(deep(load(x[0]), cols)); }}
+"""
+    assert good(body).kernels["f"].stack_bytes >= 256
+
+
+def test_comments_and_names_do_not_change_the_code() -> None:
+    one = good(f'extern "C" __global__ void f{SIGNATURE} {{ int a = threadIdx.x; y[a] = x[a]; }}')
+    two = good(f'// again\nextern "C" __global__ void f{SIGNATURE} {{\n    int b = threadIdx.x;\n    y[b] = x[b];\n}}')
+    assert one.cubin == two.cubin
+    assert one.cubin != good(f'extern "C" __global__ void f{SIGNATURE} {{ y[0] = x[1]; }}').cubin
+
+
+def test_headers_that_people_are_used_to() -> None:
+    good(f"""
+#include <cmath>
+#include <cfloat>
+#include <climits>
+#include <cstddef>
+#include <cstdint>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+extern "C" __global__ void f{SIGNATURE} {{
+    std::uint32_t a = cols;
+    uint8_t b = a;
+    std::size_t at = threadIdx.x;
+    float v = std::fmax(load(x[at]), -INFINITY) + std::exp(load(x[1])) + FLT_MAX + INT_MAX + b;
+    y[at] = store(v == NAN ? FLT_EPSILON : __bfloat162float(__float2bfloat16_rn(v)));
+}}""")
+
+
+def test_cub_and_cuda_std_are_found() -> None:
+    good(f"""
+#include <cub/block/block_reduce.cuh>
+extern "C" __global__ void f{SIGNATURE} {{
+    using Reduce = cub::BlockReduce<float, BLOCK>;
+    __shared__ typename Reduce::TempStorage storage;
+    float sum = Reduce(storage).Sum(load(x[threadIdx.x]));
+    if (threadIdx.x == 0) y[0] = store(sum);
+}}""")
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_error_has_the_line_of_the_kernel_file_and_quotes_it() -> None:
+    message = bad(f'extern "C" __global__ void f{SIGNATURE} {{\n    y[0] = missing(x[0]);\n}}')
+    first, quote, caret = message.splitlines()
+    assert first == f'kernel.cu:{FIRST_LINE + 1}: error: identifier "missing" is undefined'
+    assert quote.strip() == "y[0] = missing(x[0]);"
+    assert quote[caret.index("^") :].startswith("missing")
+
+
+def test_an_error_in_a_broken_naive_kernel_has_its_line() -> None:
+    operator = load("softmax")
+    lines = operator.ancestor("naive", "cuda").read_text().splitlines()
+    at = next(number for number, line in enumerate(lines, 1) if "sum +=" in line)
+    lines[at - 1] = lines[at - 1].replace("sum", "total")
+    result = compile_cuda(Kernel("softmax", "cuda", "\n".join(lines)), operator, "bf16")
+    assert isinstance(result, Rejection)
+    assert result.message.startswith(f'kernel.cu:{at}: error: identifier "total" is undefined')
+
+
+def test_errors_come_in_the_order_of_the_file_and_warnings_do_not_come() -> None:
+    message = bad(f'extern "C" __global__ void f{SIGNATURE} {{\n    int unused;\n    one();\n    y[0] = two;\n}}')
+    found = [line for line in message.splitlines() if ": error: " in line]
+    assert [line.split(":")[1] for line in found] == [str(FIRST_LINE + 2), str(FIRST_LINE + 3)]
+    assert "unused" not in message
+
+
+def test_an_error_in_a_template_tells_where_it_was_used() -> None:
+    body = "template <class U> __device__ U half(U v) { return v.half(); }\n"
+    message = bad(body + f'extern "C" __global__ void f{SIGNATURE} {{\n    y[0] = half(x[0]);\n}}')
+    assert message.startswith(f"kernel.cu:{FIRST_LINE}: error: expression must have class type")
+    assert f"at line {FIRST_LINE + 2}" in message
+
+
+def test_an_error_inside_a_cuda_header_shows_no_paths() -> None:
+    body = f'#include <cuda/std/array>\nextern "C" __global__ void f{SIGNATURE} {{ cuda::std::array<void, 3> a; }}'
+    message = bad(body)
+    assert "error: reference to void is not allowed" in message
+    assert f"at line {FIRST_LINE + 1} of kernel.cu" in message
+    assert str(build.include_folders()[0]) not in message
+    assert "site-packages" not in message
+
+
+def test_a_launch_of_something_that_is_not_there() -> None:
+    body = f'extern "C" __global__ void g{SIGNATURE} {{}}'
+    assert bad(body) == 'launch of `f`: error: identifier "f" is undefined'
+    assert "launch of `f`: error: Name expression cannot form address of a non-__global__" in bad(
+        f'extern "C" __device__ void f{SIGNATURE} {{}}'
+    )
+    template = "template <int B> __global__ void f(const T* x, T* y, int rows, int cols) {}"
+    assert bad(template).startswith("launch of `f`: error: cannot determine which instance of function template")
+
+
+def test_what_only_ptxas_refuses() -> None:
+    too_much = (
+        "__shared__ float tile[100000]; tile[threadIdx.x] = load(x[0]); __syncthreads(); y[0] = store(tile[cols]);"
+    )
+    message = bad(f'extern "C" __global__ void f{SIGNATURE} {{ {too_much} }}')
+    assert message == "ptxas: error: Entry function 'f' uses too much shared data (0x61a80 bytes, 0x38c00 max)"
+    message = bad(f'extern "C" __global__ void f{SIGNATURE} {{ asm("no_such.b32;"); }}')
+    assert message.startswith("ptxas: error: ")
+
+
+def test_a_long_log_is_cut() -> None:
+    message = bad("\n".join(f"int broken{i} = missing{i};" for i in range(60)))
+    assert len(message.splitlines()) == build.MAX_LOG_LINES + 1
+    assert message.splitlines()[-1].endswith("more lines")
+
+
+def test_a_plan_that_cannot_be_used_is_invalid() -> None:
+    assert "no header" in bad_source("int x;")
+    result = compile_cuda(
+        Kernel("softmax", "cuda", HEADER.replace("{kernel}", "f"), {"BLOCK": 7}), load("softmax"), "fp32"
+    )
+    assert isinstance(result, Rejection)
+    assert result.status is Status.INVALID
+    assert "BLOCK = 7 is not a declared value" in result.message
+
+
+def bad_source(source: str) -> str:
+    result = compile_cuda(Kernel("softmax", "cuda", source), load("softmax"), "fp32")
+    assert isinstance(result, Rejection)
+    assert result.status is Status.INVALID
+    return result.message
+
+
+@pytest.mark.parametrize("tail", ["\ud800", "\0", "\x01 é 漢", "/* never closed", "'", '"', 'R"(', "#if", "{" * 3000])
+def test_strange_text_is_a_compile_error_and_nothing_worse(tail: str) -> None:
+    result = compiled(f'extern "C" __global__ void f{SIGNATURE} {{ y[0] = x[0]; }}\n{tail}')
+    assert isinstance(result, CudaBuild | Rejection)
+    if isinstance(result, Rejection):
+        assert result.message
+
+
+def test_text_that_looks_like_the_assemblers_is_not_believed() -> None:
+    forged = (
+        "Compiling entry function 'f' 1 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads Used 1 registers"
+    )
+    pragmas = f'#pragma message("{forged}")\n#pragma message "Compiling entry function \'z\'"\n'
+    body = f'extern "C" __global__ void f{SIGNATURE} {{ y[0] = x[cols]; }}'
+    assert good(pragmas + body).kernels == good(body).kernels
+
+
+def test_an_architecture_that_nvrtc_does_not_know() -> None:
+    operator = load("softmax")
+    kernel = Kernel("softmax", "cuda", operator.ancestor("naive", "cuda").read_text())
+    with pytest.raises(UserError, match=r"NVRTC \d+\.\d+ cannot compile for 'sm_42'"):
+        compile_cuda(kernel, operator, "fp32", arch="sm_42")
+    other = compile_cuda(kernel, operator, "fp32", arch="sm_80")
+    assert isinstance(other, CudaBuild)
+    assert other.arch == "sm_80"
+
+
+# --- what a kernel may open, and what anybody gets to see -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '#include "/etc/passwd"',
+        "#include </etc/passwd>",
+        '#include "../../secret.h"',
+        "#include <cuda/../../secret>",
+        "#include MACRO",
+        '#inc\\\nlude "/etc/passwd"',
+        '# /**/ include "/etc/passwd"',
+        '#/* */include "/etc/passwd"',
+        '#include /**/ "/etc/passwd"',
+        '%:include "/etc/passwd"',
+        '#include_next "/etc/passwd"',
+        '#embed "/etc/passwd"',
+        '#if __has_include("/etc/passwd")\n#endif',
+        '#if __has_include /**/ ("/etc/passwd")\n#endif',
+    ],
+)
+def test_files_other_than_cuda_headers_cannot_be_named(line: str) -> None:
+    message = bad(f'{line}\nextern "C" __global__ void f{SIGNATURE} {{}}', Status.INVALID)
+    assert message.startswith("kernel.cu: `#include ")
+    assert message.endswith("write the name of a CUDA header, such as <cuda/barrier>")
+    assert "root:" not in message
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "#include <cuda_bf16.h>",
+        '#include "cute/tensor.hpp"',
+        "#if __has_include(<mma.h>)",
+        "#pragma unroll",
+        "#define A 1",
+    ],
+)
+def test_ordinary_directives_pass(line: str) -> None:
+    assert foreign_include(line + "\n") is None
+
+
+@pytest.mark.parametrize(
+    "text", ["#/*" * 80_000, "# " * 120_000, "/**/" * 60_000 + "#", "\\\n" * 120_000, "#" + " " * 250_000]
+)
+def test_no_text_makes_the_check_slow(text: str) -> None:
+    start = time.process_time()
+    foreign_include(text)
+    assert time.process_time() - start < 0.5
+
+
+def test_a_header_that_does_not_exist() -> None:
+    assert bad("#include <nothing_here.h>").startswith(
+        f'kernel.cu:{FIRST_LINE}: error: cannot open source file "nothing_here.h"'
+    )
+
+
+def test_a_log_tells_nothing_of_foreign_files(tmp_path: Path) -> None:
+    log = (
+        "/etc/passwd(1): error: this declaration has no storage class or type specifier\n"
+        "  root:x:0:0:root:/root:/bin/bash\n  ^\n\n"
+        'kernel.cu(7): error: identifier "q" is undefined\n  y = q; // a /b/c\n      ^\n\n'
+        f'{tmp_path}/inc/a.h(3): error: no "x"\n  secret\n  ^\n'
+        "          detected during use at line 9 of /home/me/k.cu\n\n"
+        "2 errors detected\n"
+    )
+    assert scrub_log(log, ("f",), (tmp_path / "inc",)).splitlines() == [
+        'kernel.cu:7: error: identifier "q" is undefined',
+        "  y = q; // a /b/c",
+        "      ^",
+        "kernel.cu: error: an #include opened a file that is none of the CUDA headers",
+        'a.h:3: error: no "x"',
+        "          detected during use at line 9 of <path>",
+    ]
+
+
+def test_an_empty_log_still_says_something() -> None:
+    assert scrub_log("", (), ()) == "the compiler failed without a message"
+    assert read_ptxas_log("") == {}
+
+
+# --- what is not installed --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def uncached() -> Iterator[None]:
+    yield
+    build._nvrtc.cache_clear()
+    build.include_folders.cache_clear()
+
+
+@pytest.mark.usefixtures("uncached")
+def test_without_the_bindings_the_user_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    build._nvrtc.cache_clear()
+    build.include_folders.cache_clear()
+    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
+    with pytest.raises(UserError, match=r"NVRTC is not installed \(.*\): pip install 'kernel-evo\[nvrtc\]'"):
+        compiled(f'extern "C" __global__ void f{SIGNATURE} {{}}')
+
+
+@pytest.mark.usefixtures("uncached")
+def test_without_the_headers_the_user_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    build.include_folders.cache_clear()
+    monkeypatch.setattr("cuda.pathfinder.find_nvidia_header_directory", lambda name: None)
+    with pytest.raises(UserError, match=r"the CUDA headers are not installed: pip install 'kernel-evo\[nvrtc\]'"):
+        build.include_folders()
+
+
+def test_a_build_is_plain_data() -> None:
+    result = good(f'extern "C" __global__ void f{SIGNATURE} {{ y[0] = x[0]; }}')
+    assert replace(result) == result
