@@ -237,6 +237,13 @@ def test_checked_matrices_have_long_rows_empty_rows_and_power_laws() -> None:
     assert ((longest > 100) & (longest < 9_000) & (empty > 150)).any(), "a power law"
 
 
+def test_no_shape_has_more_entries_than_places() -> None:
+    operator = load("spmv_csr")
+    for workload in (*operator.workloads, *operator.hidden):
+        rows, cols, nnz = workload.dims.values()
+        assert nnz <= rows * cols, "cuSPARSE refuses more"
+
+
 def test_columns_are_unsorted_and_repeat() -> None:
     operator = load("spmv_csr")
     inputs = drawn(operator, Workload("test", {"rows": 4, "cols": 50, "nnz": 400}))

@@ -40,7 +40,7 @@ def magnitude(row_offsets: Tensor, col_indices: Tensor, values: Tensor, x: Tenso
 
 def prepare(row_offsets: Tensor, col_indices: Tensor, values: Tensor, rows: int, cols: int) -> Tensor:
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+        warnings.simplefilter("ignore", UserWarning)  # that CSR tensors are new, and unchecked unless one says so
         # The checks would refuse rows that are unsorted or repeat a column.
         return torch.sparse_csr_tensor(row_offsets, col_indices, values, size=(rows, cols), check_invariants=False)
 
