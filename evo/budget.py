@@ -58,6 +58,10 @@ class Budget:
                 return f"{kind} {self.spent[kind]:g} of {limit:g}"
         return None
 
+    def allows(self, kind: str, under_way: float) -> bool:
+        """Whether `kind` would last if all that is under way were charged."""
+        return self.spent[kind] + under_way < self.limits.get(kind, float("inf"))
+
     def share(self) -> float:
         """The largest used-up share of any limit, at most 1; 0 without limits."""
         return max((min(self.spent[k] / limit, 1.0) for k, limit in self.limits.items()), default=0.0)

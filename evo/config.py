@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from fitness.catalog import check_target
 from operators.catalog import load
 from operators.errors import UserError
 from operators.expression import unknown_name
@@ -48,6 +49,7 @@ class RunConfig(BaseModel):
         """Defaults filled in and names checked against what there is. Raises UserError."""
         if self.target not in DEFAULT_SETS:
             raise UserError(unknown_name(self.target, DEFAULT_SETS).replace("name", "target", 1))
+        check_target(self.target)
         if self.strategy not in STRATEGIES:
             raise UserError(unknown_name(self.strategy, STRATEGIES).replace("name", "strategy", 1))
         if len(set(self.operators)) < len(self.operators):

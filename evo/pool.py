@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
+from multiprocessing import Pipe
 from typing import Any, Protocol, cast
 
-from evo.worker import WorkerSpec, serve
+from evo.worker import WorkerSpec
 from fitness.base import Anchor, Built, Fitness, Reference
 from fitness.evaluation import Evaluation
 from operators.errors import UserError
@@ -49,7 +49,6 @@ class LocalPool:
     def __init__(self, spec: WorkerSpec, *, workers: int) -> None:
         self.slots = workers
         self._spec = spec
-        self._context = multiprocessing.get_context("spawn")
         self._idle: asyncio.Queue[_Worker] = asyncio.Queue()
         self._workers: set[_Worker] = set()
         self._threads = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="pool")
@@ -77,7 +76,7 @@ class LocalPool:
 
     def _start(self) -> None:
         """Must run in the thread that lives as long as the pool: workers die with the thread that made them."""
-        worker = _Worker(self._context, self._spec)
+        worker = _Worker(self._spec)
         self._workers.add(worker)
         self._idle.put_nowait(worker)
 
@@ -101,12 +100,19 @@ class LocalPool:
 
 
 class _Worker:
-    def __init__(self, context: multiprocessing.context.SpawnContext, spec: WorkerSpec) -> None:
-        ours, theirs = context.Pipe()
-        self._connection: Connection = ours
-        self._process: BaseProcess = context.Process(target=serve, args=(theirs, spec, os.getpid()), daemon=True)
-        self._process.start()
+    """A fresh interpreter, whatever program this one is: nothing of it is imported again there."""
+
+    def __init__(self, spec: WorkerSpec) -> None:
+        self._connection, theirs = Pipe()
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "evo.worker", str(theirs.fileno()), str(os.getpid())],
+            pass_fds=(theirs.fileno(),),
+            stdin=subprocess.DEVNULL,
+            env=environment,
+        )
         theirs.close()
+        self._connection.send(spec)
 
     def ask(self, message: Any) -> Any:
         self._connection.send(message)
@@ -114,7 +120,7 @@ class _Worker:
 
     def kill(self) -> None:
         self._process.kill()
-        self._process.join()
+        self._process.wait()
         with suppress(OSError):
             self._connection.close()
 

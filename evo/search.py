@@ -27,6 +27,8 @@ from operators.kernel import Kernel
 from operators.spec import Operator, Task
 
 PARENTS_CACHED = 5_000
+IDLE_LIMIT = 300
+"""A task rests when so many requests in a row led to no new program."""
 CONFIRMATIONS = 5
 """How many of a task's leaders may fail their confirmation before the run ends without a confirmed best."""
 
@@ -45,6 +47,8 @@ class TaskState:
     """The same by code digest."""
     in_flight: int = 0
     told: int = 0
+    idle: int = 0
+    """Requests in a row that led to no new program."""
     statuses: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -148,12 +152,12 @@ class Search:
             verdict = self._verdict_of(state, state.baseline)
             if verdict and not verdict.correct:
                 raise UserError(f"{state.task}: the naive kernel is {verdict.verdict}: {verdict.message}")
-        return "no strategy has anything left to ask"
+        return f"nothing new in {IDLE_LIMIT} requests of each task"
 
     async def _ask(self) -> None:
         """Fill the free places, the task with the least behind it first."""
-        asleep: set[Task] = set()
-        while len(self._running) < 2 * self.pool.slots and len(asleep) < len(self.states):
+        asleep = {task for task, state in self.states.items() if state.idle >= IDLE_LIMIT}
+        while self._may_ask() and len(asleep) < len(self.states):
             state = min((s for t, s in self.states.items() if t not in asleep), key=lambda s: s.load)
             requests = state.strategy.ask(1)
             if not requests:
@@ -162,6 +166,10 @@ class Search:
             await self._commit(records.ask_rows(requests, seq=self._next_seq(), wanted=1, at=self._now()))
             for request in requests:
                 self._spawn(state, request)
+
+    def _may_ask(self) -> bool:
+        """Whether there is a free place, and a budget for one more evaluation besides those that may be under way."""
+        return len(self._running) < 2 * self.pool.slots and self.budget.allows("evaluations", len(self._running))
 
     async def _deliver(self, finished: list[_Done | None]) -> None:
         """Commit the tells in one transaction, then let the strategies hear them in the same order."""
@@ -178,6 +186,7 @@ class Search:
         state.strategy.tell(individual)
         state.told += 1
         state.statuses[individual.status] += 1
+        state.idle = 0 if individual.fresh else state.idle + 1
         kernel, evaluation = individual.kernel, individual.evaluation
         if kernel is None or evaluation is None:
             return
@@ -386,7 +395,8 @@ class Search:
         when = "epoch(created_at) as moment"
         sessions = self.store.rows(f"select {when} from events where kind = 'session' order by moment").to_pylist()
         signs = self.store.rows(
-            " union all ".join(f"select {when} from {table}" for table in ("events", "asks", "tells")) + " order by moment"
+            " union all ".join(f"select {when} from {table}" for table in ("events", "asks", "tells"))
+            + " order by moment"
         ).to_pylist()
         total = 0.0
         starts = [row["moment"] for row in sessions]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import sys
 import traceback
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -31,14 +32,15 @@ class WorkerSpec:
     threads: int | None = None
 
 
-def serve(connection: Connection, spec: WorkerSpec, owner: int) -> None:
-    """Answer (method, task, arguments) with (kind, value) until the other side hangs up."""
+def serve(connection: Connection, owner: int) -> None:
+    """Take a WorkerSpec, then answer (method, task, arguments, options) with (kind, value) until nobody is there."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != owner:
         return
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the driver, which ends us in good order
     stages: dict[Task, Fitness] = {}
     try:
+        spec: WorkerSpec = connection.recv()
         while True:
             method, task, arguments, options = connection.recv()
             connection.send(_answer(stages, spec, method, task, arguments, options))
@@ -62,3 +64,10 @@ def _answer(
         return "user", str(error)
     except Exception:  # noqa: BLE001 the border of the process: the driver reports it, with where it happened
         return "broken", traceback.format_exc()
+
+
+if __name__ == "__main__":
+    # Under its importable name, so that what is unpickled here has the classes of this very module.
+    from evo.worker import serve as serve_importable
+
+    serve_importable(Connection(int(sys.argv[1])), int(sys.argv[2]))

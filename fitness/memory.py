@@ -89,7 +89,6 @@ class Region:
         begin = self.address + place.offset
         after = place.data_offset + place.bytes
         differs = checks().evo_differs
-        return (
-            differs(begin, place.data_offset, SLACK_PATTERN) < 0
-            and differs(begin + after, place.map_bytes - after, SLACK_PATTERN) < 0
-        )
+        before_intact = differs(begin, place.data_offset, SLACK_PATTERN) < 0
+        after_intact = differs(begin + after, place.map_bytes - after, SLACK_PATTERN) < 0
+        return bool(before_intact and after_intact)

@@ -364,8 +364,8 @@ class _File(_Table):
 
 
 def first_problem(error: ValidationError) -> str:
-    """The first complaint of pydantic as one phrase: where, what is wrong."""
-    problem = error.errors()[0]
+    """Pydantic's first complaint as one phrase: where, what is wrong. A misspelt key comes before what it left missing."""
+    problem = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
     where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"]).lstrip(".")
     if problem["type"] == "extra_forbidden":
         return f"`{where}` is not a key that exists here"

@@ -173,7 +173,9 @@ def _symbols(elf: ELFFile) -> SymbolTableSection:
 
 
 def _parameters(elf: ELFFile, index: int) -> tuple[Param, ...]:
-    symbol = _symbols(elf).get_symbol_by_name(f"evo_params_{index}")[0]
+    found = _symbols(elf).get_symbol_by_name(f"evo_params_{index}")
+    assert found, "the shim defines it"
+    symbol = found[0]
     data = elf.get_section(symbol["st_shndx"]).data()[symbol["st_value"] :]
     (count,) = struct.unpack_from("<i", data)
     kinds = ("integer", "float", "pointer", "other")

@@ -27,6 +27,7 @@ from operators.catalog import functions
 from operators.dtypes import resolve_dtype
 
 LOAD, BIND, PLAN, RUN = 1, 2, 3, 4
+OK, ERROR = 0, 1
 
 
 class Server:
@@ -45,15 +46,24 @@ class Server:
             header, fds = self._read(16)
             what, count = struct.unpack("<2q", header)
             data, more = self._read(8 * count)
-            answer: list[int] = []
-            if what == LOAD:
-                (size,) = struct.unpack_from("<q", data)
-                self.dims = json.loads(data[8 : 8 + size])
-            elif what == BIND:
-                answer = self._bind(struct.unpack(f"<{count}q", data), fds + more)
-            elif what == RUN:
-                answer = [self._run(struct.unpack_from("<2q", data)[1])]
-            self.channel.sendall(struct.pack(f"<{len(answer) + 2}q", 0, len(answer), *answer))
+            try:
+                answer = self._answer(what, data, fds + more)
+            except Exception as error:  # noqa: BLE001 the border to the operator's own Python
+                text = f"{type(error).__name__}: {error}".encode()[:4000]
+                words = struct.unpack(f"<{-(-len(text) // 8)}q", text.ljust(-(-len(text) // 8) * 8))
+                self.channel.sendall(struct.pack(f"<{len(words) + 3}q", ERROR, len(words) + 1, len(text), *words))
+            else:
+                self.channel.sendall(struct.pack(f"<{len(answer) + 2}q", OK, len(answer), *answer))
+
+    def _answer(self, what: int, data: bytes, fds: list[int]) -> list[int]:
+        if what == LOAD:
+            (size,) = struct.unpack_from("<q", data)
+            self.dims = json.loads(data[8 : 8 + size])
+        elif what == BIND:
+            return self._bind(struct.unpack(f"<{len(data) // 8}q", data), fds)
+        elif what == RUN:
+            return [self._run(struct.unpack_from("<2q", data)[1])]
+        return []
 
     def _read(self, count: int) -> tuple[bytes, list[int]]:
         data, fds = b"", []
@@ -87,7 +97,7 @@ class Server:
         values: dict[str, Any] = dict(dims) | {s.name: s.value for s in operator.scalars}
         values |= {t.name: tensors[t.name] for t in operator.inputs}
         if self.functions.offers("prepare"):
-            values |= self.functions.call("prepare", values)
+            values["prepared"] = self.functions.call("prepare", values)
         self.slots[slot] = (values, {t.name: tensors[t.name] for t in operator.outputs})
         return [0] * count
 

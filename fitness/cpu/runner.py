@@ -231,7 +231,7 @@ def check_arguments(plan: ResolvedPlan, build: CpuBuild, operator: Operator, dty
 
 def _fits(argument: Argument, param: Param) -> bool:
     assert argument.value is not None
-    return -(2 ** (8 * param.size - 1)) <= argument.value < 2 ** (8 * param.size)
+    return -(1 << (8 * param.size - 1)) <= argument.value < 1 << (8 * param.size)
 
 
 def _is_integer(operator: Operator, name: str) -> bool:

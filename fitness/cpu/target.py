@@ -28,7 +28,7 @@ from fitness.memory import Region
 from fitness.timing import CONFIRM, SCREEN, Ratio, Schedule, Verdict, decide, log_ratio, mean
 from fitness.verify import Case, Oracle, worst
 from operators.catalog import functions
-from operators.errors import PlanError
+from operators.errors import OperatorError, PlanError
 from operators.kernel import Kernel
 from operators.plan import Plan, ResolvedPlan, parse_plan
 from operators.spec import Operator, Task, Workload
@@ -546,10 +546,12 @@ class CpuFitness:
                 timings, _, _ = self._measure(baseline, self._anchor_side(self._baseline), SCREEN, race=False)
                 return tuple(Reference(t.workload, "baseline", t.latency_us, 0.0, 0.0) for t in timings)
             with Runner(command, threads=self.threads, environment=environment) as runner:
-                dims = [{}] + [dict(case.dims) for cases in self._cases() for case in cases]
+                dims: list[dict[str, int]] = [{}] + [dict(case.dims) for cases in self._cases() for case in cases]
                 runner.load(Path(json.dumps(dims)), timeout_s=60.0)
                 library = self._bound(_Side(runner, None))
                 timings, _, _ = self._measure(library, baseline, CONFIRM, race=False)
+        except KernelFault as fault:
+            raise OperatorError(f"{self.operator.folder}/reference.py: library(): {fault}") from None
         finally:
             baseline.close()
         for t in timings:

@@ -5,5 +5,6 @@ args = ["x", "b", "y", "alpha", "n"]
 */
 
 void axpb(const T* x, const T* b, T* y, T alpha, int n) {
-    for (volatile int i = 0; i < n; i = i + 1) y[i] = store(load(alpha) * load(x[i]) + load(b[i]));
+    for (int phase = 0; phase < 64; phase++)
+        for (int i = phase; i < n; i += 64) y[i] = store(load(alpha) * load(x[i]) + load(b[i]));
 }

@@ -1,0 +1,131 @@
+"""The command line, in process: exit codes, one-line errors, JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evo import cli
+
+
+def evo(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """Exit code, stdout, stderr."""
+    monkeypatch.setattr("sys.argv", ["evo", *arguments])
+    try:
+        cli.main()
+        code = 0
+    except SystemExit as stop:
+        code = int(stop.code or 0)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of the real engine on the smallest operator, through the command line."""
+    runs = tmp_path_factory.mktemp("runs")
+    operator = str(Path(__file__).parents[1] / "data" / "axpb")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["evo", "run", operator, "--budget", "6evals", "--runs", str(runs), "--workers", "1"])
+        try:
+            cli.main()
+        except SystemExit as stop:
+            assert not stop.code
+    return next(runs.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("run", "sofmax"), "did you mean `softmax`?"),
+        (("run", "softmax", "--budget", "ten"), "such as 60s"),
+        (("run",), "`operators`"),
+        (("run", "softmax", "--target", "cuda"), "cannot time them"),
+        (("run", "softmax", "--set", "num_island=3"), "num_island"),
+        (("status", "nothing"), "does not exist"),
+        (("resume", "nothing"), "does not exist"),
+        (("evaluate", "softmax", "nowhere.cpp"), "nowhere.cpp: cannot be read: No such file"),
+        (("evaluate", "softmax", "kernel.txt"), "say --target"),
+        (("evaluate", "sofmax", "kernel.cpp"), "did you mean `softmax`?"),
+        (("operators", "sofmax"), "did you mean `softmax`?"),
+        (("operators", "--family", "quantum"), "no operator of family quantum"),
+    ],
+)
+def test_what_the_user_can_cure_is_one_line_and_exit_code_2(
+    arguments: tuple[str, ...], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setenv("EVO_RUNS", str(tmp_path))
+    code, out, err = evo(monkeypatch, capsys, *arguments)
+    assert code == 2
+    assert out == ""
+    assert words in err.splitlines()[-1]
+    assert "Traceback" not in err
+
+
+def test_a_run_ends_in_a_summary(run_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    code, out, _ = evo(monkeypatch, capsys, "status", str(run_folder), "--json")
+    (task,) = json.loads(out)["tasks"]
+    assert code == 0
+    assert task["task"] == "axpb/fp32/cpu"
+    assert task["speedup_low"] <= task["speedup"] <= task["speedup_high"]
+    assert task["against_library"] > 0
+    assert task["level"] == "confirmed"
+    assert task["candidates"] >= 6
+    code, out, _ = evo(monkeypatch, capsys, "status", str(run_folder))
+    assert "axpb/fp32/cpu" in out
+    assert str(run_folder) in out
+
+
+def test_best_can_be_exported_and_judged_again(
+    run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    file = tmp_path / "best.cpp"
+    assert evo(monkeypatch, capsys, "best", str(run_folder), "--export", str(file))[0] == 0
+    operator = str(Path(__file__).parents[1] / "data" / "axpb")
+    code, out, _ = evo(monkeypatch, capsys, "evaluate", operator, str(file), "--json")
+    assert code == 0
+    assert json.loads(out)[-1]["level"] == "confirmed"
+
+
+def test_a_wrong_kernel_fails_with_exit_code_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    operator = Path(__file__).parents[1] / "data" / "axpb"
+    file = tmp_path / "wrong.cpp"
+    file.write_text((operator / "naive.cpp").read_text().replace("+ load(b[i])", ""))
+    code, out, _ = evo(monkeypatch, capsys, "evaluate", str(operator), str(file))
+    assert code == 1
+    assert "screen: wrong" in out
+    assert "elements of `y` are out of bounds" in out
+
+
+def test_lineage_leads_back_to_the_ancestor(run_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    _, out, _ = evo(monkeypatch, capsys, "lineage", str(run_folder), "--json")
+    chain = json.loads(out)
+    assert chain[0]["mutator"] == "ancestor"
+    assert [row["depth"] for row in chain] == list(range(len(chain) - 1, -1, -1))
+
+
+def test_sql_answers_and_guards(run_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    code, out, _ = evo(monkeypatch, capsys, "sql", str(run_folder), "select count(*) as n from tells", "--json")
+    assert code == 0
+    assert json.loads(out)[0]["n"] >= 6
+    code, _, err = evo(monkeypatch, capsys, "sql", str(run_folder), "delete from tells")
+    assert code == 2
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_operators_are_listed_and_shown(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    _, out, _ = evo(monkeypatch, capsys, "operators", "--json")
+    assert {"softmax", "matrix_mul", "spmv_csr"} <= {row["operator"] for row in json.loads(out)}
+    _, out, _ = evo(monkeypatch, capsys, "operators", "softmax")
+    assert "rows=768,cols=1024" in out
+
+
+def test_the_doctor_finds_this_machine_fit(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    code, out, _ = evo(monkeypatch, capsys, "doctor", "--json")
+    findings = {row["check"]: row for row in json.loads(out)}
+    assert code == 0, findings
+    assert findings["compiler"]["state"] == "ok"
+    assert all(row["cure"] for row in findings.values() if row["state"] != "ok")

@@ -1,0 +1,66 @@
+"""Configurations: what is read, and the one line that bad ones get."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from evo.config import RunConfig, read_config
+from operators.errors import UserError
+
+
+def read(tmp_path: Path, text: str, **changes: object) -> RunConfig:
+    path = tmp_path / "run.toml"
+    path.write_text(text, encoding="utf-8")
+    return read_config(path, changes, [])
+
+
+def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
+    made = read(tmp_path, 'operators = ["softmax"]\nseed = 3', seed=4).resolved()
+    assert made.seed == 4
+    assert made.workload_set == "cpu"
+    assert RunConfig.from_json(made.to_json()) == made
+
+
+def test_settings_reach_the_strategy() -> None:
+    made = read_config(None, {"operators": ["softmax"]}, ["islands=4", "tune_share=0.5", "seed=9"]).resolved()
+    assert made.settings == {"islands": 4, "tune_share": 0.5}
+    assert made.seed == 9
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('operators = ["softmax"', "not valid TOML"),
+        ('operators = ["sofmax"]', "unknown operator `sofmax`; did you mean `softmax`?"),
+        ("operators = []", "`operators`"),
+        ('operator = ["softmax"]', "`operator` is not a key that exists here"),
+        ('operators = ["softmax"]\nnum_island = 7', "`num_island` is not a key that exists here"),
+        ('operators = ["softmax"]\nsettings = {num_island = 7}', "`num_island` is not a key that exists here"),
+        ('operators = ["softmax"]\nsettings = {islands = 0}', "settings of strategy islands: `islands`"),
+        ('operators = ["softmax"]\ntarget = "cpuu"', "unknown target `cpuu`; did you mean `cpu`?"),
+        ('operators = ["softmax"]\nstrategy = "island"', "unknown strategy `island`; did you mean `islands`?"),
+        ('operators = ["softmax"]\ndtypes = ["bf16"]', "operator softmax has no bf16 on cpu; it has fp32"),
+        ('operators = ["softmax"]\nworkload_set = "huge"', "no workload set `huge`; there are"),
+        ('operators = ["softmax", "softmax"]', "named twice"),
+        ('operators = ["softmax"]\nseed = -1', "`seed`"),
+        ('operators = ["softmax"]\nworkers = "two"', "`workers`"),
+        ('operators = ["./nowhere"]', "operator.toml: no such file"),
+    ],
+)
+def test_a_bad_configuration_gets_one_line(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(UserError) as caught:
+        read(tmp_path, text).resolved()
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_file_is_named() -> None:
+    with pytest.raises(UserError, match=r"nowhere\.toml: cannot be read: No such file"):
+        read_config(Path("nowhere.toml"), {}, [])
+
+
+def test_a_setting_without_a_value_is_refused() -> None:
+    with pytest.raises(UserError, match="write key=value"):
+        read_config(None, {"operators": ["softmax"]}, ["islands"])

@@ -1,0 +1,207 @@
+"""The driver on scripted fitness: bookkeeping, budgets, resume, duplicates, several tasks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evo.config import RunConfig
+from evo.pool import InlinePool, WorkerLost
+from evo.search import Search
+from evo.store import Store, query
+from fitness.base import Anchor
+from fitness.evaluation import Evaluation, Status
+from fitness.scripted import ScriptedFitness
+from operators.errors import UserError
+from operators.kernel import Kernel
+from operators.spec import Task
+
+SOFTMAX, MATMUL = Task("softmax", "fp32", "cpu"), Task("matrix_mul", "fp32", "cpu")
+
+
+def config(**changes: Any) -> RunConfig:
+    settings: dict[str, Any] = {"operators": ["softmax"], "budget": {"evaluations": 25}, "seed": 7}
+    return RunConfig(**(settings | changes)).resolved()
+
+
+def stages(made: RunConfig, **options: Any) -> dict[Task, ScriptedFitness]:
+    return {
+        task: ScriptedFitness(task, Kernel(o.name, "cpu", o.ancestor("naive", "cpu").read_text()), **options)
+        for o, task in made.tasks()
+    }
+
+
+def search(
+    folder: Path,
+    made: RunConfig,
+    fitness: dict[Task, ScriptedFitness],
+    *,
+    stop_after: int | None = None,
+    slots: int = 2,
+) -> str:
+    """One session; `stop_after` tells it is interrupted as by Ctrl-C."""
+    create = not (folder / "evo.duckdb").exists()
+    with Store(folder, create=create) as store:
+
+        def on_change(running: Search) -> None:
+            if stop_after is not None and sum(s.told for s in running.states.values()) >= stop_after:
+                running.stop()
+
+        async def session() -> str:
+            pool = InlinePool(dict(fitness), slots=slots)
+            return await Search(made, store, pool, on_change=on_change).run()
+
+        return asyncio.run(session())
+
+
+def rows(folder: Path, sql: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = query(folder, sql).to_pylist()
+    return found
+
+
+def test_every_ask_is_told_and_everything_is_stored(tmp_path: Path) -> None:
+    made = config()
+    reason = search(tmp_path, made, stages(made))
+    assert reason == "evaluations 25 of 25"
+    asks = rows(tmp_path, "select * from asks order by seq, position")
+    tells = rows(tmp_path, "select * from tells order by seq")
+    assert {a["request_id"] for a in asks} == {t["request_id"] for t in tells}
+    assert [a["number"] for a in asks] == list(range(len(asks)))
+    assert len({*[a["seq"] for a in asks], *[t["seq"] for t in tells]}) == len(asks) + len(tells)
+    asked_at = {a["request_id"]: a["seq"] for a in asks}
+    assert all(asked_at[t["request_id"]] < t["seq"] for t in tells)
+    kernels = {k["kernel_id"] for k in rows(tmp_path, "select kernel_id from kernels")}
+    assert {t["kernel_id"] for t in tells if t["kernel_id"]} <= kernels
+    assert len(rows(tmp_path, "select * from proposals")) == len(asks)
+    evaluated = {e["evaluation_id"] for e in rows(tmp_path, "select evaluation_id from evaluations")}
+    assert {t["evaluation_id"] for t in tells if t["evaluation_id"]} <= evaluated
+
+
+def test_no_program_is_judged_twice(tmp_path: Path) -> None:
+    made = config(budget={"evaluations": 60})
+    fitness = stages(made)
+    search(tmp_path, made, fitness)
+    judged = fitness[SOFTMAX].judged
+    assert len(judged) == len(set(judged))
+
+
+def test_the_best_is_the_best_correct_one_and_is_confirmed(tmp_path: Path) -> None:
+    made = config(budget={"evaluations": 60})
+    search(tmp_path, made, stages(made))
+    (best,) = rows(tmp_path, "select * from best")
+    highest = rows(tmp_path, "select max(log_speedup) as top from evaluations where status = 'correct'")[0]["top"]
+    assert best["log_speedup"] == pytest.approx(highest)
+    assert best["level"] == "confirmed"
+
+
+def told(folder: Path) -> list[tuple[Any, ...]]:
+    return [
+        (t["task"], t["number"], t["kernel_id"], t["status"], t["log_speedup"])
+        for t in rows(folder, "select * from tells order by task, number")
+    ]
+
+
+@pytest.mark.parametrize("stops", [[3], [1, 2, 9, 17], [0, 5, 6, 7, 8, 20]])
+def test_interrupted_and_resumed_it_loses_nothing_and_repeats_nothing(tmp_path: Path, stops: list[int]) -> None:
+    made = config(operators=["softmax", "matrix_mul"], budget={"evaluations": 40})
+    folder = tmp_path / "run"
+    folder.mkdir()
+    fitness = stages(made)
+    kept: list[tuple[Any, ...]] = []
+    for stop in stops:
+        assert search(folder, made, fitness, stop_after=stop) == "stopped"
+        now = told(folder)
+        assert set(kept) <= set(now)
+        kept = now
+    assert search(folder, made, fitness).startswith("evaluations")
+    final = told(folder)
+    assert set(kept) <= set(final)
+    for task in (SOFTMAX, MATMUL):
+        numbers = [number for name, number, *_ in final if name == str(task)]
+        assert numbers == list(range(len(numbers)))
+    first_told = rows(
+        folder, "select kernel_id, count(*) as n from tells where status not in ('duplicate', 'no_child') group by all"
+    )
+    assert all(row["n"] == 1 for row in first_told)
+
+
+def test_with_one_worker_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path) -> None:
+    made = config(budget={"evaluations": 30})
+    for name, stops in (("whole", []), ("pieces", [4, 11, 12])):
+        (tmp_path / name).mkdir()
+        for stop in stops:
+            search(tmp_path / name, made, stages(made), stop_after=stop, slots=1)
+        search(tmp_path / name, made, stages(made), slots=1)
+    whole, pieces = told(tmp_path / "whole"), told(tmp_path / "pieces")
+    assert whole == pieces
+    assert len(whole) > 25
+
+
+def test_a_changed_history_is_refused(tmp_path: Path) -> None:
+    made = config()
+    search(tmp_path, made, stages(made), stop_after=5)
+    with pytest.raises(UserError, match="is not what this version would ask"):
+        search(tmp_path, made.model_copy(update={"seed": 8}), stages(made))
+
+
+def test_tasks_share_the_budget_evenly(tmp_path: Path) -> None:
+    made = config(operators=["softmax", "matrix_mul"], budget={"evaluations": 40})
+    search(tmp_path, made, stages(made))
+    counts = [row["n"] for row in rows(tmp_path, "select task, count(*) as n from asks group by task")]
+    assert len(counts) == 2
+    assert max(counts) - min(counts) <= 2
+
+
+def test_a_wrong_naive_kernel_ends_the_run_with_one_line(tmp_path: Path) -> None:
+    made = config()
+    fitness = stages(made)
+    fitness[SOFTMAX].baseline = Kernel("softmax", "cpu", "something else")
+    fitness[SOFTMAX].script = lambda _: Status.WRONG
+    with pytest.raises(UserError, match="the naive kernel is wrong"):
+        search(tmp_path, made, fitness)
+
+
+class Dying(ScriptedFitness):
+    """Loses its worker once per kernel that `curse` names."""
+
+    curse: Callable[[Kernel], int] = staticmethod(lambda _: 0)
+    deaths: dict[str, int] = {}  # noqa: RUF012
+
+    def judge(self, kernel: Kernel, anchor: Anchor, *, race: bool, best: float | None) -> tuple[Evaluation, ...]:
+        if self.deaths.get(kernel.id, 0) < self.curse(kernel):
+            self.deaths[kernel.id] = self.deaths.get(kernel.id, 0) + 1
+            raise WorkerLost("scripted")
+        return super().judge(kernel, anchor, race=race, best=best)
+
+
+@pytest.mark.parametrize(("deaths", "status"), [(1, "correct"), (2, "runtime_error")])
+def test_a_lost_worker_costs_at_most_the_candidate(tmp_path: Path, deaths: int, status: str) -> None:
+    made = config(budget={"evaluations": 10})
+    ((operator, task),) = made.tasks()
+    baseline = Kernel("softmax", "cpu", operator.ancestor("naive", "cpu").read_text())
+    stage = Dying(task, baseline, lambda _: 0.5)
+    cursed: list[str] = []
+
+    def curse(kernel: Kernel) -> int:
+        if kernel.id != baseline.id and not cursed:
+            cursed.append(kernel.id)
+        return deaths if kernel.id in cursed else 0
+
+    stage.curse, stage.deaths = curse, {}
+    search(tmp_path, made, {task: stage})
+    (fate,) = rows(
+        tmp_path, f"select status from evaluations where kernel_id = '{cursed[0]}' and status <> 'duplicate'"
+    )
+    assert fate["status"] in (status, "slower")
+    assert len(rows(tmp_path, "select * from events where kind = 'worker_lost'")) == deaths
+
+
+def test_random_search_runs_on_the_same_engine(tmp_path: Path) -> None:
+    made = config(strategy="random", budget={"evaluations": 15})
+    search(tmp_path, made, stages(made))
+    parents = rows(tmp_path, "select distinct parent_id from parents")
+    assert len(parents) == 1  # always the ancestor
