@@ -1,0 +1,10 @@
+"""A run's memory: one DuckDB file, written by one process, read by anyone.
+
+Importing this imports duckdb and pyarrow: do it where it is needed.
+"""
+
+from evo.store.errors import StoreError
+from evo.store.reader import export_parquet, open_reader, query
+from evo.store.writer import Store
+
+__all__ = ["Store", "StoreError", "export_parquet", "open_reader", "query"]

@@ -76,29 +76,32 @@ CREATE TABLE llm_calls (
 COMMENT ON TABLE llm_calls IS 'Every call of a language model, failed ones too; cache_key and sample find the answer again.';
 
 CREATE TABLE evaluations (
-    evaluation_id  VARCHAR NOT NULL,
-    request_id     VARCHAR,
-    task           VARCHAR NOT NULL,
-    kernel_id      VARCHAR NOT NULL,
-    level          VARCHAR NOT NULL,
-    status         VARCHAR NOT NULL,
-    inherited      VARCHAR,
-    duplicate_of   VARCHAR,
-    message        VARCHAR,
-    log_speedup    DOUBLE,
-    log_speedup_se DOUBLE,
-    anchor_id      VARCHAR,
-    code_digest    VARCHAR,
-    cell           VARCHAR,
-    facts_json     VARCHAR,
-    build_ms       DOUBLE,
-    verify_ms      DOUBLE,
-    time_ms        DOUBLE,
-    confirm_ms     DOUBLE,
-    worker         VARCHAR,
-    created_at     TIMESTAMPTZ NOT NULL
+    evaluation_id      VARCHAR NOT NULL,
+    request_id         VARCHAR,
+    task               VARCHAR NOT NULL,
+    kernel_id          VARCHAR NOT NULL,
+    level              VARCHAR NOT NULL,
+    status             VARCHAR NOT NULL,
+    inherited          VARCHAR,
+    duplicate_of       VARCHAR,
+    message            VARCHAR,
+    log_speedup        DOUBLE,
+    log_speedup_se     DOUBLE,
+    anchor_id          VARCHAR,
+    anchor_log_speedup DOUBLE,
+    log_ratio          DOUBLE,
+    log_ratio_se       DOUBLE,
+    code_digest        VARCHAR,
+    cell               VARCHAR,
+    facts_json         VARCHAR,
+    build_ms           DOUBLE,
+    verify_ms          DOUBLE,
+    time_ms            DOUBLE,
+    confirm_ms         DOUBLE,
+    worker             VARCHAR,
+    created_at         TIMESTAMPTZ NOT NULL
 );
-COMMENT ON TABLE evaluations IS 'Verdicts, at most a few per kernel: levels screen, full, confirmed. log_speedup = ln(baseline time / kernel time). request_id is NULL for first ancestors and for re-examinations.';
+COMMENT ON TABLE evaluations IS 'Verdicts, at most a few per kernel: levels screen, full, confirmed. log_speedup = ln(baseline time / kernel time) = anchor_log_speedup + log_ratio. request_id is NULL for examinations that no request asked for.';
 
 CREATE TABLE tells (
     seq           BIGINT NOT NULL,
@@ -109,7 +112,7 @@ CREATE TABLE tells (
     evaluation_id VARCHAR,
     status        VARCHAR NOT NULL,
     log_speedup   DOUBLE,
-    outcome       VARCHAR NOT NULL,
+    outcome       VARCHAR,
     digest        VARCHAR NOT NULL,
     created_at    TIMESTAMPTZ NOT NULL
 );
@@ -176,76 +179,60 @@ CREATE TABLE events (
 COMMENT ON TABLE events IS 'What else happened: sessions, lost workers, spent budgets.';
 
 
--- Views. A speedup is exp(log_speedup); an interval is +- 1.96 standard errors of log_speedup.
+-- Views. A speedup is exp(log_speedup); an interval is +/- 1.96 standard errors of log_speedup.
+
+-- Beware of a CTE that is read twice below a LIMIT: on 100,000 rows DuckDB 2.0.0 waits for ever without using any CPU.
 
 CREATE VIEW verdicts AS
-WITH latest AS (
-    SELECT *
+-- A duplicate is judged by what is known of its original now, not by what was known when it was found.
+WITH judged AS (
+    SELECT
+        task, kernel_id, nullif(duplicate_of, kernel_id) AS duplicate_of,
+        first_value(struct_pack(
+            status := coalesce(inherited, status), level := level, log_speedup := log_speedup,
+            log_speedup_se := log_speedup_se, cell := nullif(cell, ''), message := message, evaluation_id := evaluation_id
+        )) OVER (
+            PARTITION BY task, coalesce(duplicate_of, kernel_id)
+            ORDER BY status = 'duplicate', list_position(['screen', 'full', 'confirmed'], level) DESC, created_at DESC, rowid DESC
+        ) AS verdict
     FROM evaluations
     QUALIFY row_number() OVER (
         PARTITION BY task, kernel_id
         ORDER BY list_position(['screen', 'full', 'confirmed'], level) DESC, created_at DESC, rowid DESC
     ) = 1
-),
--- A duplicate is judged by what is known of its original now, not by what was known when it was found.
-resolved AS (
-    SELECT
-        own.task, own.kernel_id, own.duplicate_of, own.inherited,
-        CASE WHEN original.kernel_id IS NULL THEN own ELSE original END AS judged
-    FROM latest AS own
-    LEFT JOIN latest AS original
-        ON original.task = own.task AND original.kernel_id = own.duplicate_of AND original.status <> 'duplicate'
 )
 SELECT
-    task, kernel_id,
-    CASE judged.status WHEN 'duplicate' THEN inherited ELSE judged.status END AS status,
-    judged.level AS level,
-    judged.log_speedup AS log_speedup,
-    judged.log_speedup_se AS log_speedup_se,
-    exp(judged.log_speedup) AS speedup,
-    exp(judged.log_speedup - 1.96 * judged.log_speedup_se) AS speedup_low,
-    exp(judged.log_speedup + 1.96 * judged.log_speedup_se) AS speedup_high,
-    nullif(judged.cell, '') AS cell,
-    duplicate_of,
-    judged.message AS message,
-    judged.evaluation_id AS evaluation_id
-FROM resolved;
+    task, kernel_id, verdict.status, verdict.level, verdict.log_speedup, verdict.log_speedup_se,
+    exp(verdict.log_speedup) AS speedup,
+    exp(verdict.log_speedup - 1.96 * verdict.log_speedup_se) AS speedup_low,
+    exp(verdict.log_speedup + 1.96 * verdict.log_speedup_se) AS speedup_high,
+    verdict.cell, duplicate_of, verdict.message, verdict.evaluation_id
+FROM judged;
 COMMENT ON VIEW verdicts IS 'Per task and kernel the verdict that counts: the most severe level (confirmed, full, screen), of those the latest; a duplicate has its original''s.';
 
 CREATE VIEW individuals AS
-WITH proposed AS (
+WITH births AS (
     SELECT task, kernel_id, request_id, number, mutator, model, description, created_at
     FROM proposals
     WHERE kernel_id IS NOT NULL
-    QUALIFY row_number() OVER (PARTITION BY task, kernel_id ORDER BY number) = 1
+    UNION ALL BY NAME
+    SELECT task, kernel_id, created_at FROM evaluations WHERE request_id IS NULL
 ),
-unrequested AS (
-    SELECT task, kernel_id, min(created_at) AS created_at
-    FROM evaluations
-    WHERE request_id IS NULL
-    GROUP BY task, kernel_id
+first_births AS (
+    SELECT *
+    FROM births
+    QUALIFY row_number() OVER (PARTITION BY task, kernel_id ORDER BY created_at, number NULLS LAST) = 1
 ),
-principal AS (
+origins AS (
     SELECT request_id, arg_min(parent_id, position) AS parent_id, list(parent_id ORDER BY position) AS parents
     FROM parents
     GROUP BY request_id
-),
-born AS (
-    SELECT proposed.*
-    FROM proposed
-    LEFT JOIN unrequested USING (task, kernel_id)
-    WHERE unrequested.created_at IS NULL OR unrequested.created_at >= proposed.created_at
-    UNION ALL BY NAME
-    SELECT unrequested.*
-    FROM unrequested
-    LEFT JOIN proposed USING (task, kernel_id)
-    WHERE proposed.created_at IS NULL OR unrequested.created_at < proposed.created_at
 )
 SELECT
-    born.task, born.kernel_id, principal.parent_id, principal.parents, born.request_id, born.number, born.mutator,
-    born.model, born.description, born.created_at
-FROM born
-LEFT JOIN principal USING (request_id);
+    b.task, b.kernel_id, origins.parent_id, origins.parents, b.request_id, b.number, b.mutator, b.model, b.description,
+    b.created_at
+FROM first_births AS b
+LEFT JOIN origins ON origins.request_id = b.request_id;
 COMMENT ON VIEW individuals IS 'Per task and kernel how it first came to be: the first request that proposed it, or none for a first ancestor.';
 
 CREATE VIEW lineage AS
@@ -404,11 +391,11 @@ WITH failed AS (
     SELECT v.task, v.status, v.message, i.created_at
     FROM verdicts AS v
     LEFT JOIN individuals AS i USING (task, kernel_id)
-    WHERE v.status <> 'correct'
+    WHERE v.status NOT IN ('correct', 'slower')
     UNION ALL
     SELECT task, 'no_child', failure, created_at FROM proposals WHERE kernel_id IS NULL
 )
 SELECT task, status, count(*) AS count, arg_max(nullif(message, ''), created_at) AS example
 FROM failed
 GROUP BY task, status;
-COMMENT ON VIEW failures IS 'Per task and status how many kernels got no fitness (no_child: proposals without a kernel), and the latest message as an example.';
+COMMENT ON VIEW failures IS 'Per task and status how many kernels failed (no_child: proposals without a kernel; kernels that are only slower are no failures), and the latest message as an example.';

@@ -1,0 +1,297 @@
+"""The one writer of a run's database."""
+
+from __future__ import annotations
+
+import queue
+import re
+import threading
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import duckdb
+import pyarrow as pa
+
+from evo.store import snapshots
+from evo.store.errors import StoreError, one_line
+from evo.store.schema import concatenated, migrate, tables
+from operators.expression import unknown_name
+
+FILE = "evo.duckdb"
+LOCK_WAIT_S = 5.0
+"""How long to wait for whoever holds the file: a reader of a finished run is done soon."""
+SNAPSHOT_AGE_S = 2.0
+CONFIG: Mapping[str, Any] = {
+    "threads": 1,
+    "memory_limit": "2GB",
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+}
+STORAGE_VERSION = "v1.5.0"
+"""Files stay readable for DuckDB tools from this version on."""
+
+
+class _Batch(NamedTuple):
+    tables: dict[str, pa.Table]
+    done: Future[None]
+
+
+class _Snapshot(NamedTuple):
+    path: Path
+    commits: int
+    made_s: float
+
+
+class Store:
+    """A run's database, open for writing; methods may be called from any thread.
+
+    All of DuckDB's work happens in one thread that the store owns. An acknowledged batch survives `kill -9`; so does
+    the file. What DuckDB itself does not say: if bytes in the middle of the write-ahead log rot, it silently
+    replays only what stands before them.
+    """
+
+    notes: list[str]
+    """What was out of the ordinary when the file was opened, each a sentence for the user."""
+
+    def __init__(self, folder: Path, *, create: bool) -> None:
+        """Open `folder`/evo.duckdb. `create`: make folder and file where they are missing.
+
+        Raises StoreError if there is no such run, another process has it open, or the file is damaged.
+        """
+        self.folder = Path(folder).absolute()
+        self.notes = []
+        self._waiting: queue.SimpleQueue[_Batch] = queue.SimpleQueue()
+        self._order = threading.Lock()
+        self._closed = False
+        self._commits = 0
+        self._snapshot: _Snapshot | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="evo-store")
+        try:
+            self._connection = self._thread.submit(self._open, create).result()
+            self._tables = self._thread.submit(tables, self._connection).result()
+        except BaseException:
+            self._thread.shutdown()
+            raise
+        try:
+            self._server: snapshots.Server | None = snapshots.Server(self.folder, self._snapshot_path)
+        except OSError as error:
+            self._server = None
+            self.notes.append(
+                f"other processes cannot read the run before it ends: no socket in {self.folder}: {error}"
+            )
+
+    def commit(self, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> Future[None]:
+        """Append rows to several tables in one transaction; the future is done after the commit.
+
+        Batches are committed in the order of the calls; those that wait are committed together, and a batch that
+        fails does not fail the others. The future cannot be cancelled. Raises StoreError at once for unknown tables
+        and columns, absent values that must be there and values of the wrong type.
+        """
+        for name in rows:
+            if name not in self._tables:
+                raise StoreError(unknown_name(name, self._tables).replace("name", "table", 1))
+        batch = _Batch({name: self._tables[name].batch(some) for name, some in rows.items() if some}, Future())
+        batch.done.set_running_or_notify_cancel()
+        with self._order:
+            self._refuse_if_closed()
+            self._waiting.put(batch)
+            self._thread.submit(self._flush)
+        return batch.done
+
+    def rows(self, sql: str, parameters: Sequence[Any] = ()) -> pa.Table:
+        """The engine's own queries, for resume; sees every batch committed before the call. Blocks."""
+
+        def run() -> pa.Table:
+            self._flush()
+            return self._connection.sql(sql, params=list(parameters)).to_arrow_table()
+
+        with self._order:
+            self._refuse_if_closed()
+            answer = self._thread.submit(run)
+        try:
+            return answer.result()
+        except duckdb.Error as error:
+            raise StoreError(one_line(error)) from error
+
+    def close(self) -> None:
+        """Commit what waits, CHECKPOINT and close; a second call does nothing."""
+        with self._order:
+            if self._closed:
+                return
+            self._closed = True
+        if self._server:
+            self._server.close()
+        try:
+            self._thread.submit(self._finish).result()
+        finally:
+            self._thread.shutdown()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise StoreError(f"run {self.folder.name}: its store is closed")
+
+    # --- Everything below runs in the store's thread, but for _snapshot_path. ---
+
+    def _open(self, create: bool) -> duckdb.DuckDBPyConnection:
+        path = self.folder / FILE
+        if not path.exists():
+            if not create:
+                raise StoreError(f"{self.folder}: no {FILE} there; is this a run's folder?")
+            self.folder.mkdir(parents=True, exist_ok=True)
+            _create(path)
+        connection = self._connect(path)
+        try:
+            migrate(connection)
+            connection.execute("SET TimeZone = 'UTC'")
+        except BaseException:
+            connection.close()
+            raise
+        snapshots.clear(self.folder / snapshots.FOLDER)
+        return connection
+
+    def _connect(self, path: Path) -> duckdb.DuckDBPyConnection:
+        """Open the file; a write-ahead log that cannot be replayed is set aside and noted."""
+        try:
+            return _connect_locked(path)
+        except duckdb.Error as error:
+            reason = one_line(error)
+            log = path.with_name(f"{FILE}.wal")
+            if "replaying WAL" not in str(error) or not log.exists():
+                raise StoreError(f"{path} cannot be opened: {reason}") from error
+        checkpointed = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+        aside = next(p for n in range(1, 10_000) if not (p := log.with_name(f"{log.name}.damaged-{n}")).exists())
+        log.rename(aside)
+        try:
+            connection = _connect_locked(path)
+        except duckdb.Error as error:
+            aside.rename(log)
+            raise StoreError(f"{path} cannot be opened, not even without its log: {one_line(error)}") from error
+        self.notes.append(
+            f"{log.name} could not be replayed ({reason}): its {aside.stat().st_size} bytes are kept as {aside.name},"
+            f" and what was written after {checkpointed:%Y-%m-%d %H:%M:%S} UTC, the last checkpoint, is missing"
+        )
+        return connection
+
+    def _flush(self) -> None:
+        """Commit all batches that wait, in one transaction if it can be done."""
+        batches = []
+        with suppress(queue.Empty):
+            while True:
+                batches.append(self._waiting.get_nowait())
+        if len(batches) > 1 and self._append(batches) is None:
+            for batch in batches:
+                batch.done.set_result(None)
+            return
+        for batch in batches:
+            error = self._append([batch])
+            if error is None:
+                batch.done.set_result(None)
+            else:
+                batch.done.set_exception(error)
+
+    def _append(self, batches: Sequence[_Batch]) -> Exception | None:
+        try:
+            self._connection.execute("BEGIN")
+            for name, batch in concatenated(b.tables for b in batches).items():
+                _insert(self._connection, name, batch)
+            self._connection.execute("COMMIT")
+        except Exception as error:  # noqa: BLE001 (the border to those who wait: they get every error)
+            with suppress(duckdb.Error):
+                self._connection.execute("ROLLBACK")
+            if not isinstance(error, duckdb.Error):
+                return error
+            failure = StoreError(f"run {self.folder.name}: rows could not be written: {one_line(error)}")
+            failure.__cause__ = error
+            return failure
+        self._commits += len(batches)
+        return None
+
+    def _finish(self) -> None:
+        self._flush()
+        try:
+            self._connection.execute("CHECKPOINT")
+        except duckdb.Error as error:
+            raise StoreError(f"run {self.folder.name}: the last checkpoint failed: {one_line(error)}") from error
+        finally:
+            self._connection.close()
+            snapshots.clear(self.folder / snapshots.FOLDER)
+
+    def _snapshot_path(self) -> str:
+        """For the server's thread: a snapshot at most SNAPSHOT_AGE_S old, or one with nothing committed since."""
+        return str(self._thread.submit(self._fresh_snapshot).result().relative_to(self.folder))
+
+    def _fresh_snapshot(self) -> Path:
+        last, now_s = self._snapshot, time.monotonic()
+        if last and last.path.exists() and (last.commits == self._commits or now_s - last.made_s <= SNAPSHOT_AGE_S):
+            return last.path
+        self._flush()
+        self._connection.execute("CHECKPOINT")
+        path = snapshots.copy(self.folder / FILE, self.folder / snapshots.FOLDER)
+        self._snapshot = _Snapshot(path, self._commits, time.monotonic())
+        return path
+
+
+def _insert(connection: duckdb.DuckDBPyConnection, table: str, batch: pa.Table) -> None:
+    # DuckDB finds the parameter by its name; registering it as a view first costs half as much again.
+    connection.execute(f'INSERT INTO "{table}" SELECT * FROM batch')
+
+
+def _create(path: Path) -> None:
+    """A new, migrated database, there as a whole or not at all; one that someone else just made is left alone."""
+    part = path.with_name(f"{FILE}.{uuid.uuid4().hex}.new")
+    connection = duckdb.connect(str(part), config={**CONFIG, "storage_compatibility_version": STORAGE_VERSION})
+    try:
+        migrate(connection)
+    finally:
+        connection.close()
+    try:
+        path.hardlink_to(part)
+    except FileExistsError:
+        pass
+    except OSError:  # a file system without links
+        part.rename(path)
+    part.unlink(missing_ok=True)
+
+
+def _connect_locked(path: Path) -> duckdb.DuckDBPyConnection:
+    """Open for writing. Raises StoreError if the file is still in use after LOCK_WAIT_S."""
+    # A configuration of its own keeps DuckDB from sharing the database with a second store of this process.
+    config = {**CONFIG, "custom_user_agent": f"kernel-evo-{uuid.uuid4().hex}"}
+    deadline_s = time.monotonic() + LOCK_WAIT_S
+    while True:
+        try:
+            return duckdb.connect(str(path), config=config)
+        except duckdb.Error as error:
+            holder = lock_holder(error)
+            if holder is None:
+                raise
+            run, written = path.parent.name, snapshots.has_writer(path.parent)
+            if written:
+                raise StoreError(f"run {run} is being written by {holder}; stop it, or wait for its end") from error
+            if time.monotonic() > deadline_s:
+                raise StoreError(f"run {run} is held open by {holder}; close it there") from error
+        time.sleep(0.05)
+
+
+def lock_holder(error: duckdb.Error) -> str | None:
+    """Who holds the file, if that is why it could not be opened."""
+    if isinstance(error, duckdb.ConnectionException) and "different configuration" in str(error):
+        return "this process"
+    if isinstance(error, duckdb.IOException) and "Could not set lock" in str(error):
+        match = re.search(r"PID (\d+)", str(error))
+        return f"process {match[1]}" if match else "another process"
+    return None
