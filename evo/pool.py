@@ -19,6 +19,9 @@ from operators.kernel import Kernel
 from operators.spec import Task
 
 
+ENTRY = "from evo.worker import main; main()"
+
+
 class EngineError(Exception):
     """Our own bug or a broken machine; carries the traceback of the process where it happened."""
 
@@ -106,7 +109,7 @@ class _Worker:
         self._connection, theirs = Pipe()
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "evo.worker", str(theirs.fileno()), str(os.getpid())],
+            [sys.executable, "-c", ENTRY, str(theirs.fileno()), str(os.getpid())],
             pass_fds=(theirs.fileno(),),
             stdin=subprocess.DEVNULL,
             env=environment,

@@ -66,8 +66,6 @@ def _answer(
         return "broken", traceback.format_exc()
 
 
-if __name__ == "__main__":
-    # Under its importable name, so that what is unpickled here has the classes of this very module.
-    from evo.worker import serve as serve_importable
-
-    serve_importable(Connection(int(sys.argv[1])), int(sys.argv[2]))
+def main() -> None:
+    """Entry point of the process: file descriptor and owner's pid as arguments."""
+    serve(Connection(int(sys.argv[1])), int(sys.argv[2]))

@@ -32,7 +32,7 @@ class Verdict(StrEnum):
     FASTER = "faster"
     SLOWER = "slower"
     EQUAL = "equal"
-    """The interval is narrower than what was asked for, and includes zero."""
+    """No difference worth more samples: the interval is as narrow as asked for, or leaves no room for a gain."""
     OPEN = "open"
 
 
@@ -46,11 +46,13 @@ class Schedule:
     """Stop when the interval of the mean log ratio is no wider than plus or minus this."""
     budget_s: float
     """Stop looking for more when the samples have taken so long."""
+    least_gain: float = 0.0
+    """Stop when the interval leaves no room for a gain of this log ratio; 0 to go on."""
     until_decided: bool = True
     """Stop also when it is clear which is faster; a measurement that will be reported goes on to its precision."""
 
 
-SCREEN = Schedule(looks=(5, 10, 20, 40), half_width=0.02, budget_s=1.0)
+SCREEN = Schedule(looks=(5, 10, 20), half_width=0.02, budget_s=0.6, least_gain=0.01)
 CONFIRM = Schedule(looks=(10, 20, 40), half_width=0.02, budget_s=1.5, until_decided=False)
 
 
@@ -84,7 +86,9 @@ def mean(ratios: Sequence[Ratio]) -> Ratio:
 def decide(ratio: Ratio, schedule: Schedule) -> Verdict:
     """The verdict at one look."""
     half = POCOCK[len(schedule.looks)] * ratio.se
-    if half > schedule.half_width and not (schedule.until_decided and abs(ratio.value) > half):
+    decided = schedule.until_decided and abs(ratio.value) > half
+    hopeless = ratio.value + half < schedule.least_gain and schedule.least_gain > 0
+    if half > schedule.half_width and not decided and not hopeless:
         return Verdict.OPEN
     if abs(ratio.value) <= half:
         return Verdict.EQUAL

@@ -76,7 +76,7 @@ def _task_summary(folder: Path, task: str, best: dict[str, Any] | None) -> TaskS
 
 def ancestry(folder: Path, kernel_id: str) -> list[dict[str, Any]]:
     """The chain of principal parents, the oldest first."""
-    return query(
+    chain: list[dict[str, Any]] = query(
         folder,
         f"""
         with recursive chain(request_id, kernel_id, depth) as (
@@ -101,6 +101,7 @@ def ancestry(folder: Path, kernel_id: str) -> list[dict[str, Any]]:
         order by c.depth desc
         """,
     ).to_pylist()
+    return chain
 
 
 def kernel(folder: Path, prefix: str) -> dict[str, Any] | None:
@@ -111,7 +112,7 @@ def kernel(folder: Path, prefix: str) -> dict[str, Any] | None:
 
 def best_kernels(folder: Path) -> list[dict[str, Any]]:
     """The best kernel of every task, with its source and tunables."""
-    rows = query(
+    rows: list[dict[str, Any]] = query(
         folder,
         "select b.*, k.source, k.values_json, k.target from best b join kernels k using (kernel_id) order by task",
     ).to_pylist()

@@ -201,12 +201,13 @@ class CpuFitness:
         errors: list[CheckError] = []
         hidden = self._supported_hidden(prepared)
         chosen = [hidden[i] for i in self._rng.permutation(len(hidden))[:SCREEN_HIDDEN]]
-        checks = self._drawn(chosen, 1) + [(w, "nominal") for w in self.workloads]
         with ExitStack() as stack:
             try:
                 with _clock(stage_ms, "verify"):
                     runner = stack.enter_context(self._runner(prepared))
-                    errors += self._verify(runner, prepared, checks)
+                    errors += self._verify(runner, prepared, self._drawn(chosen, 1))
+                    for cases in self._cases():
+                        errors += self._check(runner, prepared, cases[0], at_end=False, reruns=0)
                 with _clock(stage_ms, "time"):
                     timings, ratio, verdict = self._against(runner, prepared, anchor, race=race)
             except KernelFault as fault:
@@ -233,7 +234,7 @@ class CpuFitness:
         """New inputs, reruns, and a second, independent measurement against the baseline, all in fresh processes."""
         stage_ms: dict[str, float] = {}
         hidden = self._supported_hidden(prepared)
-        checks = self._drawn(hidden, 2) + [(w, f) for w in self.workloads for f in FAMILIES]
+        checks = self._drawn(hidden, 2) + self._drawn(self.workloads, 2)
         baseline = Anchor(self._baseline, 0.0, 0.0)
         try:
             with _clock(stage_ms, "confirm"), self._runner(prepared) as runner:
@@ -331,8 +332,7 @@ class CpuFitness:
         errors: list[CheckError] = []
         for number, (workload, family) in enumerate(checks):
             case = self.oracle.case(workload, family, self._rng, at_end=number % 2 == 0)
-            with self._machine(exclusive=False):
-                errors += self._check(runner, prepared, case, at_end=number % 2 == 0, reruns=reruns)
+            errors += self._check(runner, prepared, case, at_end=number % 2 == 0, reruns=reruns)
         return errors
 
     def _check(self, runner: Runner, prepared: _Prepared, case: Case, *, at_end: bool, reruns: int) -> list[CheckError]:
@@ -345,7 +345,8 @@ class CpuFitness:
         for run, poison in enumerate(POISONS + POISONS[:1] * reruns):
             work.fill(poison)
             self.oracle.restore(case, work)
-            runner.run(0, 0, timeout_s=RUN_TIMEOUT_S)
+            with self._machine(exclusive=False):
+                runner.run(0, 0, timeout_s=RUN_TIMEOUT_S)
             errors += self._accept(case, work)
             if prepared.plan.deterministic:
                 outputs = {t.name: bytes(work.view(t.name)) for t in self.operator.outputs}
@@ -473,7 +474,7 @@ class CpuFitness:
         return 1 + number * TIMING_SETS + which
 
     def _cases(self) -> list[list[Case]]:
-        """The input sets that timed samples use, drawn once: `[workload][set]`."""
+        """The input sets that timed samples and screening use: `[workload][set]`. They outlive no session."""
         if not self._timing_cases:
             self._timing_cases = [
                 [self.oracle.case(w, "nominal", self._rng, at_end=False) for _ in range(TIMING_SETS)]

@@ -35,8 +35,17 @@ def test_a_kernel_against_itself_is_seldom_called_different(sigma: float) -> Non
 
 def test_a_real_difference_is_found() -> None:
     rng = np.random.default_rng(2)
-    assert sum(simulated_verdict(rng, -0.05, 0.05) is Verdict.SLOWER for _ in range(200)) >= 190
-    assert sum(simulated_verdict(rng, 0.05, 0.05) is Verdict.FASTER for _ in range(200)) >= 190
+    slower = [simulated_verdict(rng, -0.08, 0.05) for _ in range(200)]
+    faster = [simulated_verdict(rng, 0.08, 0.05) for _ in range(200)]
+    assert Verdict.FASTER not in slower
+    assert set(slower) <= {Verdict.SLOWER, Verdict.EQUAL}
+    assert slower.count(Verdict.SLOWER) >= 100  # the others were not worth more samples
+    assert faster.count(Verdict.FASTER) >= 190
+
+
+def test_sampling_stops_where_no_gain_is_left_to_find() -> None:
+    assert decide(Ratio(-0.05, 0.024), SCREEN) is Verdict.EQUAL  # somewhere between -10 % and +0.5 %
+    assert decide(Ratio(0.0, 0.024), SCREEN) is Verdict.OPEN  # could still be 5 % faster
 
 
 def test_the_ratio_is_positive_for_the_faster_candidate() -> None:
