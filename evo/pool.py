@@ -18,7 +18,6 @@ from operators.errors import UserError
 from operators.kernel import Kernel
 from operators.spec import Task
 
-
 ENTRY = "from evo.worker import main; main()"
 
 

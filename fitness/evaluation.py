@@ -38,6 +38,14 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True)
+class Rejection:
+    """Why a kernel got no further than a stage."""
+
+    status: Status
+    message: str
+
+
+@dataclass(frozen=True)
 class Timing:
     """One workload's paired measurement of a kernel against its anchor."""
 

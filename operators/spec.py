@@ -364,7 +364,7 @@ class _File(_Table):
 
 
 def first_problem(error: ValidationError) -> str:
-    """Pydantic's first complaint as one phrase: where, what is wrong. A misspelt key comes before what it left missing."""
+    """One complaint of pydantic as one phrase: where, what is wrong; a misspelt key before what it left missing."""
     problem = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
     where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"]).lstrip(".")
     if problem["type"] == "extra_forbidden":

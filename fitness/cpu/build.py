@@ -17,9 +17,10 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.relocation import RelocationSection
 from elftools.elf.sections import Section, SymbolTableSection
 
-from fitness.evaluation import Status
+from fitness.evaluation import Rejection, Status
 from fitness.native import CXX, compiler_version
 from fitness.sandbox import run_confined
+from fitness.source import foreign_include
 from operators.identity import digest
 from operators.kernel import Kernel
 from operators.plan import Plan
@@ -36,14 +37,6 @@ LIBRARIES = ("-lmvec", "-lm")
 COMPILE_TIMEOUT_S = 30.0
 PARAM = struct.Struct("<5i")
 SHIM = Path(__file__).with_name("shim.hpp")
-
-
-@dataclass(frozen=True)
-class Rejection:
-    """Why a kernel got no further than this stage."""
-
-    status: Status
-    message: str
 
 
 @dataclass(frozen=True)
@@ -79,6 +72,8 @@ def build(
 
     `resolved` is the canonical text of the plan over the task's workloads; it becomes part of the code digest.
     """
+    if problem := foreign_include(kernel.source, "kernel", "a C++ header, such as <cmath>"):
+        return Rejection(Status.INVALID, problem)
     launches = tuple(dict.fromkeys(launch.kernel for launch in plan.launches))
     text = translation_unit(kernel, plan, operator, dtype=dtype, launches=launches)
     with tempfile.TemporaryDirectory(dir=folder) as scratch:

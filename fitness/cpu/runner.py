@@ -13,8 +13,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from fitness.cpu.build import CpuBuild, Param, Rejection
-from fitness.evaluation import Status
+from fitness.cpu.build import CpuBuild, Param
+from fitness.evaluation import Rejection, Status
 from fitness.memory import Region
 from fitness.native import built, jailed
 from fitness.sandbox import GIB, kill_group

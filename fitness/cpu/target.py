@@ -20,9 +20,9 @@ import numpy as np
 import torch
 
 from fitness.base import Anchor, Built, Reference
-from fitness.cpu.build import CpuBuild, Rejection, build
+from fitness.cpu.build import CpuBuild, build
 from fitness.cpu.runner import KernelFault, Runner, check_arguments, plan_words
-from fitness.evaluation import CheckError, Evaluation, Level, Status, Timing
+from fitness.evaluation import CheckError, Evaluation, Level, Rejection, Status, Timing
 from fitness.inputs import FAMILIES
 from fitness.memory import Region
 from fitness.timing import CONFIRM, SCREEN, Ratio, Schedule, Verdict, decide, log_ratio, mean

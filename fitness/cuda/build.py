@@ -13,7 +13,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from fitness.evaluation import Status
+from fitness.evaluation import Rejection, Status
+from fitness.source import foreign_include
 from operators.errors import PlanError, UserError
 from operators.kernel import Kernel
 from operators.plan import parse_plan
@@ -87,14 +88,6 @@ class CudaBuild:
     """By name expression."""
 
 
-@dataclass(frozen=True)
-class Rejection:
-    """Why a kernel got no further than this stage."""
-
-    status: Status
-    message: str
-
-
 def compile_cuda(
     kernel: Kernel, operator: Operator, dtype: str, *, arch: str = ARCH, include: Sequence[Path] | None = None
 ) -> CudaBuild | Rejection:
@@ -109,7 +102,7 @@ def compile_cuda(
         unit = translation_unit(kernel.source, operator, plan, target="cuda", dtype=dtype, values=kernel.values)
     except PlanError as error:
         return Rejection(Status.INVALID, str(error))
-    if problem := foreign_include(kernel.source):
+    if problem := foreign_include(kernel.source, FILE, "a CUDA header, such as <cuda/barrier>"):
         return Rejection(Status.INVALID, problem)
     expressions = tuple(dict.fromkeys(launch.kernel for launch in plan.launches))
     folders = tuple(include_folders() if include is None else include)
@@ -196,26 +189,6 @@ class _Program:
         if result != self.nvrtc.nvrtcResult.NVRTC_SUCCESS:
             raise RuntimeError(f"nvrtc{function}: {result.name}")
         return values[0] if len(values) == 1 else values
-
-
-_INCLUDE = re.compile(
-    r"(?:(?:#|%:|\?\?=)\s*+(?:(?:include_next|include|import|embed)\b|(?=/\*))|__has_(?:include|embed)\w*\s*+\(?)"
-    r"\s*+([^\n]*)"
-)
-"""Directives that open files, those with a comment inside (nobody writes them but to hide), and probes for files."""
-_HEADER_NAME = re.compile(r"""<[\w+.-]+(?:/[\w+.-]+)*>|"[\w+.-]+(?:/[\w+.-]+)*\"""")
-
-
-def foreign_include(source: str) -> str | None:
-    """What is wrong with the first #include that names anything but a header below the include folders."""
-    spliced = re.sub(r"(?:\\|\?\?/)[ \t]*\r?\n", "", source)
-    for match in _INCLUDE.finditer(spliced):
-        name = _HEADER_NAME.match(match[1])
-        if name is None or "/../" in f"/{name[0][1:-1]}/":
-            return (
-                f"{FILE}: `#include {match[1].strip()[:60]}`: write the name of a CUDA header, such as <cuda/barrier>"
-            )
-    return None
 
 
 # --- what the compiler says -----------------------------------------------------------------------------------------

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from fitness.cuda import build
-from fitness.cuda.build import CudaBuild, Rejection, compile_cuda, foreign_include, read_ptxas_log, scrub_log
-from fitness.evaluation import Status
+from fitness.cuda.build import CudaBuild, compile_cuda, read_ptxas_log, scrub_log
+from fitness.evaluation import Rejection, Status
+from fitness.source import foreign_include
 from operators.catalog import load
 from operators.errors import UserError
 from operators.kernel import Kernel
@@ -326,7 +327,7 @@ def test_files_other_than_cuda_headers_cannot_be_named(line: str) -> None:
     ],
 )
 def test_ordinary_directives_pass(line: str) -> None:
-    assert foreign_include(line + "\n") is None
+    assert foreign_include(line + "\n", "kernel.cu", "a header") is None
 
 
 @pytest.mark.parametrize(
@@ -334,7 +335,7 @@ def test_ordinary_directives_pass(line: str) -> None:
 )
 def test_no_text_makes_the_check_slow(text: str) -> None:
     start = time.process_time()
-    foreign_include(text)
+    foreign_include(text, "kernel.cu", "a header")
     assert time.process_time() - start < 0.5
 
 

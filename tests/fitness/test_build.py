@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fitness.cpu.build import CpuBuild, Rejection, build
-from fitness.evaluation import Status
+from fitness.cpu.build import CpuBuild, build
+from fitness.evaluation import Rejection, Status
 from operators.kernel import Kernel
 from operators.plan import parse_plan
 from operators.spec import Operator
@@ -95,3 +95,11 @@ def test_an_undefined_function_is_found_by_the_linker(axpb: Operator, tmp_path: 
     result = attempt(axpb_kernel("extern void nowhere(); nowhere();"), axpb, tmp_path)
     assert isinstance(result, Rejection)
     assert "nowhere" in result.message
+
+
+@pytest.mark.parametrize("name", ['"/etc/passwd"', '"../secret.h"', "</proc/self/environ>"])
+def test_a_file_outside_the_headers_is_never_opened(axpb: Operator, tmp_path: Path, name: str) -> None:
+    result = attempt(axpb_kernel(RIGHT, before=f"#include {name}"), axpb, tmp_path)
+    assert isinstance(result, Rejection)
+    assert result.status is Status.INVALID
+    assert "write the name of a C++ header" in result.message
