@@ -226,7 +226,11 @@ def _searching(folder: Path, search: Any, *, as_json: bool) -> None:
     from evo.report.queries import summary
 
     with Progress() as progress:
-        reason = search(progress)
+        try:
+            reason = search(progress)
+        except (Exception, KeyboardInterrupt):  # whatever it is, it goes on; the user is told what is not lost
+            print(f"the run is kept; continue with: evo resume {folder}", file=sys.stderr)
+            raise
     _show_summary(folder, summary(folder), as_json=as_json)
     if reason == "stopped":
         print(f"stopped; continue with: evo resume {folder}", file=sys.stderr)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,6 +28,7 @@ from operators.kernel import Kernel
 from operators.spec import Operator, Task
 
 PARENTS_CACHED = 5_000
+STOPPED = "stopped"
 IDLE_LIMIT = 300
 """A task rests when so many requests in a row led to no new program."""
 CONFIRMATIONS = 5
@@ -47,6 +49,8 @@ class TaskState:
     """The same by code digest."""
     in_flight: int = 0
     told: int = 0
+    referenced: bool = False
+    """Whether baseline and library are timed, or about to be."""
     idle: int = 0
     """Requests in a row that led to no new program."""
     statuses: Counter[str] = field(default_factory=Counter)
@@ -89,7 +93,7 @@ class Search:
         self._seq = 0
         self._earlier_wall_s = 0.0
         self._begin = now()
-        self._running: set[asyncio.Task[_Done | None]] = set()
+        self._running: set[asyncio.Task[Any]] = set()
         self._parents: OrderedDict[str, Parent] = OrderedDict()
         self._stored_kernels: set[str] = set()
         self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="propose")
@@ -111,14 +115,13 @@ class Search:
         await self._commit(records.event_rows("session", {"resumed": self._seq > 0}, at=self._now()))
         self.phase = "searching"
         try:
-            self._start_references()
             for request in outstanding:
                 self._spawn(self.states[request.task], request)
             reason = await self._loop()
             if not self.stopping:
                 self.phase = "confirming"
                 self._on_change(self)
-                await self._confirm_best()
+                reason = await self._interruptible(self._confirm_best()) or reason
         finally:
             await self._abandon()
             self._threads.shutdown(wait=False, cancel_futures=True)
@@ -133,9 +136,10 @@ class Search:
         reason = ""
         while True:
             self.budget.set_wall(self._wall_s())
-            reason = reason or ("stopped" if self.stopping else self.budget.exhausted() or "")
+            reason = reason or (STOPPED if self.stopping else self.budget.exhausted() or "")
             if not reason:
                 await self._ask()
+                self._start_references()
             if not self._running:
                 return reason or self._stuck()
             left = self.config.budget.get("wall_s", float("inf")) - self._wall_s()
@@ -143,8 +147,20 @@ class Search:
             done, self._running = await asyncio.wait(
                 self._running, timeout=timeout, return_when=asyncio.FIRST_COMPLETED
             )
-            await self._deliver([task.result() for task in done if not task.cancelled()])
+            finished = [task for task in done if not task.cancelled()]
+            # What was measured beside a failure is not lost with it.
+            await self._deliver([task.result() for task in finished if not task.exception()])
+            for task in finished:
+                task.result()
             self._on_change(self)
+
+    async def _interruptible(self, work: Coroutine[Any, Any, None]) -> str:
+        """Something that `stop` ends; returns `stopped` if it did."""
+        task = asyncio.ensure_future(work)
+        self._running.add(task)
+        with suppress(asyncio.CancelledError):
+            await task
+        return STOPPED if self.stopping else ""
 
     def _stuck(self) -> str:
         """Nothing runs and no strategy has anything to ask: say which ancestor is to blame."""
@@ -298,10 +314,10 @@ class Search:
     # --- before and after -------------------------------------------------------------------------------------------
 
     def _start_references(self) -> None:
-        """Time baseline and library beside the search, once per run."""
-        known = {row["task"] for row in self.store.rows("select distinct task from baselines").to_pylist()}
+        """Time baseline and library beside the search, once per run, as soon as a task's ancestor is judged."""
         for state in self.states.values():
-            if str(state.task) not in known:
+            if state.told and not state.referenced:
+                state.referenced = True
                 self._running.add(asyncio.ensure_future(self._references(state)))
 
     async def _references(self, state: TaskState) -> None:
@@ -364,6 +380,8 @@ class Search:
         self._stored_kernels = {
             row["kernel_id"] for row in self.store.rows("select kernel_id from kernels").to_pylist()
         }
+        for row in self.store.rows("select distinct task from baselines").to_pylist():
+            self.states[Task.parse(row["task"])].referenced = True
         self._earlier_wall_s = self._stored_wall_s()
         return list(outstanding.values())
 
