@@ -228,6 +228,8 @@ def _searching(folder: Path, search: Any, *, as_json: bool) -> None:
     with Progress() as progress:
         try:
             reason = search(progress)
+        except UserError:
+            raise
         except (Exception, KeyboardInterrupt):  # whatever it is, it goes on; the user is told what is not lost
             print(f"the run is kept; continue with: evo resume {folder}", file=sys.stderr)
             raise
