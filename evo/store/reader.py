@@ -25,7 +25,7 @@ CONFIG: Mapping[str, Any] = {
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
     "lock_configuration": True,
-    "memory_limit": "25%",
+    "memory_limit": "2GB",
     "max_temp_directory_size": "8GB",
 }
 """The same for every reader: a process that opens a file twice must configure it alike."""
@@ -56,14 +56,8 @@ def query(folder: Path, sql: str, *, max_bytes: int = 2**30, timeout_s: float = 
         try:
             connection.execute("BEGIN TRANSACTION READ ONLY")
             return _bounded(connection.sql(sql).to_arrow_reader(BATCH_ROWS), max_bytes)
-        except duckdb.InterruptException as error:
-            raise StoreError(f"the query did not end within {timeout_s:g} s; simplify it") from error
-        except (duckdb.Error, pa.ArrowException) as error:
-            if "read-only mode" in str(error):
-                raise StoreError(
-                    "a query changes nothing here: no INSERT, UPDATE or DELETE, not even in WITH"
-                ) from error
-            raise StoreError(one_line(error)) from error
+        except (duckdb.Error, pa.ArrowException, OSError) as error:  # OSError: pyarrow's, while it reads the answer
+            raise _refusal(error, timeout_s) from error
         finally:
             watchdog.cancel()
 
@@ -108,6 +102,14 @@ def _check_query(sql: str) -> None:
         raise StoreError("PIVOT needs its values here: PIVOT ... ON column IN ('a', 'b') USING ...")
     if kind not in (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN):
         raise StoreError(f"{kind.name} is no query; {QUERIES} are allowed")
+
+
+def _refusal(error: Exception, timeout_s: float) -> StoreError:
+    if "INTERRUPT Error" in str(error):
+        return StoreError(f"the query did not end within {timeout_s:g} s; simplify it")
+    if "read-only mode" in str(error):
+        return StoreError("a query changes nothing here: no INSERT, UPDATE or DELETE, not even in WITH")
+    return StoreError(one_line(error))
 
 
 def _bounded(batches: pa.RecordBatchReader, max_bytes: int) -> pa.Table:

@@ -69,6 +69,14 @@ def tables(connection: duckdb.DuckDBPyConnection) -> dict[str, Table]:
     return found
 
 
+def row_counts(connection: duckdb.DuckDBPyConnection) -> dict[str, int]:
+    """How many rows each of these tables has."""
+    counts = {}
+    for name in tables(connection):
+        ((counts[name],),) = connection.execute(f'SELECT count(*) FROM "{name}"').fetchall()
+    return counts
+
+
 def migrate(connection: duckdb.DuckDBPyConnection) -> None:
     """Bring the database to the newest schema; all pending migrations are one transaction.
 

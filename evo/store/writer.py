@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import queue
 import re
+import shutil
 import threading
 import time
 import uuid
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -20,10 +21,13 @@ import pyarrow as pa
 
 from evo.store import snapshots
 from evo.store.errors import StoreError, one_line
-from evo.store.schema import concatenated, migrate, tables
+from evo.store.ledger import Ledger
+from evo.store.schema import concatenated, migrate, row_counts, tables
 from operators.expression import unknown_name
 
 FILE = "evo.duckdb"
+LOG = f"{FILE}.wal"
+LEDGER = "evo.rows"
 LOCK_WAIT_S = 5.0
 """How long to wait for whoever holds the file: a reader of a finished run is done soon."""
 SNAPSHOT_AGE_S = 2.0
@@ -51,9 +55,8 @@ class _Snapshot(NamedTuple):
 class Store:
     """A run's database, open for writing; methods may be called from any thread.
 
-    All of DuckDB's work happens in one thread that the store owns. An acknowledged batch survives `kill -9`; so does
-    the file. What DuckDB itself does not say: if bytes in the middle of the write-ahead log rot, it silently
-    replays only what stands before them.
+    All of DuckDB's work happens in one thread that the store owns. An acknowledged batch survives `kill -9`. A disk
+    that damages the log costs batches since the last checkpoint, and `notes` says how many rows are missing.
     """
 
     notes: list[str]
@@ -74,7 +77,6 @@ class Store:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="evo-store")
         try:
             self._connection = self._thread.submit(self._open, create).result()
-            self._tables = self._thread.submit(tables, self._connection).result()
         except BaseException:
             self._thread.shutdown()
             raise
@@ -155,11 +157,17 @@ class Store:
             _create(path)
         connection = self._connect(path)
         try:
+            ledger = Ledger(self.folder / LEDGER)
+            self._note_missing(ledger.missing(row_counts(connection)))
             migrate(connection)
             connection.execute("SET TimeZone = 'UTC'")
+            self._tables = tables(connection)
+            self._counts = row_counts(connection)
         except BaseException:
             connection.close()
             raise
+        ledger.start(self._counts)
+        self._ledger = ledger
         snapshots.clear(self.folder / snapshots.FOLDER)
         return connection
 
@@ -169,22 +177,27 @@ class Store:
             return _connect_locked(path)
         except duckdb.Error as error:
             reason = one_line(error)
-            log = path.with_name(f"{FILE}.wal")
+            log = path.with_name(LOG)
             if "replaying WAL" not in str(error) or not log.exists():
                 raise StoreError(f"{path} cannot be opened: {reason}") from error
-        checkpointed = datetime.fromtimestamp(path.stat().st_mtime, UTC)
-        aside = next(p for n in range(1, 10_000) if not (p := log.with_name(f"{log.name}.damaged-{n}")).exists())
+        aside = _free_name(log)
         log.rename(aside)
+        self.notes.append(f"{LOG} could not be replayed ({reason}) and is kept as {aside.name}")
         try:
-            connection = _connect_locked(path)
+            return _connect_to_prefix(path, aside, reason)
         except duckdb.Error as error:
-            aside.rename(log)
+            aside.replace(log)
             raise StoreError(f"{path} cannot be opened, not even without its log: {one_line(error)}") from error
-        self.notes.append(
-            f"{log.name} could not be replayed ({reason}): its {aside.stat().st_size} bytes are kept as {aside.name},"
-            f" and what was written after {checkpointed:%Y-%m-%d %H:%M:%S} UTC, the last checkpoint, is missing"
-        )
-        return connection
+
+    def _note_missing(self, rows: Mapping[str, int]) -> None:
+        if not rows:
+            return
+        log = self.folder / LOG
+        if log.exists() and not self.notes:  # DuckDB took a part of it, and removes it with the next checkpoint
+            aside = shutil.copyfile(log, _free_name(log))
+            self.notes.append(f"{LOG} was replayed in part, and is kept as {aside.name}")
+        missing = ", ".join(f"{count} {table}" for table, count in rows.items())
+        self.notes.append(f"the end of the run as it was written is missing: {missing}")
 
     def _flush(self) -> None:
         """Commit all batches that wait, in one transaction if it can be done."""
@@ -205,8 +218,9 @@ class Store:
 
     def _append(self, batches: Sequence[_Batch]) -> Exception | None:
         try:
+            rows = concatenated(b.tables for b in batches)
             self._connection.execute("BEGIN")
-            for name, batch in concatenated(b.tables for b in batches).items():
+            for name, batch in rows.items():
                 _insert(self._connection, name, batch)
             self._connection.execute("COMMIT")
         except Exception as error:  # noqa: BLE001 (the border to those who wait: they get every error)
@@ -217,17 +231,23 @@ class Store:
             failure = StoreError(f"run {self.folder.name}: rows could not be written: {one_line(error)}")
             failure.__cause__ = error
             return failure
+        for name, batch in rows.items():
+            self._counts[name] += batch.num_rows
         self._commits += len(batches)
+        self._ledger.record(self._counts)
         return None
 
     def _finish(self) -> None:
         self._flush()
+        complete = False
         try:
             self._connection.execute("CHECKPOINT")
+            complete = True
         except duckdb.Error as error:
             raise StoreError(f"run {self.folder.name}: the last checkpoint failed: {one_line(error)}") from error
         finally:
             self._connection.close()
+            self._ledger.close(remove=complete)
             snapshots.clear(self.folder / snapshots.FOLDER)
 
     def _snapshot_path(self) -> str:
@@ -248,6 +268,11 @@ class Store:
 def _insert(connection: duckdb.DuckDBPyConnection, table: str, batch: pa.Table) -> None:
     # DuckDB finds the parameter by its name; registering it as a view first costs half as much again.
     connection.execute(f'INSERT INTO "{table}" SELECT * FROM batch')
+
+
+def _free_name(log: Path) -> Path:
+    names = (log.with_name(f"{log.name}.damaged-{n}") for n in itertools.count(1))
+    return next(name for name in names if not name.exists())
 
 
 def _create(path: Path) -> None:
@@ -285,6 +310,18 @@ def _connect_locked(path: Path) -> duckdb.DuckDBPyConnection:
             if time.monotonic() > deadline_s:
                 raise StoreError(f"run {run} is held open by {holder}; close it there") from error
         time.sleep(0.05)
+
+
+def _connect_to_prefix(path: Path, damaged_log: Path, reason: str) -> duckdb.DuckDBPyConnection:
+    """Open with what stands in the log before the place that DuckDB complained of, or else without any."""
+    if place := re.search(r"entry at byte position (\d+)", reason):
+        log = path.with_name(LOG)
+        log.write_bytes(damaged_log.read_bytes()[: int(place[1])])
+        try:
+            return _connect_locked(path)
+        except duckdb.Error:
+            log.unlink(missing_ok=True)
+    return _connect_locked(path)
 
 
 def lock_holder(error: duckdb.Error) -> str | None:

@@ -241,9 +241,11 @@ WITH RECURSIVE individual AS MATERIALIZED (SELECT * FROM individuals),
 jumps AS (
     SELECT
         0 AS step, child.task, child.kernel_id, parent.kernel_id AS target,
-        CASE WHEN child.parent_id IS NULL THEN 0 ELSE 1 END AS distance
+        CASE WHEN child.parent_id IS NULL THEN 0 ELSE 1 END::BIGINT AS distance
     FROM individual AS child
-    LEFT JOIN individual AS parent ON parent.task = child.task AND parent.kernel_id = child.parent_id
+    LEFT JOIN individual AS parent
+        -- A kernel brought over from another task is its own parent: nothing to follow here.
+        ON parent.task = child.task AND parent.kernel_id = child.parent_id AND parent.kernel_id <> child.kernel_id
     UNION ALL
     SELECT near.step + 1, near.task, near.kernel_id, far.target, near.distance + coalesce(far.distance, 0)
     FROM jumps AS near

@@ -1,0 +1,76 @@
+"""Rows for tests, with everything that a test does not care about filled in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+TASK = "softmax/fp32/cpu"
+START_S = 1_760_000_000.0
+
+Row = dict[str, Any]
+
+
+def event(kind: str, detail: str = "{}", *, at: float = START_S) -> Row:
+    return {"created_at": at, "kind": kind, "detail_json": detail}
+
+
+def run() -> Row:
+    return {
+        "run_id": "r", "created_at": START_S, "engine_version": "0", "seed": 7, "config_json": "{}", "host_json": "{}",
+    }  # fmt: skip
+
+
+class History:
+    """A lineage told step by step; every step takes one second."""
+
+    def __init__(self, task: str = TASK) -> None:
+        self.task = task
+        self.tables: dict[str, list[Row]] = {t: [] for t in ("proposals", "parents", "evaluations", "llm_calls")}
+        self._now_s = START_S
+
+    def propose(self, number: int, mutator: str, parents: str, child: str | None, **columns: Any) -> History:
+        """`parents` are separated by spaces, the principal one first."""
+        request_id = f"{self.task}#{number}"
+        self.tables["parents"] += [
+            {"request_id": request_id, "position": i, "parent_id": p} for i, p in enumerate(parents.split())
+        ]
+        row = {
+            "request_id": request_id, "task": self.task, "number": number, "mutator": mutator, "kernel_id": child,
+            "description": f"{mutator} made {child}", "seconds": 2.0, "created_at": self._tick(),
+        }  # fmt: skip
+        self.tables["proposals"].append(row | columns)
+        return self
+
+    def evaluate(self, number: int | None, kernel: str, level: str, status: str, **columns: Any) -> History:
+        request_id = None if number is None else f"{self.task}#{number}"
+        row = {
+            "evaluation_id": f"{number}@{level}/{kernel}/{self._now_s}", "request_id": request_id, "task": self.task,
+            "kernel_id": kernel, "level": level, "status": status, "message": "", "cell": "",
+            "created_at": self._tick(),
+        }  # fmt: skip
+        if columns.get("log_speedup") is not None:
+            row["log_speedup_se"] = 0.01
+        self.tables["evaluations"].append(row | columns)
+        return self
+
+    def call(self, number: int, model: str, **columns: Any) -> History:
+        row = {
+            "call_id": f"c{len(self.tables['llm_calls'])}", "request_id": f"{self.task}#{number}", "role": "mutate",
+            "model": model, "messages_json": "[]", "status": "ok", "cache_key": "k", "sample": 0,
+            "created_at": self._tick(),
+        }  # fmt: skip
+        self.tables["llm_calls"].append(row | columns)
+        return self
+
+    def _tick(self) -> float:
+        self._now_s += 1
+        return self._now_s
+
+
+def joined(*parts: Mapping[str, list[Row]]) -> dict[str, list[Row]]:
+    tables: dict[str, list[Row]] = {}
+    for part in parts:
+        for name, some in part.items():
+            tables.setdefault(name, []).extend(some)
+    return tables
