@@ -112,11 +112,10 @@ CREATE TABLE tells (
     evaluation_id VARCHAR,
     status        VARCHAR NOT NULL,
     log_speedup   DOUBLE,
-    outcome       VARCHAR,
     digest        VARCHAR NOT NULL,
     created_at    TIMESTAMPTZ NOT NULL
 );
-COMMENT ON TABLE tells IS 'What the strategy was told, in the order of seq. outcome: what the population did with it; status: the verdict, or no_child.';
+COMMENT ON TABLE tells IS 'What the strategy was told, in the order of seq. status: the verdict, or no_child.';
 
 CREATE TABLE timings (
     evaluation_id     VARCHAR NOT NULL,
