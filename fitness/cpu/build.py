@@ -34,7 +34,7 @@ FLAGS = (
 """No -ffast-math: kernels keep NaN, infinity and the order of their own sums."""
 LINK_FLAGS = ("-shared", "-fopenmp", "-Wl,-z,defs", "-Wl,--as-needed")
 LIBRARIES = ("-lmvec", "-lm")
-COMPILE_TIMEOUT_S = 30.0
+COMPILE_TIMEOUT_S = 20.0
 PARAM = struct.Struct("<5i")
 SHIM = Path(__file__).with_name("shim.hpp")
 

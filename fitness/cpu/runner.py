@@ -34,6 +34,7 @@ FAULTS = {
     signal.SIGILL: "illegal instruction",
     signal.SIGABRT: "abort",
     signal.SIGXCPU: "CPU time limit",
+    signal.SIGSYS: "forbidden system call; a kernel computes and starts threads, no processes, and signals nobody",
 }
 
 
@@ -91,7 +92,7 @@ class Runner:
         """Open the candidate's shared object."""
         path = os.fsencode(library)
         self._send(LOAD, [len(path), *struct.unpack(f"<{-(-len(path) // 8)}q", path + bytes(-len(path) % 8))])
-        self._receive(timeout_s, "while it was loaded")
+        self._receive(1, timeout_s, "while it was loaded")
 
     def bind(self, slot: int, inputs: Region, work: Region) -> tuple[str, ...]:
         """Map both regions, inputs read-only, as `slot`; returns the order in which plans number the buffers."""
@@ -101,7 +102,7 @@ class Runner:
         for writable, _, place in entries:
             words += [writable, place.offset, place.map_bytes, place.data_offset]
         self._send(BIND, words, fds=[inputs.fd, work.fd])
-        addresses = self._receive(20.0, "while its buffers were mapped")
+        addresses = self._receive(len(entries), 20.0, "while its buffers were mapped")
         self._addresses[slot] = {
             name: (address, place.bytes) for (_, name, place), address in zip(entries, addresses, strict=True)
         }
@@ -110,7 +111,7 @@ class Runner:
     def define(self, plan_id: int, words: Sequence[int]) -> None:
         """Give a plan, as `plan_words` makes it, a number."""
         self._send(PLAN, [plan_id, *words])
-        self._receive(20.0, "while its plan was set up")
+        self._receive(0, 20.0, "while its plan was set up")
 
     def run(self, plan_id: int, slot: int, *, timeout_s: float) -> int:
         """Run a plan once; nanoseconds by the runner's clock.
@@ -119,7 +120,7 @@ class Runner:
         """
         begin = time.monotonic_ns()
         self._send(RUN, [plan_id, slot])
-        (elapsed,) = self._receive(timeout_s, "while it ran")
+        (elapsed,) = self._receive(1, timeout_s, "while it ran")
         bracket = time.monotonic_ns() - begin
         if not 0 <= elapsed <= bracket:
             raise KernelFault(Status.QUARANTINED, f"its clock reads {elapsed} ns within {bracket} ns of ours")
@@ -136,7 +137,8 @@ class Runner:
         except OSError:
             raise self._death("before it could be asked") from None
 
-    def _receive(self, timeout_s: float, when: str) -> list[int]:
+    def _receive(self, expected: int, timeout_s: float, when: str) -> list[int]:
+        """The words of an answer, as many as expected; the kernel shares the process and may write what it likes."""
         deadline = time.monotonic() + timeout_s
         what, count = struct.unpack("<2q", self._read(16, deadline, timeout_s, when))
         if not 0 <= count <= 1 << 16:
@@ -148,7 +150,7 @@ class Runner:
         if what == ERROR and count >= 1:
             text = data[8 : 8 + words[0]].decode("utf-8", "replace")
             raise KernelFault(Status.RUNTIME_ERROR, f"{when}: {text}")
-        if what != OK:
+        if what != OK or count != expected:
             raise KernelFault(Status.RUNTIME_ERROR, f"the runner's answer was overwritten {when}")
         return words
 
