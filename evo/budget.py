@@ -13,6 +13,7 @@ UNITS = {
     "usd": ("cost_usd", 1.0), "tok": ("tokens", 1.0), "ktok": ("tokens", 1e3), "Mtok": ("tokens", 1e6),
     "gpus": ("gpu_s", 1.0), "gpuh": ("gpu_s", 3600.0),
 }  # fmt: skip
+MOST = 1e15
 EXAMPLES = "60s, 10min, 8h, 500evals, 5usd, 2Mtok, 4gpuh"
 
 
@@ -25,7 +26,7 @@ def parse_limits(texts: tuple[str, ...] | list[str]) -> dict[str, float]:
     limits: dict[str, float] = {}
     for text in texts:
         match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([A-Za-z]+)", text.strip())
-        if not match or match[2] not in UNITS or float(match[1]) <= 0:
+        if not match or match[2] not in UNITS or not 0 < float(match[1]) < MOST:
             raise UserError(f"--budget {text}: write a number and a unit, such as {EXAMPLES}")
         kind, factor = UNITS[match[2]]
         if kind in limits:

@@ -7,10 +7,11 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from evo.budget import KINDS
 from fitness.catalog import check_target
 from operators.catalog import load
 from operators.errors import UserError
@@ -22,6 +23,7 @@ STRATEGIES: Mapping[str, str] = {
     "random": "evo.strategies.random_search:RandomSearch",
 }
 """Name and `module:Class`; imported late."""
+Amount = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 DEFAULT_SETS = {"cpu": "cpu", "cuda": "realistic"}
 
 
@@ -40,7 +42,8 @@ class RunConfig(BaseModel):
     strategy: str = "islands"
     settings: dict[str, Any] = {}
     """Of the strategy."""
-    budget: dict[str, float] = {"wall_s": 60.0}
+    budget: dict[Literal[KINDS], Amount] = {"wall_s": 60.0}  # type: ignore[valid-type]
+    """Limits by kind of spending; none: until Ctrl-C, or until nothing new turns up."""
     seed: int = Field(0, ge=0, lt=2**63)
     workers: int = Field(0, ge=0, le=256)
     """Evaluation workers; 0: one for every two cores, two at most."""
@@ -59,6 +62,8 @@ class RunConfig(BaseModel):
             operator.workload_set(config.workload_set)
             if not operator.ancestor("naive", task.target).exists():
                 raise UserError(f"{operator.folder}: {operator.ancestor('naive', task.target).name} is missing")
+            if not (operator.folder / "reference.py").is_file():
+                raise UserError(f"{operator.folder}: reference.py is missing; it defines reference(...) in fp64 torch")
             config.make_strategy(operator, task)
         return config
 
@@ -107,7 +112,7 @@ def read_config(path: Path | None, changes: Mapping[str, Any], settings: Sequenc
             raw = tomllib.loads(path.read_text(encoding="utf-8"))
         except OSError as error:
             raise UserError(f"{path}: cannot be read: {error.strerror}") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
             raise UserError(f"{path}: not valid TOML: {error}") from None
     raw |= {key: value for key, value in changes.items() if value not in (None, [], ())}
     for text in settings:
@@ -115,6 +120,8 @@ def read_config(path: Path | None, changes: Mapping[str, Any], settings: Sequenc
         if not equals or not key.strip():
             raise UserError(f"--set {text}: write key=value, such as --set islands=4")
         key = key.strip()
+        if not isinstance(raw.get("settings", {}), dict):
+            raise UserError(f"{path or '--set'}: `settings` is a table of the strategy's settings, such as islands = 4")
         place = raw if key in RunConfig.model_fields else raw.setdefault("settings", {})
         place[key.removeprefix("settings.")] = _value(value.strip())
     try:
@@ -127,5 +134,5 @@ def read_config(path: Path | None, changes: Mapping[str, Any], settings: Sequenc
 def _value(text: str) -> Any:
     try:
         return json.loads(text)
-    except json.JSONDecodeError:
+    except (json.JSONDecodeError, RecursionError):
         return text

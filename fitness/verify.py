@@ -6,6 +6,7 @@ import ctypes
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from fitness.memory import Region
 from fitness.native import Report, checks
 from operators.catalog import Functions
 from operators.dtypes import ACCUMULATOR, DTYPES, DType, resolve_dtype
+from operators.errors import OperatorError
 from operators.spec import Operator, Tensor, Workload
 
 A_OUT = 1.01
@@ -104,10 +106,15 @@ class Oracle:
         )
 
     def _answer(self, inputs: Inputs, family: str) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        wide = {n: t.double() if t.is_floating_point() else t for n, t in inputs.tensors.items()}
+        # Copies: a reference that works in place must not change what the kernel is given.
+        wide = {
+            n: t.to(torch.float64 if t.is_floating_point() else t.dtype, copy=True) for n, t in inputs.tensors.items()
+        }
         values = dict(inputs.dims) | {s.name: s.value for s in self.operator.scalars} | wide
         answer = self.functions.reference(values)
+        self._check("reference", answer, inputs.dims)
         magnitude = self.functions.magnitude(values | {"outputs": answer})
+        self._check("magnitude", magnitude or {}, inputs.dims)
         terms = max(self.operator.tolerance.terms.evaluate(inputs.dims), 1)
         growth = terms if family in LINEAR_FAMILIES else math.sqrt(terms)
         expected, allowed = {}, {}
@@ -125,6 +132,25 @@ class Oracle:
             expected[tensor.name] = y64
             allowed[tensor.name] = bound + SMALLEST_SUBNORMAL[element.name]
         return expected, allowed
+
+    def _check(self, function: str, answer: Mapping[str, Any], dims: Mapping[str, int]) -> None:
+        """Refuse what numpy would broadcast, or round, in silence. Raises OperatorError."""
+        for tensor in (t for t in self.operator.outputs if t.name in answer):
+            value, shape = answer[tensor.name], tensor.sizes(dims)
+            wide = self.element(tensor).is_float or function == "magnitude"
+            right = isinstance(value, torch.Tensor) and tuple(value.shape) == shape
+            if right and (value.dtype == torch.float64 if wide else not value.is_complex()):
+                if value.isfinite().all() and (function == "reference" or (value >= 0).all()):
+                    continue
+                problem = "not finite" if function == "reference" else "negative or not finite"
+                raise OperatorError(
+                    f"{self.functions.module.__file__}: {function}() made values of `{tensor.name}` that are {problem}"
+                )
+            found = f"{value.dtype} {list(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
+            raise OperatorError(
+                f"{self.functions.module.__file__}: {function}() made `{tensor.name}` as {found}, "
+                f"it must be {'torch.float64' if wide else 'a tensor of integers'} {list(shape)}"
+            )
 
 
 def compare(work: Region, name: str, element: DType, expected: np.ndarray, allowed: np.ndarray) -> Report:

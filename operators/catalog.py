@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import inspect
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -92,7 +93,10 @@ class Functions:
         return callable(getattr(self.module, name, None))
 
     def call(self, name: str, values: Mapping[str, Any]) -> Any:
-        """Call a function of reference.py with those of `values` that it names. Raises OperatorError for others."""
+        """Call a function of reference.py with those of `values` that it names.
+
+        Raises OperatorError for others, and for whatever the function raises itself.
+        """
         if not self.offers(name):
             raise OperatorError(f"{self.module.__file__}: `def {name}(...)` is missing")
         function = getattr(self.module, name)
@@ -105,7 +109,11 @@ class Functions:
             elif parameter.default is parameter.empty:
                 problem = unknown_name(parameter.name, values).replace("name", "argument", 1)
                 raise OperatorError(f"{self.module.__file__}: {name}(): {problem}")
-        return function(**arguments)
+        try:
+            return function(**arguments)
+        except (Exception, SystemExit) as error:  # the border to the user's own Python
+            file = str(self.module.__file__)
+            raise OperatorError(f"{file}{_line_of(error, file)}: {name}() raised {_reason(error)}") from error
 
     def _outputs(self, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
         result = self.call(name, values)
@@ -132,7 +140,16 @@ def functions(operator_folder: Path) -> Functions:
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # the border to the user's own Python
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise OperatorError(f"{path}: cannot be imported: {reason}") from error
+    except (Exception, SystemExit) as error:  # the border to the user's own Python
+        raise OperatorError(f"{path}: cannot be imported: {_reason(error)}") from error
     return Functions(_read(operator_folder), module)
+
+
+def _reason(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:300]
+
+
+def _line_of(error: BaseException, file: str) -> str:
+    """`:12`, the innermost line of the file that was under way."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    return f":{lines[-1]}" if lines else ""

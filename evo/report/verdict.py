@@ -40,13 +40,9 @@ def evaluate_file(
         raise UserError(
             f"operator {operator.name} has {', '.join(offered) or 'no dtype'} on {target}, not {dtype or 'any'}"
         )
-    try:
-        source = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{file}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    kernel = Kernel(operator.name, target, source, dict(_setting(text) for text in values))
+    kernel = Kernel(operator.name, target, _source(file), dict(_setting(text) for text in values))
     task = Task(operator.name, dtype or offered[0], target)
-    baseline = Kernel(operator.name, target, operator.ancestor("naive", target).read_text(encoding="utf-8"))
+    baseline = Kernel(operator.name, target, _source(operator.ancestor("naive", target)))
     with tempfile.TemporaryDirectory(prefix="evo-") as folder:
         stage = fitness(operator, task, workload_set=workload_set or DEFAULT_SETS[target], folder=Path(folder))
         try:
@@ -56,6 +52,17 @@ def evaluate_file(
             return stage.judge(kernel, Anchor(baseline, 0.0, 0.0), race=False, best=None)
         finally:
             stage.close()
+
+
+def _source(file: Path) -> str:
+    try:
+        if file.exists() and not file.is_file():
+            raise UserError(f"{file}: is not a regular file; name a kernel file, such as naive.cpp")
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{file}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{file}: is not UTF-8 text (byte {error.start + 1}); a kernel file is C++ source") from None
 
 
 def _setting(text: str) -> tuple[str, int]:

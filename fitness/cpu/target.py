@@ -181,6 +181,16 @@ class CpuFitness:
         prepared = self._prepare(kernel)
         if isinstance(prepared, Rejection):
             return (self._failure(kernel, Level.SCREEN, prepared),)
+        try:
+            return self._levels(prepared, anchor, race=race, best=best)
+        except AnchorFault as fault:  # of the baseline: from another anchor's we recover below
+            raise self._baseline_error(fault) from fault
+
+    def _baseline_error(self, fault: AnchorFault) -> OperatorError:
+        naive = self.operator.ancestor("naive", "cpu")
+        return OperatorError(f"{naive}: the naive kernel, which others are compared with, fails: {fault}")
+
+    def _levels(self, prepared: _Prepared, anchor: Anchor, *, race: bool, best: float | None) -> tuple[Evaluation, ...]:
         results = [self._screen(prepared, anchor, race=race)]
         screened = results[0]
         promising = not race or (screened.log_ratio or 0.0) > 0
@@ -501,7 +511,7 @@ class CpuFitness:
     def _open_side(self, kernel: Kernel) -> _Side:
         prepared = self._prepare(kernel)
         if isinstance(prepared, Rejection):
-            raise AnchorFault(f"anchor {kernel.id[:12]} no longer builds: {prepared.message}")
+            raise AnchorFault(f"it does not build: {' '.join(prepared.message.split())[:300]}")
         runner = Runner(threads=self.threads)
         try:
             runner.load(prepared.build.library)
@@ -553,6 +563,8 @@ class CpuFitness:
                 timings, _, _ = self._measure(library, baseline, CONFIRM, race=False)
         except KernelFault as fault:
             raise OperatorError(f"{self.operator.folder}/reference.py: library(): {fault}") from None
+        except AnchorFault as fault:
+            raise self._baseline_error(fault) from fault
         finally:
             baseline.close()
         for t in timings:
