@@ -177,7 +177,9 @@ def event_rows(kind: str, detail: Mapping[str, Any], *, at: float, task: Task | 
 
 
 TOLD = """
-    select t.seq, t.task, t.request_id, t.digest, a.request_json, k.operator, k.target, k.source, k.values_json, e.*
+    select
+        t.seq, t.task, t.request_id, t.kernel_id, t.digest, a.request_json,
+        k.operator, k.target, k.source, k.values_json, e.* exclude (task, request_id, kernel_id)
     from tells t
     join asks a using (request_id)
     left join kernels k on k.kernel_id = t.kernel_id

@@ -65,7 +65,16 @@ def alive(pids: set[int]) -> set[int]:
 
 def session(command: list[str], seconds: float) -> tuple[bool, int]:
     """Run, kill after some seconds; whether it had ended by itself, and how many processes outlived it by 3 s."""
-    process = subprocess.Popen([*EVO, *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    with tempfile.TemporaryFile("w+") as said:
+        process = subprocess.Popen([*EVO, *command], stdout=subprocess.DEVNULL, stderr=said)
+        ended, left = _kill_after(process, seconds)
+        said.seek(0)
+        if ended:
+            print(said.read(), file=sys.stderr)
+    return ended, left
+
+
+def _kill_after(process: subprocess.Popen[bytes], seconds: float) -> tuple[bool, int]:
     try:
         process.wait(timeout=seconds)
     except subprocess.TimeoutExpired:

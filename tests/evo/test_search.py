@@ -16,9 +16,11 @@ from evo.store import Store, query
 from fitness.base import Anchor
 from fitness.evaluation import Evaluation, Status
 from fitness.scripted import ScriptedFitness
+from mutators.base import Mutator, Parent, Proposal, Request
+from mutators.catalog import mutator
 from operators.errors import UserError
 from operators.kernel import Kernel
-from operators.spec import Task
+from operators.spec import Operator, Task
 
 SOFTMAX, MATMUL = Task("softmax", "fp32", "cpu"), Task("matrix_mul", "fp32", "cpu")
 
@@ -129,6 +131,34 @@ def test_interrupted_and_resumed_it_loses_nothing_and_repeats_nothing(tmp_path: 
         folder, "select kernel_id, count(*) as n from tells where status not in ('duplicate', 'no_child') group by all"
     )
     assert all(row["n"] == 1 for row in first_told)
+
+
+class Refusing:
+    """A mutator that has no child for every third request."""
+
+    def __init__(self, real: Mutator) -> None:
+        self.name = real.name
+        self.real = real
+
+    def applies(self, kernel: Kernel, operator: Operator) -> bool:
+        return self.real.applies(kernel, operator)
+
+    def propose(self, request: Request, parents: tuple[Parent, ...], operator: Operator) -> Proposal:
+        if request.number % 3 == 2:
+            return Proposal(None, "nothing", "scripted refusal")
+        return self.real.propose(request, parents, operator)
+
+
+def test_requests_without_a_child_are_kept_and_survive_a_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("evo.search.mutator", lambda name: Refusing(mutator(name)))
+    made = config()
+    assert search(tmp_path, made, stages(made), stop_after=8) == "stopped"
+    assert search(tmp_path, made, stages(made)).startswith("evaluations")
+    refused = rows(tmp_path, "select number from tells where status = 'no_child' order by number")
+    asked = rows(tmp_path, "select count(*) as n from asks")[0]["n"]
+    assert [row["number"] for row in refused] == list(range(2, asked, 3))
 
 
 def test_with_one_worker_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path) -> None:
