@@ -112,9 +112,11 @@ def _sandbox() -> Finding:
     version = ctypes.CDLL(None, use_errno=True).syscall(444, None, 0, 1)  # landlock_create_ruleset: ABI version
     if version < 1:
         return Finding(
-            "landlock", "absent", "the kernel has none", "candidates run under resource limits only; use Linux 5.13+"
+            "landlock", "absent", "the kernel has none", "candidates run under limits and seccomp only; use Linux 5.13+"
         )
-    return Finding("landlock", "ok", f"ABI {version} (available; this version confines candidates by limits only)")
+    return Finding(
+        "landlock", "ok", f"ABI {version} (available, not used yet: candidates run under limits and seccomp)"
+    )
 
 
 def _disk() -> Finding:
