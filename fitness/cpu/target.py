@@ -38,11 +38,14 @@ POISONS = (0xFF, 0x7B)
 """NaN in every floating type, then a large finite number: a maximum with NaN can hide the first, never both."""
 HIDDEN_NEEDED = 6
 SCREEN_HIDDEN = 3
+FULL_HIDDEN = 10
+"""Hidden shapes, drawn anew each time, of the two lesser levels; a confirmation takes all of them."""
 TIMING_SETS = 3
 """Input sets that timed samples of a workload take turns with."""
 CONFIRM_RERUNS = 10
-NEW_BEST = 0.01
-"""A promise of less than this, as a log ratio, over the best known is not worth a confirmation."""
+NEW_BEST = 0.05
+"""A promise of less than this, as a log ratio, over the best known is not worth a confirmation while others wait; the
+run's last act is to confirm its leader."""
 HOPELESS = 5.0
 """A kernel so many times slower than its anchor in both of two samples is not sampled further."""
 CLOCK_SLACK_NS = 1_000_000
@@ -210,12 +213,11 @@ class CpuFitness:
         stage_ms: dict[str, float] = {}
         errors: list[CheckError] = []
         hidden = self._supported_hidden(prepared)
-        chosen = [hidden[i] for i in self._rng.permutation(len(hidden))[:SCREEN_HIDDEN]]
         with ExitStack() as stack:
             try:
                 with _clock(stage_ms, "verify"):
                     runner = stack.enter_context(self._runner(prepared))
-                    errors += self._verify(runner, prepared, self._drawn(chosen, 1))
+                    errors += self._verify(runner, prepared, self._drawn(self._some(hidden, SCREEN_HIDDEN), 1))
                     for cases in self._cases():
                         errors += self._check(runner, prepared, cases[0], at_end=False, reruns=0)
                 with _clock(stage_ms, "time"):
@@ -230,9 +232,10 @@ class CpuFitness:
         return self._verdict(prepared, Level.SCREEN, timings, ratio, anchor, errors, stage_ms, slower=slower)
 
     def _full(self, prepared: _Prepared, screened: Evaluation) -> Evaluation:
-        """Every hidden shape with a family of inputs drawn for it, before the kernel may enter an archive."""
+        """More hidden shapes and a workload, each with a family of inputs drawn for it, before an archive is entered."""
         stage_ms: dict[str, float] = {}
-        checks = self._drawn(self._supported_hidden(prepared), 1) + self._drawn(self.workloads, 1)
+        workload = self.workloads[int(self._rng.integers(len(self.workloads)))]
+        checks = self._drawn(self._some(self._supported_hidden(prepared), FULL_HIDDEN), 1) + self._drawn([workload], 1)
         try:
             with _clock(stage_ms, "verify"), self._runner(prepared) as runner:
                 errors = self._verify(runner, prepared, checks)
@@ -257,6 +260,9 @@ class CpuFitness:
         except KernelFault as fault:
             return self._failure(prepared.kernel, Level.CONFIRMED, fault.rejection, stage_ms, (), prepared.build)
         return self._verdict(prepared, Level.CONFIRMED, timings, ratio, baseline, errors, stage_ms, slower=False)
+
+    def _some(self, workloads: Sequence[Workload], count: int) -> list[Workload]:
+        return [workloads[i] for i in self._rng.permutation(len(workloads))[:count]]
 
     def _drawn(self, workloads: Sequence[Workload], families: int) -> list[tuple[Workload, str]]:
         """Each workload with as many input families, drawn anew each time."""
