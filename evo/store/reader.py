@@ -93,6 +93,8 @@ def _open(folder: Path) -> duckdb.DuckDBPyConnection:
 def _check_query(sql: str) -> None:
     try:
         statements = duckdb.extract_statements(sql)
+    except (UnicodeError, TypeError):  # how the binding says that the text has no UTF-8 form
+        raise StoreError("the query is not valid Unicode") from None
     except duckdb.Error as error:
         raise StoreError(one_line(error)) from error
     if len(statements) != 1:

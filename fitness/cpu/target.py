@@ -232,7 +232,7 @@ class CpuFitness:
         return self._verdict(prepared, Level.SCREEN, timings, ratio, anchor, errors, stage_ms, slower=slower)
 
     def _full(self, prepared: _Prepared, screened: Evaluation) -> Evaluation:
-        """More hidden shapes and a workload, each with a family of inputs drawn for it, before an archive is entered."""
+        """More hidden shapes and a workload, each with inputs of some family, before an archive is entered."""
         stage_ms: dict[str, float] = {}
         workload = self.workloads[int(self._rng.integers(len(self.workloads)))]
         checks = self._drawn(self._some(self._supported_hidden(prepared), FULL_HIDDEN), 1) + self._drawn([workload], 1)
