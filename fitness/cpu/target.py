@@ -49,6 +49,7 @@ run's last act is to confirm its leader."""
 HOPELESS = 5.0
 """A kernel so many times slower than its anchor in both of two samples is not sampled further."""
 CLOCK_SLACK_NS = 1_000_000
+"""By so much more than the anchor's a candidate's round trips may exceed what its clock shows, in the median."""
 ANCHORS_KEPT = 4
 
 
@@ -219,7 +220,8 @@ class CpuFitness:
                     runner = stack.enter_context(self._runner(prepared))
                     errors += self._verify(runner, prepared, self._drawn(self._some(hidden, SCREEN_HIDDEN), 1))
                     for cases in self._cases():
-                        errors += self._check(runner, prepared, cases[0], at_end=False, reruns=0)
+                        with self._machine(exclusive=False):
+                            errors += self._check(runner, prepared, cases[0], at_end=False, reruns=0)
                 with _clock(stage_ms, "time"):
                     timings, ratio, verdict = self._against(runner, prepared, anchor, race=race)
             except KernelFault as fault:
@@ -347,8 +349,9 @@ class CpuFitness:
         """Run every check on inputs drawn now; raises KernelFault with the first thing wrong."""
         errors: list[CheckError] = []
         for number, (workload, family) in enumerate(checks):
-            case = self.oracle.case(workload, family, self._rng, at_end=number % 2 == 0)
-            errors += self._check(runner, prepared, case, at_end=number % 2 == 0, reruns=reruns)
+            with self._machine(exclusive=False):
+                case = self.oracle.case(workload, family, self._rng, at_end=number % 2 == 0)
+                errors += self._check(runner, prepared, case, at_end=number % 2 == 0, reruns=reruns)
         return errors
 
     def _check(self, runner: Runner, prepared: _Prepared, case: Case, *, at_end: bool, reruns: int) -> list[CheckError]:
@@ -361,8 +364,7 @@ class CpuFitness:
         for run, poison in enumerate(POISONS + POISONS[:1] * reruns):
             work.fill(poison)
             self.oracle.restore(case, work)
-            with self._machine(exclusive=False):
-                runner.run(0, 0, timeout_s=RUN_TIMEOUT_S)
+            runner.run(0, 0, timeout_s=RUN_TIMEOUT_S)
             errors += self._accept(case, work)
             if prepared.plan.deterministic:
                 outputs = {t.name: bytes(work.view(t.name)) for t in self.operator.outputs}
@@ -445,7 +447,7 @@ class CpuFitness:
                 if verdict is not Verdict.OPEN or time.monotonic() - begin > schedule.budget_s:
                     break
         if candidate.prepared:
-            self._check_clock(candidate, anchor)
+            self._check_clock(candidate, anchor, sum(map(len, pairs)))
         timings = tuple(_timing(w, p, r) for w, p, r in zip(self.workloads, pairs, ratios, strict=True))
         return timings, mean(ratios), verdict
 
@@ -492,10 +494,11 @@ class CpuFitness:
     def _cases(self) -> list[list[Case]]:
         """The input sets that timed samples and screening use: `[workload][set]`. They outlive no session."""
         if not self._timing_cases:
-            self._timing_cases = [
-                [self.oracle.case(w, "nominal", self._rng, at_end=False) for _ in range(TIMING_SETS)]
-                for w in self.workloads
-            ]
+            with self._machine(exclusive=False):
+                self._timing_cases = [
+                    [self.oracle.case(w, "nominal", self._rng, at_end=False) for _ in range(TIMING_SETS)]
+                    for w in self.workloads
+                ]
         return self._timing_cases
 
     def _bound(self, side: _Side) -> _Side:
@@ -535,17 +538,25 @@ class CpuFitness:
         return side
 
     @staticmethod
-    def _check_clock(candidate: _Side, anchor: _Side) -> None:
-        """The runner reads its own clock; the rest of the round trip, which ours sees, must look like the anchor's."""
-        hidden = float(np.median(candidate.runner.overheads_ns[-20:]))
-        usual = float(np.median(anchor.runner.overheads_ns[-20:]))
-        if hidden > 3 * usual + CLOCK_SLACK_NS:
-            busy = f"{hidden / 1e3:.0f} us outside what its clock shows, an anchor's for {usual / 1e3:.0f} us"
-            raise KernelFault(Status.QUARANTINED, f"its process is busy for {busy}")
+    def _check_clock(candidate: _Side, anchor: _Side, samples: int) -> None:
+        """The runner reads its own clock; the rest of the round trip, which ours sees, must look like the anchor's.
+
+        Compared pair by pair, so that a loaded machine delays both alike.
+        """
+        own, usual = (np.array(side.runner.overheads_ns)[-samples:] for side in (candidate, anchor))
+        hidden = float(np.median(own - usual))
+        if hidden > CLOCK_SLACK_NS:
+            message = (
+                f"its process is busy for {hidden / 1e3:.0f} us more than an anchor's outside what its clock shows"
+            )
+            raise KernelFault(Status.QUARANTINED, message)
 
     @contextmanager
     def _machine(self, *, exclusive: bool) -> Iterator[None]:
-        """Timings have the machine to themselves among all that share the folder; everything else shares it."""
+        """Timings have the machine to themselves among all that share the folder; all other heavy work shares it.
+
+        Not to be nested: each use opens the lock anew.
+        """
         with (self.folder / "timing.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
             yield
@@ -564,7 +575,8 @@ class CpuFitness:
                 return tuple(Reference(t.workload, "baseline", t.latency_us, 0.0, 0.0) for t in timings)
             with Runner(command, threads=self.threads, environment=environment) as runner:
                 dims: list[dict[str, int]] = [{}] + [dict(case.dims) for cases in self._cases() for case in cases]
-                runner.load(Path(json.dumps(dims)), timeout_s=60.0)
+                with self._machine(exclusive=False):
+                    runner.load(Path(json.dumps(dims)), timeout_s=60.0)
                 library = self._bound(_Side(runner, None))
                 timings, _, _ = self._measure(library, baseline, CONFIRM, race=False)
         except KernelFault as fault:

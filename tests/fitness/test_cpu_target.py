@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from fitness.base import Anchor, Built
+from fitness.cpu.runner import Runner
 from fitness.cpu.target import CpuFitness
 from fitness.evaluation import Evaluation, Level, Status
 from operators.kernel import Kernel
@@ -151,6 +152,25 @@ def test_a_clearly_slower_kernel_is_raced_out_but_its_estimate_is_kept(stage: Cp
 def test_wrong_only_on_odd_sizes_is_found_before_a_kernel_enters_an_archive(stage: CpuFitness) -> None:
     body = f"{RIGHT} if (n % 16 == 15) y[n - 1] = 0;"  # hidden shapes 31 and 1023
     assert verdict(stage, axpb_kernel(body)).status is Status.WRONG
+
+
+@pytest.mark.parametrize(("hidden_ns", "caught"), [(0, False), (3_000_000, True)])
+def test_time_outside_of_what_its_clock_shows_quarantines_a_kernel(
+    stage: CpuFitness, monkeypatch: pytest.MonkeyPatch, hidden_ns: int, caught: bool
+) -> None:
+    kernel = axpb_kernel(f"{RIGHT} // clock {hidden_ns}")
+    assert isinstance(stage.build(kernel), Built)
+    real = Runner.run
+
+    def run(self: Runner, plan_id: int, slot: int, *, timeout_s: float) -> int:
+        elapsed = real(self, plan_id, slot, timeout_s=timeout_s)
+        if self not in [side.runner for side in stage._anchors.values()]:
+            self.overheads_ns[-1] += hidden_ns  # as if the kernel's process had been busy after it stopped its clock
+        return elapsed
+
+    monkeypatch.setattr(Runner, "run", run)
+    result = verdict(stage, kernel)
+    assert (result.status is Status.QUARANTINED) == caught, result.message
 
 
 def test_the_next_verdict_is_quick_after_a_hang(stage: CpuFitness) -> None:
