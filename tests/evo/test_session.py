@@ -1,0 +1,64 @@
+"""A search as a user's own process: asked while it runs, stopped by Ctrl-C, killed, resumed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.bench.kills import acknowledged, alive, descendants
+
+EVO = (sys.executable, "-m", "evo.cli")
+OPERATOR = str(Path(__file__).parents[1] / "data" / "axpb")
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen([*EVO, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def told(folder: Path) -> int:
+    command = [*EVO, "sql", str(folder), "select count(*) as n from tells", "--json"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True)
+    return int(json.loads(answer.stdout)[0]["n"])
+
+
+def wait_for_tells(runs: Path, count: int) -> Path:
+    """The run's folder once so many tells are in its store, asked from outside while it goes on."""
+    deadline = time.monotonic() + 90
+    while time.monotonic() < deadline:
+        folders = [path.parent for path in runs.glob("*/evo.sock")]
+        if folders and told(folders[0]) >= count:
+            return folders[0]
+        time.sleep(0.2)
+    raise AssertionError("the search does not get on")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_it_answers_while_it_runs_stops_and_goes_on(tmp_path: Path, number: signal.Signals) -> None:
+    search = start("run", OPERATOR, "--budget", "1h", "--runs", str(tmp_path), "--workers", "1")
+    folder = wait_for_tells(tmp_path, 3)
+    before = acknowledged(folder)
+    below = descendants(search.pid)
+    assert below
+    os.kill(search.pid, number)
+    _, said = search.communicate(timeout=30)
+    if number is signal.SIGINT:
+        assert search.returncode == 130
+        assert said.strip().splitlines()[-1] == f"stopped; continue with: evo resume {folder}"
+    deadline = time.monotonic() + 5
+    while alive(below) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not alive(below)
+    resumed = start("resume", str(folder), "--budget", "1s", "--json")
+    out, said = resumed.communicate(timeout=90)
+    assert resumed.returncode == 0, said
+    assert json.loads(out)["tasks"][0]["candidates"] >= len(before["tells"])
+    after = acknowledged(folder)
+    assert all(ids <= after[table] for table, ids in before.items())
+    assert after["asks"] == after["tells"]
