@@ -56,12 +56,12 @@ class Population:
         """The kernel that a newcomer to this cell has to beat."""
         return self.islands[island].get(cell)
 
-    def parents(self, island: int, rng: Random, count: int = 1) -> list[Elite]:
-        """Distinct elites of one island, the fast ones more likely: rank r with weight 2**-r."""
+    def parents(self, island: int, rng: Random, count: int = 1, *, pressure: float = 2.0) -> list[Elite]:
+        """Distinct elites of one island, the fast ones more likely: rank r with weight pressure**-r."""
         pool = self.islands[island].ranked() or ([self._best] if self._best else [])
         chosen: list[Elite] = []
         while pool and len(chosen) < count:
-            weights = [2.0**-rank for rank in range(len(pool))]
+            weights = [pressure**-rank for rank in range(len(pool))]
             chosen.append(pool.pop(rng.choices(range(len(pool)), weights)[0]))
         return chosen
 

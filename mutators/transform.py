@@ -41,6 +41,11 @@ class Transform:
         return Proposal(kernel, description, failure, seconds=time.perf_counter() - started)
 
 
+def rewrite_names(target: str) -> tuple[str, ...]:
+    """The rewrites that serve a target, in alphabetical order."""
+    return tuple(name for name, rewrite in REWRITES.items() if target in rewrite.targets)
+
+
 def _child(request: Request, parents: tuple[Parent, ...], operator: Operator) -> tuple[Kernel | None, str, str]:
     wish, count = request.params.get("rewrite"), request.params.get("count", 1)
     problem = _bad_wish(wish, count) or ("" if parents else "transform needs a parent")
@@ -75,7 +80,7 @@ def _bad_wish(wish: Any, count: Any) -> str:
 
 def _step(program: Program, wish: str | None, random: Random) -> tuple[str, str] | None:
     """One rewrite: the new text and what was done. None where nothing applies."""
-    names = [wish] if wish else [n for n, r in REWRITES.items() if program.target in r.targets]
+    names = [wish] if wish else list(rewrite_names(program.target))
     random.shuffle(names)
     for name in names:
         sites = list(sites_of(program, name))

@@ -15,6 +15,7 @@ from evo.strategies.base import ANCESTOR, request_rng
 from fitness.base import Anchor
 from mutators.base import Request
 from mutators.catalog import mutator
+from mutators.transform import rewrite_names
 from operators.spec import Operator, Task
 
 
@@ -26,6 +27,8 @@ class IslandsSettings(BaseModel):
     islands: int = Field(2, ge=1, le=64)
     migration_interval: int = Field(20, ge=1)
     """Correct individuals between two migrations."""
+    explore: float = Field(0.2, ge=0, le=1)
+    """How often a parent is drawn from all elites alike rather than by rank."""
     tune_share: float = Field(0.4, ge=0, le=1)
     """How often a parent with tunables left to try is tuned rather than rewritten."""
     long_step: float = Field(0.35, ge=0, lt=1)
@@ -34,7 +37,11 @@ class IslandsSettings(BaseModel):
 
 
 class Islands:
-    """Requests go to the islands in turn; parents are elites of their island, fast ones more likely."""
+    """Requests go to the islands in turn; parents are elites of their island, fast ones more likely.
+
+    First of all the ancestor is rewritten once in every way there is: some rewrites only apply to a kernel that no
+    other one has touched.
+    """
 
     def __init__(self, operator: Operator, task: Task, *, seed: int, settings: Mapping[str, Any]) -> None:
         self.operator = operator
@@ -44,6 +51,9 @@ class Islands:
         self.workload_set = settings["workload_set"]
         self.population = Population(islands=self.settings.islands, migration_interval=self.settings.migration_interval)
         self._number = 0
+        self._ancestor: Elite | None = None
+        self._openings = list(rewrite_names(task.target))
+        request_rng(seed, task, 0).shuffle(self._openings)
 
     def ask(self, count: int) -> list[Request]:
         requests: list[Request] = []
@@ -60,7 +70,10 @@ class Islands:
     def tell(self, individual: Individual) -> str:
         if not individual.fresh and individual.request.mutator != ANCESTOR:
             return individual.status
-        return self.population.add(individual, self._island(individual.request)).value
+        status = self.population.add(individual, self._island(individual.request))
+        if individual.request.mutator == ANCESTOR:
+            self._ancestor = self.population.best
+        return status.value
 
     def anchor(self, request: Request, cell: Cell) -> Anchor | None:
         elite = self.population.elite(self._island(request), cell)
@@ -75,7 +88,11 @@ class Islands:
 
     def _child(self, number: int) -> Request:
         rng = request_rng(self.seed, self.task, number)
-        (parent,) = self.population.parents(number % self.settings.islands, rng)
+        if self._ancestor and number <= len(self._openings):
+            params = {"rewrite": self._openings[number - 1], "workload_set": self.workload_set}
+            return self._request(number, "transform", (self._ancestor,), rng, params)
+        pressure = 1.0 if rng.random() < self.settings.explore else 2.0
+        (parent,) = self.population.parents(number % self.settings.islands, rng, pressure=pressure)
         tuner = mutator("tune")
         if tuner.applies(parent.kernel, self.operator) and rng.random() < self.settings.tune_share:
             return self._request(number, "tune", (parent,), rng, {"workload_set": self.workload_set})
