@@ -51,10 +51,15 @@ class Functions:
     Every function may name dims (derived ones too), scalars and tensors. Besides:
 
     - `reference(...)`: gets floating tensors in fp64 and returns the outputs (one tensor, or tensors by name);
-    - `magnitude(...)`: may name `outputs`, those of the reference; returns S of the error bound, like `reference`;
+    - `magnitude(...)`: may name `outputs`, those of the reference, and `dtype` (the `DType` of T); returns S of the
+      error bound, like `reference`;
     - `inputs(...)`: may name `dtype` (the `DType` of T), `rng` and `family`, and no tensors: it returns by name those
       whose distribution operator.toml leaves open;
     - `data_dims(...)`: gets the tensors that `inputs` made; returns the data-dependent dims by name;
+    - `cancel(...)`: gets drawn tensors of the task's dtype and may name `rng` and `dtype`; returns by name those that
+      it changes so that the operator's sums cancel: pairs +x, -x and small terms, S / |y| >= 1000 for most outputs;
+    - `relations(...)`: gets drawn tensors of the task's dtype and may name `rng` and `dtype`; returns a list of
+      `operators.relations.Relation`;
     - `prepare(...)`: what `library` needs and nobody should time, such as a vendor's matrix object;
     - `library(...)`: tensors in the task's own dtype; may name `prepared`, what `prepare` returned.
     """
@@ -80,6 +85,21 @@ class Functions:
     def magnitude(self, values: Mapping[str, Any]) -> dict[str, Any] | None:
         """S of the error bound by output name, or None where the operator declares none."""
         return self._outputs("magnitude", values) if self.offers("magnitude") else None
+
+    def cancel(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The tensors that make sums cancel, by name."""
+        changed = self.call("cancel", values)
+        drawn = [t.name for t in self.operator.inputs]
+        if not isinstance(changed, Mapping) or not set(changed) <= set(drawn):
+            found = ", ".join(map(str, changed)) if isinstance(changed, Mapping) else type(changed).__name__
+            raise OperatorError(
+                f"{self.module.__file__}: cancel() must return some of {', '.join(drawn)} by name, not {found}"
+            )
+        return dict(changed)
+
+    def relations(self, values: Mapping[str, Any]) -> list[Any]:
+        """The operator's `operators.relations.Relation`s on these inputs; none where it declares none."""
+        return list(self.call("relations", values)) if self.offers("relations") else []
 
     def prepare(self, values: Mapping[str, Any]) -> Any:
         """What `library` wants as `prepared`; None where it wants nothing."""

@@ -103,7 +103,8 @@ CPP_KEYWORDS = frozenset(
 )
 
 Role = Literal["in", "out", "inout"]
-Bound = Literal["exact", "rounding"]
+Bound = Literal["exact", "rounding", "measured"]
+Special = Literal["zero", "subnormal", "huge", "inf", "nan"]
 
 
 @dataclass(frozen=True)
@@ -148,6 +149,8 @@ class Tensor:
     """Over dims, derived dims and data-dependent dims; empty for a scalar result."""
     distribution: Distribution | None
     """None for outputs and for inputs that `inputs()` of reference.py makes."""
+    specials: tuple[Special, ...] = ("zero",)
+    """Values that the operator's definition handles and the input family `specials` strews in; floating inputs only."""
 
     def sizes(self, env: Mapping[str, int]) -> tuple[int, ...]:
         """The concrete shape."""
@@ -188,12 +191,15 @@ class Tolerance:
 
     `exact`: bit-equal values. `rounding`: |y - y64| <= a u |y64| + b sqrt(K) u_acc S + eta, where K is `terms` and S
     is what reference.py's `magnitude()` returns, |y64| without one (standard rounding-error analysis, Higham,
-    "Accuracy and Stability of Numerical Algorithms", chapters 3 and 4).
+    "Accuracy and Stability of Numerical Algorithms", chapters 3 and 4). `measured`: for what is no plain contraction;
+    in place of b sqrt(K) u_acc stands 4 times the largest error of trusted implementations relative to S.
     """
 
     bound: Bound
     terms: Expression
     """Over dims, derived dims and data-dependent dims."""
+    exact_integers: bool = False
+    """Linear in each of its inputs, so that sums of small integers are bit-equal whatever their order."""
 
 
 @dataclass(frozen=True)
@@ -318,6 +324,7 @@ class _Tensor(_Table):
     dtype: str = "T"
     shape: list[Formula]
     distribution: str | None = None
+    specials: list[Special] | None = None
 
 
 class _Scalar(_Table):
@@ -345,6 +352,7 @@ class _Cost(_Table):
 class _Tolerance(_Table):
     bound: Bound
     terms: Formula = 1
+    exact_integers: bool = False
 
 
 class _File(_Table):
@@ -419,7 +427,11 @@ def _build(raw: _File, folder: Path) -> Operator:
         flops=_expression(raw.cost.flops, cost_names, "cost.flops"),
         min_flops=_expression(raw.cost.min_flops, cost_names, "cost.min_flops"),
         min_bytes=_expression(raw.cost.min_bytes, cost_names, "cost.min_bytes"),
-        tolerance=Tolerance(raw.tolerance.bound, _expression(raw.tolerance.terms, shape_names, "tolerance.terms")),
+        tolerance=Tolerance(
+            raw.tolerance.bound,
+            _expression(raw.tolerance.terms, shape_names, "tolerance.terms"),
+            raw.tolerance.exact_integers,
+        ),
         folder=folder,
     )
     if not operator.outputs:
@@ -489,8 +501,9 @@ def _evaluate(expression: Expression, env: Mapping[str, int], where: str) -> int
 def _tensor(raw: _Tensor, names: Iterable[str], index: int) -> Tensor:
     where = f"tensor[{index}] `{raw.name}`"
     shape = tuple(_expression(axis, names, f"{where}: shape") for axis in raw.shape)
+    specials = _specials(raw, where)
     if raw.distribution is None:
-        return Tensor(raw.name, raw.role, raw.dtype, shape, None)
+        return Tensor(raw.name, raw.role, raw.dtype, shape, None, specials)
     if raw.role == "out":
         raise ValueError(f"{where}: an output has no distribution")
     try:
@@ -502,7 +515,18 @@ def _tensor(raw: _Tensor, names: Iterable[str], index: int) -> Tensor:
             raise ValueError(f"{where}: {raw.dtype} needs a distribution integers(low, high)")
         if distribution.a < _smallest(raw.dtype) or distribution.b > DTYPES[raw.dtype].exact_integer_limit:
             raise ValueError(f"{where}: distribution {raw.distribution!r} exceeds what {raw.dtype} holds")
-    return Tensor(raw.name, raw.role, raw.dtype, shape, distribution)
+    return Tensor(raw.name, raw.role, raw.dtype, shape, distribution, specials)
+
+
+def _specials(raw: _Tensor, where: str) -> tuple[Special, ...]:
+    floating = raw.dtype not in DTYPES or DTYPES[raw.dtype].is_float
+    if raw.specials is None:
+        return ("zero",) if raw.role != "out" and floating else ()
+    if raw.role == "out":
+        raise ValueError(f"{where}: an output has no specials")
+    if not floating:
+        raise ValueError(f"{where}: {raw.dtype} has no specials; only floating tensors do")
+    return tuple(raw.specials)
 
 
 def _smallest(integer_dtype: str) -> int:

@@ -99,7 +99,18 @@ def test_everything_a_file_declares_arrives(tmp_path: Path) -> None:
     assert operator.shape_names == {"rows", "cols", "half", "pairs", "longest"}
     assert operator.names == operator.shape_names | {"x", "index", "y", "alpha", "count"}
     assert operator.tolerance.bound == "rounding"
+    assert not operator.tolerance.exact_integers
+    assert [t.specials for t in operator.tensors] == [("zero",), (), ()]
     assert operator.folder == tmp_path
+
+
+def test_what_the_oracle_is_told_arrives(tmp_path: Path) -> None:
+    text = GOOD.replace('bound = "rounding"', 'bound = "measured"\nexact_integers = true')
+    text = text.replace('"uniform(-1, 1)"', '"uniform(-1, 1)"\nspecials = ["inf", "nan"]')
+    operator = read(tmp_path, text)
+    assert operator.tolerance.bound == "measured"
+    assert operator.tolerance.exact_integers
+    assert operator.tensors[0].specials == ("inf", "nan")
 
 
 def test_lists_of_dims_multiply_and_formulas_use_the_dims_before_them(tmp_path: Path) -> None:
@@ -144,7 +155,7 @@ BAD = {
     "wrong bound": (
         'bound = "rounding"',
         'bound = "loose"',
-        "`tolerance.bound`: input should be 'exact' or 'rounding'",
+        "`tolerance.bound`: input should be 'exact', 'rounding' or 'measured'",
     ),
     "fraction as a size": ("rows = 16,", "rows = 1.5,", "`workload[1].dims.rows`: write an integer or a formula"),
     "truth value as a size": ("rows = 16,", "rows = true,", "`workload[1].dims.rows`: write an integer or a formula"),
@@ -205,6 +216,17 @@ BAD = {
         "an output has no dist",
     ),
     "no output": ('role = "out"', 'role = "in"\ndistribution = "normal(0, 1)"', "no tensor has the role out or inout"),
+    "no such special": (
+        'distribution = "uniform(-1, 1)"',
+        'distribution = "uniform(-1, 1)"\nspecials = ["infinity"]',
+        "`tensor[0].specials[0]`: input should be 'zero', 'subnormal', 'huge', 'inf' or 'nan'",
+    ),
+    "specials of an output": ('role = "out"', 'role = "out"\nspecials = ["nan"]', "`y`: an output has no specials"),
+    "specials of integers": (
+        'dtype = "int32"\nshape',
+        'dtype = "int32"\nspecials = ["zero"]\nshape',
+        "`index`: int32 has no specials; only floating tensors do",
+    ),
     # Formulas.
     "unknown name": (
         'shape = ["rows", "cols"]\n\n[[scalar]]',
