@@ -1,0 +1,107 @@
+"""What this machine's memory and arithmetic can do at most: measured once, kept in the user's cache folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from dataclasses import asdict, replace
+from functools import lru_cache
+from pathlib import Path
+
+from fitness.native import ToolchainError, built, cache_folder
+from fitness.roofline import Peaks
+from fitness.sandbox import run_confined
+from operators.identity import digest
+
+MEASURE_MS = 1000
+TIMEOUT_S = 30.0
+FLAGS = ("-O3", "-ffp-contract=fast", "-fopenmp")
+VECTOR_FLAGS = {"avx2": "-mavx2", "fma": "-mfma", "avx512f": "-mavx512f"}
+"""By what /proc/cpuinfo calls it. Not -march=native: the compiled program is found again by its flags."""
+
+
+def peaks(threads: int) -> Peaks:
+    """This machine's peaks with so many threads. Measured (about 1 s, all cores) when no one has measured them yet.
+
+    Nothing else should run meanwhile: who shares the machine holds its lock.
+    """
+    path = _path(threads)
+    try:
+        return Peaks(**json.loads(path.read_text(encoding="utf-8")))
+    except (FileNotFoundError, ValueError, TypeError):  # none yet, cut off, or of another version
+        return _keep(_measure(threads))
+
+
+def remeasure(known: Peaks) -> Peaks:
+    """Measure again and keep the better of each figure: what a kernel that seems too fast is held against.
+
+    Clouds lend memory bandwidth that changes by the minute, so measure right after the kernel.
+    """
+    fresh = _measure(known.threads)
+    return _keep(_better(_better(known, fresh), peaks(known.threads)))
+
+
+def _better(a: Peaks, b: Peaks) -> Peaks:
+    return replace(
+        a,
+        read_gb_s=max(a.read_gb_s, b.read_gb_s),
+        copy_gb_s=max(a.copy_gb_s, b.copy_gb_s),
+        gflop_s={dtype: max(rate, b.gflop_s.get(dtype, 0.0)) for dtype, rate in a.gflop_s.items()},
+        empty_us=min(a.empty_us, b.empty_us),
+    )
+
+
+def _measure(threads: int) -> Peaks:
+    """Raises ToolchainError when the machine cannot build or run the measuring program."""
+    program = _program()
+    outcome = run_confined(
+        [str(program), str(threads), str(MEASURE_MS)],
+        cwd=str(cache_folder()),
+        timeout_s=TIMEOUT_S + 4 * threads,  # also the limit of what all threads compute together
+        memory_bytes=0,
+    )
+    lines = [line.split() for line in outcome.output.splitlines()]
+    if outcome.timed_out or outcome.returncode != 0 or any(len(line) != 2 for line in lines):
+        raise ToolchainError(f"{program} does not run: {outcome.output.strip()[:200] or outcome.returncode}")
+    found = {name: float(value) for name, value in lines}
+    return Peaks(
+        device=f"{cpu_name()}, {threads} thread{'s' if threads > 1 else ''}",
+        read_gb_s=found["read_gb_s"],
+        copy_gb_s=found["copy_gb_s"],
+        gflop_s={"fp32": found["fp32_gflop_s"], "fp64": found["fp64_gflop_s"]},
+        empty_us=found["empty_us"],
+        threads=threads,
+    )
+
+
+def _keep(found: Peaks) -> Peaks:
+    path = _path(found.threads)
+    partial = path.with_suffix(f".{os.getpid()}")
+    partial.write_text(json.dumps(asdict(found), indent=1), encoding="utf-8")
+    partial.replace(path)
+    return found
+
+
+def _path(threads: int) -> Path:
+    key = digest("peaks", cpu_name(), str(os.cpu_count()), str(threads), _program().name)[:16]
+    return cache_folder() / f"peaks-{key}.json"
+
+
+def _program() -> Path:
+    has = _cpuinfo().get("flags", "").split()
+    return built("cpu/peaks.cpp", *FLAGS, *(flag for name, flag in VECTOR_FLAGS.items() if name in has))
+
+
+def cpu_name() -> str:
+    """What the machine calls its processor."""
+    info = _cpuinfo()
+    return info.get("model name") or info.get("CPU part") or platform.processor() or platform.machine()
+
+
+@lru_cache
+def _cpuinfo() -> dict[str, str]:
+    """The first processor's entries."""
+    text = Path("/proc/cpuinfo").read_text(encoding="utf-8").partition("\n\n")[0]
+    pairs = (line.partition(":") for line in text.splitlines())
+    return {name.strip(): value.strip() for name, _, value in pairs}

@@ -1,0 +1,128 @@
+"""What physics allows a kernel: the time none can go below, and how near to the machine's best one comes.
+
+Two models for two uses. `floor_us` counts only what no algorithm can avoid and is held against measured times: below it
+a clock lies or work was not done. `roofline` counts what a plain algorithm does and places a kernel for prompts and
+reports (Williams, Waterman, Patterson, "Roofline", CACM 52, 2009); a cleverer algorithm may come out above 1 there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from operators.dtypes import resolve_dtype
+from operators.spec import Operator
+
+MARGIN = 1.05
+"""Peaks are believed up to this factor; also a data sheet's figure may be beaten a little."""
+
+Bound = Literal["memory", "compute"]
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """What one device can do at most."""
+
+    device: str
+    """In words, for reports."""
+    read_gb_s: float
+    """From memory, with cold caches; 1e9 bytes per second, like all rates here."""
+    copy_gb_s: float
+    """Bytes read plus bytes written."""
+    gflop_s: Mapping[str, float]
+    """By a task's dtype, of the fastest instructions that such a task may use; a fused multiply-add counts as two."""
+    empty_us: float
+    """The least time in which work can be handed to the device and be waited for."""
+    written_cache_bytes: float = math.inf
+    """So much of what is written may still lie in caches when the clock stops. The default counts no write at all."""
+    threads: int = 1
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes that no algorithm can avoid on one setting of the dims."""
+
+    read: int
+    written: int
+
+    @property
+    def total(self) -> int:
+        return self.read + self.written
+
+
+def traffic(operator: Operator, dims: Mapping[str, int], dtype: str) -> Traffic:
+    """The operator's `min_bytes`, divided into what is read and what is written.
+
+    What is written are the whole outputs; the rest of `min_bytes` is read. An inout tensor counts as read only as far
+    as `min_bytes` counts it twice. `dims` include data-dependent ones where a shape of an output uses them.
+    """
+    env = operator.environment(dims)
+    written = sum(resolve_dtype(t.dtype, dtype).size * math.prod(t.sizes(env)) for t in operator.outputs)
+    least = operator.min_bytes.evaluate(operator.cost_environment(dims, dtype))
+    return Traffic(max(least - written, 0), min(written, least))
+
+
+def floor_us(operator: Operator, dims: Mapping[str, int], dtype: str, peaks: Peaks) -> float:
+    """The time that no honest kernel goes below, from cold caches; 0 where nothing is known.
+
+    Inputs must come from memory. Outputs need not have reached it when the clock stops, as far as caches hold them,
+    and a store of whole cache lines reads none. A dtype without a peak has no floor of arithmetic.
+    """
+    moved = traffic(operator, dims, dtype)
+    flops = operator.min_flops.evaluate(operator.cost_environment(dims, dtype))
+    evicted = max(moved.written - peaks.written_cache_bytes, 0)
+    memory_us = _memory_us(moved.read, moved.read + evicted, peaks)
+    return max(memory_us, _compute_us(flops, dtype, peaks)) / MARGIN
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """Where an operator stands between memory and arithmetic on one device, for one setting of the dims."""
+
+    bytes: int
+    """Least traffic, outputs included."""
+    flops: int
+    """What a plain algorithm does, whatever a kernel executes: wasted work must not look efficient."""
+    memory_us: float
+    """`bytes` at the memory's peak."""
+    compute_us: float
+    """`flops` at the arithmetic peak; 0 where that is not known."""
+
+    @property
+    def intensity(self) -> float:
+        """Operations per byte."""
+        return self.flops / self.bytes if self.bytes else math.inf
+
+    @property
+    def attainable_us(self) -> float:
+        return max(self.memory_us, self.compute_us)
+
+    @property
+    def bound(self) -> Bound:
+        return "memory" if self.memory_us >= self.compute_us else "compute"
+
+    def efficiency(self, latency_us: float) -> float:
+        """Attainable over measured time: 1 is as fast as the plain algorithm can be."""
+        return self.attainable_us / latency_us
+
+
+def roofline(operator: Operator, dims: Mapping[str, int], dtype: str, peaks: Peaks) -> Roofline:
+    """The model of one setting of the dims, data-dependent ones included where output shapes use them."""
+    moved = traffic(operator, dims, dtype)
+    flops = operator.flops.evaluate(operator.cost_environment(dims, dtype))
+    memory_us = _memory_us(moved.read, moved.total, peaks)
+    return Roofline(moved.total, flops, memory_us, _compute_us(flops, dtype, peaks))
+
+
+def _memory_us(read_bytes: float, all_bytes: float, peaks: Peaks) -> float:
+    """Reads go no faster than reads alone; both together no faster than the faster of the two peaks.
+
+    Where reading and writing have channels of their own, copying moves more bytes than reading.
+    """
+    return max(read_bytes / peaks.read_gb_s, all_bytes / max(peaks.read_gb_s, peaks.copy_gb_s)) / 1e3
+
+
+def _compute_us(flops: int, dtype: str, peaks: Peaks) -> float:
+    return flops / peaks.gflop_s[dtype] / 1e3 if dtype in peaks.gflop_s else 0.0
