@@ -73,6 +73,18 @@ class CheckError:
     mismatches: int
     first_bad: int | None = None
     """Flat index of the first element out of bounds."""
+    rms_ratio: float = 0.0
+    """Root mean square of the errors as a multiple of what trusted kernels make likely; above 1 the output is wrong."""
+
+    @property
+    def wrong(self) -> bool:
+        """An element is out of bounds, or the errors are too large as a whole."""
+        return self.mismatches > 0 or self.rms_ratio > 1
+
+    @property
+    def worst_ratio(self) -> float:
+        """The larger of the two."""
+        return max(self.max_ratio, self.rms_ratio)
 
 
 @dataclass(frozen=True)

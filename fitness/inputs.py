@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,15 +13,26 @@ import torch
 from operators.catalog import Functions
 from operators.dtypes import DType, resolve_dtype
 from operators.errors import OperatorError
-from operators.spec import Distribution, Operator
+from operators.spec import Distribution, Operator, Tensor
 
-FAMILIES = ("nominal", "scaled", "integers", "structured")
-"""`scaled`: rows of very different size; `integers`: exact small integers; `structured`: constant, one-hot, sorted."""
+FAMILIES = ("nominal", "scaled", "integers", "structured", "specials", "mixture")
+"""Of every operator.
+
+`scaled`: rows of very different size; `integers`: exact small integers; `structured`: constant, one-hot, sorted, tied;
+`specials`: zeros, infinities and the like in a few places; `mixture`: some of everything, in drawn proportions.
+"""
+CANCELLATION = "cancellation"
+"""The family of operators with sums, whose reference.py makes them cancel."""
 
 TORCH_DTYPES = {
     "fp64": torch.float64, "fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16,
     "int64": torch.int64, "int32": torch.int32, "int8": torch.int8, "uint8": torch.uint8,
 }  # fmt: skip
+SCALE_EXPONENT = {"fp16": 3.0}
+"""Rows of the family `scaled` differ by up to 2^-e .. 2^e; 12, where the type's range does not forbid it."""
+HUGE = {"fp64": 2.0**500, "fp32": 2.0**126, "bf16": 2.0**126, "fp16": 2.0**14}
+"""Far enough below the largest finite number for a difference of two, and in fp64, whose reference has no wider type,
+for a product."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +42,11 @@ class Inputs:
     tensors: Mapping[str, torch.Tensor]
     dims: Mapping[str, int]
     """Declared, derived and data-dependent."""
+
+
+def families(functions: Functions) -> tuple[str, ...]:
+    """Those that an operator has."""
+    return (*FAMILIES, CANCELLATION) if functions.offers("cancel") else FAMILIES
 
 
 def draw(
@@ -44,12 +60,13 @@ def draw(
 ) -> Inputs:
     """Inputs for one setting of the dims. Raises OperatorError when reference.py returns something unusable."""
     env = operator.environment(dims)
+    extra: dict[str, Any] = {s.name: s.value for s in operator.scalars}
+    extra |= {"dtype": resolve_dtype("T", dtype), "rng": rng, "family": family}
     made: dict[str, torch.Tensor] = {}
     if functions.offers("inputs"):
-        extra = {"dtype": resolve_dtype("T", dtype), "rng": rng, "family": family}
         made = dict(functions.call("inputs", env | extra))
     if operator.data_dims:
-        env |= {name: int(value) for name, value in functions.call("data_dims", env | made).items()}
+        env |= data_dims(functions, env | made)
     for tensor in operator.inputs:
         element = resolve_dtype(tensor.dtype, dtype)
         shape = tensor.sizes(env)
@@ -59,58 +76,182 @@ def draw(
                     f"{operator.folder}/operator.toml: tensor `{tensor.name}` has no distribution and inputs() of "
                     "reference.py does not make it"
                 )
-            values = _values(tensor.distribution, shape, family if element.is_float else "nominal", rng)
-            made[tensor.name] = torch.from_numpy(values).to(TORCH_DTYPES[element.name])
-        _check(operator, tensor.name, made[tensor.name], element, shape)
+            made[tensor.name] = sample(tensor, element, shape, family, rng)
+        _check(operator, "inputs", tensor.name, made[tensor.name], element, shape)
+    if family == CANCELLATION:
+        for name, value in functions.cancel(env | extra | made).items():
+            tensor = next(t for t in operator.inputs if t.name == name)
+            _check(operator, "cancel", name, value, resolve_dtype(tensor.dtype, dtype), tensor.sizes(env))
+            made[name] = value
     return Inputs({t.name: made[t.name].contiguous() for t in operator.inputs}, env)
 
 
-def _check(operator: Operator, name: str, value: Any, element: DType, shape: tuple[int, ...]) -> None:
+def data_dims(functions: Functions, values: Mapping[str, Any]) -> dict[str, int]:
+    """The dims that only these tensors tell."""
+    return {name: int(value) for name, value in functions.call("data_dims", values).items()}
+
+
+def sample(
+    tensor: Tensor, element: DType, shape: tuple[int, ...], family: str, rng: np.random.Generator
+) -> torch.Tensor:
+    """Values of a tensor that has a distribution, rounded to its type."""
+    assert tensor.distribution is not None
+    make = _MAKERS[family] if element.is_float else _nominal
+    values = make(_Recipe(tensor.distribution, shape, element, tensor.specials, rng))
+    return torch.from_numpy(np.asarray(values)).to(TORCH_DTYPES[element.name])
+
+
+def _check(operator: Operator, function: str, name: str, value: Any, element: DType, shape: tuple[int, ...]) -> None:
     if not isinstance(value, torch.Tensor) or value.dtype != TORCH_DTYPES[element.name] or tuple(value.shape) != shape:
         found = f"{value.dtype} {list(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
         raise OperatorError(
-            f"{operator.folder}/reference.py: inputs() made `{name}` as {found}, "
+            f"{operator.folder}/reference.py: {function}() made `{name}` as {found}, "
             f"it must be {element.name} {list(shape)}"
         )
 
 
-def _values(law: Distribution, shape: tuple[int, ...], family: str, rng: np.random.Generator) -> np.ndarray:
-    if family == "integers":
-        low, high = math.ceil(law.a), math.floor(law.b)
-        if law.kind != "normal" and low <= high:
-            return rng.integers(low, min(high, low + 4), size=shape, endpoint=True).astype(np.float64)
-    values = _nominal(law, shape, rng)
-    if family == "scaled" and values.ndim:
-        rows = (shape[0],) + (1,) * (len(shape) - 1)
-        return values * np.exp2(rng.uniform(-12, 12, size=rows))
-    if family == "structured" and values.size:
-        return _structured(values, rng)
+# --- families --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Recipe:
+    """What a tensor's values are drawn from."""
+
+    law: Distribution
+    shape: tuple[int, ...]
+    element: DType
+    specials: tuple[str, ...]
+    rng: np.random.Generator
+
+    @property
+    def signed(self) -> bool:
+        return self.law.kind == "normal" or self.law.a < 0
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """The shape of one number per row."""
+        return (*self.shape[:1], *(1,) * (len(self.shape) - 1))
+
+
+def _nominal(recipe: _Recipe) -> np.ndarray:
+    law, rng = recipe.law, recipe.rng
+    # fp32 draws are twice as fast, and most types round every value anyway.
+    precision = np.float64 if recipe.element.name == "fp64" else np.float32
+    match law.kind:
+        case "uniform":
+            return np.asarray(law.a + (law.b - law.a) * rng.random(recipe.shape, dtype=precision))
+        case "normal":
+            return np.asarray(law.a + law.b * rng.standard_normal(recipe.shape, dtype=precision))
+        case "integers":
+            return np.asarray(rng.integers(int(law.a), int(law.b), size=recipe.shape, endpoint=True))
+
+
+def _scaled(recipe: _Recipe) -> np.ndarray:
+    exponent = SCALE_EXPONENT.get(recipe.element.name, 12.0)
+    return _nominal(recipe) * np.exp2(recipe.rng.uniform(-exponent, exponent, size=recipe.rows))
+
+
+def _integers(recipe: _Recipe) -> np.ndarray:
+    """Up to five neighbouring integers of the law's range; nominal values where it has none."""
+    law = recipe.law
+    low, high = (law.a - 2 * law.b, law.a + 2 * law.b) if law.kind == "normal" else (law.a, law.b)
+    low, high = math.ceil(low), math.floor(high)
+    if low > high:
+        return _nominal(recipe)
+    low = max(low, min(-2, high - 4))  # around 0 where the range holds it
+    return recipe.rng.integers(low, min(high, low + 4), size=recipe.shape, endpoint=True).astype(np.float64)
+
+
+def _structured(recipe: _Recipe) -> np.ndarray:
+    values, rng = np.atleast_1d(_nominal(recipe)), recipe.rng
+    if not values.size:
+        return values.reshape(recipe.shape)
+    forms: list[Callable[[np.ndarray, np.random.Generator], np.ndarray]]
+    forms = [_constant, _sorted, _reversed, _tied, _dominated]
+    if "zero" in recipe.specials:
+        forms.append(_one_hot)
+    return forms[rng.integers(len(forms))](values, rng).reshape(recipe.shape)
+
+
+def _constant(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    return np.full_like(values, values.flat[0])
+
+
+def _sorted(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    return np.sort(values, axis=-1)
+
+
+def _reversed(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    return np.sort(values, axis=-1)[..., ::-1].copy()
+
+
+def _tied(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Few different values."""
+    few = values.reshape(-1)[: rng.integers(2, 5)]
+    return few[rng.integers(len(few), size=values.shape)]
+
+
+def _dominated(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """One row, or one element of a vector, far larger than the rest."""
+    values[rng.integers(values.shape[0])] *= 8
     return values
 
 
-def _nominal(law: Distribution, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
-    match law.kind:
-        case "uniform":
-            # fp32 draws are twice as fast, and every value is rounded to the tensor's type anyway.
-            return (law.a + (law.b - law.a) * rng.random(shape, dtype=np.float32)).astype(np.float32)
-        case "normal":
-            return law.a + law.b * rng.standard_normal(shape)
-        case "integers":
-            return rng.integers(int(law.a), int(law.b), size=shape, endpoint=True)
+def _one_hot(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """At most one element of a row is not 0."""
+    rows = values.reshape(-1, values.shape[-1])
+    here = np.arange(rows.shape[0])
+    hot = rng.integers(rows.shape[1], size=rows.shape[0])
+    result = np.zeros_like(rows)
+    result[here, hot] = rows[here, hot]
+    return result
 
 
-def _structured(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    match rng.integers(3):
-        case 0:
-            return np.full_like(values, values.flat[0])
-        case 1:
-            one_hot = np.zeros_like(values)
-            if values.ndim > 1:
-                rows = values.reshape(-1, values.shape[-1])
-                hot = rng.integers(rows.shape[1], size=rows.shape[0])
-                one_hot.reshape(rows.shape)[np.arange(rows.shape[0]), hot] = rows[np.arange(rows.shape[0]), hot]
-            else:
-                one_hot.flat[rng.integers(values.size)] = values.flat[0]
-            return one_hot
+def _specials(recipe: _Recipe) -> np.ndarray:
+    """Each kind that the tensor declares, in up to three places, now and then."""
+    values, rng = np.array(_nominal(recipe), dtype=np.float64), recipe.rng
+    if not values.size or not recipe.specials:
+        return values
+    chosen = [kind for kind in recipe.specials if rng.integers(2)] or [rng.choice(recipe.specials)]
+    for kind in chosen:
+        places = rng.integers(values.size, size=rng.integers(1, 4))
+        signs = rng.choice([-1.0, 1.0], size=places.size) if recipe.signed else np.ones(places.size)
+        values.flat[places] = signs * _special(kind, recipe.element, places.size, rng)
+    return values
+
+
+def _special(kind: str, element: DType, count: int, rng: np.random.Generator) -> np.ndarray:
+    info = torch.finfo(TORCH_DTYPES[element.name])
+    match kind:
+        case "zero":
+            return np.zeros(count)
+        case "subnormal":
+            return info.smallest_normal * rng.uniform(2 * element.unit_roundoff, 1, size=count)
+        case "huge":
+            return HUGE[element.name] * rng.uniform(0.25, 1, size=count)
+        case "inf":
+            return np.full(count, np.inf)
         case _:
-            return np.sort(values, axis=-1) if values.ndim else values
+            return np.full(count, np.nan)
+
+
+def _mixture(recipe: _Recipe) -> np.ndarray:
+    """Scales, ties, zeros and order in proportions that are drawn, so that no shortcut can know them."""
+    values, rng = np.array(_nominal(recipe), dtype=np.float64), recipe.rng
+    if not values.size:
+        return values
+    exponent = rng.uniform(0, SCALE_EXPONENT.get(recipe.element.name, 8.0))
+    values *= np.exp2(rng.uniform(-exponent, exponent, size=recipe.rows))
+    values[rng.random(recipe.shape) < rng.random() ** 2] = values.flat[0]
+    if "zero" in recipe.specials:
+        values[rng.random(recipe.shape) < rng.random() ** 3] = 0
+    if values.ndim:
+        begin, end = np.sort(rng.integers(values.shape[-1] + 1, size=2))
+        values[..., begin:end].sort(axis=-1)
+    return values
+
+
+_MAKERS: Mapping[str, Callable[[_Recipe], np.ndarray]] = {
+    "nominal": _nominal, "scaled": _scaled, "integers": _integers, "structured": _structured, "specials": _specials,
+    "mixture": _mixture, CANCELLATION: _nominal,
+}  # fmt: skip

@@ -1,48 +1,76 @@
-"""The numerical oracle: what the right answer is, how far from it a kernel may be, and how far it was."""
+"""The numerical oracle: what the right answer is, how far from it a kernel may be, and how far it was.
+
+Two gates, both against an fp64 reference on the inputs as rounded. Every element has an error bound from rounding-error
+analysis; and the root mean square of the errors, relative to those bounds, may not be much larger than that of trusted
+implementations on the same inputs. The second finds what the first must let pass, above all products in a lower
+precision, whose errors are small beside the bound of a long sum.
+"""
 
 from __future__ import annotations
 
-import ctypes
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
+from fitness.bounds import A_OUT as A_OUT
+from fitness.bounds import B_SUM as B_SUM
+from fitness.bounds import LINEAR_FAMILIES as LINEAR_FAMILIES
+from fitness.bounds import SMALLEST_SUBNORMAL as SMALLEST_SUBNORMAL
+from fitness.bounds import Precision, analysed, demand_exact, element_bound, measured, rms_limit
+from fitness.compare import Bound, Judgement, judge
 from fitness.evaluation import CheckError
-from fitness.inputs import Inputs, draw
+from fitness.inputs import TORCH_DTYPES, Inputs, data_dims, draw, families, sample
 from fitness.memory import Region
-from fitness.native import Report, checks
 from operators.catalog import Functions
 from operators.dtypes import ACCUMULATOR, DTYPES, DType, resolve_dtype
 from operators.errors import OperatorError
+from operators.relations import Relation
 from operators.spec import Operator, Tensor, Workload
-
-A_OUT = 1.01
-"""One rounding to the output type, and a little."""
-B_SUM = 2.0
-LINEAR_FAMILIES = ("scaled", "structured", "integers")
-"""Equal terms make every rounding of a sum go the same way: the bound then grows with K, not with its root."""
-SMALLEST_SUBNORMAL = {"fp64": 2.0**-1074, "fp32": 2.0**-149, "fp16": 2.0**-24, "bf16": 2.0**-133}
 
 
 @dataclass(frozen=True)
-class Case:
-    """One set of inputs with its answer. The expected values never leave the verifier's process."""
+class Question:
+    """One set of inputs in the verifier's memory."""
 
     workload: Workload
     family: str
     inputs: Inputs
     region: Region
     """The `in` tensors, for others to map read-only."""
-    expected: Mapping[str, np.ndarray]
-    allowed: Mapping[str, np.ndarray]
+    at_end: bool
+    """Where the region's buffers end."""
 
     @property
     def dims(self) -> Mapping[str, int]:
         return self.inputs.dims
+
+
+@dataclass(frozen=True)
+class Case(Question):
+    """A question with its answer. The expected values never leave the verifier's process."""
+
+    expected: Mapping[str, np.ndarray]
+    allowed: Mapping[str, np.ndarray]
+    rms_limit: Mapping[str, float]
+    """Largest root mean square of error / allowed."""
+
+
+Trusted = Callable[[Question], Sequence[Mapping[str, np.ndarray]]]
+"""Runs kernels that are known to be right, in processes of their own; their outputs by name, in any shape."""
+
+
+@dataclass(frozen=True)
+class Related:
+    """A relation on a case, and the case it leads to."""
+
+    relation: Relation
+    before: Case
+    after: Case
+    """The same as `before` when the relation changes no input; otherwise it must be run as well."""
 
 
 class Oracle:
@@ -52,13 +80,37 @@ class Oracle:
         self.operator = operator
         self.functions = functions
         self.dtype = dtype
+        self.accumulator = DTYPES[ACCUMULATOR[dtype]]
+        self.families = families(functions)
+        """What `family` may be."""
+        self._outputs = {t.name: t for t in operator.outputs}
+        self._scalars = {s.name: s.value for s in operator.scalars}
+        # Where a task runs on the cpu target, its library call does so too.
+        self._library = functions.offers("library") and dtype in operator.dtypes.get("cpu", ())
 
     def element(self, tensor: Tensor) -> DType:
         return resolve_dtype(tensor.dtype, self.dtype)
 
-    def case(self, workload: Workload, family: str, rng: np.random.Generator, *, at_end: bool) -> Case:
-        """Draw inputs, compute the fp64 reference on the values as rounded to the task's dtype, and the bound."""
+    # --- cases ------------------------------------------------------------------------------------------------------
+
+    def case(
+        self,
+        workload: Workload,
+        family: str,
+        rng: np.random.Generator,
+        *,
+        at_end: bool,
+        trusted: Trusted | None = None,
+    ) -> Case:
+        """Draw inputs, compute the fp64 reference on the values as rounded to the task's dtype, and both gates.
+
+        `trusted` should run the naive kernel. Without it nobody tells what a plain sum costs on these inputs: an
+        estimate stands in, and the second gate finds less.
+        """
         inputs = draw(self.operator, self.functions, dims=workload.dims, dtype=self.dtype, family=family, rng=rng)
+        return self._answered(self._question(workload, family, inputs, at_end=at_end), trusted)
+
+    def _question(self, workload: Workload, family: str, inputs: Inputs, *, at_end: bool) -> Question:
         sizes = {
             t.name: self.element(t).size * math.prod(t.sizes(inputs.dims))
             for t in self.operator.tensors
@@ -67,104 +119,324 @@ class Oracle:
         region = Region(sizes, at_end=at_end, readonly_for_others=True)
         for name in sizes:
             _write(region, name, inputs.tensors[name])
-        expected, allowed = self._answer(inputs, family)
-        return Case(workload, family, inputs, region, expected, allowed)
+        return Question(workload, family, inputs, region, at_end)
 
     def work_sizes(self, dims: Mapping[str, int]) -> dict[str, int]:
         """Bytes of every out and inout tensor."""
         return {t.name: self.element(t).size * math.prod(t.sizes(dims)) for t in self.operator.outputs}
 
-    def restore(self, case: Case, work: Region) -> None:
+    def restore(self, question: Question, work: Region) -> None:
         """Put the inout tensors' initial values in place."""
         for tensor in self.operator.outputs:
             if tensor.role == "inout":
-                _write(work, tensor.name, case.inputs.tensors[tensor.name])
+                _write(work, tensor.name, question.inputs.tensors[tensor.name])
+
+    def probe(self, case: Case, rng: np.random.Generator, *, trusted: Trusted | None = None) -> Case:
+        """Change a few elements of one input in place, as many as it takes to move a result, and answer anew.
+
+        The region is the same, at the same addresses, so that a kernel that keeps what it computed for them is wrong.
+        `case` must not be used afterwards.
+        """
+        choices = [t for t in self.operator.inputs if case.inputs.tensors[t.name].numel() and self._may_change(t)]
+        if not choices:
+            return case
+        tensor = choices[int(rng.integers(len(choices)))]
+        probed = case
+        for count in (1, 8, 64, 512):
+            values = self._changed(tensor, case.inputs.tensors[tensor.name], count, rng)
+            probed = self._moved(case, tensor, values, trusted)
+            if any(_differ(case.expected[n], probed.expected[n], probed.allowed[n]) for n in case.expected):
+                break
+        return probed
+
+    def _may_change(self, tensor: Tensor) -> bool:
+        """Indices that `inputs()` made may depend on each other."""
+        return tensor.distribution is not None or self.element(tensor).is_float
+
+    def _changed(self, tensor: Tensor, values: torch.Tensor, count: int, rng: np.random.Generator) -> torch.Tensor:
+        """New values in some places: drawn anew, or those of other places where nothing says how to draw them."""
+        places = torch.from_numpy(rng.integers(values.numel(), size=count))
+        result = values.clone().reshape(-1)
+        if tensor.distribution is not None:
+            result[places] = sample(tensor, self.element(tensor), (count,), "nominal", rng)
+        else:
+            result[places] = result[torch.from_numpy(rng.integers(values.numel(), size=count))]
+        return result.reshape(values.shape)
+
+    def _moved(self, case: Case, tensor: Tensor, values: torch.Tensor, trusted: Trusted | None) -> Case:
+        inputs = Inputs({**case.inputs.tensors, tensor.name: values}, case.dims)
+        if tensor.role == "in":
+            _write(case.region, tensor.name, values)
+        return self._answered(Question(case.workload, case.family, inputs, case.region, case.at_end), trusted)
+
+    # --- judgement --------------------------------------------------------------------------------------------------
 
     def errors(self, case: Case, work: Region) -> Iterator[CheckError]:
         """How far each output in `work` is from the answer."""
         for tensor in self.operator.outputs:
-            expected, allowed = case.expected[tensor.name], case.allowed[tensor.name]
-            report = compare(work, tensor.name, self.element(tensor), expected, allowed)
-            first_bad = int(report.first_bad) if report.first_bad >= 0 else None
+            found = judge(self._read(work, tensor), case.expected[tensor.name], case.allowed[tensor.name])
             yield CheckError(
-                case.workload.name, tensor.name, case.family, float(report.max_ratio), int(report.mismatches), first_bad
+                case.workload.name,
+                tensor.name,
+                case.family,
+                found.max_ratio,
+                found.mismatches,
+                found.first_bad,
+                _quotient(found.rms_ratio, case.rms_limit[tensor.name]),
             )
 
     def describe(self, error: CheckError, case: Case, work: Region) -> str:
-        """A wrong output in words: where, what was found, what was expected."""
-        tensor = next(t for t in self.operator.outputs if t.name == error.tensor)
+        """A wrong output in words: which gate it failed, where, what was found, what was expected."""
+        tensor = self._outputs[error.tensor]
         shape = tensor.sizes(case.dims)
-        assert error.first_bad is not None
+        where = f"wrong result on {case.workload.name} ({case.family} inputs)"
+        if error.first_bad is None:
+            limit = case.rms_limit[tensor.name]
+            return (
+                f"{where}: no element of `{tensor.name}` is out of bounds (the worst at {error.max_ratio:.2g} of its "
+                f"bound), but all errors together are {error.rms_ratio:.3g} times larger than rounding to "
+                f"{self.element(tensor).name} explains: their rms is {error.rms_ratio * limit:.2g} of the bounds, "
+                f"{limit:.2g} is allowed; is something computed or kept in a lower precision?"
+            )
         index = [int(i) for i in np.unravel_index(error.first_bad, shape)] if shape else []
-        found = _read(work, tensor.name, self.element(tensor))[error.first_bad]
+        found = float(self._read(work, tensor)[error.first_bad])
         wanted = case.expected[tensor.name].flat[error.first_bad]
         allowed = case.allowed[tensor.name].flat[error.first_bad]
         return (
-            f"wrong result on {case.workload.name} ({case.family} inputs): {error.mismatches} of {math.prod(shape)} "
-            f"elements of `{tensor.name}` are out of bounds, the first at {index}: {found:.9g}, expected {wanted:.9g} "
-            f"within {allowed:.2g}"
+            f"{where}: {error.mismatches} of {math.prod(shape)} elements of `{tensor.name}` are out of bounds, the "
+            f"first at {index}: {found:.9g}, expected {wanted:.9g} within {allowed:.2g}; the worst is "
+            f"{error.max_ratio:.3g} times its bound off"
         )
 
-    def _answer(self, inputs: Inputs, family: str) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        # Copies: a reference that works in place must not change what the kernel is given.
-        wide = {
-            n: t.to(torch.float64 if t.is_floating_point() else t.dtype, copy=True) for n, t in inputs.tensors.items()
+    def outputs(self, case: Case, work: Region) -> dict[str, torch.Tensor]:
+        """What `work` holds now, in fp64 and in shape: what `related_problem` compares."""
+        return {
+            t.name: torch.from_numpy(self._read(work, t).astype(np.float64)).reshape(t.sizes(case.dims))
+            for t in self.operator.outputs
         }
-        values = dict(inputs.dims) | {s.name: s.value for s in self.operator.scalars} | wide
-        answer = self.functions.reference(values)
-        self._check("reference", answer, inputs.dims)
-        magnitude = self.functions.magnitude(values | {"outputs": answer})
-        self._check("magnitude", magnitude or {}, inputs.dims)
-        terms = max(self.operator.tolerance.terms.evaluate(inputs.dims), 1)
-        growth = terms if family in LINEAR_FAMILIES else math.sqrt(terms)
-        expected, allowed = {}, {}
-        for tensor in self.operator.outputs:
-            y64 = np.ascontiguousarray(answer[tensor.name].double().numpy()).reshape(-1)
-            element = self.element(tensor)
-            if self.operator.tolerance.bound == "exact" or not element.is_float:
-                rounded = answer[tensor.name].to(_torch(element)).double().numpy()
-                expected[tensor.name] = np.ascontiguousarray(rounded).reshape(-1)
-                allowed[tensor.name] = np.zeros_like(y64)
-                continue
-            s = np.abs(y64) if magnitude is None else magnitude[tensor.name].double().numpy().reshape(-1)
-            u_acc = DTYPES[ACCUMULATOR[self.dtype]].unit_roundoff
-            bound = A_OUT * element.unit_roundoff * np.abs(y64) + B_SUM * growth * u_acc * s
-            expected[tensor.name] = y64
-            allowed[tensor.name] = bound + SMALLEST_SUBNORMAL[element.name]
-        return expected, allowed
 
-    def _check(self, function: str, answer: Mapping[str, Any], dims: Mapping[str, int]) -> None:
+    def _read(self, work: Region, tensor: Tensor) -> np.ndarray:
+        """A flat view where numpy has the type, else an fp64 copy."""
+        view, element = work.view(tensor.name), self.element(tensor)
+        if not len(view):
+            return np.empty(0)
+        values = torch.frombuffer(view, dtype=TORCH_DTYPES[element.name])
+        return (values.double() if element.size < 4 else values).numpy()
+
+    # --- relations --------------------------------------------------------------------------------------------------
+
+    def relations(self, case: Case, rng: np.random.Generator, *, trusted: Trusted | None = None) -> Iterator[Related]:
+        """The operator's relations on a case. Raises OperatorError where reference.py makes something unusable.
+
+        The caller runs `after` too (unless it is `before`), from memory that lies in the same way, lets `errors` judge
+        it like any other case, and hands the `outputs` of both runs to `related_problem`.
+        """
+        values: dict[str, Any] = {n: t.clone() for n, t in case.inputs.tensors.items()}
+        extra = {"rng": rng, "dtype": DTYPES[self.dtype]}
+        for relation in self.functions.relations({**case.dims, **self._scalars, **values, **extra}):
+            if not isinstance(relation, Relation):
+                raise OperatorError(f"{self._file}: relations() made a {type(relation).__name__}, not Relations")
+            yield Related(relation, case, self._after(relation, case, trusted))
+
+    def _after(self, relation: Relation, case: Case, trusted: Trusted | None) -> Case:
+        if not relation.inputs:
+            return case
+        for name, value in relation.inputs.items():
+            drawn = case.inputs.tensors.get(name)
+            if drawn is None or value.dtype != drawn.dtype or value.shape != drawn.shape:
+                raise OperatorError(
+                    f"{self._file}: relations(): `{relation.name}` changes `{name}` to {value.dtype} "
+                    f"{list(value.shape)}, which is not what it was"
+                )
+        tensors = {**case.inputs.tensors, **{n: t.contiguous() for n, t in relation.inputs.items()}}
+        dims = dict(case.dims)
+        if self.operator.data_dims:
+            dims |= data_dims(self.functions, {**dims, **tensors})
+        inputs = Inputs(tensors, dims)
+        return self._answered(self._question(case.workload, case.family, inputs, at_end=case.at_end), trusted)
+
+    def related_problem(
+        self,
+        related: Related,
+        before: Mapping[str, torch.Tensor],
+        after: Mapping[str, torch.Tensor],
+        *,
+        deterministic: bool = True,
+    ) -> str | None:
+        """What is wrong with the outputs of two runs, in words; None where they keep the relation.
+
+        A kernel that is not deterministic is held to the bounds, also where a relation is exact.
+        """
+        expected = related.relation.expected(before)
+        slack = self._slack(related)
+        for name, wanted in expected.items():
+            element, found = self.element(self._outputs[name]), after[name].reshape(-1).numpy()
+            if related.relation.exact and deterministic:
+                wanted = wanted.to(TORCH_DTYPES[element.name]).double()
+                allowed = np.zeros(wanted.numel())
+            else:
+                allowed = related.after.allowed[name] + slack[name]
+            flat = _flat(wanted)
+            allowed[np.isnan(flat)] = math.inf  # the relation says nothing of these
+            judgement = judge(found, np.nan_to_num(flat, nan=0.0, posinf=np.inf, neginf=-np.inf), allowed)
+            if judgement.mismatches:
+                return self._broken(related, name, judgement, found, flat, allowed)
+        return None
+
+    def _slack(self, related: Related) -> dict[str, np.ndarray]:
+        """What the errors that `before` may have come to in what the relation expects."""
+        case = related.before
+        changed: dict[str, np.ndarray] = {}
+        shapes = {t.name: t.sizes(case.dims) for t in self.operator.outputs}
+        right = {n: torch.from_numpy(case.expected[n]).reshape(shape) for n, shape in shapes.items()}
+        centre = related.relation.expected(right)
+        for sign in (-1, 1):
+            off = {n: y + sign * torch.from_numpy(case.allowed[n]).reshape(y.shape) for n, y in right.items()}
+            for name, y in related.relation.expected(off).items():
+                distance = np.nan_to_num(np.abs(_flat(y) - _flat(centre[name])), nan=0.0, posinf=np.inf)
+                changed[name] = np.maximum(changed.get(name, distance), distance)
+        return changed
+
+    def _broken(
+        self,
+        related: Related,
+        name: str,
+        judgement: Judgement,
+        found: np.ndarray,
+        wanted: np.ndarray,
+        allowed: np.ndarray,
+    ) -> str:
+        first = judgement.first_bad
+        assert first is not None
+        shape = self._outputs[name].sizes(related.after.dims)
+        index = [int(i) for i in np.unravel_index(first, shape)] if shape else []
+        return (
+            f"wrong result on {related.after.workload.name} ({related.after.family} inputs): {related.relation.name} "
+            f"does not hold for {judgement.mismatches} of {found.size} elements of `{name}`, the first at {index}: "
+            f"{found[first]:.9g} where its other result asks for {wanted[first]:.9g} within {allowed[first]:.2g}"
+        )
+
+    # --- answers ----------------------------------------------------------------------------------------------------
+
+    def _answered(self, question: Question, trusted: Trusted | None) -> Case:
+        # Copies: a reference that works in place must not change what the kernel is given.
+        values = self._values(question.inputs, torch.float64)
+        answer = self.functions.reference(values)
+        self._check("reference", answer, question)
+        magnitude = self.functions.magnitude(values | {"outputs": answer, "dtype": DTYPES[self.dtype]})
+        self._check("magnitude", magnitude or {}, question)
+        others: list[dict[str, np.ndarray]] = []
+        if self.operator.tolerance.bound != "exact":
+            others = [*self._second_opinions(question.inputs)]
+            if trusted is not None:
+                others += [{n: np.asarray(y).reshape(-1) for n, y in found.items()} for found in trusted(question)]
+        expected, allowed, limit = {}, {}, {}
+        for tensor in self.operator.outputs:
+            name = tensor.name
+            if self.operator.tolerance.bound == "exact" or not self.element(tensor).is_float:
+                expected[name] = _flat(answer[name].to(TORCH_DTYPES[self.element(tensor).name]).double())
+                allowed[name], limit[name] = np.zeros_like(expected[name]), math.inf
+                continue
+            y64, found = _flat(answer[name]), [other[name] for other in others]
+            s = y64 if magnitude is None else _flat(magnitude[name])
+            limits = self._limits(tensor, question, y64, s, found)
+            if self._integral(question, magnitude is not None):
+                demand_exact(self._precision(tensor), limits, y64, s)
+            judged = [judge(y, y64, limits.allowed) for y in found]
+            expected[name], allowed[name] = y64, limits.allowed
+            limit[name] = rms_limit(self._precision(tensor), limits, judged, naive=trusted is not None)
+        q = question
+        return Case(q.workload, q.family, q.inputs, q.region, q.at_end, expected, allowed, limit)
+
+    def _values(self, inputs: Inputs, dtype: torch.dtype) -> dict[str, Any]:
+        """What functions of reference.py are called with: copies, floating tensors in a type of our choice."""
+        tensors = {n: t.to(dtype if t.is_floating_point() else t.dtype, copy=True) for n, t in inputs.tensors.items()}
+        return {**inputs.dims, **self._scalars, **tensors}
+
+    def _second_opinions(self, inputs: Inputs) -> Iterator[dict[str, np.ndarray]]:
+        """Outputs of the library in the task's own type and of the reference in the accumulator's, as rounded."""
+        if self._library:
+            values: dict[str, Any] = {n: t.clone() for n, t in inputs.tensors.items()}
+            values = {**inputs.dims, **self._scalars, **values}
+            result = self.functions.library(values | {"prepared": self.functions.prepare(values)})
+            yield self._rounded("library", result, inputs.dims)
+        if self.accumulator.name != "fp64":
+            values = self._values(inputs, TORCH_DTYPES[self.accumulator.name])
+            try:
+                result = self.functions.reference(values)
+            except OperatorError:
+                return  # one that insists on fp64 has no second opinion to offer
+            yield self._rounded("reference", result, inputs.dims)
+
+    def _rounded(self, function: str, result: Any, dims: Mapping[str, int]) -> dict[str, np.ndarray]:
+        by_name = result if isinstance(result, Mapping) else {self.operator.outputs[0].name: result}
+        rounded = {}
+        for tensor in self.operator.outputs:
+            value = by_name.get(tensor.name)
+            if not isinstance(value, torch.Tensor) or tuple(value.shape) != tensor.sizes(dims):
+                found = list(value.shape) if isinstance(value, torch.Tensor) else type(value).__name__
+                raise OperatorError(
+                    f"{self._file}: {function}() made `{tensor.name}` as {found}, it must be a tensor "
+                    f"{list(tensor.sizes(dims))}"
+                )
+            value = value.to(TORCH_DTYPES[self.element(tensor).name]).contiguous().reshape(-1)
+            rounded[tensor.name] = (value.double() if value.element_size() < 4 else value).numpy()
+        return rounded
+
+    def _limits(
+        self, tensor: Tensor, question: Question, y64: np.ndarray, s: np.ndarray, found: Sequence[np.ndarray]
+    ) -> Bound:
+        """The bound of every element of one output."""
+        precision = self._precision(tensor)
+        terms = max(self.operator.tolerance.terms.evaluate(question.dims), 1)
+        if self.operator.tolerance.bound == "measured":
+            roundoffs = measured(precision, terms, question.family, y64, s, found)
+        else:
+            roundoffs = analysed(precision, terms, question.family)
+        return element_bound(precision, y64, s, terms=terms, roundoffs=roundoffs)
+
+    def _precision(self, tensor: Tensor) -> Precision:
+        return Precision(self.element(tensor), self.accumulator)
+
+    def _integral(self, question: Question, has_magnitude: bool) -> bool:
+        """Whether results are exact: a linear operator on integers."""
+        if question.family != "integers" or not self.operator.tolerance.exact_integers:
+            return False
+        if not has_magnitude:
+            raise OperatorError(f"{self._file}: `def magnitude(...)` is missing; exact_integers needs the size of sums")
+        floating = (t for t in question.inputs.tensors.values() if t.is_floating_point())
+        return all(bool((t == t.round()).all()) for t in floating)
+
+    @property
+    def _file(self) -> str:
+        return str(self.functions.module.__file__)
+
+    def _check(self, function: str, answer: Mapping[str, Any], question: Question) -> None:
         """Refuse what numpy would broadcast, or round, in silence. Raises OperatorError."""
         for tensor in (t for t in self.operator.outputs if t.name in answer):
-            value, shape = answer[tensor.name], tensor.sizes(dims)
+            value, shape = answer[tensor.name], tensor.sizes(question.dims)
             wide = self.element(tensor).is_float or function == "magnitude"
             right = isinstance(value, torch.Tensor) and tuple(value.shape) == shape
             if right and (value.dtype == torch.float64 if wide else not value.is_complex()):
-                if value.isfinite().all() and (function == "reference" or (value >= 0).all()):
-                    continue
-                problem = "not finite" if function == "reference" else "negative or not finite"
-                raise OperatorError(
-                    f"{self.functions.module.__file__}: {function}() made values of `{tensor.name}` that are {problem}"
-                )
+                self._check_finite(function, tensor, value, question)
+                continue
             found = f"{value.dtype} {list(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
             raise OperatorError(
-                f"{self.functions.module.__file__}: {function}() made `{tensor.name}` as {found}, "
+                f"{self._file}: {function}() made `{tensor.name}` as {found}, "
                 f"it must be {'torch.float64' if wide else 'a tensor of integers'} {list(shape)}"
             )
 
+    def _check_finite(self, function: str, tensor: Tensor, value: torch.Tensor, question: Question) -> None:
+        """Only an operator that declares what can be infinite or no number may answer so, and only to such inputs."""
+        finite = bool(value.isfinite().all()) or (question.family == "specials" and self._declares_infinities)
+        positive = function == "reference" or not bool((value < 0).any())
+        if not (finite and positive):
+            problem = "not finite" if function == "reference" else "negative or not finite"
+            raise OperatorError(f"{self._file}: {function}() made values of `{tensor.name}` that are {problem}")
 
-def compare(work: Region, name: str, element: DType, expected: np.ndarray, allowed: np.ndarray) -> Report:
-    """One output buffer against its answer, all elements."""
-    report = Report(0.0, 0, -1)
-    pointers = (expected.ctypes.data, allowed.ctypes.data, expected.size, ctypes.byref(report))
-    if element.name == "fp32":
-        checks().evo_compare_f32(work.address_of(name), *pointers)
-    elif element.name == "fp64":
-        checks().evo_compare_f64(work.address_of(name), *pointers)
-    else:
-        values = np.ascontiguousarray(_read(work, name, element), dtype=np.float64)
-        checks().evo_compare_f64(values.ctypes.data, *pointers)
-    return report
+    @property
+    def _declares_infinities(self) -> bool:
+        return any({"inf", "nan", "huge"} & {*t.specials} for t in self.operator.inputs)
 
 
 def worst(errors: Sequence[CheckError]) -> tuple[CheckError, ...]:
@@ -172,25 +444,27 @@ def worst(errors: Sequence[CheckError]) -> tuple[CheckError, ...]:
     found: dict[tuple[str, str, str], CheckError] = {}
     for error in errors:
         key = (error.workload, error.tensor, error.family)
-        if key not in found or error.max_ratio > found[key].max_ratio:
+        if key not in found or error.worst_ratio > found[key].worst_ratio:
             found[key] = error
     return tuple(found.values())
 
 
-def _torch(element: DType) -> torch.dtype:
-    from fitness.inputs import TORCH_DTYPES
+def _differ(before: np.ndarray, after: np.ndarray, allowed: np.ndarray) -> bool:
+    """Whether some result moved by more than rounding can explain."""
+    return judge(before, after, allowed).max_ratio > 8
 
-    return TORCH_DTYPES[element.name]
+
+def _quotient(value: float, limit: float) -> float:
+    if value == 0:
+        return 0.0
+    return value / limit if limit > 0 else math.inf
+
+
+def _flat(value: torch.Tensor) -> np.ndarray:
+    return np.ascontiguousarray(value.numpy(), dtype=np.float64).reshape(-1)
 
 
 def _write(region: Region, name: str, value: torch.Tensor) -> None:
     view = region.view(name)
     if len(view):
         view[:] = value.contiguous().view(torch.uint8).numpy().reshape(-1).data
-
-
-def _read(region: Region, name: str, element: DType) -> np.ndarray:
-    if not len(region.view(name)):
-        return np.empty(0)
-    values = torch.frombuffer(region.view(name), dtype=_torch(element))
-    return values.double().numpy() if element.is_float else values.numpy()

@@ -27,7 +27,7 @@ class Relation:
     expected: Callable[[Outputs], Outputs]
     """From a kernel's outputs on the drawn inputs, in fp64, to those it must give on the changed ones.
 
-    NaN where the relation says nothing about an element, and only there; outputs may be left out.
+    Linear or elementwise monotone in them; NaN where the relation says nothing; outputs may be left out.
     """
     exact: bool = False
     """Bit-equal; otherwise within the error bounds of both results."""
@@ -125,10 +125,10 @@ def replaced(
 
 
 def sums_to(name: str, *, output: str, axis: int, total: float = 1.0) -> Relation:
-    """Along an axis the output sums to `total`: dividing by the sum found and multiplying with it changes nothing."""
+    """Along an axis the output sums to `total`: spreading what is missing over its elements changes nothing."""
 
     def expected(found: Outputs) -> Outputs:
         y = found[output]
-        return {output: y * (total / y.sum(dim=axis, keepdim=True))}
+        return {output: y + (total - y.sum(dim=axis, keepdim=True)) / max(y.shape[axis], 1)}
 
     return Relation(name, {}, expected)

@@ -1,0 +1,122 @@
+"""How far from the right answer a result may be: constants of the error analysis, and what follows from them.
+
+`python -m tests.bench.calibration` shows the margins that they leave between right kernels and wrong ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from fitness.compare import Bound, Judgement, bound, judge
+from fitness.inputs import TORCH_DTYPES
+from operators.dtypes import DType
+
+A_OUT = 1.01
+"""One rounding to the output type, and a little."""
+B_SUM = 2.0
+REFERENCE_SLACK = {"fp64": 2.0}
+"""Both of these are multiplied with it: in fp64 the reference errs as much as a kernel."""
+LINEAR_FAMILIES = ("scaled", "structured", "integers", "specials", "mixture")
+"""Equal terms make every rounding of a sum go the same way: the bound then grows with K, not with its root."""
+FEW_TERMS = 16
+"""Up to so many terms the bound grows with K for all inputs: roundings are too few to cancel reliably."""
+SMALLEST_SUBNORMAL = {"fp64": 2.0**-1074, "fp32": 2.0**-149, "fp16": 2.0**-24, "bf16": 2.0**-133}
+EXACT_HEADROOM = 64
+"""Sums of integers must stay so far below what the accumulator holds, for algorithms such as Strassen's."""
+
+MEASURED_FACTOR = 4.0
+"""A `measured` bound is so many times the largest error of the trusted implementations, relative to S, ..."""
+MEASURED_LEAST = 4.0
+"""... of which at least so many roundoffs are granted (two units in the last place, as vector math has them), ..."""
+MEASURED_MOST = 16.0
+"""... and at most so many times the error of a plain sum: what errs more is no measure."""
+
+RMS_LIMIT = {"fp64": 4.0, "fp32": 4.0, "fp16": 1.5, "bf16": 1.5}
+"""By output type. Vector math with errors of 4 ulp is legal, so that fp32 and fp64 get more."""
+USUAL_OUT = 0.42
+"""Rms of one rounding, in roundoffs."""
+USUAL_SUM = 0.25
+"""Rms of the rounding errors of a plain sum of K terms of one size, in sqrt(K) roundoffs."""
+USUAL_WEIGHT = 8
+"""What is usual counts as so many independent errors beside those that trusted implementations made."""
+
+
+@dataclass(frozen=True)
+class Precision:
+    """The types that decide on an output's bound."""
+
+    element: DType
+    """Of the output."""
+    accumulator: DType
+
+    @property
+    def slack(self) -> float:
+        return REFERENCE_SLACK.get(self.element.name, 1.0)
+
+
+def growth(terms: int, family: str) -> float:
+    """How the rounding errors of a sum of K terms grow with K, in roundoffs of S."""
+    return terms if family in LINEAR_FAMILIES or terms <= FEW_TERMS else math.sqrt(terms)
+
+
+def element_bound(precision: Precision, y64: np.ndarray, s: np.ndarray, *, terms: int, roundoffs: float) -> Bound:
+    """|y - y64| <= a u |y64| + roundoffs u_acc S + eta, for every element."""
+    element, accumulator = precision.element, precision.accumulator
+    out, acc = (torch.finfo(TORCH_DTYPES[t.name]) for t in (element, accumulator))
+    return bound(
+        y64,
+        s,
+        rounding=precision.slack * A_OUT * element.unit_roundoff,
+        growth=roundoffs * accumulator.unit_roundoff,
+        eta=SMALLEST_SUBNORMAL[element.name] + (terms + 1) * acc.smallest_normal,  # what underflows may be flushed
+        y_limit=out.max * (1 - element.unit_roundoff),
+        s_limit=acc.max / 2,
+        usual_rounding=USUAL_OUT * element.unit_roundoff,
+        usual_growth=USUAL_SUM / B_SUM * roundoffs / precision.slack * accumulator.unit_roundoff,
+    )
+
+
+def analysed(precision: Precision, terms: int, family: str) -> float:
+    """Roundoffs of S that rounding-error analysis allows the sums of an output."""
+    return precision.slack * B_SUM * growth(terms, family)
+
+
+def measured(
+    precision: Precision, terms: int, family: str, y64: np.ndarray, s: np.ndarray, trusted: Sequence[np.ndarray]
+) -> float:
+    """Roundoffs of S that follow from the largest error of trusted outputs, of those that are finite where y64 is."""
+    scale = np.maximum(np.abs(s), np.finfo(np.float32).tiny)
+    scale[~np.isfinite(scale)] = math.inf
+    errors = (judge(y, y64, scale).max_ratio / precision.accumulator.unit_roundoff for y in trusted)
+    largest = max((error for error in errors if math.isfinite(error)), default=0.0)
+    plain = growth(terms, family)
+    return MEASURED_FACTOR * min(max(largest, MEASURED_LEAST, USUAL_SUM * plain), MEASURED_MOST * plain)
+
+
+def demand_exact(precision: Precision, limits: Bound, y64: np.ndarray, s: np.ndarray) -> None:
+    """Allow no error where all sums on the way, and the result, are integers that their types hold."""
+    rounded = torch.from_numpy(y64).to(TORCH_DTYPES[precision.element.name]).double().numpy()
+    held = s * EXACT_HEADROOM <= precision.accumulator.exact_integer_limit
+    limits.allowed[held & (rounded == y64)] = 0.0
+
+
+def rms_limit(precision: Precision, limits: Bound, trusted: Sequence[Judgement], *, naive: bool) -> float:
+    """The largest root mean square of error / allowed that passes.
+
+    It is a multiple of what trusted outputs came to. Few errors, or many that depend on one (that of a row's sum), tell
+    little: the fewer of them are independent, the more counts what is usual, and the wider is the limit; below some
+    ten of them the bounds of the elements alone decide. The same without a `naive` kernel among the trusted, when
+    nobody tells what a plain sum costs.
+    """
+    best = max((t for t in trusted if not t.mismatches), key=lambda t: t.rms_ratio, default=None)
+    independent, rms = (best.independent, best.rms_ratio) if best else (0, 0.0)
+    squares = independent * rms**2 + USUAL_WEIGHT * limits.usual_rms**2
+    level = max(math.sqrt(squares / (independent + USUAL_WEIGHT)), limits.least_rms)
+    if not naive:
+        level = max(level, limits.usual_rms)
+    return level * RMS_LIMIT[precision.element.name] * (1 + 4 / math.sqrt(independent + 1))
