@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from typing import Any, Protocol
 
 from fitness.evaluation import Evaluation
@@ -66,6 +67,68 @@ class Request:
         return digest("request", self.to_json())
 
 
+Message = Mapping[str, str]
+"""`role` and `content`, as chat models have them."""
+
+
+class CallStatus(StrEnum):
+    """How a call of a language model ended."""
+
+    ANSWERED = "answered"
+    CUT = "cut"
+    """The answer ran into the limit on its tokens."""
+    REFUSED = "refused"
+    """A content filter of the provider kept it back."""
+    FAILED = "failed"
+    """No answer, after every attempt that was worth making."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a language model, its retries included: what was asked, what came back, what it cost."""
+
+    request_id: str
+    role: str
+    """What the model was called for: `rewrite`, `repair`, ..."""
+    model: str
+    messages: tuple[Message, ...]
+    sample: int
+    cache_key: str
+    """Digest over request, sample, model, messages and parameters."""
+    status: CallStatus
+    answer: str = ""
+    error: str = ""
+    """Why there is no answer; empty when there is one."""
+    tokens_in: int = 0
+    tokens_out: int = 0
+    cost_usd: float = 0.0
+    """By the usage that the provider told."""
+    latency_s: float = 0.0
+    """From the first attempt to the end of the last, waits included."""
+    attempts: int = 0
+    lost_tokens: int = 0
+    """Upper bound of what attempts whose end nobody knows (timeouts, broken connections) were billed besides."""
+    lost_usd: float = 0.0
+
+
+class OutOfBudget(Exception):
+    """The next call of a model might exceed the budget; the text says which one."""
+
+
+class Client(Protocol):
+    """What a mutator sees of a language model."""
+
+    async def complete(
+        self, messages: Sequence[Message], *, request: Request, role: str, model: str = "", sample: int = 0
+    ) -> Call:
+        """The answer to a conversation, or why there is none; `model` is the client's first unless it is named.
+
+        The same arguments give the same call again, without a new one being paid. Raises OutOfBudget, and UserError
+        where no call can ever succeed (a wrong key, a model that does not exist).
+        """
+        ...
+
+
 @dataclass(frozen=True)
 class Proposal:
     """A mutator's answer: a child, or why there is none."""
@@ -76,10 +139,21 @@ class Proposal:
     failure: str = ""
     """Why there is no child; empty when there is one."""
     seconds: float = 0.0
+    calls: tuple[Call, ...] = ()
+    """Of language models, in order; their client has stored them."""
 
     def __post_init__(self) -> None:
         if (self.kernel is None) == (not self.failure):
             raise ValueError("a proposal has either a kernel or a failure")
+
+    @property
+    def model(self) -> str | None:
+        """The language model that was asked last, if any was."""
+        return self.calls[-1].model if self.calls else None
+
+    @property
+    def cost_usd(self) -> float:
+        return sum(call.cost_usd for call in self.calls)
 
 
 @dataclass(frozen=True)
@@ -104,4 +178,23 @@ class Mutator(Protocol):
 
     def propose(self, request: Request, parents: tuple[Parent, ...], operator: Operator) -> Proposal:
         """The child. `parents` are those of the request, in its order."""
+        ...
+
+
+class LlmMutator(Protocol):
+    """A mutator that asks a language model, and waits for it without blocking anybody.
+
+    As pure as a `Mutator`, given the client's answers.
+    """
+
+    name: str
+
+    def applies(self, kernel: Kernel, operator: Operator) -> bool:
+        """As `Mutator.applies`."""
+        ...
+
+    async def propose(
+        self, request: Request, parents: tuple[Parent, ...], operator: Operator, client: Client
+    ) -> Proposal:
+        """As `Mutator.propose`. Raises UserError where the client does."""
         ...

@@ -1,0 +1,125 @@
+"""An OpenAI-compatible server on loopback that answers by a script, faults included."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+JSON = {"content-type": "application/json"}
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What the server does with one request."""
+
+    text: str | None = ""
+    """The answer; None: no content, as when only reasoning came."""
+    finish: str = "stop"
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+    error: str = "scripted fault"
+    """The message of a status that is not 200."""
+    delay_s: float = 0.0
+    body: bytes | None = None
+    """Sent in place of the JSON that belongs here."""
+    cut: bool = False
+    """Close the connection in the middle of the body."""
+    drop: bool = False
+    """Close it before anything is sent."""
+    usage: bool = True
+    """Whether the answer tells its tokens."""
+
+
+Script = Callable[[Mapping[str, Any], int], Reply]
+"""Of the request's JSON and how many requests came before it."""
+
+
+class LlmServer:
+    """`async with LlmServer(script) as server:` serves `server.url` within the running event loop."""
+
+    def __init__(self, script: Script) -> None:
+        self.script = script
+        self.requests: list[Mapping[str, Any]] = []
+        self.headers: list[str] = []
+        """Raw, one text a request."""
+        self.tokens_in = 0
+        self.tokens_out = 0
+        """Of the answers that were sent whole, by the usage that was told."""
+        self.at_once = 0
+        self.most_at_once = 0
+        self._handlers: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> LlmServer:
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/v1"
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        self._server.close()
+        for handler in self._handlers:
+            handler.cancel()
+        await asyncio.gather(*self._handlers, return_exceptions=True)
+
+    def usage(self, request: Mapping[str, Any], text: str) -> tuple[int, int]:
+        """Tokens in and out: words, which is as good a rule as any."""
+        return sum(len(str(m["content"]).split()) for m in request["messages"]), len(text.split())
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task
+        self._handlers.add(task)
+        task.add_done_callback(self._handlers.discard)
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        try:
+            await self._serve(reader, writer)
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass  # the client gave up, or the test is over; asyncio's streams dislike handlers that end cancelled
+        finally:
+            self.at_once -= 1
+            writer.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        length = next(int(h.split(":")[1]) for h in head.split("\r\n") if h.lower().startswith("content-length:"))
+        request = json.loads(await reader.readexactly(length))
+        number = len(self.requests)
+        self.requests.append(request)
+        self.headers.append(head)
+        reply = self.script(request, number)
+        await asyncio.sleep(reply.delay_s)
+        if reply.drop:
+            return
+        body = reply.body if reply.body is not None else json.dumps(self._json(request, number, reply)).encode()
+        lines = {**JSON, **reply.headers, "content-length": str(len(body)), "connection": "close"}
+        told = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+        writer.write(f"HTTP/1.1 {reply.status} Scripted\r\n{told}\r\n".encode())
+        writer.write(body[: len(body) // 2] if reply.cut else body)
+        await writer.drain()
+        if reply.status == 200 and reply.body is None and not reply.cut and reply.usage:
+            tokens_in, tokens_out = self.usage(request, reply.text or "")
+            self.tokens_in += tokens_in
+            self.tokens_out += tokens_out
+
+    def _json(self, request: Mapping[str, Any], number: int, reply: Reply) -> dict[str, Any]:
+        if reply.status != 200:
+            return {"error": {"message": reply.error, "type": "scripted", "code": None}}
+        message = {"role": "assistant", "content": reply.text}
+        answer: dict[str, Any] = {
+            "id": f"scripted-{number}", "object": "chat.completion", "created": 0, "model": request["model"],
+            "choices": [{"index": 0, "finish_reason": reply.finish, "message": message}],
+        }  # fmt: skip
+        if reply.usage:
+            tokens_in, tokens_out = self.usage(request, reply.text or "")
+            answer["usage"] = {
+                "prompt_tokens": tokens_in,
+                "completion_tokens": tokens_out,
+                "total_tokens": tokens_in + tokens_out,
+            }
+        return answer

@@ -1,0 +1,455 @@
+"""The client of language models, against a real server on loopback that misbehaves by a script."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping
+from random import Random
+from typing import Any
+
+import httpx
+import pytest
+from pydantic import ValidationError
+
+from mutators.base import Call, CallStatus, Message, OutOfBudget, Request
+from mutators.ledger import Ledger
+from mutators.llm import LLM, LlmSettings, MemoryCalls, _litellm, translate
+from operators.errors import UserError
+from operators.spec import Task
+from tests.mutators.llm_server import LlmServer, Reply, Script
+
+MODEL = "openai/scripted"
+_REQUEST = httpx.Request("POST", "http://127.0.0.1/")
+SECRET = "sk-proj-0123456789abcdef"
+ASKED: tuple[Message, ...] = ({"role": "system", "content": "Be terse."}, {"role": "user", "content": "Say a word."})
+
+
+def request(number: int = 0) -> Request:
+    return Request(Task("softmax", "fp32", "cpu"), number, "rewrite", (), 0)
+
+
+def settings(server: LlmServer, **changes: Any) -> LlmSettings:
+    fast: dict[str, Any] = {
+        "models": (MODEL,), "api_base": server.url, "max_tokens": 100, "timeout_s": 5.0, "backoff_s": 0.005,
+        "prices": {MODEL: {"input": 2.0, "output": 10.0}},
+    }  # fmt: skip
+    return LlmSettings(**(fast | changes))
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+
+
+def with_server(script: Script, work: Callable[[LlmServer], Coroutine[Any, Any, None]]) -> None:
+    async def run() -> None:
+        async with LlmServer(script) as server:
+            await work(server)
+
+    asyncio.run(run())
+
+
+def test_an_answer_with_its_tokens_and_its_cost() -> None:
+    async def work(server: LlmServer) -> None:
+        llm = LLM(settings(server, temperature=0.5))
+        call = await llm.complete(ASKED, request=request(), role="rewrite")
+        assert call.status is CallStatus.ANSWERED
+        assert (call.answer, call.error, call.attempts) == ("one two three", "", 1)
+        assert (call.tokens_in, call.tokens_out) == (5, 3)
+        assert call.cost_usd == pytest.approx((5 * 2 + 3 * 10) / 1e6)
+        assert (call.request_id, call.role, call.model) == ("softmax/fp32/cpu#0", "rewrite", MODEL)
+        assert 0 < call.latency_s < 20
+        assert (llm.ledger.tokens_in, llm.ledger.tokens_out, llm.ledger.cost_usd) == (5, 3, call.cost_usd)
+        assert llm.ledger.reserved_tokens == 0 and llm.ledger.lost_tokens == 0
+        (sent,) = server.requests
+        assert sent["messages"] == [dict(m) for m in ASKED]
+        assert (sent["model"], sent["temperature"], sent["max_tokens"]) == ("scripted", 0.5, 100)
+
+    with_server(lambda sent, number: Reply("one two three"), work)
+
+
+def test_the_same_call_is_never_paid_twice_and_another_sample_is_another_call() -> None:
+    async def work(server: LlmServer) -> None:
+        calls = MemoryCalls()
+        llm = LLM(settings(server), calls=calls)
+        first = await llm.complete(ASKED, request=request(), role="rewrite")
+        again = await LLM(settings(server), calls=calls).complete(ASKED, request=request(), role="rewrite")
+        assert again is first and len(server.requests) == 1
+        second_sample = await llm.complete(ASKED, request=request(), role="rewrite", sample=1)
+        other_request = await llm.complete(ASKED, request=request(1), role="rewrite")
+        other_words = await llm.complete(ASKED[1:], request=request(), role="rewrite")
+        warmer = LLM(settings(server, temperature=1.0), calls=calls)
+        other_parameters = await warmer.complete(ASKED, request=request(), role="rewrite")
+        other_model = await llm.complete(ASKED, request=request(), role="rewrite", model="openai/other")
+        made = [first, second_sample, other_request, other_words, other_parameters, other_model]
+        assert [call.answer for call in made] == [f"answer {n}" for n in range(6)]
+        assert len({call.cache_key for call in made}) == 6
+        assert calls.calls == made
+
+    with_server(lambda sent, number: Reply(f"answer {number}"), work)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Reply(status=429, error="slow down"),
+        Reply(status=500),
+        Reply(status=502),
+        Reply(status=503),
+        Reply(status=408),
+        Reply(text="x " * 200, cut=True),
+        Reply(drop=True),
+        Reply(body=b"<html>bad gateway</html>"),
+        Reply(body=b"{}"),
+        Reply(delay_s=9),
+    ],
+    ids=["429", "500", "502", "503", "408", "half", "dropped", "html", "empty", "timeout"],
+)
+def test_what_may_pass_is_tried_again(fault: Reply) -> None:
+    async def work(server: LlmServer) -> None:
+        llm = LLM(settings(server, timeout_s=0.25 if fault.delay_s else 5.0))
+        call = await llm.complete(ASKED, request=request(), role="rewrite")
+        assert (call.status, call.answer, call.attempts) == (CallStatus.ANSWERED, "at last", 3)
+        assert call.error == ""
+        assert llm.ledger.attempts == 3 and llm.ledger.reserved_tokens == 0
+        answered_by_status = fault.status != 200
+        assert (call.lost_tokens == 0) == answered_by_status
+        assert llm.ledger.lost_tokens == call.lost_tokens
+        assert llm.ledger.tokens == call.tokens_in + call.tokens_out + call.lost_tokens
+
+    with_server(lambda sent, number: fault if number < 2 else Reply("at last"), work)
+
+
+def test_after_the_last_attempt_the_call_says_why_and_is_no_answer() -> None:
+    async def work(server: LlmServer) -> None:
+        calls = MemoryCalls()
+        llm = LLM(settings(server, attempts=4), calls=calls)
+        call = await llm.complete(ASKED, request=request(), role="rewrite")
+        assert call.status is CallStatus.FAILED and call.attempts == 4
+        assert "overloaded" in call.error and "\n" not in call.error
+        assert calls.calls == [call]
+        await llm.complete(ASKED, request=request(), role="rewrite")
+        assert len(server.requests) == 8
+
+    with_server(lambda sent, number: Reply(status=503, error="overloaded"), work)
+
+
+def test_retry_after_is_honoured_and_absurd_ones_end_the_call() -> None:
+    async def work(server: LlmServer) -> None:
+        llm = LLM(settings(server))
+        began = time.monotonic()
+        call = await llm.complete(ASKED, request=request(), role="rewrite")
+        assert call.status is CallStatus.ANSWERED and time.monotonic() - began >= 0.7
+        call = await llm.complete(ASKED, request=request(1), role="rewrite")
+        assert call.status is CallStatus.FAILED and call.attempts == 1
+
+    waits = ["0.7", None, "86400"]
+
+    def script(sent: Mapping[str, Any], number: int) -> Reply:
+        wait = waits[number]
+        return Reply(status=429, headers={"retry-after": wait}) if wait else Reply("fine")
+
+    with_server(script, work)
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (Reply(status=401, error=f"Incorrect API key provided: {SECRET}"), "Incorrect API key provided: "),
+        (Reply(status=403, error="not your region"), "not your region"),
+        (Reply(status=404, error="The model `scripted` does not exist"), "does not exist"),
+        (Reply(status=402, error="pay first"), "pay first"),
+        (Reply(status=429, error="insufficient_quota: you exceeded your quota"), "exceeded your quota"),
+    ],
+)
+def test_what_no_call_can_cure_is_one_line_for_the_user(fault: Reply, words: str) -> None:
+    async def work(server: LlmServer) -> None:
+        calls = MemoryCalls()
+        llm = LLM(settings(server), calls=calls)
+        with pytest.raises(UserError) as caught:
+            await llm.complete(ASKED, request=request(), role="rewrite")
+        text = str(caught.value)
+        assert text.startswith(f"model {MODEL}: ") and words in text and "\n" not in text
+        assert SECRET not in text
+        assert len(server.requests) == 1
+        (call,) = calls.calls
+        assert call.status is CallStatus.FAILED and SECRET not in repr(call)
+        assert llm.ledger.tokens == 0
+
+    with_server(lambda sent, number: fault, work)
+
+
+def test_a_model_without_provider_is_one_line_for_the_user() -> None:
+    async def work(server: LlmServer) -> None:
+        llm = LLM(LlmSettings(models=("nonsense-7b",)), say=lambda text: None)
+        with pytest.raises(UserError, match="model nonsense-7b: litellm knows no such model; write provider/model"):
+            await llm.complete(ASKED, request=request(), role="rewrite")
+
+    with_server(lambda sent, number: Reply(), work)
+
+
+def test_a_conversation_that_cannot_be_answered_fails_alone() -> None:
+    async def work(server: LlmServer) -> None:
+        llm = LLM(settings(server))
+        call = await llm.complete(ASKED, request=request(), role="rewrite")
+        assert (call.status, call.attempts) == (CallStatus.FAILED, 1)
+        assert "maximum context length" in call.error
+        assert (await llm.complete(ASKED, request=request(1), role="rewrite")).status is CallStatus.ANSWERED
+
+    long = Reply(status=400, error="This model's maximum context length is 10 tokens")
+    with_server(lambda sent, number: long if number == 0 else Reply("ok"), work)
+
+
+@pytest.mark.parametrize(
+    ("reply", "status"),
+    [
+        (Reply("half an", finish="length"), CallStatus.CUT),
+        (Reply(None, finish="length"), CallStatus.CUT),
+        (Reply("", finish="content_filter"), CallStatus.REFUSED),
+        (
+            Reply(status=400, error="invalid_request_error: content_policy_violation"),
+            CallStatus.REFUSED,
+        ),
+    ],
+)
+def test_answers_that_are_none_are_told_apart(reply: Reply, status: CallStatus) -> None:
+    async def work(server: LlmServer) -> None:
+        call = await LLM(settings(server)).complete(ASKED, request=request(), role="rewrite")
+        assert call.status is status and call.attempts == 1
+
+    with_server(lambda sent, number: reply, work)
+
+
+def test_a_server_that_counts_no_tokens_is_charged_by_the_upper_bound() -> None:
+    async def work(server: LlmServer) -> None:
+        llm = LLM(settings(server))
+        call = await llm.complete(ASKED, request=request(), role="rewrite")
+        assert call.tokens_in >= 5 and call.tokens_out >= 2
+        assert llm.ledger.tokens == call.tokens_in + call.tokens_out
+        assert call.cost_usd > 0
+
+    with_server(lambda sent, number: Reply("two words", usage=False), work)
+
+
+def test_at_most_so_many_calls_are_in_flight() -> None:
+    async def work(server: LlmServer) -> None:
+        llm = LLM(settings(server, concurrency=3))
+        await asyncio.gather(*(llm.complete(ASKED, request=request(n), role="rewrite") for n in range(12)))
+        assert server.most_at_once == 3
+
+    with_server(lambda sent, number: Reply("ok", delay_s=0.02), work)
+
+
+# --- money -------------------------------------------------------------------------------------------------------
+
+
+def test_the_budget_is_a_hard_stop() -> None:
+    async def work(server: LlmServer) -> None:
+        probe = LLM(settings(server))
+        await probe.complete(ASKED, request=request(99), role="rewrite")
+        ledger = Ledger(limit_tokens=1000)
+        llm = LLM(settings(server), ledger=ledger)
+
+        async def one(number: int) -> Call | None:
+            try:
+                return await llm.complete(ASKED, request=request(number), role="rewrite")
+            except OutOfBudget as error:
+                assert "of 1000 tokens are spent" in str(error)
+                return None
+
+        made = await asyncio.gather(*(one(n) for n in range(100)))
+        answered = [call for call in made if call]
+        # Reserved is more than what a call takes, so that calls wait for each other instead of being refused early.
+        assert 10 < len(answered) < 100
+        assert 1000 - 200 < ledger.tokens == sum(c.tokens_in + c.tokens_out for c in answered) <= 1000
+        assert ledger.refusal and ledger.reserved_tokens == 0
+
+    with_server(lambda sent, number: Reply("word " * 25), work)
+
+
+def test_dollars_are_a_limit_too() -> None:
+    async def work(server: LlmServer) -> None:
+        llm = LLM(settings(server), ledger=Ledger(limit_usd=0.0011))
+        with pytest.raises(OutOfBudget, match=r"of 0\.0011 dollars are spent"):
+            for number in range(100):
+                await llm.complete(ASKED, request=request(number), role="rewrite")
+        assert 1 <= len(server.requests) < 10
+        assert llm.ledger.dollars <= 0.0011
+
+    with_server(lambda sent, number: Reply("word " * 20), work)
+
+
+def test_a_call_whose_retry_no_longer_fits_is_kept_with_what_it_lost() -> None:
+    async def work(server: LlmServer) -> None:
+        calls = MemoryCalls()
+        llm = LLM(settings(server), ledger=Ledger(limit_tokens=250), calls=calls)
+        with pytest.raises(OutOfBudget):
+            await llm.complete(ASKED, request=request(), role="rewrite")
+        (call,) = calls.calls
+        assert call.status is CallStatus.FAILED
+        assert call.lost_tokens == llm.ledger.lost_tokens > 100
+
+    with_server(lambda sent, number: Reply(drop=True), work)
+
+
+def test_a_cancelled_call_is_lost_and_not_forgotten() -> None:
+    async def work(server: LlmServer) -> None:
+        llm = LLM(settings(server))
+        task = asyncio.ensure_future(llm.complete(ASKED, request=request(), role="rewrite"))
+        while not server.requests:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert llm.ledger.reserved_tokens == 0 and llm.ledger.lost_tokens > 100
+
+    with_server(lambda sent, number: Reply(delay_s=5), work)
+
+
+def test_a_model_without_a_price_is_said_once() -> None:
+    async def work(server: LlmServer) -> None:
+        said: list[str] = []
+        llm = LLM(settings(server, prices={}), say=said.append)
+        for number in range(3):
+            assert (await llm.complete(ASKED, request=request(number), role="rewrite")).cost_usd == 0
+        assert len(said) == 1 and MODEL in said[0] and "counts as 0" in said[0]
+
+    with_server(lambda sent, number: Reply("ok"), work)
+
+
+def test_a_known_model_has_litellms_price() -> None:
+    async def work(server: LlmServer) -> None:
+        said: list[str] = []
+        llm = LLM(settings(server, models=("openai/gpt-4o",), prices={}), say=said.append)
+        call = await llm.complete(ASKED, request=request(), role="rewrite")
+        assert call.cost_usd == pytest.approx(5 * 2.5e-6 + 2 * 10e-6)
+        assert said == []
+
+    with_server(lambda sent, number: Reply("two words"), work)
+
+
+# --- everything at once ------------------------------------------------------------------------------------------
+
+
+def test_a_hundred_requests_through_every_fault_are_accounted_for_to_the_token() -> None:
+    """Server and client count apart from each other; nothing is lost, doubled or unexplained."""
+    faults = [
+        Reply(status=429, headers={"retry-after": "0.02"}), Reply(status=500), Reply(status=503), Reply(drop=True),
+        Reply("w " * 500, cut=True), Reply(body=b"<html>"), Reply("late", delay_s=30), Reply("half", finish="length"),
+        Reply("", finish="content_filter"), Reply(status=400, error="too long: context_length_exceeded"),
+    ]  # fmt: skip
+    dice = Random(5)
+    said: list[tuple[Mapping[str, Any], Reply]] = []
+
+    def script(sent: Mapping[str, Any], number: int) -> Reply:
+        reply = dice.choice(faults) if dice.random() < 0.5 else Reply("word " * dice.randint(1, 80))
+        said.append((sent, reply))
+        return reply
+
+    async def work(server: LlmServer) -> None:
+        calls = MemoryCalls()
+        llm = LLM(settings(server, attempts=10, concurrency=24, timeout_s=0.6), calls=calls)
+        questions: list[tuple[Message, ...]] = [({"role": "user", "content": f"q{n} " * (n + 1)},) for n in range(100)]
+        made = await asyncio.gather(
+            *(llm.complete(asked, request=request(n), role="rewrite") for n, asked in enumerate(questions))
+        )
+        ledger = llm.ledger
+        assert len(made) == len(calls.calls) == 100
+        assert {call.request_id for call in made} == {request(n).id for n in range(100)}
+        assert ledger.attempts == sum(call.attempts for call in made) == len(server.requests)
+        # To the token: what the server sent whole is what the ledger and the calls hold.
+        assert server.tokens_in == ledger.tokens_in == sum(call.tokens_in for call in made)
+        assert server.tokens_out == ledger.tokens_out == sum(call.tokens_out for call in made)
+        assert ledger.cost_usd == pytest.approx((server.tokens_in * 2 + server.tokens_out * 10) / 1e6)
+        assert sum(call.cost_usd for call in made) == pytest.approx(ledger.cost_usd)
+        assert ledger.lost_tokens == sum(call.lost_tokens for call in made) > 0
+        assert ledger.reserved_tokens == 0 and ledger.reserved_usd == 0
+        # Each kind of end as often as the script made it.
+        ends = Counter(call.status for call in made)
+        told = Counter(reply.finish for _, reply in said if reply.status == 200 and _arrives(reply))
+        too_long = sum(reply.status == 400 for _, reply in said)
+        assert ends == {
+            CallStatus.ANSWERED: told["stop"], CallStatus.CUT: told["length"],
+            CallStatus.REFUSED: told["content_filter"], CallStatus.FAILED: too_long,
+        }  # fmt: skip
+        assert min(ends.values()) > 0
+        # A second time around, every answer is at hand and only the failed ones are asked again.
+        before = len(server.requests)
+        again = await asyncio.gather(
+            *(
+                llm.complete(asked, request=request(n), role="rewrite")
+                for n, asked in enumerate(questions)
+                if made[n].status is not CallStatus.FAILED
+            )
+        )
+        assert len(server.requests) == before
+        assert again == [call for call in made if call.status is not CallStatus.FAILED]
+
+    with_server(script, work)
+
+
+def _arrives(reply: Reply) -> bool:
+    return not (reply.cut or reply.drop or reply.body or reply.delay_s)
+
+
+# --- errors and settings -----------------------------------------------------------------------------------------
+
+
+def test_every_exception_of_litellm_has_a_meaning() -> None:
+    kinds = {}
+    for kind in _litellm().exceptions.LITELLM_EXCEPTION_TYPES:
+        wanted = inspect.signature(kind.__init__).parameters
+        given: dict[str, Any] = {"message": "m", "model": "x", "llm_provider": "p", "status_code": 500}
+        given |= {
+            "body": None,
+            "request_data": {},
+            "raw_response": "",
+            "schema": "",
+            "response": httpx.Response(403, request=_REQUEST),
+            "request": _REQUEST,
+        }
+        required = [n for n, p in wanted.items() if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
+        arguments = {name: given[name] for name in required if name != "self"}
+        kinds[kind.__name__] = translate(kind(**arguments)).kind
+    assert len(kinds) >= 15
+    transient = {name for name, kind in kinds.items() if kind == "transient"}
+    assert transient >= {
+        "Timeout", "RateLimitError", "InternalServerError", "ServiceUnavailableError", "APIConnectionError",
+        "BadGatewayError",
+    }  # fmt: skip
+    setup = {name for name, kind in kinds.items() if kind == "setup"}
+    assert setup >= {"AuthenticationError", "NotFoundError", "PermissionDeniedError"}
+    assert kinds["ContextWindowExceededError"] == kinds["BadRequestError"] == "call"
+    assert kinds["ContentPolicyViolationError"] == "refused"
+
+
+def test_no_key_of_the_environment_reaches_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACME_API_KEY", "acme-1234-5678")
+    text = translate(RuntimeError(f"header acme-1234-5678\nand Bearer abcdefgh, sk-live-99887766 {SECRET}")).text
+    assert text == "header *** and Bearer ***, sk-*** ***"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"models": ()}, {"models": ("",)}, {"concurrency": 0}, {"timeout_s": 0}, {"max_tokens": 0}, {"api_key": "x"},
+        {"api_base": "localhost:8000"}, {"api_base": "http://me:secret@host/v1"}, {"api_base": "http://host/v1?key=1"},
+        {"prices": {"m": {"input": -1, "output": 1}}}, {"temperature": 3},
+    ],
+)  # fmt: skip
+def test_bad_settings_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        LlmSettings(**({"models": ("m",)} | wrong))
+
+
+def test_a_server_of_ones_own_needs_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY")
+
+    async def work(server: LlmServer) -> None:
+        assert (await LLM(settings(server)).complete(ASKED, request=request(), role="rewrite")).answer == "ok"
+        assert "authorization: bearer none" in server.headers[0].lower()
+
+    with_server(lambda sent, number: Reply("ok"), work)
