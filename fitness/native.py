@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -43,7 +45,7 @@ def compiler_version() -> str:
 @lru_cache
 def built(source: str, *flags: str) -> Path:
     """The compiled form of one of our own sources (a path below this package). Safe under concurrent first use."""
-    text = (HERE / source).read_text(encoding="utf-8")
+    text = "".join(path.read_text(encoding="utf-8") for path in (HERE / source, *sorted(HERE.glob("native/*.hpp"))))
     command = (CXX, "-std=c++17", "-O2", *flags)
     target = cache_folder() / f"{Path(source).stem}-{digest(text, *command, compiler_version())[:16]}"
     if not target.exists():
@@ -81,7 +83,46 @@ def checks() -> ctypes.CDLL:
     return library
 
 
-def jailed(command: list[str], *, cpu_s: int = 0, memory_bytes: int = 0, file_bytes: int = 0) -> list[str]:
-    """`command` under limits, in its own session (kill its group with `os.killpg`), dying with this thread."""
+def jailed(
+    command: list[str],
+    *,
+    cpu_s: int = 0,
+    memory_bytes: int = 0,
+    file_bytes: int = 0,
+    readable: Sequence[str] | None = None,
+    writable: Sequence[str] = (),
+) -> list[str]:
+    """`command` under limits, in its own session (kill its group with `os.killpg`), dying with this thread.
+
+    With `readable` it reaches no other files than those below these paths and `writable`, and no network, as far as
+    the machine has Landlock and seccomp (`evo doctor` tells).
+    """
     limits = (os.getpid(), cpu_s, memory_bytes, file_bytes)
-    return [str(built("native/jail.cpp")), *map(str, limits), "--", *command]
+    paths = ("*", "") if readable is None else (":".join(readable), ":".join(writable))
+    return [str(built("native/jail.cpp")), *map(str, limits), *paths, "--", *command]
+
+
+@lru_cache
+def toolchain_folders() -> tuple[str, ...]:
+    """What the compiler and its programs must read: their own folders, the system's headers and libraries."""
+    found = {str(Path(path).resolve()) for path in ("/bin", "/lib", "/lib64", "/usr/bin", "/usr/lib", "/usr/lib64")}
+    found |= {"/usr/libexec", "/etc/ld.so.cache", *include_folders()}
+    compiler = shutil.which(CXX)
+    if compiler:
+        found.add(str(Path(compiler).resolve().parent))
+    run = subprocess.run([CXX, "-print-search-dirs"], capture_output=True, text=True, check=False, timeout=60)
+    for line in run.stdout.splitlines():
+        kind, _, paths = line.partition(": ")
+        if kind in ("install", "programs", "libraries"):
+            found |= {os.path.realpath(path) for path in paths.lstrip("=").split(":") if path}
+    return tuple(sorted(path for path in found if Path(path).exists()))
+
+
+@lru_cache
+def include_folders() -> tuple[str, ...]:
+    """Where the compiler looks for `<...>` headers."""
+    run = subprocess.run(
+        [CXX, "-xc++", "-E", "-v", os.devnull], capture_output=True, text=True, check=False, timeout=60
+    )
+    listed = run.stderr.partition("#include <...> search starts here:")[2].partition("End of search list")[0]
+    return tuple(os.path.realpath(line.strip()) for line in listed.splitlines() if line.strip())

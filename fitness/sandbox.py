@@ -8,6 +8,7 @@ import selectors
 import signal
 import subprocess
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fitness.native import jailed
@@ -43,15 +44,24 @@ def run_confined(
     memory_bytes: int = 4 * GIB,
     file_bytes: int = 256 << 20,
     output_bytes: int = 64 << 10,
+    readable: Sequence[str] | None = None,
 ) -> Outcome:
     """Run `command` with an almost empty environment, reading its output while it runs; beyond the limit it is dropped.
 
-    Not covered: what the command may read. A deadline counts wall time.
+    With `readable` it reaches these files and folders, `cwd`, and nothing else (see `native.jailed`); None: everything
+    that we do. A deadline counts wall time.
     """
     begin = time.monotonic()
     environment = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LC_ALL": "C", "TMPDIR": cwd}
     process = subprocess.Popen(
-        jailed(command, cpu_s=int(timeout_s) + 1, memory_bytes=memory_bytes, file_bytes=file_bytes),
+        jailed(
+            command,
+            cpu_s=int(timeout_s) + 1,
+            memory_bytes=memory_bytes,
+            file_bytes=file_bytes,
+            readable=readable,
+            writable=(cwd,),
+        ),
         cwd=cwd,
         env=environment,
         stdin=subprocess.DEVNULL,

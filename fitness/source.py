@@ -1,25 +1,170 @@
-"""What is refused in a kernel file's text before a compiler sees it. A tripwire, never proof."""
+"""What a kernel file's text may not say, found before a compiler opens anything for it.
+
+A tripwire for plain attempts and the reason why later findings can be trusted: without directives that forge line
+numbers, what the preprocessor attributes to the kernel is the kernel's. Never the only guard.
+"""
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
-_INCLUDE = re.compile(
-    r"(?:(?:#|%:|\?\?=)\s*+(?:(?:include_next|include|import|embed)\b|(?=/\*))|__has_(?:include|embed)\w*\s*+\(?)"
-    r"\s*+([^\n]*)"
+_SPLICE = re.compile(r"\\[ \t\f\v]*\r?\n")
+_TOKEN = re.compile(
+    r"""(?P<comment>//[^\n]*+|/\*.*?\*/)
+      |(?P<raw>\b(?:u8|[uUL])?R")
+      |(?P<string>\b(?:u8|[uUL])?"(?:[^"\\\n]|\\.)*+"|\b(?:u8|[uUL])?'(?:[^'\\\n]|\\.)*+')
+      |(?P<plain>"(?:[^"\\\n]|\\.)*+"|'(?:[^'\\\n]|\\.)*+')
+      |(?P<number>\.?\d(?:[eEpP][+-]|'\w|[\w.])*+)
+      |(?P<name>[^\W\d]\w*+)
+      |(?P<newline>\n)
+      |(?P<blank>[^\S\n]++)
+      |(?P<trigraph>\?\?[=/'()!<>-])
+      |(?P<hash>\#|%:)
+      |(?P<other>.)""",
+    re.VERBOSE | re.DOTALL,
 )
-"""Directives that open files, those with a comment inside (nobody writes them but to hide), and probes for files."""
-_HEADER_NAME = re.compile(r"""<[\w+.-]+(?:/[\w+.-]+)*>|"[\w+.-]+(?:/[\w+.-]+)*\"""")
+_HEADER = re.compile(r"""\s*(?:<([\w+.-]+(?:/[\w+.-]+)*)>|"([\w+.-]+(?:/[\w+.-]+)*)")\s*""")
+_PROBED_HEADER = re.compile(rf"\s*\({_HEADER.pattern}\)")
+_PRAGMA_TEXT = re.compile(r'\s*\(\s*"([^"\\\n]*)"\s*\)')
+_DIRECTIVES = frozenset((
+    "define", "undef", "if", "ifdef", "ifndef", "elif", "else", "endif", "include", "pragma", "error", "warning",
+))  # fmt: skip
+_PRAGMAS = re.compile(
+    r"\s*(?:omp\b|unroll\b|nounroll\b|once\b|message\b|STDC\b|nv_\w+|diag_\w+"
+    r"|GCC\s+(?:ivdep|unroll|optimize|target|diagnostic|push_options|pop_options)\b)"
+)
 
 
-def foreign_include(source: str, file: str, instead: str) -> str | None:
-    """What is wrong with the first #include that names anything but a header below the compiler's include folders.
+@dataclass(frozen=True)
+class Dialect:
+    """What kernels of a target may use."""
 
-    `file` and `instead` (what would be right) are for the message. Not covered: headers that include by macro.
+    header_allowed: Callable[[str], bool]
+    headers: str
+    """In words, for messages."""
+    assembly: bool
+    """Whether inline assembly is allowed."""
+
+
+@dataclass(frozen=True)
+class _Token:
+    kind: str
+    text: str
+    begin: int
+    end: int
+
+
+def forbidden(source: str, file: str, dialect: Dialect) -> str | None:
+    """The first thing in a kernel file that its dialect excludes, with its line; None when there is none."""
+    text, spliced_at = _spliced(source)
+    for position, problem in _problems(text, dialect):
+        line = 1 + text.count("\n", 0, position) + bisect_right(spliced_at, position)
+        return f"{file}:{line}: {problem}"
+    return None
+
+
+def has_assembly(preprocessed: str) -> bool:
+    """Whether lines that the preprocessor attributes to the kernel, not to a header, hold inline assembly.
+
+    Sees what macros made, those of headers too. Holds only for sources that `forbidden` found nothing in.
     """
-    spliced = re.sub(r"(?:\\|\?\?/)[ \t]*\r?\n", "", source)
-    for match in _INCLUDE.finditer(spliced):
-        name = _HEADER_NAME.match(match[1])
-        if name is None or "/../" in f"/{name[0][1:-1]}/":
-            return f"{file}: `#include {match[1].strip()[:60]}`: write the name of {instead}"
+    own = True
+    for line in preprocessed.splitlines():
+        marker = re.match(r'# \d+ "((?:[^"\\]|\\.)*)"', line)
+        if marker:
+            own = not marker[1].startswith("/")
+        elif own and "asm" in line and any(t.text in _ASSEMBLY for t in _tokens(line) if t.kind == "name"):
+            return True
+    return False
+
+
+_ASSEMBLY = frozenset(("asm", "__asm", "__asm__"))
+
+
+def _spliced(source: str) -> tuple[str, list[int]]:
+    """The text with continued lines joined, and where in it each joint is."""
+    parts, joints, length, last = [], [], 0, 0
+    for match in _SPLICE.finditer(source):
+        parts.append(source[last : match.start()])
+        length += match.start() - last
+        joints.append(length)
+        last = match.end()
+    parts.append(source[last:])
+    return "".join(parts), joints
+
+
+def _tokens(text: str) -> Iterator[_Token]:
+    for match in _TOKEN.finditer(text):
+        yield _Token(str(match.lastgroup), match[0], match.start(), match.end())
+
+
+def _problems(text: str, dialect: Dialect) -> Iterator[tuple[int, str]]:
+    line_start, directive = True, ""
+    tokens = _tokens(text)
+    for token in tokens:
+        if token.kind in ("comment", "blank"):
+            continue
+        if token.kind == "newline":
+            line_start, directive = True, ""
+            continue
+        if token.kind == "hash" and line_start:
+            directive, problem = _directive(text, token, tokens, dialect)
+            if problem:
+                yield token.begin, problem
+            line_start = directive == "newline"
+            continue
+        line_start = False
+        if problem := _token_problem(text, token, directive, dialect):
+            yield token.begin, problem
+
+
+def _directive(text: str, hash_: _Token, tokens: Iterator[_Token], dialect: Dialect) -> tuple[str, str | None]:
+    """The directive's name and what is wrong with it."""
+    name = next((t for t in tokens if t.kind != "blank"), None)
+    if name is None or name.kind == "newline":
+        return "newline", None
+    shown = text[hash_.begin : text.find("\n", hash_.begin) % (len(text) + 1)].strip()[:60]
+    rest = text[name.end : text.find("\n", name.end) % (len(text) + 1)]
+    argument = re.split(r"//|/\*", rest)[0]
+    if name.text not in _DIRECTIVES:
+        return name.text, f"`{shown}`: a kernel may use the directives {', '.join(sorted(_DIRECTIVES))}"
+    if name.text == "include":
+        found = _HEADER.fullmatch(argument)
+        if not found or not _allowed(found[1] or found[2], dialect):
+            return name.text, f"`{shown}`: write the name of {dialect.headers}"
+    if name.text == "pragma" and not _PRAGMAS.match(rest):
+        return name.text, f"`{shown}`: a kernel may use the pragmas omp, unroll, GCC ivdep, GCC unroll, GCC optimize"
+    return name.text, None
+
+
+def _allowed(header: str, dialect: Dialect) -> bool:
+    return ".." not in header.split("/") and dialect.header_allowed(header)
+
+
+def _token_problem(text: str, token: _Token, directive: str, dialect: Dialect) -> str | None:
+    if token.kind == "trigraph":
+        return f"`{token.text}`: a trigraph; write the character that you mean"
+    if token.kind == "raw":
+        return "a raw string; a kernel needs none"
+    if token.kind == "other" and token.text == "/" and text.startswith("/*", token.begin):
+        return "a comment that never ends"
+    if token.kind == "other" and token.text in "\"'":
+        return f"{token.text} that nothing closes on its line"  # what follows would be read differently by a compiler
+    if token.kind == "other" and token.text < " ":
+        return f"the control character {token.text!r}"
+    if token.kind != "name" or directive in ("error", "warning"):
+        return None
+    if token.text in _ASSEMBLY and not dialect.assembly:
+        return f"`{token.text}`: no inline assembly; write intrinsics, such as those of <immintrin.h>"
+    if token.text in ("__has_include", "__has_include_next", "__has_embed"):
+        probed = _PROBED_HEADER.match(text, token.end)
+        if not probed or not _allowed(probed[1] or probed[2], dialect):
+            return f"`{token.text}`: write the name of {dialect.headers}"
+    if token.text == "_Pragma":
+        found = _PRAGMA_TEXT.match(text, token.end)
+        if not found or not _PRAGMAS.match(found[1]):
+            return '`_Pragma`: write it as _Pragma("omp ...") or another pragma that a kernel may use'
     return None

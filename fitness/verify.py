@@ -208,7 +208,7 @@ class Oracle:
             f"{error.max_ratio:.3g} times its bound off"
         )
 
-    def outputs(self, case: Case, work: Region) -> dict[str, torch.Tensor]:
+    def outputs(self, case: Question, work: Region) -> dict[str, torch.Tensor]:
         """What `work` holds now, in fp64 and in shape: what `related_problem` compares."""
         return {
             t.name: torch.from_numpy(self._read(work, t).astype(np.float64)).reshape(t.sizes(case.dims))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import struct
@@ -17,10 +18,11 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.relocation import RelocationSection
 from elftools.elf.sections import Section, SymbolTableSection
 
+from fitness.cpu.gate import DIALECT, objection, symbols
 from fitness.evaluation import Rejection, Status
-from fitness.native import CXX, compiler_version
+from fitness.native import CXX, compiler_version, include_folders, toolchain_folders
 from fitness.sandbox import run_confined
-from fitness.source import foreign_include
+from fitness.source import forbidden, has_assembly
 from operators.identity import digest
 from operators.kernel import Kernel
 from operators.plan import Plan
@@ -72,18 +74,21 @@ def build(
 
     `resolved` is the canonical text of the plan over the task's workloads; it becomes part of the code digest.
     """
-    if problem := foreign_include(kernel.source, "kernel", "a C++ header, such as <cmath>"):
+    if problem := forbidden(kernel.source, "kernel", DIALECT):
         return Rejection(Status.INVALID, problem)
     launches = tuple(dict.fromkeys(launch.kernel for launch in plan.launches))
     text = translation_unit(kernel, plan, operator, dtype=dtype, launches=launches)
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        source, compiled = Path(scratch, "kernel.cpp"), Path(scratch, "kernel.o")
-        source.write_text(text, encoding="utf-8")
-        failure = _compile([CXX, *FLAGS, "-c", "kernel.cpp", "-o", "kernel.o"], scratch)
+        compiled = Path(scratch, "kernel.o")
+        failure = _preprocess(text, Path(scratch)) or _compile(
+            [CXX, *FLAGS, "-c", "kernel.ii", "-o", "kernel.o"], scratch
+        )
         if failure:
             return failure
         with compiled.open("rb") as stream:
             elf = ELFFile(stream)
+            if problem := objection(elf):
+                return Rejection(Status.INVALID, problem)
             code_digest = digest(
                 "code", allocated_sections(elf), resolved, dtype, *FLAGS, compiler_version(), _cpu_model()
             )
@@ -109,8 +114,25 @@ def translation_unit(kernel: Kernel, plan: Plan, operator: Operator, *, dtype: s
     return f'{headers}{head}{kernel.source}\n#line 1 "shim"\n{shim}{calls}\n'
 
 
+def _preprocess(text: str, folder: Path) -> Rejection | None:
+    """Make `kernel.ii`; what was opened for it, and what macros made of it, must be as innocent as the source looks."""
+    (folder / "kernel.cpp").write_text(text, encoding="utf-8")
+    failure = _compile([CXX, *FLAGS, "-E", "-MD", "-MF", "opened", "kernel.cpp", "-o", "kernel.ii"], str(folder))
+    if failure:
+        return failure
+    rule = (folder / "opened").read_text(encoding="utf-8").replace("\\\n", " ")
+    for path in rule.partition(":")[2].split():
+        if path != "kernel.cpp" and not os.path.realpath(path).startswith(include_folders()):
+            return Rejection(
+                Status.INVALID, f"kernel: it includes {Path(path).name}, which is no header of the compiler"
+            )
+    if has_assembly((folder / "kernel.ii").read_text(encoding="utf-8", errors="replace")):
+        return Rejection(Status.INVALID, "kernel: a macro makes inline assembly, which is not allowed")
+    return None
+
+
 def _compile(command: list[str], folder: str) -> Rejection | None:
-    outcome = run_confined(command, cwd=folder, timeout_s=COMPILE_TIMEOUT_S)
+    outcome = run_confined(command, cwd=folder, timeout_s=COMPILE_TIMEOUT_S, readable=toolchain_folders())
     if outcome.timed_out:
         return Rejection(Status.COMPILE_ERROR, f"the compiler did not finish within {COMPILE_TIMEOUT_S:.0f} s")
     if outcome.returncode != 0:
@@ -161,14 +183,8 @@ def _relocations(sections: list[Section], target: int) -> list[bytes]:
     return result
 
 
-def _symbols(elf: ELFFile) -> SymbolTableSection:
-    table = elf.get_section_by_name(".symtab")
-    assert isinstance(table, SymbolTableSection)
-    return table
-
-
 def _parameters(elf: ELFFile, index: int) -> tuple[Param, ...]:
-    found = _symbols(elf).get_symbol_by_name(f"evo_params_{index}")
+    found = symbols(elf).get_symbol_by_name(f"evo_params_{index}")
     assert found, "the shim defines it"
     symbol = found[0]
     data = elf.get_section(symbol["st_shndx"]).data()[symbol["st_value"] :]
@@ -187,7 +203,7 @@ SCALAR = re.compile(r"\tv?(?:f?n?m?(?:add|sub)\w*|mul|div|sqrt|max|min|fmadd\w+|
 
 def _facts(elf: ELFFile, compiled: Path) -> dict[str, Any]:
     text = sum(s["sh_size"] for s in elf.iter_sections() if s["sh_flags"] & 0x6 == 0x6)  # allocated, executable
-    undefined = sorted(s.name for s in _symbols(elf).iter_symbols() if s["st_shndx"] == "SHN_UNDEF" and s.name)
+    undefined = sorted(s.name for s in symbols(elf).iter_symbols() if s["st_shndx"] == "SHN_UNDEF" and s.name)
     listing = subprocess.run(
         ["objdump", "-d", "--no-show-raw-insn", str(compiled)], capture_output=True, text=True, check=False, timeout=60
     ).stdout

@@ -63,7 +63,7 @@ class Server:
         if what == BIND:
             return self._bind(struct.unpack(f"<{len(data) // 8}q", data), fds)
         if what == RUN:
-            return [self._run(struct.unpack_from("<2q", data)[1])]
+            return [self._run(struct.unpack_from("<2q", data)[1]), 0]
         return []
 
     def _read(self, count: int) -> tuple[bytes, list[int]]:

@@ -1,48 +1,49 @@
-// Runs candidate kernels in a process of their own: maps the buffers it is handed, calls the launches it is told to,
-// reads the clock. It holds no expected value and gives no verdict.
+// Runs candidate kernels, each call in a child of its own: maps the buffers it is handed, forks, and the child gives up
+// all but a few system calls, calls the launches, and reports what its clock showed. Nothing that a call leaves in memory
+// survives it, but in the buffers, which the verifier owns, and no thread goes on behind the clock. No process here
+// holds an expected value or gives a verdict.
 //
 //   runner SOCKET_FD
 //
 // Messages both ways are 64-bit words: [what, count, word...]. Requests:
-//   LOAD  [bytes of path, path padded to words]             -> [OK, 1, launches found]
+//   LOAD  [bytes of path, path padded to words]             -> [OK, 1, launches found]; from then on, no file is reached
 //   BIND  [slot, buffers, (which fd, file offset, map bytes, data offset) * buffers] with two fds (inputs, work)
 //                                                           -> [OK, buffers, address...]
 //   PLAN  [id, zeros, (buffer, bytes) * zeros, steps, (launch, args, (is buffer, value) * args) * steps] -> [OK, 0]
-//   RUN   [plan, slot]                                      -> [OK, 1, nanoseconds]
-// Replies that are not OK: [ERROR, bytes, text padded], [SIGNAL, 2, number, address].
-#include <cerrno>
+//   RUN   [plan, slot, stack poison, milliseconds]          -> [OK, 2, nanoseconds, nanoseconds from its end to its exit]
+// Replies that are not OK: [ERROR, bytes, text padded], [SIGNAL, 2, number, address or system call],
+// [TIMEOUT, 0], [EXIT, 1, code], [FORGED, 0].
+#include "../native/confine.hpp"
+#include <alloca.h>
 #include <csignal>
-#include <cstddef>
-#include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <dlfcn.h>
-#include <linux/audit.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <map>
+#include <omp.h>
 #include <sched.h>
-#include <string>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-#include <vector>
+#include <sys/wait.h>
 
 namespace {
 
 using Word = std::int64_t;
 using Launch = void (*)(void* const*);
 enum Request : Word { LOAD = 1, BIND = 2, PLAN = 3, RUN = 4 };
-enum Reply : Word { OK = 0, ERROR = 1, SIGNAL = 2 };
+enum Reply : Word { OK = 0, ERROR = 1, SIGNAL = 2, TIMEOUT = 3, EXIT = 4, FORGED = 5 };
+enum Note : Word { BEGIN = 1, END = 2, FAULT = 3 };  // [note, value, value]
 constexpr std::size_t GUARD_BYTES = 4 << 20;
+constexpr std::size_t STACK_POISONED = 64 << 10;
 
 struct Mapping {
     char* reserved;
     std::size_t bytes;
     char* data;
+    bool writable;
 };
 struct Step {
     Launch launch;
@@ -81,9 +82,15 @@ void reply_error(const std::string& text) {
     reply(ERROR, words);
 }
 
+// What a child tells its parent, through a pipe: one write, so that notes never mix.
+int notes = -1;
+void note(Note what, Word a, Word b) {
+    const Word words[] = {what, a, b};
+    if (write(notes, words, sizeof words) != sizeof words) _exit(3);
+}
+
 void on_fault(int number, siginfo_t* info, void*) {
-    const Word message[] = {SIGNAL, 2, number, reinterpret_cast<Word>(info->si_addr)};
-    send_words(message, 4);
+    note(FAULT, number, number == SIGSYS ? info->si_syscall : reinterpret_cast<Word>(info->si_addr));
     _exit(1);
 }
 
@@ -124,6 +131,7 @@ void load(const std::vector<Word>& words) {
         if (!launch) break;
         launches.push_back(launch);
     }
+    confine::restrict_files({}, {});
     reply(OK, {static_cast<Word>(launches.size())});
 }
 
@@ -141,12 +149,9 @@ void bind(const std::vector<Word>& words, const std::vector<int>& fds) {
         if (reserved == MAP_FAILED) return reply_error("cannot reserve address space for a buffer");
         char* start = static_cast<char*>(reserved) + GUARD_BYTES;
         const int protection = writable ? PROT_READ | PROT_WRITE : PROT_READ;
-        void* mapped = mmap(start, bytes, protection, MAP_SHARED | MAP_FIXED | MAP_POPULATE, fds.at(writable), entry[1]);
+        void* mapped = mmap(start, bytes, protection, MAP_SHARED | MAP_FIXED, fds.at(writable), entry[1]);
         if (mapped == MAP_FAILED) return reply_error("cannot map a buffer");
-#ifdef MADV_POPULATE_WRITE
-        if (writable) madvise(start, bytes, MADV_POPULATE_WRITE);
-#endif
-        slot.push_back({static_cast<char*>(reserved), reserved_bytes, start + entry[3]});
+        slot.push_back({static_cast<char*>(reserved), reserved_bytes, start + entry[3], writable});
         addresses.push_back(reinterpret_cast<Word>(slot.back().data));
     }
     reply(OK, addresses);
@@ -171,9 +176,59 @@ Word nanoseconds() {
     return Word{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-void run(const std::vector<Word>& words) {
-    const Plan& plan = plans.at(words[0]);
-    const auto& buffers = slots.at(words[1]);
+// --- the child ------------------------------------------------------------------------------------------------------
+
+// What a kernel needs: memory, threads, locks. Asking for a file fails as if there were none, since the C library may
+// look for one; anything else ends the call.
+void confine_child() {
+    confine::Filter filter;
+    constexpr unsigned ALLOW = SECCOMP_RET_ALLOW, TRAP = SECCOMP_RET_TRAP;
+    filter.rule(ALLOW, {SYS_futex, SYS_munmap, SYS_madvise, SYS_brk, SYS_mremap, SYS_set_robust_list, SYS_rt_sigprocmask,
+                        SYS_rt_sigreturn, SYS_sched_yield, SYS_sched_getaffinity, SYS_sched_setaffinity, SYS_gettid, SYS_getpid,
+                        SYS_exit, SYS_exit_group, SYS_clock_gettime, SYS_getcpu, SYS_sigaltstack, SYS_getrandom,
+                        SYS_restart_syscall, SYS_rseq});
+    filter.rule_if_equal(SYS_write, 0, static_cast<unsigned>(notes), ALLOW, TRAP);
+    filter.rule_if_bit(SYS_mmap, 2, PROT_EXEC, TRAP, ALLOW);
+    filter.rule_if_bit(SYS_mprotect, 2, PROT_EXEC, TRAP, ALLOW);
+    filter.rule_if_bit(SYS_clone, 0, CLONE_THREAD, ALLOW, TRAP);
+    filter.rule_if_equal(SYS_tgkill, 0, static_cast<unsigned>(getpid()), ALLOW, TRAP);  // abort()
+    filter.rule(SECCOMP_RET_ERRNO | ENOSYS, {435});  // clone3: a filter cannot see its flags, the C library takes clone
+    filter.rule(SECCOMP_RET_ERRNO | EACCES, {SYS_openat});
+    filter.rule(SECCOMP_RET_ERRNO | EINVAL, {SYS_prctl});  // names for threads and mappings
+#ifdef SYS_open
+    filter.rule(SECCOMP_RET_ERRNO | EACCES, {SYS_open});
+#endif
+    filter.install(TRAP);
+}
+
+// No buffer of another slot is in reach, what this one needs is mapped, so that no timed access waits for the kernel.
+void map_only(Word used) {
+    for (const auto& [number, buffers] : slots) {
+        for (const Mapping& buffer : buffers) {
+            if (number != used) {
+                munmap(buffer.reserved, buffer.bytes);
+                continue;
+            }
+#ifdef MADV_POPULATE_READ
+            // Pages of shared memory come writable where the mapping is, and in one go, which writing faults would not.
+            madvise(buffer.reserved + GUARD_BYTES, buffer.bytes - 2 * GUARD_BYTES, MADV_POPULATE_READ);
+#endif
+        }
+    }
+}
+
+// Locals that are read before they are written show the poison, on every thread; this also starts the threads.
+void poison_stacks(int poison) {
+#pragma omp parallel
+    {
+        void* stack = alloca(STACK_POISONED);
+        std::memset(stack, poison, STACK_POISONED);
+        asm volatile("" ::"r"(stack) : "memory");
+    }
+}
+
+[[noreturn]] void child(const Plan& plan, Word slot, int poison) {
+    const auto& buffers = slots.at(slot);
     std::vector<std::vector<Word>> values;
     std::vector<std::vector<void*>> pointers;
     for (const Step& step : plan.steps) {
@@ -183,52 +238,70 @@ void run(const std::vector<Word>& words) {
         pointers.emplace_back();
         for (Word& value : values.back()) pointers.back().push_back(&value);
     }
-    const Word begin = nanoseconds();
+    map_only(slot);
+    poison_stacks(poison);
+    confine_child();
+    note(BEGIN, nanoseconds(), 0);
     for (const auto& [buffer, bytes] : plan.zeros)
         std::memset(buffers[static_cast<std::size_t>(buffer)].data, 0, static_cast<std::size_t>(bytes));
     for (std::size_t i = 0; i < plan.steps.size(); ++i) plan.steps[i].launch(pointers[i].data());
-    reply(OK, {nanoseconds() - begin});
+    note(END, nanoseconds(), 0);
+    _exit(0);
 }
 
-// A kernel computes and starts threads. Children would outlive the session that we kill, and signals or another
-// process's memory would reach the verifier: such calls end in SIGSYS. Without seccomp there is only the session.
-void forbid_processes() {
-#if defined(__x86_64__)
-    constexpr unsigned machine = AUDIT_ARCH_X86_64;
-#elif defined(__aarch64__)
-    constexpr unsigned machine = AUDIT_ARCH_AARCH64;
-#else
-    return;
-#endif
-    const auto load = [](std::size_t offset) { return sock_filter BPF_STMT(BPF_LD | BPF_W | BPF_ABS, unsigned(offset)); };
-    const auto answer = [](unsigned action) { return sock_filter BPF_STMT(BPF_RET | BPF_K, action); };
-    // Goes on `skipped` instructions further on unless `condition` holds for what was loaded last.
-    const auto unless = [](unsigned short condition, unsigned value, unsigned char skipped) {
-        return sock_filter BPF_JUMP(static_cast<unsigned short>(BPF_JMP | condition | BPF_K), value, 0, skipped);
-    };
-    constexpr std::size_t number = offsetof(seccomp_data, nr), argument = offsetof(seccomp_data, args);
-    std::vector<sock_filter> filter{load(offsetof(seccomp_data, arch)), unless(BPF_JEQ, machine, 1), load(number)};
-    filter.insert(filter.begin() + 2, sock_filter BPF_STMT(BPF_JMP | BPF_JA, 1));
-    filter.insert(filter.begin() + 3, answer(SECCOMP_RET_KILL_PROCESS));
-    const auto forbid = [&](unsigned call) { filter.insert(filter.end(), {unless(BPF_JEQ, call, 1), answer(SECCOMP_RET_TRAP)}); };
-#ifdef __x86_64__
-    filter.insert(filter.end(), {unless(BPF_JGE, 0x40000000, 1), answer(SECCOMP_RET_TRAP)});  // the x32 numbers
-    forbid(SYS_fork);
-    forbid(SYS_vfork);
-#endif
-    for (const unsigned call : {SYS_execve, SYS_execveat, SYS_ptrace, SYS_process_vm_readv, SYS_process_vm_writev, SYS_tkill})
-        forbid(call);
-    // Its flags are in memory, where a filter cannot look; the C library then takes clone.
-    filter.insert(filter.end(), {unless(BPF_JEQ, 435, 1), answer(SECCOMP_RET_ERRNO | ENOSYS)});
-    filter.insert(filter.end(), {unless(BPF_JEQ, SYS_clone, 4), load(argument), unless(BPF_JSET, CLONE_THREAD, 1),
-                                 answer(SECCOMP_RET_ALLOW), answer(SECCOMP_RET_TRAP)});
-    for (const unsigned call : {SYS_kill, SYS_tgkill})
-        filter.insert(filter.end(), {unless(BPF_JEQ, call, 4), load(argument), unless(BPF_JEQ, unsigned(getpid()), 1),
-                                     answer(SECCOMP_RET_ALLOW), answer(SECCOMP_RET_TRAP)});
-    filter.push_back(answer(SECCOMP_RET_ALLOW));
-    const sock_fprog program{static_cast<unsigned short>(filter.size()), filter.data()};
-    // SPEC_ALLOW: older Linux would otherwise slow the kernel down with mitigations that nothing here needs.
-    syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_SPEC_ALLOW, &program);
+// --- the parent -----------------------------------------------------------------------------------------------------
+
+// Waits for the end of `pid`, kills it after the deadline; its wait status, or -1 when it was killed.
+int wait_for(pid_t pid, Word milliseconds) {
+    sigset_t ended;
+    sigemptyset(&ended);
+    sigaddset(&ended, SIGCHLD);
+    const Word deadline = nanoseconds() + milliseconds * 1'000'000;
+    for (int status;;) {
+        if (waitpid(pid, &status, WNOHANG) == pid) return status;
+        const Word left = deadline - nanoseconds();
+        if (left <= 0) break;
+        const timespec wait{static_cast<time_t>(left / 1'000'000'000), static_cast<long>(left % 1'000'000'000)};
+        sigtimedwait(&ended, nullptr, &wait);
+    }
+    kill(pid, SIGKILL);
+    waitpid(pid, nullptr, 0);
+    return -1;
+}
+
+// The clock of the child is believed as far as ours confirms it: its first note was in the pipe before the kernel began,
+// and what lies between its last and its exit goes to the verifier.
+void run(const std::vector<Word>& words) {
+    const Plan& plan = plans.at(words[0]);
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return reply_error("cannot make a pipe");
+    notes = ends[1];
+    const pid_t owner = getpid();
+    const pid_t pid = fork();
+    if (pid < 0) return reply_error("cannot fork");
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != owner) _exit(3);
+        close(channel);
+        close(ends[0]);
+        child(plan, words[1], static_cast<int>(words[2]));
+    }
+    const int status = wait_for(pid, words[3]);
+    const Word seen = nanoseconds();
+    close(ends[1]);
+    Word told[9];
+    const ssize_t bytes = read(ends[0], told, sizeof told);
+    close(ends[0]);
+    if (status == -1) return reply(TIMEOUT, {});
+    const ssize_t all = bytes > 0 ? bytes / 24 : 0;
+    if (all > 0 && told[3 * (all - 1)] == FAULT) return reply(SIGNAL, {told[3 * all - 2], told[3 * all - 1]});
+    if (WIFSIGNALED(status)) return reply(SIGNAL, {WTERMSIG(status), 0});
+    if (all == 1) return reply(EXIT, {WEXITSTATUS(status)});
+    if (all != 2 || bytes != 48 || told[0] != BEGIN || told[3] != END) return reply(FORGED, {});
+    const Word begin = told[1], end = told[4];
+    // What runs in the child may forge notes, but not the first, which was there before it.
+    if (end < begin || end > seen || status != 0) return reply(FORGED, {});
+    reply(OK, {end - begin, seen - end});
 }
 
 }  // namespace
@@ -242,8 +315,11 @@ int main(int argc, char** argv) {
     struct sigaction action {};
     action.sa_sigaction = on_fault;
     action.sa_flags = SA_SIGINFO | SA_ONSTACK;
-    for (const int number : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGSYS}) sigaction(number, &action, nullptr);
-    forbid_processes();
+    for (const int number : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGSYS, SIGXCPU}) sigaction(number, &action, nullptr);
+    sigset_t ended;
+    sigemptyset(&ended);
+    sigaddset(&ended, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &ended, nullptr);
     for (;;) {
         Word header[2];
         std::vector<int> fds;

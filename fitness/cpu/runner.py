@@ -10,26 +10,27 @@ import struct
 import subprocess
 import sys
 import time
-from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
 from fitness.cpu.build import CpuBuild, Param
-from fitness.evaluation import Rejection, Status
+from fitness.evaluation import Status
 from fitness.memory import Region
 from fitness.native import built, jailed
 from fitness.sandbox import GIB, kill_group
+from fitness.session import KernelFault, Sample
 from operators.dtypes import resolve_dtype
 from operators.plan import Argument, ResolvedPlan
 from operators.spec import Operator
 
 LOAD, BIND, PLAN, RUN = 1, 2, 3, 4
-OK, ERROR, SIGNAL = 0, 1, 2
+OK, ERROR, SIGNAL, TIMEOUT, EXIT, FORGED = range(6)
 MEMORY_BYTES = 16 * GIB
 """Address space, guard ranges and shared buffers included."""
 CPU_LIMIT_S = 600
-OVERHEADS_KEPT = 1000
-"""Round trips whose time outside of what the kernel's clock shows is remembered."""
+GRACE_S = 5.0
+"""By so much longer than the kernel may the runner take to say that it did not finish."""
+STACK_BYTES = 8 << 20
 FAULTS = {
     signal.SIGSEGV: "segmentation fault",
     signal.SIGBUS: "bus error",
@@ -37,20 +38,19 @@ FAULTS = {
     signal.SIGILL: "illegal instruction",
     signal.SIGABRT: "abort",
     signal.SIGXCPU: "CPU time limit",
-    signal.SIGSYS: "forbidden system call; a kernel computes and starts threads, no processes, and signals nobody",
+    signal.SIGSYS: "forbidden system call",
 }
 
 
-class KernelFault(Exception):
-    """The kernel broke its own process, or overstayed. Never leaves the fitness package: it becomes a status."""
-
-    def __init__(self, status: Status, message: str) -> None:
-        super().__init__(message)
-        self.rejection = Rejection(status, message)
+class _Overdue(Exception):
+    """The child was killed at its deadline."""
 
 
 class Runner:
-    """One disposable process. After a KernelFault only `close` may be called. Not thread-safe."""
+    """One process that holds one kernel and forks a child for each call. Not thread-safe.
+
+    A KernelFault of `run` is the child's, and the next call may follow; after one of anything else only `close` may.
+    """
 
     def __init__(
         self, command: Sequence[str] | None = None, *, threads: int, environment: dict[str, str] | None = None
@@ -58,14 +58,14 @@ class Runner:
         ours, theirs = socket.socketpair()
         self._socket = ours
         self._addresses: dict[int, dict[str, tuple[int, int]]] = {}
-        self.overheads_ns: deque[int] = deque(maxlen=OVERHEADS_KEPT)
         program = list(command or (str(built("cpu/runner.cpp", "-fopenmp")),))
         env = {
             "PATH": "/usr/bin:/bin",
             "LC_ALL": "C",
             "OMP_NUM_THREADS": str(threads),
             "OMP_DYNAMIC": "false",
-            "OMP_STACKSIZE": "8M",
+            "OMP_STACKSIZE": f"{STACK_BYTES}B",
+            "OMP_THREAD_LIMIT": str(4 * threads),
             # Threads that spin long after a parallel region would disturb whoever is timed next.
             "GOMP_SPINCOUNT": "20000",
         } | (environment or {})
@@ -116,19 +116,21 @@ class Runner:
         self._send(PLAN, [plan_id, *words])
         self._receive(0, 20.0, "while its plan was set up")
 
-    def run(self, plan_id: int, slot: int, *, timeout_s: float) -> int:
-        """Run a plan once; nanoseconds by the runner's clock.
+    def run(self, plan_id: int, slot: int, *, timeout_s: float, poison: int = 0) -> Sample:
+        """Run a plan once, on stacks full of the byte `poison`.
 
         Raises KernelFault: timeout, a fault (with the buffer it was near), or a clock that contradicts ours.
         """
         begin = time.monotonic_ns()
-        self._send(RUN, [plan_id, slot])
-        (elapsed,) = self._receive(1, timeout_s, "while it ran")
+        self._send(RUN, [plan_id, slot, poison, int(1e3 * timeout_s)])
+        try:
+            elapsed, outside = self._receive(2, timeout_s + GRACE_S, "while it ran")
+        except _Overdue:
+            raise KernelFault(Status.TIMEOUT, f"it did not finish within {timeout_s:.2f} s while it ran") from None
         bracket = time.monotonic_ns() - begin
-        if not 0 <= elapsed <= bracket:
+        if not 0 <= elapsed + outside <= bracket:
             raise KernelFault(Status.QUARANTINED, f"its clock reads {elapsed} ns within {bracket} ns of ours")
-        self.overheads_ns.append(bracket - elapsed)
-        return elapsed
+        return Sample(elapsed, outside)
 
     def _send(self, what: int, words: Sequence[int], fds: Sequence[int] = ()) -> None:
         message = struct.pack(f"<{len(words) + 2}q", what, len(words), *words)
@@ -150,6 +152,12 @@ class Runner:
         words = list(struct.unpack(f"<{count}q", data))
         if what == SIGNAL and count == 2:
             raise KernelFault(Status.RUNTIME_ERROR, self._fault(words[0], words[1] % 2**64))
+        if what == TIMEOUT:
+            raise _Overdue
+        if what == EXIT and count == 1:
+            raise KernelFault(Status.RUNTIME_ERROR, f"it ended its process with code {words[0]} {when}")
+        if what == FORGED:
+            raise KernelFault(Status.QUARANTINED, f"what its process reported {when} contradicts our clock")
         if what == ERROR and count >= 1:
             text = data[8 : 8 + words[0]].decode("utf-8", "replace")
             raise KernelFault(Status.RUNTIME_ERROR, f"{when}: {text}")
@@ -185,9 +193,14 @@ class Runner:
         return KernelFault(Status.RUNTIME_ERROR, f"{reason} {when}")
 
     def _fault(self, number: int, address: int) -> str:
+        """In words; `address` is the number of the call for SIGSYS, and 0 where nobody was left to tell it."""
         text = FAULTS.get(signal.Signals(number), f"signal {number}")
+        if number == signal.SIGSYS:
+            return f"{text} {address}: a kernel computes on memory and threads, it reaches no files and no processes"
         if number not in (signal.SIGSEGV, signal.SIGBUS):
             return text
+        if address == 0:
+            return f"{text} at address 0, or beyond the end of a stack of {STACK_BYTES >> 20} MiB"
         nearest, distance = "", 1 << 22
         for buffers in self._addresses.values():
             for name, (begin, size) in buffers.items():
@@ -199,7 +212,9 @@ class Runner:
                 if address < begin and begin - address < distance:
                     distance = begin - address
                     nearest = f": access {distance} bytes before the beginning of `{name}`"
-        return text + (nearest or f" at address {address:#x}, which belongs to no buffer")
+        return text + (
+            nearest or f" at address {address:#x}, which belongs to no buffer; a stack has {STACK_BYTES >> 20} MiB"
+        )
 
 
 def check_arguments(plan: ResolvedPlan, build: CpuBuild, operator: Operator, dtype: str) -> str | None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fitness.evaluation import Rejection, Status
-from fitness.source import foreign_include
+from fitness.source import Dialect, forbidden
 from operators.errors import PlanError, UserError
 from operators.kernel import Kernel
 from operators.plan import parse_plan
@@ -26,6 +26,8 @@ FILE = "kernel.cu"
 OPTIONS = ("--std=c++17", "--device-int128", "--ptxas-options=-v", "--no-source-include", "-default-device", "-w")
 """`-default-device` and `--device-int128` are what CuTe needs."""
 MAX_LOG_LINES = 40
+DIALECT = Dialect(lambda header: True, "a CUDA header, such as <cuda/barrier>", assembly=True)
+"""Any header that the include folders hold, which are NVIDIA's; inline PTX is what CUDA kernels live on."""
 
 
 def _macros(values: Mapping[str, str]) -> str:
@@ -102,7 +104,7 @@ def compile_cuda(
         unit = translation_unit(kernel.source, operator, plan, target="cuda", dtype=dtype, values=kernel.values)
     except PlanError as error:
         return Rejection(Status.INVALID, str(error))
-    if problem := foreign_include(kernel.source, FILE, "a CUDA header, such as <cuda/barrier>"):
+    if problem := forbidden(kernel.source, FILE, DIALECT):
         return Rejection(Status.INVALID, problem)
     expressions = tuple(dict.fromkeys(launch.kernel for launch in plan.launches))
     folders = tuple(include_folders() if include is None else include)

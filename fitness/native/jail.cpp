@@ -1,15 +1,15 @@
 // Runs one program under limits, in a session of its own, dying with its owner.
 //
-//   jail OWNER_PID CPU_SECONDS MEMORY_BYTES FILE_BYTES -- PROGRAM ARGUMENTS...
+//   jail OWNER_PID CPU_SECONDS MEMORY_BYTES FILE_BYTES READABLE WRITABLE -- PROGRAM ARGUMENTS...
 //
-// A limit of 0 leaves that one as it is. Not covered: reading files, the network, processes that leave the session.
+// A limit of 0 leaves that one as it is. READABLE and WRITABLE are paths joined by `:`; with READABLE = `*` files stay
+// as they are, otherwise everything else is out of reach (Landlock) and so is the network.
+#include "confine.hpp"
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 static void limit(decltype(RLIMIT_CPU) what, rlim_t value) {
     const rlimit both{value, value};
@@ -19,9 +19,17 @@ static void limit(decltype(RLIMIT_CPU) what, rlim_t value) {
     }
 }
 
+static void forbid_network_and_others() {
+    confine::Filter filter;
+    filter.rule(SECCOMP_RET_ERRNO | EPERM,
+                {SYS_socket, SYS_ptrace, SYS_process_vm_readv, SYS_process_vm_writev, SYS_mount, SYS_unshare, SYS_setns, SYS_bpf,
+                 SYS_keyctl, SYS_add_key, SYS_perf_event_open, SYS_userfaultfd});
+    filter.install(SECCOMP_RET_ALLOW);
+}
+
 int main(int argc, char** argv) {
-    if (argc < 7 || std::strcmp(argv[5], "--") != 0) {
-        std::fputs("usage: jail OWNER_PID CPU_SECONDS MEMORY_BYTES FILE_BYTES -- PROGRAM ARGUMENTS...\n", stderr);
+    if (argc < 9 || std::strcmp(argv[7], "--") != 0) {
+        std::fputs("usage: jail OWNER_PID CPU_SECONDS MEMORY_BYTES FILE_BYTES READABLE WRITABLE -- PROGRAM...\n", stderr);
         return 125;
     }
     setsid();
@@ -33,7 +41,11 @@ int main(int argc, char** argv) {
     if (value(3)) limit(RLIMIT_AS, value(3));
     if (value(4)) limit(RLIMIT_FSIZE, value(4));
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-    execvp(argv[6], argv + 6);
-    std::perror(argv[6]);
+    if (std::strcmp(argv[5], "*") != 0) {
+        confine::restrict_files(confine::split(argv[5], ':'), confine::split(argv[6], ':'));
+        forbid_network_and_others();
+    }
+    execvp(argv[8], argv + 8);
+    std::perror(argv[8]);
     return 125;
 }

@@ -102,4 +102,4 @@ def test_a_file_outside_the_headers_is_never_opened(axpb: Operator, tmp_path: Pa
     result = attempt(axpb_kernel(RIGHT, before=f"#include {name}"), axpb, tmp_path)
     assert isinstance(result, Rejection)
     assert result.status is Status.INVALID
-    assert "write the name of a C++ header" in result.message
+    assert "write the name of a header" in result.message

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from fitness.base import Anchor, Built
 from fitness.cpu.runner import Runner
 from fitness.cpu.target import CpuFitness
 from fitness.evaluation import Evaluation, Level, Status
+from fitness.session import Sample
 from operators.kernel import Kernel
 from operators.spec import Operator, Task
 from tests.fitness.kernels import LOOP, RIGHT, axpb_kernel
@@ -66,8 +68,11 @@ def test_a_faster_kernel_is_confirmed_with_an_interval(stage: CpuFitness) -> Non
         ("volatile int zero = 0; y[0] = n / zero;", Status.RUNTIME_ERROR, "division by zero"),
         ("__builtin_trap();", Status.RUNTIME_ERROR, "illegal instruction"),
         ("for (volatile int i = 0;; ) i = 1;", Status.TIMEOUT, "did not finish"),
-        (f"static int calls = 0; if (calls++ == 0) {{ {RIGHT} }}", Status.WRONG, ""),
-        (f"static T kept = x[0]; {LOOP}y[i] = alpha * x[i] + b[i]; y[0] = alpha * kept + b[0];", Status.WRONG, ""),
+        (f"static int calls = 0; if (calls++ == 0) {{ {RIGHT} }}", Status.INVALID, "keeps data between calls in `axpb"),
+        (f"static T kept = x[0]; {RIGHT} y[0] = alpha * kept + b[0];", Status.INVALID, "keeps data between calls"),
+        (f"thread_local int calls = 0; if (calls++ == 0) {{ {RIGHT} }}", Status.INVALID, "keeps data between calls"),
+        (f"T* volatile kept = new T[9]; kept[1] = 1; {RIGHT} y[0] *= kept[1];", Status.INVALID, "memory is a [["),
+        (f"{RIGHT} volatile int deep[4 << 20]; deep[0] = 1;", Status.RUNTIME_ERROR, "a stack has 8 MiB"),
     ],
 )  # fmt: skip
 def test_a_bad_kernel_gets_the_status_it_deserves(stage: CpuFitness, body: str, status: Status, words: str) -> None:
@@ -83,10 +88,35 @@ def test_one_element_too_far_is_found_wherever_the_buffer_ends(stage: CpuFitness
     assert "past the end of `y`" in result.message
 
 
-def test_a_kernel_that_ends_its_process_is_a_runtime_error(stage: CpuFitness) -> None:
-    result = verdict(stage, axpb_kernel("std::exit(0);", before="#include <cstdlib>"))
+@pytest.mark.parametrize(
+    ("before", "body", "words"),
+    [
+        ("#include <cstdlib>", "std::exit(0);", "it calls `exit`"),
+        ('extern "C" int fork();', "fork();", "it calls `fork`"),
+        ('extern "C" int open(const char*, int);', 'open("/etc/passwd", 0);', "it calls `open`"),
+        ('extern "C" char* getenv(const char*);', 'getenv("HOME");', "it calls `getenv`"),
+        ("__attribute__((constructor)) void early() { __builtin_trap(); }", "", "runs when it is loaded"),
+        ("double size(); double table = __builtin_sin(size());", "", "keeps data between calls"),
+        ('extern "C" void chosen() __attribute__((ifunc("pick"))); static void one() {}'
+         'extern "C" void (*pick())() { return one; }', "chosen();", "runs when it is loaded"),
+        ("#define GLUE(a, b) a##b", 'GLUE(a, sm)("nop");', "a macro makes inline assembly"),
+        ("#include <stdlib.h>", '__REDIRECT(, , x);', "a macro makes inline assembly"),
+        ("", '__asm__("syscall");', "no inline assembly"),
+    ],
+)  # fmt: skip
+def test_what_is_not_computing_never_runs(stage: CpuFitness, before: str, body: str, words: str) -> None:
+    result = verdict(stage, axpb_kernel(f"{RIGHT} {body}", before=before))
+    assert result.status is Status.INVALID, result.message
+    assert words in result.message
+
+
+def test_machine_code_in_a_table_gets_no_system_call(stage: CpuFitness) -> None:
+    # xor edi, edi; mov eax, 57 (fork); syscall; ret
+    bytes_ = "0x31, 0xff, 0xb8, 0x39, 0, 0, 0, 0x0f, 0x05, 0xc3"
+    table = f'__attribute__((section(".text"))) const unsigned char code[] = {{{bytes_}}};'
+    result = verdict(stage, axpb_kernel(f"{RIGHT} reinterpret_cast<void (*)()>((void*)code)();", before=table))
     assert result.status is Status.RUNTIME_ERROR
-    assert "ended its process with code 0" in result.message
+    assert "forbidden system call 57" in result.message
 
 
 def test_scratch_that_is_read_before_it_is_written_is_found(stage: CpuFitness) -> None:
@@ -102,8 +132,9 @@ def test_scratch_that_is_read_before_it_is_written_is_found(stage: CpuFitness) -
 
 
 def test_results_that_change_between_runs_must_be_declared(stage: CpuFitness) -> None:
-    last_bit = "__builtin_bit_cast(T, __builtin_bit_cast(int, alpha * x[i] + b[i]) ^ (turn & 1))"
-    body = f"static int turn = 0; turn++; {LOOP}y[i] = {last_bit};"
+    last_bit = "__builtin_bit_cast(T, __builtin_bit_cast(int, alpha * x[i] + b[i]) ^ (chance & 1))"
+    # Whatever the stack holds stands for whichever thread comes first.
+    body = f"volatile unsigned char stack[4096]; const int chance = stack[2000] >> 2; {LOOP}y[i] = {last_bit};"
     assert "differs between two runs" in verdict(stage, axpb_kernel(body)).message
     assert verdict(stage, axpb_kernel(body, header="deterministic = false")).correct
 
@@ -162,11 +193,11 @@ def test_time_outside_of_what_its_clock_shows_quarantines_a_kernel(
     assert isinstance(stage.build(kernel), Built)
     real = Runner.run
 
-    def run(self: Runner, plan_id: int, slot: int, *, timeout_s: float) -> int:
-        elapsed = real(self, plan_id, slot, timeout_s=timeout_s)
-        if self not in [side.runner for side in stage._anchors.values()]:
-            self.overheads_ns[-1] += hidden_ns  # as if the kernel's process had been busy after it stopped its clock
-        return elapsed
+    def run(self: Runner, plan_id: int, slot: int, *, timeout_s: float, poison: int = 0) -> Sample:
+        sample = real(self, plan_id, slot, timeout_s=timeout_s, poison=poison)
+        anchor = self in [session._runner for session in stage._anchors.values()]
+        # As if the kernel's process had been busy after it stopped its clock.
+        return sample if anchor else replace(sample, outside_ns=sample.outside_ns + hidden_ns)
 
     monkeypatch.setattr(Runner, "run", run)
     result = verdict(stage, kernel)
@@ -192,7 +223,7 @@ def test_what_was_compiled_is_found_again(stage: CpuFitness, axpb: Operator) -> 
     kernel = axpb_kernel(f"{RIGHT} // compiled once")
     first = stage.build(kernel)
     assert isinstance(first, Built)
-    other = CpuFitness(axpb, stage.task, workload_set="cpu", folder=stage.folder)
+    other = CpuFitness(axpb, stage.task, workload_set="cpu", folder=stage.device.folder)
     again = other.build(kernel)
     other.close()
     assert isinstance(again, Built)

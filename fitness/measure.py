@@ -1,0 +1,134 @@
+"""Paired measurement: candidate and anchor in random order, each from cold caches, every timed output checked."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fitness.evaluation import Status, Timing
+from fitness.session import POISONS, KernelFault, Session
+from fitness.timing import Ratio, Schedule, Verdict, decide, log_ratio, mean
+from fitness.verify import Case
+
+HOPELESS = 5.0
+"""A kernel so many times slower than its anchor in both of two samples is not sampled further."""
+CLOCK_SLACK_NS = 250_000
+CLOCK_SLACK_SHARE = 0.05
+"""By so much more than the anchor's, in the median, a candidate's process may outlive what its clock shows."""
+
+
+class AnchorFault(Exception):
+    """The anchor, not the candidate, failed during a measurement."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Of one kernel against another."""
+
+    timings: tuple[Timing, ...]
+    ratio: Ratio
+    """Mean over workloads of ln(anchor time / kernel time)."""
+    verdict: Verdict
+
+
+Accept = Callable[[Case, Session, int], object]
+"""Raises KernelFault unless what the session's slot holds answers the case."""
+
+
+def slot_of(number: int, which: int, sets: int) -> int:
+    """Of a workload's input set; slot 0 is for checks."""
+    return 1 + number * sets + which
+
+
+class Pairing:
+    """Two sessions that take turns on the same input sets: `cases[workload][set]`, bound as `slot_of` numbers them."""
+
+    def __init__(
+        self,
+        candidate: Session,
+        anchor: Session,
+        cases: Sequence[Sequence[Case]],
+        accept: Accept,
+        rng: np.random.Generator,
+    ) -> None:
+        self._candidate = candidate
+        self._anchor = anchor
+        self._cases = cases
+        self._accept = accept
+        self._rng = rng
+        self._pairs: list[list[tuple[float, float]]] = [[] for _ in cases]
+
+    def measure(self, schedule: Schedule, *, race: bool) -> Measurement:
+        """Sample until the schedule says stop. The device must be ours alone. Raises KernelFault and AnchorFault."""
+        begin = time.monotonic()
+        for number in range(len(self._cases)):  # warm-up
+            self._sample(self._anchor, number, 0)
+            self._sample(self._candidate, number, 0)
+        hopeless = race and self._hopeless()
+        for look in () if hopeless else schedule.looks:
+            while min(map(len, self._pairs)) < look:
+                self._round()
+            verdict = decide(mean([log_ratio(p) for p in self._pairs]), schedule)
+            if verdict is not Verdict.OPEN or time.monotonic() - begin > schedule.budget_s:
+                break
+        ratios = [log_ratio(p) for p in self._pairs]
+        names = [sets[0].workload.name for sets in self._cases]
+        timings = tuple(_timing(n, p, r) for n, p, r in zip(names, self._pairs, ratios, strict=True))
+        self._check_clock()
+        return Measurement(timings, mean(ratios), Verdict.SLOWER if hopeless else verdict)
+
+    def _hopeless(self) -> bool:
+        self._round()
+        self._round()
+        return all(mine > HOPELESS * other for pairs in self._pairs for mine, other in pairs)
+
+    def _round(self) -> None:
+        """One pair of every workload."""
+        for number, pairs in enumerate(self._pairs):
+            pairs.append(self._pair(number, len(pairs) % len(self._cases[number])))
+
+    def _pair(self, number: int, which: int) -> tuple[float, float]:
+        if self._rng.integers(2):
+            mine = self._sample(self._candidate, number, which)
+            return mine, self._sample(self._anchor, number, which)
+        other = self._sample(self._anchor, number, which)
+        return self._sample(self._candidate, number, which), other
+
+    def _sample(self, session: Session, number: int, which: int) -> float:
+        """Nanoseconds of one call whose output was right."""
+        slot = slot_of(number, which, len(self._cases[number]))
+        try:
+            sample = session.run(slot, poison=POISONS[which % 2], cold=True)
+            self._accept(self._cases[number][which], session, slot)
+        except KernelFault as fault:
+            if session is self._anchor:
+                raise AnchorFault(str(fault)) from fault
+            raise
+        return float(max(sample.elapsed_ns, 1))
+
+    def _check_clock(self) -> None:
+        """A kernel's process reads its own clock; what we see of the rest must look like the anchor's, pair by pair."""
+        samples = sum(map(len, self._pairs))
+        own, usual = (np.array(side.outside_ns)[-samples:] for side in (self._candidate, self._anchor))
+        shown = np.median([mine for pairs in self._pairs for mine, _ in pairs])
+        hidden = float(np.median(own - usual))
+        if hidden > max(CLOCK_SLACK_NS, CLOCK_SLACK_SHARE * shown):
+            raise KernelFault(
+                Status.QUARANTINED,
+                f"its process is busy for {hidden / 1e3:.0f} us more than an anchor's outside what its clock shows",
+            )
+
+
+def _timing(workload: str, pairs: Sequence[tuple[float, float]], ratio: Ratio) -> Timing:
+    mine, other = (float(np.median(times)) / 1e3 for times in zip(*pairs, strict=True))
+    return Timing(workload, mine, other, ratio.value, ratio.se, len(pairs))
+
+
+def bound_slots(cases: Sequence[Sequence[Case]]) -> Iterator[tuple[int, Case]]:
+    """Every input set with its slot."""
+    for number, sets in enumerate(cases):
+        for which, case in enumerate(sets):
+            yield slot_of(number, which, len(sets)), case

@@ -1,0 +1,127 @@
+// What a process gives up before it touches anything that a candidate wrote: files (Landlock) and system calls
+// (seccomp). Both need no rights. Where the machine lacks one, the functions say so and leave the rest in place.
+#pragma once
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <fcntl.h>
+#include <initializer_list>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <string>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include <vector>
+
+namespace confine {
+
+// Names of <linux/landlock.h>, which older kernel headers lack.
+struct RulesetAttribute {
+    std::uint64_t handled_files, handled_network;
+};
+struct __attribute__((packed)) PathRule {
+    std::uint64_t allowed;
+    std::int32_t parent;
+};
+constexpr std::uint64_t EXECUTE = 1 << 0, WRITE_FILE = 1 << 1, READ_FILE = 1 << 2, READ_DIR = 1 << 3;
+constexpr std::uint64_t ALL_FILES[] = {0, 0x1fff, 0x3fff, 0x7fff, 0x7fff, 0xffff};  // by ABI version
+constexpr std::uint64_t CONNECT_BIND = 3;
+
+inline int landlock_version() { return static_cast<int>(syscall(444, nullptr, 0, 1)); }
+
+inline void allow(int ruleset, const std::string& path, std::uint64_t rights) {
+    const int parent = open(path.c_str(), O_PATH | O_CLOEXEC);
+    if (parent < 0) return;  // what does not exist needs no rule
+    const PathRule rule{rights, parent};
+    syscall(445, ruleset, 1, &rule, 0);
+    close(parent);
+}
+
+// Everything else of the file system, and TCP, is out of reach from here on. False: this machine has no Landlock.
+inline bool restrict_files(const std::vector<std::string>& readable, const std::vector<std::string>& writable) {
+    const int version = landlock_version();
+    if (version < 1) return false;
+    const std::uint64_t files = ALL_FILES[version < 5 ? version : 5];
+    const RulesetAttribute attribute{files, version >= 4 ? CONNECT_BIND : 0};
+    const int ruleset = static_cast<int>(syscall(444, &attribute, version >= 4 ? 16 : 8, 0));
+    if (ruleset < 0) return false;
+    for (const auto& path : readable) allow(ruleset, path, EXECUTE | READ_FILE | READ_DIR);
+    for (const auto& path : writable) allow(ruleset, path, files);
+    allow(ruleset, "/dev/null", READ_FILE | WRITE_FILE);
+    const bool done = syscall(446, ruleset, 0) == 0;
+    close(ruleset);
+    return done;
+}
+
+inline std::vector<std::string> split(const std::string& text, char separator) {
+    std::vector<std::string> parts;
+    for (std::size_t begin = 0; begin < text.size();) {
+        const std::size_t end = std::min(text.find(separator, begin), text.size());
+        if (end > begin) parts.push_back(text.substr(begin, end - begin));
+        begin = end + 1;
+    }
+    return parts;
+}
+
+// A seccomp program, built rule by rule; the first rule that fits a call decides.
+class Filter {
+  public:
+    Filter() {
+#if defined(__x86_64__)
+        constexpr unsigned machine = AUDIT_ARCH_X86_64;
+#elif defined(__aarch64__)
+        constexpr unsigned machine = AUDIT_ARCH_AARCH64;
+#else
+#error "seccomp filters are written for x86-64 and aarch64"
+#endif
+        load(offsetof(seccomp_data, arch));
+        program_.push_back(sock_filter BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, machine, 1, 0));
+        answer(SECCOMP_RET_KILL_PROCESS);
+        load(offsetof(seccomp_data, nr));
+#if defined(__x86_64__)
+        unless(BPF_JGE, 0x40000000, 1);  // the x32 numbers
+        answer(SECCOMP_RET_KILL_PROCESS);
+#endif
+    }
+    void rule(unsigned action, std::initializer_list<unsigned> calls) {
+        for (const unsigned call : calls) {
+            unless(BPF_JEQ, call, 1);
+            answer(action);
+        }
+    }
+    // Decides about every use of `call`: by one bit or by the whole (lower half) of an argument.
+    void rule_if_bit(unsigned call, int argument, unsigned bit, unsigned if_set, unsigned if_clear) {
+        by_argument(call, argument, BPF_JSET, bit, if_set, if_clear);
+    }
+    void rule_if_equal(unsigned call, int argument, unsigned value, unsigned if_equal, unsigned otherwise) {
+        by_argument(call, argument, BPF_JEQ, value, if_equal, otherwise);
+    }
+    // All other calls get `action`. Needs NO_NEW_PRIVS. False: this machine has no seccomp.
+    bool install(unsigned action) {
+        answer(action);
+        const sock_fprog program{static_cast<unsigned short>(program_.size()), program_.data()};
+        // SPEC_ALLOW: older Linux would otherwise slow the process down with mitigations that nothing here needs.
+        return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_SPEC_ALLOW, &program) == 0;
+    }
+
+  private:
+    void load(std::size_t offset) { program_.push_back(sock_filter BPF_STMT(BPF_LD | BPF_W | BPF_ABS, unsigned(offset))); }
+    void answer(unsigned action) { program_.push_back(sock_filter BPF_STMT(BPF_RET | BPF_K, action)); }
+    // Goes on `skipped` instructions further on unless `condition` holds for what was loaded last.
+    void unless(unsigned short condition, unsigned value, unsigned char skipped) {
+        program_.push_back(sock_filter BPF_JUMP(static_cast<unsigned short>(BPF_JMP | condition | BPF_K), value, 0, skipped));
+    }
+    void by_argument(unsigned call, int argument, unsigned short condition, unsigned value, unsigned yes, unsigned no) {
+        unless(BPF_JEQ, call, 4);
+        load(offsetof(seccomp_data, args) + 8 * static_cast<unsigned>(argument));
+        unless(condition, value, 1);
+        answer(yes);
+        answer(no);
+    }
+    std::vector<sock_filter> program_;
+};
+
+}  // namespace confine

@@ -1,0 +1,436 @@
+"""The verdict: build, verify, time and confirm one kernel after the other. The same for every target.
+
+How many inputs each level takes, and why: a fault that hits a share p of all inputs is missed by n of them with
+(1 - p)^n. Screening takes as many as most wrong kernels need to fail; an archive entry has passed about twenty and a
+new best more than a hundred, its timed outputs included.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+
+import numpy as np
+
+from fitness.base import Anchor, Built, Reference
+from fitness.evaluation import CheckError, Evaluation, Level, Rejection, Status
+from fitness.measure import AnchorFault, Measurement, Pairing, bound_slots
+from fitness.roofline import floor_us
+from fitness.session import POISONS, Device, KernelFault, Prepared, Session
+from fitness.timing import CONFIRM, SCREEN, Schedule, Verdict
+from fitness.verify import Case, Oracle, Question, worst
+from operators.errors import OperatorError
+from operators.kernel import Kernel
+from operators.spec import Operator, Task, Workload
+
+SCREEN_HIDDEN = 3
+FULL_HIDDEN = 10
+"""Hidden shapes, drawn anew each time, of the two lesser levels; a confirmation takes all of them."""
+TIMING_SETS = 3
+"""Input sets that timed samples of a workload take turns with."""
+CONFIRM_RERUNS = 10
+CONFIRM_PROBES = 3
+NEW_BEST = 0.05
+"""A promise of less than this, as a log ratio, over the best known is not worth a confirmation while others wait; the
+run's last act is to confirm its leader."""
+ANCHORS_KEPT = 4
+
+
+class Pipeline:
+    """`fitness.base.Fitness` for one task on one device."""
+
+    def __init__(
+        self, operator: Operator, task: Task, device: Device, oracle: Oracle, baseline: Kernel, *, workload_set: str
+    ):
+        self.operator = operator
+        self.task = task
+        self.device = device
+        self.oracle = oracle
+        self.baseline = baseline
+        """The kernel whose speedup is 1 by definition."""
+        self.workloads = operator.workload_set(workload_set)
+        # Secret: drawn here, never passed to a process that runs candidate code.
+        self._rng = np.random.default_rng()
+        self._timing_cases: list[list[Case]] = []
+        self._anchors: OrderedDict[str, Session] = OrderedDict()
+        self._trusted_session: Session | None = None
+
+    def close(self) -> None:
+        for session in (*self._anchors.values(), self._trusted_session):
+            if session:
+                session.close()
+        self._anchors.clear()
+        self._trusted_session = None
+
+    # --- build and judge --------------------------------------------------------------------------------------------
+
+    def build(self, kernel: Kernel) -> Built | Evaluation:
+        begin = time.perf_counter()
+        result = self.device.prepare(kernel)
+        build_ms = 1e3 * (time.perf_counter() - begin)
+        if isinstance(result, Rejection):
+            return self._failure(kernel, Level.SCREEN, result, stage_ms={"build": build_ms})
+        compiled = result.compiled
+        return Built(kernel.id, compiled.code_digest, compiled.cell, compiled.facts, build_ms)
+
+    def judge(self, kernel: Kernel, anchor: Anchor, *, race: bool, best: float | None) -> tuple[Evaluation, ...]:
+        prepared = self.device.prepare(kernel)
+        if isinstance(prepared, Rejection):
+            return (self._failure(kernel, Level.SCREEN, prepared),)
+        try:
+            return self._levels(prepared, anchor, race=race, best=best)
+        except AnchorFault as fault:  # of the baseline: from another anchor's we recover below
+            raise self._baseline_error(fault) from fault
+
+    def _baseline_error(self, fault: Exception) -> OperatorError:
+        naive = self.operator.ancestor("naive", self.task.target)
+        return OperatorError(f"{naive}: the naive kernel, which others are compared with, fails: {fault}")
+
+    def _levels(self, prepared: Prepared, anchor: Anchor, *, race: bool, best: float | None) -> tuple[Evaluation, ...]:
+        results = [self._screen(prepared, anchor, race=race)]
+        screened = results[0]
+        promising = not race or (screened.log_ratio or 0.0) > 0
+        if screened.correct and promising:
+            results.append(self._full(prepared, screened))
+        if results[-1].level is Level.FULL and results[-1].correct and _is_new_best(results[-1], best):
+            results.append(self._confirm(prepared, results[-1]))
+        return tuple(results)
+
+    def _screen(self, prepared: Prepared, anchor: Anchor, *, race: bool) -> Evaluation:
+        """Few inputs, two poisons each, then paired timing against the anchor."""
+        stage_ms: dict[str, float] = {}
+        errors: list[CheckError] = []
+        try:
+            with self._session(prepared) as session:
+                with _clock(stage_ms, "verify"):
+                    errors += self._verify(session, prepared, self._drawn(self._some(prepared, SCREEN_HIDDEN), 1))
+                    for cases in self._cases():
+                        with self.device.machine(exclusive=False):
+                            errors += self._check(session, prepared, cases[0])
+                with _clock(stage_ms, "time"):
+                    measured = self._against(session, self._anchor_session(anchor.kernel), SCREEN, race=race)
+                    self._check_physics(measured)
+        except KernelFault as fault:
+            return self._failure(prepared.kernel, Level.SCREEN, fault.rejection, stage_ms, errors, prepared)
+        except AnchorFault:
+            self._drop_anchor(anchor.kernel)
+            if anchor.kernel.id == self.baseline.id:
+                raise
+            return self._screen(prepared, Anchor(self.baseline, 0.0, 0.0), race=False)
+        return self._verdict(prepared, Level.SCREEN, measured, anchor, errors, stage_ms, race=race)
+
+    def _full(self, prepared: Prepared, screened: Evaluation) -> Evaluation:
+        """More hidden shapes and a workload, each with inputs of some family, before an archive is entered."""
+        stage_ms: dict[str, float] = {}
+        workload = self.workloads[int(self._rng.integers(len(self.workloads)))]
+        checks = self._drawn(self._some(prepared, FULL_HIDDEN), 1) + self._drawn([workload], 1)
+        try:
+            with _clock(stage_ms, "verify"), self._session(prepared) as session:
+                errors = self._verify(session, prepared, checks)
+                errors += self._probe(session, prepared, self._some(prepared, 1)[0])
+        except KernelFault as fault:
+            return self._failure(prepared.kernel, Level.FULL, fault.rejection, stage_ms, (), prepared)
+        return replace(screened, level=Level.FULL, errors=worst(errors), stage_ms=stage_ms)
+
+    def _confirm(self, prepared: Prepared, full: Evaluation) -> Evaluation:
+        """Every shape with new inputs, reruns, relations, and a second, independent measurement in fresh processes."""
+        stage_ms: dict[str, float] = {}
+        checks = self._drawn(self._supported(prepared), 2) + self._drawn(self.workloads, 2)
+        baseline = Anchor(self.baseline, 0.0, 0.0)
+        try:
+            with _clock(stage_ms, "confirm"), self._session(prepared) as session:
+                errors = self._verify(session, prepared, checks)
+                errors += self._verify(session, prepared, [(self.workloads[0], "nominal")], reruns=CONFIRM_RERUNS)
+                for workload in (*self._some(prepared, CONFIRM_PROBES), self.workloads[-1]):
+                    errors += self._probe(session, prepared, workload)
+                    errors += self._relate(session, prepared, workload)
+                with self._session(prepared) as fresh, self._fresh_baseline() as other:
+                    measured = self._against(fresh, other, CONFIRM, race=False)
+                    self._check_physics(measured)
+        except KernelFault as fault:
+            return self._failure(prepared.kernel, Level.CONFIRMED, fault.rejection, stage_ms, (), prepared)
+        return self._verdict(prepared, Level.CONFIRMED, measured, baseline, errors, stage_ms, race=False)
+
+    def _some(self, prepared: Prepared, count: int) -> list[Workload]:
+        hidden = self._supported(prepared)
+        return [hidden[i] for i in self._rng.permutation(len(hidden))[:count]]
+
+    def _supported(self, prepared: Prepared) -> list[Workload]:
+        return [w for w in self.operator.hidden if prepared.supports(w)]
+
+    def _drawn(self, workloads: Iterable[Workload], families: int) -> list[tuple[Workload, str]]:
+        """Each workload with as many input families, drawn anew each time."""
+        return [(w, str(f)) for w in workloads for f in self._rng.permutation(self.oracle.families)[:families]]
+
+    # --- verdicts ---------------------------------------------------------------------------------------------------
+
+    def _verdict(
+        self,
+        prepared: Prepared,
+        level: Level,
+        measured: Measurement,
+        anchor: Anchor,
+        errors: Sequence[CheckError],
+        stage_ms: Mapping[str, float],
+        *,
+        race: bool,
+    ) -> Evaluation:
+        slower = race and measured.verdict is Verdict.SLOWER
+        is_baseline = prepared.kernel.id == self.baseline.id
+        ratio = measured.ratio
+        log_speedup = 0.0 if is_baseline else anchor.log_speedup + ratio.value
+        se = 0.0 if is_baseline else math.hypot(anchor.log_speedup_se, ratio.se)
+        return Evaluation(
+            kernel_id=prepared.kernel.id,
+            task=str(self.task),
+            level=level,
+            status=Status.SLOWER if slower else Status.CORRECT,
+            message=f"{math.exp(-ratio.value):.2f} times slower than its anchor" if slower else "",
+            log_speedup=None if slower else log_speedup,
+            log_speedup_se=None if slower else se,
+            anchor_id=anchor.kernel.id,
+            anchor_log_speedup=anchor.log_speedup,
+            log_ratio=ratio.value,
+            log_ratio_se=ratio.se,
+            code_digest=prepared.compiled.code_digest,
+            cell=prepared.compiled.cell,
+            facts=prepared.compiled.facts,
+            timings=measured.timings,
+            errors=worst(errors),
+            stage_ms=stage_ms,
+        )
+
+    def _failure(
+        self,
+        kernel: Kernel,
+        level: Level,
+        rejection: Rejection,
+        stage_ms: Mapping[str, float] | None = None,
+        errors: Sequence[CheckError] = (),
+        prepared: Prepared | None = None,
+    ) -> Evaluation:
+        compiled = prepared.compiled if prepared else None
+        return Evaluation(
+            kernel_id=kernel.id,
+            task=str(self.task),
+            level=level,
+            status=rejection.status,
+            message=rejection.message,
+            code_digest=compiled.code_digest if compiled else None,
+            cell=compiled.cell if compiled else (),
+            facts=compiled.facts if compiled else {},
+            errors=worst(errors),
+            stage_ms=stage_ms or {},
+        )
+
+    # --- verify -----------------------------------------------------------------------------------------------------
+
+    def _verify(
+        self, session: Session, prepared: Prepared, checks: Iterable[tuple[Workload, str]], *, reruns: int = 0
+    ) -> list[CheckError]:
+        """Run every check on inputs drawn now; raises KernelFault with the first thing wrong."""
+        errors: list[CheckError] = []
+        for number, (workload, family) in enumerate(checks):
+            with self.device.machine(exclusive=False):
+                case = self._case(workload, family, at_end=number % 2 == 0)
+                errors += self._check(session, prepared, case, reruns=reruns)
+        return errors
+
+    def _check(self, session: Session, prepared: Prepared, case: Case, *, reruns: int = 0) -> list[CheckError]:
+        """One set of inputs on every poison; what a kernel that calls itself deterministic gives must never differ."""
+        session.bind(0, case, at_end=case.at_end)
+        first: dict[str, bytes] = {}
+        errors: list[CheckError] = []
+        for run, poison in enumerate(POISONS + POISONS[:1] * reruns):
+            session.run(0, poison=poison)
+            errors += self._accept(case, session, 0)
+            if prepared.deterministic:
+                outputs = {t.name: bytes(session.work(0).view(t.name)) for t in self.operator.outputs}
+                if run and outputs != first:
+                    raise KernelFault(Status.WRONG, _differs(case, first, outputs))
+                first = outputs
+        return errors
+
+    def _probe(self, session: Session, prepared: Prepared, workload: Workload) -> list[CheckError]:
+        """Some elements of the inputs change under the kernel: it must see that, at whatever address they are."""
+        with self.device.machine(exclusive=False):
+            case = self._case(workload, "nominal", at_end=True)
+            errors = self._check(session, prepared, case)
+            probed = self.oracle.probe(case, self._rng, trusted=self._trusted)
+            session.run(0, poison=POISONS[0])
+            return errors + self._accept(probed, session, 0)
+
+    def _relate(self, session: Session, prepared: Prepared, workload: Workload) -> list[CheckError]:
+        """What the operator's relations promise, no reference needed."""
+        errors: list[CheckError] = []
+        family = str(self._rng.permutation(self.oracle.families)[0])
+        with self.device.machine(exclusive=False):
+            case = self._case(workload, family, at_end=False)
+            errors += self._check(session, prepared, case)
+            before = self.oracle.outputs(case, session.work(0))
+            for related in self.oracle.relations(case, self._rng, trusted=self._trusted):
+                after = before
+                if related.after is not case:
+                    errors += self._check(session, prepared, related.after)
+                    after = self.oracle.outputs(related.after, session.work(0))
+                problem = self.oracle.related_problem(related, before, after, deterministic=prepared.deterministic)
+                if problem:
+                    raise KernelFault(Status.WRONG, problem)
+        return errors
+
+    def _accept(self, case: Case, session: Session, slot: int) -> list[CheckError]:
+        """The errors of one run's outputs, all within bounds; raises KernelFault otherwise."""
+        work = session.work(slot)
+        errors = list(self.oracle.errors(case, work))
+        for error in errors:
+            if error.wrong:
+                raise KernelFault(Status.WRONG, self.oracle.describe(error, case, work))
+        for name in work.places:
+            if not work.slack_intact(name):
+                raise KernelFault(Status.WRONG, f"it wrote past the end of `{name}` on {case.workload.name}")
+        return errors
+
+    def _case(self, workload: Workload, family: str, *, at_end: bool) -> Case:
+        return self.oracle.case(workload, family, self._rng, at_end=at_end, trusted=self._trusted)
+
+    def _trusted(self, question: Question) -> list[dict[str, np.ndarray]]:
+        """What the naive kernel makes of a question, from a process of its own."""
+        try:
+            if self._trusted_session is None:
+                self._trusted_session = self._open(self.baseline)
+            self._trusted_session.bind(0, question, at_end=question.at_end)
+            self._trusted_session.run(0, poison=POISONS[0])
+        except KernelFault as fault:
+            raise self._baseline_error(fault) from fault
+        work = self._trusted_session.work(0)
+        return [{name: y.numpy() for name, y in self.oracle.outputs(question, work).items()}]
+
+    def _cases(self) -> list[list[Case]]:
+        """The input sets that timed samples and screening use: `[workload][set]`. They outlive no session."""
+        if not self._timing_cases:
+            with self.device.machine(exclusive=False):
+                self._timing_cases = [
+                    [self._case(w, "nominal", at_end=False) for _ in range(TIMING_SETS)] for w in self.workloads
+                ]
+        return self._timing_cases
+
+    # --- sessions and timing ----------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _session(self, prepared: Prepared) -> Iterator[Session]:
+        session = self.device.open(prepared)
+        try:
+            yield session
+        finally:
+            session.close()
+
+    def _open(self, kernel: Kernel) -> Session:
+        """Of a kernel that others are compared with. Raises KernelFault."""
+        prepared = self.device.prepare(kernel)
+        if isinstance(prepared, Rejection):
+            raise KernelFault(prepared.status, f"it does not build: {' '.join(prepared.message.split())[:300]}")
+        return self.device.open(prepared)
+
+    def _bound(self, session: Session) -> Session:
+        """Hand the timing sets to a session."""
+        for slot, case in bound_slots(self._cases()):
+            session.bind(slot, case, at_end=False)
+        return session
+
+    def _anchor_session(self, kernel: Kernel) -> Session:
+        """The session that keeps an anchor ready; the least recently used one goes when there are too many."""
+        session = self._anchors.pop(kernel.id, None)
+        if session is None:
+            try:
+                session = self._bound(self._open(kernel))
+            except KernelFault as fault:
+                raise AnchorFault(str(fault)) from fault
+        self._anchors[kernel.id] = session
+        while len(self._anchors) > ANCHORS_KEPT:
+            self._anchors.popitem(last=False)[1].close()
+        return session
+
+    def _drop_anchor(self, kernel: Kernel) -> None:
+        with suppress(KeyError):
+            self._anchors.pop(kernel.id).close()
+
+    @contextmanager
+    def _fresh_baseline(self) -> Iterator[Session]:
+        try:
+            session = self._bound(self._open(self.baseline))
+        except KernelFault as fault:
+            raise AnchorFault(str(fault)) from fault
+        try:
+            yield session
+        finally:
+            session.close()
+
+    def _against(self, session: Session, anchor: Session, schedule: Schedule, *, race: bool) -> Measurement:
+        pairing = Pairing(self._bound(session), anchor, self._cases(), self._accept, self._rng)
+        with self.device.machine(exclusive=True):
+            return pairing.measure(schedule, race=race)
+
+    def _check_physics(self, measured: Measurement) -> None:
+        """Faster than the device can be is no speed: the clock lies, or work was not done. Raises KernelFault."""
+        by_name = {w.name: cases[0] for w, cases in zip(self.workloads, self._cases(), strict=True)}
+        for timing in measured.timings:
+            dims = by_name[timing.workload].dims
+            for again in (False, True):
+                with self.device.machine(exclusive=again):
+                    peaks = self.device.peaks(again=again)
+                least_us = floor_us(self.operator, dims, self.task.dtype, peaks)
+                if timing.latency_us >= least_us:
+                    break
+            else:
+                raise KernelFault(
+                    Status.QUARANTINED,
+                    f"{timing.latency_us:.1f} us on {timing.workload} is less than the {least_us:.1f} us that this "
+                    "machine needs for the least work there is",
+                )
+
+    def references(self) -> tuple[Reference, ...]:
+        results: list[Reference] = []
+        try:
+            with self._fresh_baseline() as baseline:
+                if not self.oracle.functions.offers("library"):
+                    alone = self._against(self._anchor_session(self.baseline), baseline, SCREEN, race=False)
+                    return tuple(Reference(t.workload, "baseline", t.latency_us, 0.0, 0.0) for t in alone.timings)
+                library = self.device.open_library(self._cases())
+                try:
+                    measured = self._against(library, baseline, CONFIRM, race=False)
+                finally:
+                    library.close()
+        except KernelFault as fault:
+            raise OperatorError(f"{self.operator.folder}/reference.py: library(): {fault}") from None
+        except AnchorFault as fault:
+            raise self._baseline_error(fault) from fault
+        for t in measured.timings:
+            results.append(Reference(t.workload, "baseline", t.anchor_latency_us, 0.0, 0.0))
+            results.append(Reference(t.workload, "library", t.latency_us, t.log_ratio, t.log_ratio_se))
+        return tuple(results)
+
+
+def _is_new_best(evaluation: Evaluation, best: float | None) -> bool:
+    assert evaluation.log_speedup is not None and evaluation.log_ratio_se is not None
+    return best is None or evaluation.log_speedup > best + max(NEW_BEST, 1.96 * evaluation.log_ratio_se)
+
+
+def _differs(case: Case, first: Mapping[str, bytes], second: Mapping[str, bytes]) -> str:
+    name = next(n for n in first if first[n] != second[n])
+    return (
+        f"`{name}` differs between two runs on the same inputs ({case.workload.name}): memory that was never written "
+        "is read, or threads race; declare `deterministic = false` only if sums really depend on the order of threads"
+    )
+
+
+@contextmanager
+def _clock(stage_ms: dict[str, float], stage: str) -> Iterator[None]:
+    begin = time.perf_counter()
+    try:
+        yield
+    finally:
+        stage_ms[stage] = stage_ms.get(stage, 0.0) + 1e3 * (time.perf_counter() - begin)

@@ -1,0 +1,107 @@
+"""What the verdict asks of a target: kernels that can be called, in processes that the verifier does not share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from fitness.evaluation import Rejection, Status
+from fitness.memory import Region
+from fitness.roofline import Peaks
+from fitness.verify import Case, Question
+from operators.kernel import Kernel
+from operators.spec import Workload
+
+POISONS = (0xFF, 0x7B)
+"""NaN in every floating type, then a large finite number: a maximum with NaN can hide the first, never both."""
+
+
+class KernelFault(Exception):
+    """The kernel broke its own process, overstayed, or was wrong. Never leaves this package: it becomes a status."""
+
+    def __init__(self, status: Status, message: str) -> None:
+        super().__init__(message)
+        self.rejection = Rejection(status, message)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One timed call."""
+
+    elapsed_ns: int
+    outside_ns: int
+    """From where its own clock stopped to where its process was seen to be done; a forged clock would show here."""
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What every target's build tells."""
+
+    code_digest: str
+    cell: tuple[str, ...]
+    facts: Mapping[str, Any]
+
+
+class Prepared(Protocol):
+    """A kernel that compiled and whose plan fits it."""
+
+    @property
+    def kernel(self) -> Kernel: ...
+
+    @property
+    def compiled(self) -> Compiled: ...
+
+    @property
+    def deterministic(self) -> bool: ...
+
+    def supports(self, workload: Workload) -> bool: ...
+
+
+class Session(Protocol):
+    """One kernel (or the vendor's library) in a disposable process. Not thread-safe.
+
+    Every method may raise KernelFault; after one of `run` the session can still be used, after others only closed.
+    """
+
+    @property
+    def outside_ns(self) -> Sequence[int]:
+        """Of every sample that `run` returned."""
+        ...
+
+    def bind(self, slot: int, question: Question, *, at_end: bool) -> None:
+        """Hand it the inputs of a question, and memory for outputs and scratch; again for the same slot replaces it."""
+        ...
+
+    def run(self, slot: int, *, poison: int, cold: bool = False) -> Sample:
+        """Poison outputs and scratch, put inout tensors in place, call the kernel once. `cold`: from cold caches."""
+        ...
+
+    def work(self, slot: int) -> Region:
+        """Outputs and scratch as the last call left them."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Device(Protocol):
+    """Builds kernels of one task and opens sessions with them."""
+
+    def prepare(self, kernel: Kernel) -> Prepared | Rejection:
+        """Parse, check and compile; what was compiled before is taken from disk."""
+        ...
+
+    def open(self, prepared: Prepared) -> Session: ...
+
+    def open_library(self, cases: Sequence[Sequence[Case]]) -> Session:
+        """The vendor's call, to be bound to these cases in their order, slots counting from 1. Raises KernelFault."""
+        ...
+
+    def machine(self, *, exclusive: bool) -> AbstractContextManager[None]:
+        """Timings have the device to themselves among all processes that use it; other work shares it. Not nested."""
+        ...
+
+    def peaks(self, *, again: bool = False) -> Peaks:
+        """`again`: measured anew, which can only raise them."""
+        ...
