@@ -11,6 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from operators.dtypes import DType
+from operators.relations import Relation, scaled
+
 
 def inputs(rows: int, cols: int, nnz: int, rng: np.random.Generator, family: str) -> dict[str, Tensor]:
     """The structure: entries at uniformly random places for `nominal` inputs, which are the ones that are timed.
@@ -47,6 +50,34 @@ def prepare(row_offsets: Tensor, col_indices: Tensor, values: Tensor, rows: int,
 
 def library(prepared: Tensor, x: Tensor) -> Tensor:
     return prepared @ x
+
+
+def cancel(
+    row_offsets: Tensor, col_indices: Tensor, values: Tensor, dtype: DType, rng: np.random.Generator
+) -> dict[str, Tensor]:
+    """In every row, triples of entries u, v and -(u + v) in one column, a third of them apart, before small ones."""
+    starts, lengths = row_offsets[:-1].numpy(), row_offsets.diff().numpy()
+    row = np.repeat(np.arange(len(starts)), lengths)
+    triples = np.maximum(lengths - lengths // 8 - 1, 0)[row] // 3
+    place = np.arange(len(row)) - starts[row]
+    turn, number = np.divmod(place, np.maximum(triples, 1))
+    turn[triples == 0] = 3  # a small one
+    leader = starts[row] + np.where(turn < 3, number, place)
+    steps = round(0.25 / dtype.unit_roundoff)  # so fine that u + v is not rounded
+    u, v = rng.integers(-steps, steps, (2, len(row)), endpoint=True)[:, leader] / steps
+    chosen = np.choose(np.minimum(turn, 3), [u, v, -(u + v), values.double().numpy() * 2.0**-12])
+    return {"col_indices": col_indices[torch.from_numpy(leader)], "values": torch.from_numpy(chosen).to(values.dtype)}
+
+
+def relations(values: Tensor, col_indices: Tensor, x: Tensor, cols: int, rng: np.random.Generator) -> list[Relation]:
+    tensors = {"values": values, "col_indices": col_indices, "x": x}
+    order = torch.from_numpy(rng.permutation(cols))
+    renamed = {"col_indices": torch.argsort(order).to(torch.int32)[col_indices], "x": x[order]}
+    return [
+        scaled("values doubled", tensors, inputs={"values": 2.0}, outputs={"y": 2.0}),
+        scaled("x negated", tensors, inputs={"x": -1.0}, outputs={"y": -1.0}),
+        Relation("columns in another order", renamed, lambda found: found),
+    ]
 
 
 def _rows_of_entries(rows: int, nnz: int, rng: np.random.Generator, skew: str) -> np.ndarray:

@@ -1,0 +1,17 @@
+/*! evo
+[[launch]]
+kernel = "rms_norm"
+args = ["x", "weight", "bias", "y", "eps", "rows", "cols"]
+*/
+#include <cmath>
+
+extern "C" void rms_norm(const T* x, const T* weight, const T* bias, T* y, ACC eps, int rows, int cols) {
+    for (int r = 0; r < rows; r++) {
+        const T* in = x + (long long)r * cols;
+        T* out = y + (long long)r * cols;
+        ACC sum = 0;
+        for (int c = 0; c < cols; c++) sum += load(in[c]) * load(in[c]);
+        ACC scale = ACC(1) / std::sqrt(sum / cols + eps);
+        for (int c = 0; c < cols; c++) out[c] = store(load(weight[c]) * load(in[c]) * scale + load(bias[c]));
+    }
+}
