@@ -78,7 +78,7 @@ def kernel_row(kernel: Kernel) -> Row:
 def proposal_row(request: Request, proposal: Proposal, *, at: float) -> Row:
     return {
         "request_id": request.id, "task": str(request.task), "number": request.number, "mutator": request.mutator,
-        "model": None, "kernel_id": proposal.kernel.id if proposal.kernel else None,
+        "model": proposal.model, "kernel_id": proposal.kernel.id if proposal.kernel else None,
         "description": proposal.description, "failure": proposal.failure, "seconds": proposal.seconds,
         "created_at": moment(at),
     }  # fmt: skip
@@ -115,6 +115,7 @@ def evaluation_rows(evaluation: Evaluation, *, evaluation_id: str, request_id: s
             "tensor": c.tensor,
             "family": c.family,
             "max_ratio": c.max_ratio,
+            "rms_ratio": c.rms_ratio,
             "mismatches": c.mismatches,
             "first_bad": c.first_bad,
         }

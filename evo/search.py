@@ -21,8 +21,8 @@ from evo.store import Store
 from evo.strategies.base import ANCESTOR, Strategy
 from fitness.base import Anchor, Built
 from fitness.evaluation import Evaluation, Level, Status
-from mutators.base import Parent, Proposal, Request
-from mutators.catalog import mutator
+from mutators.base import Client, Parent, Request
+from mutators.catalog import propose
 from operators.errors import UserError
 from operators.kernel import Kernel
 from operators.spec import Operator, Task
@@ -78,6 +78,7 @@ class Search:
         store: Store,
         pool: Pool,
         *,
+        client: Client | None = None,
         on_change: Callable[[Search], None] = lambda _: None,
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -88,6 +89,7 @@ class Search:
         self.states = {task: self._state(operator, task) for operator, task in config.tasks()}
         self.stopping = False
         self.phase = "starting"
+        self._client = client
         self._on_change = on_change
         self._now = now
         self._seq = 0
@@ -228,9 +230,7 @@ class Search:
 
     async def _carry(self, state: TaskState, request: Request) -> _Done:
         parents = tuple(self._parent(p) for p in request.parents)
-        loop = asyncio.get_running_loop()
-        maker = mutator(request.mutator)
-        proposal: Proposal = await loop.run_in_executor(self._threads, maker.propose, request, parents, state.operator)
+        proposal = await propose(request, parents, state.operator, threads=self._threads, client=self._client)
         rows: Rows = {"proposals": [records.proposal_row(request, proposal, at=self._now())]}
         if proposal.kernel is None:
             return _Done(state, Individual(request, None, None), rows)

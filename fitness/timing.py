@@ -22,6 +22,8 @@ POCOCK = {1: 1.960, 2: 2.178, 3: 2.289, 4: 2.361, 5: 2.413}
 MEDIAN_EFFICIENCY = math.sqrt(math.pi / 2)
 """Standard error of a median over that of a mean, for normal data."""
 MAD_TO_SIGMA = 1.4826
+Z_POWER = 1.645
+"""Standard errors between the boundary and a difference that is seen with 95 % probability."""
 LN_RESOLUTION = 1e-4
 """No standard error is believed below this: the clock and the machine are not better."""
 
@@ -42,8 +44,8 @@ class Schedule:
 
     looks: tuple[int, ...]
     """Pairs per workload at which the data may be looked at."""
-    half_width: float
-    """Stop when the interval of the mean log ratio is no wider than plus or minus this."""
+    detectable: float
+    """Stop when a difference of this log ratio would be seen with 95 % probability."""
     budget_s: float
     """Stop looking for more when the samples have taken so long."""
     least_gain: float = 0.0
@@ -52,8 +54,8 @@ class Schedule:
     """Stop also when it is clear which is faster; a measurement that will be reported goes on to its precision."""
 
 
-SCREEN = Schedule(looks=(5, 10, 20), half_width=0.02, budget_s=0.6, least_gain=0.01)
-CONFIRM = Schedule(looks=(10, 20, 40), half_width=0.02, budget_s=1.5, until_decided=False)
+SCREEN = Schedule(looks=(5, 10, 20), detectable=0.035, budget_s=0.6, least_gain=0.01)
+CONFIRM = Schedule(looks=(10, 20, 40, 80), detectable=0.02, budget_s=3.0, until_decided=False)
 
 
 @dataclass(frozen=True)
@@ -83,12 +85,17 @@ def mean(ratios: Sequence[Ratio]) -> Ratio:
     return Ratio(sum(r.value for r in ratios) / count, math.sqrt(sum(r.se**2 for r in ratios)) / count)
 
 
+def smallest_detectable(se: float, schedule: Schedule = CONFIRM) -> float:
+    """The log ratio that a measurement with this standard error would have seen with 95 % probability."""
+    return (POCOCK[len(schedule.looks)] + Z_POWER) * se
+
+
 def decide(ratio: Ratio, schedule: Schedule) -> Verdict:
-    """The verdict at one look."""
+    """The verdict at one look. A kernel is called faster or slower by chance in a share ALPHA of all measurements."""
     half = POCOCK[len(schedule.looks)] * ratio.se
     decided = schedule.until_decided and abs(ratio.value) > half
     hopeless = ratio.value + half < schedule.least_gain and schedule.least_gain > 0
-    if half > schedule.half_width and not decided and not hopeless:
+    if smallest_detectable(ratio.se, schedule) > schedule.detectable and not decided and not hopeless:
         return Verdict.OPEN
     if abs(ratio.value) <= half:
         return Verdict.EQUAL

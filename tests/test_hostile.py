@@ -32,17 +32,22 @@ BAD_KERNELS = {
     "deep expression": (kernel(RIGHT).replace(b'"n"]', b'"' + b"(" * 9999 + b'n"]'), "at most 500 are allowed"),
     "deep header": (b"/*! evo\nx = " + b"[" * 20000 + b"\n*/\n", "nested too deeply"),
     "NUL in the header": (kernel(RIGHT).replace(b"axpb", b"ax\0pb"), "Illegal character"),
-    "a file of ours": (kernel(RIGHT, '#include "/etc/passwd"'), "write the name of a C++ header"),
+    "a file of ours": (kernel(RIGHT, '#include "/etc/passwd"'), "write the name of a header"),
     "endless instantiation": (
         kernel("y[0] = X<0>::v;", "template <long N> struct X { static constexpr long v = X<N + 1>::v; };"),
         "template instantiation depth",
     ),
-    "exit": (kernel("_exit(0);", 'extern "C" void _exit(int);'), "it ended its process with code 0"),
-    "fork": (kernel(f"fork(); {RIGHT}", 'extern "C" int fork();'), "forbidden system call"),
-    "kill": (kernel("kill(getppid(), 9);", "#include <unistd.h>\n#include <csignal>"), "forbidden system call"),
+    "exit": (kernel("_exit(0);", 'extern "C" void _exit(int);'), "it calls `_exit`"),
+    "fork": (kernel(f"fork(); {RIGHT}", 'extern "C" int fork();'), "it calls `fork`"),
+    "kill": (
+        kernel("kill(getppid(), 9);", "#include <unistd.h>\n#include <csignal>"),
+        "`#include <unistd.h>`: write the name",
+    ),
     "writes to every descriptor": (
-        kernel('for (int f = 0; f < 64; f++) write(f, "correct", 7);', "#include <unistd.h>"),
-        "answer was overwritten",
+        kernel(
+            'for (int f = 0; f < 64; f++) write(f, "correct", 7);', 'extern "C" long write(int, const void*, long);'
+        ),
+        "it calls `write`",
     ),
 }
 

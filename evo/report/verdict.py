@@ -14,6 +14,7 @@ from evo.config import DEFAULT_SETS
 from fitness.base import Anchor
 from fitness.catalog import fitness
 from fitness.evaluation import Evaluation
+from fitness.timing import smallest_detectable
 from operators.catalog import load
 from operators.errors import UserError
 from operators.expression import unknown_name
@@ -87,7 +88,8 @@ def verdict_lines(evaluations: Sequence[Evaluation]) -> list[str]:
     for e in evaluations:
         lines.append(f"{e.level}: {e.status}" + (f"\n  {e.message}" if e.message else ""))
         lines += [
-            f"  {c.workload} {c.tensor} ({c.family}): error {c.max_ratio:.3g} of what is allowed" for c in e.errors
+            f"  {c.workload} {c.tensor} ({c.family}): worst error {c.max_ratio:.3g} of what is allowed, rms {c.rms_ratio:.3g}"
+            for c in e.errors
         ]
         lines += [f"  {stage} {ms:.0f} ms" for stage, ms in e.stage_ms.items()]
     last = evaluations[-1]
@@ -101,5 +103,9 @@ def verdict_lines(evaluations: Sequence[Evaluation]) -> list[str]:
         lines.append(f"behaviour: {' '.join(last.cell)}; " + ", ".join(f"{k} {v}" for k, v in last.facts.items()))
     if last.log_speedup is not None and last.log_speedup_se is not None:
         low, high = (math.exp(last.log_speedup + sign * 1.96 * last.log_speedup_se) for sign in (-1, 1))
-        lines.append(f"speedup {math.exp(last.log_speedup):.2f}x over the baseline (95 %: {low:.2f}-{high:.2f})")
+        seen = math.expm1(smallest_detectable(last.log_ratio_se or 0.0))
+        lines.append(
+            f"speedup {math.exp(last.log_speedup):.2f}x over the baseline (95 %: {low:.2f}-{high:.2f}); a difference of "
+            f"{seen:.1%} would have been seen in 95 of 100 such measurements"
+        )
     return lines

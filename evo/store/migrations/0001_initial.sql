@@ -134,10 +134,11 @@ CREATE TABLE errors (
     tensor        VARCHAR NOT NULL,
     family        VARCHAR NOT NULL,
     max_ratio     DOUBLE NOT NULL,
+    rms_ratio     DOUBLE NOT NULL,
     mismatches    BIGINT NOT NULL,
     first_bad     BIGINT
 );
-COMMENT ON TABLE errors IS 'Per check: distance from the fp64 reference. max_ratio is in units of the allowed error: above 1 is wrong.';
+COMMENT ON TABLE errors IS 'Per check: distance from the fp64 reference. max_ratio: the worst element, rms_ratio: the root mean square, both in units of what is allowed: above 1 is wrong.';
 
 CREATE TABLE profiles (
     evaluation_id VARCHAR NOT NULL,
