@@ -25,6 +25,9 @@ LINEAR_FAMILIES = ("scaled", "structured", "integers", "specials", "mixture")
 """Equal terms make every rounding of a sum go the same way: the bound then grows with K, not with its root."""
 FEW_TERMS = 16
 """Up to so many terms the bound grows with K for all inputs: roundings are too few to cancel reliably."""
+COARSE_DRIFT = 1 / 16
+"""Roundoffs per term of sums over 16-bit inputs: what is cut off their products has few bits, which are not evenly
+spread (those of squares, modulo 8, are 0, 1 and 4), so that the roundings of a long sum lean to one side."""
 SMALLEST_SUBNORMAL = {"fp64": 2.0**-1074, "fp32": 2.0**-149, "fp16": 2.0**-24, "bf16": 2.0**-133}
 EXACT_HEADROOM = 64
 """Sums of integers must stay so far below what the accumulator holds, for algorithms such as Strassen's."""
@@ -53,15 +56,19 @@ class Precision:
     element: DType
     """Of the output."""
     accumulator: DType
+    storage: DType
+    """T, of the inputs."""
 
     @property
     def slack(self) -> float:
         return REFERENCE_SLACK.get(self.element.name, 1.0)
 
 
-def growth(terms: int, family: str) -> float:
+def growth(precision: Precision, terms: int, family: str) -> float:
     """How the rounding errors of a sum of K terms grow with K, in roundoffs of S."""
-    return terms if family in LINEAR_FAMILIES or terms <= FEW_TERMS else math.sqrt(terms)
+    if family in LINEAR_FAMILIES or terms <= FEW_TERMS:
+        return terms
+    return math.sqrt(terms) + (COARSE_DRIFT * terms if precision.storage.size < 4 else 0.0)
 
 
 def element_bound(precision: Precision, y64: np.ndarray, s: np.ndarray, *, terms: int, roundoffs: float) -> Bound:
@@ -83,7 +90,7 @@ def element_bound(precision: Precision, y64: np.ndarray, s: np.ndarray, *, terms
 
 def analysed(precision: Precision, terms: int, family: str) -> float:
     """Roundoffs of S that rounding-error analysis allows the sums of an output."""
-    return precision.slack * B_SUM * growth(terms, family)
+    return precision.slack * B_SUM * growth(precision, terms, family)
 
 
 def measured(
@@ -94,7 +101,7 @@ def measured(
     scale[~np.isfinite(scale)] = math.inf
     errors = (judge(y, y64, scale).max_ratio / precision.accumulator.unit_roundoff for y in trusted)
     largest = max((error for error in errors if math.isfinite(error)), default=0.0)
-    plain = growth(terms, family)
+    plain = growth(precision, terms, family)
     return MEASURED_FACTOR * min(max(largest, MEASURED_LEAST, USUAL_SUM * plain), MEASURED_MOST * plain)
 
 

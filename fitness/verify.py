@@ -208,10 +208,10 @@ class Oracle:
             f"{error.max_ratio:.3g} times its bound off"
         )
 
-    def outputs(self, case: Question, work: Region) -> dict[str, torch.Tensor]:
+    def outputs(self, question: Question, work: Region) -> dict[str, torch.Tensor]:
         """What `work` holds now, in fp64 and in shape: what `related_problem` compares."""
         return {
-            t.name: torch.from_numpy(self._read(work, t).astype(np.float64)).reshape(t.sizes(case.dims))
+            t.name: torch.from_numpy(self._read(work, t).astype(np.float64)).reshape(t.sizes(question.dims))
             for t in self.operator.outputs
         }
 
@@ -396,7 +396,7 @@ class Oracle:
         return element_bound(precision, y64, s, terms=terms, roundoffs=roundoffs)
 
     def _precision(self, tensor: Tensor) -> Precision:
-        return Precision(self.element(tensor), self.accumulator)
+        return Precision(self.element(tensor), self.accumulator, DTYPES[self.dtype])
 
     def _integral(self, question: Question, has_magnitude: bool) -> bool:
         """Whether results are exact: a linear operator on integers."""
