@@ -1,0 +1,63 @@
+"""The conversation that every mutator with a language model has: question, answer, one complaint if it is needed."""
+
+from __future__ import annotations
+
+import time
+
+from mutators.base import Call, CallStatus, Client, Message, OutOfBudget, Parent, Proposal, Request
+from mutators.edit import AnswerError, child_source, description
+from mutators.prompts import complaint, conversation
+from operators.errors import PlanError
+from operators.kernel import Kernel
+from operators.plan import parse_plan
+from operators.spec import Operator
+
+TRIES = 2
+"""Answers asked for until one can be used."""
+
+
+async def ask_for_child(
+    role: str, request: Request, parents: tuple[Parent, ...], operator: Operator, client: Client
+) -> Proposal:
+    """The child of the first parent that the model makes of the template `role`.
+
+    An answer that holds no child, or one whose plan is broken, is asked for once more, with the reason. A plan that is
+    broken still is the evaluator's to reject, so that it can be repaired like any other failure.
+    """
+    started = time.perf_counter()
+    messages: list[Message] = list(conversation(role, request, parents, operator))
+    calls: list[Call] = []
+    kernel, text, failure = None, role, ""
+    while len(calls) < TRIES:
+        try:
+            call = await client.complete(messages, request=request, role=role, model=request.params.get("model", ""))
+        except OutOfBudget as error:
+            failure = f"no budget for another call: {error}"
+            break
+        calls.append(call)
+        if call.status in (CallStatus.FAILED, CallStatus.REFUSED):
+            failure = f"{call.model} gave no answer: {call.error or 'its provider kept it back'}"
+            break
+        kernel, failure = _child(call, parents[0].kernel, operator)
+        text = description(call.answer, f"{role} by {call.model}") if kernel else role
+        if not failure:
+            break
+        messages += [{"role": "assistant", "content": call.answer}, complaint(failure)]
+    seconds = time.perf_counter() - started
+    return Proposal(kernel, text, "" if kernel else failure, seconds=seconds, calls=tuple(calls))
+
+
+def _child(call: Call, parent: Kernel, operator: Operator) -> tuple[Kernel | None, str]:
+    """The child, if the answer holds one, and what is wrong with the answer."""
+    if call.status is CallStatus.CUT:
+        return None, "it was cut off at the limit of its length; say less, and prefer edits to whole files"
+    try:
+        source = child_source(parent.source, call.answer)
+    except AnswerError as error:
+        return None, str(error)
+    try:
+        tune = parse_plan(source, operator, parent.target).tune
+    except PlanError as error:
+        return Kernel(parent.operator, parent.target, source), f"the header of the kernel file is broken: {error}"
+    kept = {name: value for name, value in parent.values.items() if value in tune.get(name, ())}
+    return Kernel(parent.operator, parent.target, source, kept), ""

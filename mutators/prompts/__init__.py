@@ -1,0 +1,173 @@
+"""What language models are asked: Jinja templates beside this file, filled with what is known of kernel and operator.
+
+A prompt depends on nothing but request, parents and operator: the same request asks the same question.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from difflib import unified_diff
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fitness.evaluation import Evaluation
+from mutators.base import Message, Parent, Request
+from operators.dtypes import DTYPES, resolve_dtype
+from operators.expression import FUNCTIONS
+from operators.plan import FACTS
+from operators.spec import Operator, Scalar, Tensor
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+FOLDER = Path(__file__).parent
+MAX_MESSAGE = 4000
+"""Characters of a compiler's or verifier's message; what does not fit is left out of its middle."""
+MAX_TRIED = 300
+"""The same for one line of what was tried before."""
+
+
+def conversation(name: str, request: Request, parents: tuple[Parent, ...], operator: Operator) -> tuple[Message, ...]:
+    """System and user message of the template `name`: `rewrite`, `crossover` or `repair`.
+
+    Of the request's params it shows `advice` (what to do, in words), `profile` (lines of a profiler), `tried` (earlier
+    attempts: tables with `description`, `status` and, where known, `speedup` over the parent and `message`), `device`
+    (what the kernel runs on) and the workloads of `workload_set`.
+    """
+    context = _context(request, parents, operator)
+    system = _environment().get_template("system.md.j2").render(context)
+    user = _environment().get_template(f"{name}.md.j2").render(context)
+    return {"role": "system", "content": system.strip()}, {"role": "user", "content": user.strip()}
+
+
+def complaint(reason: str) -> Message:
+    """What a model hears whose answer could not be used."""
+    return {"role": "user", "content": _environment().get_template("complaint.md.j2").render(reason=reason).strip()}
+
+
+@lru_cache
+def _environment() -> Environment:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    made = Environment(
+        loader=FileSystemLoader(FOLDER),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=False,
+    )
+    made.filters |= {"fenced": fenced, "shortened": shortened}
+    return made
+
+
+def fenced(text: str, language: str = "") -> str:
+    """The text in a fence that nothing inside it can close."""
+    longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
+    fence = "`" * (longest + 1)
+    return f"{fence}{language}\n{text.rstrip()}\n{fence}"
+
+
+def shortened(text: str, length: int = MAX_MESSAGE) -> str:
+    """At most about `length` characters, of the beginning and the end."""
+    if len(text) <= length:
+        return text
+    return f"{text[: length * 2 // 3].rstrip()} [...] {text[-(length // 3) :].lstrip()}"
+
+
+def _context(request: Request, parents: tuple[Parent, ...], operator: Operator) -> dict[str, Any]:
+    task, params = request.task, request.params
+    chosen = params.get("workload_set")
+    workloads = [w for w in operator.workloads if not chosen or w.set == chosen]
+    dtypes = {name: resolve_dtype(name, task.dtype) for name in ("T", "ACC")}
+    return {
+        "operator": operator,
+        "target": task.target,
+        "types": {name: (dtype.name, _type_name(dtype.name, task.target)) for name, dtype in dtypes.items()},
+        "tensors": [_tensor(t, task.target) for t in operator.tensors],
+        "scalars": [_scalar(s, task.target) for s in operator.scalars],
+        "workloads": workloads,
+        "device": params.get("device", ""),
+        "facts": sorted(FACTS[task.target] - {"blocks_per_sm"}),
+        "functions": list(FUNCTIONS),
+        "kernels": [_kernel(parent) for parent in parents],
+        "diff": _diff(parents),
+        "advice": params.get("advice", ""),
+        "profile": params.get("profile", ()),
+        "tried": [_attempt(entry) for entry in params.get("tried", ())],
+    }
+
+
+def _type_name(dtype: str, target: str) -> str:
+    return DTYPES[dtype].cpp if target == "cpu" else DTYPES[dtype].cuda
+
+
+def _spelled(dtype: str, target: str) -> str:
+    """How a kernel writes the type that a specification calls `dtype`."""
+    return dtype if dtype in ("T", "ACC") else _type_name(dtype, target)
+
+
+def _tensor(tensor: Tensor, target: str) -> dict[str, str]:
+    const = "const " if tensor.role == "in" else ""
+    shape = ", ".join(axis.text for axis in tensor.shape)
+    roles = {"in": "input", "out": "output", "inout": "input and output"}
+    kind = f"{const}{_spelled(tensor.dtype, target)}*"
+    return {"name": tensor.name, "type": kind, "shape": f"[{shape}]", "role": roles[tensor.role]}
+
+
+def _scalar(scalar: Scalar, target: str) -> dict[str, str]:
+    return {"name": scalar.name, "type": _spelled(scalar.dtype, target), "value": f"{scalar.value:g}"}
+
+
+def _kernel(parent: Parent) -> dict[str, Any]:
+    return {
+        "source": parent.kernel.source,
+        "values": dict(parent.kernel.values),
+        "verdict": _verdict(parent.evaluation) if parent.evaluation else None,
+    }
+
+
+def _verdict(evaluation: Evaluation) -> dict[str, Any]:
+    """What is worth telling of an evaluation; times to three digits, as more would be noise."""
+    return {
+        "status": evaluation.verdict.value.replace("_", " "),
+        "correct": evaluation.correct,
+        "message": evaluation.message,
+        "speedup": _times(evaluation.log_speedup),
+        "timings": [(t.workload, f"{t.latency_us:.3g}") for t in evaluation.timings],
+        "errors": evaluation.errors,
+        "facts": {name: _fact(value) for name, value in sorted(evaluation.facts.items()) if _tellable(value)},
+    }
+
+
+def _times(log_speedup: float | None) -> str:
+    return "" if log_speedup is None else f"{math.exp(log_speedup):.3g}"
+
+
+def _tellable(value: Any) -> bool:
+    return isinstance(value, int | float | str) or (isinstance(value, Mapping) and len(value) <= 8)
+
+
+def _fact(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_fact(inner)}" for name, inner in value.items())
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _attempt(entry: Mapping[str, Any]) -> str:
+    """One line for one earlier attempt."""
+    speedup = f", {entry['speedup']:.3g} times as fast as this kernel" if entry.get("speedup") is not None else ""
+    message = f": {shortened(' '.join(entry['message'].split()), MAX_TRIED)}" if entry.get("message") else ""
+    return f"{entry['description']}: {entry['status'].replace('_', ' ')}{speedup}{message}"
+
+
+def _diff(parents: tuple[Parent, ...]) -> str:
+    """What the first kernel changed of the second, if there are two."""
+    if len(parents) < 2:
+        return ""
+    new, old = (parent.kernel.source.splitlines() for parent in parents[:2])
+    return "\n".join(list(unified_diff(old, new, "before", "after", lineterm="", n=2))[:200])
