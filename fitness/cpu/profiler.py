@@ -11,6 +11,7 @@ import math
 import platform
 import re
 import shutil
+import signal
 import struct
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -55,7 +56,7 @@ KERNEL = "kernel"
 
 
 @dataclass(frozen=True)
-class Compiled:
+class Subject:
     """A kernel that passed the build, with what it was built from."""
 
     kernel: Kernel
@@ -66,7 +67,7 @@ class Compiled:
 
 
 def profile(
-    compiled: Compiled,
+    subject: Subject,
     *,
     shapes: Mapping[Workload, Mapping[str, int]],
     timings: Sequence[Timing],
@@ -82,11 +83,11 @@ def profile(
     core, so not while anything is timed.
     """
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        remarks = vectorizer_remarks(compiled, Path(scratch))
-        simulated = _simulate_smaller(compiled, shapes, facts, Path(scratch))
+        remarks = vectorizer_remarks(subject, Path(scratch))
+        simulated = _simulate_smaller(subject, shapes, facts, Path(scratch))
     measured = [(d, t) for t in timings if (d := _dims_of(t.workload, shapes)) is not None]
     simulation = simulated if isinstance(simulated, Simulation) else None
-    placed = _placed(compiled, measured, peaks, simulation, _suspects(compiled, remarks, simulation, peaks))
+    placed = _placed(subject, measured, peaks, simulation, _suspects(subject, remarks, simulation, peaks))
     metrics = [*placed.metrics, *_loop_metrics(remarks)]
     notes = [*placed.notes, *(f"compiler: {remark.text}" for remark in remarks[:REMARKS])]
     if len(remarks) > REMARKS:
@@ -95,7 +96,7 @@ def profile(
         notes.append(str(simulated))
     else:
         metrics += simulation.metrics
-        notes += simulation.notes(compiled.kernel.source)
+        notes += simulation.notes(subject.kernel.source)
     return Profile(placed.bottleneck, tuple(metrics), tuple(notes))
 
 
@@ -107,7 +108,7 @@ def _dims_of(name: str, shapes: Mapping[Workload, Mapping[str, int]]) -> Mapping
 
 
 def _placed(
-    compiled: Compiled,
+    subject: Subject,
     measured: Sequence[tuple[Mapping[str, int], Timing]],
     peaks: Peaks,
     simulation: Simulation | None,
@@ -116,7 +117,7 @@ def _placed(
     """The roofline's part; the workload furthest below it names the bottleneck, since it has most to gain."""
     if not measured:
         return Profile(None, (), ("roofline: nothing was timed",))
-    models = [(roofline(compiled.operator, dims, compiled.dtype, peaks), timing) for dims, timing in measured]
+    models = [(roofline(subject.operator, dims, subject.dtype, peaks), timing) for dims, timing in measured]
     model, timing = min(models, key=lambda pair: pair[0].efficiency(pair[1].latency_us))
     waste = simulation.memory_waste if simulation else 1.0
     found = classify(model, timing.latency_us, empty_us=peaks.empty_us, waste=waste)
@@ -129,7 +130,7 @@ def _placed(
     )
     seen = f" Seen: {'; '.join(suspects)}." if suspects and found is Bottleneck.LATENCY else ""
     notes = [f"bottleneck: {found} on {timing.workload}. {_ADVICE[found]}{seen}"]
-    notes += [f"roofline: {t.workload}: {_place(m, t.latency_us, compiled.dtype, peaks)}" for m, t in models]
+    notes += [f"roofline: {t.workload}: {_place(m, t.latency_us, subject.dtype, peaks)}" for m, t in models]
     return Profile(found, metrics, tuple(notes))
 
 
@@ -145,10 +146,10 @@ _ADVICE = {
 }
 
 
-def _suspects(compiled: Compiled, remarks: Sequence[Remark], simulation: Simulation | None, peaks: Peaks) -> list[str]:
+def _suspects(subject: Subject, remarks: Sequence[Remark], simulation: Simulation | None, peaks: Peaks) -> list[str]:
     """What may keep both memory and arithmetic waiting."""
     found = []
-    if peaks.threads > 1 and not compiled.build.facts.get("threads"):
+    if peaks.threads > 1 and not subject.build.facts.get("threads"):
         found.append(f"one thread of {peaks.threads} works")
     if remarks and not any(remark.vector_bytes for remark in remarks):
         found.append("nothing is vectorized")
@@ -164,7 +165,7 @@ def _place(model: Roofline, latency_us: float, dtype: str, peaks: Peaks) -> str:
     if dtype in peaks.gflop_s:
         rate += f", {model.flops / latency_us / 1e3:.3g} of {peaks.gflop_s[dtype]:.3g} GFLOP/s"
     return (
-        f"{latency_us:.4g} us, attainable {model.attainable_us:.3g} us ({100 * model.efficiency(latency_us):.2g} %), "
+        f"{latency_us:.4g} us, attainable {model.attainable_us:.3g} us ({100 * model.efficiency(latency_us):.3g} %), "
         f"limited by {model.bound} at {model.intensity:.3g} operations per byte; it reaches {rate}"
     )
 
@@ -187,9 +188,9 @@ _REMARK = re.compile(rf"{KERNEL}:(\d+):\d+: (missed|optimized): +(.*)")
 _WIDTH = re.compile(r"vectorized using (\d+) byte vectors")
 
 
-def vectorizer_remarks(compiled: Compiled, scratch: Path) -> list[Remark]:
+def vectorizer_remarks(subject: Subject, scratch: Path) -> list[Remark]:
     """One remark per line of the kernel that the vectorizer had something to say of; empty when it does not compile."""
-    _write_source(compiled, scratch)
+    _write_source(subject, scratch)
     options = ("-fopt-info-vec-optimized", "-fopt-info-vec-missed", "-o", "/dev/null")
     outcome = _compile([CXX, *FLAGS, *options, "-c", "kernel.cpp"], scratch)
     return parse_remarks(outcome.output) if outcome.returncode == 0 else []
@@ -322,24 +323,18 @@ class Simulation:
 
 
 def _simulate_smaller(
-    compiled: Compiled, shapes: Mapping[Workload, Mapping[str, int]], facts: Mapping[str, int], scratch: Path
+    subject: Subject, shapes: Mapping[Workload, Mapping[str, int]], facts: Mapping[str, int], scratch: Path
 ) -> Simulation | str:
     """A simulation, or one line that says why there is none."""
     if shutil.which("valgrind") is None:
         return "no simulation: valgrind is not installed (Debian, Ubuntu: apt-get install valgrind)"
-    values = compiled.kernel.values
-    supported = {
-        workload: dims
-        for workload, dims in shapes.items()
-        if compiled.plan.supports(compiled.operator, dims, values, facts, compiled.dtype)
-    }
-    workload = simulated_shape(compiled.operator, compiled.dtype, supported)
-    if workload is None:
-        return "no simulation: no shape is small enough"
+    supports, values = subject.plan.supports, subject.kernel.values
     try:
-        return simulate(compiled, workload, facts, scratch)
+        usable = {w: d for w, d in shapes.items() if supports(subject.operator, d, values, facts, subject.dtype)}
+        workload = simulated_shape(subject.operator, subject.dtype, usable)
+        return simulate(subject, workload, facts, scratch) if workload else "no simulation: no shape is small enough"
     except PlanError as error:
-        return f"no simulation: on {workload.name}: {error}"
+        return f"no simulation: {error}"
 
 
 def simulated_shape(operator: Operator, dtype: str, shapes: Mapping[Workload, Mapping[str, int]]) -> Workload | None:
@@ -352,7 +347,7 @@ def simulated_shape(operator: Operator, dtype: str, shapes: Mapping[Workload, Ma
     return max(small, key=work.__getitem__, default=None)
 
 
-def simulate(compiled: Compiled, workload: Workload, facts: Mapping[str, int], scratch: Path) -> Simulation | str:
+def simulate(subject: Subject, workload: Workload, facts: Mapping[str, int], scratch: Path) -> Simulation | str:
     """Run the plan once under callgrind, on nominal inputs; a line that says why not where it cannot be.
 
     Raises PlanError where the plan does not resolve.
@@ -360,23 +355,27 @@ def simulate(compiled: Compiled, workload: Workload, facts: Mapping[str, int], s
     # Valgrind knows no AVX-512.
     vectors = ("-mavx2", "-mfma") if platform.machine() == "x86_64" else ()
     flags = [flag for flag in FLAGS if flag != "-march=native"]
-    _write_source(compiled, scratch)
+    _write_source(subject, scratch)
     command = [CXX, *flags, *vectors, "-g", "kernel.cpp", *LINK_FLAGS, "-o", LIBRARY, *LIBRARIES]
     if _compile(command, scratch).returncode != 0:
         return f"no simulation: it does not compile with {' '.join(vectors) or 'plain flags'}, all that valgrind knows"
-    dims = _write_task(compiled, workload, facts, scratch / "task")
+    dims = _write_task(subject, workload, facts, scratch / "task")
     if dims is None:
         return f"no simulation: {workload.name} needs more than {SIMULATE_BYTES >> 20} MiB"
     outcome = _callgrind(scratch)
     if outcome.timed_out:
         return f"no simulation: {workload.name} did not finish within {SIMULATE_TIMEOUT_S:.0f} s"
-    if outcome.returncode != 0:
+    if outcome.returncode < 0:
+        name = signal.Signals(-outcome.returncode).name
+        why = ", an instruction that valgrind does not know (AVX-512)" if name == "SIGILL" else ""
+        return f"no simulation: on {workload.name} it ended with {name} under valgrind{why}"
+    if outcome.returncode > 0:
         last = outcome.output.strip().splitlines()[-1:] or ["no message"]
         return f"no simulation: valgrind ended with code {outcome.returncode}: {last[0][:200]}"
     events, lines = parse_callgrind((scratch / "callgrind.out").read_text(encoding="utf-8", errors="replace"))
-    operator = compiled.operator
-    flops = operator.flops.evaluate(operator.cost_environment(dims, compiled.dtype))
-    return Simulation(workload.name, flops, traffic(operator, dims, compiled.dtype).total, events, lines)
+    operator = subject.operator
+    flops = operator.flops.evaluate(operator.cost_environment(dims, subject.dtype))
+    return Simulation(workload.name, flops, traffic(operator, dims, subject.dtype).total, events, lines)
 
 
 def _callgrind(scratch: Path) -> Outcome:
@@ -396,10 +395,10 @@ def _callgrind(scratch: Path) -> Outcome:
     )
 
 
-def _write_source(compiled: Compiled, scratch: Path) -> None:
+def _write_source(subject: Subject, scratch: Path) -> None:
     """The translation unit of the build, with a name of its own for what stands before the kernel's first line."""
-    launches = compiled.build.launches
-    text = translation_unit(compiled.kernel, compiled.plan, compiled.operator, dtype=compiled.dtype, launches=launches)
+    launches = subject.build.launches
+    text = translation_unit(subject.kernel, subject.plan, subject.operator, dtype=subject.dtype, launches=launches)
     text = '#line 1 "prelude"\n' + text.replace("#line 1\n", f'#line 1 "{KERNEL}"\n', 1)
     (scratch / "kernel.cpp").write_text(text, encoding="utf-8")
 
@@ -414,14 +413,12 @@ def _compile(command: list[str], scratch: Path) -> Outcome:
     )
 
 
-def _write_task(
-    compiled: Compiled, workload: Workload, facts: Mapping[str, int], path: Path
-) -> Mapping[str, int] | None:
+def _write_task(subject: Subject, workload: Workload, facts: Mapping[str, int], path: Path) -> Mapping[str, int] | None:
     """What profile_driver.cpp reads; the dims with what the drawn inputs tell. None: too much memory."""
-    operator, dtype = compiled.operator, compiled.dtype
+    operator, dtype = subject.operator, subject.dtype
     rng = np.random.default_rng(0)
     inputs = draw(operator, functions(operator.folder), dims=workload.dims, dtype=dtype, family="nominal", rng=rng)
-    plan = compiled.plan.resolve(operator, dtype=dtype, dims=inputs.dims, values=compiled.kernel.values, facts=facts)
+    plan = subject.plan.resolve(operator, dtype=dtype, dims=inputs.dims, values=subject.kernel.values, facts=facts)
     data = {name: tensor.contiguous().view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
             for name, tensor in inputs.tensors.items()}  # fmt: skip
     sizes = {t.name: resolve_dtype(t.dtype, dtype).size * math.prod(t.sizes(inputs.dims)) for t in operator.tensors} | {
@@ -431,7 +428,7 @@ def _write_task(
         return None
     order = tuple(sizes)
     words = [len(order), *(word for name in order for word in (sizes[name], len(data.get(name, b""))))]
-    words += plan_words(plan, compiled.build, operator, order, Region(sizes, at_end=False))
+    words += plan_words(plan, subject.build, operator, order, Region(sizes, at_end=False))
     with path.open("wb") as task:
         task.write(struct.pack(f"<{len(words)}q", *words))
         for name in order:
