@@ -53,6 +53,7 @@ def run(
     budget: BudgetOption = [],  # noqa: B006
     seed: Annotated[int | None, typer.Option(help="Everything random in the search comes from here.")] = None,
     workers: Annotated[int | None, typer.Option(help="Evaluation workers.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Cores that a kernel on the cpu target runs on.")] = None,
     set_: Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Any setting; repeatable.")] = [],  # noqa: B006
     config: Annotated[Path | None, typer.Option(help="TOML file with the same settings.")] = None,
     runs: Runs = RUNS,
@@ -66,6 +67,7 @@ def run(
     changes: dict[str, Any] = {
         "operators": operators, "target": target or None, "dtypes": dtype, "strategy": strategy or None,
         "budget": parse_limits(budget) or None, "seed": seed, "workers": workers,
+        "threads": threads,
     }  # fmt: skip
     resolved = read_config(config, changes, set_).resolved()
     folder = new_folder(runs, resolved)

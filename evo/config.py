@@ -46,7 +46,9 @@ class RunConfig(BaseModel):
     """Limits by kind of spending; none: until Ctrl-C, or until nothing new turns up."""
     seed: int = Field(0, ge=0, lt=2**63)
     workers: int = Field(0, ge=0, le=256)
-    """Evaluation workers; 0: one for every two cores, two at most."""
+    """Evaluation workers; 0: two for every group of cores, as long as there are cores."""
+    threads: int = Field(0, ge=0, le=4096)
+    """Cores that a kernel on the cpu target runs on; groups of as many are timed side by side. 0: all in one group."""
 
     def resolved(self) -> RunConfig:
         """Defaults filled in and names checked against what there is. Raises UserError."""

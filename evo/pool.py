@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing import Pipe
@@ -48,14 +49,14 @@ class Pool(Protocol):
 class LocalPool:
     """A fixed number of worker processes; one that dies is replaced and its job reported as WorkerLost."""
 
-    def __init__(self, spec: WorkerSpec, *, workers: int) -> None:
-        self.slots = workers
-        self._spec = spec
+    def __init__(self, specs: Sequence[WorkerSpec]) -> None:
+        """One worker for each of `specs`."""
+        self.slots = len(specs)
         self._idle: asyncio.Queue[_Worker] = asyncio.Queue()
         self._workers: set[_Worker] = set()
-        self._threads = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="pool")
-        for _ in range(workers):
-            self._start()
+        self._threads = ThreadPoolExecutor(max_workers=self.slots, thread_name_prefix="pool")
+        for spec in specs:
+            self._start(spec)
 
     async def build(self, task: Task, kernel: Kernel) -> Built | Evaluation:
         return cast(Built | Evaluation, await self._call("build", task, kernel))
@@ -76,9 +77,9 @@ class LocalPool:
         self._workers.clear()
         self._threads.shutdown(wait=True)
 
-    def _start(self) -> None:
+    def _start(self, spec: WorkerSpec) -> None:
         """Must run in the thread that lives as long as the pool: workers die with the thread that made them."""
-        worker = _Worker(self._spec)
+        worker = _Worker(spec)
         self._workers.add(worker)
         self._idle.put_nowait(worker)
 
@@ -91,7 +92,7 @@ class LocalPool:
             worker.kill()
             if worker in self._workers:  # else the pool is being closed
                 self._workers.discard(worker)
-                self._start()
+                self._start(worker.spec)
             raise WorkerLost(f"an evaluation worker ended during {method} of {task}") from error
         self._idle.put_nowait(worker)
         if kind == "user":
@@ -105,6 +106,7 @@ class _Worker:
     """A fresh interpreter, whatever program this one is: nothing of it is imported again there."""
 
     def __init__(self, spec: WorkerSpec) -> None:
+        self.spec = spec
         self._connection, theirs = Pipe()
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         self._process = subprocess.Popen(

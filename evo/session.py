@@ -8,7 +8,7 @@ import platform
 import shutil
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from importlib.metadata import version
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from evo.pool import LocalPool
 from evo.search import Search
 from evo.store import Store
 from evo.worker import WorkerSpec
+from fitness.cpu.cores import groups
 from operators.errors import UserError
 
 DATABASE = "evo.duckdb"
@@ -86,10 +87,11 @@ async def _search(config: RunConfig, folder: Path, store: Store, on_change: Call
     shutil.rmtree(build, ignore_errors=True)
     build.mkdir()
     operators = {operator.name: str(operator.folder) for operator, _ in config.tasks()}
-    spec = WorkerSpec(operators, config.workload_set, str(build.resolve()))
-    search = Search(
-        config, store, pool := LocalPool(spec, workers=config.workers or default_workers()), on_change=on_change
-    )
+    specs = [
+        WorkerSpec(operators, config.workload_set, str(build.resolve()), cores)
+        for cores in worker_cores(config.workers, config.threads, os.sched_getaffinity(0))
+    ]
+    search = Search(config, store, pool := LocalPool(specs), on_change=on_change)
     loop = asyncio.get_running_loop()
 
     def interrupted() -> None:
@@ -106,9 +108,14 @@ async def _search(config: RunConfig, folder: Path, store: Store, on_change: Call
         shutil.rmtree(build, ignore_errors=True)
 
 
-def default_workers() -> int:
-    """One worker builds while another one times; more would only wait for the clock on one machine."""
-    return min(2, len(os.sched_getaffinity(0)))
+def worker_cores(workers: int, threads: int, available: Collection[int]) -> list[tuple[int, ...]]:
+    """The cores of each evaluation worker; `workers` and `threads` as RunConfig has them.
+
+    Two workers share a group: one builds while the other one times; more would only wait for the clock.
+    """
+    found = groups(threads, sorted(available))
+    count = workers or min(2 * len(found), len(available))
+    return [found[i % len(found)] for i in range(count)]
 
 
 def _host() -> dict[str, object]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from fitness.base import Fitness
 from fitness.catalog import fitness
+from fitness.cpu.cores import stay_on
 from operators.catalog import load
 from operators.errors import UserError
 from operators.spec import Task
@@ -29,7 +30,8 @@ class WorkerSpec:
     """Operator name to the name or folder it is loaded by."""
     workload_set: str
     folder: str
-    threads: int | None = None
+    cores: tuple[int, ...] = ()
+    """That the worker stays on; empty: wherever it may."""
 
 
 def serve(connection: Connection, owner: int) -> None:
@@ -41,6 +43,8 @@ def serve(connection: Connection, owner: int) -> None:
     stages: dict[Task, Fitness] = {}
     try:
         spec: WorkerSpec = connection.recv()
+        if spec.cores:
+            stay_on(spec.cores)
         while True:
             method, task, arguments, options = connection.recv()
             connection.send(_answer(stages, spec, method, task, arguments, options))
@@ -58,7 +62,7 @@ def _answer(
         if task not in stages:
             operator = load(spec.operators[task.operator])
             folder = Path(spec.folder)
-            stages[task] = fitness(operator, task, workload_set=spec.workload_set, folder=folder, threads=spec.threads)
+            stages[task] = fitness(operator, task, workload_set=spec.workload_set, folder=folder)
         return "done", getattr(stages[task], method)(*arguments, **options)
     except UserError as error:
         return "user", str(error)

@@ -17,9 +17,9 @@ def check_target(target: str) -> None:
         raise UserError(f"target {target}: this version compiles CUDA kernels but cannot time them; use --target cpu")
 
 
-def fitness(operator: Operator, task: Task, *, workload_set: str, folder: Path, threads: int | None = None) -> Fitness:
+def fitness(operator: Operator, task: Task, *, workload_set: str, folder: Path) -> Fitness:
     """The fitness stage of one task on this machine. `folder` keeps what is compiled, shared among instances."""
     check_target(task.target)
     from fitness.cpu.target import CpuFitness
 
-    return CpuFitness(operator, task, workload_set=workload_set, folder=folder, threads=threads)
+    return CpuFitness(operator, task, workload_set=workload_set, folder=folder)

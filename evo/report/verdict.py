@@ -88,7 +88,7 @@ def verdict_lines(evaluations: Sequence[Evaluation]) -> list[str]:
     for e in evaluations:
         lines.append(f"{e.level}: {e.status}" + (f"\n  {e.message}" if e.message else ""))
         lines += [
-            f"  {c.workload} {c.tensor} ({c.family}): worst error {c.max_ratio:.3g} of what is allowed, rms {c.rms_ratio:.3g}"
+            f"  {c.workload} {c.tensor} ({c.family}): worst error {c.max_ratio:.3g} of its bound, rms {c.rms_ratio:.3g}"
             for c in e.errors
         ]
         lines += [f"  {stage} {ms:.0f} ms" for stage, ms in e.stage_ms.items()]
@@ -105,7 +105,7 @@ def verdict_lines(evaluations: Sequence[Evaluation]) -> list[str]:
         low, high = (math.exp(last.log_speedup + sign * 1.96 * last.log_speedup_se) for sign in (-1, 1))
         seen = math.expm1(smallest_detectable(last.log_ratio_se or 0.0))
         lines.append(
-            f"speedup {math.exp(last.log_speedup):.2f}x over the baseline (95 %: {low:.2f}-{high:.2f}); a difference of "
-            f"{seen:.1%} would have been seen in 95 of 100 such measurements"
+            f"speedup {math.exp(last.log_speedup):.2f}x over the baseline (95 %: {low:.2f}-{high:.2f}); "
+            f"a difference of {seen:.1%} would have been seen in 95 of 100 such measurements"
         )
     return lines

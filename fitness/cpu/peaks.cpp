@@ -34,7 +34,9 @@ constexpr std::size_t LINE = 64;
 constexpr std::size_t HUGE_PAGE = 2 << 20;
 constexpr std::size_t PER_THREAD = 1 << 20;  // a run of some 50 us, long against the start of the threads
 
-double seconds(Clock::time_point begin, Clock::time_point end) { return std::chrono::duration<double>(end - begin).count(); }
+double seconds(Clock::time_point begin, Clock::time_point end) {
+    return std::chrono::duration<double>(end - begin).count();
+}
 double seconds_since(Clock::time_point begin) { return seconds(begin, Clock::now()); }
 
 // --- memory ---------------------------------------------------------------------------------------------------------
@@ -49,7 +51,8 @@ void flush(const char* p, std::size_t bytes) {
 #endif
 }
 
-// Reads `bytes` as STREAMS sequential streams, asking for lines `AHEAD` bytes before they are needed (0: the hardware may).
+// Reads `bytes` as STREAMS sequential streams, asking for lines AHEAD bytes before they are needed (0: leaves that to the
+// hardware).
 template <int STREAMS, int AHEAD>
 void read_all(const char* p, std::size_t bytes) {
     typedef std::int64_t Words __attribute__((vector_size(WIDEST)));
@@ -87,7 +90,8 @@ void copy_half(const char* p, std::size_t bytes) {
 }
 
 using Mover = void (*)(const char*, std::size_t);
-constexpr Mover READERS[] = {read_all<1, 0>, read_all<2, 0>, read_all<2, 1024>, read_all<4, 0>, read_all<4, 512>, read_all<8, 0>};
+constexpr Mover READERS[] = {read_all<1, 0>, read_all<2, 0>,   read_all<2, 1024>,
+                             read_all<4, 0>, read_all<4, 512>, read_all<8, 0>};
 constexpr Mover COPIERS[] = {copy_half};
 
 // One run of all threads at once, from cold caches; from the first one's start to the last one's end.

@@ -1,5 +1,5 @@
-// Runs a kernel's plan once, for a simulator to watch. Buffers come from malloc and are filled by system calls alone, so
-// that no simulated cache holds any of their lines when the kernel starts. One thread, whatever the kernel asks for.
+// Runs a kernel's plan once, for a simulator to watch. Buffers come from malloc and are filled by system calls alone,
+// so that no simulated cache holds any of their lines when the kernel starts. One thread, whatever the kernel asks for.
 //
 //   profile_driver LIBRARY TASK
 //
@@ -51,7 +51,8 @@ struct Step {
 
 int main(int argc, char** argv) {
     if (argc != 3) fail("usage: profile_driver LIBRARY TASK");
-    for (const char* name : {"OMP_NUM_THREADS", "OMP_THREAD_LIMIT"}) setenv(name, "1", 1);  // libgomp reads them when loaded
+    // libgomp reads them when it is loaded, with the kernel.
+    for (const char* name : {"OMP_NUM_THREADS", "OMP_THREAD_LIMIT"}) setenv(name, "1", 1);
     void* library = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
     if (!library) fail(dlerror());
     const int task = open(argv[2], O_RDONLY | O_CLOEXEC);

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from fitness.cpu.build import CpuBuild, build
+from fitness.cpu.cores import lock_name
 from fitness.cpu.peaks import peaks, remeasure
 from fitness.cpu.runner import Runner, check_arguments, plan_words
 from fitness.evaluation import Rejection, Status
@@ -61,15 +62,15 @@ class CpuKernel:
 class CpuFitness(Pipeline):
     """`fitness.base.Fitness` for one task on this machine.
 
-    `folder` holds what was compiled, and the lock that gives timings the machine to themselves; instances that
-    evaluate on one machine share it.
+    Kernels run on the cores of the process that makes this (`fitness.cpu.cores`), with as many threads. `folder` holds
+    what was compiled, and the lock that gives a timing those cores; instances that evaluate on one machine share it.
     """
 
-    def __init__(self, operator: Operator, task: Task, *, workload_set: str, folder: Path, threads: int | None = None):
+    def __init__(self, operator: Operator, task: Task, *, workload_set: str, folder: Path):
         # References are small; torch's threads would spin beside the kernels that are examined.
         torch.set_num_threads(1)
         oracle = Oracle(operator, functions(operator.folder), task.dtype)
-        device = CpuDevice(operator, task, oracle, workload_set=workload_set, folder=folder, threads=threads)
+        device = CpuDevice(operator, task, oracle, workload_set=workload_set, folder=folder)
         naive = operator.ancestor("naive", "cpu").read_text(encoding="utf-8")
         baseline = Kernel(operator.name, "cpu", naive)
         super().__init__(operator, task, device, oracle, baseline, workload_set=workload_set)
@@ -78,13 +79,11 @@ class CpuFitness(Pipeline):
 class CpuDevice:
     """`fitness.session.Device` for one task on this machine."""
 
-    def __init__(
-        self, operator: Operator, task: Task, oracle: Oracle, *, workload_set: str, folder: Path, threads: int | None
-    ) -> None:
+    def __init__(self, operator: Operator, task: Task, oracle: Oracle, *, workload_set: str, folder: Path) -> None:
         self.operator = operator
         self.task = task
         self.folder = folder
-        self.threads = threads or len(os.sched_getaffinity(0))
+        self.threads = len(os.sched_getaffinity(0))
         self.facts = {"cpu_count": self.threads, "l2_bytes": _l2_bytes()}
         self._workloads = operator.workload_set(workload_set)
         self._oracle = oracle
@@ -183,7 +182,7 @@ class CpuDevice:
 
     @contextmanager
     def machine(self, *, exclusive: bool) -> Iterator[None]:
-        with (self.folder / "timing.lock").open("w") as lock:
+        with (self.folder / lock_name()).open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
             yield
 

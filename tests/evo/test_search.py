@@ -152,7 +152,7 @@ class Refusing:
 def test_requests_without_a_child_are_kept_and_survive_a_resume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("evo.search.mutator", lambda name: Refusing(mutator(name)))
+    monkeypatch.setattr("mutators.catalog.mutator", lambda name: Refusing(mutator(name)))
     made = config()
     assert search(tmp_path, made, stages(made), stop_after=8) == "stopped"
     assert search(tmp_path, made, stages(made)).startswith("evaluations")
