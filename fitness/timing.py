@@ -71,12 +71,17 @@ def log_ratio(pairs: Sequence[tuple[float, float]]) -> Ratio:
 
     The error is scaled so that normal quantiles apply to it even for few pairs.
     """
-    logs = np.log([anchor / candidate for candidate, anchor in pairs])
-    center = float(np.median(logs))
-    sigma = MAD_TO_SIGMA * float(np.median(np.abs(logs - center)))
-    n = len(logs)
+    center, se = median_with_error(np.log([anchor / candidate for candidate, anchor in pairs]))
+    return Ratio(center, max(se, LN_RESOLUTION))
+
+
+def median_with_error(values: np.ndarray) -> tuple[float, float]:
+    """The median and its standard error, from the median absolute deviation; infinite for a single value."""
+    center = float(np.median(values))
+    sigma = MAD_TO_SIGMA * float(np.median(np.abs(values - center)))
+    n = len(values)
     small_sample = float(stdtrit(n - 1, ndtr(1.96)) / 1.96) if n > 1 else math.inf
-    return Ratio(center, max(MEDIAN_EFFICIENCY * sigma / math.sqrt(n) * small_sample, LN_RESOLUTION))
+    return center, MEDIAN_EFFICIENCY * sigma / math.sqrt(n) * small_sample if n > 1 else math.inf
 
 
 def mean(ratios: Sequence[Ratio]) -> Ratio:

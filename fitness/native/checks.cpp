@@ -49,7 +49,7 @@ struct Judgement {
 
 constexpr std::int64_t BLOCK = 256;
 constexpr int LANES = 8;
-constexpr double TINY = std::numeric_limits<double>::min();
+constexpr double TINY = std::numeric_limits<double>::min(), LARGEST = std::numeric_limits<double>::max();
 
 // |y - expected| / allowed; 0 where anything goes or both are the same infinity or NaN, infinite where nothing helps.
 double ratio_of(double value, double want, double allowed) {
@@ -70,7 +70,7 @@ bool judge_quickly(const T* y, const double* expected, const double* allowed, do
             const double error = static_cast<double>(y[i + lane]) - expected[i + lane], size = std::fabs(error);
             const double bound = allowed[i + lane], ratio = size / (bound > TINY ? bound : TINY);
             errors[i + lane] = error;
-            outside += !(size <= bound);
+            outside += !(size <= bound) || !(size <= LARGEST);  // infinities of any kind are for `ratio_of`
             worst[lane] = ratio > worst[lane] ? ratio : worst[lane];
             squares[lane] += ratio * ratio;
         }
