@@ -1,0 +1,158 @@
+"""Input families: what each of them is made of, in every dtype."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fitness.inputs import CANCELLATION, FAMILIES, TORCH_DTYPES, Inputs, draw, families, sample
+from operators.catalog import functions, load
+from operators.dtypes import DTYPES
+from operators.expression import parse
+from operators.spec import Distribution, Special, Tensor
+
+LAWS = ("uniform(-1, 1)", "uniform(0, 1)", "uniform(0.25, 0.75)", "normal(0, 1)", "normal(5, 2)", "integers(-3, 9)")
+FLOATS = ("fp64", "fp32", "fp16", "bf16")
+
+
+def tensor(law: str = "uniform(-1, 1)", specials: tuple[Special, ...] = ("zero",)) -> Tensor:
+    shape = (parse("rows", ("rows", "cols")), parse("cols", ("rows", "cols")))
+    return Tensor("x", "in", "T", shape, Distribution.parse(law), specials)
+
+
+def values(
+    family: str, *, law: str = "uniform(-1, 1)", dtype: str = "fp32", seed: int = 0, **more: object
+) -> torch.Tensor:
+    shape = more.pop("shape", (40, 60))
+    return sample(tensor(law, **more), DTYPES[dtype], shape, family, np.random.default_rng(seed))  # type: ignore[arg-type]
+
+
+def drawn(name: str, family: str, dtype: str = "fp32", seed: int = 0) -> Inputs:
+    operator = load(name)
+    dims = operator.hidden[-1].dims
+    return draw(
+        operator, functions(operator.folder), dims=dims, dtype=dtype, family=family, rng=np.random.default_rng(seed)
+    )
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.sampled_from([*FAMILIES, CANCELLATION]),
+    st.sampled_from(LAWS),
+    st.sampled_from(FLOATS),
+    st.lists(st.integers(0, 9), max_size=3),
+    st.integers(0, 2**32),
+)
+def test_any_shape_law_and_dtype_gives_finite_values(
+    family: str, law: str, dtype: str, shape: list[int], seed: int
+) -> None:
+    x = values(family, law=law, dtype=dtype, seed=seed, shape=tuple(shape))
+    assert x.shape == tuple(shape)
+    assert x.dtype == TORCH_DTYPES[dtype]
+    assert x.isfinite().all()
+    if family in ("nominal", "scaled") and law in ("uniform(0, 1)", "uniform(0.25, 0.75)"):
+        assert (x >= 0).all()
+
+
+def test_the_same_seed_draws_the_same_values() -> None:
+    for family in FAMILIES:
+        assert torch.equal(values(family, seed=3), values(family, seed=3))
+        assert not all(torch.equal(values(family, seed=s), values(family, seed=9)) for s in range(4))
+
+
+def test_fp64_values_use_all_their_bits() -> None:
+    for law in ("uniform(-1, 1)", "normal(0, 1)"):
+        x = values("nominal", law=law, dtype="fp64")
+        assert (x != x.float().double()).double().mean() > 0.99
+
+
+def test_scaled_rows_differ_by_powers_of_ten() -> None:
+    sizes = values("scaled").abs().amax(dim=1)
+    assert sizes.max() / sizes.min() > 1000
+    assert values("scaled", dtype="fp16").isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("law", "low", "high"),
+    [("uniform(-1, 1)", -1, 1), ("uniform(0, 1)", 0, 1), ("normal(0, 1)", -2, 2), ("integers(-30, 30)", -2, 2),
+     ("integers(3, 30)", 3, 7)],
+)  # fmt: skip
+def test_integers_are_small_and_of_the_laws_range(law: str, low: int, high: int) -> None:
+    x = values("integers", law=law)
+    assert sorted(set(x.flatten().tolist())) == list(range(low, high + 1))
+
+
+def test_a_law_without_integers_stays_nominal() -> None:
+    x = values("integers", law="uniform(0.25, 0.75)")
+    assert ((x >= 0.25) & (x <= 0.75)).all()
+
+
+def test_structures_vary() -> None:
+    constant = single = ordered = tied = 0
+    for seed in range(60):
+        x = values("structured", seed=seed)
+        distinct = len(x.unique())
+        constant += distinct == 1
+        single += bool(((x != 0).sum(dim=1) <= 1).all())
+        ordered += bool((x.diff(dim=1) >= 0).all() or (x.diff(dim=1) <= 0).all()) and distinct > 4
+        tied += 1 < distinct <= 4
+    assert min(constant, single, ordered, tied) >= 3
+
+
+def test_no_zeros_where_a_tensor_declares_none() -> None:
+    for family in ("structured", "specials", "mixture"):
+        for seed in range(20):
+            assert (values(family, law="uniform(0.25, 0.75)", specials=(), seed=seed) > 0).all()
+
+
+def test_specials_are_few_and_only_those_declared() -> None:
+    kinds: dict[str, int] = dict.fromkeys(("zero", "subnormal", "huge", "inf", "nan"), 0)
+    tiny = torch.finfo(torch.float32).smallest_normal
+    for seed in range(40):
+        x = values("specials", specials=("zero", "subnormal", "huge", "inf", "nan"), seed=seed)
+        found = {
+            "zero": x == 0, "subnormal": (x != 0) & (x.abs() < tiny), "huge": (x.abs() > 1e30) & x.isfinite(),
+            "inf": x.isinf(), "nan": x.isnan(),
+        }  # fmt: skip
+        assert 1 <= sum(int(places.sum()) for places in found.values()) <= 15
+        for kind, places in found.items():
+            kinds[kind] += bool(places.any())
+    assert all(5 < count < 40 for count in kinds.values())
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_specials_fit_their_type_and_their_laws_sign(dtype: str) -> None:
+    for seed in range(20):
+        x = values("specials", law="uniform(0, 1)", specials=("subnormal", "huge"), dtype=dtype, seed=seed)
+        assert x.isfinite().all()
+        assert (x >= 0).all()
+        assert (x == 0).sum() <= 1  # a subnormal never rounds to zero
+
+
+def test_mixtures_never_repeat_their_proportions() -> None:
+    shares = {float((values("mixture", seed=seed) == 0).float().mean()) for seed in range(20)}
+    assert len(shares) > 15
+
+
+def test_cancellation_is_a_family_of_operators_that_have_sums() -> None:
+    for name in ("matrix_mul", "softmax"):
+        offers = functions(load(name).folder)
+        assert (CANCELLATION in families(offers)) == offers.offers("cancel")
+
+
+def test_sums_of_the_family_cancellation_cancel() -> None:
+    if CANCELLATION not in families(functions(load("matrix_mul").folder)):
+        pytest.skip("matrix_mul declares none")
+    tensors = {n: t.double() for n, t in drawn("matrix_mul", CANCELLATION).tensors.items()}
+    y = (tensors["a"] @ tensors["b"]).abs()
+    s = tensors["a"].abs() @ tensors["b"].abs()
+    assert float((s / y).median()) > 1000
+
+
+def test_a_data_dim_fits_what_was_drawn() -> None:
+    for family in FAMILIES:
+        inputs = drawn("spmv_csr", family)
+        assert inputs.dims["max_row_nnz"] == int(inputs.tensors["row_offsets"].diff().max())
