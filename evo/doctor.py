@@ -54,7 +54,7 @@ class Finding:
 def examine() -> list[Finding]:
     """Every check, in the order of what depends on what."""
     checks_: tuple[Callable[[], Finding], ...] = (
-        _python, _compiler, _openmp, _native, _cpus, _memory_files, _sandbox, _disk, _packages, _nvrtc, _driver,
+        _python, _compiler, _openmp, _native, _cpus, _memory_files, _landlock, _seccomp, _disk, _packages, _nvrtc, _driver,
     )  # fmt: skip
     return [check() for check in checks_]
 
@@ -108,15 +108,28 @@ def _memory_files() -> Finding:
     return Finding("shared memory", "ok", "memfd with seals")
 
 
-def _sandbox() -> Finding:
+def _landlock() -> Finding:
     version = ctypes.CDLL(None, use_errno=True).syscall(444, None, 0, 1)  # landlock_create_ruleset: ABI version
     if version < 1:
         return Finding(
-            "landlock", "absent", "the kernel has none", "candidates run under limits and seccomp only; use Linux 5.13+"
+            "landlock",
+            "absent",
+            "the kernel has none: the compiler could read your files for a kernel, whose text is checked only",
+            "use Linux 5.13 or newer with landlock among the lsm= of its command line",
         )
-    return Finding(
-        "landlock", "ok", f"ABI {version} (available, not used yet: candidates run under limits and seccomp)"
-    )
+    return Finding("landlock", "ok", f"ABI {version}: the compiler and kernels reach no files of yours")
+
+
+def _seccomp() -> Finding:
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    if "Seccomp:" not in status:
+        return Finding(
+            "seccomp",
+            "absent",
+            "the kernel has none: machine code hidden in a kernel could make system calls",
+            "use a Linux built with CONFIG_SECCOMP_FILTER; until then run no kernels of strangers",
+        )
+    return Finding("seccomp", "ok", "kernels make no system calls but those of memory and threads")
 
 
 def _disk() -> Finding:

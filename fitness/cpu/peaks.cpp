@@ -13,7 +13,10 @@
 #include <cstring>
 #include <iterator>
 #include <omp.h>
+#include <pthread.h>
 #include <sys/mman.h>
+#include <thread>
+#include <unistd.h>
 #include <vector>
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -32,7 +35,7 @@ constexpr int WIDEST = 16;
 #endif
 constexpr std::size_t LINE = 64;
 constexpr std::size_t HUGE_PAGE = 2 << 20;
-constexpr std::size_t PER_THREAD = 1 << 20;  // a run of some 50 us, long against the start of the threads
+constexpr std::size_t PER_THREAD = 512 << 10;  // a run of some 20 us, long against the start of the threads
 
 double seconds(Clock::time_point begin, Clock::time_point end) {
     return std::chrono::duration<double>(end - begin).count();
@@ -51,7 +54,7 @@ void flush(const char* p, std::size_t bytes) {
 #endif
 }
 
-// Reads `bytes` as STREAMS sequential streams, asking for lines AHEAD bytes before they are needed (0: leaves that to the
+// Reads `bytes` as STREAMS sequential streams, asking for lines AHEAD bytes before they are needed (0: leaves it to the
 // hardware).
 template <int STREAMS, int AHEAD>
 void read_all(const char* p, std::size_t bytes) {
@@ -94,39 +97,82 @@ constexpr Mover READERS[] = {read_all<1, 0>, read_all<2, 0>,   read_all<2, 1024>
                              read_all<4, 0>, read_all<4, 512>, read_all<8, 0>};
 constexpr Mover COPIERS[] = {copy_half};
 
-// One run of all threads at once, from cold caches; from the first one's start to the last one's end.
-double moved_s(Mover move, const std::vector<char*>& data) {
-    std::vector<Clock::time_point> begins(data.size()), ends(data.size());
-#pragma omp parallel num_threads(static_cast<int>(data.size()))
-    {
-        const auto me = static_cast<std::size_t>(omp_get_thread_num());
-        flush(data[me], PER_THREAD);
-#pragma omp barrier
-        begins[me] = Clock::now();
-        move(data[me], PER_THREAD);
-        ends[me] = Clock::now();
+// What threads that start together need. Waiting sleeps, since a loaded machine lets sleepers run first.
+class Start {
+  public:
+    explicit Start(int threads) : threads_(threads) { pthread_barrier_init(&barrier_, nullptr, static_cast<unsigned>(threads)); }
+    ~Start() { pthread_barrier_destroy(&barrier_); }
+    // Whether the caller is the one that may look at what all did.
+    bool wait() { return pthread_barrier_wait(&barrier_) == PTHREAD_BARRIER_SERIAL_THREAD; }
+    // The same, and all go on within a fraction of a microsecond.
+    void wait_exactly(int round) {
+        wait();
+        arrived_.fetch_add(1);
+        while (arrived_.load() < threads_ * (round + 1)) continue;
     }
-    return seconds(*std::min_element(begins.begin(), begins.end()), *std::max_element(ends.begin(), ends.end()));
+
+  private:
+    int threads_;
+    pthread_barrier_t barrier_;
+    std::atomic<int> arrived_{0};
+};
+
+struct Rate {
+    double gb_s;
+    double waiting;  // share of the time in which threads that could run had no processor; 1: nobody tells
+};
+
+// What a thread waited for a processor until now, or less than 0.
+double waited_s() {
+    double ran, waited;
+    std::FILE* file = std::fopen("/proc/thread-self/schedstat", "r");
+    if (!file) return -1;
+    const bool told = std::fscanf(file, "%lf %lf", &ran, &waited) == 2;
+    std::fclose(file);
+    return told ? waited / 1e9 : -1;
 }
 
+// The best of many runs of all threads at once, each from cold caches, from the first one's start to the last one's end.
 // The movers take turns, so that a bad moment of the machine does not hit one of them alone.
 template <std::size_t COUNT>
-double moved_gb_s(const Mover (&movers)[COUNT], int threads, double budget_s) {
-    std::vector<char*> data;
-    for (int t = 0; t < threads; ++t) {
-        // Large pages where there are any, so that no walk through page tables hides what the memory itself can do.
-        void* p = std::aligned_alloc(HUGE_PAGE, std::max(PER_THREAD, HUGE_PAGE));
-        if (!p) std::exit(1);
-        madvise(p, HUGE_PAGE, MADV_HUGEPAGE);
-        std::memset(p, 1, PER_THREAD);
-        data.push_back(static_cast<char*>(p));
-    }
+Rate moved(const Mover (&movers)[COUNT], int threads, double budget_s) {
+    std::vector<Clock::time_point> begins(static_cast<std::size_t>(threads)), ends = begins;
+    Start start(threads);
     double best_s = 1e30;
-    const auto start = Clock::now();
-    for (std::size_t run = 0; run < 2 * COUNT || seconds_since(start) < budget_s; ++run)
-        best_s = std::min(best_s, moved_s(movers[run % COUNT], data));
-    for (char* p : data) std::free(p);
-    return static_cast<double>(threads) * PER_THREAD / best_s / 1e9;
+    std::atomic<bool> over{false};
+    std::atomic<double> waiting{0};
+    const auto beginning = Clock::now();
+    const auto work = [&](std::size_t me) {
+        // Large pages where there are any, so that no walk through page tables hides what the memory itself can do.
+        void* memory = std::aligned_alloc(HUGE_PAGE, HUGE_PAGE);
+        if (!memory) std::exit(1);
+        madvise(memory, HUGE_PAGE, MADV_HUGEPAGE);
+        std::memset(memory, 1, PER_THREAD);
+        const char* data = static_cast<char*>(memory);
+        const double before_s = waited_s();
+        const auto first = Clock::now();
+        for (int round = 0; !over; ++round) {
+            flush(data, PER_THREAD);
+            start.wait_exactly(round);
+            begins[me] = Clock::now();
+            movers[static_cast<std::size_t>(round) % COUNT](data, PER_THREAD);
+            ends[me] = Clock::now();
+            if (start.wait()) {
+                const auto end = *std::max_element(ends.begin(), ends.end());
+                best_s = std::min(best_s, seconds(*std::min_element(begins.begin(), begins.end()), end));
+                over = seconds_since(beginning) > budget_s && round >= 2 * static_cast<int>(COUNT);
+            }
+            start.wait();
+            usleep(100);
+        }
+        const double share = before_s < 0 ? 1 : (waited_s() - before_s) / seconds_since(first);
+        for (double most = waiting; share > most && !waiting.compare_exchange_weak(most, share);) continue;
+        std::free(memory);
+    };
+    std::vector<std::thread> team;
+    for (int t = 0; t < threads; ++t) team.emplace_back(work, static_cast<std::size_t>(t));
+    for (auto& thread : team) thread.join();
+    return {static_cast<double>(threads) * PER_THREAD / best_s / 1e9, waiting};
 }
 
 // --- arithmetic -----------------------------------------------------------------------------------------------------
@@ -184,16 +230,19 @@ double gflop_s(int threads, double budget_s) {
 
 // --- threads --------------------------------------------------------------------------------------------------------
 
-// What it costs at least to put all threads to work and to wait for them.
+// What it costs at least to put all threads to work and to wait for them, once they are awake.
 double empty_us(int threads, double budget_s) {
     double best_s = 1e30;
     std::atomic<int> ran{0};
     const auto start = Clock::now();
     while (seconds_since(start) < budget_s) {
-        const auto begin = Clock::now();
+        for (int region = 0; region < 4; ++region) {
+            const auto begin = Clock::now();
 #pragma omp parallel num_threads(threads)
-        ran.fetch_add(1, std::memory_order_relaxed);
-        best_s = std::min(best_s, seconds_since(begin));
+            ran.fetch_add(1, std::memory_order_relaxed);
+            best_s = std::min(best_s, seconds_since(begin));
+        }
+        usleep(100);
     }
     return best_s * 1e6;
 }
@@ -205,9 +254,12 @@ int main(int argc, char** argv) {
     const int threads = std::atoi(argv[1]);
     const double budget_s = std::atof(argv[2]) / 1e3;
     if (threads < 1 || budget_s <= 0) return 2;
-    std::printf("read_gb_s %.6g\n", moved_gb_s(READERS, threads, 0.4 * budget_s));
-    std::printf("copy_gb_s %.6g\n", moved_gb_s(COPIERS, threads, 0.2 * budget_s));
-    std::printf("fp32_gflop_s %.6g\n", gflop_s<float>(threads, 0.175 * budget_s));
-    std::printf("fp64_gflop_s %.6g\n", gflop_s<double>(threads, 0.175 * budget_s));
-    std::printf("empty_us %.6g\n", empty_us(threads, 0.05 * budget_s));
+    const Rate read = moved(READERS, threads, 0.35 * budget_s);
+    std::printf("read_gb_s %.6g\n", read.gb_s);
+    std::printf("waiting %.6g\n", read.waiting);
+    std::printf("alone_gb_s %.6g\n", moved(READERS, 1, 0.15 * budget_s).gb_s);
+    std::printf("copy_gb_s %.6g\n", moved(COPIERS, threads, 0.15 * budget_s).gb_s);
+    std::printf("fp32_gflop_s %.6g\n", gflop_s<float>(threads, 0.125 * budget_s));
+    std::printf("fp64_gflop_s %.6g\n", gflop_s<double>(threads, 0.125 * budget_s));
+    std::printf("empty_us %.6g\n", empty_us(threads, 0.1 * budget_s));
 }
