@@ -54,7 +54,8 @@ class Finding:
 def examine() -> list[Finding]:
     """Every check, in the order of what depends on what."""
     checks_: tuple[Callable[[], Finding], ...] = (
-        _python, _compiler, _openmp, _native, _cpus, _memory_files, _landlock, _seccomp, _disk, _packages, _nvrtc, _driver,
+        _python, _compiler, _openmp, _native, _cpus, _memory_files, _landlock, _seccomp, _disk, _packages, _nvrtc,
+        _driver,
     )  # fmt: skip
     return [check() for check in checks_]
 

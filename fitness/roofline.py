@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from operators.dtypes import resolve_dtype
@@ -34,10 +34,14 @@ class Peaks:
     gflop_s: Mapping[str, float]
     """By a task's dtype, of the fastest instructions that such a task may use; a fused multiply-add counts as two."""
     empty_us: float
-    """The least time in which work can be handed to the device and be waited for."""
+    """The least time in which work can be handed to the device and be waited for; 0 when not known."""
     written_cache_bytes: float = math.inf
     """So much of what is written may still lie in caches when the clock stops. The default counts no write at all."""
+    ceiling_gb_s: float = 0.0
+    """Reads faster than this are impossible; counts for floors where it is above `read_gb_s`, which is what was seen."""
     threads: int = 1
+    quiet: bool = True
+    """False: others used the device while it was measured."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,8 @@ def floor_us(operator: Operator, dims: Mapping[str, int], dtype: str, peaks: Pea
     moved = traffic(operator, dims, dtype)
     flops = operator.min_flops.evaluate(operator.cost_environment(dims, dtype))
     evicted = max(moved.written - peaks.written_cache_bytes, 0)
-    memory_us = _memory_us(moved.read, moved.read + evicted, peaks)
+    fastest = replace(peaks, read_gb_s=max(peaks.read_gb_s, peaks.ceiling_gb_s))
+    memory_us = _memory_us(moved.read, moved.read + evicted, fastest)
     return max(memory_us, _compute_us(flops, dtype, peaks)) / MARGIN
 
 

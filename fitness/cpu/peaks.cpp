@@ -1,9 +1,10 @@
 // What this machine can do at most, for floors that no honest kernel goes below: each figure is the best of many short
 // runs, since whatever disturbs a run only makes it slower.
 //
-//   peaks THREADS MILLISECONDS
+//   GOMP_SPINCOUNT=20000 peaks THREADS MILLISECONDS
 //
-// Prints one figure per line: its name, a space, its value. Takes about MILLISECONDS in all.
+// Prints one figure per line: its name, a space, its value. Takes about MILLISECONDS in all. Besides, `waiting`: the
+// share of the time in which threads that could run had no processor, which tells whether others used the machine.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -100,7 +101,9 @@ constexpr Mover COPIERS[] = {copy_half};
 // What threads that start together need. Waiting sleeps, since a loaded machine lets sleepers run first.
 class Start {
   public:
-    explicit Start(int threads) : threads_(threads) { pthread_barrier_init(&barrier_, nullptr, static_cast<unsigned>(threads)); }
+    explicit Start(int threads) : threads_(threads) {
+        pthread_barrier_init(&barrier_, nullptr, static_cast<unsigned>(threads));
+    }
     ~Start() { pthread_barrier_destroy(&barrier_); }
     // Whether the caller is the one that may look at what all did.
     bool wait() { return pthread_barrier_wait(&barrier_) == PTHREAD_BARRIER_SERIAL_THREAD; }
@@ -132,8 +135,8 @@ double waited_s() {
     return told ? waited / 1e9 : -1;
 }
 
-// The best of many runs of all threads at once, each from cold caches, from the first one's start to the last one's end.
-// The movers take turns, so that a bad moment of the machine does not hit one of them alone.
+// The best of many runs of all threads at once, each from cold caches, from the first one's start to the last one's
+// end. The movers take turns, so that a bad moment of the machine does not hit one of them alone.
 template <std::size_t COUNT>
 Rate moved(const Mover (&movers)[COUNT], int threads, double budget_s) {
     std::vector<Clock::time_point> begins(static_cast<std::size_t>(threads)), ends = begins;
