@@ -38,7 +38,7 @@ class Peaks:
     written_cache_bytes: float = math.inf
     """So much of what is written may still lie in caches when the clock stops. The default counts no write at all."""
     ceiling_gb_s: float = 0.0
-    """Reads faster than this are impossible; counts for floors where it is above `read_gb_s`, which is what was seen."""
+    """Faster reads are impossible; what floors go by where it is above `read_gb_s`, the best that was seen."""
     threads: int = 1
     quiet: bool = True
     """False: others used the device while it was measured."""
