@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -181,16 +182,20 @@ def evaluate(
     dtype: Annotated[str, typer.Option(help="Element type.")] = "",
     value: Annotated[list[str], typer.Option("--value", metavar="NAME=INTEGER", help="A tunable's value.")] = [],  # noqa: B006
     workload_set: Annotated[str, typer.Option("--workloads", help="Workload set.")] = "",
+    profile: Annotated[bool, typer.Option("--profile", help="Also say what holds a correct kernel back.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Judge one kernel file as severely as a new best, and print the whole verdict."""
-    from evo.report.verdict import evaluate_file, verdict_json, verdict_lines
+    from evo.report.verdict import evaluate_file, profile_lines, verdict_json, verdict_lines
 
-    evaluations = evaluate_file(operator, file, target=target, dtype=dtype, values=value, workload_set=workload_set)
+    evaluations, seen = evaluate_file(
+        operator, file, target=target, dtype=dtype, values=value, workload_set=workload_set, profiled=profile
+    )
     if as_json:
-        print(json.dumps([verdict_json(e) for e in evaluations], indent=2))
+        levels = [verdict_json(e) for e in evaluations]
+        print(json.dumps([*levels, {"profile": asdict(seen)}] if seen else levels, indent=2))
     else:
-        print("\n".join(verdict_lines(evaluations)))
+        print("\n".join([*verdict_lines(evaluations), *(profile_lines(seen) if seen else [])]))
     if not evaluations[-1].correct:
         raise typer.Exit(FAILED)
 

@@ -14,7 +14,8 @@ from typing import Any, Protocol, cast
 
 from evo.worker import WorkerSpec
 from fitness.base import Anchor, Built, Fitness, Reference
-from fitness.evaluation import Evaluation
+from fitness.evaluation import Evaluation, Timing
+from fitness.profiling import Profile
 from operators.errors import UserError
 from operators.kernel import Kernel
 from operators.spec import Task
@@ -41,6 +42,8 @@ class Pool(Protocol):
         self, task: Task, kernel: Kernel, anchor: Anchor, *, race: bool, best: float | None
     ) -> tuple[Evaluation, ...]: ...
 
+    async def profile(self, task: Task, kernel: Kernel, timings: Sequence[Timing]) -> Profile: ...
+
     async def references(self, task: Task) -> tuple[Reference, ...]: ...
 
     async def close(self) -> None: ...
@@ -66,6 +69,9 @@ class LocalPool:
     ) -> tuple[Evaluation, ...]:
         result = await self._call("judge", task, kernel, anchor, race=race, best=best)
         return cast(tuple[Evaluation, ...], result)
+
+    async def profile(self, task: Task, kernel: Kernel, timings: Sequence[Timing]) -> Profile:
+        return cast(Profile, await self._call("profile", task, kernel, timings))
 
     async def references(self, task: Task) -> tuple[Reference, ...]:
         return cast(tuple[Reference, ...], await self._call("references", task))
@@ -145,6 +151,9 @@ class InlinePool:
     ) -> tuple[Evaluation, ...]:
         await asyncio.sleep(0)
         return self.stages[task].judge(kernel, anchor, race=race, best=best)
+
+    async def profile(self, task: Task, kernel: Kernel, timings: Sequence[Timing]) -> Profile:
+        return self.stages[task].profile(kernel, timings)
 
     async def references(self, task: Task) -> tuple[Reference, ...]:
         return self.stages[task].references()

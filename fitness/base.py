@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from fitness.evaluation import Evaluation
+from fitness.evaluation import Evaluation, Timing
+from fitness.profiling import Profile
 from operators.kernel import Kernel
 
 
@@ -59,6 +60,10 @@ class Fitness(Protocol):
         `race`: a kernel clearly slower than the anchor is stopped and marked so. A kernel that promises more than
         `best` (a log speedup) is confirmed by a second measurement in fresh processes; None confirms every kernel.
         """
+        ...
+
+    def profile(self, kernel: Kernel, timings: Sequence[Timing]) -> Profile:
+        """What a profiler says of a correct kernel that was timed; for those who propose changes, never for fitness."""
         ...
 
     def references(self) -> tuple[Reference, ...]:

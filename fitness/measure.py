@@ -18,8 +18,8 @@ HOPELESS = 5.0
 CLOCK_SLACK_NS = 250_000
 CLOCK_SLACK_SHARE = 0.05
 CLOCK_CERTAINTY = 4.0
-"""By so much more than the anchor's, in the median, a candidate's process may outlive what its clock shows; and by so many standard errors more,
-before it is accused."""
+"""By so much more than the anchor's, in the median, a candidate's process may outlive what its clock shows, and by so
+many standard errors more, before it is accused."""
 
 
 class AnchorFault(Exception):

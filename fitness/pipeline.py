@@ -17,8 +17,9 @@ from dataclasses import replace
 import numpy as np
 
 from fitness.base import Anchor, Built, Reference
-from fitness.evaluation import CheckError, Evaluation, Level, Rejection, Status
+from fitness.evaluation import CheckError, Evaluation, Level, Rejection, Status, Timing
 from fitness.measure import AnchorFault, Measurement, Pairing, bound_slots
+from fitness.profiling import Profile
 from fitness.roofline import floor_us
 from fitness.session import POISONS, Device, KernelFault, Prepared, Session
 from fitness.timing import CONFIRM, SCREEN, Schedule, Verdict
@@ -391,6 +392,12 @@ class Pipeline:
                     f"{timing.latency_us:.1f} us on {timing.workload} is less than the {least_us:.1f} us that this "
                     "machine needs for the least work there is",
                 )
+
+    def profile(self, kernel: Kernel, timings: Sequence[Timing]) -> Profile:
+        prepared = self.device.prepare(kernel)
+        if isinstance(prepared, Rejection):
+            return Profile(None, (), (f"it does not build: {prepared.message}",))
+        return self.device.profile(prepared, timings)
 
     def references(self) -> tuple[Reference, ...]:
         results: list[Reference] = []

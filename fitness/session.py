@@ -7,8 +7,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from fitness.evaluation import Rejection, Status
+from fitness.evaluation import Rejection, Status, Timing
 from fitness.memory import Region
+from fitness.profiling import Profile
 from fitness.roofline import Peaks
 from fitness.verify import Case, Question
 from operators.kernel import Kernel
@@ -100,6 +101,10 @@ class Device(Protocol):
 
     def machine(self, *, exclusive: bool) -> AbstractContextManager[None]:
         """Timings have the device to themselves among all processes that use it; other work shares it. Not nested."""
+        ...
+
+    def profile(self, prepared: Prepared, timings: Sequence[Timing]) -> Profile:
+        """Takes seconds, on the shared machine. Never raises because of the kernel."""
         ...
 
     def peaks(self, *, again: bool = False) -> Peaks:

@@ -14,6 +14,7 @@ from evo.config import DEFAULT_SETS
 from fitness.base import Anchor
 from fitness.catalog import fitness
 from fitness.evaluation import Evaluation
+from fitness.profiling import Profile
 from fitness.timing import smallest_detectable
 from operators.catalog import load
 from operators.errors import UserError
@@ -25,9 +26,19 @@ TARGET_OF = {".cpp": "cpu", ".cc": "cpu", ".cu": "cuda"}
 
 
 def evaluate_file(
-    operator_name: str, file: Path, *, target: str, dtype: str, values: Sequence[str], workload_set: str
-) -> tuple[Evaluation, ...]:
-    """Every level's evaluation, against the baseline. Raises UserError for what is not the kernel's own fault."""
+    operator_name: str,
+    file: Path,
+    *,
+    target: str,
+    dtype: str,
+    values: Sequence[str],
+    workload_set: str,
+    profiled: bool = False,
+) -> tuple[tuple[Evaluation, ...], Profile | None]:
+    """Every level's evaluation, against the baseline, and a profile of a kernel that is correct.
+
+    Raises UserError for what is not the kernel's own fault.
+    """
     operator = load(operator_name)
     target = target or TARGET_OF.get(file.suffix, "")
     if not target:
@@ -49,8 +60,10 @@ def evaluate_file(
         try:
             built = stage.build(kernel)
             if isinstance(built, Evaluation):
-                return (built,)
-            return stage.judge(kernel, Anchor(baseline, 0.0, 0.0), race=False, best=None)
+                return (built,), None
+            found = stage.judge(kernel, Anchor(baseline, 0.0, 0.0), race=False, best=None)
+            profile = stage.profile(kernel, found[-1].timings) if profiled and found[-1].correct else None
+            return found, profile
         finally:
             stage.close()
 
@@ -80,6 +93,12 @@ def verdict_json(evaluation: Evaluation) -> dict[str, Any]:
     """All fields, as JSON has them."""
     fields: dict[str, Any] = json.loads(json.dumps(asdict(evaluation), default=dict))
     return fields
+
+
+def profile_lines(profile: Profile) -> list[str]:
+    """Notes, then metrics with their units."""
+    metrics = [f"  {m.name} {m.value:.4g} {m.unit}".rstrip() for m in profile.metrics]
+    return ["profile:", *(f"  {note}" for note in profile.notes), *metrics]
 
 
 def verdict_lines(evaluations: Sequence[Evaluation]) -> list[str]:

@@ -19,11 +19,13 @@ import torch
 from fitness.cpu.build import CpuBuild, build
 from fitness.cpu.cores import lock_name
 from fitness.cpu.peaks import peaks, remeasure
+from fitness.cpu.profiler import Subject, profile
 from fitness.cpu.runner import Runner, check_arguments, plan_words
-from fitness.evaluation import Rejection, Status
+from fitness.evaluation import Rejection, Status, Timing
 from fitness.inputs import Inputs, draw
 from fitness.memory import Region
 from fitness.pipeline import Pipeline
+from fitness.profiling import Profile
 from fitness.roofline import Peaks
 from fitness.session import Compiled, KernelFault, Prepared, Sample
 from fitness.verify import Case, Oracle, Question
@@ -185,6 +187,20 @@ class CpuDevice:
         with (self.folder / lock_name()).open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
             yield
+
+    def profile(self, prepared: Prepared, timings: Sequence[Timing]) -> Profile:
+        assert isinstance(prepared, CpuKernel)
+        subject = Subject(prepared.kernel, prepared.plan, prepared.build, self.operator, self.task.dtype)
+        with self.machine(exclusive=False):
+            peaks_ = self.peaks()
+            return profile(
+                subject,
+                shapes=self._canonical_dims,
+                timings=timings,
+                peaks=peaks_,
+                facts=self.facts,
+                folder=self.folder,
+            )
 
     def peaks(self, *, again: bool = False) -> Peaks:
         return remeasure(peaks(self.threads)) if again else peaks(self.threads)
