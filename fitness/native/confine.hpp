@@ -12,6 +12,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <string>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #include <vector>
@@ -35,7 +36,9 @@ inline int landlock_version() { return static_cast<int>(syscall(444, nullptr, 0,
 inline void allow(int ruleset, const std::string& path, std::uint64_t rights) {
     const int parent = open(path.c_str(), O_PATH | O_CLOEXEC);
     if (parent < 0) return;  // what does not exist needs no rule
-    const PathRule rule{rights, parent};
+    struct stat found;
+    const bool folder = fstat(parent, &found) == 0 && S_ISDIR(found.st_mode);
+    const PathRule rule{folder ? rights : rights & (EXECUTE | WRITE_FILE | READ_FILE), parent};  // others need a folder
     syscall(445, ruleset, 1, &rule, 0);
     close(parent);
 }
