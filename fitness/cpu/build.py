@@ -31,7 +31,8 @@ from operators.spec import Operator
 
 FLAGS = (
     "-std=c++17", "-O3", "-march=native", "-fopenmp", "-fPIC", "-fvisibility=hidden", "-pipe", "-w",
-    "-fno-exceptions", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fmax-errors=5", "-fdiagnostics-color=never",
+    "-fno-exceptions", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fmax-errors=5",
+    "-fdiagnostics-color=never",
 )  # fmt: skip
 """No -ffast-math: kernels keep NaN, infinity and the order of their own sums."""
 LINK_FLAGS = ("-shared", "-fopenmp", "-Wl,-z,defs", "-Wl,--as-needed")
