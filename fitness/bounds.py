@@ -46,7 +46,7 @@ USUAL_OUT = 0.42
 USUAL_SUM = 0.25
 """Rms of the rounding errors of a plain sum of K terms of one size, in sqrt(K) roundoffs."""
 USUAL_WEIGHT = 8
-"""What is usual counts as so many independent errors beside those that trusted implementations made."""
+"""What is usual counts as USUAL_WEIGHT / n errors beside the n independent ones that trusted implementations made."""
 
 
 @dataclass(frozen=True)
@@ -122,9 +122,10 @@ def rms_limit(precision: Precision, limits: Bound, trusted: Sequence[Judgement],
     those that add in its order seem to make no error at all.
     """
     best = max((t for t in trusted if not t.mismatches), key=lambda t: t.rms_ratio, default=None)
-    independent, rms = (best.independent, best.rms_ratio) if best else (0, 0.0)
-    squares = independent * rms**2 + USUAL_WEIGHT * limits.usual_rms**2
-    level = max(math.sqrt(squares / (independent + USUAL_WEIGHT)), limits.least_rms)
+    count, rms = (max(best.independent, 1), best.rms_ratio) if best else (1, 0.0)
+    weight = USUAL_WEIGHT / count
+    level = math.sqrt((count * rms**2 + weight * limits.usual_rms**2) / (count + weight))
+    level = max(level, limits.least_rms)
     if not naive or precision.slack > 1:
         level = max(level, limits.usual_rms)
-    return level * RMS_LIMIT[precision.element.name] * (1 + 4 / math.sqrt(independent + 1))
+    return level * RMS_LIMIT[precision.element.name] * (1 + 4 / math.sqrt(count) + 16 / count)

@@ -467,4 +467,6 @@ def _flat(value: torch.Tensor) -> np.ndarray:
 def _write(region: Region, name: str, value: torch.Tensor) -> None:
     view = region.view(name)
     if len(view):
-        view[:] = value.contiguous().view(torch.uint8).numpy().reshape(-1).data
+        # Contiguous tensors may still have any stride along an axis of length 1, which bytes cannot be viewed through.
+        flat = torch.as_strided(value.contiguous(), (value.numel(),), (1,))
+        view[:] = flat.view(torch.uint8).numpy().data
