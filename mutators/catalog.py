@@ -17,6 +17,7 @@ from operators.spec import Operator
 MUTATORS: dict[str, str] = {
     "ancestor": "mutators.ancestor:Ancestor",
     "crossover": "mutators.crossover:Crossover",
+    "recombine": "mutators.recombine:Recombine",
     "repair": "mutators.repair:Repair",
     "rewrite": "mutators.rewrite:Rewrite",
     "transform": "mutators.transform:Transform",

@@ -29,7 +29,7 @@ _DIVIDER = re.compile(r"\s*={5,9}\s*")
 _REPLACE = re.compile(r"\s*>{5,9}(?:\s.*)?")
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 _THOUGHT = re.compile(r"\A\s*<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL)
-_CHANGE = re.compile(r"^[\s*#>_`-]*change[\s*_`]*:[\s*_]*(\S.*)$", re.IGNORECASE | re.MULTILINE)
+_CHANGE = re.compile(r"^[\s*#>_`-]*change[ \t*_`]*:[ \t*_]*(\S.*)$", re.IGNORECASE | re.MULTILINE)
 
 
 class AnswerError(Exception):

@@ -234,4 +234,5 @@ def test_descriptions() -> None:
     assert description("CHANGE: unroll by 4\ncode", "none") == "unroll by 4"
     assert description("Well.\n**Change:** `vector` loads  of x ", "none") == "`vector` loads of x"
     assert description("nothing said", "none") == "none"
+    assert description("CHANGE:\n```cpp\nint x;", "none") == "none"
     assert len(description("CHANGE: " + "word " * 100, "none")) <= MAX_DESCRIPTION

@@ -1,0 +1,108 @@
+"""A kernel file's header as its tables of text, so that whole tables can be exchanged with comments and layout kept."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from operators.plan import Plan
+
+_HEADER = re.compile(r"/\*!\s*evo\b(.*?)\*/", re.DOTALL)
+_TABLE = re.compile(r"^[ \t]*\[(\[?)[ \t]*(\w+)(?:\.(\w+))?[ \t]*\]\]?[ \t]*(?:#.*)?$", re.MULTILINE)
+_TOP_KEY = re.compile(r"^[ \t]*(?:requires|deterministic|zero)[ \t]*=.*\n?", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table of the header with the lines up to the next."""
+
+    kind: str
+    """buffer, launch, tensor_map, group or tune."""
+    name: str
+    """The launch's kernel without template arguments; the buffer's, map's or group's name; empty for tune."""
+    text: str
+
+
+@dataclass(frozen=True)
+class PlanTables:
+    """The header as text."""
+
+    before: str
+    top: str
+    """What stands before the first table."""
+    tables: tuple[Table, ...]
+    after: str
+    """The rest of the file."""
+
+    @classmethod
+    def read(cls, text: str, plan: Plan) -> PlanTables | None:
+        """None for headers that are written in another way than table by table. `plan` is the text's own."""
+        header = _HEADER.search(text)
+        if not header:
+            return None
+        begin, end = header.span(1)
+        starts = [*_TABLE.finditer(text, begin, end)]
+        names = {
+            "launch": [base_name(launch.kernel) for launch in plan.launches],
+            "buffer": [buffer.name for buffer in plan.buffers],
+            "tensor_map": [tensor_map.name for tensor_map in plan.tensor_maps],
+        }
+        tables = []
+        for start, following in zip(starts, [*(s.start() for s in starts), end][1:], strict=True):
+            kind = start[2]
+            if start[1] and not names.get(kind):
+                return None
+            name = names[kind].pop(0) if start[1] else start[3] or ""
+            tables.append(Table(kind, name, text[start.start() : following]))
+        written = {table.name for table in tables if table.kind == "group"}
+        tuned = any(table.kind == "tune" for table in tables)
+        if any(names.values()) or written != set(plan.groups) or tuned != bool(plan.tune):
+            return None
+        first = starts[0].start() if starts else end
+        return cls(text[:begin], text[begin:first], tuple(tables), text[end:])
+
+    def render(self) -> str:
+        """The whole file."""
+        parts = [table.text if table.text.endswith("\n") else f"{table.text}\n" for table in self.tables]
+        return self.before + self.top + "".join(parts) + self.after
+
+    def of(self, kind: str, names: Iterable[str]) -> tuple[Table, ...]:
+        """The tables of a kind with these names, in order."""
+        wanted = set(names)
+        return tuple(table for table in self.tables if table.kind == kind and table.name in wanted)
+
+    def with_tables(self, kind: str, name: str, tables: tuple[Table, ...]) -> PlanTables:
+        """These tables in place of those of one kind and name; at the end of their kind where there were none."""
+        old = [at for at, table in enumerate(self.tables) if (table.kind, table.name) == (kind, name)]
+        alike = [at for at, table in enumerate(self.tables) if table.kind == kind]
+        first_launch = next((at for at, table in enumerate(self.tables) if table.kind == "launch"), len(self.tables))
+        place = old[0] if old else alike[-1] + 1 if alike else first_launch
+        kept = [table for at, table in enumerate(self.tables) if at not in old]
+        return replace(self, tables=(*kept[:place], *tables, *kept[place:]))
+
+    def without_tunables(self, names: Iterable[str]) -> PlanTables:
+        """With their lines taken out of [tune], and without [tune] where no line is left."""
+        tables = []
+        for table in self.tables:
+            text = table.text
+            for name in names if table.kind == "tune" else ():
+                text = re.sub(rf"^[ \t]*{name}[ \t]*=[ \t]*\[[^\]]*\][^\n]*\n", "", text, flags=re.MULTILINE)
+            if table.kind != "tune" or "=" in text:
+                tables.append(replace(table, text=text))
+        return replace(self, tables=tuple(tables))
+
+    def with_top(self, *, requires: str, deterministic: bool, zero: Iterable[str]) -> PlanTables:
+        """With these values of the keys that stand before the first table."""
+        lines = [f'requires = "{requires}"'] if requires not in ("", "1") else []
+        lines += [] if deterministic else ["deterministic = false"]
+        cleared = ", ".join(f'"{name}"' for name in zero)
+        lines += [f"zero = [{cleared}]"] if cleared else []
+        rest = _TOP_KEY.sub("", self.top)
+        rest = rest if rest.startswith("\n") else f"\n{rest}"
+        return replace(self, top="\n" + "".join(f"{line}\n" for line in lines) + rest[1:])
+
+
+def base_name(kernel: str) -> str:
+    """A launch's kernel without namespaces and template arguments."""
+    return kernel.split("<")[0].split("::")[-1].strip()

@@ -1,0 +1,470 @@
+"""The mutator that makes a child of two parents without a language model: the first, with parts of the second."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+from random import Random
+
+from mutators.base import Parent, Proposal, Request
+from mutators.cpp_tree import Edit, Function, Node, Program, apply_edits, walk
+from mutators.plan_edit import with_tunables
+from mutators.plan_tables import PlanTables
+from operators.errors import PlanError
+from operators.kernel import Kernel
+from operators.spec import Operator
+
+DRAWS = 24
+"""How many different mixtures are looked at before there is said to be none."""
+MAX_STATEMENTS = 400
+"""Blocks with more statements are taken from one parent as a whole."""
+
+_WORD = re.compile(r"[A-Za-z_]\w*")
+
+
+class Recombine:
+    """A child of two parents, drawn from the request's seed.
+
+    Params: `part` names what is mixed, any of `PARTS` otherwise. What comes from the second parent brings along what it
+    needs: the launches of its functions with their buffers, the functions they call, tunables with their values, and
+    what the second parent requires. A child's header parses, every launched function is there, it holds no more syntax
+    errors than its parents, and it is neither of them; whether it compiles and is right is for the evaluator to say.
+    """
+
+    name = "recombine"
+
+    def applies(self, kernel: Kernel, operator: Operator) -> bool:
+        """True for every kernel of the operator."""
+        return kernel.operator == operator.name
+
+    def propose(self, request: Request, parents: tuple[Parent, ...], operator: Operator) -> Proposal:
+        """A mixture of the first two parents. A failure says why there is none."""
+        started = time.perf_counter()
+        kernel, text = _child(request, parents, operator)
+        seconds = time.perf_counter() - started
+        if kernel is None:
+            return Proposal(None, self.name, text, seconds=seconds)
+        return Proposal(kernel, text, seconds=seconds)
+
+
+@dataclass
+class _Side:
+    """One parent, read."""
+
+    kernel: Kernel
+    program: Program
+    tables: PlanTables
+
+    @property
+    def settings(self) -> dict[str, int]:
+        """Every tunable's value."""
+        known = {n: v for n, v in self.kernel.values.items() if v in self.program.plan.tune.get(n, ())}
+        return self.program.plan.settings(known)
+
+    def function(self, name: str) -> Function | None:
+        """The one function of that name; None where there is none, or several."""
+        found = [f for f in self.program.functions if f.name == name]
+        return found[0] if len(found) == 1 else None
+
+
+@dataclass
+class _Mixture:
+    """A child in the making: the first parent's text with something of the second's in it."""
+
+    text: str
+    description: str
+    taken: str = ""
+    """All text that came from the second parent."""
+    values: dict[str, int] = field(default_factory=dict)
+    """Settings that are decided already."""
+
+
+def _child(request: Request, parents: tuple[Parent, ...], operator: Operator) -> tuple[Kernel | None, str]:
+    """The child and what it is made of, or None and why there is none."""
+    wish = request.params.get("part")
+    if wish is not None and wish not in PARTS:
+        return None, f"there is no part {wish!r} to mix; there are {', '.join(PARTS)}"
+    if len(parents) < 2 or parents[0].kernel.id == parents[1].kernel.id:
+        return None, "recombine needs two parents that differ"
+    try:
+        first, second = (_read(parent.kernel, operator, request.task.dtype) for parent in parents[:2])
+    except PlanError as error:
+        return None, f"a parent's plan cannot be used: {error}"
+    if first is None or second is None:
+        return None, "a parent's header is not written table by table"
+    random = Random(request.seed)
+    for _ in range(DRAWS):
+        part = wish or random.choice(tuple(PARTS))
+        mixture = PARTS[part](first, second, random)
+        kernel = _finished(mixture, first, second) if mixture else None
+        if mixture and kernel:
+            return kernel, f"{part}: {mixture.description}"
+    return None, f"no mixture of {wish or 'anything'} was found that is neither parent"
+
+
+def _read(kernel: Kernel, operator: Operator, dtype: str) -> _Side | None:
+    program = Program(kernel.source, operator, kernel.target, dtype)
+    tables = PlanTables.read(kernel.source, program.plan)
+    return _Side(kernel, program, tables) if tables else None
+
+
+# --- what can be mixed -------------------------------------------------------------------------------------------
+
+
+def _functions(first: _Side, second: _Side, random: Random) -> _Mixture | None:
+    """Whole functions of the same name, with the launches that call them."""
+    shared = [
+        f.name
+        for f in first.program.functions
+        if (mine := first.function(f.name)) and (other := second.function(f.name)) and _text(mine) != _text(other)
+    ]
+    if not shared:
+        return None
+    names = random.sample(shared, random.randint(1, len(shared)))
+    needed = _called(second, names)
+    edits = [_swap(first, second, name) for name in (*names, *(n for n in needed if first.function(n)))]
+    new = [_text(function) for n in needed if not first.function(n) and (function := second.function(n))]
+    taken = " ".join((*(edit.text for edit in edits), *new))
+    brought = _declarations(first.program, second.program, taken)
+    text = _applied(first.program, edits, (*brought, *new))
+    tables = PlanTables.read(text, first.program.plan)
+    if tables is None:
+        return None
+    launched = [name for name in names if name in second.program.launched]
+    for name in launched:
+        tables = tables.with_tables("launch", name, second.tables.of("launch", [name]))
+    tables = _with_needs(tables, first, second, launched)
+    taken = " ".join((taken, *brought, *(table.text for table in second.tables.of("launch", launched))))
+    return _Mixture(tables.render(), f"{', '.join(sorted(names))} of {second.kernel.id[:8]}", taken)
+
+
+def _statements(first: _Side, second: _Side, random: Random) -> _Mixture | None:
+    """Statements within functions of the same name and parameters, wherever the two differ."""
+    shared = []
+    for function in first.program.functions:
+        mine, other = first.function(function.name), second.function(function.name)
+        if mine and other and _parameters(mine) == _parameters(other) and _text(mine) != _text(other):
+            shared.append((mine, other))
+    if not shared:
+        return None
+    mine, other = random.choice(shared)
+    blend = _Blend(first.program, second.program, random)
+    body = blend.block(mine.body, other.body)
+    if not (blend.taken and blend.kept) or not _declares(mine, other, body):
+        return None
+    brought = _declarations(first.program, second.program, " ".join(blend.taken))
+    begin, end = _whole(mine)
+    head = first.program.data[begin : mine.body.start_byte].decode()
+    text = _applied(first.program, [Edit(begin, end, head + body)], brought)
+    tables = PlanTables.read(text, first.program.plan)
+    if tables is None:
+        return None
+    count = f"{len(blend.taken)} of {len(blend.taken) + blend.kept} differences"
+    description = f"{count} in {mine.name} as in {second.kernel.id[:8]}"
+    return _Mixture(_with_needs(tables, first, second, ()).render(), description, " ".join((*blend.taken, *brought)))
+
+
+def _launches(first: _Side, second: _Side, random: Random) -> _Mixture | None:
+    """Launch and buffer tables of the same name, the functions staying as they are."""
+    tables, changed = first.tables, []
+    for kind in ("launch", "buffer"):
+        for name in dict.fromkeys(table.name for table in first.tables.tables if table.kind == kind):
+            mine, other = first.tables.of(kind, [name]), second.tables.of(kind, [name])
+            if other and mine != other and random.random() < 0.5:
+                tables = tables.with_tables(kind, name, other)
+                changed.append((f"{kind} {name}", other))
+    if not changed:
+        return None
+    tables = _with_needs(tables, first, second, [t.name for _, other in changed for t in other if t.kind == "launch"])
+    taken = " ".join(table.text for _, other in changed for table in other)
+    return _Mixture(tables.render(), f"{', '.join(n for n, _ in changed)} of {second.kernel.id[:8]}", taken)
+
+
+def _tunables(first: _Side, second: _Side, random: Random) -> _Mixture | None:
+    """Values of the tunables that both have."""
+    mine, other, tune = first.settings, second.settings, first.program.plan.tune
+    shared = [name for name in mine if other.get(name, mine[name]) != mine[name] and other[name] in tune[name]]
+    if not shared:
+        return None
+    names = random.sample(shared, random.randint(1, len(shared)))
+    values = {name: other[name] for name in names}
+    text = ", ".join(f"{name} = {value}" for name, value in values.items())
+    return _Mixture(first.kernel.source, f"{text} as in {second.kernel.id[:8]}", values=values)
+
+
+PARTS: Mapping[str, Callable[[_Side, _Side, Random], _Mixture | None]] = {
+    "functions": _functions,
+    "statements": _statements,
+    "launches": _launches,
+    "tunables": _tunables,
+}
+
+
+# --- functions ---------------------------------------------------------------------------------------------------
+
+
+def _whole(function: Function) -> tuple[int, int]:
+    """Bytes of a function with its template head, its linkage and its qualifiers, which the parser may not know."""
+    node = function.node
+    while node.parent and node.parent.type in ("template_declaration", "linkage_specification"):
+        if node.parent.type == "linkage_specification" and node.parent.child_by_field_name("body") != node:
+            break
+        node = node.parent
+    before = node.prev_sibling
+    data = function.program.data
+    begin = before.end_byte if before else node.start_byte
+    return begin + len(data[begin:]) - len(data[begin:].lstrip()), node.end_byte
+
+
+def _text(function: Function) -> str:
+    begin, end = _whole(function)
+    return function.program.data[begin:end].decode()
+
+
+def _swap(first: _Side, second: _Side, name: str) -> Edit:
+    mine, other = first.function(name), second.function(name)
+    assert mine and other
+    return Edit(*_whole(mine), _text(other))
+
+
+def _parameters(function: Function) -> tuple[str, ...]:
+    """The names of its parameters, in order; nothing of their types, which two parents may qualify differently."""
+    return tuple(name for name, ds in function.declarations.items() if any(d.node in function.parameters for d in ds))
+
+
+def _called(side: _Side, names: Iterable[str]) -> tuple[str, ...]:
+    """Further functions of the file that those named need, in the file's order, launched ones aside."""
+    known = {f.name for f in side.program.functions if side.function(f.name)}
+    needed, waiting = set(names), list(names)
+    while waiting:
+        function = side.function(waiting.pop())
+        for name in (set(_WORD.findall(_text(function))) & known) - needed if function else ():
+            needed.add(name)
+            waiting.append(name)
+    more = needed - set(names) - side.program.launched
+    return tuple(f.name for f in side.program.functions if f.name in more)
+
+
+# --- statements --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Unit:
+    """A statement with the pragmas and comments before it."""
+
+    lead: str
+    node: Node | None
+    """None: only comments or pragmas, at the end of a block."""
+    words: tuple[str, ...]
+    key: tuple[str, ...]
+    """The same without pragmas, and of loops and blocks only what stands before the braces: equal keys match."""
+
+
+@dataclass
+class _Blend:
+    """Two blocks of statements made one: what is equal stays, what differs comes from either side by chance."""
+
+    first: Program
+    second: Program
+    random: Random
+    taken: list[str] = field(default_factory=list)
+    """Texts that came from the second."""
+    kept: int = 0
+    """How often the first won."""
+
+    def block(self, mine: Node, other: Node) -> str:
+        """The blend of two compound statements, braces included."""
+        a, b = _units(self.first, mine), _units(self.second, other)
+        if max(len(a), len(b)) > MAX_STATEMENTS:
+            return self._either(self.first.slice(mine), self.second.slice(other))
+        matcher = SequenceMatcher(None, [unit.key for unit in a], [unit.key for unit in b], autojunk=False)
+        parts = ["{"]
+        for _, begin, end, start, stop in matcher.get_opcodes():
+            if end - begin == stop - start:
+                parts += [self._pair(x, y) for x, y in zip(a[begin:end], b[start:stop], strict=True)]
+            else:
+                texts = (self._whole(self.first, u) for u in a[begin:end])
+                parts.append(self._either("".join(texts), "".join(self._whole(self.second, u) for u in b[start:stop])))
+        tail = self.first.data[mine.start_byte : mine.end_byte].decode()
+        return "".join(parts) + tail[len(tail[:-1].rstrip()) :]
+
+    def _pair(self, mine: _Unit, other: _Unit) -> str:
+        """Two statements in the same place; loops and blocks with the same head are blended inside."""
+        if mine.words == other.words:
+            return self._whole(self.first, mine)
+        if not (mine.node and other.node and mine.key == other.key):
+            return self._either(self._whole(self.first, mine), self._whole(self.second, other))
+        same = _words_of(mine.lead) == _words_of(other.lead)
+        lead = mine.lead if same else self._either(mine.lead, other.lead)
+        bodies = _body(mine.node), _body(other.node)
+        if not (bodies[0] and bodies[1]):
+            return lead + self.first.slice(mine.node)
+        head = self.first.data[mine.node.start_byte : bodies[0].start_byte].decode()
+        tail = self.first.data[bodies[0].end_byte : mine.node.end_byte].decode()
+        return lead + head + self.block(bodies[0], bodies[1]) + tail
+
+    def _either(self, mine: str, other: str) -> str:
+        if self.random.random() < 0.5:
+            self.kept += 1
+            return mine
+        self.taken.append(other)
+        return other
+
+    @staticmethod
+    def _whole(program: Program, unit: _Unit) -> str:
+        return unit.lead + (program.slice(unit.node) if unit.node else "")
+
+
+def _units(program: Program, block: Node) -> list[_Unit]:
+    units, begin, pending = [], block.start_byte + 1, False
+    for child in block.named_children:
+        if child.type in ("comment", "preproc_call"):
+            pending = True
+            continue
+        lead = program.data[begin : child.start_byte].decode()
+        body = _body(child)
+        head = program.data[child.start_byte : body.start_byte].decode() if body else program.slice(child)
+        units.append(_Unit(lead, child, (*_words_of(lead), *_words(child)), _words_of(head)))
+        begin, pending = child.end_byte, False
+    rest = program.data[begin : block.end_byte - 1].decode().rstrip()
+    return [*units, _Unit(rest, None, _words_of(rest), _words_of(rest))] if pending and rest else units
+
+
+def _body(node: Node) -> Node | None:
+    """The braces that a statement ends in, if it does."""
+    body = node if node.type == "compound_statement" else node.child_by_field_name("body")
+    if node.type == "if_statement" and node.child_by_field_name("alternative") is None:
+        body = node.child_by_field_name("consequence")
+    return body if body is not None and body.type == "compound_statement" else None
+
+
+def _words(node: Node) -> tuple[str, ...]:
+    return _words_of((node.text or b"").decode())
+
+
+def _words_of(text: str) -> tuple[str, ...]:
+    return tuple(re.findall(r"\w+|[^\w\s]", text))
+
+
+def _declares(mine: Function, other: Function, body: str) -> bool:
+    """Whether the new body still declares every local name that it uses, and none twice in one block."""
+    program = mine.program
+    text = apply_edits(program.data, [Edit(mine.body.start_byte, mine.body.end_byte, body)]).decode()
+    child = next((f for f in Program(text, program.operator, program.target, program.dtype).functions
+                  if f.name == mine.name), None)  # fmt: skip
+    if child is None:
+        return False
+    local = set(mine.declarations) | set(other.declarations)
+    used = {child.program.slice(node) for node in walk(child.body) if node.type == "identifier"}
+    places = [(name, d.node.parent.id) for name, ds in child.declarations.items() for d in ds if d.node.parent]
+    return used & local <= set(child.declarations) and len(places) == len(set(places))
+
+
+# --- what a mixture needs besides --------------------------------------------------------------------------------
+
+
+def _declarations(first: Program, second: Program, taken: str) -> tuple[str, ...]:
+    """What the second parent declares outside functions, `taken` needs and the first lacks; and all its #includes."""
+    found: list[str] = []
+    words, lines = set(_WORD.findall(taken)), first.text
+    for node in reversed(second.root.named_children):  # what is declared later may need what is declared before
+        if node.type == "preproc_include" or _declared(second, node) & words:
+            words |= set(_WORD.findall(second.slice(node)))
+            closed = second.data[node.end_byte :].lstrip().startswith(b";")
+            text = second.slice(node).strip() + (";" if closed else "")
+            if text not in lines:
+                found.insert(0, text)
+    return tuple(found)
+
+
+def _applied(program: Program, edits: list[Edit], new: Iterable[str]) -> str:
+    """The file after edits, with new declarations before the first of them and new #includes after the header."""
+    place, header = min(edit.start for edit in edits), program.data.index(b"*/") + 2
+    includes = [text for text in new if text.startswith("#include")]
+    others = [text for text in new if not text.startswith("#include")]
+    added = [Edit(header, header, "".join(f"\n{text}" for text in includes)),
+             Edit(place, place, "".join(f"{text}\n\n" for text in others))]  # fmt: skip
+    return apply_edits(program.data, [*added, *edits]).decode()
+
+
+def _declared(program: Program, node: Node) -> set[str]:
+    """Names that a declaration outside functions declares; nothing for functions."""
+    while node.type == "template_declaration":
+        node = node.named_children[-1]
+    kinds = ("declaration", "struct_specifier", "alias_declaration", "type_definition", "preproc_def",
+             "preproc_function_def", "enum_specifier", "class_specifier")  # fmt: skip
+    if node.type not in kinds:
+        return set()
+    named = [node.child_by_field_name("name"), *node.children_by_field_name("declarator")]
+    named += [n.child_by_field_name("name") for n in node.named_children if n.type.endswith("_specifier")]
+    return {word for n in named if n is not None for word in _WORD.findall(program.slice(n).split("=")[0])}
+
+
+def _with_needs(tables: PlanTables, first: _Side, second: _Side, launched: Iterable[str]) -> PlanTables:
+    """With the buffers, maps and groups that launches of the second parent name, and what either plan demands."""
+    mine, other = first.program.plan, second.program.plan
+    words = set(_WORD.findall(" ".join(table.text for table in second.tables.of("launch", launched))))
+    words |= {m.tensor for m in other.tensor_maps if m.name in words}
+    for kind in ("buffer", "tensor_map", "group"):
+        for table in second.tables.of(kind, words):
+            if not tables.of(kind, [table.name]):
+                tables = tables.with_tables(kind, table.name, (table,))
+    there = {table.name for table in tables.tables if table.kind == "buffer"}
+    there |= {tensor.name for tensor in first.program.operator.outputs}
+    demands = list(dict.fromkeys(plan.requires.text for plan in (mine, other) if plan.requires.text != "1"))
+    return tables.with_top(
+        requires=demands[0] if len(demands) == 1 else " and ".join(f"({demand})" for demand in demands),
+        deterministic=mine.deterministic and other.deterministic,
+        zero=[name for name in dict.fromkeys((*mine.zero, *other.zero)) if name in there],
+    )
+
+
+def _finished(mixture: _Mixture, first: _Side, second: _Side) -> Kernel | None:
+    """The child, with the tunables that it needs; None where it cannot be used or is one of its parents."""
+    words = set(_WORD.findall(mixture.taken))
+    tune = second.program.plan.tune
+    missing = {name: tune[name] for name in tune if name in words and name not in first.program.plan.tune}
+    text = with_tunables(mixture.text, missing)
+    if text is None:
+        return None
+    settings = first.settings | {n: v for n, v in second.settings.items() if n in words} | mixture.values
+    side = _made(text, settings, first)
+    unused = [name for name in side.program.plan.tune if _uses(side, name) == 1] if side else []
+    if side and unused:
+        side = _made(side.tables.without_tunables(unused).render(), settings, first)
+    if side is None or any(_same(side, parent) for parent in (first, second)):
+        return None
+    errors = max(first.program.error_count, second.program.error_count)
+    complete = side.program.launched <= {f.name for f in side.program.functions}
+    return side.kernel if complete and side.program.error_count <= errors else None
+
+
+def _made(text: str, settings: Mapping[str, int], first: _Side) -> _Side | None:
+    """A file of the first parent's kind, read, with those of the settings that it declares and that are no defaults."""
+    try:
+        program = Program(text, first.program.operator, first.kernel.target, first.program.dtype)
+    except PlanError:
+        return None
+    tables = PlanTables.read(text, program.plan)
+    tune = program.plan.tune
+    values = {n: settings[n] for n, listed in tune.items() if settings.get(n, listed[0]) in listed[1:]}
+    return _Side(Kernel(first.kernel.operator, first.kernel.target, text, values), program, tables) if tables else None
+
+
+def _uses(side: _Side, name: str) -> int:
+    """How often the file names it, comments included."""
+    return len(re.findall(rf"\b{name}\b", side.kernel.source))
+
+
+def _same(child: _Side, parent: _Side) -> bool:
+    """Whether they are one program: the same words with the same settings, but for tunables that nothing uses."""
+    return _essence(child) == _essence(parent)
+
+
+def _essence(side: _Side) -> tuple[object, ...]:
+    plan = sorted(_words_of(t.text) for t in side.tables.tables if t.kind != "tune")
+    used = {name: value for name, value in side.settings.items() if _uses(side, name) > 1}
+    return _words_of(side.tables.top), plan, _words_of(side.tables.after), sorted(used.items())
