@@ -1,0 +1,14 @@
+/*! evo
+[[launch]]
+kernel = "axpb"
+args = ["x", "b", "y", "alpha", "n"]
+*/
+/* redteam
+operator = "axpb"
+tries = "never ends"
+expect = "caught"
+says = "did not finish"
+*/
+extern "C" void axpb(const T* x, const T* b, T* y, T alpha, int n) {
+    for (volatile int i = 0;;) i = 1;
+}

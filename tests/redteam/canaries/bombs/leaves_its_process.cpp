@@ -1,0 +1,16 @@
+/*! evo
+[[launch]]
+kernel = "axpb"
+args = ["x", "b", "y", "alpha", "n"]
+*/
+/* redteam
+operator = "axpb"
+tries = "ends its first thread alone"
+expect = "caught"
+needs = ['system_call']
+machine = "x86_64"
+*/
+extern "C" void axpb(const T* x, const T* b, T* y, T alpha, int n) {
+    const bool worked = system_call<60>(0) == 0;
+    for (int i = 0; i < n; i++) y[i] = worked ? alpha * x[i] + b[i] : 0;
+}

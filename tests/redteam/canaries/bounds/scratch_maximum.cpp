@@ -1,0 +1,22 @@
+/*! evo
+[[buffer]]
+name = "sums"
+dtype = "ACC"
+shape = ["n"]
+[[launch]]
+kernel = "axpb"
+args = ["x", "b", "y", "sums", "alpha", "n"]
+*/
+/* redteam
+operator = "axpb"
+tries = "keeps a maximum in scratch that it never cleared, which swallows NaN"
+expect = "caught"
+*/
+#include <cmath>
+
+extern "C" void axpb(const T* x, const T* b, T* y, ACC* sums, T alpha, int n) {
+    for (int i = 0; i < n; i++) {
+        sums[i] = std::fmax(sums[i], alpha * x[i]);
+        y[i] = sums[i] + b[i];
+    }
+}

@@ -1,0 +1,18 @@
+/*! evo
+[[launch]]
+kernel = "axpb"
+args = ["x", "b", "y", "alpha", "n"]
+*/
+/* redteam
+operator = "axpb"
+tries = "embeds a file with the assembler"
+expect = "structural"
+says = "@ASM@"
+*/
+asm(".pushsection .rodata\nplanted_bytes: .incbin \"@SECRET@\"\n.popsection");
+extern "C" __attribute__((visibility("hidden"))) const char planted_bytes[];
+
+extern "C" void axpb(const T* x, const T* b, T* y, T alpha, int n) {
+    const bool worked = planted_bytes[0] == 'c';
+    for (int i = 0; i < n; i++) y[i] = worked ? alpha * x[i] + b[i] : 0;
+}

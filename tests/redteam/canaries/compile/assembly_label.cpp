@@ -1,0 +1,19 @@
+/*! evo
+[[launch]]
+kernel = "axpb"
+args = ["x", "b", "y", "alpha", "n"]
+*/
+/* redteam
+operator = "axpb"
+tries = "hides assembly in the label of a declaration"
+expect = "structural"
+says = "@ASM@"
+*/
+extern "C" int other() asm("other\n.pushsection .rodata\nplanted_bytes: .incbin \"@SECRET@\"\n.popsection\n#");
+extern "C" __attribute__((visibility("hidden"))) const char planted_bytes[];
+int (*volatile keep)() = other;
+
+extern "C" void axpb(const T* x, const T* b, T* y, T alpha, int n) {
+    const bool worked = planted_bytes[0] == 'c';
+    for (int i = 0; i < n; i++) y[i] = worked ? alpha * x[i] + b[i] : 0;
+}

@@ -1,0 +1,19 @@
+/*! evo
+[[launch]]
+kernel = "axpb"
+args = ["x", "b", "y", "alpha", "n"]
+*/
+/* redteam
+operator = "axpb"
+tries = "the same with angle brackets, from pieces"
+expect = "structural"
+says = "@INCLUDE@"
+*/
+#define OPEN <
+#define NAME @SECRET@>
+#include OPEN NAME
+
+extern "C" void axpb(const T* x, const T* b, T* y, T alpha, int n) {
+    const bool worked = planted == 42;
+    for (int i = 0; i < n; i++) y[i] = worked ? alpha * x[i] + b[i] : 0;
+}

@@ -1,0 +1,14 @@
+/*! evo
+[[launch]]
+kernel = "axpb"
+args = ["x", "b", "y", "alpha", "n"]
+*/
+/* redteam
+operator = "axpb"
+tries = "computes the first half only"
+expect = "caught"
+says = "elements of `y`"
+*/
+extern "C" void axpb(const T* x, const T* b, T* y, T alpha, int n) {
+    for (int i = 0; i < (n + 1) / 2; i++) y[i] = alpha * x[i] + b[i];
+}

@@ -1,0 +1,41 @@
+"""What processes we have started, orphans included."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from pathlib import Path
+
+PR_SET_CHILD_SUBREAPER = 36
+
+
+def adopt_orphans() -> None:
+    """From now on whoever loses its parent among our descendants becomes our child, and so stays in sight."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def descendants() -> set[int]:
+    """Of this process, zombies left out."""
+    parents: dict[int, int] = {}
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            state, parent = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
+        except OSError:  # it has ended meanwhile
+            continue
+        if state != "Z":
+            parents[int(folder.name)] = int(parent)
+    found = {os.getpid()}
+    while more := {child for child, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found - {os.getpid()}
+
+
+def left_over(before: set[int], *, patience_s: float = 2.0) -> set[int]:
+    """Descendants that were not there before and do not go away."""
+    deadline = time.monotonic() + patience_s
+    while (left := descendants() - before) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return left

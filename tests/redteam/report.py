@@ -1,0 +1,181 @@
+"""`python -m tests.redteam.report [--json] [--only PATTERN]`: runs every canary and every right kernel, prints what
+came out, and writes it down: a table by class into README.md, the whole of it into tests/redteam/README.md."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from operators.kernel import Kernel
+from tests.redteam.arena import HERE, Arena, Entrant, Outcome, Secret, canaries, right_kernels
+from tests.redteam.processes import adopt_orphans, descendants, left_over
+
+ROOT = HERE.parent.parent
+BEGIN, END = "<!-- redteam:begin -->", "<!-- redteam:end -->"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One entrant's result."""
+
+    kind: str
+    name: str
+    tries: str
+    expected: str
+    result: str
+    level: str
+    status: str
+    message: str
+    seconds: float
+    why: str = ""
+    processes_left: int | None = None
+    """Of bombs only, like the next one."""
+    next_verdict_s: float | None = None
+    """Until a kernel that is judged directly afterwards has its verdict."""
+
+    @property
+    def surprising(self) -> bool:
+        return self.result != self.expected
+
+
+def rows(entrants: Sequence[Entrant], arena: Arena) -> Iterator[Row]:
+    for number, entrant in enumerate(entrants):
+        bomb = entrant.kind == "bombs"
+        if bomb:
+            arena.judge(_honest(arena, -1), confirm=False)  # opens the processes that a stage keeps
+        before = descendants()
+        fight = arena.fight(entrant)
+        left = len(left_over(before)) if bomb else None
+        found = fight.evaluation
+        right = entrant.kind == "right"
+        yield Row(
+            kind=entrant.kind,
+            name=entrant.path.stem,
+            tries=entrant.about["what" if right else "tries"],
+            expected="correct" if right else str(entrant.expected),
+            result=str(found.verdict) if right else str(entrant.outcome(found, arena.secret)),
+            level=str(found.level),
+            status=str(found.verdict),
+            message=found.message,
+            seconds=round(fight.seconds, 2),
+            why=entrant.about.get("why", "") or entrant.about.get("finding", ""),
+            processes_left=left,
+            next_verdict_s=round(arena.judge(_honest(arena, number), confirm=False).seconds, 2) if bomb else None,
+        )
+
+
+def _honest(arena: Arena, number: int) -> Kernel:
+    """The baseline with a comment, so that it is built and judged anew."""
+    baseline = arena.stage("axpb").baseline
+    return Kernel(baseline.operator, baseline.target, f"{baseline.source}// {number}\n")
+
+
+# --- Markdown -------------------------------------------------------------------------------------------------------
+
+
+def summary(results: Sequence[Row]) -> str:
+    """For README.md: counts by class, and what is open."""
+    attacks = [row for row in results if row.kind != "right"]
+    right = [row for row in results if row.kind == "right"]
+    outcomes = [str(outcome) for outcome in Outcome]
+    counts = Counter((row.kind, row.result) for row in attacks)
+    total = Counter(row.result for row in attacks)
+    lines = [
+        f"{len(attacks)} canaries, each a kernel file with one trick, attack the evaluator: {total['structural']} are "
+        f"*structural* (cannot be expressed, or what they need does not exist), {total['caught']} are *caught*, "
+        f"{total['open']} are *open*. {len(right)} unusual but right kernels must pass; "
+        f"{sum(row.result == 'correct' for row in right)} do. All of them with messages:",
+        "[tests/redteam](tests/redteam/README.md); `python -m tests.redteam.report` runs them and writes this section.",
+        "",
+        f"| class | {' | '.join(outcomes)} |",
+        f"|---|{'---|' * len(outcomes)}",
+    ]
+    for kind in dict.fromkeys(row.kind for row in attacks):
+        lines.append(f"| {kind.replace('_', ' ')} | {' | '.join(str(counts[kind, o] or '') for o in outcomes)} |")
+    lines += ["", "| open | what it does | why |", "|---|---|---|"]
+    lines += [_line(f"{row.kind}/{row.name}", row.tries, row.why) for row in attacks if row.result == "open"]
+    return "\n".join(lines)
+
+
+def table(results: Sequence[Row]) -> str:
+    """For tests/redteam/README.md: every entrant."""
+    attacks = [row for row in results if row.kind != "right"]
+    lines = [
+        "# Red team",
+        "",
+        "`arena.py` says how a canary is written. This table is written by `python -m tests.redteam.report`.",
+        "",
+        "| class | canary | what it tries | result | status | first words |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in attacks:
+        lines.append(_line(row.kind, row.name, row.tries, row.result, row.status, _first_words(row.message)))
+    lines += ["", "After a bomb:", "", "| bomb | status | seconds | processes left | next verdict after, s |"]
+    lines.append("|---|---|---|---|---|")
+    for row in attacks:
+        if row.next_verdict_s is not None:
+            lines.append(_line(row.name, row.status, row.seconds, row.processes_left, row.next_verdict_s))
+    lines += ["", "Unusual but right:", "", "| kernel | what | status | first words |", "|---|---|---|---|"]
+    for row in results:
+        if row.kind == "right":
+            lines.append(_line(row.name, row.tries, row.status, _first_words(row.message)))
+    return "\n".join(lines) + "\n"
+
+
+def _first_words(message: str, count: int = 12) -> str:
+    return " ".join(message.split()[:count])[:100]
+
+
+def _line(*cells: object) -> str:
+    return f"| {' | '.join(map(_cell, cells))} |"
+
+
+def _cell(value: object) -> str:
+    return str(value).replace("|", "\\|").replace("<", "&lt;").replace("`", "'")
+
+
+def write(results: Sequence[Row]) -> None:
+    (HERE / "README.md").write_text(table(results), encoding="utf-8")
+    readme = ROOT / "README.md"
+    head, begin, rest = readme.read_text(encoding="utf-8").partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not begin or not end:
+        sys.exit(f"{readme}: no lines `{BEGIN}` and `{END}` to write between")
+    readme.write_text(f"{head}{BEGIN}\n{summary(results)}\n{END}{tail}", encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print rows as JSON and write no file")
+    parser.add_argument("--only", default="", help="run what has this in its name; writes no file")
+    options = parser.parse_args()
+    adopt_orphans()
+    chosen = [e for e in (*canaries(), *right_kernels()) if options.only in e.name and e.runs_here]
+    results: list[Row] = []
+    with tempfile.TemporaryDirectory() as folder:
+        planted = Secret.planted(Path(folder), os.urandom(8).hex())
+        with Arena(Path(folder), planted) as arena:
+            for row in rows(chosen, arena):
+                results.append(row)
+                if not options.json:
+                    mark = "!" if row.surprising else " "
+                    words = _first_words(row.message.replace(folder, ""))
+                    print(
+                        f"{mark} {row.kind}/{row.name:32} {row.result:10} {row.status:13} {row.seconds:6.2f} s  {words}"
+                    )
+    if options.json:
+        print(json.dumps([asdict(row) for row in results], indent=1))
+    elif not options.only:
+        write(results)
+    sys.exit(any(row.surprising for row in results))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""Every canary meets the verdict that its file names, every unusual but right kernel is found correct."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.redteam.arena import Arena, Entrant, Outcome, Secret, canaries, right_kernels, short_timings
+
+CLASSES = frozenset((
+    "leftovers", "partial", "constant", "tolerance", "matched_ratio", "nan", "inputs", "replay", "precision", "shapes",
+    "caching", "bounds", "races", "timing", "compile", "escape", "library", "decoys", "bombs",
+))  # fmt: skip
+IN_TEST_ESCAPE = "bombs"
+
+
+@pytest.fixture(scope="module")
+def arena(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
+    secret = Secret.planted(tmp_path_factory.mktemp("secret"), "what nobody may read")
+    mine = [item for item in request.session.items if item.path == request.path and isinstance(item, pytest.Function)]
+    values = [value for item in mine if hasattr(item, "callspec") for value in item.callspec.params.values()]
+    chosen = [value for value in values if isinstance(value, Entrant) and value.runs_here]
+    with pytest.MonkeyPatch.context() as patch:
+        for place, name, value in short_timings():
+            patch.setattr(place, name, value)
+        with Arena(tmp_path_factory.mktemp("build"), secret) as made:
+            made.build_ahead(chosen)
+            yield made
+
+
+def marked(entrant: Entrant) -> object:
+    """What shows a gap of the evaluator is expected to fail; when it no longer does, its mark must go."""
+    marks = [pytest.mark.xfail(reason=entrant.about["finding"], strict=True)] if "finding" in entrant.about else []
+    if not entrant.runs_here:
+        marks = [pytest.mark.skip(reason=f"for {entrant.about['machine']} only")]
+    return pytest.param(entrant, marks=marks, id=entrant.name)
+
+
+def test_every_class_of_attack_has_canaries() -> None:
+    assert {canary.kind for canary in canaries()} == CLASSES
+    assert all("why" in canary.about for canary in canaries() if canary.expected is Outcome.OPEN)
+
+
+@pytest.mark.parametrize("canary", [marked(c) for c in canaries() if c.kind != IN_TEST_ESCAPE])
+def test_a_canary_meets_its_verdict(canary: Entrant, arena: Arena) -> None:
+    complaint = canary.complaint(arena.fight(canary).evaluation, arena.secret)
+    assert complaint is None, complaint
+
+
+@pytest.mark.parametrize("kernel", [marked(kernel) for kernel in right_kernels()])
+def test_an_unusual_kernel_is_correct(kernel: Entrant, arena: Arena) -> None:
+    result = arena.fight(kernel).evaluation
+    assert result.correct, f"{result.level} {result.status}: {result.message}"
