@@ -83,6 +83,7 @@ class Oracle:
         self.accumulator = DTYPES[ACCUMULATOR[dtype]]
         self.families = families(functions)
         """What `family` may be."""
+        self._inputs = {t.name: t for t in operator.inputs}
         self._outputs = {t.name: t for t in operator.outputs}
         self._scalars = {s.name: s.value for s in operator.scalars}
         # Where a task runs on the cpu target, its library call does so too.
@@ -132,38 +133,35 @@ class Oracle:
                 _write(work, tensor.name, question.inputs.tensors[tensor.name])
 
     def probe(self, case: Case, rng: np.random.Generator, *, trusted: Trusted | None = None) -> Case:
-        """Change a few elements of one input in place, as many as it takes to move a result, and answer anew.
+        """Change a few elements of an input in place, as many as it takes to move a result, and answer anew.
 
         The region is the same, at the same addresses, so that a kernel that keeps what it computed for them is wrong.
         `case` must not be used afterwards.
         """
-        choices = [t for t in self.operator.inputs if case.inputs.tensors[t.name].numel() and self._may_change(t)]
-        if not choices:
-            return case
-        tensor = choices[int(rng.integers(len(choices)))]
-        probed = case
-        for count in (1, 8, 64, 512):
-            values = self._changed(tensor, case.inputs.tensors[tensor.name], count, rng)
-            probed = self._moved(case, tensor, values, trusted)
-            if any(_differ(case.expected[n], probed.expected[n], probed.allowed[n]) for n in case.expected):
-                break
-        return probed
+        for tensor in rng.permutation(np.array([t.name for t in self.operator.inputs if self._may_change(t)])):
+            for count in (1, 8, 64, 512) if case.inputs.tensors[tensor].numel() else ():
+                before = case
+                case = self._moved(case, self._inputs[tensor], count, rng, trusted)
+                if any(_differ(before.expected[n], case.expected[n], case.allowed[n]) for n in case.expected):
+                    return case
+        return case
 
     def _may_change(self, tensor: Tensor) -> bool:
         """Indices that `inputs()` made may depend on each other."""
         return tensor.distribution is not None or self.element(tensor).is_float
 
     def _changed(self, tensor: Tensor, values: torch.Tensor, count: int, rng: np.random.Generator) -> torch.Tensor:
-        """New values in some places: drawn anew, or those of other places where nothing says how to draw them."""
+        """New values in some places: drawn anew, or an extreme of what is there where nothing says how to draw them."""
         places = torch.from_numpy(rng.integers(values.numel(), size=count))
         result = values.clone().reshape(-1)
         if tensor.distribution is not None:
             result[places] = sample(tensor, self.element(tensor), (count,), "nominal", rng)
         else:
-            result[places] = result[torch.from_numpy(rng.integers(values.numel(), size=count))]
+            result[places] = result.max() if rng.integers(2) else result.min()
         return result.reshape(values.shape)
 
-    def _moved(self, case: Case, tensor: Tensor, values: torch.Tensor, trusted: Trusted | None) -> Case:
+    def _moved(self, case: Case, tensor: Tensor, count: int, rng: np.random.Generator, trusted: Trusted | None) -> Case:
+        values = self._changed(tensor, case.inputs.tensors[tensor.name], count, rng)
         inputs = Inputs({**case.inputs.tensors, tensor.name: values}, case.dims)
         if tensor.role == "in":
             _write(case.region, tensor.name, values)

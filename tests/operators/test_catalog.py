@@ -161,6 +161,26 @@ def test_results_go_by_output_name(tmp_path: Path) -> None:
         f.reference({"x": 5})
 
 
+def test_cancelling_inputs_go_by_the_names_of_inputs(tmp_path: Path) -> None:
+    assert offered(tmp_path / "good", REFERENCE + "def cancel(x):\n    return {'x': -x}\n").cancel({"x": 3}) == {
+        "x": -3
+    }
+    f = offered(tmp_path / "output", REFERENCE + "def cancel(x):\n    return {'y': x}\n")
+    with pytest.raises(OperatorError, match=r"cancel\(\) must return some of x by name, not y"):
+        f.cancel({"x": 3})
+    f = offered(tmp_path / "tensor", REFERENCE + "def cancel(x):\n    return x\n")
+    with pytest.raises(OperatorError, match=r"cancel\(\) must return some of x by name, not int"):
+        f.cancel({"x": 3})
+
+
+def test_an_operator_may_declare_no_relations(tmp_path: Path) -> None:
+    assert offered(tmp_path / "none", REFERENCE).relations({"x": 3}) == []
+    assert offered(tmp_path / "some", REFERENCE + "def relations(x):\n    return (x, 4)\n").relations({"x": 3}) == [
+        3,
+        4,
+    ]
+
+
 BAD = {
     "no file": (None, {}, "reference.py: no such file; reference.py defines reference(...) in fp64 torch"),
     "no reference": ("x = 1\n", {}, "`def reference(...)` is missing; it computes the outputs in fp64"),

@@ -1,0 +1,538 @@
+"""The oracle: what it accepts, what it rejects, and what it says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fitness.evaluation import CheckError
+from fitness.inputs import TORCH_DTYPES
+from fitness.memory import Region
+from fitness.verify import Case, Oracle, Question, Trusted, worst
+from operators.catalog import folders, functions, load
+from operators.errors import OperatorError
+from operators.spec import Workload
+
+Sum = Callable[[np.ndarray], np.ndarray]
+"""Over the last axis, in the type of its argument."""
+
+
+def sequential(terms: np.ndarray) -> np.ndarray:
+    return np.cumsum(terms, axis=-1, dtype=terms.dtype)[..., -1]
+
+
+def pairwise(terms: np.ndarray) -> np.ndarray:
+    while terms.shape[-1] > 1:
+        if terms.shape[-1] % 2:
+            terms = np.concatenate([terms, np.zeros_like(terms[..., :1])], axis=-1)
+        terms = terms[..., ::2] + terms[..., 1::2]
+    return terms[..., 0]
+
+
+def blocked(terms: np.ndarray) -> np.ndarray:
+    parts = [sequential(terms[..., i : i + 32]) for i in range(0, terms.shape[-1], 32)]
+    return sequential(np.stack(parts, axis=-1))
+
+
+def wider(terms: np.ndarray) -> np.ndarray:
+    return terms.astype(np.longdouble).sum(axis=-1).astype(terms.dtype)
+
+
+def kahan(terms: np.ndarray) -> np.ndarray:
+    total, low = np.zeros_like(terms[..., 0]), np.zeros_like(terms[..., 0])
+    for i in range(terms.shape[-1]):
+        y = terms[..., i] - low
+        t = total + y
+        low = (t - total) - y
+        total = t
+    return total
+
+
+SUMS: Sequence[Sum] = (sequential, pairwise, blocked, wider, kahan)
+
+
+def fewer_bits(values: np.ndarray, bits: int) -> np.ndarray:
+    mantissa, exponent = np.frexp(values.astype(np.float64))
+    return np.ldexp(np.round(mantissa * 2.0**bits) * 2.0**-bits, exponent).astype(values.dtype)
+
+
+def product(case: Question, total: Sum, *, bits: int = 53) -> np.ndarray:
+    """A matrix product in the type of the inputs, from factors of so many bits."""
+    a, b = (fewer_bits(case.inputs.tensors[n].numpy(), bits) for n in ("a", "b"))
+    return total(a[:, None, :] * b.T[None, :, :])
+
+
+def naive(question: Question) -> list[dict[str, np.ndarray]]:
+    return [{"c": product(question, sequential)}]
+
+
+def oracle(name: str, dtype: str = "fp32") -> Oracle:
+    operator = load(name)
+    return Oracle(operator, functions(operator.folder), dtype)
+
+
+def matrix_case(
+    m: int,
+    n: int,
+    k: int,
+    family: str = "nominal",
+    *,
+    dtype: str = "fp32",
+    seed: int = 0,
+    trusted: Trusted | None = naive,
+) -> tuple[Oracle, Case]:
+    judge, rng = oracle("matrix_mul", dtype), np.random.default_rng(seed)
+    workload = Workload("test", {"m": m, "n": n, "k": k})
+    return judge, judge.case(workload, family, rng, at_end=False, trusted=trusted)
+
+
+def filled(judge: Oracle, case: Question, outputs: Mapping[str, np.ndarray | torch.Tensor]) -> Region:
+    """A work region that holds these outputs, in their own types."""
+    work = Region(judge.work_sizes(case.dims), at_end=False)
+    for tensor in judge.operator.outputs:
+        kind = TORCH_DTYPES[judge.element(tensor).name]
+        value = torch.as_tensor(outputs[tensor.name])
+        held = torch.frombuffer(work.view(tensor.name), dtype=kind) if value.numel() else torch.empty(0)
+        held[:] = value.reshape(-1)
+    return work
+
+
+def errors(judge: Oracle, case: Case, outputs: Mapping[str, np.ndarray | torch.Tensor]) -> list[CheckError]:
+    return list(judge.errors(case, filled(judge, case, outputs)))
+
+
+def wrong(judge: Oracle, case: Case, outputs: Mapping[str, np.ndarray | torch.Tensor]) -> bool:
+    return any(error.wrong for error in errors(judge, case, outputs))
+
+
+def library(judge: Oracle, case: Case) -> dict[str, torch.Tensor]:
+    values = {**case.inputs.dims, **{s.name: s.value for s in judge.operator.scalars}, **case.inputs.tensors}
+    result = judge.functions.library(values | {"prepared": judge.functions.prepare(values)})
+    return result if isinstance(result, dict) else {judge.operator.outputs[0].name: result}
+
+
+# --- right sums, wrong sums ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("total", SUMS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("dtype", ["fp32", "fp64"])
+@settings(max_examples=15, deadline=None)
+@given(
+    family=st.sampled_from(["nominal", "scaled", "integers", "structured", "mixture", "cancellation"]),
+    k=st.integers(1, 300),
+    seed=st.integers(0, 2**32),
+)
+def test_sums_in_any_order_are_right(total: Sum, dtype: str, family: str, k: int, seed: int) -> None:
+    judge, case = matrix_case(11, 13, k, family, dtype=dtype, seed=seed)
+    [error] = errors(judge, case, {"c": product(case, total)})
+    assert not error.wrong, error
+
+
+@pytest.mark.parametrize("trusted", [naive, None])
+@pytest.mark.parametrize("total", SUMS, ids=lambda f: f.__name__)
+def test_so_they_are_without_a_naive_kernel_and_in_long_sums(total: Sum, trusted: Trusted | None) -> None:
+    judge, case = matrix_case(8, 10, 4096, trusted=trusted)
+    assert not wrong(judge, case, {"c": product(case, total)})
+
+
+@settings(max_examples=25, deadline=None)
+@given(dtype=st.sampled_from(["fp32", "fp64"]), k=st.integers(2, 300), seed=st.integers(0, 2**32))
+def test_what_is_no_product_is_rejected(dtype: str, k: int, seed: int) -> None:
+    judge, case = matrix_case(11, k, k, dtype=dtype, seed=seed)
+    right = product(case, sequential)
+    spoiled = right.copy()
+    place = seed % right.size
+    spoiled.flat[place] = case.expected["c"][place] + 8 * case.allowed["c"][place]
+    for found in (np.zeros_like(right), np.full_like(right, right.mean()), case.inputs.tensors["a"], spoiled):
+        assert wrong(judge, case, {"c": found})
+    assert [e.first_bad for e in errors(judge, case, {"c": spoiled})] == [place]
+
+
+@pytest.mark.parametrize("family", ["nominal", "cancellation"])
+@pytest.mark.parametrize(("bits", "times"), [(11, 20), (13, 5), (16, 1)])
+def test_products_of_fewer_bits_are_found_in_long_sums(family: str, bits: int, times: float) -> None:
+    judge, case = matrix_case(12, 10, 3000, family)
+    [error] = errors(judge, case, {"c": product(case, sequential, bits=bits)})
+    assert error.rms_ratio > times
+
+
+def test_the_bounds_of_elements_alone_would_let_them_pass() -> None:
+    judge, case = matrix_case(12, 10, 3000)
+    [error] = errors(judge, case, {"c": product(case, sequential, bits=14)})
+    assert error.mismatches == 0
+    assert error.wrong
+
+
+@pytest.mark.parametrize("name", sorted(folders()))
+@pytest.mark.parametrize("dtype", ["fp64", "fp32", "bf16"])
+def test_the_next_lower_precision_is_rejected_for_every_operator(name: str, dtype: str) -> None:
+    if not any(dtype in names for names in load(name).dtypes.values()):
+        pytest.skip(f"no {dtype}")
+    judge, rng = oracle(name, dtype), np.random.default_rng(0)
+    lower = {"fp64": 24, "fp32": 11, "bf16": 4}[dtype]
+    tried = 0
+    for workload in judge.operator.hidden:
+        case = judge.case(workload, "nominal", rng, at_end=True)
+        right = {n: y.astype(np.float64) for n, y in case.expected.items()}
+        rounded = {n: fewer_bits(y, lower) for n, y in right.items()}
+        assert not wrong(judge, case, right), "the right values, rounded to the output's type"
+        if all(np.array_equal(right[n], rounded[n]) for n in right) or min(map(len, right.values())) < 16:
+            continue
+        tried += 1
+        assert wrong(judge, case, rounded), workload.name
+    assert tried > 0 or name == "cross_entropy_loss"  # one result, in which chance may hide a rounding
+
+
+@pytest.mark.parametrize("name", sorted(folders()))
+def test_libraries_are_right_and_zeros_and_copies_are_not(name: str) -> None:
+    for dtype in load(name).dtypes["cpu"]:
+        judge = oracle(name, dtype)
+        for seed, workload in enumerate(judge.operator.hidden):
+            case = judge.case(workload, "nominal", np.random.default_rng(seed), at_end=True)
+            right = library(judge, case)
+            assert not wrong(judge, case, right), (dtype, workload.name)
+            if any(len(y) and y.any() for y in case.expected.values()):
+                assert wrong(judge, case, {n: torch.zeros_like(y) for n, y in right.items()})
+                assert wrong(judge, case, {n: torch.full_like(y, math.nan) for n, y in right.items()})
+
+
+def test_a_float_in_an_fp64_task_is_wrong_in_every_element() -> None:
+    judge, case = matrix_case(9, 9, 50, dtype="fp64")
+    [error] = errors(judge, case, {"c": case.expected["c"].astype(np.float32).astype(np.float64)})
+    assert error.mismatches > 70
+
+
+def test_equal_terms_that_round_alike_are_right() -> None:
+    judge = oracle("matrix_mul")
+    workload = Workload("test", {"m": 2, "n": 2, "k": 2**14})
+    for seed in range(12):  # one of six structures is constant
+        case = judge.case(workload, "structured", np.random.default_rng(seed), at_end=False, trusted=naive)
+        assert not wrong(judge, case, {"c": product(case, sequential)})
+
+
+# --- the gate on all errors together ---------------------------------------------------------------------------------
+
+
+def test_noise_within_bounds_is_rejected_when_trusted_kernels_have_less() -> None:
+    judge, case = matrix_case(40, 50, 256)
+    noise = np.random.default_rng(1).uniform(-0.9, 0.9, 2000)
+    work = filled(judge, case, {"c": case.expected["c"] + noise * case.allowed["c"]})
+    [error] = judge.errors(case, work)
+    assert error.mismatches == 0
+    assert error.max_ratio < 1 < error.rms_ratio
+    assert error.wrong
+    text = judge.describe(error, case, work)
+    assert "no element of `c` is out of bounds" in text
+    assert f"{error.rms_ratio:.3g} times larger than rounding to fp32 explains" in text
+    assert "\n" not in text
+
+
+@settings(max_examples=40, deadline=None)
+@given(m=st.integers(1, 8), n=st.integers(1, 8), k=st.integers(17, 400), seed=st.integers(0, 2**32))
+def test_few_results_never_fail_by_chance(m: int, n: int, k: int, seed: int) -> None:
+    judge, case = matrix_case(m, n, k, seed=seed)
+    for total in (pairwise, blocked, sequential):
+        reverse = total(
+            case.inputs.tensors["a"].numpy()[:, None, ::-1] * case.inputs.tensors["b"].numpy().T[None, :, ::-1]
+        )
+        assert not wrong(judge, case, {"c": reverse})
+
+
+def test_a_trusted_kernel_that_is_wrong_sets_no_standard() -> None:
+    def broken(question: Question) -> list[dict[str, np.ndarray]]:
+        return [{"c": product(question, sequential)}, {"c": 2 * product(question, sequential)}]
+
+    _, right = matrix_case(40, 50, 256)
+    _, spoiled = matrix_case(40, 50, 256, trusted=broken)
+    assert spoiled.rms_limit == right.rms_limit
+
+
+def test_the_worst_of_many_checks_counts_both_gates() -> None:
+    checks = [CheckError("w", "y", "nominal", 0.5, 0), CheckError("w", "y", "nominal", 0.3, 0, None, 2.0)]
+    assert worst(checks) == (checks[1],)
+    assert checks[1].wrong
+    assert not checks[0].wrong
+
+
+# --- integers and specials -------------------------------------------------------------------------------------------
+
+
+def linear(
+    tmp_path: Path, *, tolerance: str = 'bound = "rounding"\nterms = "n"', reference: str | None = None, more: str = ""
+) -> Oracle:
+    """A dot product as a user would declare it."""
+    (tmp_path / "operator.toml").write_text(
+        f"""
+name = "dot"
+family = "test"
+formula = "y = sum a b"
+dims = ["n"]
+[dtypes]
+cpu = ["fp32", "fp64"]
+[[tensor]]
+name = "a"
+role = "in"
+shape = ["n"]
+distribution = "uniform(-1, 1)"
+{more}
+[[tensor]]
+name = "b"
+role = "in"
+shape = ["n"]
+distribution = "uniform(-1, 1)"
+[[tensor]]
+name = "y"
+role = "out"
+shape = ["n"]
+[[workload]]
+set = "cpu"
+dims = {{ n = 8 }}
+[[hidden]]
+dims = {{ n = 1 }}
+[cost]
+flops = "n"
+min_flops = "n"
+min_bytes = "8 * n"
+[tolerance]
+{tolerance}
+"""
+    )
+    text = reference or "def reference(a, b):\n    return (a * b).cumsum(0)\n"
+    (tmp_path / "reference.py").write_text(
+        text + "def magnitude(a, b):\n    return (a * b).abs().cumsum(0)\n" * ("magnitude" not in text)
+    )
+    operator = load(str(tmp_path))
+    return Oracle(operator, functions(operator.folder), "fp32")
+
+
+def dot_case(judge: Oracle, family: str, *, n: int = 200, seed: int = 0) -> Case:
+    return judge.case(Workload("test", {"n": n}), family, np.random.default_rng(seed), at_end=False)
+
+
+def test_sums_of_integers_are_exact_where_the_operator_says_so(tmp_path: Path) -> None:
+    judge = linear(tmp_path, tolerance='bound = "rounding"\nterms = "n"\nexact_integers = true')
+    case = dot_case(judge, "integers")
+    right = case.expected["y"]
+    assert not wrong(judge, case, {"y": right})
+    for place in range(0, right.size, 17):
+        next_one = right.astype(np.float32)
+        next_one[place] = np.nextafter(next_one[place], np.float32(9e9))
+        assert wrong(judge, case, {"y": next_one})
+    assert (case.allowed["y"] == 0).all()
+    assert (dot_case(judge, "nominal").allowed["y"] > 0).all()
+
+
+def test_exact_integers_need_the_size_of_sums(tmp_path: Path) -> None:
+    reference = "def reference(a, b):\n    return a * b\nmagnitude = None\n"
+    judge = linear(tmp_path, tolerance='bound = "rounding"\nexact_integers = true', reference=reference)
+    with pytest.raises(OperatorError, match=r"`def magnitude\(\.\.\.\)` is missing; exact_integers needs"):
+        dot_case(judge, "integers")
+
+
+def test_infinities_and_nan_must_be_the_same(tmp_path: Path) -> None:
+    judge = linear(tmp_path, more='specials = ["inf", "nan"]')
+    seen = set()
+    for seed in range(20):
+        case = dot_case(judge, "specials", seed=seed)
+        y = case.expected["y"]
+        assert not wrong(judge, case, {"y": y})
+        for kind, other in (
+            (np.isnan(y), math.inf),
+            (np.isnan(y), 0.0),
+            (y == math.inf, -math.inf),
+            (np.isinf(y), 3e38),
+        ):
+            if kind.any():
+                seen.add(other)
+                assert wrong(judge, case, {"y": np.where(kind, other, y)})
+        finite = np.isfinite(y)
+        if finite.any():
+            assert wrong(judge, case, {"y": np.where(finite, math.nan, y)})
+    assert len(seen) == 4
+
+
+def test_sums_that_may_overflow_on_the_way_may_be_anything(tmp_path: Path) -> None:
+    judge = linear(tmp_path, more='specials = ["huge"]')
+    inputs = "import torch\ndef inputs(n, dtype, rng, family):\n    return {'a': torch.full((n,), 2.0**126)}\n"
+    (tmp_path / "loud").mkdir()
+    loud = linear(
+        tmp_path / "loud",
+        more='specials = ["huge"]',
+        reference=inputs + "def reference(a, b):\n    return (a * b).cumsum(0)\n",
+    )
+    case = dot_case(loud, "specials")
+    assert math.isinf(case.allowed["y"][-1])
+    assert not wrong(loud, case, {"y": np.where(np.isinf(case.allowed["y"]), math.inf, case.expected["y"])})
+    assert np.isfinite(dot_case(judge, "nominal").allowed["y"]).all()
+
+
+def test_a_reference_that_is_not_finite_is_refused_unless_it_was_asked_for(tmp_path: Path) -> None:
+    judge = linear(tmp_path, reference="import torch\ndef reference(a, b):\n    return a / torch.zeros_like(b)\n")
+    for family in ("nominal", "specials"):
+        with pytest.raises(OperatorError, match="made values of `y` that are not finite"):
+            dot_case(judge, family)
+
+
+# --- measured bounds -------------------------------------------------------------------------------------------------
+
+
+def test_a_measured_bound_follows_the_trusted(tmp_path: Path) -> None:
+    judge = linear(tmp_path, tolerance='bound = "measured"\nterms = "n"')
+    workload = Workload("test", {"n": 400})
+
+    def case(error: float) -> Case:
+        def trusted(question: Question) -> list[dict[str, np.ndarray]]:
+            a, b = (question.inputs.tensors[n].double().numpy() for n in ("a", "b"))
+            return [{"y": (a * b).cumsum() + error * 2.0**-24 * np.abs(a * b).cumsum()}]
+
+        return judge.case(workload, "nominal", np.random.default_rng(0), at_end=False, trusted=trusted)
+
+    def roundoffs(made: Case) -> float:
+        y, s = (
+            np.abs(made.expected["y"][-1]),
+            np.abs(np.prod([made.inputs.tensors[n].double().numpy() for n in "ab"], 0)).sum(),
+        )
+        return float((made.allowed["y"][-1] - 1.01 * 2.0**-24 * y) / s * 2**24)
+
+    assert roundoffs(case(0)) == pytest.approx(4 * 0.25 * 20, rel=0.01)  # not less than four times a plain sum's
+    assert roundoffs(case(30)) == pytest.approx(4 * 30, rel=0.05)
+    assert roundoffs(case(1e6)) == pytest.approx(4 * 16 * 20, rel=0.01)  # no measure any more
+
+
+# --- probes and relations --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(folders()))
+def test_a_probe_changes_few_inputs_in_place_and_the_results_with_them(name: str) -> None:
+    judge, rng = oracle(name), np.random.default_rng(0)
+    workload = max(judge.operator.hidden, key=lambda w: math.prod(w.dims.values()))
+    case = judge.case(workload, "nominal", rng, at_end=True)
+    region, addresses = case.region, {n: case.region.address_of(n) for n in case.region.places}
+    for _ in range(4):
+        probed = judge.probe(case, rng)
+        assert probed.region is region
+        assert {n: region.address_of(n) for n in region.places} == addresses
+        changed = 0
+        for tensor, new in probed.inputs.tensors.items():
+            changed += int((case.inputs.tensors[tensor] != new).sum())
+            assert torch.equal(torch.frombuffer(region.view(tensor), dtype=new.dtype), new.reshape(-1))
+        assert 1 <= changed <= 1024
+        assert not wrong(judge, probed, library(judge, probed))
+        assert wrong(judge, probed, library(judge, case)), "the old results"
+        case = probed
+
+
+def test_a_probe_of_what_moves_nothing_is_still_a_case() -> None:
+    judge, rng = oracle("spmv_csr"), np.random.default_rng(0)
+    empty = judge.case(Workload("test", {"rows": 5, "cols": 3, "nnz": 0}), "nominal", rng, at_end=False)
+    assert not wrong(judge, judge.probe(empty, rng), {"y": np.zeros(5)})
+
+
+def wide_outputs(judge: Oracle, case: Question, outputs: Mapping[str, object]) -> dict[str, torch.Tensor]:
+    return judge.outputs(case, filled(judge, case, outputs))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", sorted(folders()))
+@pytest.mark.parametrize("dtype", ["fp32", "fp64"])
+def test_libraries_keep_every_relation(name: str, dtype: str) -> None:
+    judge = oracle(name, dtype)
+    for seed, workload in enumerate(judge.operator.hidden[::3]):
+        family, rng = ("nominal", "integers")[seed % 2], np.random.default_rng(seed)
+        case = judge.case(workload, family, rng, at_end=True)
+        before = wide_outputs(judge, case, library(judge, case))
+        for related in judge.relations(case, rng):
+            after = before
+            if related.after is not case:
+                assert related.after.region is not case.region
+                after = wide_outputs(judge, related.after, library(judge, related.after))
+            problem = judge.related_problem(related, before, after)
+            assert problem is None, problem
+
+
+RELATIONS = """
+import torch
+from operators.relations import scaled, permuted
+def reference(a, b):
+    return (a * b).cumsum(0)
+def relations(a, b, rng):
+    return [scaled("a doubled", {"a": a, "b": b}, inputs={"a": 2.0}, outputs={"y": 2.0}, exact=True)]
+"""
+
+
+def test_a_broken_relation_is_named_with_its_place(tmp_path: Path) -> None:
+    judge = linear(tmp_path, reference=RELATIONS)
+    case = dot_case(judge, "nominal")
+    [related] = judge.relations(case, np.random.default_rng(0))
+    y = torch.from_numpy(case.expected["y"]).float().double()
+    assert judge.related_problem(related, {"y": y}, {"y": 2 * y}) is None
+    near = 2 * y
+    near[7] = torch.nextafter(near[7].float(), torch.tensor(9.0)).double()
+    text = judge.related_problem(related, {"y": y}, {"y": near})
+    assert text is not None
+    assert "a doubled does not hold for 1 of 200 elements of `y`, the first at [7]" in text
+    assert judge.related_problem(related, {"y": y}, {"y": near}, deterministic=False) is None
+    far = 2 * y
+    far[7] += 1
+    assert judge.related_problem(related, {"y": y}, {"y": far}, deterministic=False) is not None
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("return [3]", "relations() made a int, not Relations"),
+        ("return [permuted('p', {'c': a}, rng, inputs={'c': 0}, outputs={})]",
+         "changes `c` to torch.float32 [200], which is not what it was"),
+    ],
+)  # fmt: skip
+def test_relations_of_another_kind_are_refused(tmp_path: Path, body: str, words: str) -> None:
+    text = RELATIONS[: RELATIONS.index("def relations")] + f"def relations(a, b, rng):\n    {body}\n"
+    judge = linear(tmp_path, reference=text)
+    case = dot_case(judge, "nominal")
+    with pytest.raises(OperatorError) as caught:
+        list(judge.relations(case, np.random.default_rng(0)))
+    assert words in str(caught.value)
+
+
+# --- words and layout ------------------------------------------------------------------------------------------------
+
+
+def test_a_wrong_element_is_described_by_place_value_and_bound() -> None:
+    judge, case = matrix_case(6, 7, 20)
+    y = case.expected["c"].astype(np.float32)
+    y[9] += 1
+    work = filled(judge, case, {"c": y})
+    [error] = judge.errors(case, work)
+    text = judge.describe(error, case, work)
+    assert "1 of 42 elements of `c` are out of bounds, the first at [1, 2]" in text
+    assert f"{y[9]:.9g}, expected {case.expected['c'][9]:.9g} within {case.allowed['c'][9]:.2g}" in text
+    assert f"{error.max_ratio:.3g} times its bound" in text
+
+
+def test_what_a_reference_does_to_its_arguments_stays_there(tmp_path: Path) -> None:
+    judge = linear(tmp_path, reference="def reference(a, b):\n    a *= 2\n    return a * b / 2\n")
+    case = dot_case(judge, "nominal")
+    held = torch.frombuffer(case.region.view("a"), dtype=torch.float32)
+    assert torch.equal(held, case.inputs.tensors["a"])
+    expected = case.inputs.tensors["a"].double() * case.inputs.tensors["b"].double()
+    np.testing.assert_allclose(case.expected["y"], expected.numpy())
+
+
+def test_results_that_underflow_may_be_flushed() -> None:
+    judge = oracle("softmax")
+    case = judge.case(Workload("test", {"rows": 4, "cols": 50}), "scaled", np.random.default_rng(1), at_end=False)
+    y = case.expected["y"]
+    assert not wrong(judge, case, {"y": np.where(np.abs(y) < 2.0**-126, 0, y)})
+
+
+def test_dtypes_without_a_numpy_type_are_read() -> None:
+    judge = oracle("matrix_mul", "bf16")
+    case = judge.case(Workload("test", {"m": 5, "n": 6, "k": 30}), "nominal", np.random.default_rng(0), at_end=False)
+    assert not wrong(judge, case, {"c": case.expected["c"]})
+    assert judge.outputs(case, filled(judge, case, {"c": case.expected["c"]}))["c"].shape == (5, 6)
