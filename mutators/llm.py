@@ -22,7 +22,7 @@ from operators.errors import UserError
 from operators.identity import digest
 
 BYTES_PER_TOKEN = 2
-"""No tokenizer in use makes more tokens of code or prose than this; reserved amounts are upper bounds."""
+"""Of code and prose, tokenizers make a token of three to four bytes: reserved amounts are upper bounds."""
 LONGEST_BACKOFF_S = 60.0
 LONGEST_RETRY_AFTER_S = 600.0
 """A provider that wants a longer rest is taken to have failed."""
