@@ -41,7 +41,7 @@ from operators.spec import Operator, Workload
 TOO_MANY = 100_000
 """Outputs of a case that every family and dtype gets; larger workloads get nominal inputs only."""
 LEAST_OUTPUTS, LEAST_TERMS = 64, 32
-"""Of a case that enters the factors of the second table: no precision shows in a few short sums."""
+"""Of a case that enters the factors of the second table, where an operator has such: few short sums show little."""
 FACTS = {"cpu_count": 1, "l2_bytes": 1 << 20}
 
 SUMS = """
@@ -320,7 +320,9 @@ def _where(finding: Finding) -> str:
 def _caught(group: Sequence[Finding]) -> tuple[str, ...]:
     caught = sum(f.ratio > 1 for f in group)
     by_rms = sum(f.rms_ratio > 1 >= f.max_ratio for f in group)
-    telling = (f for f in group if f.outputs >= LEAST_OUTPUTS and f.terms >= LEAST_TERMS)
+    outputs = min(LEAST_OUTPUTS, max(f.outputs for f in group))
+    terms = min(LEAST_TERMS, max(f.terms for f in group))
+    telling = (f for f in group if f.outputs >= outputs and f.terms >= terms)
     nominal = [f.ratio for f in telling if f.family == "nominal"] or [math.nan]
     shares = (f"{count / len(group):.0%}" for count in (caught, by_rms))
     return str(len(group)), *shares, f"{min(nominal):.3g}", f"{np.median(nominal):.3g}"
