@@ -291,7 +291,10 @@ class Oracle:
         for sign in (-1, 1):
             off = {n: y + sign * torch.from_numpy(case.allowed[n]).reshape(y.shape) for n, y in right.items()}
             for name, y in related.relation.expected(off).items():
-                distance = np.nan_to_num(np.abs(_flat(y) - _flat(centre[name])), nan=0.0, posinf=np.inf)
+                moved, middle = _flat(y), _flat(centre[name])
+                with np.errstate(invalid="ignore"):
+                    distance = np.where(moved == middle, 0.0, np.abs(moved - middle))
+                distance[np.isnan(distance)] = math.inf
                 changed[name] = np.maximum(changed.get(name, distance), distance)
         return changed
 

@@ -5,11 +5,14 @@
 // A limit of 0 leaves that one as it is. READABLE and WRITABLE are paths joined by `:`; with READABLE = `*` files stay
 // as they are, otherwise everything else is out of reach (Landlock) and so is the network.
 #include "confine.hpp"
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+
+constexpr rlim_t STACK_BYTES = 8 << 20;
 
 static void limit(decltype(RLIMIT_CPU) what, rlim_t value) {
     const rlimit both{value, value};
@@ -37,6 +40,11 @@ int main(int argc, char** argv) {
     if (getppid() != std::atoi(argv[1])) return 125;  // the owner died before the line above took effect
     const auto value = [&](int i) { return static_cast<rlim_t>(std::strtoull(argv[i], nullptr, 10)); };
     limit(RLIMIT_CORE, 0);
+    // Whatever the owner allows itself: where a stack ends must not depend on who runs a kernel.
+    rlimit stack;
+    getrlimit(RLIMIT_STACK, &stack);
+    stack.rlim_cur = std::min<rlim_t>(STACK_BYTES, stack.rlim_max);
+    setrlimit(RLIMIT_STACK, &stack);
     if (value(2)) limit(RLIMIT_CPU, value(2));
     if (value(3)) limit(RLIMIT_AS, value(3));
     if (value(4)) limit(RLIMIT_FSIZE, value(4));

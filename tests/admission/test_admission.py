@@ -31,7 +31,7 @@ def by_task() -> Iterator[object]:
             yield pytest.param(case, id=case.id, marks=[pytest.mark.slow] if case.slow else [])
 
 
-@pytest.mark.parametrize("case", by_task())
+@pytest.mark.parametrize("case", list(by_task()))
 def test_the_oracle_tells_right_from_wrong(case: Case, judge: Judge) -> None:
     result = judge.verdict(case)
     assert result.status is case.status, result.message

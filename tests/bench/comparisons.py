@@ -3,8 +3,8 @@
     python -m tests.bench.comparisons --operator gelu --count 300 --slower 0.02
 
 Each comparison is what a verdict does: two processes, the same input sets, random order, cold caches, every output
-checked. The slower kernel computes a share of its elements twice; by how much that really makes it slower is told by all
-of its samples together. Prints JSON: for each schedule the share of false and of missed calls with 95 % intervals
+checked. The slower kernel computes a share of its elements twice; by how much that really makes it slower is told by
+all of its samples together. Prints JSON: for each schedule the share of false and of missed calls with 95 % intervals
 (Wilson), the median of the smallest difference that a single measurement would have seen, samples and seconds.
 """
 

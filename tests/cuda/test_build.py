@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import struct
 import sys
-import re
 import time
 from collections.abc import Iterator
 from dataclasses import replace

@@ -6,7 +6,7 @@ import ctypes
 import itertools
 import math
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 
 import numpy as np
@@ -18,7 +18,7 @@ import torch
 
 from fitness.bounds import Precision, analysed, element_bound
 from fitness.cpu.build import FLAGS, LIBRARIES, LINK_FLAGS
-from fitness.inputs import CANCELLATION, FAMILIES, TORCH_DTYPES, Inputs, draw, families
+from fitness.inputs import CANCELLATION, TORCH_DTYPES, Inputs, draw, families
 from fitness.native import CXX
 from fitness.verify import Case, Oracle
 from operators.catalog import folders, functions, load
@@ -59,6 +59,15 @@ SECOND: Mapping[str, Callable[..., np.ndarray]] = {
 """By people who never saw reference.py."""
 
 
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """On such small tensors the threads of torch mostly wait for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 @pytest.fixture(params=NAMES)
 def operator(request: pytest.FixtureRequest) -> Operator:
     return load(request.param)
@@ -95,7 +104,7 @@ def answer(
     y, s = expected[tensor.name], magnitude[tensor.name]
     assert y.dtype == s.dtype == torch.float64
     assert y.shape == s.shape == tensor.sizes(inputs.dims)
-    precision = Precision(resolve_dtype(tensor.dtype, dtype), resolve_dtype("ACC", dtype))
+    precision = Precision(resolve_dtype(tensor.dtype, dtype), resolve_dtype("ACC", dtype), DTYPES[dtype])
     terms = max(operator.tolerance.terms.evaluate(inputs.dims), 1)
     flat = [np.ascontiguousarray(t.reshape(-1).numpy()) for t in (y, s)]
     limits = element_bound(precision, *flat, terms=terms, roundoffs=analysed(precision, terms, family))
@@ -108,6 +117,12 @@ def worst(found: torch.Tensor, y: torch.Tensor, allowed: torch.Tensor) -> float:
     same = (found.double() == y) | (found.isnan() & y.isnan())
     error = torch.where(y.isfinite() & found.isfinite(), error, torch.where(same, 0.0, math.inf))
     return float(error.max()) if found.numel() else 0.0
+
+
+def turns(operator: Operator, number: int, count: int) -> list[str]:
+    """Some families; all of them over several numbers."""
+    known = families(functions(operator.folder))
+    return [known[(count * number + i) % len(known)] for i in range(count)]
 
 
 # --- what the folders declare -----------------------------------------------------------------------------------------
@@ -209,7 +224,7 @@ def test_floors_are_below_the_counts_and_above_nothing(operator: Operator) -> No
 
 def test_the_reference_agrees_with_a_second_implementation(operator: Operator) -> None:
     for seed, workload in enumerate(operator.hidden):
-        for family in families(functions(operator.folder)):
+        for family in turns(operator, seed, 3):
             inputs = drawn(operator, workload, family=family, seed=seed)
             y, allowed = answer(operator, inputs)
             arrays = {n: v.numpy() if isinstance(v, torch.Tensor) else v for n, v in wide(operator, inputs).items()}
@@ -301,13 +316,14 @@ def test_every_operator_with_sums_of_either_sign_cancels(operator: Operator) -> 
 def test_references_keep_the_relations(operator: Operator) -> None:
     oracle, rng = Oracle(operator, functions(operator.folder), "fp32"), np.random.default_rng(0)
     found = set()
-    for workload in operator.hidden[:: 1 + len(operator.hidden) // 12]:
-        for family in ("nominal", "integers", "scaled"):
+    for seed, workload in enumerate(operator.hidden):
+        for family in turns(operator, seed, 1):
             case = oracle.case(workload, family, rng, at_end=False)
             for related in oracle.relations(case, rng):
                 found.add(related.relation.name)
                 before, after = shaped(operator, related.before), shaped(operator, related.after)
-                assert oracle.related_problem(related, before, after) is None
+                with np.errstate(invalid="ignore"):
+                    assert oracle.related_problem(related, before, after) is None
     assert found
 
 
@@ -422,16 +438,12 @@ def naive_cpu(tmp_path_factory: pytest.TempPathFactory) -> Naive:
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "fp64"])
-@pytest.mark.parametrize("family", (*FAMILIES, CANCELLATION))
-def test_naive_cpp_is_right_on_every_hidden_shape(
-    operator: Operator, family: str, dtype: str, naive_cpu: Naive
-) -> None:
-    if family not in families(functions(operator.folder)):
-        pytest.skip(f"{operator.name} has no {family}")
+def test_naive_cpp_is_right_on_every_hidden_shape(operator: Operator, dtype: str, naive_cpu: Naive) -> None:
     for seed, workload in enumerate(operator.hidden):
-        inputs = drawn(operator, workload, family=family, seed=seed, dtype=dtype)
-        y, allowed = answer(operator, inputs, family=family, dtype=dtype)
-        assert worst(naive_cpu(operator, inputs, dtype), y, allowed) <= 1, workload.name
+        for family in turns(operator, seed, 3):
+            inputs = drawn(operator, workload, family=family, seed=seed, dtype=dtype)
+            y, allowed = answer(operator, inputs, family=family, dtype=dtype)
+            assert worst(naive_cpu(operator, inputs, dtype), y, allowed) <= 1, (workload.name, family)
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "fp64"])

@@ -63,7 +63,7 @@ def rows(entrants: Sequence[Entrant], arena: Arena) -> Iterator[Row]:
             result=str(found.verdict) if right else str(entrant.outcome(found, arena.secret)),
             level=str(found.level),
             status=str(found.verdict),
-            message=found.message,
+            message=found.message.replace(str(arena.secret.path), arena.secret.path.name),
             seconds=round(fight.seconds, 2),
             why=entrant.about.get("why", "") or entrant.about.get("finding", ""),
             processes_left=left,
@@ -166,7 +166,7 @@ def main() -> None:
                 results.append(row)
                 if not options.json:
                     mark = "!" if row.surprising else " "
-                    words = _first_words(row.message.replace(folder, ""))
+                    words = _first_words(row.message)
                     print(
                         f"{mark} {row.kind}/{row.name:32} {row.result:10} {row.status:13} {row.seconds:6.2f} s  {words}"
                     )
