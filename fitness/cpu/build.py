@@ -20,7 +20,7 @@ from elftools.elf.sections import Section, SymbolTableSection
 
 from fitness.cpu.gate import DIALECT, objection, symbols
 from fitness.evaluation import Rejection, Status
-from fitness.native import CXX, compiler_version, include_folders, toolchain_folders
+from fitness.native import CXX, compiler_version, include_folders, precompiled, toolchain_folders
 from fitness.sandbox import run_confined
 from fitness.source import forbidden, has_assembly
 from operators.identity import digest
@@ -35,6 +35,8 @@ FLAGS = (
     "-fdiagnostics-color=never",
 )  # fmt: skip
 """No -ffast-math: kernels keep NaN, infinity and the order of their own sums."""
+HEADERS = "#include <cstddef>\n#include <type_traits>\n#include <utility>\n#include <math.h>\n"
+"""Those of the prelude and the shim come first, out of reach of anything that a kernel defines."""
 LINK_FLAGS = ("-shared", "-fopenmp", "-Wl,-z,defs", "-Wl,--as-needed")
 LIBRARIES = ("-lmvec", "-lm")
 COMPILE_TIMEOUT_S = 20.0
@@ -110,20 +112,35 @@ def translation_unit(kernel: Kernel, plan: Plan, operator: Operator, *, dtype: s
         f'#line 1 "launch {i + 1} of the plan"\nEVO_LAUNCH({i}, {name})' for i, name in enumerate(launches)
     )
     shim = SHIM.read_text(encoding="utf-8")
-    # The headers of the shim come first, out of reach of anything that the kernel defines.
-    headers = "#include <cstddef>\n#include <type_traits>\n#include <utility>\n"
-    return f'{headers}{head}{kernel.source}\n#line 1 "shim"\n{shim}{calls}\n'
+    return f'{HEADERS}{head}{kernel.source}\n#line 1 "shim"\n{shim}{calls}\n'
 
 
 def _preprocess(text: str, folder: Path) -> Rejection | None:
     """Make `kernel.ii`; what was opened for it, and what macros made of it, must be as innocent as the source looks."""
     (folder / "kernel.cpp").write_text(text, encoding="utf-8")
-    failure = _compile([CXX, *FLAGS, "-E", "-MD", "-MF", "opened", "kernel.cpp", "-o", "kernel.ii"], str(folder))
+    headers = precompiled(HEADERS, *FLAGS)
+    failure = _compile(
+        [
+            CXX,
+            *FLAGS,
+            "-include",
+            str(headers),
+            "-E",
+            "-fpch-preprocess",
+            "-MD",
+            "-MF",
+            "opened",
+            "kernel.cpp",
+            "-o",
+            "kernel.ii",
+        ],
+        str(folder),
+    )
     if failure:
         return failure
     rule = (folder / "opened").read_text(encoding="utf-8").replace("\\\n", " ")
     for path in rule.partition(":")[2].split():
-        if path != "kernel.cpp" and not os.path.realpath(path).startswith(include_folders()):
+        if path not in ("kernel.cpp", str(headers)) and not os.path.realpath(path).startswith(include_folders()):
             return Rejection(
                 Status.INVALID, f"kernel: it includes {Path(path).name}, which is no header of the compiler"
             )
@@ -133,7 +150,8 @@ def _preprocess(text: str, folder: Path) -> Rejection | None:
 
 
 def _compile(command: list[str], folder: str) -> Rejection | None:
-    outcome = run_confined(command, cwd=folder, timeout_s=COMPILE_TIMEOUT_S, readable=toolchain_folders())
+    readable = (*toolchain_folders(), str(precompiled(HEADERS, *FLAGS).parent))
+    outcome = run_confined(command, cwd=folder, timeout_s=COMPILE_TIMEOUT_S, readable=readable)
     if outcome.timed_out:
         return Rejection(Status.COMPILE_ERROR, f"the compiler did not finish within {COMPILE_TIMEOUT_S:.0f} s")
     if outcome.returncode != 0:
