@@ -21,6 +21,13 @@ class Individual:
     """None when the mutator had no child to offer."""
     evaluation: Evaluation | None
     """The most severe one; None without a kernel."""
+    seconds: float = 0.0
+    """Of an evaluator's time until the screening verdict: a new best is not charged for its confirmation, nor anybody
+    for waiting on a language model, which keeps no evaluator busy."""
+    cost_usd: float = 0.0
+    """What the language models were paid for it."""
+    description: str = ""
+    """What the mutator says it changed."""
 
     @property
     def status(self) -> str:
@@ -37,4 +44,6 @@ class Individual:
         """Over everything a strategy may learn from."""
         e = self.evaluation
         learned = (e.level.value, e.verdict.value, *map(repr, (e.log_speedup, e.log_ratio, e.cell))) if e else ()
-        return digest("individual", self.request.digest, self.status, self.kernel.id if self.kernel else "", *learned)
+        spent = (repr(self.seconds), repr(self.cost_usd), self.description)
+        kernel_id = self.kernel.id if self.kernel else ""
+        return digest("individual", self.request.digest, self.status, kernel_id, *learned, *spent)

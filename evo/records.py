@@ -136,7 +136,8 @@ def tell_rows(individual: Individual, *, seq: int, at: float) -> Rows:
         "seq": seq, "task": str(request.task), "number": request.number, "request_id": request.id,
         "kernel_id": kernel_id, "evaluation_id": evaluation_id(request, evaluation.level) if evaluation else None,
         "status": individual.status, "log_speedup": evaluation.log_speedup if evaluation else None,
-        "digest": individual.digest, "created_at": moment(at),
+        "seconds": individual.seconds, "cost_usd": individual.cost_usd, "digest": individual.digest,
+        "created_at": moment(at),
     }  # fmt: skip
     if request.mutator != "tune" or kernel is None or evaluation is None:
         return {"tells": [tell]}
@@ -179,12 +180,14 @@ def event_rows(kind: str, detail: Mapping[str, Any], *, at: float, task: Task | 
 
 TOLD = """
     select
-        t.seq, t.task, t.request_id, t.kernel_id, t.digest, a.request_json,
+        t.seq, t.task, t.request_id, t.kernel_id, t.digest, t.seconds, t.cost_usd, a.request_json,
+        coalesce(p.description, '') as description,
         k.operator, k.target, k.source, k.values_json, e.* exclude (task, request_id, kernel_id)
     from tells t
     join asks a using (request_id)
     left join kernels k on k.kernel_id = t.kernel_id
     left join evaluations e on e.evaluation_id = t.evaluation_id
+    left join proposals p on p.request_id = t.request_id
     order by t.seq
 """
 """Every tell with what it takes to make its individual again."""
@@ -194,7 +197,8 @@ def individual_from(row: Mapping[str, Any]) -> Individual:
     """The individual of one row of `TOLD`, without timings and errors, which no strategy reads."""
     kernel = kernel_from(row) if row["source"] is not None else None
     evaluation = evaluation_from(row) if row["evaluation_id"] is not None else None
-    return Individual(Request.from_json(row["request_json"]), kernel, evaluation)
+    request = Request.from_json(row["request_json"])
+    return Individual(request, kernel, evaluation, row["seconds"], row["cost_usd"], row["description"])
 
 
 def kernel_from(row: Mapping[str, Any]) -> Kernel:

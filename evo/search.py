@@ -233,7 +233,8 @@ class Search:
         proposal = await propose(request, parents, state.operator, threads=self._threads, client=self._client)
         rows: Rows = {"proposals": [records.proposal_row(request, proposal, at=self._now())]}
         if proposal.kernel is None:
-            return _Done(state, Individual(request, None, None), rows)
+            lost = Individual(request, None, None, 0.0, proposal.cost_usd, proposal.description)
+            return _Done(state, lost, rows)
         kernel = proposal.kernel
         if kernel.id not in self._stored_kernels:
             self._stored_kernels.add(kernel.id)
@@ -244,7 +245,9 @@ class Search:
             rows = records.join(
                 rows, records.evaluation_rows(evaluation, evaluation_id=name, request_id=request.id, at=self._now())
             )
-        return _Done(state, Individual(request, kernel, evaluations[-1]), rows)
+        seconds = sum(evaluations[0].stage_ms.get(stage, 0.0) for stage in ("build", "verify", "time")) / 1e3
+        child = Individual(request, kernel, evaluations[-1], seconds, proposal.cost_usd, proposal.description)
+        return _Done(state, child, rows)
 
     async def _evaluate(self, state: TaskState, request: Request, kernel: Kernel) -> tuple[Evaluation, ...]:
         """The verdicts on a kernel, inherited ones included; never two evaluations of the same program."""

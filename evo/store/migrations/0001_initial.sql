@@ -112,10 +112,12 @@ CREATE TABLE tells (
     evaluation_id VARCHAR,
     status        VARCHAR NOT NULL,
     log_speedup   DOUBLE,
+    seconds       DOUBLE,
+    cost_usd      DOUBLE,
     digest        VARCHAR NOT NULL,
     created_at    TIMESTAMPTZ NOT NULL
 );
-COMMENT ON TABLE tells IS 'What the strategy was told, in the order of seq. status: the verdict, or no_child.';
+COMMENT ON TABLE tells IS 'What the strategy was told, in the order of seq. status: the verdict, or no_child. seconds: of an evaluator, until the screening verdict; cost_usd: of language models.';
 
 CREATE TABLE timings (
     evaluation_id     VARCHAR NOT NULL,
