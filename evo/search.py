@@ -15,9 +15,9 @@ from evo import records
 from evo.budget import Budget
 from evo.config import RunConfig
 from evo.individual import Individual
+from evo.journal import Journal
 from evo.pool import Pool, WorkerLost
 from evo.records import Rows
-from evo.store import Store
 from evo.strategies.base import ANCESTOR, Strategy
 from fitness.base import Anchor, Built
 from fitness.evaluation import Evaluation, Level, Status
@@ -75,10 +75,11 @@ class Search:
     def __init__(
         self,
         config: RunConfig,
-        store: Store,
+        store: Journal,
         pool: Pool,
         *,
         client: Client | None = None,
+        make_strategy: Callable[[Operator, Task], Strategy] | None = None,
         on_change: Callable[[Search], None] = lambda _: None,
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -86,6 +87,7 @@ class Search:
         self.store = store
         self.pool = pool
         self.budget = Budget(dict(config.budget))
+        self._make_strategy = make_strategy or config.make_strategy
         self.states = {task: self._state(operator, task) for operator, task in config.tasks()}
         self.stopping = False
         self.phase = "starting"
@@ -103,7 +105,7 @@ class Search:
     def _state(self, operator: Operator, task: Task) -> TaskState:
         source = operator.ancestor("naive", task.target).read_text(encoding="utf-8")
         baseline = Kernel(operator.name, task.target, source)
-        return TaskState(operator, task, self.config.make_strategy(operator, task), baseline)
+        return TaskState(operator, task, self._make_strategy(operator, task), baseline)
 
     def stop(self) -> None:
         """End soon: what is in flight is given up, and taken up again by a resume."""
