@@ -15,8 +15,8 @@ from fitness.verify import Case
 
 HOPELESS = 5.0
 """A kernel so many times slower than its anchor in both of two samples is not sampled further."""
-CLOCK_SLACK_NS = 250_000
-CLOCK_SLACK_SHARE = 0.05
+CLOCK_SLACK_NS = 50_000
+CLOCK_SLACK_SHARE = 0.02
 CLOCK_CERTAINTY = 4.0
 """By so much more than the anchor's, in the median, a candidate's process may outlive what its clock shows, and by so
 many standard errors more, before it is accused."""
@@ -103,7 +103,7 @@ class Pairing:
         """Nanoseconds of one call whose output was right."""
         slot = slot_of(number, which, len(self._cases[number]))
         try:
-            sample = session.run(slot, poison=POISONS[which % 2], cold=True)
+            sample = session.run(slot, poison=POISONS[(number + which) % len(POISONS)], cold=True)
             self._accept(self._cases[number][which], session, slot)
         except KernelFault as fault:
             if session is self._anchor:

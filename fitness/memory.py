@@ -15,7 +15,8 @@ from fitness.native import checks
 PAGE = mmap.PAGESIZE
 ALIGNMENT = 16
 """What kernels may rely on; results of verification runs are placed so that no more holds."""
-SLACK_PATTERN = 0xA5
+SLACK_PATTERNS = (0x7B, 0xFF)
+"""Where data begins its pages, where it ends them: like the poisons, large numbers and NaN to whoever reads them."""
 F_ADD_SEALS = 1033
 F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_FUTURE_WRITE = 2, 4, 16
 
@@ -61,7 +62,8 @@ class Region:
             self.fd = owned
         self._close = weakref.finalize(self, os.close, self.fd)
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
-        checks().evo_fill(self.address, self.bytes, SLACK_PATTERN)
+        self._pattern = SLACK_PATTERNS[at_end]
+        checks().evo_fill(self.address, self.bytes, self._pattern)
 
     def address_of(self, name: str) -> int:
         """Of the buffer's data, in this process."""
@@ -89,6 +91,6 @@ class Region:
         begin = self.address + place.offset
         after = place.data_offset + place.bytes
         differs = checks().evo_differs
-        before_intact = differs(begin, place.data_offset, SLACK_PATTERN) < 0
-        after_intact = differs(begin + after, place.map_bytes - after, SLACK_PATTERN) < 0
+        before_intact = differs(begin, place.data_offset, self._pattern) < 0
+        after_intact = differs(begin + after, place.map_bytes - after, self._pattern) < 0
         return bool(before_intact and after_intact)

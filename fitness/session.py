@@ -15,8 +15,8 @@ from fitness.verify import Case, Question
 from operators.kernel import Kernel
 from operators.spec import Workload
 
-POISONS = (0xFF, 0x7B)
-"""NaN in every floating type, then a large finite number: a maximum with NaN can hide the first, never both."""
+POISONS = (0xFF, 0x7B, 0xFB)
+"""NaN in every floating type, then large numbers of either sign: a maximum or minimum can hide some, never all."""
 
 
 class KernelFault(Exception):

@@ -66,22 +66,35 @@ def forbidden(source: str, file: str, dialect: Dialect) -> str | None:
     return None
 
 
-def has_assembly(preprocessed: str) -> bool:
-    """Whether lines that the preprocessor attributes to the kernel, not to a header, hold inline assembly.
+def smuggled(preprocessed: str) -> str | None:
+    """What lines that the preprocessor attributes to the kernel, not to a header, would hand to the assembler as they
+    are: inline assembly, or the argument of an attribute; None: nothing.
 
     Sees what macros made, those of headers too. Holds only for sources that `forbidden` found nothing in.
     """
     own = True
+    names: list[_Token] = []
     for line in preprocessed.splitlines():
         marker = re.match(r'# \d+ "((?:[^"\\]|\\.)*)"', line)
         if marker:
             own = not marker[1].startswith("/")
-        elif own and "asm" in line and any(t.text in _ASSEMBLY for t in _tokens(line) if t.kind == "name"):
-            return True
-    return False
+        elif own:
+            names += [token for token in _tokens(line) if token.kind not in ("blank", "comment", "newline")]
+    for number, token in enumerate(names):
+        if token.text in _ASSEMBLY:
+            return "inline assembly, which is not allowed"
+        if token.text in _NAMING:
+            text = "".join(t.text for t in names[number + 1 : number + 4])
+            if text.startswith('("') and not re.fullmatch(r'\("[\w.$]+"\)', text):
+                return f"an attribute `{token.text}(...)` with more than a name in it, which is not allowed"
+    return None
 
 
 _ASSEMBLY = frozenset(("asm", "__asm", "__asm__"))
+_NAMING = frozenset(
+    f"{mark}{name}{mark}" for name in ("section", "alias", "weakref", "symver", "ifunc") for mark in ("", "__")
+)
+"""Attributes whose argument, the name of a section or symbol, GCC copies into its assembly without a look."""
 
 
 def _spliced(source: str) -> tuple[str, list[int]]:

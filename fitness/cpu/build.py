@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import struct
-import subprocess
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ from fitness.cpu.gate import DIALECT, objection, symbols
 from fitness.evaluation import Rejection, Status
 from fitness.native import CXX, compiler_version, include_folders, precompiled, toolchain_folders
 from fitness.sandbox import run_confined
-from fitness.source import forbidden, has_assembly
+from fitness.source import forbidden, smuggled
 from operators.identity import digest
 from operators.kernel import Kernel
 from operators.plan import Plan
@@ -40,6 +39,7 @@ HEADERS = "#include <cstddef>\n#include <type_traits>\n#include <utility>\n#incl
 LINK_FLAGS = ("-shared", "-fopenmp", "-Wl,-z,defs", "-Wl,--as-needed")
 LIBRARIES = ("-lmvec", "-lm")
 COMPILE_TIMEOUT_S = 20.0
+LISTING_BYTES = 32 << 20
 PARAM = struct.Struct("<5i")
 SHIM = Path(__file__).with_name("shim.hpp")
 
@@ -75,7 +75,7 @@ def build(
 ) -> CpuBuild | Rejection:
     """Compile into `folder` (kept as `<kernel id>-<dtype>.so`).
 
-    `resolved` is the canonical text of the plan over the task's workloads; it becomes part of the code digest.
+    `resolved` is the canonical text of the plan over every shape it is judged on; it becomes part of the code digest.
     """
     if problem := forbidden(kernel.source, "kernel", DIALECT):
         return Rejection(Status.INVALID, problem)
@@ -144,8 +144,8 @@ def _preprocess(text: str, folder: Path) -> Rejection | None:
             return Rejection(
                 Status.INVALID, f"kernel: it includes {Path(path).name}, which is no header of the compiler"
             )
-    if has_assembly((folder / "kernel.ii").read_text(encoding="utf-8", errors="replace")):
-        return Rejection(Status.INVALID, "kernel: a macro makes inline assembly, which is not allowed")
+    if problem := smuggled((folder / "kernel.ii").read_text(encoding="utf-8", errors="replace")):
+        return Rejection(Status.INVALID, f"kernel: after its macros it has {problem}")
     return None
 
 
@@ -223,9 +223,13 @@ SCALAR = re.compile(r"\tv?(?:f?n?m?(?:add|sub)\w*|mul|div|sqrt|max|min|fmadd\w+|
 def _facts(elf: ELFFile, compiled: Path) -> dict[str, Any]:
     text = sum(s["sh_size"] for s in elf.iter_sections() if s["sh_flags"] & 0x6 == 0x6)  # allocated, executable
     undefined = sorted(s.name for s in symbols(elf).iter_symbols() if s["st_shndx"] == "SHN_UNDEF" and s.name)
-    listing = subprocess.run(
-        ["objdump", "-d", "--no-show-raw-insn", str(compiled)], capture_output=True, text=True, check=False, timeout=60
-    ).stdout
+    listing = run_confined(
+        ["objdump", "-d", "--no-show-raw-insn", compiled.name],
+        cwd=str(compiled.parent),
+        timeout_s=COMPILE_TIMEOUT_S,
+        output_bytes=LISTING_BYTES,
+        readable=toolchain_folders(),
+    ).output
     widths = PACKED.findall(listing)
     counts = {bits: widths.count(letter) for letter, bits in (("x", 128), ("y", 256), ("z", 512))}
     arithmetic = sum(counts.values()) + len(SCALAR.findall(listing))

@@ -10,7 +10,7 @@
 //   BIND  [slot, buffers, (which fd, file offset, map bytes, data offset) * buffers] with two fds (inputs, work)
 //                                                           -> [OK, buffers, address...]
 //   PLAN  [id, zeros, (buffer, bytes) * zeros, steps, (launch, args, (is buffer, value) * args) * steps] -> [OK, 0]
-//   RUN   [plan, slot, stack poison, milliseconds]          -> [OK, 2, nanoseconds, nanoseconds from its end to its exit]
+//   RUN   [plan, slot, poison, stack bytes poisoned, milliseconds] -> [OK, 2, nanoseconds, nanoseconds from its end until we knew]
 // Replies that are not OK: [ERROR, bytes, text padded], [SIGNAL, 2, number, address or system call],
 // [TIMEOUT, 0], [EXIT, 1, code], [FORGED, 0].
 #include "../native/confine.hpp"
@@ -20,8 +20,10 @@
 #include <cstring>
 #include <ctime>
 #include <dlfcn.h>
+#include <linux/futex.h>
 #include <map>
 #include <omp.h>
+#include <poll.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -37,7 +39,7 @@ enum Request : Word { LOAD = 1, BIND = 2, PLAN = 3, RUN = 4 };
 enum Reply : Word { OK = 0, ERROR = 1, SIGNAL = 2, TIMEOUT = 3, EXIT = 4, FORGED = 5 };
 enum Note : Word { BEGIN = 1, END = 2, FAULT = 3 };  // [note, value, value]
 constexpr std::size_t GUARD_BYTES = 4 << 20;
-constexpr std::size_t STACK_POISONED = 64 << 10;
+constexpr rlim_t PRIVATE_BYTES = rlim_t{1} << 30;  // of one call, stacks of threads apart; buffers are shared memory
 
 struct Mapping {
     char* reserved;
@@ -184,13 +186,14 @@ void confine_child() {
     confine::Filter filter;
     constexpr unsigned ALLOW = SECCOMP_RET_ALLOW, TRAP = SECCOMP_RET_TRAP;
     filter.rule(ALLOW, {SYS_futex, SYS_munmap, SYS_madvise, SYS_brk, SYS_mremap, SYS_set_robust_list, SYS_rt_sigprocmask,
-                        SYS_rt_sigreturn, SYS_sched_yield, SYS_sched_getaffinity, SYS_sched_setaffinity, SYS_gettid, SYS_getpid,
+                        SYS_rt_sigreturn, SYS_sched_yield, SYS_sched_getaffinity, SYS_gettid, SYS_getpid,
                         SYS_exit, SYS_exit_group, SYS_clock_gettime, SYS_getcpu, SYS_sigaltstack, SYS_getrandom,
                         SYS_restart_syscall, SYS_rseq});
     filter.rule_if_equal(SYS_write, 0, static_cast<unsigned>(notes), ALLOW, TRAP);
     filter.rule_if_bit(SYS_mmap, 2, PROT_EXEC, TRAP, ALLOW);
     filter.rule_if_bit(SYS_mprotect, 2, PROT_EXEC, TRAP, ALLOW);
     filter.rule_if_bit(SYS_clone, 0, CLONE_THREAD, ALLOW, TRAP);
+    filter.rule_if_equal(SYS_sched_setaffinity, 0, 0, ALLOW, TRAP);  // of itself, not of whoever it is compared with
     filter.rule_if_equal(SYS_tgkill, 0, static_cast<unsigned>(getpid()), ALLOW, TRAP);  // abort()
     filter.rule(SECCOMP_RET_ERRNO | ENOSYS, {435});  // clone3: a filter cannot see its flags, the C library takes clone
     filter.rule(SECCOMP_RET_ERRNO | EACCES, {SYS_openat});
@@ -218,16 +221,23 @@ void map_only(Word used) {
 }
 
 // Locals that are read before they are written show the poison, on every thread; this also starts the threads.
-void poison_stacks(int poison) {
+void poison_stacks(int poison, std::size_t bytes) {
 #pragma omp parallel
     {
-        void* stack = alloca(STACK_POISONED);
-        std::memset(stack, poison, STACK_POISONED);
+        void* stack = alloca(bytes);
+        std::memset(stack, poison, bytes);
         asm volatile("" ::"r"(stack) : "memory");
     }
 }
 
-[[noreturn]] void child(const Plan& plan, Word slot, int poison) {
+// No call may take the memory of the whole machine.
+void limit_memory() {
+    const rlim_t bytes = PRIVATE_BYTES + static_cast<rlim_t>(omp_get_max_threads()) * 64 * (1 << 20);
+    const rlimit both{bytes, bytes};
+    setrlimit(RLIMIT_DATA, &both);
+}
+
+[[noreturn]] void child(const Plan& plan, Word slot, int poison, std::size_t stack_bytes) {
     const auto& buffers = slots.at(slot);
     std::vector<std::vector<Word>> values;
     std::vector<std::vector<void*>> pointers;
@@ -239,42 +249,55 @@ void poison_stacks(int poison) {
         for (Word& value : values.back()) pointers.back().push_back(&value);
     }
     map_only(slot);
-    poison_stacks(poison);
+    limit_memory();
+    poison_stacks(poison, stack_bytes);
     confine_child();
     note(BEGIN, nanoseconds(), 0);
     for (const auto& [buffer, bytes] : plan.zeros)
         std::memset(buffers[static_cast<std::size_t>(buffer)].data, 0, static_cast<std::size_t>(bytes));
     for (std::size_t i = 0; i < plan.steps.size(); ++i) plan.steps[i].launch(pointers[i].data());
     note(END, nanoseconds(), 0);
-    _exit(0);
+    // The processor is the parent's now, who ends us: whatever went on behind the clock is cut short.
+    for (int never = 0;;) syscall(SYS_futex, &never, FUTEX_WAIT_PRIVATE, 0, nullptr, nullptr, 0);
 }
 
 // --- the parent -----------------------------------------------------------------------------------------------------
 
-// Waits for the end of `pid`, kills it after the deadline; its wait status, or -1 when it was killed.
-int wait_for(pid_t pid, Word milliseconds) {
-    sigset_t ended;
-    sigemptyset(&ended);
-    sigaddset(&ended, SIGCHLD);
+struct Told {
+    std::vector<Word> words;  // all notes, three words each
+    Word seen = 0;            // when the last one of a whole call, or the end of the process, was seen
+    bool overdue = false, ended = false;
+};
+
+// Listens until the call is over, by its own words or because its process ended, or overdue.
+Told listen(int from, Word milliseconds) {
+    Told told;
     const Word deadline = nanoseconds() + milliseconds * 1'000'000;
-    for (int status;;) {
-        if (waitpid(pid, &status, WNOHANG) == pid) return status;
+    for (;;) {
         const Word left = deadline - nanoseconds();
-        if (left <= 0) break;
+        if (left <= 0) {
+            told.overdue = true;
+            return told;
+        }
         const timespec wait{static_cast<time_t>(left / 1'000'000'000), static_cast<long>(left % 1'000'000'000)};
-        sigtimedwait(&ended, nullptr, &wait);
+        pollfd source{from, POLLIN, 0};
+        if (ppoll(&source, 1, &wait, nullptr) <= 0) continue;
+        Word note[3];
+        const ssize_t bytes = read(from, note, sizeof note);
+        told.seen = nanoseconds();
+        told.ended = bytes == 0;
+        if (bytes != sizeof note || told.words.size() > 9) return told;
+        told.words.insert(told.words.end(), note, note + 3);
+        if (note[0] == END) return told;
     }
-    kill(pid, SIGKILL);
-    waitpid(pid, nullptr, 0);
-    return -1;
 }
 
 // The clock of the child is believed as far as ours confirms it: its first note was in the pipe before the kernel began,
-// and what lies between its last and its exit goes to the verifier.
+// and what lies between its last and the moment when we had it, and ended the child, goes to the verifier.
 void run(const std::vector<Word>& words) {
     const Plan& plan = plans.at(words[0]);
     int ends[2];
-    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return reply_error("cannot make a pipe");
+    if (pipe2(ends, O_CLOEXEC) != 0) return reply_error("cannot make a pipe");
     notes = ends[1];
     const pid_t owner = getpid();
     const pid_t pid = fork();
@@ -284,24 +307,26 @@ void run(const std::vector<Word>& words) {
         if (getppid() != owner) _exit(3);
         close(channel);
         close(ends[0]);
-        child(plan, words[1], static_cast<int>(words[2]));
+        child(plan, words[1], static_cast<int>(words[2]), static_cast<std::size_t>(words[3]));
     }
-    const int status = wait_for(pid, words[3]);
-    const Word seen = nanoseconds();
     close(ends[1]);
-    Word told[9];
-    const ssize_t bytes = read(ends[0], told, sizeof told);
+    const Told told = listen(ends[0], words[4]);
+    kill(pid, SIGKILL);
+    int status = 0;
+    waitpid(pid, &status, 0);
     close(ends[0]);
-    if (status == -1) return reply(TIMEOUT, {});
-    const ssize_t all = bytes > 0 ? bytes / 24 : 0;
-    if (all > 0 && told[3 * (all - 1)] == FAULT) return reply(SIGNAL, {told[3 * all - 2], told[3 * all - 1]});
-    if (WIFSIGNALED(status)) return reply(SIGNAL, {WTERMSIG(status), 0});
-    if (all == 1) return reply(EXIT, {WEXITSTATUS(status)});
-    if (all != 2 || bytes != 48 || told[0] != BEGIN || told[3] != END) return reply(FORGED, {});
-    const Word begin = told[1], end = told[4];
-    // What runs in the child may forge notes, but not the first, which was there before it.
-    if (end < begin || end > seen || status != 0) return reply(FORGED, {});
-    reply(OK, {end - begin, seen - end});
+    if (told.overdue) return reply(TIMEOUT, {});
+    const auto& said = told.words;
+    const std::size_t count = said.size() / 3;
+    if (count > 0 && said[3 * count - 3] == FAULT) return reply(SIGNAL, {said[3 * count - 2], said[3 * count - 1]});
+    if (count == 2 && said[0] == BEGIN && said[3] == END) {
+        const Word begin = said[1], end = said[4];
+        // What runs in the child may forge notes, but not the first, which was there before it.
+        return end < begin || end > told.seen ? reply(FORGED, {}) : reply(OK, {end - begin, told.seen - end});
+    }
+    if (told.ended && WIFSIGNALED(status)) return reply(SIGNAL, {WTERMSIG(status), 0});
+    if (told.ended && count == 1 && WIFEXITED(status)) return reply(EXIT, {WEXITSTATUS(status)});
+    reply(FORGED, {});
 }
 
 }  // namespace
@@ -316,10 +341,6 @@ int main(int argc, char** argv) {
     action.sa_sigaction = on_fault;
     action.sa_flags = SA_SIGINFO | SA_ONSTACK;
     for (const int number : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGSYS, SIGXCPU}) sigaction(number, &action, nullptr);
-    sigset_t ended;
-    sigemptyset(&ended);
-    sigaddset(&ended, SIGCHLD);
-    sigprocmask(SIG_BLOCK, &ended, nullptr);
     for (;;) {
         Word header[2];
         std::vector<int> fds;

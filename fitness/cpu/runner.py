@@ -31,6 +31,9 @@ CPU_LIMIT_S = 600
 GRACE_S = 5.0
 """By so much longer than the kernel may the runner take to say that it did not finish."""
 STACK_BYTES = 8 << 20
+STACK_POISONED, STACK_POISONED_DEEP = 64 << 10, 7 << 20
+RUNNER_FLAGS = ("-fopenmp", "-pie", "-fPIE", "-Wl,-z,relro,-z,now", "-Wl,-z,noexecstack")
+"""With the addresses of the C library's functions out of a kernel's reach."""
 FAULTS = {
     signal.SIGSEGV: "segmentation fault",
     signal.SIGBUS: "bus error",
@@ -58,7 +61,7 @@ class Runner:
         ours, theirs = socket.socketpair()
         self._socket = ours
         self._addresses: dict[int, dict[str, tuple[int, int]]] = {}
-        program = list(command or (str(built("cpu/runner.cpp", "-fopenmp")),))
+        program = list(command or (str(built("cpu/runner.cpp", *RUNNER_FLAGS)),))
         env = {
             "PATH": "/usr/bin:/bin",
             "LC_ALL": "C",
@@ -116,13 +119,14 @@ class Runner:
         self._send(PLAN, [plan_id, *words])
         self._receive(0, 20.0, "while its plan was set up")
 
-    def run(self, plan_id: int, slot: int, *, timeout_s: float, poison: int = 0) -> Sample:
-        """Run a plan once, on stacks full of the byte `poison`.
+    def run(self, plan_id: int, slot: int, *, timeout_s: float, poison: int = 0, deep: bool = False) -> Sample:
+        """Run a plan once, on stacks full of the byte `poison`, at their upper end or (`deep`) nearly all of them.
 
         Raises KernelFault: timeout, a fault (with the buffer it was near), or a clock that contradicts ours.
         """
         begin = time.monotonic_ns()
-        self._send(RUN, [plan_id, slot, poison, int(1e3 * timeout_s)])
+        stack = STACK_POISONED_DEEP if deep else STACK_POISONED
+        self._send(RUN, [plan_id, slot, poison, stack, int(1e3 * timeout_s)])
         try:
             elapsed, outside = self._receive(2, timeout_s + GRACE_S, "while it ran")
         except _Overdue:

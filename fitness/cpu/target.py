@@ -99,18 +99,25 @@ class CpuDevice:
             supported = self._supported(plan, kernel)
             if isinstance(supported, Rejection):
                 return supported
-            resolved = [self.resolve(plan, kernel, self._canonical_dims[w]) for w in self._workloads]
+            resolved = [
+                self.resolve(plan, kernel, dims)
+                for w, dims in self._canonical_dims.items()
+                if w in self._workloads or w.name in supported
+            ]
         except PlanError as error:
             return Rejection(Status.INVALID, str(error))
-        compiled = self._compiled(kernel, plan, resolved)
+        compiled = self._compiled(kernel, plan, resolved, supported)
         return compiled if isinstance(compiled, Rejection) else CpuKernel(kernel, plan, compiled, supported)
 
-    def _compiled(self, kernel: Kernel, plan: Plan, resolved: Sequence[ResolvedPlan]) -> CpuBuild | Rejection:
+    def _compiled(
+        self, kernel: Kernel, plan: Plan, resolved: Sequence[ResolvedPlan], supported: frozenset[str]
+    ) -> CpuBuild | Rejection:
         metadata = self.folder / f"{kernel.id}-{self.task.dtype}.pickle"
         if metadata.exists():
             compiled: CpuBuild = pickle.loads(metadata.read_bytes())
             return compiled
-        text = "\n".join(r.canonical() for r in resolved)
+        # What a verdict rests on: every shape that it is judged on, which those are, and what the plan promises.
+        text = "\n".join((*(r.canonical() for r in resolved), *sorted(supported), str(plan.deterministic)))
         with self.machine(exclusive=False):
             made = build(kernel, plan, self.operator, dtype=self.task.dtype, folder=self.folder, resolved=text)
         if isinstance(made, Rejection):
@@ -242,7 +249,7 @@ class CpuSession:
         if cold:
             question.region.flush()
             work.flush()
-        sample = self._runner.run(slot, slot, timeout_s=RUN_TIMEOUT_S, poison=poison)
+        sample = self._runner.run(slot, slot, timeout_s=RUN_TIMEOUT_S, poison=poison, deep=not cold)
         self.outside_ns.append(sample.outside_ns)
         return sample
 

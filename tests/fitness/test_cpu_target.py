@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -99,8 +100,8 @@ def test_one_element_too_far_is_found_wherever_the_buffer_ends(stage: CpuFitness
         ("double size(); double table = __builtin_sin(size());", "", "keeps data between calls"),
         ('extern "C" void chosen() __attribute__((ifunc("pick"))); static void one() {}'
          'extern "C" void (*pick())() { return one; }', "chosen();", "runs when it is loaded"),
-        ("#define GLUE(a, b) a##b", 'GLUE(a, sm)("nop");', "a macro makes inline assembly"),
-        ("#include <stdlib.h>", '__REDIRECT(, , x);', "a macro makes inline assembly"),
+        ("#define GLUE(a, b) a##b", 'GLUE(a, sm)("nop");', "after its macros it has inline assembly"),
+        ("#include <stdlib.h>", '__REDIRECT(, , x);', "after its macros it has inline assembly"),
         ("", '__asm__("syscall");', "no inline assembly"),
     ],
 )  # fmt: skip
@@ -193,8 +194,8 @@ def test_time_outside_of_what_its_clock_shows_quarantines_a_kernel(
     assert isinstance(stage.build(kernel), Built)
     real = Runner.run
 
-    def run(self: Runner, plan_id: int, slot: int, *, timeout_s: float, poison: int = 0) -> Sample:
-        sample = real(self, plan_id, slot, timeout_s=timeout_s, poison=poison)
+    def run(self: Runner, plan_id: int, slot: int, **options: Any) -> Sample:
+        sample = real(self, plan_id, slot, **options)
         anchor = self in [session._runner for session in stage._anchors.values()]
         # As if the kernel's process had been busy after it stopped its clock.
         return sample if anchor else replace(sample, outside_ns=sample.outside_ns + hidden_ns)

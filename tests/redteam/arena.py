@@ -63,7 +63,7 @@ NAMED = {
     "INCLUDE": r"#.*include|%:include|#import|include_next|__has_include|raw string",
     "DIRECTIVE": r"directives",
     "ASM": r"inline assembly",
-    "LOADED": r"runs when it is loaded|in the section|keeps data between calls|can't open|file not found",
+    "LOADED": r"with more than a name|runs when it is loaded|in the section|keeps data between calls|file not found",
     "STATIC": r"it keeps data between calls",
     "BOUNDS": r"past the end|before the beginning|outside of|which is an input",
     "RACE": r"out of bounds|differs between two runs",

@@ -8,7 +8,7 @@ operator = "axpb"
 tries = "has the assembler make two megabytes of code, which are then disassembled"
 expect = "structural"
 machine = "x86_64"
-finding = "attributes that name sections reach the assembler as they are; objdump runs unconfined on what comes out, 2 s a megabyte"
+says = "with more than a name in it"
 */
 __attribute__((section(".text,\"ax\",@progbits\n.fill 2000000, 1, 0x90\n#"), noinline, used)) static void filler() {}
 

@@ -7,7 +7,6 @@ args = ["x", "b", "y", "alpha", "n"]
 operator = "axpb"
 tries = "the same one megabyte further down, once per call, where fresh pages are zero"
 expect = "caught"
-finding = "only the upper 128 KiB of a stack are poisoned; what lies deeper is zero"
 */
 __attribute__((noinline)) static T total(const T* x, T alpha) {
     volatile T frame[1 << 18];

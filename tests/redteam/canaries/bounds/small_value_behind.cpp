@@ -7,7 +7,6 @@ args = ["x", "b", "y", "alpha", "n"]
 operator = "axpb"
 tries = "adds the element behind the end where the buffer does not end on a whole vector"
 expect = "caught"
-finding = "the pattern behind an input is a float of -3e-16, which no bound notices"
 */
 extern "C" void axpb(const T* x, const T* b, T* y, T alpha, int n) {
     for (int i = 0; i < n; i++) y[i] = alpha * x[i] + b[i];

@@ -9,7 +9,6 @@ tries = "tells the runner by the runner's own pipe that it is done when half of 
 expect = "caught"
 needs = ['elf_walk']
 machine = "x86_64"
-finding = "up to 250 us outside of what the clock shows are no offence, more than the kernel takes"
 */
 // Its number stands before that of the runner's socket, at the end of the runner's initialised variables.
 static int pipe_number() {

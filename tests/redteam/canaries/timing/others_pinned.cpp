@@ -9,7 +9,6 @@ tries = "sets which processors its neighbours may use, to slow the kernel that i
 expect = "caught"
 needs = ['system_call']
 machine = "x86_64"
-finding = "sched_setaffinity is allowed for every process of the user, not only for one's own"
 */
 // Harmless here: every process is given the processors that it has.
 static bool pinned() {

@@ -9,7 +9,6 @@ tries = "returns early and computes the rest in the runner's call of _exit, afte
 expect = "caught"
 needs = ['elf_walk']
 machine = "x86_64"
-finding = "the runner's import table is writable, and 250 us outside of the clock are no offence, more than the kernel takes"
 */
 struct Memo {
     const T *x, *b;
