@@ -1,69 +1,73 @@
-"""From a kernel file to a cubin, through NVRTC: in process, without a GPU and without nvcc.
-
-Not covered here: isolation. What a kernel includes must look like a CUDA header, but some of those headers include
-what a macro names; a kernel from a stranger is to be compiled in a process that can read nothing else.
-"""
+"""From a kernel file to a cubin, what is known of its kernels, and the identity of its code. Needs no GPU."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from fitness.cuda.compiler import Compiler, CompilerFault
+from fitness.cuda.cubin import Param, code_bytes, parameters, sections
+from fitness.cuda.nvrtc import FILE, HEADERS, OPTIONS, Job, include_folders, version
+from fitness.cuda.ptx import objection, traits
 from fitness.evaluation import Rejection, Status
 from fitness.source import Dialect, forbidden
-from operators.errors import PlanError, UserError
+from operators.errors import PlanError
+from operators.identity import digest
 from operators.kernel import Kernel
-from operators.plan import parse_plan
+from operators.plan import Plan, parse_plan
 from operators.prelude import translation_unit
 from operators.spec import Operator
 
 ARCH = "sm_90a"
-FILE = "kernel.cu"
-OPTIONS = ("--std=c++17", "--device-int128", "--ptxas-options=-v", "--no-source-include", "-default-device", "-w")
-"""`-default-device` and `--device-int128` are what CuTe needs."""
 MAX_LOG_LINES = 40
 DIALECT = Dialect(lambda header: True, "a CUDA header, such as <cuda/barrier>", assembly=True)
-"""Any header that the include folders hold, which are NVIDIA's; inline PTX is what CUDA kernels live on."""
-
-
-def _macros(values: Mapping[str, str]) -> str:
-    return "".join(f"#ifndef {name}\n#define {name} {value}\n#endif\n" for name, value in values.items())
-
-
-def _in_std(*names: str) -> str:
-    return "namespace std { " + " ".join(f"using ::{name};" for name in names) + " }\n"
-
-
-_INTEGERS = tuple(f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64))
-_MATH = (
-    "exp", "exp2", "log", "log2", "sqrt", "fabs", "fmax", "fmin", "pow", "sin", "cos", "tanh", "floor", "ceil", "fma",
-)  # fmt: skip
-_SPECIAL = {"INFINITY": "__int_as_float(0x7f800000)", "NAN": "__int_as_float(0x7fffffff)"}
-_FLOAT_LIMITS = {
-    "FLT_MAX": "3.402823466e+38f",
-    "FLT_MIN": "1.175494351e-38f",
-    "FLT_EPSILON": "1.192092896e-07f",
-    "DBL_MAX": "1.7976931348623157e+308",
-    "DBL_MIN": "2.2250738585072014e-308",
-    "DBL_EPSILON": "2.2204460492503131e-16",
+"""Any header that the compiler's process can open, which are NVIDIA's; inline PTX is what CUDA kernels live on."""
+SHIM_FILE = "parameters of a launch"
+SHIM = (
+    f"""#line 1 "{SHIM_FILE}"
+"""
+    + """namespace evo_shim {
+template <class X> constexpr int kind() { return __is_enum(X) ? 0 : 3; }
+#define EVO_KIND(KIND, ...) template <> constexpr int kind<__VA_ARGS__>() { return KIND; }
+EVO_KIND(0, bool) EVO_KIND(0, char) EVO_KIND(0, signed char) EVO_KIND(0, unsigned char)
+EVO_KIND(0, short) EVO_KIND(0, unsigned short) EVO_KIND(0, int) EVO_KIND(0, unsigned int)
+EVO_KIND(0, long) EVO_KIND(0, unsigned long) EVO_KIND(0, long long) EVO_KIND(0, unsigned long long)
+EVO_KIND(1, float) EVO_KIND(1, double)
+#undef EVO_KIND
+struct Param { int kind, size, pointee_kind, pointee_size, pointee_const; };
+template <class X> struct Size { static constexpr int of() { return sizeof(X); } };
+template <> struct Size<void> { static constexpr int of() { return 0; } };
+template <class X> struct About {
+    static constexpr Param param() { return {kind<X>(), sizeof(X), 3, 0, 0}; }
+};
+template <class X> struct About<const X> : About<X> {};
+template <class X> struct About<X*> {
+    static constexpr Param param() { return {2, sizeof(X*), kind<X>(), Size<X>::of(), 0}; }
+};
+template <class X> struct About<const X*> {
+    static constexpr Param param() { return {2, sizeof(X*), kind<X>(), Size<X>::of(), 1}; }
+};
+template <class X> struct About<X* const> : About<X*> {};
+template <class F> struct Table;
+template <class... A> struct Table<void(A...)> {
+    int count;
+    Param params[sizeof...(A) + 1];
+};
+template <class F> struct Make;
+template <class... A> struct Make<void(A...)> {
+    static constexpr Table<void(A...)> table() { return {sizeof...(A), {About<A>::param()..., {}}}; }
+};
+template <class F> __device__ const Table<F> parameters = Make<F>::table();
 }
-_HEADERS = {
-    "stdint.h": "#include <cuda/std/cstdint>\n",
-    "cstdint": "#include <stdint.h>\n" + _in_std(*_INTEGERS),
-    "math.h": _macros(_SPECIAL),
-    "cmath": "#include <math.h>\n" + _in_std(*_MATH),
-    "float.h": _macros(_FLOAT_LIMITS),
-    "cfloat": "#include <float.h>\n",
-    "limits.h": "#include <cuda/std/climits>\n",
-    "climits": "#include <limits.h>\n",
-    "stddef.h": "",
-    "cstddef": _in_std("size_t", "ptrdiff_t"),
-}
-"""Headers that people are used to and NVRTC lacks."""
+"""
+    + f"""#line 1 "{FILE}"
+"""
+)
+"""In front of every translation unit: a table of a kernel's parameters for the cubin, which is read, not run."""
 
 
 @dataclass(frozen=True)
@@ -88,109 +92,101 @@ class CudaBuild:
     """The plan's kernel name expressions, and the symbols in the cubin."""
     kernels: Mapping[str, KernelFacts]
     """By name expression."""
+    params: Mapping[str, tuple[Param, ...]]
+    """By name expression."""
+    cell: tuple[str, ...]
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 def compile_cuda(
-    kernel: Kernel, operator: Operator, dtype: str, *, arch: str = ARCH, include: Sequence[Path] | None = None
+    kernel: Kernel, operator: Operator, dtype: str, *, arch: str = ARCH, compiler: Compiler | None = None
 ) -> CudaBuild | Rejection:
     """Compile for one dtype and the kernel's setting of the tunables.
 
-    `include` replaces the folders with the CUDA headers, which are looked for where wheels, conda and the toolkit put
-    them. A kernel that does not compile is a rejection, its line numbers those of the kernel file. Raises UserError
-    where the compiler or its headers are not installed, or know nothing of `arch`.
+    A kernel that does not compile is a rejection, its line numbers those of the kernel file. Raises UserError where
+    the compiler or its headers are not installed, or know nothing of `arch`.
     """
     try:
         plan = parse_plan(kernel.source, operator, "cuda", name=FILE)
-        unit = translation_unit(kernel.source, operator, plan, target="cuda", dtype=dtype, values=kernel.values)
+        unit = SHIM + translation_unit(kernel.source, operator, plan, target="cuda", dtype=dtype, values=kernel.values)
     except PlanError as error:
         return Rejection(Status.INVALID, str(error))
     if problem := forbidden(kernel.source, FILE, DIALECT):
         return Rejection(Status.INVALID, problem)
-    expressions = tuple(dict.fromkeys(launch.kernel for launch in plan.launches))
-    folders = tuple(include_folders() if include is None else include)
-    with _Program(unit, expressions) as program:
-        if not program.compile(arch, folders):
-            return Rejection(Status.COMPILE_ERROR, scrub_log(program.log(), expressions, folders))
-        lowered = {expression: program.lowered_name(expression) for expression in expressions}
-        by_symbol = read_ptxas_log(program.log())
-        for expression, symbol in lowered.items():
-            if symbol not in by_symbol:
-                return Rejection(Status.INVALID, f"launch of `{expression}`: it is not a __global__ function")
-        facts = {expression: by_symbol[symbol] for expression, symbol in lowered.items()}
-        return CudaBuild(arch, program.cubin(), lowered, facts)
-
-
-@lru_cache
-def include_folders() -> tuple[Path, ...]:
-    """Where the CUDA headers and CCCL lie. Raises UserError where they are not installed."""
-    _nvrtc()
-    from cuda.pathfinder import find_nvidia_header_directory
-
-    folders = [find_nvidia_header_directory(name) for name in ("cudart", "cccl")]
-    if not all(folders):
-        raise UserError("the CUDA headers are not installed: pip install 'kernel-evo[nvrtc]'")
-    return tuple(Path(folder) for folder in folders if folder)
-
-
-@lru_cache
-def _nvrtc() -> Any:
-    """The bindings, with the library loaded."""
+    names = tuple(dict.fromkeys(launch.kernel for launch in plan.launches))
+    tables = tuple(f"&evo_shim::parameters<decltype({name})>" for name in names)
+    folders = include_folders()
     try:
-        from cuda.bindings import nvrtc
+        made = (compiler or _shared()).compile(Job(unit, names + tables, arch, tuple(map(str, folders))))
+    except CompilerFault as fault:
+        return Rejection(Status.COMPILE_ERROR, str(fault))
+    if not made.cubin:
+        return Rejection(Status.COMPILE_ERROR, scrub_log(made.log, names, folders))
+    by_symbol = read_ptxas_log(made.log)
+    lowered = {name: made.lowered[name] for name in names}
+    for name, symbol in lowered.items():
+        if symbol not in by_symbol:
+            return Rejection(Status.INVALID, f"launch of `{name}`: it is not a __global__ function")
+    if problem := objection(made.ptx):
+        return Rejection(Status.INVALID, problem)
+    params = {name: parameters(made.cubin, made.lowered[table]) for name, table in zip(names, tables, strict=True)}
+    kernels = {name: by_symbol[symbol] for name, symbol in lowered.items()}
+    facts = _facts(made.cubin, made.ptx, plan, kernels)
+    return CudaBuild(arch, made.cubin, lowered, kernels, params, _cell(facts), facts)
 
-        nvrtc.nvrtcVersion()
-    except (ImportError, RuntimeError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise UserError(f"NVRTC is not installed ({reason}): pip install 'kernel-evo[nvrtc]'") from error
-    return nvrtc
+
+@lru_cache
+def _shared() -> Compiler:
+    return Compiler()
 
 
-class _Program:
-    """One NVRTC program, destroyed on exit."""
+def code_digest(build: CudaBuild, *, resolved: str, dtype: str, device: str) -> str:
+    """Kernels of one digest are the same program: their code, and what is launched with what on every workload.
 
-    def __init__(self, unit: str, expressions: Sequence[str]) -> None:
-        self.nvrtc = _nvrtc()
-        names, bodies = ([text.encode() for text in part] for part in (_HEADERS.keys(), _HEADERS.values()))
-        source = unit.encode(errors="replace")
-        self.handle = self._call("CreateProgram", source, FILE.encode(), len(names), bodies, names)
-        for expression in expressions:
-            self._call("AddNameExpression", expression.encode())
+    `resolved` is the canonical text of the plan over the task's workloads, `device` what expressions know of it.
+    """
+    return digest("code", sections(build.cubin), resolved, dtype, device, build.arch, version(), *OPTIONS)
 
-    def __enter__(self) -> _Program:
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self.nvrtc.nvrtcDestroyProgram(self.handle)
+# --- what the code tells ---------------------------------------------------------------------------------------------
 
-    def compile(self, arch: str, folders: Sequence[Path]) -> bool:
-        options = [f"--gpu-architecture={arch}", *OPTIONS, *(f"--include-path={folder}" for folder in folders)]
-        (result,) = self.nvrtc.nvrtcCompileProgram(self.handle, len(options), [option.encode() for option in options])
-        if result == self.nvrtc.nvrtcResult.NVRTC_ERROR_INVALID_OPTION:
-            raise UserError(f"NVRTC {'.'.join(map(str, self._call('Version')))} cannot compile for {arch!r}")
-        return bool(result == self.nvrtc.nvrtcResult.NVRTC_SUCCESS)
 
-    def log(self) -> str:
-        # Where ptxas fails, its words follow a NUL of the compiler's own.
-        return self._bytes("ProgramLog").replace(b"\0", b"").decode(errors="replace")
+def _facts(cubin: bytes, ptx: str, plan: Plan, kernels: Mapping[str, KernelFacts]) -> dict[str, Any]:
+    found = traits(ptx)
+    return {
+        "code_bytes": code_bytes(cubin),
+        "registers": max(k.registers for k in kernels.values()),
+        "spill_bytes": max(k.spill_store_bytes + k.spill_load_bytes for k in kernels.values()),
+        "stack_bytes": max(k.stack_bytes for k in kernels.values()),
+        "static_shared_bytes": max(k.static_shared_bytes for k in kernels.values()),
+        "barriers": max(k.barriers for k in kernels.values()),
+        "launches": len(plan.launches),
+        "access_bytes": found.access_bytes,
+        "async_copies": found.async_copies,
+        "bulk_copies": found.bulk_copies,
+        "tensor_cores": found.tensor_cores,
+        "atomics": found.atomics,
+        "shared_memory": found.shared or any(launch.shared is not None for launch in plan.launches),
+        "cooperation": (
+            "grid" if any(launch.cooperative for launch in plan.launches)
+            else "cluster" if found.cluster
+            else "block" if found.block
+            else "warp" if found.warp
+            else "none"
+        ),
+    }  # fmt: skip
 
-    def cubin(self) -> bytes:
-        return self._bytes("CUBIN")
 
-    def lowered_name(self, expression: str) -> str:
-        name: bytes = self._call("GetLoweredName", expression.encode())
-        return name.decode()
-
-    def _bytes(self, what: str) -> bytes:
-        buffer = b" " * int(self._call(f"Get{what}Size"))
-        self._call(f"Get{what}", buffer)
-        return buffer
-
-    def _call(self, function: str, *arguments: object) -> Any:
-        program = () if function in ("CreateProgram", "Version") else (self.handle,)
-        result, *values = getattr(self.nvrtc, f"nvrtc{function}")(*program, *arguments)
-        if result != self.nvrtc.nvrtcResult.NVRTC_SUCCESS:
-            raise RuntimeError(f"nvrtc{function}: {result.name}")
-        return values[0] if len(values) == 1 else values
+def _cell(facts: Mapping[str, Any]) -> tuple[str, ...]:
+    """How memory is accessed, what computes, how threads cooperate, resources used."""
+    memory = "scalar" if facts["access_bytes"] <= 4 else "vector"
+    if facts["async_copies"]:
+        memory = "async"
+    if facts["bulk_copies"]:
+        memory = "tma"
+    registers = next(limit for limit in (32, 64, 128, 255) if facts["registers"] <= limit)
+    resources = "spills" if facts["spill_bytes"] else f"regs{registers}"
+    return (memory, "tensor" if facts["tensor_cores"] else "fma", facts["cooperation"], resources)
 
 
 # --- what the compiler says -----------------------------------------------------------------------------------------
@@ -254,13 +250,17 @@ def scrub_log(log: str, expressions: Sequence[str], folders: Sequence[Path]) -> 
 def _foreign(match: re.Match[str], text: str, expressions: Sequence[str], folders: Sequence[Path]) -> Iterator[str]:
     """What may be said of an error outside the kernel file."""
     file = match["file"]
+    if file == SHIM_FILE:
+        return  # what is wrong with a launch's name is said of the name itself
     if file == _NAME_MAP:
-        # Line 2 + i holds the i-th name; a second message repeats what the first one said.
+        # Line 2 + i holds the i-th name, unless the text says which; a second message repeats what the first one said.
         if not text.startswith("Error in parsing name expression"):
+            said = re.search(r'Input name expression was: "\s*(.*?)"', text)
             index = int(match["line"]) - 2
-            name = expressions[index] if 0 <= index < len(expressions) else "?"
-            yield f"launch of `{name}`: error: {text}"
-    elif file in _HEADERS or any(Path(file).resolve().is_relative_to(folder.resolve()) for folder in folders):
+            name = said[1] if said else expressions[index] if 0 <= index < len(expressions) else ""
+            if name in expressions:
+                yield f"launch of `{name}`: error: {text}"
+    elif file in HEADERS or any(Path(file).resolve().is_relative_to(folder.resolve()) for folder in folders):
         yield f"{_hide_paths(file, folders)}:{match['line']}: error: {text}"
     else:
         yield f"{FILE}: error: an #include opened a file that is none of the CUDA headers"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fitness.cuda import build
+from fitness.cuda import build, nvrtc
 from fitness.cuda.build import DIALECT, CudaBuild, compile_cuda, read_ptxas_log, scrub_log
 from fitness.evaluation import Rejection, Status
 from fitness.source import forbidden
@@ -36,9 +36,9 @@ SIGNATURE = "(const T* x, T* y, int rows, int cols)"
 
 
 @pytest.fixture(scope="module", autouse=True)
-def nvrtc() -> None:
+def headers() -> None:
     try:
-        build.include_folders()
+        nvrtc.include_folders()
     except UserError as error:
         pytest.skip(str(error))
 
@@ -214,7 +214,7 @@ def test_an_error_inside_a_cuda_header_shows_no_paths() -> None:
     message = bad(body)
     assert "error: reference to void is not allowed" in message
     assert f"at line {FIRST_LINE + 1} of kernel.cu" in message
-    assert str(build.include_folders()[0]) not in message
+    assert str(nvrtc.include_folders()[0]) not in message
     assert "site-packages" not in message
 
 
@@ -374,15 +374,15 @@ def test_an_empty_log_still_says_something() -> None:
 
 @pytest.fixture
 def uncached() -> Iterator[None]:
+    nvrtc.library.cache_clear()
+    nvrtc.include_folders.cache_clear()
     yield
-    build._nvrtc.cache_clear()
-    build.include_folders.cache_clear()
+    nvrtc.library.cache_clear()
+    nvrtc.include_folders.cache_clear()
 
 
 @pytest.mark.usefixtures("uncached")
 def test_without_the_bindings_the_user_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    build._nvrtc.cache_clear()
-    build.include_folders.cache_clear()
     monkeypatch.setitem(sys.modules, "cuda.bindings", None)
     with pytest.raises(UserError, match=r"NVRTC is not installed \(.*\): pip install 'kernel-evo\[nvrtc\]'"):
         compiled(f'extern "C" __global__ void f{SIGNATURE} {{}}')
@@ -390,10 +390,9 @@ def test_without_the_bindings_the_user_is_told_what_to_install(monkeypatch: pyte
 
 @pytest.mark.usefixtures("uncached")
 def test_without_the_headers_the_user_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    build.include_folders.cache_clear()
     monkeypatch.setattr("cuda.pathfinder.find_nvidia_header_directory", lambda name: None)
     with pytest.raises(UserError, match=r"the CUDA headers are not installed: pip install 'kernel-evo\[nvrtc\]'"):
-        build.include_folders()
+        nvrtc.include_folders()
 
 
 def test_a_build_is_plain_data() -> None:

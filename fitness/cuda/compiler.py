@@ -1,0 +1,130 @@
+"""Our side of the compiler's process: it can be killed, is confined, and a new one takes its place."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import select
+import socket
+import subprocess
+import sys
+import time
+
+from fitness.cuda.nvrtc import LENGTH, Compiled, Job, include_folders
+from fitness.native import built, jailed
+from fitness.sandbox import GIB, kill_group
+from operators.errors import UserError
+
+TIMEOUT_S = 60.0
+"""Of one compilation; CuTe takes 5 s."""
+START_TIMEOUT_S = 60.0
+MEMORY_BYTES = 16 * GIB
+ANSWER_BYTES = 256 << 20
+JOBS_PER_PROCESS = 200
+"""NVRTC keeps some memory of every program."""
+
+
+class CompilerFault(Exception):
+    """The compiler did not answer: it was killed, died, or wrote nonsense. What it was given is to blame."""
+
+
+class Compiler:
+    """Compiles one job after the other in a process of its own. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+        self._jobs = 0
+
+    def __enter__(self) -> Compiler:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the process; the next job starts another."""
+        if self._socket:
+            self._socket.close()
+        if self._process:
+            kill_group(self._process)
+        self._socket = self._process = None
+        self._jobs = 0
+
+    def compile(self, job: Job, *, timeout_s: float = TIMEOUT_S) -> Compiled:
+        """Raises CompilerFault, and UserError for what the user's machine lacks."""
+        if self._jobs >= JOBS_PER_PROCESS:
+            self.close()
+        if self._process is None:
+            self._start()
+        self._jobs += 1
+        assert self._socket
+        try:
+            data = pickle.dumps((job.unit, job.expressions, job.arch, job.folders))
+            self._socket.sendall(LENGTH.pack(len(data)) + data)
+            return self._answer(time.monotonic() + timeout_s, job)
+        except TimeoutError:
+            self.close()
+            raise CompilerFault(f"the compiler did not finish within {timeout_s:.0f} s") from None
+        except (OSError, EOFError, ValueError, KeyError, TypeError):
+            self.close()
+            raise CompilerFault("the compiler broke down; it takes at most 16 GiB of memory") from None
+
+    def _start(self) -> None:
+        """Raises UserError where it does not come up."""
+        folders = os.pathsep.join(map(str, include_folders()))  # also says what is not installed
+        ours, theirs = socket.socketpair()
+        library = str(built("cuda/confine.cpp", "-shared", "-fPIC"))
+        command = [sys.executable, "-m", "fitness.cuda.nvrtc", str(theirs.fileno()), folders, library]
+        environment = {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONDONTWRITEBYTECODE": "1", "LC_ALL": "C"}
+        environment |= {k: os.environ[k] for k in ("LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH") if k in os.environ}
+        with theirs:
+            self._process = subprocess.Popen(
+                jailed(command, memory_bytes=MEMORY_BYTES, file_bytes=4096),
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                env=environment | {"HOME": "/nonexistent"},
+                cwd="/",
+            )
+        self._socket = ours
+        try:
+            self._read(1, time.monotonic() + START_TIMEOUT_S)
+        except (TimeoutError, OSError, EOFError):
+            process = self._process
+            self.close()
+            assert process.stderr
+            last = process.stderr.read().decode(errors="replace").strip().splitlines()[-1:]
+            raise UserError(f"the compiler's process does not start: {' '.join(last)[:300]}") from None
+        # Nobody reads what it says from now on.
+        assert self._process.stderr
+        self._process.stderr.close()
+
+    def _answer(self, deadline: float, job: Job) -> Compiled:
+        (size,) = LENGTH.unpack(self._read(LENGTH.size, deadline))
+        head = json.loads(self._read(min(size, ANSWER_BYTES), deadline))
+        if "user" in head:
+            raise UserError(str(head["user"])[:500])
+        if "broken" in head:
+            raise ValueError(head["broken"])
+        sizes = [int(size) for size in head["sizes"]]
+        if sum(sizes) > ANSWER_BYTES:
+            raise ValueError("too long")
+        log, cubin, ptx = (self._read(size, deadline) for size in sizes)
+        lowered = {name: str(head["lowered"][name]) for name in job.expressions} if cubin else {}
+        return Compiled(log.decode(errors="replace"), cubin, ptx.decode(errors="replace"), lowered)
+
+    def _read(self, count: int, deadline: float) -> bytes:
+        assert self._socket
+        data = bytearray()
+        while len(data) < count:
+            ready, _, _ = select.select([self._socket], [], [], max(deadline - time.monotonic(), 0))
+            if not ready:
+                raise TimeoutError
+            chunk = self._socket.recv(min(count - len(data), 1 << 20))
+            if not chunk:
+                raise EOFError
+            data += chunk
+        return bytes(data)

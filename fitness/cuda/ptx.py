@@ -1,0 +1,124 @@
+"""What a kernel's PTX tells without running it: what it may not do, and how it goes about its work."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_COMMENT = re.compile(r"//[^\n]*")
+_EXTERN = re.compile(r"\.extern\s+\.func\b[^;{]*?([\w$]+)\s*\(", re.DOTALL)
+_GLOBAL = re.compile(
+    r"^\s*(?:\.(?:visible|weak|extern|common)\s+)?\.global\b[^;={\[]*?([\w$]+)\s*(?:\[[^;={]*)?[;={]", re.MULTILINE
+)
+_NAME = re.compile(r"[A-Za-z_$][\w$]*")
+_ACCESS = re.compile(r"\b(?:ld|st)(?P<modifiers>(?:\.\w+(?:::\w+)*)*)")
+_VECTOR = re.compile(r"\.v([248])\b")
+_ELEMENT = re.compile(r"\.[bfsu](8|16|32|64|128)\b")
+RUNTIME = {
+    "malloc": "allocates on the device; declare a [[buffer]]",
+    "free": "frees on the device; declare a [[buffer]]",
+    "vprintf": "prints; a kernel has nobody to talk to",
+    "__assertfail": "asserts; return instead",
+    "cudaLaunchDeviceV2": "launches a kernel from the device; add a [[launch]]",
+    "cudaGetParameterBufferV2": "launches a kernel from the device; add a [[launch]]",
+}
+
+
+@dataclass(frozen=True)
+class Traits:
+    """How the code of all kernels of a file accesses memory, computes and cooperates."""
+
+    access_bytes: int
+    """Widest load or store of global memory by one thread."""
+    async_copies: bool
+    """cp.async"""
+    bulk_copies: bool
+    """cp.async.bulk, with tensor maps or without."""
+    tensor_cores: bool
+    atomics: bool
+    warp: bool
+    """Shuffles, votes, matches and reductions within a warp."""
+    block: bool
+    """Barriers of a block."""
+    cluster: bool
+    shared: bool
+    """Reads or writes shared memory."""
+
+
+def objection(ptx: str) -> str | None:
+    """What the code may not do, in words: call the device's runtime, or keep anything from one call to the next."""
+    text = _COMMENT.sub("", ptx)
+    for name in _EXTERN.findall(text):
+        return f"it calls {name}(), which {RUNTIME.get(name, 'is not part of it')}"
+    declared = set(_GLOBAL.findall("\n".join(_module_level(text))))
+    if not declared:
+        return None
+    for body in _bodies(text):
+        for name in _NAME.findall(body):
+            if name in declared:
+                return (
+                    f"it uses the __device__ variable `{name}`, which would live on between calls; declare a table "
+                    "that is only read as __constant__, and scratch memory as a [[buffer]]"
+                )
+    return None
+
+
+def traits(ptx: str) -> Traits:
+    """Of all that entries and functions contain."""
+    text = "\n".join(_bodies(_COMMENT.sub("", ptx)))
+    widest = 0
+    for match in _ACCESS.finditer(text):
+        modifiers = match["modifiers"]
+        if ".global" not in modifiers:
+            continue
+        element = _ELEMENT.search(modifiers)
+        count = _VECTOR.search(modifiers)
+        widest = max(widest, int(element[1]) // 8 * (int(count[1]) if count else 1) if element else 0)
+    return Traits(
+        access_bytes=widest,
+        async_copies=_has(text, r"cp\.async\.c[ag]\."),
+        bulk_copies=_has(text, r"cp\.(?:reduce\.)?async\.bulk"),
+        tensor_cores=_has(text, r"(?:wgmma\.mma_async|wmma\.mma|mma\.sync|mma\.sp|tcgen05\.mma)"),
+        atomics=_has(text, r"(?:atom|red)\.(?!\S*shared)"),
+        warp=_has(text, r"(?:shfl|vote|match|redux|bar\.warp)\."),
+        block=_has(text, r"(?:bar\.(?:cta\.)?(?:sync|red|arrive)|barrier\.(?:cta\.)?(?:sync|red|arrive)|mbarrier\.)"),
+        cluster=_has(text, r"(?:barrier\.cluster|mapa\.|\S*shared::cluster)"),
+        shared=_has(text, r"(?:ld|st|atom|red)\.(?:\w+\.)*shared"),
+    )
+
+
+def _has(text: str, instruction: str) -> bool:
+    return re.search(rf"(?:^|[\s{{;}}]){instruction}", text) is not None
+
+
+def _bodies(text: str) -> Iterator[str]:
+    """What stands between the outer braces of entries and functions; not the initial values of variables."""
+    for inside, part in _parts(text):
+        if inside:
+            yield part
+
+
+def _module_level(text: str) -> Iterator[str]:
+    for inside, part in _parts(text):
+        if not inside:
+            yield part
+
+
+def _parts(text: str) -> Iterator[tuple[bool, str]]:
+    """The text in pieces, with whether they lie within the body of a function."""
+    at = 0
+    while (begin := text.find("{", at)) >= 0:
+        initial = text[at:begin].rstrip().endswith("=")
+        depth, end = 1, begin + 1
+        for brace in re.finditer(r"[{}]", text[begin + 1 :]):
+            depth += 1 if brace[0] == "{" else -1
+            if depth == 0:
+                end = begin + 1 + brace.start()
+                break
+        else:
+            end = len(text)
+        yield False, text[at:begin]
+        yield not initial, text[begin + 1 : end]
+        at = end + 1
+    yield False, text[at:]
