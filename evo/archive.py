@@ -42,6 +42,8 @@ class Archive:
 
     def __init__(self) -> None:
         self._elites: dict[Cell, Elite] = {}
+        self._ranked: tuple[Elite, ...] | None = ()
+        """None after a change."""
 
     def __len__(self) -> int:
         return len(self._elites)
@@ -53,17 +55,22 @@ class Archive:
     def add(self, elite: Elite, *, comparison_se: float) -> AddStatus:
         """Offer a correct kernel. `comparison_se`: standard error of its log ratio to the elite in place."""
         current = self._elites.get(elite.cell)
-        if current is None:
-            self._elites[elite.cell] = elite
-            return AddStatus.NEW
-        if elite.log_speedup - current.log_speedup > max(MARGIN, 1.96 * comparison_se):
-            self._elites[elite.cell] = elite
-            return AddStatus.IMPROVED
-        return AddStatus.REJECTED
+        if current and elite.log_speedup - current.log_speedup <= max(MARGIN, 1.96 * comparison_se):
+            return AddStatus.REJECTED
+        self._elites[elite.cell] = elite
+        self._ranked = None
+        return AddStatus.IMPROVED if current else AddStatus.NEW
 
-    def ranked(self) -> list[Elite]:
+    def clear(self) -> None:
+        """Empty every cell."""
+        self._elites.clear()
+        self._ranked = ()
+
+    def ranked(self) -> tuple[Elite, ...]:
         """Elites, fastest first; ties by cell, so that the order does not depend on history."""
-        return sorted(self._elites.values(), key=lambda e: (-e.log_speedup, e.cell))
+        if self._ranked is None:
+            self._ranked = tuple(sorted(self._elites.values(), key=lambda e: (-e.log_speedup, e.cell)))
+        return self._ranked
 
     @property
     def best(self) -> Elite | None:

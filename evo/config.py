@@ -20,7 +20,9 @@ from operators.spec import Operator, Task, first_problem
 
 STRATEGIES: Mapping[str, str] = {
     "islands": "evo.strategies.islands:Islands",
+    "best_of_n": "evo.strategies.best_of_n:BestOfN",
     "random": "evo.strategies.random_search:RandomSearch",
+    "tune_only": "evo.strategies.tune_only:TuneOnly",
 }
 """Name and `module:Class`; imported late."""
 Amount = Annotated[float, Field(gt=0, allow_inf_nan=False)]

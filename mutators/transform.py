@@ -11,7 +11,8 @@ from mutators.base import Parent, Proposal, Request
 from mutators.cpp_tree import Program, Unreadable, apply_edits
 from mutators.plan_edit import with_tunables
 from mutators.rewrites import REWRITES, Site
-from operators.errors import PlanError
+from mutators.tune import bad_params, drawn, space_of, with_setting
+from operators.errors import PlanError, UserError
 from operators.expression import unknown_name
 from operators.kernel import Kernel
 from operators.spec import Operator
@@ -23,9 +24,10 @@ class Transform:
     """Applies rewrites of `mutators.rewrites` at places drawn from the request's seed.
 
     Params: `rewrite` names one (any otherwise: uniform over those that apply, then over their places), `count` how many
-    are made in a row (1). New tunables come with a default, so that the child runs as it is and `tune` can take over.
-    A child's header always parses and its code holds no more syntax errors than its parent's; whether it compiles and
-    is right is for the evaluator to say.
+    are made in a row (1). New tunables come with a default, so that the child runs as it is and `tune` can take over;
+    with `random_values` (false) all tunables of the child get values by chance instead, such as its plan allows (for
+    the params `workload_set` and `facts` see `Tune`). A child's header always parses and its code holds no more syntax
+    errors than its parent's; whether it compiles and is right is for the evaluator to say.
     """
 
     name = "transform"
@@ -49,6 +51,9 @@ def rewrite_names(target: str) -> tuple[str, ...]:
 def _child(request: Request, parents: tuple[Parent, ...], operator: Operator) -> tuple[Kernel | None, str, str]:
     wish, count = request.params.get("rewrite"), request.params.get("count", 1)
     problem = _bad_wish(wish, count) or ("" if parents else "transform needs a parent")
+    by_chance = request.params.get("random_values", False)
+    if not problem and by_chance:
+        problem = bad_params(request, parents[0].kernel)
     if problem:
         return None, "transform", problem
     parent, random = parents[0].kernel, Random(request.seed)
@@ -66,7 +71,21 @@ def _child(request: Request, parents: tuple[Parent, ...], operator: Operator) ->
     if not made:
         what = f"`{wish}` applies nowhere" if wish else "no rewrite applies"
         return None, "transform", f"{what} in this {operator.name} kernel"
-    return Kernel(parent.operator, parent.target, text, dict(parent.values)), "; ".join(made), ""
+    child = Kernel(parent.operator, parent.target, text, dict(parent.values))
+    if by_chance:
+        child, values = _with_random_values(child, request, operator, random)
+        made.append(values)
+    return child, "; ".join(made), ""
+
+
+def _with_random_values(child: Kernel, request: Request, operator: Operator, random: Random) -> tuple[Kernel, str]:
+    """The child with values by chance, and which; as it was where there is nothing to choose, or nothing that fits."""
+    try:
+        space = space_of(child, request, operator)
+        setting = drawn(space, random) if space.size > 1 else None
+    except UserError as error:
+        return child, f"kept values: {error}"
+    return with_setting(child, space, setting) if setting else (child, "kept values")
 
 
 def _bad_wish(wish: Any, count: Any) -> str:

@@ -126,14 +126,15 @@ class Space:
         """Every setting of a small space; of a large one the neighbours of `wanted` and a sample."""
         if self.size <= MAX_LISTED:
             return product(*map(range, self.sizes))
-        return dict.fromkeys((*self._neighbours(wanted), *islice(self._drawn(random), MAX_SAMPLES)))
+        return dict.fromkeys((*self._neighbours(wanted), *islice(self.drawn(random), MAX_SAMPLES)))
 
     def _neighbours(self, wanted: Setting) -> Iterator[Setting]:
         for axis, size in enumerate(self.sizes):
             for at in range(size):
                 yield (*wanted[:axis], at, *wanted[axis + 1 :])
 
-    def _drawn(self, random: Random) -> Iterator[Setting]:
+    def drawn(self, random: Random) -> Iterator[Setting]:
+        """Settings by chance, endlessly."""
         while True:
             yield tuple(random.randrange(size) for size in self.sizes)
 
@@ -143,14 +144,10 @@ def _child(request: Request, parents: tuple[Parent, ...], operator: Operator) ->
     if not parents:
         return None, "tune needs a parent"
     parent = parents[0].kernel
-    problem = _bad_params(request, parent)
+    problem = bad_params(request, parent)
     if problem:
         return None, problem
-    plan = parse_plan(parent.source, operator, parent.target)
-    wanted = request.params.get("workload_set")
-    workloads = operator.workload_set(wanted) if wanted else operator.workloads
-    facts = dict(request.params.get("facts") or FACTS[parent.target])
-    space = Space(plan, operator, request.task.dtype, workloads, facts)
+    space = space_of(parent, request, operator)
     if space.size <= 1:
         return None, "the plan declares no tunable with more than one value"
     trials = _trials(request, parents[0], space)
@@ -165,14 +162,28 @@ def _child(request: Request, parents: tuple[Parent, ...], operator: Operator) ->
         chosen = space.nearest(suggestion, tried | {suggestion}, random)
     if chosen is None:
         return None, _exhausted(space, tried, suggestion)
-    defaults = plan.settings({})
-    values = space.values(chosen)
+    return with_setting(parent, space, chosen)
+
+
+def space_of(kernel: Kernel, request: Request, operator: Operator) -> Space:
+    """What can be chosen in a kernel's file, on the workloads and device of the request's params. Raises PlanError."""
+    plan = parse_plan(kernel.source, operator, kernel.target)
+    wanted = request.params.get("workload_set")
+    workloads = operator.workload_set(wanted) if wanted else operator.workloads
+    facts = dict(request.params.get("facts") or FACTS[kernel.target])
+    return Space(plan, operator, request.task.dtype, workloads, facts)
+
+
+def with_setting(kernel: Kernel, space: Space, setting: Setting) -> tuple[Kernel, str]:
+    """The kernel with this setting, and what was set."""
+    defaults = space.plan.settings({})
+    values = space.values(setting)
     text = "set " + ", ".join(f"{name} = {value}" for name, value in values.items())
-    return parent.with_values({n: v for n, v in values.items() if v != defaults[n]}), text
+    return kernel.with_values({n: v for n, v in values.items() if v != defaults[n]}), text
 
 
-def _bad_params(request: Request, parent: Kernel) -> str:
-    """What is wrong with the request; empty if nothing is."""
+def bad_params(request: Request, parent: Kernel) -> str:
+    """What is wrong with the request's params for `space_of`; empty if nothing is."""
     facts = request.params.get("facts")
     if parent.target not in FACTS:
         return f"no such target {parent.target!r}"
@@ -204,6 +215,11 @@ def _trials(request: Request, parent: Parent, space: Space) -> list[tuple[Settin
         if setting is not None and found.get(setting) is None:
             found[setting] = trial.log_speedup
     return list(found.items())
+
+
+def drawn(space: Space, random: Random) -> Setting | None:
+    """A setting by chance, of those that the plan does not rule out; None where MAX_SAMPLES draws found none."""
+    return next((s for s in islice(space.drawn(random), MAX_SAMPLES) if not space.problem(s)), None)
 
 
 def _suggest(trials: list[tuple[Setting, float | None]], space: Space, seed: int) -> Setting:

@@ -13,6 +13,9 @@ from mutators.base import Request
 from operators.identity import digest
 from operators.spec import Operator, Task
 
+GIVEN = ("workload_set", "models")
+"""Settings that the run gives to every strategy: the name of its workload set, and its language models (often none).
+All others are the strategy's own."""
 ANCESTOR = "ancestor"
 """The mutator name of requests for a kernel file of the operator's own folder; `params["name"]` says which."""
 

@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from evo.archive import Cell, Elite
+from evo.archive import MARGIN, Cell, Elite
 from evo.individual import Individual
-from evo.population import Population
-from evo.strategies.base import ANCESTOR, request_rng
+from evo.population import TRIALS_PER_SOURCE, Population, elite_of
+from evo.strategies.base import ANCESTOR, GIVEN, request_rng
 from fitness.base import Anchor
-from mutators.base import Request
+from fitness.evaluation import Status
+from mutators.bandit import Arm, Bandit
+from mutators.base import Mutator, Request
 from mutators.catalog import mutator
+from mutators.repair import REPAIRABLE
 from mutators.transform import rewrite_names
+from operators.kernel import Kernel
 from operators.spec import Operator, Task
+
+REMEMBERED = 2_000
+"""Files of which is known what cannot be made of them, and kernels of which is known what was tried; the latest."""
+TRIED_SHOWN = 5
+"""Earlier attempts at one kernel that a model is told of."""
+FAILURES_KEPT = 16
+"""Failing kernels that wait for a repair; the latest."""
 
 
 class IslandsSettings(BaseModel):
@@ -27,53 +41,110 @@ class IslandsSettings(BaseModel):
     islands: int = Field(2, ge=1, le=64)
     migration_interval: int = Field(20, ge=1)
     """Correct individuals between two migrations."""
+    patience: int = Field(150, ge=1)
+    """Individuals of an island without a better best after which it starts again from another one's, if it is the
+    worst; on the way there steps become longer."""
     explore: float = Field(0.2, ge=0, le=1)
     """How often a parent is drawn from all elites alike rather than by rank."""
-    tune_share: float = Field(0.4, ge=0, le=1)
-    """How often a parent with tunables left to try is tuned rather than rewritten."""
+    abroad: float = Field(0.25, ge=0, le=1)
+    """How often the second parent is of another island."""
     long_step: float = Field(0.35, ge=0, lt=1)
-    """Chance of each further rewrite after the first in one child."""
+    """Chance of each further rewrite after the first in one child of `transform`."""
     most_steps: int = Field(4, ge=1, le=16)
+    repairs: int = Field(2, ge=0, le=8)
+    """Requests that may be spent on mending one failing child of a model, what becomes of it included."""
+    memory: float = Field(300.0, ge=10)
+    """Requests after which a lesson about mutators and models has faded to a third."""
+    least_share: float = Field(0.1, ge=0, le=1)
+    """Part of the requests that is spread evenly over all mutators and models."""
+    usd_per_hour: float = Field(3.0, gt=0, allow_inf_nan=False)
+    """What an evaluator's hour is worth beside the dollars that models cost."""
+
+
+@dataclass(frozen=True)
+class _Failure:
+    """A failing child of a model that may be mended."""
+
+    kernel: Kernel
+    parent: Elite
+    """The good kernel that it was made from."""
+    tries: int = 0
+
+
+@dataclass(frozen=True)
+class _Pending:
+    """What is known of a request until its tell."""
+
+    arm: Arm
+    parent: Elite
+    best_log_speedup: float
+    """Of its parents."""
+    failure: _Failure | None = None
+    """That it mends."""
 
 
 class Islands:
     """Requests go to the islands in turn; parents are elites of their island, fast ones more likely.
 
     First of all the ancestor is rewritten once in every way there is: some rewrites only apply to a kernel that no
-    other one has touched.
+    other one has touched. Then a bandit chooses among the mutators (and models) that have something to work on. An
+    island that gets no further makes longer steps, as in variable neighbourhood search (Mladenovic and Hansen 1997,
+    doi 10.1016/S0305-0548(97)00031-2). It asks nothing when there is nothing left to make of any elite.
     """
 
     def __init__(self, operator: Operator, task: Task, *, seed: int, settings: Mapping[str, Any]) -> None:
         self.operator = operator
         self.task = task
         self.seed = seed
-        self.settings = IslandsSettings(**{k: v for k, v in settings.items() if k != "workload_set"})
+        made = self.settings = IslandsSettings(**{k: v for k, v in settings.items() if k not in GIVEN})
         self.workload_set = settings["workload_set"]
-        self.population = Population(islands=self.settings.islands, migration_interval=self.settings.migration_interval)
+        self.models = tuple(settings.get("models", ()))
+        self.population = Population(
+            islands=made.islands, migration_interval=made.migration_interval, patience=made.patience
+        )
+        self.bandit = Bandit(memory=made.memory, least_share=made.least_share, usd_per_hour=made.usd_per_hour)
         self._number = 0
         self._ancestor: Elite | None = None
         self._openings = list(rewrite_names(task.target))
         request_rng(seed, task, 0).shuffle(self._openings)
+        self._pending: dict[int, _Pending] = {}
+        self._failures: deque[_Failure] = deque(maxlen=FAILURES_KEPT)
+        self._barren: OrderedDict[tuple[str, str], None] = OrderedDict()
+        """Mutator and source file: nothing can be made of it that way."""
+        self._tunable: OrderedDict[str, bool] = OrderedDict()
+        """By source file, whether it declares anything to tune."""
+        self._tried: OrderedDict[str, deque[Mapping[str, Any]]] = OrderedDict()
+        """By parent, what became of its latest children; kept for models alone."""
 
     def ask(self, count: int) -> list[Request]:
         requests: list[Request] = []
         while len(requests) < count:
             if self._number == 0:
-                requests.append(self._request(0, ANCESTOR, (), Random(0), {"name": "naive"}))
-            elif self.population.best is None:
+                requests.append(Request(self.task, 0, ANCESTOR, (), 0, {"name": "naive"}))
+            elif self._ancestor is None:
                 break  # nothing to start from until the ancestor is back
+            elif request := self._child(self._number, self._ancestor):
+                requests.append(request)
             else:
-                requests.append(self._child(self._number))
+                break  # nothing left to make of what there is
             self._number += 1
         return requests
 
     def tell(self, individual: Individual) -> str:
-        if not individual.fresh and individual.request.mutator != ANCESTOR:
-            return individual.status
-        status = self.population.add(individual, self._island(individual.request))
-        if individual.request.mutator == ANCESTOR:
-            self._ancestor = self.population.best
-        return status.value
+        request = individual.request
+        island = self._island(request)
+        if request.mutator == ANCESTOR:
+            self.population.remember(individual)
+            self._ancestor = elite_of(individual)
+            return self.population.add(individual, island).value
+        pending = self._pending.pop(request.number)
+        self._learn(individual, pending)
+        if individual.kernel is None and pending.arm.mutator in ("tune", "transform"):
+            _remember(self._barren, (pending.arm.mutator, pending.parent.kernel.source_id), None)
+        self._consider_repair(individual, pending)
+        self.population.remember(individual)
+        status = self.population.add(individual, island)
+        return status.value if individual.fresh else individual.status
 
     def anchor(self, request: Request, cell: Cell) -> Anchor | None:
         elite = self.population.elite(self._island(request), cell)
@@ -86,24 +157,147 @@ class Islands:
     def _island(self, request: Request) -> int:
         return request.number % self.settings.islands
 
-    def _child(self, number: int) -> Request:
+    # --- asking -----------------------------------------------------------------------------------------------------
+
+    def _child(self, number: int, ancestor: Elite) -> Request | None:
+        """The next request; None, and nothing has changed, where no elite has anything left to be made of it."""
         rng = request_rng(self.seed, self.task, number)
-        if self._ancestor and number <= len(self._openings):
-            params = {"rewrite": self._openings[number - 1], "workload_set": self.workload_set}
-            return self._request(number, "transform", (self._ancestor,), rng, params)
+        if number <= len(self._openings):
+            params = {"rewrite": self._openings[number - 1]}
+            return self._request(number, Arm("transform"), (ancestor,), rng, params)
+        home = number % self.settings.islands
         pressure = 1.0 if rng.random() < self.settings.explore else 2.0
-        (parent,) = self.population.parents(number % self.settings.islands, rng, pressure=pressure)
-        tuner = mutator("tune")
-        if tuner.applies(parent.kernel, self.operator) and rng.random() < self.settings.tune_share:
-            return self._request(number, "tune", (parent,), rng, {"workload_set": self.workload_set})
+        for shift in range(self.settings.islands):
+            island = (home + shift) % self.settings.islands
+            for parent in self.population.draw(island, rng, pressure=pressure):
+                partner = self._partner(parent, island, rng)
+                arms = self._arms(parent, partner)
+                if arms:
+                    return self._of(self.bandit.choose(arms, rng), number, parent, partner, rng)
+        return None
+
+    def _partner(self, parent: Elite, island: int, rng: Random) -> Elite | None:
+        """A second parent with another source, of another island now and then."""
+        shift = rng.randrange(1, self.settings.islands) if self.settings.islands > 1 else 0
+        away = (island + shift) % self.settings.islands
+        places = (away, island) if rng.random() < self.settings.abroad else (island, away)
+        found: Iterator[Elite] = (elite for place in places for elite in self.population.draw(place, rng))
+        return next((elite for elite in found if elite.kernel.source_id != parent.kernel.source_id), None)
+
+    def _arms(self, parent: Elite, partner: Elite | None) -> list[Arm]:
+        """Everything that can be asked for right now."""
+        source = parent.kernel.source_id
+        arms = []
+        if ("transform", source) not in self._barren:
+            arms.append(Arm("transform"))
+        if ("tune", source) not in self._barren and self._can_be_tuned(parent.kernel):
+            arms.append(Arm("tune"))
+        if partner:
+            arms.append(Arm("recombine"))
+        for model in self.models:
+            arms.append(Arm("rewrite", model))
+            if partner:
+                arms.append(Arm("crossover", model))
+            if self._failures:
+                arms.append(Arm("repair", model))
+        return arms
+
+    def _can_be_tuned(self, kernel: Kernel) -> bool:
+        if kernel.source_id not in self._tunable:
+            applies = cast(Mutator, mutator("tune")).applies(kernel, self.operator)
+            _remember(self._tunable, kernel.source_id, applies)
+        return self._tunable[kernel.source_id] and len(self.population.trials(kernel)) < TRIALS_PER_SOURCE
+
+    def _of(self, arm: Arm, number: int, parent: Elite, partner: Elite | None, rng: Random) -> Request:
+        """The request of the chosen arm."""
+        params: dict[str, Any] = {}
+        if arm.mutator == "repair":
+            return self._repair(number, arm, rng)
+        if arm.mutator == "transform":
+            params["count"] = self._steps(number % self.settings.islands, rng)
+        if arm.model and (tried := self._tried.get(parent.kernel.id)):
+            params["tried"] = list(tried)
+        parents = (parent, partner) if partner and arm.mutator in ("recombine", "crossover") else (parent,)
+        return self._request(number, arm, parents, rng, params)
+
+    def _steps(self, island: int, rng: Random) -> int:
+        """How many rewrites in a row: the longer the island is stuck, the more."""
+        stuck = self.population.quiet[island] / self.settings.patience
+        longer = 1.0 - (1.0 - self.settings.long_step) ** (1.0 + stuck)
         steps = 1
-        while steps < self.settings.most_steps and rng.random() < self.settings.long_step:
+        while steps < self.settings.most_steps and rng.random() < longer:
             steps += 1
-        return self._request(number, "transform", (parent,), rng, {"count": steps, "workload_set": self.workload_set})
+        return steps
+
+    def _repair(self, number: int, arm: Arm, rng: Random) -> Request:
+        """For the failing child of the best parent; of several the latest."""
+        failure = max(reversed(self._failures), key=lambda f: f.parent.log_speedup)
+        self._failures.remove(failure)
+        return self._request(number, arm, (failure.parent,), rng, {}, failure)
 
     def _request(
-        self, number: int, name: str, parents: tuple[Elite, ...], rng: Random, params: Mapping[str, Any]
+        self,
+        number: int,
+        arm: Arm,
+        parents: tuple[Elite, ...],
+        rng: Random,
+        params: dict[str, Any],
+        failure: _Failure | None = None,
     ) -> Request:
-        trials = self.population.trials(parents[0].kernel) if name == "tune" else ()
-        ids = tuple(p.kernel.id for p in parents)
-        return Request(self.task, number, name, ids, rng.getrandbits(63), params, trials)
+        best = max(parent.log_speedup for parent in parents)
+        self._pending[number] = _Pending(arm, parents[0], best, failure)
+        params["workload_set"] = self.workload_set
+        if arm.model:
+            params["model"] = arm.model
+        trials = self.population.trials(parents[0].kernel) if arm.mutator == "tune" else ()
+        failing = (failure.kernel.id,) if failure else ()
+        ids = tuple(parent.kernel.id for parent in parents)
+        return Request(self.task, number, arm.mutator, failing + ids, rng.getrandbits(63), params, trials)
+
+    # --- being told -------------------------------------------------------------------------------------------------
+
+    def _learn(self, individual: Individual, pending: _Pending) -> None:
+        gain, evaluation = 0.0, individual.evaluation
+        if individual.fresh and evaluation and evaluation.log_speedup is not None:
+            paired = evaluation.anchor_id in individual.request.parents
+            error = evaluation.log_ratio_se if paired else evaluation.log_speedup_se
+            gain = evaluation.log_speedup - pending.best_log_speedup
+            gain = gain if gain > max(MARGIN, 1.96 * (error or 0.0)) else 0.0
+        self.bandit.learn(pending.arm, gain=gain, seconds=individual.seconds, cost_usd=individual.cost_usd)
+        if self.models and pending.failure is None:
+            self._note(individual, pending.parent)
+
+    def _note(self, individual: Individual, parent: Elite) -> None:
+        """Remember what was tried on a parent, for the next model that is shown it."""
+        evaluation = individual.evaluation
+        if evaluation is None or not individual.description:
+            return
+        entry: dict[str, Any] = {"description": individual.description[:200], "status": evaluation.verdict.value}
+        if evaluation.log_speedup is not None:
+            entry["speedup"] = math.exp(evaluation.log_speedup - parent.log_speedup)
+        elif evaluation.verdict is not Status.SLOWER:
+            entry["message"] = evaluation.message[:300]
+        tried = self._tried.get(parent.kernel.id) or deque(maxlen=TRIED_SHOWN)
+        tried.append(entry)
+        _remember(self._tried, parent.kernel.id, tried)
+
+    def _consider_repair(self, individual: Individual, pending: _Pending) -> None:
+        """Keep what a model made of a good kernel and what failed, as long as it has tries left."""
+        if not pending.arm.model:
+            return
+        tries = pending.failure.tries + 1 if pending.failure else 0
+        kernel, evaluation = individual.kernel, individual.evaluation
+        if tries >= self.settings.repairs:
+            return
+        if kernel and evaluation and individual.fresh and evaluation.verdict in REPAIRABLE:
+            self._failures.append(_Failure(kernel, pending.parent, tries))
+        elif pending.failure and kernel is None:  # the model had no answer: it may be asked again
+            self._failures.append(_Failure(pending.failure.kernel, pending.parent, tries))
+
+
+def _remember(known: OrderedDict[Any, Any], key: Any, value: Any) -> None:
+    """Keep the latest REMEMBERED entries."""
+    known[key] = value
+    known.move_to_end(key)
+    if len(known) > REMEMBERED:
+        known.popitem(last=False)

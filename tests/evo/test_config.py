@@ -24,8 +24,8 @@ def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
 
 
 def test_settings_reach_the_strategy() -> None:
-    made = read_config(None, {"operators": ["softmax"]}, ["islands=4", "tune_share=0.5", "seed=9"]).resolved()
-    assert made.settings == {"islands": 4, "tune_share": 0.5}
+    made = read_config(None, {"operators": ["softmax"]}, ["islands=4", "explore=0.5", "seed=9"]).resolved()
+    assert made.settings == {"islands": 4, "explore": 0.5}
     assert made.seed == 9
 
 

@@ -1,0 +1,101 @@
+"""The control arm `tune_only`: what choosing values for tunables brings, without any search over structures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Any, cast
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from evo.archive import Elite
+from evo.individual import Individual
+from evo.population import TRIALS_PER_SOURCE, elite_of
+from evo.strategies.control import ControlArm
+from mutators.base import Mutator, Request, Trial
+from mutators.catalog import mutator
+from mutators.transform import rewrite_names
+from operators.kernel import Kernel
+from operators.spec import Operator, Task
+
+
+class TuneOnlySettings(BaseModel):
+    """Settings of the strategy `tune_only`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    rewrites: bool = True
+    """Whether the naive kernel's children by a single rewrite are tuned besides the naive kernel itself, which often
+    declares no tunables."""
+    explore: float = Field(0.3, ge=0, le=1)
+    """How often a file is drawn from all alike rather than by the rank of its best setting."""
+    trials: int = Field(TRIALS_PER_SOURCE, ge=1, le=TRIALS_PER_SOURCE)
+    """Requests for settings of one file."""
+
+
+@dataclass
+class _File:
+    """One source file and what is known of its settings."""
+
+    kernel: Kernel
+    trials: list[Trial]
+    best: float
+    asked: int = 0
+    exhausted: bool = False
+
+
+class TuneOnly(ControlArm[TuneOnlySettings]):
+    """First every single rewrite of the naive kernel, once; then values for the tunables that these files declare.
+
+    A file is tuned if it was correct with its defaults. No rewritten kernel is ever rewritten again, so that it asks
+    nothing more once every setting of every file was asked for.
+    """
+
+    Settings = TuneOnlySettings
+
+    def __init__(self, operator: Operator, task: Task, *, seed: int, settings: Mapping[str, Any]) -> None:
+        super().__init__(operator, task, seed=seed, settings=settings)
+        self._openings = rewrite_names(task.target) if self.settings.rewrites else ()
+        self._files: dict[str, _File] = {}
+        """By source id, in the order of their tells."""
+        self._asked: dict[int, _File] = {}
+        """By the number of a request under way."""
+
+    def next(self, number: int, ancestor: Elite, rng: Random) -> Request | None:
+        self._consider(ancestor)
+        if number <= len(self._openings):
+            params = {"rewrite": self._openings[number - 1]}
+            return self.request(number, "transform", ancestor.kernel, rng, params)
+        left = [f for f in self._files.values() if not f.exhausted and f.asked < self.settings.trials]
+        if not left:
+            return None
+        left.sort(key=lambda file: -file.best)
+        pressure = 1.0 if rng.random() < self.settings.explore else 2.0
+        file = rng.choices(left, [pressure**-rank for rank in range(len(left))])[0]
+        file.asked += 1
+        self._asked[number] = file
+        return self.request(number, "tune", file.kernel, rng, {}, tuple(file.trials))
+
+    def heard(self, individual: Individual) -> None:
+        kernel, evaluation = individual.kernel, individual.evaluation
+        elite = elite_of(individual)
+        if individual.request.mutator == "transform":
+            if elite:  # also one that is the same program with its defaults
+                self._consider(elite)
+            return
+        file = self._asked.pop(individual.request.number)
+        if kernel is None or evaluation is None:
+            file.exhausted = True
+            return
+        file.trials.append(Trial(dict(kernel.values), evaluation.estimate))
+        if elite:
+            file.best = max(file.best, elite.log_speedup)
+
+    def _consider(self, elite: Elite) -> None:
+        """Take a file up, if it declares something to choose; once."""
+        if elite.kernel.source_id in self._files:
+            return
+        tunable = cast(Mutator, mutator("tune")).applies(elite.kernel, self.operator)
+        trial = Trial(dict(elite.kernel.values), elite.log_speedup)
+        self._files[elite.kernel.source_id] = _File(elite.kernel, [trial], elite.log_speedup, exhausted=not tunable)
