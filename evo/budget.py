@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field
 
+from mutators.ledger import Ledger
 from operators.errors import UserError
 
 UNITS = {
@@ -37,32 +39,48 @@ def parse_limits(texts: tuple[str, ...] | list[str]) -> dict[str, float]:
 
 @dataclass
 class Budget:
-    """Limits and spending. The caller says what time it is; nothing here reads a clock."""
+    """Limits and spending. The caller says what time it is; nothing here reads a clock.
+
+    Tokens and dollars are the ledger's, which the client of language models charges; nobody else does.
+    """
 
     limits: dict[str, float]
-    spent: dict[str, float] = field(default_factory=lambda: dict.fromkeys(KINDS, 0.0))
     trials: int = 0
     duplicates: int = 0
+    ledger: Ledger = field(init=False)
+    _charged: dict[str, float] = field(init=False, default_factory=lambda: dict.fromkeys(KINDS, 0.0))
+
+    def __post_init__(self) -> None:
+        self.ledger = Ledger(self.limits.get("tokens", math.inf), self.limits.get("cost_usd", math.inf))
+
+    @property
+    def spent(self) -> dict[str, float]:
+        """Amounts by kind."""
+        return self._charged | {"tokens": self.ledger.tokens, "cost_usd": self.ledger.dollars}
 
     def charge(self, kind: str, amount: float) -> None:
-        """Add to what is spent."""
-        self.spent[kind] += amount
+        """Add to what is spent of anything but tokens and dollars."""
+        self._charged[kind] += amount
 
     def set_wall(self, seconds: float) -> None:
         """Time of all sessions of this run together."""
-        self.spent["wall_s"] = seconds
+        self._charged["wall_s"] = seconds
 
     def exhausted(self) -> str | None:
         """Which limit is reached, in words; None while there is something left."""
+        if self.ledger.refusal:
+            return self.ledger.refusal
+        spent = self.spent
         for kind, limit in self.limits.items():
-            if self.spent[kind] >= limit:
-                return f"{kind} {self.spent[kind]:g} of {limit:g}"
+            if spent[kind] >= limit:
+                return f"{kind} {spent[kind]:g} of {limit:g}"
         return None
 
     def allows(self, kind: str, under_way: float) -> bool:
         """Whether `kind` would last if all that is under way were charged."""
-        return self.spent[kind] + under_way < self.limits.get(kind, float("inf"))
+        return self.spent[kind] + under_way < self.limits.get(kind, math.inf)
 
     def share(self) -> float:
         """The largest used-up share of any limit, at most 1; 0 without limits."""
-        return max((min(self.spent[k] / limit, 1.0) for k, limit in self.limits.items()), default=0.0)
+        spent = self.spent
+        return max((min(spent[k] / limit, 1.0) for k, limit in self.limits.items()), default=0.0)

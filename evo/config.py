@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from evo.budget import KINDS
 from fitness.catalog import check_target
+from mutators.llm import LlmSettings
 from operators.catalog import load
 from operators.errors import UserError
 from operators.expression import unknown_name
@@ -46,6 +47,10 @@ class RunConfig(BaseModel):
     """Of the strategy."""
     budget: dict[Literal[KINDS], Amount] = {"wall_s": 60.0}  # type: ignore[valid-type]
     """Limits by kind of spending; none: until Ctrl-C, or until nothing new turns up."""
+    llm: LlmSettings | None = None
+    """Language models and how they are called; None: no mutator that asks one."""
+    profile: bool = True
+    """Whether language models are told what a profiler says of the kernel that they are to better."""
     seed: int = Field(0, ge=0, lt=2**63)
     workers: int = Field(0, ge=0, le=256)
     """Evaluation workers; 0: two for every group of cores, as long as there are cores."""
@@ -91,6 +96,8 @@ class RunConfig(BaseModel):
         """A fresh strategy for one task. Raises UserError for settings it does not have."""
         module, _, name = STRATEGIES[self.strategy].partition(":")
         settings = dict(self.settings) | {"workload_set": self.workload_set}
+        if self.llm:
+            settings["models"] = self.llm.models
         try:
             return getattr(import_module(module), name)(operator, task, seed=self.seed, settings=settings)
         except ValidationError as error:
@@ -108,7 +115,8 @@ class RunConfig(BaseModel):
 def read_config(path: Path | None, changes: Mapping[str, Any], settings: Sequence[str]) -> RunConfig:
     """A config file (or none) with command-line values over it; `settings` are `key=value` texts.
 
-    A dotted or plain key that is no field of RunConfig goes to the strategy's settings. Raises UserError, one line.
+    A key `llm.NAME` goes to the table `llm`, as does a change called `models`; any other that is no field of RunConfig
+    goes to the strategy's settings. Raises UserError, one line.
     """
     raw: dict[str, Any] = {}
     if path:
@@ -118,21 +126,37 @@ def read_config(path: Path | None, changes: Mapping[str, Any], settings: Sequenc
             raise UserError(f"{path}: cannot be read: {error.strerror}") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
             raise UserError(f"{path}: not valid TOML: {error}") from None
-    raw |= {key: value for key, value in changes.items() if value not in (None, [], ())}
+    chosen = {key: value for key, value in changes.items() if value not in (None, [], ())}
+    models = chosen.pop("models", None)
+    raw |= chosen
+    if models:
+        _table(raw, "llm", path)["models"] = models
     for text in settings:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
             raise UserError(f"--set {text}: write key=value, such as --set islands=4")
         key = key.strip()
-        if not isinstance(raw.get("settings", {}), dict):
-            raise UserError(f"{path or '--set'}: `settings` is a table of the strategy's settings, such as islands = 4")
-        place = raw if key in RunConfig.model_fields else raw.setdefault("settings", {})
-        place[key.removeprefix("settings.")] = _value(value.strip())
+        if key in RunConfig.model_fields:
+            raw[key] = _value(value.strip())
+        else:
+            name, _, inner = key.partition(".") if key.startswith(("llm.", "settings.")) else ("settings", "", key)
+            _table(raw, name, path)[inner] = _value(value.strip())
+    if isinstance(raw.get("llm"), dict) and not raw["llm"].get("models"):
+        raise UserError("settings of language models (llm) need one: name it, such as --llm openai/gpt-5")
     try:
         return RunConfig.model_validate(raw)
     except ValidationError as error:
         where = f"{path}: " if path else ""
         raise UserError(f"{where}{first_problem(error)}; keys are {', '.join(RunConfig.model_fields)}") from None
+
+
+def _table(raw: dict[str, Any], name: str, path: Path | None) -> dict[str, Any]:
+    """The table called `name`, made where there is none."""
+    found = raw.setdefault(name, {})
+    if not isinstance(found, dict):
+        example = "islands = 4" if name == "settings" else 'models = ["openai/gpt-5"]'
+        raise UserError(f"{path or '--set'}: `{name}` is a table, such as {example}")
+    return found
 
 
 def _value(text: str) -> Any:

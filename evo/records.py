@@ -9,13 +9,16 @@ from typing import Any
 
 from evo.individual import Individual
 from fitness.base import Reference
-from fitness.evaluation import Evaluation, Level, Status
-from mutators.base import Proposal, Request
+from fitness.evaluation import CheckError, Evaluation, Level, Status, Timing
+from fitness.profiling import Profile
+from mutators.base import Call, CallStatus, Proposal, Request
 from operators.kernel import Kernel
 from operators.spec import Task
 
 Row = dict[str, Any]
 Rows = dict[str, list[Row]]
+
+STAGES = ("build", "verify", "time", "confirm")
 
 
 def compact(value: Any) -> str:
@@ -95,7 +98,7 @@ def evaluation_rows(evaluation: Evaluation, *, evaluation_id: str, request_id: s
         "log_ratio": e.log_ratio, "log_ratio_se": e.log_ratio_se, "code_digest": e.code_digest,
         "cell": "/".join(e.cell), "facts_json": compact(e.facts), "created_at": moment(at),
     }  # fmt: skip
-    row |= {f"{stage}_ms": e.stage_ms.get(stage) for stage in ("build", "verify", "time", "confirm")}
+    row |= {f"{stage}_ms": e.stage_ms.get(stage) for stage in STAGES}
     timings = [
         {
             "evaluation_id": evaluation_id,
@@ -178,6 +181,45 @@ def event_rows(kind: str, detail: Mapping[str, Any], *, at: float, task: Task | 
     }
 
 
+def call_row(call: Call, *, call_id: str, at: float) -> Row:
+    """`at` is when it ended."""
+    return {
+        "call_id": call_id, "request_id": call.request_id, "role": call.role, "model": call.model,
+        "messages_json": compact([dict(m) for m in call.messages]), "answer": call.answer, "tokens_in": call.tokens_in,
+        "tokens_out": call.tokens_out, "cost_usd": call.cost_usd, "attempts": call.attempts,
+        "lost_tokens": call.lost_tokens, "lost_usd": call.lost_usd, "latency_s": call.latency_s,
+        "status": call.status.value, "error": call.error, "cache_key": call.cache_key, "sample": call.sample,
+        "created_at": moment(at),
+    }  # fmt: skip
+
+
+def call_from(row: Mapping[str, Any]) -> Call:
+    """The inverse of `call_row`."""
+    names = (
+        "request_id", "role", "model", "sample", "cache_key", "answer", "error", "tokens_in", "tokens_out", "cost_usd",
+        "attempts", "lost_tokens", "lost_usd", "latency_s",
+    )  # fmt: skip
+    fields = {name: row[name] for name in names}
+    return Call(**fields, messages=tuple(json.loads(row["messages_json"])), status=CallStatus(row["status"]))
+
+
+def profile_rows(
+    profile: Profile, evaluation_id: str, task: Task, kernel_id: str, *, failure: str, seconds: float, at: float
+) -> Rows:
+    """One profile with its figures; `failure` says why there is none, and then `profile` is an empty one."""
+    row: Row = {
+        "task": str(task), "kernel_id": kernel_id, "evaluation_id": evaluation_id,
+        "bottleneck": profile.bottleneck.value if profile.bottleneck else None,
+        "notes_json": compact(list(profile.notes)), "failure": failure or None, "seconds": seconds,
+        "created_at": moment(at),
+    }  # fmt: skip
+    metrics = [
+        {"task": str(task), "kernel_id": kernel_id, "metric": m.name, "value": m.value, "unit": m.unit or None}
+        for m in profile.metrics
+    ]
+    return {"profiles": [row], "metrics": metrics}
+
+
 TOLD = """
     select
         t.seq, t.task, t.request_id, t.kernel_id, t.digest, t.seconds, t.cost_usd, a.request_json,
@@ -205,8 +247,16 @@ def kernel_from(row: Mapping[str, Any]) -> Kernel:
     return Kernel(row["operator"], row["target"], row["source"], json.loads(row["values_json"]))
 
 
-def evaluation_from(row: Mapping[str, Any]) -> Evaluation:
-    """The evaluation of one row of `evaluations`, without timings and errors."""
+def as_stored(evaluation: Evaluation) -> Evaluation:
+    """The evaluation as it comes back from the store, so that nobody can tell a resumed run from another one."""
+    rows = evaluation_rows(evaluation, evaluation_id="", request_id=None, at=0.0)
+    return evaluation_from(rows["evaluations"][0], timings=rows["timings"], errors=rows["errors"])
+
+
+def evaluation_from(
+    row: Mapping[str, Any], *, timings: Iterable[Mapping[str, Any]] = (), errors: Iterable[Mapping[str, Any]] = ()
+) -> Evaluation:
+    """The evaluation of one row of `evaluations`, with such rows of `timings` and `errors` as are given."""
     return Evaluation(
         kernel_id=row["kernel_id"],
         task=row["task"],
@@ -224,4 +274,11 @@ def evaluation_from(row: Mapping[str, Any]) -> Evaluation:
         inherited=Status(row["inherited"]) if row["inherited"] else None,
         cell=tuple(row["cell"].split("/")) if row["cell"] else (),
         facts=json.loads(row["facts_json"]),
+        timings=tuple(Timing(**_but_id(t)) for t in timings),
+        errors=tuple(CheckError(**_but_id(e)) for e in errors),
+        stage_ms={stage: row[f"{stage}_ms"] for stage in STAGES if row[f"{stage}_ms"] is not None},
     )
+
+
+def _but_id(row: Mapping[str, Any]) -> Row:
+    return {name: value for name, value in row.items() if name != "evaluation_id"}

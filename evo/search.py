@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 from evo import records
 from evo.budget import Budget
+from evo.calls import open_client, restore_spending
 from evo.config import RunConfig
 from evo.individual import Individual
 from evo.journal import Journal
@@ -21,8 +23,9 @@ from evo.records import Rows
 from evo.strategies.base import ANCESTOR, Strategy
 from fitness.base import Anchor, Built
 from fitness.evaluation import Evaluation, Level, Status
-from mutators.base import Client, Parent, Request
-from mutators.catalog import propose
+from fitness.profiling import Profile
+from mutators.base import CallStatus, Client, OutOfBudget, Parent, Proposal, Request
+from mutators.catalog import asks_model, propose
 from operators.errors import UserError
 from operators.kernel import Kernel
 from operators.spec import Operator, Task
@@ -33,6 +36,9 @@ IDLE_LIMIT = 300
 """A task rests when so many requests in a row led to no new program."""
 CONFIRMATIONS = 5
 """How many of a task's leaders may fail their confirmation before the run ends without a confirmed best."""
+
+Source = tuple[str, str]
+"""A parent as a request was asked for: kernel id, and the evaluation told of it by then; empty where none was."""
 
 
 @dataclass
@@ -47,6 +53,10 @@ class TaskState:
     """Verdict by kernel id, without timings; pending while it is worked out."""
     codes: dict[str, asyncio.Future[Evaluation]] = field(default_factory=dict)
     """The same by code digest."""
+    verdicts: dict[str, str] = field(default_factory=dict)
+    """By kernel id, the evaluation that the strategy was told of; of several the first one that is no duplicate's."""
+    profiles: dict[str, asyncio.Future[tuple[str, ...]]] = field(default_factory=dict)
+    """Notes by kernel id; pending while they are worked out."""
     in_flight: int = 0
     told: int = 0
     referenced: bool = False
@@ -67,6 +77,8 @@ class _Done:
     state: TaskState
     individual: Individual
     rows: Rows
+    evaluation: Evaluation | None = None
+    """The individual's, with timings and errors, which strategies are not told."""
 
 
 class Search:
@@ -91,14 +103,21 @@ class Search:
         self.states = {task: self._state(operator, task) for operator, task in config.tasks()}
         self.stopping = False
         self.phase = "starting"
-        self._client = client
+        self._client = client or (open_client(config.llm, store, self.budget.ledger) if config.llm else None)
+        self._own_client = client is None
+        self._thinking = 0
+        """Requests that wait for a language model."""
+        self._refusal = ""
+        """Why a model could not be asked for want of budget; empty while it could."""
+        self._heard: set[str] = set()
+        """Models that have answered."""
         self._on_change = on_change
         self._now = now
         self._seq = 0
         self._earlier_wall_s = 0.0
         self._begin = now()
         self._running: set[asyncio.Task[Any]] = set()
-        self._parents: OrderedDict[str, Parent] = OrderedDict()
+        self._parents: OrderedDict[Source, Parent] = OrderedDict()
         self._stored_kernels: set[str] = set()
         self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="propose")
 
@@ -116,11 +135,13 @@ class Search:
     async def run(self) -> str:
         """Until the budget is used up or `stop`; returns why it ended."""
         outstanding = self._restore()
+        if self._own_client and self._client:
+            await self._client.check()
         await self._commit(records.event_rows("session", {"resumed": self._seq > 0}, at=self._now()))
         self.phase = "searching"
         try:
-            for request in outstanding:
-                self._spawn(self.states[request.task], request)
+            for request, sources in outstanding:
+                self._spawn(self.states[request.task], request, sources)
             reason = await self._loop()
             if not self.stopping:
                 self.phase = "confirming"
@@ -140,7 +161,7 @@ class Search:
         reason = ""
         while True:
             self.budget.set_wall(self._wall_s())
-            reason = reason or (STOPPED if self.stopping else self.budget.exhausted() or "")
+            reason = reason or (STOPPED if self.stopping else self._refusal or self.budget.exhausted() or "")
             if not reason:
                 await self._ask()
                 self._start_references()
@@ -183,13 +204,19 @@ class Search:
             if not requests:
                 asleep.add(state.task)
                 continue
+            asked = [(request, _sources(state, request)) for request in requests]
             await self._commit(records.ask_rows(requests, seq=self._next_seq(), wanted=1, at=self._now()))
-            for request in requests:
-                self._spawn(state, request)
+            for request, sources in asked:
+                self._spawn(state, request, sources)
 
     def _may_ask(self) -> bool:
-        """Whether there is a free place, and a budget for one more evaluation besides those that may be under way."""
-        return len(self._running) < 2 * self.pool.slots and self.budget.allows("evaluations", len(self._running))
+        """Whether there is a free place, and a budget for one more evaluation besides those that may be under way.
+
+        As many requests as the client takes at once may wait for a language model without taking a place from others.
+        """
+        at_once = self.config.llm.concurrency if self.config.llm else 0
+        busy = len(self._running) - min(self._thinking, at_once)
+        return busy < 2 * self.pool.slots and self.budget.allows("evaluations", len(self._running))
 
     async def _deliver(self, finished: list[_Done | None]) -> None:
         """Commit the tells in one transaction, then let the strategies hear them in the same order."""
@@ -200,6 +227,7 @@ class Search:
         await self._commit(records.join(*(done.rows for done in arrived), *tells))
         for done in arrived:
             self._hear(done.state, done.individual)
+            self._remember(done)
 
     def _hear(self, state: TaskState, individual: Individual) -> None:
         """The part of a tell that a resume repeats."""
@@ -216,12 +244,12 @@ class Search:
             self.budget.trials += 1
         elif evaluation.status not in (Status.INVALID, Status.UNSUPPORTED):
             self.budget.charge("evaluations", 1)
-        if evaluation.correct:
-            self._cache_parent(Parent(kernel, evaluation))
+        if kernel.id not in state.verdicts or evaluation.status is not Status.DUPLICATE:
+            state.verdicts[kernel.id] = records.evaluation_id(individual.request, evaluation.level)
 
-    def _spawn(self, state: TaskState, request: Request) -> None:
+    def _spawn(self, state: TaskState, request: Request, sources: tuple[Source, ...]) -> None:
         state.in_flight += 1
-        task = asyncio.ensure_future(self._carry(state, request))
+        task = asyncio.ensure_future(self._carry(state, request, sources))
         task.add_done_callback(lambda _: self._landed(state))
         self._running.add(task)
 
@@ -230,9 +258,13 @@ class Search:
 
     # --- one request ------------------------------------------------------------------------------------------------
 
-    async def _carry(self, state: TaskState, request: Request) -> _Done:
-        parents = tuple(self._parent(p) for p in request.parents)
-        proposal = await propose(request, parents, state.operator, threads=self._threads, client=self._client)
+    async def _carry(self, state: TaskState, request: Request, sources: tuple[Source, ...]) -> _Done | None:
+        """The request's fate; None leaves it open, for a session with more to spend."""
+        try:
+            proposal = await self._propose(state, request, sources)
+        except OutOfBudget as error:
+            self._refusal = str(error)
+            return None
         rows: Rows = {"proposals": [records.proposal_row(request, proposal, at=self._now())]}
         if proposal.kernel is None:
             lost = Individual(request, None, None, 0.0, proposal.cost_usd, proposal.description)
@@ -248,8 +280,36 @@ class Search:
                 rows, records.evaluation_rows(evaluation, evaluation_id=name, request_id=request.id, at=self._now())
             )
         seconds = sum(evaluations[0].stage_ms.get(stage, 0.0) for stage in ("build", "verify", "time")) / 1e3
-        child = Individual(request, kernel, evaluations[-1], seconds, proposal.cost_usd, proposal.description)
-        return _Done(state, child, rows)
+        stored = records.as_stored(evaluations[-1])
+        told = replace(stored, timings=(), errors=())
+        child = Individual(request, kernel, told, seconds, proposal.cost_usd, proposal.description)
+        return _Done(state, child, rows, stored)
+
+    async def _propose(self, state: TaskState, request: Request, sources: tuple[Source, ...]) -> Proposal:
+        parents = tuple(self._parent(source) for source in sources)
+        if not asks_model(request.mutator):
+            return await propose(request, parents, state.operator, threads=self._threads)
+        self._thinking += 1
+        try:
+            if parents:
+                notes = await self._profile_notes(state, parents[0], sources[0][1])
+                parents = (replace(parents[0], profile=notes), *parents[1:])
+            proposal = await propose(request, parents, state.operator, client=self._client)
+        finally:
+            self._thinking -= 1
+        self._refuse_silence(proposal)
+        return proposal
+
+    def _refuse_silence(self, proposal: Proposal) -> None:
+        """Raise UserError for a model that failed before it ever answered: it is set up wrongly, or not there.
+
+        One that has answered may fail at times, overnight for a while even; the search goes on with other children.
+        """
+        for call in proposal.calls:
+            if call.status is not CallStatus.FAILED:
+                self._heard.add(call.model)
+            elif call.model not in self._heard:
+                raise UserError(f"model {call.model} has not answered yet and fails: {call.error}")
 
     async def _evaluate(self, state: TaskState, request: Request, kernel: Kernel) -> tuple[Evaluation, ...]:
         """The verdicts on a kernel, inherited ones included; never two evaluations of the same program."""
@@ -299,18 +359,72 @@ class Search:
 
     # --- parents ----------------------------------------------------------------------------------------------------
 
-    def _cache_parent(self, parent: Parent) -> None:
-        self._parents[parent.kernel.id] = parent
-        self._parents.move_to_end(parent.kernel.id)
+    def _remember(self, done: _Done) -> None:
+        """Keep what was just told at hand, if it is what a child of the kernel would be asked with."""
+        kernel, evaluation = done.individual.kernel, done.evaluation
+        if kernel is None or evaluation is None:
+            return
+        evaluation_id = records.evaluation_id(done.individual.request, evaluation.level)
+        if done.state.verdicts[kernel.id] == evaluation_id:
+            self._cache_parent((kernel.id, evaluation_id), Parent(kernel, evaluation))
+
+    def _parent(self, source: Source) -> Parent:
+        """A kernel with its verdict, as they stood when a child of it was asked for."""
+        if source not in self._parents:
+            self._cache_parent(source, self._stored_parent(*source))
+        self._parents.move_to_end(source)
+        return self._parents[source]
+
+    def _cache_parent(self, source: Source, parent: Parent) -> None:
+        self._parents[source] = parent
         if len(self._parents) > PARENTS_CACHED:
             self._parents.popitem(last=False)
 
-    def _parent(self, kernel_id: str) -> Parent:
-        if kernel_id not in self._parents:
-            rows = self.store.rows("select * from kernels where kernel_id = ?", [kernel_id]).to_pylist()
-            self._cache_parent(Parent(records.kernel_from(rows[0])))
-        self._parents.move_to_end(kernel_id)
-        return self._parents[kernel_id]
+    def _stored_parent(self, kernel_id: str, evaluation_id: str) -> Parent:
+        def rows(table: str, key: str, value: str) -> list[dict[str, Any]]:
+            found = self.store.rows(f"select * from {table} where {key} = ? order by rowid", [value])
+            return cast(list[dict[str, Any]], found.to_pylist())
+
+        kernel = records.kernel_from(rows("kernels", "kernel_id", kernel_id)[0])
+        if not evaluation_id:
+            return Parent(kernel)
+        (verdict,) = rows("evaluations", "evaluation_id", evaluation_id)
+        timings, errors = (rows(table, "evaluation_id", evaluation_id) for table in ("timings", "errors"))
+        return Parent(kernel, records.evaluation_from(verdict, timings=timings, errors=errors))
+
+    async def _profile_notes(self, state: TaskState, parent: Parent, evaluation_id: str) -> tuple[str, ...]:
+        """What a profiler says of a kernel that was timed; every kernel is profiled once a run at most.
+
+        The answer is stored before anybody hears it, failures too: prompts stay the same in every session.
+        """
+        kernel, evaluation = parent.kernel, parent.evaluation
+        if not self.config.profile or evaluation is None or not evaluation.correct or not evaluation.timings:
+            return ()
+        if earlier := state.profiles.get(kernel.id):
+            return await asyncio.shield(earlier)
+        with _promise(state.profiles, kernel.id) as promise:
+            found = self.store.rows(
+                "select notes_json from profiles where task = ? and kernel_id = ?", [str(state.task), kernel.id]
+            ).to_pylist()
+            notes = tuple(json.loads(found[0]["notes_json"])) if found else None
+            promise.set_result(notes if notes is not None else await self._profile(state, parent, evaluation_id))
+            return promise.result()
+
+    async def _profile(self, state: TaskState, parent: Parent, evaluation_id: str) -> tuple[str, ...]:
+        assert parent.evaluation
+        kernel, began = parent.kernel, self._now()
+        profile, failure = Profile(None, (), ()), ""
+        try:
+            profile = await self.pool.profile(state.task, kernel, parent.evaluation.timings)
+        except Exception as error:  # noqa: BLE001 the border to profilers: the search does without them
+            failure = f"{type(error).__name__}: {error}"
+        seconds = self._now() - began
+        await self._commit(
+            records.profile_rows(
+                profile, evaluation_id, state.task, kernel.id, failure=failure, seconds=seconds, at=self._now()
+            )
+        )
+        return profile.notes
 
     def _verdict_of(self, state: TaskState, kernel: Kernel) -> Evaluation | None:
         future = state.known.get(kernel.id)
@@ -342,7 +456,7 @@ class Search:
                 await self._confirm(state, leader[0]["kernel_id"], attempt)
 
     async def _confirm(self, state: TaskState, kernel_id: str, attempt: int) -> None:
-        kernel = self._parent(kernel_id).kernel
+        kernel = self._parent((kernel_id, "")).kernel
         baseline = Anchor(state.baseline, 0.0, 0.0)
         result = await self._patiently(
             state.task, kernel, lambda: self.pool.judge(state.task, kernel, baseline, race=False, best=None)
@@ -363,8 +477,12 @@ class Search:
 
     # --- resume -----------------------------------------------------------------------------------------------------
 
-    def _restore(self) -> list[Request]:
+    def _restore(self) -> list[tuple[Request, tuple[Source, ...]]]:
         """Apply the stored asks and tells again, in their order; returns the requests that were never told."""
+        restore_spending(self.budget.ledger, self.store)
+        self._heard |= set(
+            self.store.rows("select distinct model from llm_calls where status <> 'failed'").column("model").to_pylist()
+        )
         asked = self.store.rows(
             "select seq, wanted, task, request_id, request_json, digest from asks order by seq, position"
         )
@@ -372,13 +490,13 @@ class Search:
         for row in asked.to_pylist():
             calls.setdefault(row["seq"], []).append(row)
         told = self.store.rows(records.TOLD).to_pylist()
-        outstanding: dict[str, Request] = {}
+        outstanding: dict[str, tuple[Request, tuple[Source, ...]]] = {}
         history: list[tuple[int, Any]] = [*calls.items(), *((row["seq"], row) for row in told)]
         for seq, entry in sorted(history, key=lambda item: item[0]):
             self._seq = seq
             if isinstance(entry, list):
                 for request in self._ask_again(entry):
-                    outstanding[request.id] = request
+                    outstanding[request.id] = request, _sources(self.states[request.task], request)
             else:
                 self._tell_again(entry)
                 del outstanding[entry["request_id"]]
@@ -451,7 +569,15 @@ def _duplicate(kernel: Kernel, verdict: Evaluation) -> Evaluation:
         duplicate_of=original,
         inherited=verdict.verdict,
         message=f"the same program as kernel {original[:12]}, which is {verdict.verdict}",
+        timings=(),
+        errors=(),
+        stage_ms={},
     )
+
+
+def _sources(state: TaskState, request: Request) -> tuple[Source, ...]:
+    """The request's parents as the strategy knew them when it asked: to be called before it is told more."""
+    return tuple((parent, state.verdicts.get(parent, "")) for parent in request.parents)
 
 
 async def _outcome(future: asyncio.Future[Evaluation]) -> Evaluation:

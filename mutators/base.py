@@ -158,10 +158,13 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Parent:
-    """A kernel a mutator starts from, with its verdict (None: not evaluated yet)."""
+    """A kernel a mutator starts from, with what was known of it when the child was asked for."""
 
     kernel: Kernel
     evaluation: Evaluation | None = None
+    """Its verdict; None: not evaluated yet."""
+    profile: tuple[str, ...] = ()
+    """What a profiler said of it, in lines for a prompt; of principal parents of language models alone."""
 
 
 class Mutator(Protocol):
@@ -196,5 +199,5 @@ class LlmMutator(Protocol):
     async def propose(
         self, request: Request, parents: tuple[Parent, ...], operator: Operator, client: Client
     ) -> Proposal:
-        """As `Mutator.propose`. Raises UserError where the client does."""
+        """As `Mutator.propose`. Raises UserError and OutOfBudget where the client does."""
         ...

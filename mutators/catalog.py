@@ -36,6 +36,11 @@ def mutator(name: str) -> Mutator | LlmMutator:
     return made
 
 
+def asks_model(name: str) -> bool:
+    """Whether this mutator waits for a language model. Raises UserError for names there are not."""
+    return iscoroutinefunction(mutator(name).propose)
+
+
 async def propose(
     request: Request,
     parents: tuple[Parent, ...],
@@ -46,10 +51,11 @@ async def propose(
 ) -> Proposal:
     """The answer of the request's mutator: language models are waited for, everything else is worked out in `threads`.
 
-    Raises UserError where the mutator needs a model and there is none, and where the client does.
+    Raises UserError where the mutator needs a model and there is none, and UserError and OutOfBudget where the client
+    does.
     """
     maker = mutator(request.mutator)
-    if not iscoroutinefunction(maker.propose):
+    if not asks_model(request.mutator):
         plain = cast(Mutator, maker)
         return await asyncio.get_running_loop().run_in_executor(threads, plain.propose, request, parents, operator)
     if client is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from mutators.base import Call, CallStatus, Client, Message, OutOfBudget, Parent, Proposal, Request
+from mutators.base import Call, CallStatus, Client, Message, Parent, Proposal, Request
 from mutators.edit import AnswerError, child_source, description
 from mutators.prompts import complaint, conversation
 from operators.errors import PlanError
@@ -22,18 +22,15 @@ async def ask_for_child(
     """The child of the first parent that the model makes of the template `role`.
 
     An answer that holds no child, or one whose plan is broken, is asked for once more, with the reason. A plan that is
-    broken still is the evaluator's to reject, so that it can be repaired like any other failure.
+    broken still is the evaluator's to reject, so that it can be repaired like any other failure. Raises OutOfBudget,
+    also after the first answer: asked again with a larger budget, the conversation goes on where it ended.
     """
     started = time.perf_counter()
     messages: list[Message] = list(conversation(role, request, parents, operator))
     calls: list[Call] = []
     kernel, text, failure = None, role, ""
     while len(calls) < TRIES:
-        try:
-            call = await client.complete(messages, request=request, role=role, model=request.params.get("model", ""))
-        except OutOfBudget as error:
-            failure = f"no budget for another call: {error}"
-            break
+        call = await client.complete(messages, request=request, role=role, model=request.params.get("model", ""))
         calls.append(call)
         if call.status in (CallStatus.FAILED, CallStatus.REFUSED):
             failure = f"{call.model} gave no answer: {call.error or 'its provider kept it back'}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import os
 import re
 import time
@@ -13,6 +14,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from types import ModuleType
 from typing import Annotated, Any, Literal, Protocol
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -26,6 +28,7 @@ BYTES_PER_TOKEN = 2
 LONGEST_BACKOFF_S = 60.0
 LONGEST_RETRY_AFTER_S = 600.0
 """A provider that wants a longer rest is taken to have failed."""
+CONNECT_TIMEOUT_S = 10.0
 MAX_ERROR_CHARACTERS = 500
 
 LOG = logging.getLogger(__name__)
@@ -72,6 +75,8 @@ class LlmSettings(BaseModel):
     def _plain_address(cls, value: str | None) -> str | None:
         if value is not None and not re.fullmatch(r"https?://[^/@?#\s]+(/[^@?#\s]*)?", value):
             raise ValueError("write an address such as http://127.0.0.1:8000/v1, without name, password or query")
+        if value is not None:
+            _ = urlsplit(value).port  # raises ValueError for a number that is none
         return value
 
     @property
@@ -109,6 +114,12 @@ class MemoryCalls:
             self._answered[call.cache_key] = call
 
 
+def cache_key(settings: LlmSettings, messages: Sequence[Message], *, request: Request, model: str, sample: int) -> str:
+    """What makes two calls the same one."""
+    parameters = json.dumps(settings.parameters, sort_keys=True)
+    return digest("call", request.digest, sample, model, json.dumps([dict(m) for m in messages]), parameters)
+
+
 class LLM:
     """`mutators.base.Client` for real models. Lives in one event loop."""
 
@@ -133,8 +144,7 @@ class LLM:
     ) -> Call:
         """See `Client.complete`."""
         model = model or self.settings.models[0]
-        parameters = json.dumps(self.settings.parameters, sort_keys=True)
-        key = digest("call", request.digest, sample, model, json.dumps([dict(m) for m in messages]), parameters)
+        key = cache_key(self.settings, messages, request=request, model=model, sample=sample)
         if known := self.calls.find(key):
             return known
         call = Call(request.id, role, model, tuple(messages), sample, key, CallStatus.FAILED)
@@ -143,6 +153,23 @@ class LLM:
         if problem:
             raise problem
         return call
+
+    async def check(self) -> None:
+        """Ask nobody anything, and raise UserError for what no call could overcome.
+
+        That is a provider that litellm does not know, a key that is missing, a server of one's own that is not there,
+        and a limit in dollars on a model whose price nobody knows.
+        """
+        litellm = await asyncio.to_thread(_litellm)
+        for model in self.settings.models:
+            _check_provider(litellm, model, self.settings.api_base)
+            if self._price(litellm, model) is None and self.ledger.limit_usd < math.inf:
+                raise UserError(
+                    f"model {model}: its price is not known, so that a budget in dollars would not hold; "
+                    "limit tokens, such as --budget 2Mtok, or set llm.prices"
+                )
+        if self.settings.api_base:
+            await _check_server(self.settings.api_base)
 
     async def _persist(self, call: Call) -> tuple[Call, Exception | None]:
         """Attempts until one succeeds, none is left or no further one makes sense; and what is to be raised then."""
@@ -176,6 +203,9 @@ class LLM:
                 async with asyncio.timeout(self.settings.timeout_s):
                     response = await self._send(litellm, call)
                 answer = _read(response)
+            except asyncio.CancelledError:  # what it may have cost is not forgotten with it
+                await self.calls.add(_failed(call, _Fault("interrupted", "transient", turned_away=False), room))
+                raise
             # The border to litellm, which lets through whatever the code of its providers raises.
             except Exception as error:  # noqa: BLE001
                 fault = translate(error)
@@ -233,7 +263,8 @@ def _read(response: Any) -> _Answer:
     choice, usage = response.choices[0], response.usage
     status = {"length": CallStatus.CUT, "content_filter": CallStatus.REFUSED}.get(choice.finish_reason)
     tokens = (usage.prompt_tokens or 0, usage.completion_tokens or 0) if usage else (0, 0)
-    return _Answer(choice.message.content or "", status or CallStatus.ANSWERED, *tokens)
+    text = (choice.message.content or "").encode(errors="replace").decode()  # half a surrogate pair is no text
+    return _Answer(text, status or CallStatus.ANSWERED, *tokens)
 
 
 def _failed(call: Call, fault: _Fault, room: Reservation) -> Call:
@@ -265,6 +296,27 @@ def _listed_price(litellm: ModuleType, model: str) -> Price | None:
     except Exception:  # noqa: BLE001 - the border to litellm: a bare Exception is how it says "not in the table"
         return None
     return Price(input=1e6 * (info["input_cost_per_token"] or 0), output=1e6 * (info["output_cost_per_token"] or 0))
+
+
+def _check_provider(litellm: ModuleType, model: str, api_base: str | None) -> None:
+    try:
+        litellm.get_llm_provider(model)
+        missing = [name for name in litellm.validate_environment(model)["missing_keys"] if name.endswith("_API_KEY")]
+    except Exception as error:  # the border to litellm
+        raise UserError(f"model {model}: {translate(error).text}") from error
+    if missing and not api_base:  # a server of one's own may not want a key
+        raise UserError(f"model {model}: set {' and '.join(missing)} in the environment")
+
+
+async def _check_server(address: str) -> None:
+    place = urlsplit(address)
+    port = place.port or {"http": 80, "https": 443}[place.scheme]
+    try:
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            _, writer = await asyncio.open_connection(place.hostname, port)
+    except (OSError, TimeoutError) as error:
+        raise UserError(f"llm.api_base {address}: no server answers there: {_one_line(error)}") from error
+    writer.close()
 
 
 def _litellm() -> ModuleType:

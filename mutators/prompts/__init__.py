@@ -33,7 +33,8 @@ MAX_TRIED = 300
 def conversation(name: str, request: Request, parents: tuple[Parent, ...], operator: Operator) -> tuple[Message, ...]:
     """System and user message of the template `name`: `rewrite`, `crossover` or `repair`.
 
-    Of the request's params it shows `advice` (what to do, in words), `profile` (lines of a profiler), `tried` (earlier
+    Of the request's params it shows `advice` (what to do, in words), `profile` (lines of a profiler, in place
+    of those that the first parent brings along), `tried` (earlier
     attempts: tables with `description`, `status` and, where known, `speedup` over the parent and `message`), `device`
     (what the kernel runs on) and the workloads of `workload_set`.
     """
@@ -95,7 +96,7 @@ def _context(request: Request, parents: tuple[Parent, ...], operator: Operator) 
         "kernels": [_kernel(parent) for parent in parents],
         "diff": _diff(parents),
         "advice": params.get("advice", ""),
-        "profile": params.get("profile", ()),
+        "profile": params.get("profile") or (parents[0].profile if parents else ()),
         "tried": [_attempt(entry) for entry in params.get("tried", ())],
     }
 

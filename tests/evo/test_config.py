@@ -29,6 +29,18 @@ def test_settings_reach_the_strategy() -> None:
     assert made.seed == 9
 
 
+def test_language_models_come_from_the_command_line_and_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text('operators = ["softmax"]\n[llm]\nmodels = ["openai/a"]\nmax_tokens = 500', encoding="utf-8")
+    settings = ["llm.api_base=http://127.0.0.1:1/v1", 'llm.prices={"openai/b": {"input": 1, "output": 2}}']
+    made = read_config(path, {"models": ["openai/b", "openai/c"]}, settings).resolved()
+    assert made.llm
+    assert made.llm.models == ("openai/b", "openai/c")
+    assert (made.llm.max_tokens, made.llm.api_base) == (500, "http://127.0.0.1:1/v1")
+    assert made.llm.prices["openai/b"].output == 2
+    assert RunConfig.from_json(made.to_json()) == made
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -44,6 +56,10 @@ def test_settings_reach_the_strategy() -> None:
         ('operators = ["softmax"]\ndtypes = ["bf16"]', "operator softmax has no bf16 on cpu; it has fp32"),
         ('operators = ["softmax"]\nworkload_set = "huge"', "no workload set `huge`; there are"),
         ('operators = ["softmax", "softmax"]', "named twice"),
+        ('operators = ["softmax"]\nllm = {api_base = "http://localhost:1/v1"}', "name it, such as --llm openai/gpt-5"),
+        ('operators = ["softmax"]\nllm = {models = ["a/b"], api_base = "localhost"}', "llm.api_base"),
+        ('operators = ["softmax"]\nllm = {models = ["a/b"], tokens = 7}', "llm.tokens"),
+        ('operators = ["softmax"]\nllm = "a/b"', "`llm`"),
         ('operators = ["softmax"]\nseed = -1', "`seed`"),
         ('operators = ["softmax"]\nworkers = "two"', "`workers`"),
         ('operators = ["./nowhere"]', "operator.toml: no such file"),

@@ -116,13 +116,13 @@ def test_calls_without_a_whole_answer(status: CallStatus, answer: str, failure: 
     assert len(proposal.calls) == client.count == calls
 
 
-def test_without_budget_there_is_no_child() -> None:
+def test_without_budget_the_request_stays_open() -> None:
     def refuse(call: Call) -> Call:
         raise OutOfBudget("10 of 10 tokens are spent")
 
     request, parents, operator = cases.case("rewrite", "cpu")
-    proposal = asyncio.run(Rewrite().propose(request, parents, operator, Failing(refuse)))
-    assert proposal.failure == "no budget for another call: 10 of 10 tokens are spent" and proposal.calls == ()
+    with pytest.raises(OutOfBudget, match="10 of 10 tokens are spent"):
+        asyncio.run(Rewrite().propose(request, parents, operator, Failing(refuse)))
 
 
 def test_without_a_parent_nothing_is_asked() -> None:

@@ -15,7 +15,7 @@ from tests.store.rows import START_S, event, run
 
 DOCUMENTED = {
     "runs", "kernels", "asks", "parents", "proposals", "llm_calls", "evaluations", "tells", "timings", "errors",
-    "profiles", "trials", "baselines", "events",
+    "profiles", "metrics", "trials", "baselines", "events",
 }  # fmt: skip
 
 

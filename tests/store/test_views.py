@@ -33,7 +33,18 @@ def told() -> History:
         .evaluate(1, "A", "full", "correct", log_speedup=0.4, cell="c1")
         .propose(2, "rewrite", "A", None, failure="nothing to unroll")
         .call(3, "big", tokens_in=100, tokens_out=10, cost_usd=0.5, latency_s=2.0)
-        .call(3, "big", tokens_in=50, cost_usd=0.25, latency_s=1.0, status="error", error="cut off")
+        .call(
+            3,
+            "big",
+            tokens_in=50,
+            cost_usd=0.25,
+            latency_s=1.0,
+            status="failed",
+            error="timeout",
+            attempts=6,
+            lost_tokens=90,
+            lost_usd=0.5,
+        )
         .propose(3, "llm", "A K0", "B", model="big")
         .evaluate(3, "B", "screen", "correct", log_speedup=0.9, cell="c2")
         .evaluate(3, "B", "confirmed", "wrong", message="race", cell="c2")
@@ -145,8 +156,8 @@ def test_mutators_get_credit_for_new_kernels_only(folder: Path) -> None:
 
 def test_cost_adds_up_per_model(folder: Path) -> None:
     cost = by(folder, "model", "FROM cost")
-    assert list(cost["big"].values()) == ["big", 2, 1, 150, 10, 0.75, 3.0]
-    assert list(cost["small"].values()) == ["small", 1, 0, 7, 3, 0.01, 0.5]
+    assert list(cost["big"].values()) == ["big", 2, 1, 150, 10, 0.75, 6, 90, 0.5, 3.0]
+    assert list(cost["small"].values()) == ["small", 1, 0, 7, 3, 0.01, 0, 0, 0.0, 0.5]
 
 
 def test_failures_come_with_an_example(folder: Path) -> None:

@@ -73,9 +73,9 @@ def test_rows_come_back_as_they_were(one_store: Store, text: str, value: float |
 
 
 def test_absent_columns_become_null_and_none_is_not_nan(store: Store) -> None:
-    row = {"evaluation_id": "e", "metric": "m", "value": math.nan}
-    store.commit({"profiles": [row]}).result()
-    found = store.rows("SELECT unit, isnan(value) AS is_nan FROM profiles").to_pylist()
+    row = {"task": "t", "kernel_id": "k", "metric": "m", "value": math.nan}
+    store.commit({"metrics": [row]}).result()
+    found = store.rows("SELECT unit, isnan(value) AS is_nan FROM metrics").to_pylist()
     assert found == [{"unit": None, "is_nan": True}]
 
 

@@ -66,6 +66,9 @@ CREATE TABLE llm_calls (
     tokens_in     BIGINT,
     tokens_out    BIGINT,
     cost_usd      DOUBLE,
+    attempts      INTEGER,
+    lost_tokens   BIGINT,
+    lost_usd      DOUBLE,
     latency_s     DOUBLE,
     status        VARCHAR NOT NULL,
     error         VARCHAR,
@@ -73,7 +76,7 @@ CREATE TABLE llm_calls (
     sample        INTEGER NOT NULL,
     created_at    TIMESTAMPTZ NOT NULL
 );
-COMMENT ON TABLE llm_calls IS 'Every call of a language model, failed ones too; cache_key and sample find the answer again.';
+COMMENT ON TABLE llm_calls IS 'Every call of a language model, retries included and failed ones too; cache_key and sample find the answer again. lost_tokens and lost_usd: upper bounds of what attempts without a known end were billed besides.';
 
 CREATE TABLE evaluations (
     evaluation_id      VARCHAR NOT NULL,
@@ -143,12 +146,25 @@ CREATE TABLE errors (
 COMMENT ON TABLE errors IS 'Per check: distance from the fp64 reference. max_ratio: the worst element, rms_ratio: the root mean square, both in units of what is allowed: above 1 is wrong.';
 
 CREATE TABLE profiles (
+    task          VARCHAR NOT NULL,
+    kernel_id     VARCHAR NOT NULL,
     evaluation_id VARCHAR NOT NULL,
-    metric        VARCHAR NOT NULL,
-    value         DOUBLE NOT NULL,
-    unit          VARCHAR
+    bottleneck    VARCHAR,
+    notes_json    VARCHAR NOT NULL,
+    failure       VARCHAR,
+    seconds       DOUBLE NOT NULL,
+    created_at    TIMESTAMPTZ NOT NULL
 );
-COMMENT ON TABLE profiles IS 'Profiler metrics; they guide mutation and never enter fitness.';
+COMMENT ON TABLE profiles IS 'What a profiler said of kernels that language models were asked to better, each kernel once, with the evaluation whose timings it went by; notes are lines of the prompt. failure: why there is no profile. Profiles guide mutation and never enter fitness.';
+
+CREATE TABLE metrics (
+    task      VARCHAR NOT NULL,
+    kernel_id VARCHAR NOT NULL,
+    metric    VARCHAR NOT NULL,
+    value     DOUBLE NOT NULL,
+    unit      VARCHAR
+);
+COMMENT ON TABLE metrics IS 'The figures of profiles.';
 
 CREATE TABLE trials (
     request_id  VARCHAR NOT NULL,
@@ -381,14 +397,17 @@ CREATE VIEW cost AS
 SELECT
     model,
     count(*) AS calls,
-    count(*) FILTER (error IS NOT NULL AND error <> '') AS failed_calls,
+    count(*) FILTER (status = 'failed') AS failed_calls,
     coalesce(sum(tokens_in), 0)::BIGINT AS tokens_in,
     coalesce(sum(tokens_out), 0)::BIGINT AS tokens_out,
     coalesce(sum(cost_usd), 0) AS cost_usd,
+    coalesce(sum(attempts), 0)::BIGINT AS attempts,
+    coalesce(sum(lost_tokens), 0)::BIGINT AS lost_tokens,
+    coalesce(sum(lost_usd), 0) AS lost_usd,
     coalesce(sum(latency_s), 0) AS seconds
 FROM llm_calls
 GROUP BY model;
-COMMENT ON VIEW cost IS 'Per model: calls, tokens, dollars, and seconds spent waiting.';
+COMMENT ON VIEW cost IS 'Per model: calls, tokens, dollars, attempts, what attempts without a known end may have cost besides (lost), and seconds spent waiting.';
 
 CREATE VIEW failures AS
 WITH failed AS (
