@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-PRIOR_GAINS, PRIOR_TRIES = 0.2, 2.0
-"""What an arm that nothing is known of is taken to have done: hopeful, so that every arm is tried."""
-GAIN_CEILING = 4.0
+PRIOR_GAINS, PRIOR_TRIES = 0.1, 2.0
+"""What an arm that nothing is known of is taken to have done: enough for every arm to be tried."""
+GAIN_CEILING = 2.0
 """A gain counts for at most so many times the usual one: one lucky strike must not blind it to the rest."""
 OVERHEAD = 0.25
 """Every try is charged this part of the average cost besides its own: a place in the queue is never free."""

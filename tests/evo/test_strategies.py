@@ -1,0 +1,305 @@
+"""What every strategy promises, and what is particular to each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+from typing import Any, ClassVar
+
+import pytest
+from pydantic import ValidationError
+
+from evo.config import STRATEGIES, RunConfig
+from evo.individual import Individual
+from evo.strategies.base import ANCESTOR, Strategy
+from evo.strategies.best_of_n import BestOfN
+from evo.strategies.islands import Islands
+from evo.strategies.random_search import RandomSearch
+from evo.strategies.tune_only import TuneOnly
+from fitness.evaluation import Status
+from mutators.base import Request
+from mutators.catalog import MUTATORS
+from mutators.transform import rewrite_names
+from operators.kernel import Kernel
+from operators.spec import Operator, Task
+from tests.evo.worlds import Event, World, play, repeat
+
+TASK = Task("axpb", "fp32", "cpu")
+MODELS = ("large", "small")
+
+
+def make(kind: Any, operator: Operator, *, seed: int = 1, models: tuple[str, ...] = (), **settings: Any) -> Any:
+    return kind(operator, TASK, seed=seed, settings={"workload_set": "cpu", "models": models, **settings})
+
+
+class StrategyContract:
+    """Subclasses name a strategy and its settings; every one of these tests must hold."""
+
+    kind: ClassVar[Any]
+    settings: ClassVar[dict[str, Any]] = {}
+    models: ClassVar[tuple[str, ...]] = ()
+    requests = 250
+
+    def make(self, operator: Operator, seed: int = 1) -> Strategy:
+        made: Strategy = make(self.kind, operator, seed=seed, models=self.models, **self.settings)
+        return made
+
+    def history(self, operator: Operator, *, order: int, seed: int = 1) -> list[Event]:
+        strategy = self.make(operator, seed)
+        return play(strategy, World(operator, TASK), requests=self.requests, order=Random(order))
+
+    @pytest.mark.parametrize("order", [0, 1, 2])
+    def test_a_history_applied_again_gives_the_same_requests(self, axpb: Operator, order: int) -> None:
+        events = self.history(axpb, order=order)
+        repeat(self.make(axpb), events)
+
+    def test_from_any_point_of_its_history_on_it_asks_the_same(self, axpb: Operator) -> None:
+        events = self.history(axpb, order=3)
+        for cut in range(1, len(events), 20):
+            one, two = self.make(axpb), self.make(axpb)
+            repeat(one, events[:cut])
+            two.ask(0)
+            repeat(two, events[:cut])
+            assert [r.to_json() for r in one.ask(3)] == [r.to_json() for r in two.ask(3)]
+
+    def test_requests_survive_their_json(self, axpb: Operator) -> None:
+        for event in self.history(axpb, order=4):
+            if isinstance(event, Individual):
+                assert Request.from_json(event.request.to_json()) == event.request
+
+    def test_requests_are_numbered_and_start_from_kernels_it_was_told_of(self, axpb: Operator) -> None:
+        strategy, world, known, number = self.make(axpb), World(axpb, TASK), set[str](), 0
+        order = Random(5)
+        flying: list[Request] = []
+        for _ in range(self.requests):
+            for request in strategy.ask(order.randint(0, 4)):
+                assert request.number == number
+                assert request.task == TASK
+                assert request.mutator in MUTATORS
+                assert set(request.parents) <= known
+                number += 1
+                flying.append(request)
+            if not flying:
+                continue
+            individual = world.answer(flying.pop(order.randrange(len(flying))))
+            assert strategy.tell(individual)
+            if individual.kernel:
+                known.add(individual.kernel.id)
+
+    def test_it_waits_for_the_ancestor(self, axpb: Operator) -> None:
+        strategy = self.make(axpb)
+        (first,) = strategy.ask(4)
+        assert (first.mutator, first.params["name"]) == (ANCESTOR, "naive")
+        assert strategy.ask(4) == []
+        strategy.tell(World(axpb, TASK).answer(first))
+        assert len(strategy.ask(2)) == 2
+
+    def test_a_failing_ancestor_ends_it(self, axpb: Operator) -> None:
+        strategy = self.make(axpb)
+        (first,) = strategy.ask(1)
+        good = World(axpb, TASK).answer(first)
+        assert good.kernel and good.evaluation
+        verdict = type(good.evaluation)(good.kernel.id, str(TASK), good.evaluation.level, Status.WRONG, "wrong")
+        strategy.tell(Individual(first, good.kernel, verdict))
+        assert strategy.ask(5) == []
+        assert strategy.best is None
+
+    def test_its_best_is_the_best_it_was_told_of(self, axpb: Operator) -> None:
+        strategy = self.make(axpb)
+        events = play(strategy, World(axpb, TASK), requests=self.requests, order=Random(6))
+        told = [e.evaluation.log_speedup for e in events if isinstance(e, Individual) and e.evaluation and e.fresh]
+        assert strategy.best
+        best = max(s for s in told if s is not None)
+        assert best - 0.02 <= strategy.best.log_speedup <= best
+
+    def test_another_seed_asks_something_else(self, axpb: Operator) -> None:
+        one, two = self.history(axpb, order=7), self.history(axpb, order=7, seed=2)
+        assert [e for e in one if not isinstance(e, Individual)] != [e for e in two if not isinstance(e, Individual)]
+
+    def test_unknown_settings_are_refused(self, axpb: Operator) -> None:
+        with pytest.raises(ValidationError, match="num_island"):
+            make(self.kind, axpb, models=self.models, **self.settings, num_island=3)
+
+    def test_where_no_mutator_has_a_child_it_ends(self, axpb: Operator) -> None:
+        if self.models and self.kind is Islands:
+            pytest.skip("a model may always be asked again; the driver's limit on idle requests ends such a run")
+        world = World(axpb, TASK, barren=tuple(MUTATORS))
+        events = play(self.make(axpb), world, requests=1_000, order=Random(8))
+        assert sum(isinstance(event, Individual) for event in events) < 500
+
+
+class TestIslands(StrategyContract):
+    kind = Islands
+
+
+class TestManyIslands(StrategyContract):
+    kind = Islands
+    settings: ClassVar = {"islands": 5, "migration_interval": 3, "patience": 7}
+
+
+class TestIslandsWithModels(StrategyContract):
+    kind = Islands
+    models = MODELS
+
+
+class TestRandom(StrategyContract):
+    kind = RandomSearch
+
+
+class TestBestOfN(StrategyContract):
+    kind = BestOfN
+    settings: ClassVar = {"n": 30}
+
+
+class TestBestOfNWithModels(StrategyContract):
+    kind = BestOfN
+    models = MODELS
+
+
+class TestTuneOnly(StrategyContract):
+    kind = TuneOnly
+
+
+def test_every_strategy_without_peculiar_needs_is_held_to_the_contract() -> None:
+    held = {kind.kind for kind in StrategyContract.__subclasses__()}
+    named = {"islands", "random", "best_of_n", "tune_only"}
+    assert named <= set(STRATEGIES)
+    assert {STRATEGIES[name].rpartition(":")[2] for name in named} == {kind.__name__ for kind in held}
+
+
+@pytest.mark.parametrize("strategy", ["islands", "random", "best_of_n", "tune_only"])
+def test_a_run_can_be_configured_with_it(strategy: str) -> None:
+    made = RunConfig(operators=["softmax"], strategy=strategy).resolved()
+    ((operator, task),) = made.tasks()
+    assert made.make_strategy(operator, task).ask(1)
+
+
+# --- islands --------------------------------------------------------------------------------------------------------
+
+
+def told(events: list[Event]) -> list[Individual]:
+    return [event for event in events if isinstance(event, Individual)]
+
+
+def test_islands_ask_every_mutator_and_model(axpb: Operator) -> None:
+    events = told(play(make(Islands, axpb, models=MODELS), World(axpb, TASK), requests=400, order=Random(0)))
+    asked = Counter((i.request.mutator, i.request.params.get("model", "")) for i in events)
+    expected = {(m, "") for m in (ANCESTOR, "transform", "tune", "recombine")}
+    expected |= {(m, model) for m in ("rewrite", "crossover", "repair") for model in MODELS}
+    assert set(asked) == expected
+
+
+def test_islands_without_models_ask_none(axpb: Operator) -> None:
+    events = told(play(make(Islands, axpb), World(axpb, TASK), requests=300, order=Random(0)))
+    assert {i.request.mutator for i in events} == {ANCESTOR, "transform", "tune", "recombine"}
+    assert not any("model" in i.request.params for i in events)
+
+
+def test_two_parents_have_two_sources(axpb: Operator) -> None:
+    world = World(axpb, TASK)
+    events = told(play(make(Islands, axpb, models=MODELS), world, requests=300, order=Random(1)))
+    pairs = [i.request.parents for i in events if i.request.mutator in ("recombine", "crossover")]
+    assert len(pairs) > 20
+    assert all(world.kernels[a].source != world.kernels[b].source for a, b in pairs)
+
+
+@pytest.mark.parametrize("repairs", [0, 1, 3])
+def test_a_failing_child_of_a_model_is_mended_a_bounded_number_of_times(axpb: Operator, repairs: int) -> None:
+    world = World(axpb, TASK, fate=lambda request, _: Status.WRONG if "model" in request.params else 0.1)
+    strategy = make(Islands, axpb, models=("m",), repairs=repairs, least_share=0.5)
+    events = told(play(strategy, world, requests=400, order=Random(2)))
+    origin: dict[str, str] = {}
+    tries: Counter[str] = Counter()
+    for i in events:
+        if i.request.mutator == "repair":
+            failing, parent = i.request.parents
+            assert world.verdicts[failing].verdict is Status.WRONG
+            assert world.verdicts[parent].correct
+            tries[origin.get(failing, failing)] += 1
+            if i.kernel:
+                origin.setdefault(i.kernel.id, origin.get(failing, failing))
+    assert max(tries.values(), default=0) == repairs
+
+
+def test_a_model_is_told_what_was_tried_before(axpb: Operator) -> None:
+    events = told(play(make(Islands, axpb, models=("m",)), World(axpb, TASK), requests=200, order=Random(3)))
+    shown = [i.request.params["tried"] for i in events if "tried" in i.request.params]
+    assert shown
+    assert all({"description", "status"} <= set(entry) for entries in shown for entry in entries)
+    assert max(map(len, shown)) <= 5
+
+
+def test_what_brings_more_for_its_price_is_asked_more(axpb: Operator) -> None:
+    def fate(request: Request, kernel: Kernel) -> float:
+        parent = world.verdicts[request.parents[0]].log_speedup or 0.0
+        return parent + (0.3 if request.params.get("model") == "large" else -0.05)
+
+    world = World(axpb, TASK, fate=fate)
+    strategy = make(Islands, axpb, models=MODELS, islands=1)
+    events = told(play(strategy, world, requests=400, order=Random(4)))
+    asked = Counter(i.request.params.get("model", "") for i in events[100:])
+    assert asked["large"] > 3 * asked["small"]
+
+
+def test_a_stuck_island_makes_longer_steps(axpb: Operator) -> None:
+    def steps(stuck: bool) -> float:
+        world = World(axpb, TASK, fate=lambda request, _: 0.0 if stuck else 0.05 * request.number)
+        strategy = make(Islands, axpb, islands=1, patience=30)
+        events = told(play(strategy, world, requests=300, order=Random(5)))
+        counts = [i.request.params["count"] for i in events if "count" in i.request.params][-50:]
+        return sum(counts) / len(counts)
+
+    assert steps(stuck=True) > steps(stuck=False) + 0.5
+
+
+def test_an_exhausted_file_is_not_tuned_any_more(axpb: Operator) -> None:
+    world = World(axpb, TASK, barren=("transform", "recombine"))
+    strategy = make(Islands, axpb)
+    events = told(play(strategy, world, requests=100, order=Random(6)))
+    tunes = [i for i in events if i.request.mutator == "tune"]
+    assert len({i.kernel.id for i in tunes if i.kernel}) == 5  # of 3 x 2 settings one is the ancestor's own
+    assert strategy.ask(1) == []
+
+
+# --- the control arms -----------------------------------------------------------------------------------------------
+
+
+def test_random_always_starts_from_the_ancestor(axpb: Operator) -> None:
+    events = told(play(make(RandomSearch, axpb), World(axpb, TASK), requests=60, order=Random(0)))
+    (ancestor,) = {i.kernel.id for i in events if i.request.mutator == ANCESTOR and i.kernel}
+    children = [i.request for i in events if i.request.mutator != ANCESTOR]
+    assert {r.parents for r in children} == {(ancestor,)}
+    assert all(r.params["random_values"] for r in children)
+    assert len({r.params["count"] for r in children}) > 3
+
+
+def test_attempts_of_best_of_n_are_chains_that_know_nothing_of_each_other(axpb: Operator) -> None:
+    events = told(play(make(BestOfN, axpb, n=12, steps=5), World(axpb, TASK), requests=500, order=Random(1)))
+    (ancestor,) = (i.kernel.id for i in events if i.request.mutator == ANCESTOR and i.kernel)
+    begun = [i for i in events if i.request.parents == (ancestor,)]
+    assert len(begun) == 12
+    assert len(events) <= 1 + 12 * 5
+    fresh = {i.kernel.id for i in events if i.kernel and i.fresh}
+    used = Counter(i.request.parents[0] for i in events if i.request.parents)
+    assert all(used[kernel] <= 2 for kernel in fresh - {ancestor})  # twice if two chains came to the same program
+
+
+def test_best_of_n_asks_its_models_in_turn(axpb: Operator) -> None:
+    events = told(play(make(BestOfN, axpb, n=20, models=MODELS), World(axpb, TASK), requests=500, order=Random(2)))
+    asked = [i.request for i in events if i.request.mutator != ANCESTOR]
+    assert {r.mutator for r in asked} == {"rewrite"}
+    assert Counter(r.params["model"] for r in asked) == {"large": 10, "small": 10}
+    assert len({r.digest for r in asked}) == 20
+
+
+def test_tune_only_tries_every_setting_of_every_file_and_ends(axpb: Operator) -> None:
+    world = World(axpb, TASK, fate=lambda _, kernel: 0.01 * len(kernel.values))
+    events = told(play(make(TuneOnly, axpb), world, requests=5_000, order=Random(3)))
+    openings = [i for i in events if i.request.mutator == "transform"]
+    assert [i.request.params["rewrite"] for i in sorted(openings, key=lambda i: i.request.number)] == list(
+        rewrite_names("cpu")
+    )
+    files = {i.kernel.source_id for i in (*openings, events[0]) if i.kernel}
+    tuned = [i for i in events if i.request.mutator == "tune"]
+    assert len({i.kernel.id for i in tuned if i.kernel}) == 5 * len(files)
+    assert {i.kernel.source_id for i in tuned if i.kernel} == files
