@@ -220,6 +220,9 @@ def profile_rows(
     return {"profiles": [row], "metrics": metrics}
 
 
+ASKED = "select seq, wanted, task, request_id, request_json, digest from asks order by seq, position"
+"""Every ask with what it takes to ask it again."""
+
 TOLD = """
     select
         t.seq, t.task, t.request_id, t.kernel_id, t.digest, t.seconds, t.cost_usd, a.request_json,
@@ -233,6 +236,15 @@ TOLD = """
     order by t.seq
 """
 """Every tell with what it takes to make its individual again."""
+
+
+def history(asked: Iterable[Row], told: Iterable[Row]) -> list[list[Row] | Row]:
+    """Rows of `ASKED` and `TOLD` in the order in which they happened; the requests of one ask are one list."""
+    asks: dict[int, list[Row]] = {}
+    for row in asked:
+        asks.setdefault(row["seq"], []).append(row)
+    entries: list[tuple[int, list[Row] | Row]] = [*asks.items(), *((row["seq"], row) for row in told)]
+    return [entry for _, entry in sorted(entries, key=lambda item: item[0])]
 
 
 def individual_from(row: Mapping[str, Any]) -> Individual:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any, Generic, TypeVar, cast
 
 from evo import records
 from evo.budget import Budget
@@ -37,6 +37,7 @@ IDLE_LIMIT = 300
 CONFIRMATIONS = 5
 """How many of a task's leaders may fail their confirmation before the run ends without a confirmed best."""
 
+Promised = TypeVar("Promised")
 Source = tuple[str, str]
 """A parent as a request was asked for: kernel id, and the evaluation told of it by then; empty where none was."""
 
@@ -103,8 +104,9 @@ class Search:
         self.states = {task: self._state(operator, task) for operator, task in config.tasks()}
         self.stopping = False
         self.phase = "starting"
-        self._client = client or (open_client(config.llm, store, self.budget.ledger) if config.llm else None)
-        self._own_client = client is None
+        own = open_client(config.llm, store, self.budget.ledger) if config.llm and client is None else None
+        self._client = client or own
+        self._check_models = own.check if own else None
         self._thinking = 0
         """Requests that wait for a language model."""
         self._refusal = ""
@@ -135,8 +137,8 @@ class Search:
     async def run(self) -> str:
         """Until the budget is used up or `stop`; returns why it ended."""
         outstanding = self._restore()
-        if self._own_client and self._client:
-            await self._client.check()
+        if self._check_models:
+            await self._check_models()
         await self._commit(records.event_rows("session", {"resumed": self._seq > 0}, at=self._now()))
         self.phase = "searching"
         try:
@@ -204,7 +206,7 @@ class Search:
             if not requests:
                 asleep.add(state.task)
                 continue
-            asked = [(request, _sources(state, request)) for request in requests]
+            asked = [(request, bound_parents(state, request)) for request in requests]
             await self._commit(records.ask_rows(requests, seq=self._next_seq(), wanted=1, at=self._now()))
             for request, sources in asked:
                 self._spawn(state, request, sources)
@@ -483,21 +485,15 @@ class Search:
         self._heard |= set(
             self.store.rows("select distinct model from llm_calls where status <> 'failed'").column("model").to_pylist()
         )
-        asked = self.store.rows(
-            "select seq, wanted, task, request_id, request_json, digest from asks order by seq, position"
-        )
-        calls: OrderedDict[int, list[dict[str, Any]]] = OrderedDict()
-        for row in asked.to_pylist():
-            calls.setdefault(row["seq"], []).append(row)
-        told = self.store.rows(records.TOLD).to_pylist()
+        asked, told = (self.store.rows(sql).to_pylist() for sql in (records.ASKED, records.TOLD))
         outstanding: dict[str, tuple[Request, tuple[Source, ...]]] = {}
-        history: list[tuple[int, Any]] = [*calls.items(), *((row["seq"], row) for row in told)]
-        for seq, entry in sorted(history, key=lambda item: item[0]):
-            self._seq = seq
+        for entry in records.history(asked, told):
             if isinstance(entry, list):
+                self._seq = entry[0]["seq"]
                 for request in self._ask_again(entry):
-                    outstanding[request.id] = request, _sources(self.states[request.task], request)
+                    outstanding[request.id] = request, bound_parents(self.states[request.task], request)
             else:
+                self._seq = entry["seq"]
                 self._tell_again(entry)
                 del outstanding[entry["request_id"]]
         self._stored_kernels = {
@@ -575,7 +571,7 @@ def _duplicate(kernel: Kernel, verdict: Evaluation) -> Evaluation:
     )
 
 
-def _sources(state: TaskState, request: Request) -> tuple[Source, ...]:
+def bound_parents(state: TaskState, request: Request) -> tuple[Source, ...]:
     """The request's parents as the strategy knew them when it asked: to be called before it is told more."""
     return tuple((parent, state.verdicts.get(parent, "")) for parent in request.parents)
 
@@ -585,15 +581,15 @@ async def _outcome(future: asyncio.Future[Evaluation]) -> Evaluation:
     return await asyncio.shield(future)
 
 
-class _promise:
-    """Announces a verdict under a key, and takes the announcement back when it never comes."""
+class _promise(Generic[Promised]):
+    """Announces a verdict (or a profile) under a key, and takes the announcement back when it never comes."""
 
-    def __init__(self, place: dict[str, asyncio.Future[Evaluation]], key: str) -> None:
+    def __init__(self, place: dict[str, asyncio.Future[Promised]], key: str) -> None:
         self._place = place
         self._key = key
 
-    def __enter__(self) -> asyncio.Future[Evaluation]:
-        self._future: asyncio.Future[Evaluation] = asyncio.get_running_loop().create_future()
+    def __enter__(self) -> asyncio.Future[Promised]:
+        self._future: asyncio.Future[Promised] = asyncio.get_running_loop().create_future()
         self._place[self._key] = self._future
         return self._future
 

@@ -9,7 +9,7 @@ from types import TracebackType
 from rich.live import Live
 from rich.table import Table
 
-from evo.report.tables import console, times
+from evo.report.tables import console, times, tokens
 from evo.search import Search, TaskState
 
 LINE_EVERY_S = 10.0
@@ -53,7 +53,17 @@ def _line(search: Search) -> str:
     parts = [f"{state.task} {_best(state)} after {state.told}" for state in search.states.values()]
     return (
         f"{search.budget.spent['wall_s']:.0f} s, {search.phase}: {'; '.join(parts)}; {_rate(search):.0f} candidates/min"
+        f"{_models(search)}"
     )
+
+
+def _models(search: Search) -> str:
+    """What language models have cost, if any was asked."""
+    ledger = search.budget.ledger
+    if not ledger.attempts:
+        return ""
+    lost = f" ({tokens(ledger.lost_tokens)} lost)" if ledger.lost_tokens else ""
+    return f"; models: {ledger.attempts} attempts, {tokens(ledger.tokens)}{lost}, {ledger.dollars:.4g} USD"
 
 
 def _best(state: TaskState) -> str:
@@ -64,7 +74,7 @@ def _best(state: TaskState) -> str:
 def _table(search: Search) -> Table:
     spent = search.budget.spent
     used = f"{spent['wall_s']:.0f} s ({100 * search.budget.share():.0f} % of the budget)"
-    title = f"{search.phase}, {used}, {_rate(search):.0f} candidates/min"
+    title = f"{search.phase}, {used}, {_rate(search):.0f} candidates/min{_models(search)}"
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for name in ("task", "best", "told", "running", "outcomes"):
         table.add_column(name)

@@ -37,6 +37,36 @@ class TaskSummary:
     """By status; correct kernels and duplicates are no failures."""
 
 
+@dataclass(frozen=True)
+class Spending:
+    """What the language models of a run were asked and paid, all of them together."""
+
+    calls: int
+    failed: int
+    tokens_in: int
+    tokens_out: int
+    cost_usd: float
+    lost_tokens: int
+    """Upper bound of what attempts whose end nobody knows were billed besides; counts against the budget."""
+    lost_usd: float
+
+
+def spending(folder: Path) -> Spending | None:
+    """None where no language model was called."""
+    (row,) = query(
+        folder,
+        """
+        select coalesce(sum(calls), 0) as calls, sum(failed_calls) as failed, sum(tokens_in) as tokens_in,
+               sum(tokens_out) as tokens_out, sum(cost_usd) as cost_usd, sum(lost_tokens) as lost_tokens,
+               sum(lost_usd) as lost_usd
+        from cost
+        """,
+    ).to_pylist()
+    if not row["calls"]:
+        return None
+    return Spending(**{name: value if name.endswith("usd") else int(value) for name, value in row.items()})
+
+
 def summary(folder: Path) -> list[TaskSummary]:
     """Every task of the run, in the order of its configuration."""
     tasks = query(folder, "select task, min(seq) as first from asks group by task order by first").to_pylist()

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from evo.report.queries import TaskSummary
+from evo.report.queries import Spending, TaskSummary
 
 
 def summary_table(tasks: Iterable[TaskSummary]) -> Table:
@@ -31,6 +31,21 @@ def summary_table(tasks: Iterable[TaskSummary]) -> Table:
             failures,
         )
     return table
+
+
+def spending_line(spent: Spending) -> str:
+    """Calls, tokens and dollars of language models; what was lost stands apart."""
+    failed = f" ({spent.failed} failed)" if spent.failed else ""
+    lost = f"; lost at most {tokens(spent.lost_tokens)}, {spent.lost_usd:.4g} USD" if spent.lost_tokens else ""
+    return (
+        f"language models: {spent.calls} calls{failed}, {tokens(spent.tokens_in)} in, {tokens(spent.tokens_out)} out, "
+        f"{spent.cost_usd:.4g} USD{lost}"
+    )
+
+
+def tokens(count: float) -> str:
+    """As budgets write them."""
+    return f"{count:g}tok" if count < 1e4 else f"{count / 1e3:.3g}ktok" if count < 1e6 else f"{count / 1e6:.3g}Mtok"
 
 
 def rows_table(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Table:
