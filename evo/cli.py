@@ -30,7 +30,12 @@ app = typer.Typer(
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="Folder, id or its beginning, or `last`.")]
 Runs = Annotated[Path, typer.Option("--runs", help="Folder that holds the runs.", envvar="EVO_RUNS")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Models = Annotated[
+    list[str], typer.Option("--llm", metavar="MODEL", help="Language model, as litellm names it; repeatable.")
+]
 BudgetOption = Annotated[list[str], typer.Option("--budget", help="60s, 8h, 500evals, 5usd, 2Mtok; repeatable.")]
+RayOption = Annotated[bool, typer.Option("--ray", help="Work in Ray actors, on a cluster started for this run.")]
+RayAddress = Annotated[str, typer.Option(metavar="HOST:PORT", help="Work on this Ray cluster, on all its machines.")]
 RUNS = Path("runs")
 
 
@@ -51,12 +56,15 @@ def run(
     target: Annotated[str, typer.Option(help="cpu or cuda.")] = "",
     dtype: Annotated[list[str], typer.Option(help="Element type; repeatable. Default: the operator's first.")] = [],  # noqa: B006
     strategy: Annotated[str, typer.Option(help="islands or random.")] = "",
+    llm: Models = [],  # noqa: B006
     budget: BudgetOption = [],  # noqa: B006
     seed: Annotated[int | None, typer.Option(help="Everything random in the search comes from here.")] = None,
     workers: Annotated[int | None, typer.Option(help="Evaluation workers.")] = None,
     threads: Annotated[int | None, typer.Option(help="Cores that a kernel on the cpu target runs on.")] = None,
     set_: Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Any setting; repeatable.")] = [],  # noqa: B006
     config: Annotated[Path | None, typer.Option(help="TOML file with the same settings.")] = None,
+    ray: RayOption = False,
+    ray_address: RayAddress = "",
     runs: Runs = RUNS,
     as_json: AsJson = False,
 ) -> None:
@@ -68,23 +76,50 @@ def run(
     changes: dict[str, Any] = {
         "operators": operators, "target": target or None, "dtypes": dtype, "strategy": strategy or None,
         "budget": parse_limits(budget) or None, "seed": seed, "workers": workers,
-        "threads": threads,
+        "threads": threads, "models": llm,
     }  # fmt: skip
     resolved = read_config(config, changes, set_).resolved()
     folder = new_folder(runs, resolved)
     print(f"run {folder}", file=sys.stderr)
-    _searching(folder, lambda progress: start(resolved, folder, progress), as_json=as_json)
+    place = ray_address or ("local" if ray else "")
+    _searching(folder, lambda progress: start(resolved, folder, progress, ray=place), as_json=as_json)
 
 
 @app.command()
-def resume(run: RunName, budget: BudgetOption = [], runs: Runs = RUNS, as_json: AsJson = False) -> None:  # noqa: B006
+def resume(
+    run: RunName,
+    budget: BudgetOption = [],  # noqa: B006
+    ray: RayOption = False,
+    ray_address: RayAddress = "",
+    runs: Runs = RUNS,
+    as_json: AsJson = False,
+) -> None:
     """Continue a run that was stopped or killed, or give it a larger budget."""
     from evo.budget import parse_limits
     from evo.session import find_run
     from evo.session import resume as continue_run
 
     folder, limits = find_run(runs, run), parse_limits(budget)
-    _searching(folder, lambda progress: continue_run(folder, limits, progress), as_json=as_json)
+    place = ray_address or ("local" if ray else "")
+    _searching(folder, lambda progress: continue_run(folder, limits, progress, ray=place), as_json=as_json)
+
+
+@app.command()
+def replay(run: RunName = "last", runs: Runs = RUNS, as_json: AsJson = False) -> None:
+    """Repeat a run from its stored answers and evaluations, and say whether it is the same one, kernel by kernel."""
+    from evo.replay import replay as repeat
+    from evo.report.progress import Progress
+    from evo.session import find_run
+
+    with Progress() as progress:
+        done = repeat(find_run(runs, run), progress)
+    if as_json:
+        print(json.dumps({**asdict(done), "equal": done.equal}, indent=2))
+    else:
+        print(f"{done.individuals} individuals equal" + (f"; then {done.difference}" if done.difference else ""))
+        print(f"run {done.replay}")
+    if not done.equal:
+        raise typer.Exit(FAILED)
 
 
 @app.command()
@@ -250,14 +285,18 @@ def _searching(folder: Path, search: Any, *, as_json: bool) -> None:
 
 
 def _show_summary(folder: Path, tasks: Sequence[TaskSummary], *, as_json: bool) -> None:
-    if as_json:
-        from dataclasses import asdict
+    from evo.report.queries import spending
 
-        print(json.dumps({"run": str(folder), "tasks": [asdict(t) for t in tasks]}, indent=2))
+    spent = spending(folder)
+    if as_json:
+        models = asdict(spent) if spent else None
+        print(json.dumps({"run": str(folder), "tasks": [asdict(t) for t in tasks], "models": models}, indent=2))
         return
-    from evo.report.tables import console, summary_table
+    from evo.report.tables import console, spending_line, summary_table
 
     console().print(summary_table(tasks))
+    if spent:
+        print(spending_line(spent))
     print(f"run {folder}")
 
 

@@ -6,13 +6,14 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing import Pipe
 from typing import Any, Protocol, cast
 
-from evo.worker import WorkerSpec
+from evo.worker import Answer, WorkerSpec
 from fitness.base import Anchor, Built, Fitness, Reference
 from fitness.evaluation import Evaluation, Timing
 from fitness.profiling import Profile
@@ -34,7 +35,8 @@ class WorkerLost(Exception):
 class Pool(Protocol):
     """Runs `fitness.base.Fitness` methods elsewhere. Safe to call concurrently; jobs beyond `slots` wait."""
 
-    slots: int
+    @property
+    def slots(self) -> int: ...
 
     async def build(self, task: Task, kernel: Kernel) -> Built | Evaluation: ...
 
@@ -49,17 +51,52 @@ class Pool(Protocol):
     async def close(self) -> None: ...
 
 
-class LocalPool:
-    """A fixed number of worker processes; one that dies is replaced and its job reported as WorkerLost."""
+Message = tuple[str, Task, tuple[Any, ...], dict[str, Any]]
+"""A method of `fitness.base.Fitness`, its task, arguments and options."""
 
-    def __init__(self, specs: Sequence[WorkerSpec]) -> None:
-        """One worker for each of `specs`."""
-        self.slots = len(specs)
-        self._idle: asyncio.Queue[_Worker] = asyncio.Queue()
-        self._workers: set[_Worker] = set()
-        self._threads = ThreadPoolExecutor(max_workers=self.slots, thread_name_prefix="pool")
-        for spec in specs:
-            self._start(spec)
+
+def value_of(answer: Answer) -> Any:
+    """The value of an answer from another process. Raises UserError, or EngineError with that process's traceback."""
+    kind, value = answer
+    if kind == "user":
+        raise UserError(value)
+    if kind == "broken":
+        raise EngineError(value)
+    return value
+
+
+class Worker(Protocol):
+    """One evaluation worker as its pool sees it; it does one job at a time."""
+
+    spec: WorkerSpec
+
+    async def ask(self, message: Message) -> Answer:
+        """Raises WorkerLost, after which the worker is only good for being closed."""
+        ...
+
+    def close(self) -> None:
+        """End it at once, whatever it is doing."""
+        ...
+
+
+class WorkerPool:
+    """A fixed number of workers; one that is lost is replaced, and its job reported as WorkerLost.
+
+    A judge's job goes to the machine that built the kernel if a worker is free there, else to any.
+    """
+
+    def __init__(self, specs: Sequence[WorkerSpec], start: Callable[[WorkerSpec], Worker | None]) -> None:
+        """One worker for each of `specs`; `start` makes it at once, or says with None that it cannot be had again."""
+        self._start = start
+        self._idle = [worker for spec in specs if (worker := start(spec))]
+        self._workers = set(self._idle)
+        self._waiting: deque[tuple[str, str, asyncio.Future[Worker]]] = deque()
+        self._built_on: dict[str, str] = {}
+        self._closed = False
+
+    @property
+    def slots(self) -> int:
+        return len(self._workers)
 
     async def build(self, task: Task, kernel: Kernel) -> Built | Evaluation:
         return cast(Built | Evaluation, await self._call("build", task, kernel))
@@ -78,57 +115,115 @@ class LocalPool:
 
     async def close(self) -> None:
         """End every worker at once, whatever it is doing."""
+        self._closed = True
         for worker in self._workers:
-            worker.kill()
-        self._workers.clear()
-        self._threads.shutdown(wait=True)
-
-    def _start(self, spec: WorkerSpec) -> None:
-        """Must run in the thread that lives as long as the pool: workers die with the thread that made them."""
-        worker = _Worker(spec)
-        self._workers.add(worker)
-        self._idle.put_nowait(worker)
+            worker.close()
 
     async def _call(self, method: str, task: Task, *arguments: Any, **options: Any) -> Any:
-        worker = await self._idle.get()
-        loop = asyncio.get_running_loop()
+        kernel_id = arguments[0].id if arguments else ""
+        worker = await self._take(method, self._built_on.pop(kernel_id, ""))
         try:
-            kind, value = await loop.run_in_executor(self._threads, worker.ask, (method, task, arguments, options))
-        except (EOFError, OSError) as error:
-            worker.kill()
-            if worker in self._workers:  # else the pool is being closed
-                self._workers.discard(worker)
-                self._start(worker.spec)
-            raise WorkerLost(f"an evaluation worker ended during {method} of {task}") from error
-        self._idle.put_nowait(worker)
-        if kind == "user":
-            raise UserError(value)
-        if kind == "broken":
-            raise EngineError(value)
+            answer = await worker.ask((method, task, arguments, options))
+        except WorkerLost:
+            self._replace(worker)
+            raise
+        self._release(worker)
+        value = value_of(answer)
+        if worker.spec.machine and isinstance(value, Built):
+            self._built_on[kernel_id] = worker.spec.machine
         return value
 
+    async def _take(self, method: str, machine: str) -> Worker:
+        able = [w for w in self._idle if method in w.spec.jobs]
+        if able:
+            chosen = min(able, key=lambda w: w.spec.machine != machine)
+            self._idle.remove(chosen)
+            return chosen
+        if not any(method in w.spec.jobs for w in self._workers):
+            raise EngineError(f"no evaluation worker is left for {method}")
+        turn: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
+        self._waiting.append((method, machine, turn))
+        return await turn
 
-class _Worker:
-    """A fresh interpreter, whatever program this one is: nothing of it is imported again there."""
+    def _release(self, worker: Worker) -> None:
+        """To whoever waits for such a worker: those who want its machine first, then by age."""
+        waiting = [w for w in self._waiting if w[0] in worker.spec.jobs and not w[2].done()]
+        if not waiting:
+            self._idle.append(worker)
+            return
+        chosen = min(waiting, key=lambda w: w[1] != worker.spec.machine)
+        self._waiting.remove(chosen)
+        chosen[2].set_result(worker)
 
-    def __init__(self, spec: WorkerSpec) -> None:
+    def _replace(self, worker: Worker) -> None:
+        worker.close()
+        self._workers.discard(worker)
+        if self._closed:
+            return
+        if another := self._start(worker.spec):
+            self._workers.add(another)
+            self._release(another)
+            return
+        for method, _, turn in self._waiting:
+            if not turn.done() and not any(method in w.spec.jobs for w in self._workers):
+                turn.set_exception(EngineError(f"no evaluation worker is left for {method}"))
+
+
+class LocalPool(WorkerPool):
+    """Worker processes of this machine."""
+
+    def __init__(self, specs: Sequence[WorkerSpec]) -> None:
+        """Must be made in the thread that lives as long as the pool: workers die with the thread that made them."""
+        self._threads = ThreadPoolExecutor(max_workers=len(specs), thread_name_prefix="pool")
+        super().__init__(specs, lambda spec: _LocalWorker(spec, self._threads))
+
+    async def close(self) -> None:
+        await super().close()
+        self._threads.shutdown(wait=True)
+
+
+class _LocalWorker:
+    def __init__(self, spec: WorkerSpec, threads: ThreadPoolExecutor) -> None:
         self.spec = spec
+        self._threads = threads
+        self._process = WorkerProcess(spec, os.environ)
+
+    async def ask(self, message: Message) -> Answer:
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._threads, self._process.ask, message)
+        except (EOFError, OSError) as error:
+            raise WorkerLost(f"an evaluation worker ended during {message[0]} of {message[1]}") from error
+
+    def close(self) -> None:
+        self._process.kill()
+
+
+class WorkerProcess:
+    """A fresh interpreter, whatever program this one is: nothing of it is imported again there.
+
+    It dies with the thread that makes this.
+    """
+
+    def __init__(self, spec: WorkerSpec, environment: Mapping[str, str]) -> None:
         self._connection, theirs = Pipe()
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         self._process = subprocess.Popen(
             [sys.executable, "-c", ENTRY, str(theirs.fileno()), str(os.getpid())],
             pass_fds=(theirs.fileno(),),
             stdin=subprocess.DEVNULL,
-            env=environment,
+            env={**environment, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
         )
         theirs.close()
         self._connection.send(spec)
 
-    def ask(self, message: Any) -> Any:
+    def ask(self, message: Message) -> Answer:
+        """Raises EOFError or OSError if the process ends before it answers."""
         self._connection.send(message)
-        return self._connection.recv()
+        answer: Answer = self._connection.recv()
+        return answer
 
     def kill(self) -> None:
+        """End it at once and reap it. Safe to call twice."""
         self._process.kill()
         self._process.wait()
         with suppress(OSError):

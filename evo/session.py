@@ -8,18 +8,23 @@ import platform
 import shutil
 import signal
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import closing, contextmanager
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any, Protocol
 
 from evo import records
 from evo.config import RunConfig
-from evo.pool import LocalPool
+from evo.journal import Journal
+from evo.pool import LocalPool, Pool
 from evo.search import Search
 from evo.store import Store
-from evo.worker import WorkerSpec
-from fitness.cpu.cores import groups
+from evo.strategies.base import Strategy
+from evo.worker import WorkerSpec, worker_cores
+from fitness.cpu.cores import processor
 from operators.errors import UserError
+from operators.spec import Operator, Task
 
 DATABASE = "evo.duckdb"
 
@@ -54,44 +59,102 @@ def find_run(runs: Path, name: str) -> Path:
     raise UserError(f"run {name} {problem} in {runs}/; there are: {known} (or say `last`)")
 
 
-def start(config: RunConfig, folder: Path, on_change: Callable[[Search], None]) -> str:
-    """Search in a new folder; returns why it ended (`stopped` after Ctrl-C)."""
+def start(config: RunConfig, folder: Path, on_change: Callable[[Search], None], *, ray: str = "") -> str:
+    """Search in a new folder; returns why it ended (`stopped` after Ctrl-C).
+
+    `ray`: nothing to work without Ray; `local`, or the address of a cluster that this machine belongs to.
+    """
     (folder / "config.json").write_text(config.model_dump_json(indent=2), encoding="utf-8")
-    with Store(folder, create=True) as store:
-        row = {
-            "run_id": folder.name,
-            "created_at": records.moment(time.time()),
-            "engine_version": version("kernel-evo"),
-            "seed": config.seed,
-            "config_json": config.to_json(),
-            "host_json": records.compact(_host()),
-        }
-        store.commit({"runs": [row]}).result()
-        return asyncio.run(_search(config, folder, store, on_change))
+    with _place(ray) as place, closing(place.store(folder, create=True)) as store:
+        store.commit({"runs": [run_row(config, folder)]}).result()
+        return asyncio.run(place.carry(_search(config, folder, place, store, on_change)))
 
 
-def resume(folder: Path, budget: dict[str, float], on_change: Callable[[Search], None]) -> str:
-    """Continue where the store ends; `budget` replaces the stored limits it names."""
-    with Store(folder, create=False) as store:
+def run_row(config: RunConfig, folder: Path) -> dict[str, object]:
+    """What the store keeps of a run as such."""
+    return {
+        "run_id": folder.name,
+        "created_at": records.moment(time.time()),
+        "engine_version": version("kernel-evo"),
+        "seed": config.seed,
+        "config_json": config.to_json(),
+        "host_json": records.compact(_host()),
+    }
+
+
+def resume(folder: Path, budget: dict[str, float], on_change: Callable[[Search], None], *, ray: str = "") -> str:
+    """Continue where the store ends; `budget` replaces the stored limits it names. `ray` as for `start`."""
+    with _place(ray) as place, closing(place.store(folder, create=False)) as store:
         stored = store.rows("select config_json from runs").to_pylist()
         if not stored:
             raise UserError(f"{folder}: the run was stopped before it began; start a new one")
         config = RunConfig.from_json(stored[0]["config_json"])
         if budget:
             config = config.model_copy(update={"budget": {**config.budget, **budget}})
-        return asyncio.run(_search(config, folder, store, on_change))
+        return asyncio.run(place.carry(_search(config, folder, place, store, on_change)))
 
 
-async def _search(config: RunConfig, folder: Path, store: Store, on_change: Callable[[Search], None]) -> str:
+class Place(Protocol):
+    """Where a run's store, strategies and evaluation workers are."""
+
+    def store(self, folder: Path, *, create: bool) -> Journal: ...
+
+    def maker(self, config: RunConfig, store: Journal) -> Callable[[Operator, Task], Strategy]: ...
+
+    def pool(self, config: RunConfig, build: Path) -> Pool:
+        """`build` is the folder for what is compiled."""
+        ...
+
+    async def carry(self, work: Coroutine[Any, Any, str]) -> str:
+        """Run a search for as long as the place itself lasts."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Here:
+    """All of it in this process and its children."""
+
+    def store(self, folder: Path, *, create: bool) -> Store:
+        return Store(folder, create=create)
+
+    def maker(self, config: RunConfig, store: Journal) -> Callable[[Operator, Task], Strategy]:
+        return config.make_strategy
+
+    def pool(self, config: RunConfig, build: Path) -> LocalPool:
+        operators = {operator.name: str(operator.folder) for operator, _ in config.tasks()}
+        return LocalPool(
+            [
+                WorkerSpec(operators, config.workload_set, str(build.resolve()), cores)
+                for cores in worker_cores(config.workers, config.threads, os.sched_getaffinity(0))
+            ]
+        )
+
+    async def carry(self, work: Coroutine[Any, Any, str]) -> str:
+        return await work
+
+    def close(self) -> None: ...
+
+
+@contextmanager
+def _place(ray: str) -> Iterator[Place]:
+    if not ray:
+        yield Here()
+        return
+    from evo.cluster import Cluster
+
+    with closing(Cluster(ray)) as cluster:
+        yield cluster
+
+
+async def _search(
+    config: RunConfig, folder: Path, place: Place, store: Journal, on_change: Callable[[Search], None]
+) -> str:
     build = folder / "build"
     shutil.rmtree(build, ignore_errors=True)
     build.mkdir()
-    operators = {operator.name: str(operator.folder) for operator, _ in config.tasks()}
-    specs = [
-        WorkerSpec(operators, config.workload_set, str(build.resolve()), cores)
-        for cores in worker_cores(config.workers, config.threads, os.sched_getaffinity(0))
-    ]
-    search = Search(config, store, pool := LocalPool(specs), on_change=on_change)
+    pool = place.pool(config, build)
+    search = Search(config, store, pool, make_strategy=place.maker(config, store), on_change=on_change)
     loop = asyncio.get_running_loop()
 
     def interrupted() -> None:
@@ -108,28 +171,11 @@ async def _search(config: RunConfig, folder: Path, store: Store, on_change: Call
         shutil.rmtree(build, ignore_errors=True)
 
 
-def worker_cores(workers: int, threads: int, available: Collection[int]) -> list[tuple[int, ...]]:
-    """The cores of each evaluation worker; `workers` and `threads` as RunConfig has them.
-
-    Two workers share a group: one builds while the other one times; more would only wait for the clock.
-    """
-    found = groups(threads, sorted(available))
-    count = workers or min(2 * len(found), len(available))
-    return [found[i % len(found)] for i in range(count)]
-
-
 def _host() -> dict[str, object]:
     return {
         "machine": platform.machine(),
         "system": platform.platform(),
         "python": platform.python_version(),
         "cpus": len(os.sched_getaffinity(0)),
-        "processor": _processor(),
+        "processor": processor(),
     }
-
-
-def _processor() -> str:
-    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-        if line.startswith(("model name", "Model")):
-            return line.partition(":")[2].strip()
-    return platform.processor()

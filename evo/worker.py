@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import traceback
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -14,12 +15,36 @@ from typing import Any
 
 from fitness.base import Fitness
 from fitness.catalog import fitness
-from fitness.cpu.cores import stay_on
+from fitness.cpu.cores import groups, stay_on
 from operators.catalog import load
 from operators.errors import UserError
 from operators.spec import Task
 
 PR_SET_PDEATHSIG = 1
+ALL_JOBS = frozenset({"build", "judge", "profile", "references"})
+"""The methods of `fitness.base.Fitness` that a worker can be asked for."""
+Answer = tuple[str, Any]
+"""How a call in another process ended: (`done`, value), (`user`, text of a UserError) or (`broken`, traceback)."""
+
+
+def worker_cores(workers: int, threads: int, available: Collection[int]) -> list[tuple[int, ...]]:
+    """The cores of each evaluation worker; `workers` and `threads` as RunConfig has them.
+
+    Two workers share a group: one builds while the other one times; more would only wait for the clock.
+    """
+    found = groups(threads, sorted(available))
+    count = workers or min(2 * len(found), len(available))
+    return [found[i % len(found)] for i in range(count)]
+
+
+def answered(call: Callable[[], Any]) -> Answer:
+    """What a call came to, for the process that asked for it."""
+    try:
+        return "done", call()
+    except UserError as error:
+        return "user", str(error)
+    except Exception:  # noqa: BLE001 the border of the process: the driver reports it, with where it happened
+        return "broken", traceback.format_exc()
 
 
 @dataclass(frozen=True)
@@ -32,6 +57,12 @@ class WorkerSpec:
     folder: str
     cores: tuple[int, ...] = ()
     """That the worker stays on; empty: wherever it may."""
+    gpus: int = 0
+    """Devices that the worker has to itself."""
+    jobs: frozenset[str] = ALL_JOBS
+    """What it is asked to do."""
+    machine: str = ""
+    """Whose disk holds what it builds; empty: this one."""
 
 
 def serve(connection: Connection, owner: int) -> None:
@@ -57,17 +88,15 @@ def serve(connection: Connection, owner: int) -> None:
 
 def _answer(
     stages: dict[Task, Fitness], spec: WorkerSpec, method: str, task: Task, arguments: Any, options: Any
-) -> tuple[str, Any]:
-    try:
+) -> Answer:
+    def call() -> Any:
         if task not in stages:
             operator = load(spec.operators[task.operator])
             folder = Path(spec.folder)
             stages[task] = fitness(operator, task, workload_set=spec.workload_set, folder=folder)
-        return "done", getattr(stages[task], method)(*arguments, **options)
-    except UserError as error:
-        return "user", str(error)
-    except Exception:  # noqa: BLE001 the border of the process: the driver reports it, with where it happened
-        return "broken", traceback.format_exc()
+        return getattr(stages[task], method)(*arguments, **options)
+
+    return answered(call)
 
 
 def main() -> None:

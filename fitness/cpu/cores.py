@@ -7,7 +7,9 @@ the whole group. One core is left to the search itself where there are enough.
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Sequence
+from pathlib import Path
 
 from operators.identity import digest
 
@@ -33,3 +35,11 @@ def lock_name() -> str:
     """The lock file of the group that this process stays on."""
     cores = ",".join(map(str, sorted(os.sched_getaffinity(0))))
     return f"timing-{digest(cores)[:12]}.lock"
+
+
+def processor() -> str:
+    """What the kernel calls this machine's processor."""
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        if line.startswith(("model name", "Model")):
+            return line.partition(":")[2].strip()
+    return platform.processor()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evo.session import worker_cores
+from evo.worker import worker_cores
 from fitness.cpu.cores import groups
 
 

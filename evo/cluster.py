@@ -1,0 +1,880 @@
+"""Ray: a run's store, populations and evaluation workers as actors. The only module that imports ray.
+
+Actors are plain objects behind `Host`. The driver makes each of them anew when it dies: a worker starts empty, a
+population is rebuilt from the store, the store opens its file again and finds out which batches it holds. Ray itself
+restarts nothing, so that nobody ever talks to an actor that has forgotten something.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import io
+import math
+import os
+import queue
+import select
+import shutil
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from evo import records
+from evo.archive import Cell, Elite
+from evo.config import RunConfig
+from evo.individual import Individual
+from evo.journal import Journal
+from evo.pool import EngineError, Message, WorkerLost, WorkerPool, WorkerProcess, value_of
+from evo.records import Rows
+from evo.strategies.base import Strategy
+from evo.worker import Answer, WorkerSpec, answered, worker_cores
+from fitness.base import Anchor
+from fitness.cpu.cores import processor
+from mutators.base import Request
+from operators import catalog
+from operators.errors import UserError
+from operators.spec import Operator, Task
+
+HERE = "local"
+"""The address of a cluster that is started for the run alone, on this machine."""
+OBJECT_STORE_BYTES = 80 << 20
+START_LIMIT_S = 120.0
+"""How long actors may take to start before the cluster is taken to have no room for them."""
+TRIES = 5
+"""How often in a row an actor may die of one call."""
+PAGE_ROWS = 500
+PAGE_BYTES = 4 << 20
+UNHEARD_LIMIT = 50
+"""Tells that may be on their way to a population before the driver waits for it."""
+SCRATCH = Path("/tmp")
+"""Not $TMPDIR: Ray keeps sockets below it, whose paths may have 107 bytes at most."""
+MARK = "EVO_CLUSTER"
+"""In the environment of every process of a cluster of our own."""
+Files = Mapping[str, Mapping[str, bytes]]
+"""Of operators: name, file name, content."""
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",  # or it writes to stdout about every actor that dies
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",  # who asked for no GPU sees none
+}
+SYSTEM = {
+    "worker_niceness": 0,  # 15 by default: timings would give way to anything else
+    "memory_monitor_refresh_ms": 0,
+    "prestart_worker_first_driver": False,
+    "enable_worker_prestart": False,
+    "task_events_max_num_task_in_gcs": 1000,  # or its head grows with every call
+}
+
+
+# --- What runs inside actors ------------------------------------------------------------------------------------------
+
+
+class Host:
+    """An actor: makes one object at the first call and passes calls on to it."""
+
+    def __init__(self, make: Callable[..., Any], *arguments: Any) -> None:
+        self._make = make
+        self._arguments = arguments
+        self._object: Any = None
+
+    def call(self, method: str, *arguments: Any) -> Answer:
+        def call() -> Any:
+            if self._object is None:
+                self._object = self._make(*self._arguments)
+            return getattr(self._object, method)(*arguments)
+
+        return answered(call)
+
+
+class StoreActor(Host):
+    """Holds a `HostedStore`."""
+
+
+class PopulationActor(Host):
+    """Holds `Populations`."""
+
+
+class WorkerActor(Host):
+    """Holds a `HostedWorker`."""
+
+
+class HostedStore:
+    """The run's store, for callers that send batches in lists and fetch answers in pages."""
+
+    def __init__(self, folder: str, create: bool) -> None:
+        from evo.store import Store
+
+        self._store = Store(Path(folder), create=create)
+        self._answer: Any = None
+
+    def opened(self) -> tuple[list[str], dict[str, int]]:
+        """Its notes, and how many rows every table has."""
+        names = self._store.rows("select table_name from duckdb_tables() where not internal").column(0).to_pylist()
+        counts = {name: self._store.rows(f'select count(*) from "{name}"').column(0)[0].as_py() for name in names}
+        return self._store.notes, counts
+
+    def commit(self, batches: Sequence[Rows]) -> list[Answer]:
+        """Append them in this order; what came of each."""
+        begun = [answered(partial(self._store.commit, rows)) for rows in batches]
+        return [answered(value.result) if kind == "done" else (kind, value) for kind, value in begun]
+
+    def query(self, sql: str, parameters: Sequence[Any]) -> int:
+        """Keep the answer; in how many pages it can be fetched."""
+        table = self._store.rows(sql, parameters)
+        rows = max(1, table.num_rows * PAGE_BYTES // max(table.nbytes, 1))
+        self._answer = [table.slice(begin, rows) for begin in range(0, max(table.num_rows, 1), rows)]
+        return len(self._answer)
+
+    def page(self, number: int) -> bytes:
+        """One page as an Arrow stream; the last one ends the answer."""
+        import pyarrow as pa
+
+        page = self._answer[number]
+        if number == len(self._answer) - 1:
+            self._answer = None
+        stream = io.BytesIO()
+        with pa.ipc.new_stream(stream, page.schema) as writer:
+            writer.write_table(page)
+        return stream.getvalue()
+
+    def close(self) -> None:
+        self._store.close()
+
+
+class Populations:
+    """The strategies of one operator's tasks, each with its population."""
+
+    def __init__(self, config_json: str, operator: str) -> None:
+        config = RunConfig.from_json(config_json)
+        self._strategies: dict[Task, Strategy] = {
+            task: config.make_strategy(made, task) for made, task in config.tasks() if made.name == operator
+        }
+
+    def ask(self, task: Task, count: int) -> list[Request]:
+        return self._strategies[task].ask(count)
+
+    def tell(self, task: Task, individual: Individual) -> str:
+        return self._strategies[task].tell(individual)
+
+    def anchor(self, task: Task, request: Request, cell: Cell) -> Anchor | None:
+        return self._strategies[task].anchor(request, cell)
+
+    def best(self, task: Task) -> Elite | None:
+        return self._strategies[task].best
+
+    def replay(self, task: Task, history: Sequence[Mapping[str, Any]]) -> None:
+        """Apply stored asks (`wanted`, `digests`) and tells (rows of `records.TOLD`) again, in this order."""
+        strategy = self._strategies[task]
+        for entry in history:
+            if "wanted" not in entry:
+                strategy.tell(records.individual_from(entry))
+            elif [request.digest for request in strategy.ask(entry["wanted"])] != entry["digests"]:
+                raise EngineError(f"{task}: rebuilt from the store, the strategy asks for something else than before")
+
+
+class HostedWorker:
+    """An evaluation worker's process. It is no actor itself: Ray's threads stay out of the process that times."""
+
+    def __init__(self, spec: WorkerSpec, shipped: Files | None, threads: str | None) -> None:
+        """`shipped`: on another machine than the driver's, files of operators that do not come with the package."""
+        if shipped is not None:
+            name = Path(spec.folder).parent.name
+            self._scratch = Scratch(f"build-{name}")
+            spec = replace(spec, folder=str(self._scratch.path), operators=self._unpack(spec, shipped))
+        self._process = WorkerProcess(spec, _environment(threads, gpus=spec.gpus))
+
+    def _unpack(self, spec: WorkerSpec, shipped: Files) -> dict[str, str]:
+        places = {name: name for name in spec.operators}
+        for operator, files in shipped.items():
+            folder = self._scratch.path / f"operator-{operator}"
+            folder.mkdir(exist_ok=True)
+            for name, content in files.items():
+                part = folder / f"{name}.{os.getpid()}"
+                part.write_bytes(content)
+                part.replace(folder / name)
+            places[operator] = str(folder)
+        return places
+
+    def ready(self) -> None: ...
+
+    def ask(self, message: Message) -> Answer | None:
+        """None: the process ended."""
+        try:
+            return self._process.ask(message)
+        except (EOFError, OSError):
+            return None
+
+
+def _environment(threads: str | None, *, gpus: int) -> dict[str, str]:
+    """What a worker has without Ray; `threads` is the driver's own OMP_NUM_THREADS, which Ray overrides."""
+    ours = {
+        k: v for k, v in os.environ.items() if not k.startswith("RAY_") and k not in ("OMP_NUM_THREADS", "SPT_NOENV")
+    }
+    if threads is not None:
+        ours["OMP_NUM_THREADS"] = threads
+    if not gpus:
+        ours["CUDA_VISIBLE_DEVICES"] = ""
+    return ours
+
+
+def _describe() -> dict[str, Any]:
+    """The machine that this runs on."""
+    return {
+        "version": version("kernel-evo"),
+        "processor": processor(),
+        "cores": sorted(os.sched_getaffinity(0)),
+        "niceness": os.nice(0),
+    }
+
+
+# --- Folders and processes that must not outlive a run ----------------------------------------------------------------
+
+
+class Scratch:
+    """A folder below /tmp that lives as long as somebody holds it; what killed holders left is removed by the next."""
+
+    def __init__(self, name: str) -> None:
+        """Of this user; several processes may hold the same one. Removes, with their processes, those nobody holds."""
+        prefix = f"evo-{os.getuid()}-"
+        for other in SCRATCH.glob(f"{prefix}*"):
+            if other.name != prefix + name:
+                self._sweep(other)
+        self.path = SCRATCH / (prefix + name)
+        while True:
+            self.path.mkdir(mode=0o700, exist_ok=True)
+            if self.path.stat().st_uid != os.getuid():
+                raise UserError(f"{self.path} belongs to somebody else; remove it")
+            self._lock = os.open(self.path / "lock", os.O_CREAT | os.O_RDWR, 0o600)
+            fcntl.flock(self._lock, fcntl.LOCK_SH)
+            with suppress(OSError):
+                if (self.path / "lock").stat().st_ino == os.fstat(self._lock).st_ino:
+                    return
+            os.close(self._lock)  # swept between our opening and our locking
+
+    def close(self) -> None:
+        """Let go; the last holder removes it."""
+        os.close(self._lock)
+        self._sweep(self.path)
+
+    @staticmethod
+    def _sweep(path: Path) -> None:
+        try:
+            lock = os.open(path / "lock", os.O_RDWR)
+        except OSError:
+            return  # just being made, or not ours
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            end_marked(str(path))
+            shutil.rmtree(path, ignore_errors=True)
+        except BlockingIOError:
+            pass
+        finally:
+            os.close(lock)
+
+
+def end_marked(mark: str) -> None:
+    """SIGKILL to every process but this one that inherited this mark, and wait until they are gone."""
+    deadline_s = time.monotonic() + 5
+    while (found := marked(mark)) and time.monotonic() < deadline_s:
+        for pid in found:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.02)
+
+
+def marked(mark: str) -> set[int]:
+    """Processes that inherited this mark, without this one and without zombies."""
+    wanted, found = f"{MARK}={mark}".encode(), set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if wanted in (folder / "environ").read_bytes().split(b"\0"):
+                found.add(int(folder.name))
+    return found - {os.getpid()}
+
+
+# --- The driver's side ------------------------------------------------------------------------------------------------
+
+
+class ClusterLost(EngineError):
+    """A process that Ray cannot do without has ended."""
+
+
+class Cluster:
+    """A Ray cluster as one run uses it: started for it, or one that exists. One at a time in a process."""
+
+    def __init__(self, address: str) -> None:
+        """`address`: `local`, or host:port of a cluster that this machine belongs to. Raises UserError."""
+        self.lost = ""
+        """Which process of our own cluster has ended, if one has."""
+        self.notes: list[str] = []
+        """What the user should know, each a sentence."""
+        self._own = address == HERE
+        self._scratch = Scratch(f"ray-{os.getpid()}") if self._own else None
+        self._watched: dict[int, str] = {}
+        self._actors: dict[type[Host], Any] = {}
+        self._threads = os.environ.get("OMP_NUM_THREADS")
+        self._ray: Any = None
+        try:
+            self._connect(address)
+        except BaseException:
+            self.close()
+            raise
+
+    def _connect(self, address: str) -> None:
+        for name, value in QUIET.items():
+            os.environ.setdefault(name, value)
+        import ray
+
+        self._ray = ray
+        options: dict[str, Any] = {"logging_level": "CRITICAL", "log_to_driver": False, "address": address}
+        if self._scratch:
+            options |= {
+                "num_cpus": len(os.sched_getaffinity(0)),
+                "include_dashboard": False,
+                "object_store_memory": OBJECT_STORE_BYTES,
+                "_temp_dir": str(self._scratch.path),
+                "_system_config": SYSTEM,
+            }
+            os.environ[MARK] = str(self._scratch.path)
+        elif address.startswith("ray://"):
+            raise UserError(f"--ray-address {address}: run evo on a machine of the cluster, with its host:port")
+        try:
+            ray.init(**options)
+        except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+            reason = " ".join(str(error).split())[:300]
+            raise UserError(f"Ray does not start at {address}: {reason}") from error
+        finally:
+            os.environ.pop(MARK, None)
+        self.node: str = ray.get_runtime_context().get_node_id()
+        if self._scratch:
+            for pid, name in _children().items():
+                if name in ("raylet", "gcs_server"):
+                    self._watched[os.pidfd_open(pid)] = name
+
+    def close(self) -> None:
+        """End every process that the run has started."""
+        for descriptor in self._watched:
+            os.close(descriptor)
+        self._watched = {}
+        if self._ray is not None:
+            self._ray.shutdown()
+        if self._scratch:
+            end_marked(str(self._scratch.path))
+            self._scratch.close()
+            self._scratch = None
+
+    # --- calls ---
+
+    def start(self, actor: type[Host], *arguments: Any, node: str = "", cpus: float = 0.0, gpus: int = 0) -> Any:
+        """A new actor on a node, by default the driver's own; returns at once."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        placed = NodeAffinitySchedulingStrategy(node or self.node, soft=False)
+        options = {"num_cpus": cpus, "num_gpus": gpus, "max_restarts": 0, "scheduling_strategy": placed}
+        if actor not in self._actors:
+            self._actors[actor] = self._ray.remote(actor)
+        return self._actors[actor].options(**options).remote(*arguments)
+
+    def stop(self, actor: Any) -> None:
+        """End an actor at once, if it still lives."""
+        with suppress(self._ray.exceptions.RayError, ValueError):
+            self._ray.kill(actor)
+
+    def get(self, reference: Any, *, limit_s: float = math.inf) -> Any:
+        """Wait for an answer. Raises ActorGone if its actor died, ClusterLost, and TimeoutError."""
+        deadline_s = time.monotonic() + limit_s
+        while True:
+            ready, _ = self._ray.wait([reference], timeout=min(0.5, max(deadline_s - time.monotonic(), 0)))
+            self.check()
+            if ready:
+                with self.translated():
+                    return self._ray.get(ready[0])
+            if time.monotonic() > deadline_s:
+                raise TimeoutError
+
+    def check(self) -> None:
+        """Raises ClusterLost."""
+        if not self.lost and self._watched:
+            ended, _, _ = select.select(list(self._watched), [], [], 0)
+            self.lost = self._watched[ended[0]] if ended else ""
+        if self.lost:
+            raise ClusterLost(f"Ray's {self.lost} has ended")
+
+    def translated(self) -> _Translated:
+        return _Translated(self._ray)
+
+    def runs_on(self, node: str) -> bool:
+        """Whether a node is still there."""
+        return any(n["Alive"] and n["NodeID"] == node for n in self._ray.nodes())
+
+    async def carry(self, work: Coroutine[Any, Any, str]) -> str:
+        """Run a search, and end it when one of the cluster's own processes ends. Raises ClusterLost."""
+        task = asyncio.ensure_future(work)
+        loop = asyncio.get_running_loop()
+
+        def ended(descriptor: int) -> None:
+            loop.remove_reader(descriptor)
+            self.lost = self._watched[descriptor]
+            task.cancel()
+
+        for descriptor in self._watched:
+            loop.add_reader(descriptor, ended, descriptor)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            self.check()
+            raise
+        finally:
+            for descriptor in self._watched:
+                loop.remove_reader(descriptor)
+
+    # --- what a run needs ---
+
+    def store(self, folder: Path, *, create: bool) -> RemoteStore:
+        return RemoteStore(self, folder, create=create)
+
+    def maker(self, config: RunConfig, store: Journal) -> Callable[[Operator, Task], Strategy]:
+        """Makes strategies whose populations live in actors, one for each operator."""
+        populations: dict[str, RemotePopulations] = {}
+
+        def make(operator: Operator, task: Task) -> Strategy:
+            if operator.name not in populations:
+                populations[operator.name] = RemotePopulations(self, config, operator, store)
+            return RemoteStrategy(populations[operator.name], task)
+
+        return make
+
+    def pool(self, config: RunConfig, build: Path) -> WorkerPool:
+        """Evaluation workers on every machine, as many on each as there would be without Ray. Raises UserError.
+
+        `build` is the folder for what is compiled; other machines have one of their own.
+        """
+        operators = {operator.name: str(operator.folder) for operator, _ in config.tasks()}
+        specs = [
+            WorkerSpec(operators, config.workload_set, str(build.resolve()), cores, machine=node)
+            for node, available in self._machines().items()
+            for cores in worker_cores(config.workers, config.threads, available)
+        ]
+        sharing = Counter((spec.machine, spec.cores) for spec in specs)
+        shipped = _files(config)
+        started: list[RemoteWorker] = []
+
+        def start(spec: WorkerSpec) -> RemoteWorker | None:
+            if not self.runs_on(spec.machine):
+                return None
+            arguments = (spec, None if spec.machine == self.node else shipped, self._threads)
+            share = 0.0 if spec.gpus else _cpus(len(spec.cores) / sharing[spec.machine, spec.cores])
+            actor = self.start(WorkerActor, HostedWorker, *arguments, node=spec.machine, cpus=share, gpus=spec.gpus)
+            worker = RemoteWorker(self, actor, spec)
+            started.append(worker)
+            return worker
+
+        pool = WorkerPool(specs, start)
+        if not self._own:
+            self._await_start([worker.actor for worker in started])
+        return pool
+
+    def _await_start(self, actors: Sequence[Any]) -> None:
+        deadline_s = time.monotonic() + START_LIMIT_S
+        for actor in actors:
+            try:
+                value_of(self.get(actor.call.remote("ready"), limit_s=max(0.0, deadline_s - time.monotonic())))
+            except TimeoutError:
+                raise UserError(
+                    f"the cluster had no room for {len(actors)} evaluation workers in {START_LIMIT_S:g} s; "
+                    "see `ray status`, or ask for fewer with --workers (per machine)"
+                ) from None
+            except ActorGone as error:
+                raise UserError(f"an evaluation worker does not start on the cluster: {error}") from error
+
+    def _machines(self) -> dict[str, list[int]]:
+        """The cores of every node that offers CPUs. Raises UserError for machines that cannot be compared."""
+        if self._own:
+            return {self.node: sorted(os.sched_getaffinity(0))}
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        nodes = [n["NodeID"] for n in self._ray.nodes() if n["Alive"] and n["Resources"].get("CPU")]
+        describe = self._ray.remote(_describe)
+        asked = {
+            node: describe.options(
+                num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)
+            ).remote()
+            for node in nodes
+        }
+        try:
+            told = {node: self.get(reference, limit_s=START_LIMIT_S) for node, reference in asked.items()}
+        except (ActorGone, EngineError, TimeoutError) as error:
+            raise UserError(f"a machine of the cluster does not answer; is kernel-evo there? {error}") from error
+        for what, cure in (("version", "install the same kernel-evo"), ("processor", "timings could not be compared")):
+            found = sorted({str(machine[what]) for machine in told.values()})
+            if len(found) > 1:
+                raise UserError(f"the cluster's machines differ in their {what} ({', '.join(found)}): {cure}")
+        if any(machine["niceness"] > 0 for machine in told.values()):
+            self.notes.append(
+                "Ray runs its workers with low priority: timings are noisier; start it with RAY_worker_niceness=0"
+            )
+        return {node: machine["cores"] for node, machine in told.items()}
+
+
+class ActorGone(Exception):
+    """An actor died, or its machine."""
+
+
+class _Translated:
+    """Makes Ray's errors ours."""
+
+    def __init__(self, ray: Any) -> None:
+        self._errors = ray.exceptions
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if isinstance(error, self._errors.RayTaskError):
+            raise EngineError(str(error)) from error
+        if isinstance(error, self._errors.RayError):
+            raise ActorGone(" ".join(str(error).split())[:300]) from error
+
+
+def _children() -> dict[int, str]:
+    """Processes that this one started: id and name."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            name, _, rest = (folder / "stat").read_text().partition("(")[2].rpartition(")")
+            if int(rest.split()[1]) == os.getpid():
+                found[int(folder.name)] = name
+    return found
+
+
+def _cpus(share: float) -> float:
+    """Ray takes whole CPUs, or a part of one."""
+    return math.floor(share) if share >= 1 else math.floor(share * 100) / 100
+
+
+def _files(config: RunConfig) -> dict[str, dict[str, bytes]]:
+    """The files of every operator that does not come with the package."""
+    return {
+        operator.name: {path.name: path.read_bytes() for path in sorted(operator.folder.iterdir()) if path.is_file()}
+        for operator, _ in config.tasks()
+        if catalog.folders().get(operator.name) != operator.folder
+    }
+
+
+class RemoteWorker:
+    """`evo.pool.Worker` whose process is on some machine of the cluster."""
+
+    def __init__(self, cluster: Cluster, actor: Any, spec: WorkerSpec) -> None:
+        self.spec = spec
+        self.actor = actor
+        self._cluster = cluster
+
+    async def ask(self, message: Message) -> Answer:
+        lost = f"an evaluation worker ended during {message[0]} of {message[1]}"
+        try:
+            with self._cluster.translated():
+                answer: Answer | None = value_of(await self.actor.call.remote("ask", message))
+        except ActorGone as error:
+            raise WorkerLost(f"{lost}: {error}") from error
+        if answer is None:
+            raise WorkerLost(lost)
+        return answer
+
+    def close(self) -> None:
+        self._cluster.stop(self.actor)
+
+
+@dataclass(frozen=True)
+class _Batch:
+    rows: Rows
+    done: Future[None]
+
+
+class RemoteStore:
+    """The run's store in an actor on the driver's machine; see `Journal`.
+
+    One call is under way at a time, in a thread that this owns, with all batches that wait. If the actor dies, another
+    one opens the file; by the number of rows there it is known which batches of that call were committed.
+    """
+
+    def __init__(self, cluster: Cluster, folder: Path, *, create: bool) -> None:
+        """Raises UserError where `Store` does."""
+        self._cluster = cluster
+        self._folder = str(folder.resolve())
+        self._waiting: queue.SimpleQueue[_Batch] = queue.SimpleQueue()
+        self._order = threading.Lock()
+        self._closed = False
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="evo-remote-store")
+        try:
+            self.notes, self._counts = self._thread.submit(self._open, create).result()
+        except BaseException:
+            self._thread.shutdown()
+            raise
+
+    def commit(self, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> Future[None]:
+        batch = _Batch({name: [dict(row) for row in some] for name, some in rows.items()}, Future())
+        batch.done.set_running_or_notify_cancel()
+        with self._order:
+            self._refuse_if_closed()
+            self._waiting.put(batch)
+            self._thread.submit(self._flush)
+        return batch.done
+
+    def rows(self, sql: str, parameters: Sequence[Any] = ()) -> Any:
+        with self._order:
+            self._refuse_if_closed()
+            answer = self._thread.submit(self._rows, sql, list(parameters))
+        return answer.result()
+
+    def close(self) -> None:
+        with self._order:
+            if self._closed:
+                return
+            self._closed = True
+        try:
+            self._thread.submit(self._finish).result()
+        finally:
+            self._thread.shutdown()
+            self._cluster.stop(self._actor)
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise UserError(f"{self._folder}: its store is closed")
+
+    # --- Everything below runs in the thread. ---
+
+    def _open(self, create: bool) -> tuple[list[str], dict[str, int]]:
+        """Notes, and the rows of every table."""
+        self._actor = self._cluster.start(StoreActor, HostedStore, self._folder, create)
+        opened: tuple[list[str], dict[str, int]] = self._call("opened")
+        return opened
+
+    def _call(self, method: str, *arguments: Any) -> Any:
+        return value_of(self._cluster.get(self._actor.call.remote(method, *arguments)))
+
+    def _reopen(self) -> dict[str, int]:
+        """Another actor; the rows that it finds in every table."""
+        for _ in range(TRIES):
+            self._cluster.stop(self._actor)
+            with suppress(ActorGone):
+                _, counts = self._open(False)
+                return counts
+        raise EngineError(f"{self._folder}: the store's actor died {TRIES} times in a row")
+
+    def _flush(self) -> None:
+        batches: list[_Batch] = []
+        with suppress(queue.Empty):
+            while True:
+                batches.append(self._waiting.get_nowait())
+        try:
+            self._commit(batches)
+        except Exception as error:  # noqa: BLE001 (the border to those who wait: they get every error)
+            for batch in batches:
+                if not batch.done.done():
+                    batch.done.set_exception(error)
+
+    def _commit(self, batches: list[_Batch]) -> None:
+        for _ in range(TRIES):
+            if not batches:
+                return
+            try:
+                outcomes = self._call("commit", [batch.rows for batch in batches])
+            except ActorGone:
+                batches = self._uncommitted(batches, self._reopen())
+                continue
+            for batch, outcome in zip(batches, outcomes, strict=True):
+                self._settle(batch, outcome)
+            return
+        raise EngineError(f"{self._folder}: the store's actor died {TRIES} times of the same rows")
+
+    def _settle(self, batch: _Batch, outcome: Answer) -> None:
+        try:
+            value_of(outcome)
+        except (UserError, EngineError) as error:
+            batch.done.set_exception(error)
+            return
+        for table, rows in batch.rows.items():
+            self._counts[table] += len(rows)
+        batch.done.set_result(None)
+
+    def _uncommitted(self, batches: list[_Batch], found: Mapping[str, int]) -> list[_Batch]:
+        """Acknowledge those that the store holds, and return the others. Batches are committed in order."""
+        pending = list(batches)
+        while not self._counts_are(found):
+            if not pending:
+                raise EngineError(f"{self._folder}: the store opened again does not hold what it acknowledged")
+            self._settle(pending.pop(0), ("done", None))
+        return pending
+
+    def _counts_are(self, found: Mapping[str, int]) -> bool:
+        return all(found.get(table) == rows for table, rows in self._counts.items())
+
+    def _rows(self, sql: str, parameters: list[Any]) -> Any:
+        import pyarrow as pa
+
+        for _ in range(TRIES):
+            self._flush()
+            try:
+                pages = [self._call("page", number) for number in range(self._call("query", sql, parameters))]
+            except ActorGone:
+                if not self._counts_are(self._reopen()):
+                    raise EngineError(f"{self._folder}: the store opened again has lost rows") from None
+                continue
+            return pa.concat_tables([pa.ipc.open_stream(page).read_all() for page in pages])
+        raise EngineError(f"{self._folder}: the store's actor died {TRIES} times of the same query")
+
+    def _finish(self) -> None:
+        self._flush()
+        try:
+            self._call("close")
+        except ActorGone:  # everything acknowledged is in the file and its log
+            self._reopen()
+            self._call("close")
+
+
+@dataclass
+class _Progress:
+    """How far a strategy has come: asks that were answered with something, and tells."""
+
+    asks: int = 0
+    tells: int = 0
+    wanted: int = 0
+    """By the last of these asks."""
+    digests: Sequence[str] = ()
+    """Of the requests that it was answered with."""
+
+
+class RemotePopulations:
+    """One operator's populations in an actor on the driver's machine. If it dies, another one is rebuilt.
+
+    Used by one thread, as strategies are.
+    """
+
+    def __init__(self, cluster: Cluster, config: RunConfig, operator: Operator, store: Journal) -> None:
+        here = config.model_copy(update={"operators": [str(operator.folder)]})
+        self._cluster = cluster
+        self._arguments = (here.to_json(), operator.name)
+        self._store = store
+        self._progress: dict[Task, _Progress] = {}
+        self._unheard: list[Any] = []
+        self._start()
+
+    def ask(self, task: Task, count: int) -> list[Request]:
+        requests: list[Request] = self._call("ask", task, count)
+        if requests:
+            progress = self._of(task)
+            progress.asks += 1
+            progress.wanted, progress.digests = count, [request.digest for request in requests]
+        return requests
+
+    def tell(self, task: Task, individual: Individual) -> None:
+        """Does not wait until it is heard: calls arrive in order."""
+        self._of(task).tells += 1
+        self._unheard.append(self._actor.call.remote("tell", task, individual))
+        if len(self._unheard) >= UNHEARD_LIMIT:
+            self._settle()
+
+    def anchor(self, task: Task, request: Request, cell: Cell) -> Anchor | None:
+        anchor: Anchor | None = self._call("anchor", task, request, cell)
+        return anchor
+
+    def best(self, task: Task) -> Elite | None:
+        elite: Elite | None = self._call("best", task)
+        return elite
+
+    def _of(self, task: Task) -> _Progress:
+        return self._progress.setdefault(task, _Progress())
+
+    def _start(self) -> None:
+        self._actor = self._cluster.start(PopulationActor, Populations, *self._arguments)
+
+    def _call(self, method: str, *arguments: Any) -> Any:
+        for _ in range(TRIES):
+            reference = self._actor.call.remote(method, *arguments)
+            try:
+                self._hear()
+                return value_of(self._cluster.get(reference))
+            except ActorGone:
+                self._rebuild()
+        raise EngineError(f"the actor of {self._arguments[1]}'s populations died {TRIES} times in a row")
+
+    def _settle(self) -> None:
+        try:
+            self._hear()
+        except ActorGone:
+            self._rebuild()
+
+    def _hear(self) -> None:
+        while self._unheard:
+            value_of(self._cluster.get(self._unheard[0]))
+            del self._unheard[0]
+
+    def _rebuild(self) -> None:
+        """Another actor, brought to where the last one was. Every tell is in the store, and every ask but the last."""
+        for _ in range(TRIES):
+            self._cluster.stop(self._actor)
+            self._unheard.clear()
+            self._start()
+            with suppress(ActorGone):
+                for task, progress in self._progress.items():
+                    for page in _history(self._store, task, progress):
+                        value_of(self._cluster.get(self._actor.call.remote("replay", task, page)))
+                return
+        raise EngineError(f"the actor of {self._arguments[1]}'s populations died {TRIES} times in a row")
+
+
+class RemoteStrategy:
+    """`evo.strategies.base.Strategy` whose state is in its operator's actor."""
+
+    def __init__(self, populations: RemotePopulations, task: Task) -> None:
+        self._populations = populations
+        self._task = task
+        self._best: Elite | None = None
+        self._best_is_known = True
+
+    def ask(self, count: int) -> list[Request]:
+        return self._populations.ask(self._task, count)
+
+    def tell(self, individual: Individual) -> str:
+        """What is done with it is only known over there."""
+        self._best_is_known = False
+        self._populations.tell(self._task, individual)
+        return "sent"
+
+    def anchor(self, request: Request, cell: Cell) -> Anchor | None:
+        return self._populations.anchor(self._task, request, cell)
+
+    @property
+    def best(self) -> Elite | None:
+        if not self._best_is_known:
+            self._best = self._populations.best(self._task)
+            self._best_is_known = True
+        return self._best
+
+
+def _history(store: Journal, task: Task, progress: _Progress) -> Iterator[list[dict[str, Any]]]:
+    """What the strategy has heard and answered so far, in order, for `Populations.replay`."""
+    asked = store.rows(
+        "select seq, any_value(wanted) as wanted, list(digest order by position) as digests from asks "
+        "where task = ? group by seq order by seq limit ?",
+        [str(task), progress.asks],
+    ).to_pylist()
+    if len(asked) < progress.asks:  # the driver has not stored the last one yet
+        asked.append({"seq": math.inf, "wanted": progress.wanted, "digests": progress.digests})
+    for begin in range(0, progress.tells, PAGE_ROWS):
+        told = store.rows(
+            f"select * from ({records.TOLD}) where task = ? order by seq limit ? offset ?",
+            [str(task), min(PAGE_ROWS, progress.tells - begin), begin],
+        ).to_pylist()
+        earlier = [entry for entry in asked if entry["seq"] < told[-1]["seq"]]
+        asked = asked[len(earlier) :]
+        yield sorted([*earlier, *told], key=lambda entry: entry["seq"])
+    yield asked
