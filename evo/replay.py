@@ -1,0 +1,287 @@
+"""A run once more from what its store holds: the same requests, children and verdicts, or where they first differ.
+
+Strategies, mutators and bookkeeping really work; language models, compilers and clocks are replaced by the stored
+answers and evaluations. A new folder holds the outcome, which is a run like any other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn, cast
+
+from evo import records
+from evo.config import RunConfig
+from evo.individual import Individual
+from evo.journal import Journal
+from evo.pool import Pool
+from evo.records import Row, Rows
+from evo.search import Search, Source, TaskState, bound_parents
+from evo.session import run_row
+from evo.store import Store, open_reader
+from fitness.evaluation import Evaluation
+from mutators.base import Call, Message, Parent, Proposal, Request
+from mutators.llm import LlmSettings, cache_key
+from operators.errors import UserError
+from operators.kernel import Kernel
+from operators.spec import Task
+
+COMMITS_UNDER_WAY = 64
+Read = Callable[..., list[Row]]
+"""Rows of a query to the run that is replayed."""
+
+
+class Different(Exception):
+    """The replayed run left the tracks of the stored one; the text says where and how."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What became of a replay."""
+
+    run: str
+    replay: str
+    individuals: int
+    """Equal ones, from the beginning."""
+    difference: str
+    """The first one, in words; empty: there is none."""
+
+    @property
+    def equal(self) -> bool:
+        return not self.difference
+
+
+def replay(folder: Path, on_change: Callable[[Search], None] = lambda _: None) -> Comparison:
+    """Replay the run in `folder` into a new folder beside it. Raises UserError where there is nothing to replay."""
+    with open_reader(folder) as connection:
+
+        def read(sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
+            rows: list[Row] = connection.sql(sql, params=list(parameters)).to_arrow_table().to_pylist()
+            return rows
+
+        stored = read("select config_json from runs")
+        if not stored:
+            raise UserError(f"{folder}: the run was stopped before it began; there is nothing to replay")
+        config = RunConfig.from_json(stored[0]["config_json"])
+        copy = _new_folder(folder)
+        with Store(copy, create=True) as store:
+            store.commit({"runs": [run_row(config, copy)]}).result()
+            told, difference = asyncio.run(Replay(config, store, read, on_change).replay(folder.name))
+    if difference:
+        return Comparison(str(folder), str(copy), told, difference)
+    return compare(folder, copy)
+
+
+def _new_folder(folder: Path) -> Path:
+    for number in range(1, 1000):
+        copy = folder.absolute().with_name(f"{folder.absolute().name}-replay{'' if number == 1 else f'-{number}'}")
+        try:
+            copy.mkdir()
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise UserError(f"{copy}: cannot be made: {error.strerror}") from None
+        return copy
+    raise UserError(f"{folder}: too many replays beside it; remove some")
+
+
+class Replay(Search):
+    """The driver with history in command: it asks and tells in the stored order, one thing at a time."""
+
+    def __init__(self, config: RunConfig, store: Journal, read: Read, on_change: Callable[[Search], None]) -> None:
+        self._served: set[str] = set()
+        """Ids of the calls whose answers were given again."""
+        client = _Answers(config.llm, read, store, self._served) if config.llm else None
+        super().__init__(config, store, cast(Pool, _NoPool()), client=client, on_change=on_change)
+        self._read = read
+        self._pending: Future[None] | None = None
+        self._commits = 0
+
+    async def replay(self, name: str) -> tuple[int, str]:
+        """How many individuals were told, and the first difference in words (empty: none)."""
+        await self._commit(records.event_rows("session", {"replayed": name}, at=self._now()))
+        self.phase = "replaying"
+        outstanding: dict[str, tuple[Request, tuple[Source, ...]]] = {}
+        told = 0
+        try:
+            for entry in records.history(self._read(records.ASKED), self._read(records.TOLD)):
+                if isinstance(entry, list):
+                    outstanding |= await self._ask_as_then(entry)
+                else:
+                    await self._tell_as_then(entry, *outstanding.pop(entry["request_id"]))
+                    told += 1
+                self.budget.set_wall(self._wall_s())
+                self._on_change(self)
+            await self._take_over()
+        except Different as difference:
+            return told, str(difference)
+        finally:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+            await self._commit(records.event_rows("finished", {"reason": "replayed"}, at=self._now()))
+            if self._pending:
+                await asyncio.wrap_future(self._pending)
+        return told, ""
+
+    async def _ask_as_then(self, rows: list[Row]) -> dict[str, tuple[Request, tuple[Source, ...]]]:
+        state = self.states[Task.parse(rows[0]["task"])]
+        requests = state.strategy.ask(rows[0]["wanted"])
+        for row, request in zip(rows, [*requests, *[None] * len(rows)], strict=False):
+            if request is None or request.digest != row["digest"]:
+                then, now = row["request_json"], request.to_json() if request else "nothing"
+                raise Different(f"{row['request_id']}: the request differs: {_first_difference(then, now)}")
+        asked = {request.id: (request, bound_parents(state, request)) for request in requests}
+        await self._commit(records.ask_rows(requests, seq=self._next_seq(), wanted=rows[0]["wanted"], at=self._now()))
+        return asked
+
+    async def _tell_as_then(self, row: Row, request: Request, parents: tuple[Source, ...]) -> None:
+        done = await self._carry(self.states[request.task], request, parents)
+        assert done  # nothing is paid, so nothing is refused
+        if done.individual.digest != row["digest"]:
+            self._explain(records.individual_from(row), done.individual)
+        await self._deliver([done])
+
+    def _explain(self, then: Individual, now: Individual) -> NoReturn:
+        names = ("kernel", "status", "seconds", "cost_usd", "description")
+        pairs = [(name, *(_shown(getattr(individual, name)) for individual in (then, now))) for name in names]
+        found = [f"{name} was {old}, is {new}" for name, old, new in pairs if old != new]
+        raise Different(f"{now.request.id}: the individual differs: {'; '.join(found) or 'its verdict'}")
+
+    async def _evaluate(self, state: TaskState, request: Request, kernel: Kernel) -> tuple[Evaluation, ...]:
+        """The stored verdicts of the request, least severe first."""
+        found = self._read(
+            "select * from evaluations where request_id = ?"
+            " order by list_position(['screen', 'full', 'confirmed'], level)",
+            [request.id],
+        )
+        if not found:
+            raise Different(f"{request.id}: {request.mutator} made kernel {_shown(kernel)}, and had none to offer then")
+        if found[0]["kernel_id"] != kernel.id:
+            then = found[0]["kernel_id"][:12]
+            raise Different(f"{request.id}: {request.mutator} made kernel {then} then, and {_shown(kernel)} now")
+        return tuple(records.evaluation_from(row, **self._measured(row)) for row in found)
+
+    def _measured(self, row: Row) -> dict[str, list[Row]]:
+        """Timings and errors of an evaluation."""
+        tables = ("timings", "errors")
+        key = [row["evaluation_id"]]
+        return {t: self._read(f"select * from {t} where evaluation_id = ? order by rowid", key) for t in tables}
+
+    async def _profile(self, state: TaskState, parent: Parent, evaluation_id: str) -> tuple[str, ...]:
+        key = [str(state.task), parent.kernel.id]
+        tables = ("profiles", "metrics")
+        rows = {
+            t: self._read(f"select * from {t} where task = ? and kernel_id = ? order by rowid", key) for t in tables
+        }
+        await self._commit(rows)
+        return tuple(json.loads(rows["profiles"][0]["notes_json"])) if rows["profiles"] else ()
+
+    def _refuse_silence(self, proposal: Proposal) -> None:
+        """Calls that failed then are served like others."""
+
+    async def _take_over(self) -> None:
+        """What belongs to no tell: reference times, last confirmations, and calls that led to nothing."""
+        final = self._read("select * from evaluations where request_id is null order by rowid")
+        rows: Rows = {"baselines": self._read("select * from baselines order by rowid")}
+        # A kernel's birth is the first sign of it: confirmations stay behind the requests that were carried out.
+        at = records.moment(self._now())
+        for row in final:
+            rows = records.join(rows, {"evaluations": [row | {"created_at": at}]}, self._measured(row))
+        calls = self._read("select * from llm_calls order by rowid")
+        await self._commit(rows | {"llm_calls": [row for row in calls if row["call_id"] not in self._served]})
+
+    async def _commit(self, rows: Rows) -> None:
+        """As `Search._commit`, without waiting for each: what is lost can be replayed once more."""
+        self._pending = self.store.commit(rows)
+        self._commits += 1
+        if self._commits % COMMITS_UNDER_WAY == 0:
+            await asyncio.wrap_future(self._pending)
+
+
+class _Answers:
+    """`mutators.base.Client` from the calls of an earlier run."""
+
+    def __init__(self, settings: LlmSettings, read: Read, store: Journal, served: set[str]) -> None:
+        self._settings, self._read, self._store, self._served = settings, read, store, served
+
+    async def complete(
+        self, messages: Sequence[Message], *, request: Request, role: str, model: str = "", sample: int = 0
+    ) -> Call:
+        """The stored answer, or the last failure where there never was one. Raises Different where there is neither."""
+        model = model or self._settings.models[0]
+        key = cache_key(self._settings, messages, request=request, model=model, sample=sample)
+        rows = self._read(
+            "select * from llm_calls where cache_key = ? order by status = 'failed', rowid desc limit 1", [key]
+        )
+        if not rows:
+            raise Different(
+                f"{request.id}: {model} is asked for a {role} in other words{self._change(messages, request)}"
+            )
+        if rows[0]["call_id"] not in self._served:
+            self._served.add(rows[0]["call_id"])
+            self._store.commit({"llm_calls": rows})
+        return records.call_from(rows[0])
+
+    def _change(self, messages: Sequence[Message], request: Request) -> str:
+        """How the conversation differs from the stored one of as many messages."""
+        rows = self._read("select messages_json from llm_calls where request_id = ? order by rowid", [request.id])
+        earlier: list[list[Mapping[str, str]]] = [json.loads(row["messages_json"]) for row in rows]
+        for then in earlier:
+            if len(then) == len(messages):
+                texts = ("\n".join(m["content"] for m in each) for each in (then, messages))
+                return f": {_first_difference(*texts)}"
+        return ", and there is no such conversation in the store"
+
+
+class _NoPool:
+    """Nothing is built, judged or profiled in a replay."""
+
+    slots = 1
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AssertionError(f"a replay has no evaluator to {name}")
+
+
+COMPARED = {
+    "request": "select request_id, digest from asks order by seq, position",
+    "individual": "select request_id, kernel_id, status, log_speedup, digest from tells order by seq",
+    "proposal": "select request_id, kernel_id, model, description, failure from proposals order by request_id",
+    "verdict": "select task, kernel_id, level, status, log_speedup, log_speedup_se, anchor_id, code_digest, cell,"
+    " message from evaluations order by all",
+    "answer": "select request_id, role, model, cache_key, answer, cost_usd from llm_calls order by all",
+    "best kernel": "select task, kernel_id, level, log_speedup from best order by task",
+}
+
+
+def compare(folder: Path, other: Path) -> Comparison:
+    """Whether two stores tell the same story, whenever it happened and however long it took."""
+    told = 0
+    for what, sql in COMPARED.items():
+        with open_reader(folder) as connection:
+            then = connection.sql(sql).fetchall()
+        with open_reader(other) as connection:
+            now = connection.sql(sql).fetchall()
+        for number, pair in enumerate(zip(then, now, strict=False)):
+            if pair[0] != pair[1]:
+                text = f"{what} {number + 1} differs: {_first_difference(*map(str, pair))}"
+                return Comparison(str(folder), str(other), number if what == "individual" else told, text)
+        if len(then) != len(now):
+            return Comparison(str(folder), str(other), told, f"{len(then)} rows of kind {what} then, {len(now)} now")
+        told = len(then) if what == "individual" else told
+    return Comparison(str(folder), str(other), told, "")
+
+
+def _shown(value: Any) -> str:
+    return value.id[:12] if isinstance(value, Kernel) else str(value)
+
+
+def _first_difference(then: str, now: str) -> str:
+    """The first place where two texts differ, on one line."""
+    place = next(
+        (i for i, pair in enumerate(zip(then, now, strict=False)) if pair[0] != pair[1]), min(map(len, (then, now)))
+    )
+    start = max(place - 20, 0)
+    return f"{then[start : place + 40]!r} then, {now[start : place + 40]!r} now"

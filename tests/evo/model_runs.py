@@ -1,0 +1,103 @@
+"""Searches with language models that cost nothing: scripted fitness with timings, and a server on loopback.
+
+As a program, `python -m tests.evo.model_runs FOLDER URL`, it is a search that can be killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import zlib
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from evo.config import RunConfig
+from evo.pool import InlinePool
+from evo.search import Search
+from evo.session import run_row
+from evo.store import Store
+from fitness.base import Anchor
+from fitness.evaluation import CheckError, Evaluation, Timing
+from fitness.scripted import ScriptedFitness
+from operators.kernel import Kernel
+from operators.spec import Task
+from tests.mutators.llm_server import LlmServer, Reply
+
+MODEL = "openai/scripted"
+FENCE = "```cpp\n"
+
+
+class TimedFitness(ScriptedFitness):
+    """As if there were a clock and a verifier: prompts have tables of times, messages and profiles."""
+
+    def judge(self, kernel: Kernel, anchor: Anchor, *, race: bool, best: float | None) -> tuple[Evaluation, ...]:
+        *earlier, last = super().judge(kernel, anchor, race=race, best=best)
+        number = int(kernel.id[:4], 16)
+        if last.correct:
+            timings = tuple(Timing(f"n={n}", number / 7 + n, 1000.0, 0.1, 0.01, 20) for n in (9, 10))
+            facts = {"vector_bits": 256, "packed": {"b": 2, "a": 0.5}, "names": ["expf"]}
+            return (*earlier, replace(last, timings=timings, facts=facts))
+        error = CheckError("n=9", "y", "nominal", number / 3, 5, 1)
+        return (*earlier, replace(last, message=f"element {number} is wrong", errors=(error,)))
+
+
+def script(request: Mapping[str, Any], number: int) -> Reply:
+    """A child that is the given kernel with one more comment; now and then an answer that cannot be used."""
+    prompt = request["messages"][1]["content"]
+    chance = zlib.crc32(repr(request["messages"]).encode()) % 10
+    if chance == 0:
+        return Reply("I had rather not.")
+    if chance == 1 and number % 2:
+        return Reply(status=500, error="overloaded")
+    source = prompt.partition(FENCE)[2].partition("\n```")[0]
+    if chance == 2:
+        source = source.replace("[[launch]]", "[[launch")
+    return Reply(f"CHANGE: comment {chance}\n\n{FENCE}{source}\n// {chance} {len(prompt)}\n```")
+
+
+def config(url: str, **changes: Any) -> RunConfig:
+    settings: dict[str, Any] = {
+        "operators": ["softmax"], "budget": {"evaluations": 60}, "seed": 5,
+        "llm": {"models": [MODEL], "api_base": url, "backoff_s": 0.01, "concurrency": 3},
+    }  # fmt: skip
+    return RunConfig(**(settings | changes)).resolved()
+
+
+def stages(made: RunConfig) -> dict[Task, TimedFitness]:
+    return {
+        task: TimedFitness(task, Kernel(o.name, "cpu", o.ancestor("naive", "cpu").read_text()))
+        for o, task in made.tasks()
+    }
+
+
+async def session(folder: Path, made: RunConfig, *, stop_after: int | None = None) -> str:
+    """One session of a run, from its beginning or where it ended; `stop_after` tells it is interrupted."""
+
+    def on_change(running: Search) -> None:
+        if stop_after is not None and sum(s.told for s in running.states.values()) >= stop_after:
+            running.stop()
+
+    fresh = not (folder / "evo.duckdb").exists()
+    with Store(folder, create=fresh) as store:
+        if fresh:
+            store.commit({"runs": [run_row(made, folder)]}).result()
+        return await Search(made, store, InlinePool(dict(stages(made))), on_change=on_change).run()
+
+
+def run(folder: Path, *, stops: tuple[int, ...] = (), finish: bool = True, **changes: Any) -> tuple[str, LlmServer]:
+    """A run in as many sessions as there are stops, and a last one; why it ended, and the server it asked."""
+
+    async def everything() -> tuple[str, LlmServer]:
+        async with LlmServer(script) as server:
+            made = config(server.url, **changes)
+            for stop in stops:
+                assert await session(folder, made, stop_after=stop) == "stopped"
+            return await session(folder, made) if finish else "stopped", server
+
+    return asyncio.run(everything())
+
+
+if __name__ == "__main__":
+    print(asyncio.run(session(Path(sys.argv[1]), config(sys.argv[2], budget={"evaluations": int(sys.argv[3])}))))

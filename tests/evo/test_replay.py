@@ -1,0 +1,110 @@
+"""Replay: the same run from its stored answers and evaluations, and where another one leaves its tracks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evo.replay import compare, replay
+from evo.report.queries import spending
+from evo.store import query
+from mutators.transform import Transform
+from operators.errors import UserError
+from tests.evo import model_runs
+from tests.evo.test_cli import evo
+
+
+def count(folder: Path, sql: str) -> int:
+    (row,) = query(folder, f"select count(*) as n from {sql}").to_pylist()
+    return int(row["n"])
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run without language models, of two operators, interrupted twice."""
+    folder = tmp_path_factory.mktemp("runs") / "plain"
+    model_runs.run(folder, stops=(4, 30), llm=None, operators=["softmax", "matrix_mul"], budget={"evaluations": 40})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that asked a language model, with failing calls, broken answers, repairs and profiles."""
+    folder = tmp_path_factory.mktemp("runs") / "asked"
+    model_runs.run(folder)
+    assert count(folder, "proposals where model is not null") > 10
+    assert count(folder, "profiles") > 0
+    assert "element" in "".join(query(folder, "select messages_json from llm_calls").column(0).to_pylist())
+    return folder
+
+
+def test_a_run_is_the_same_again(plain: Path) -> None:
+    done = replay(plain)
+    assert done.equal, done.difference
+    assert done.individuals == count(plain, "tells") >= 40
+    again = replay(Path(done.replay))
+    assert again.equal and again.individuals == done.individuals
+
+
+def test_the_answers_of_a_model_are_served_without_it(asked: Path) -> None:
+    done = replay(asked)
+    assert done.equal, done.difference
+    assert done.individuals == count(asked, "tells")
+    assert spending(Path(done.replay)) == spending(asked)
+
+
+def test_prompts_are_the_same_in_every_session(tmp_path: Path) -> None:
+    folder = tmp_path / "pieces"
+    _, server = model_runs.run(folder, stops=(1, 25, 28, 33, 40))
+    done = replay(folder)
+    assert done.equal, done.difference
+    answered = query(folder, "select cache_key from llm_calls where status <> 'failed'").column(0).to_pylist()
+    assert len(answered) == len(set(answered)) <= len(server.requests)
+
+
+def test_what_a_run_left_open_is_left_open(tmp_path: Path) -> None:
+    folder = tmp_path / "stopped"
+    model_runs.run(folder, stops=(40,), finish=False)
+    done = replay(folder)
+    assert done.equal, done.difference
+    assert count(Path(done.replay), "asks") == count(folder, "asks")
+
+
+def test_a_mutator_that_changed_is_found_out(plain: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    real = Transform.propose
+
+    def changed(self: Transform, request: Any, *rest: Any) -> Any:
+        seed = request.seed + (request.number == 30)
+        return real(self, type(request)(**{**vars(request), "seed": seed, "params": {}}), *rest)
+
+    monkeypatch.setattr(Transform, "propose", changed)
+    code, out, _ = evo(monkeypatch, capsys, "replay", str(plain), "--json")
+    found = json.loads(out)
+    assert code == 1
+    assert not found["equal"]
+    assert "#" in found["difference"] and found["individuals"] < count(plain, "tells")
+
+
+def test_a_prompt_that_changed_is_found_out(asked: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setattr("mutators.prompts._times", lambda log_speedup: "12.3")
+    code, out, _ = evo(monkeypatch, capsys, "replay", str(asked))
+    assert code == 1
+    assert "is asked for a" in out and "in other words" in out and "then" in out
+
+
+def test_two_stores_are_compared(plain: Path, asked: Path) -> None:
+    assert compare(plain, plain).equal
+    found = compare(plain, asked)
+    assert not found.equal
+    assert found.difference.startswith("request 2 differs")
+
+
+def test_a_run_that_never_began_has_nothing_to_replay(tmp_path: Path) -> None:
+    from evo.store import Store
+
+    Store(tmp_path / "empty", create=True).close()
+    with pytest.raises(UserError, match="nothing to replay"):
+        replay(tmp_path / "empty")
