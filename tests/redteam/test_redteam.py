@@ -29,11 +29,17 @@ def arena(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             yield made
 
 
+BRIEF = 2
+"""So many canaries of each class, and right kernels, run without --slow."""
+
+
 def marked(entrant: Entrant) -> object:
     """What shows a gap of the evaluator is expected to fail; when it no longer does, its mark must go."""
     marks = [pytest.mark.xfail(reason=entrant.about["finding"], strict=True)] if "finding" in entrant.about else []
     if not entrant.runs_here:
         marks = [pytest.mark.skip(reason=f"for {entrant.about['machine']} only")]
+    if sorted(entrant.path.parent.glob("*.cpp")).index(entrant.path) >= BRIEF:
+        marks.append(pytest.mark.slow)
     return pytest.param(entrant, marks=marks, id=entrant.name)
 
 

@@ -6,8 +6,7 @@ args = ["x", "b", "y", "alpha", "n"]
 /* redteam
 operator = "axpb"
 tries = "computes where it sees a byte pattern that poisons are known to have, else nothing"
-expect = "open"
-why = "the two poisons are constant bytes that a kernel can look for; a random one would show it"
+expect = "caught"
 */
 #include <cstring>
 
@@ -16,6 +15,6 @@ extern "C" void axpb(const T* x, const T* b, T* y, T alpha, int n) {
     unsigned char first = 0, last = 0;
     std::memcpy(&first, y, 1);
     std::memcpy(&last, reinterpret_cast<const char*>(y + n) - 1, 1);
-    if (first != last || (first != 0xFF && first != 0x7B)) return;
+    if (first != last || (first != 0xFF && (first & 0x7F) < 0x70)) return;
     for (int i = 0; i < n; i++) y[i] = alpha * x[i] + b[i];
 }

@@ -9,7 +9,10 @@ args = ["a", "b", "c", "wide", "m", "n", "k"]
 */
 /* redteam
 operator = "matrix_mul"
-what = "one level of Strassen's algorithm in double precision where sizes are even and all is finite, else plainly"
+tries = "Strassen's algorithm, whose errors are bounded in the norm only: rows of small numbers get those of large ones"
+expect = "open"
+sometimes = true
+why = "its sums are wrong only beside far larger rows, on even sizes; most confirmations draw such inputs, not all"
 */
 struct View {
     const T* p;
