@@ -198,27 +198,39 @@ class Search:
         return f"nothing new in {IDLE_LIMIT} requests of each task"
 
     async def _ask(self) -> None:
-        """Fill the free places, the task with the least behind it first."""
+        """Fill the free places, the task with the least behind it first; all that is asked is one commit."""
         asleep = {task for task, state in self.states.items() if state.idle >= IDLE_LIMIT}
-        while self._may_ask() and len(asleep) < len(self.states):
-            state = min((s for t, s in self.states.items() if t not in asleep), key=lambda s: s.load)
+        asked: list[tuple[TaskState, Request, tuple[Source, ...]]] = []
+        rows: list[Rows] = []
+        waiting: Counter[Task] = Counter()
+        thinking = 0
+        while self._may_ask(len(asked), thinking) and len(asleep) < len(self.states):
+            awake = (state for task, state in self.states.items() if task not in asleep)
+            state = min(awake, key=lambda state: state.load + waiting[state.task])
             requests = state.strategy.ask(1)
             if not requests:
                 asleep.add(state.task)
                 continue
-            asked = [(request, bound_parents(state, request)) for request in requests]
-            await self._commit(records.ask_rows(requests, seq=self._next_seq(), wanted=1, at=self._now()))
-            for request, sources in asked:
-                self._spawn(state, request, sources)
+            waiting[state.task] += len(requests)
+            thinking += sum(asks_model(request.mutator) for request in requests)
+            asked += [(state, request, bound_parents(state, request)) for request in requests]
+            rows.append(records.ask_rows(requests, seq=self._next_seq(), wanted=1, at=self._now()))
+        if not asked:
+            return
+        await self._commit(records.join(*rows))
+        for state, request, sources in asked if not self.stopping else ():
+            self._spawn(state, request, sources)
 
-    def _may_ask(self) -> bool:
+    def _may_ask(self, asked: int, thinking: int) -> bool:
         """Whether there is a free place, and a budget for one more evaluation besides those that may be under way.
 
         As many requests as the client takes at once may wait for a language model without taking a place from others.
+        `asked` requests will soon be under way too, `thinking` of them at a model.
         """
         at_once = self.config.llm.concurrency if self.config.llm else 0
-        busy = len(self._running) - min(self._thinking, at_once)
-        return busy < 2 * self.pool.slots and self.budget.allows("evaluations", len(self._running))
+        under_way = len(self._running) + asked
+        free = under_way - min(self._thinking + thinking, at_once) < 2 * self.pool.slots
+        return free and self.budget.allows("evaluations", under_way)
 
     async def _deliver(self, finished: list[_Done | None]) -> None:
         """Commit the tells in one transaction, then let the strategies hear them in the same order."""
