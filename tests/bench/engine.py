@@ -1,0 +1,266 @@
+"""What the engine itself costs: candidates a second, CPU time each, memory and disk, on histories of growing length.
+
+    python -m tests.bench.engine --histories 100 1000 10000 100000 --count 500
+
+Everything is real but what makes and judges kernels: the driver, the store on disk, the strategy, and with `--models`
+the prompts, the parsing of answers and the client's protocol. Mutators rename a comment, models answer at once, and
+verdicts come from a script, so that whatever is measured is the engine. A history is made by the driver too, on a
+journal that commits a thousand times less often. Then a fresh process resumes the run, and is measured once it has told
+WARM candidates. Prints JSON, one entry for each history:
+
+`first_request_s`, `first_request_cpu_s`: from the start of that process to its first request, with everything it has to
+read again.
+`candidates_per_s`, `cpu_ms`: of the process with all its threads, per candidate.
+`rss_mb`: in the end; `idle_rss_mb`: of the process once everything is imported, before it opens the run.
+`disk_mb_per_1000`: size of the run's folder when it is closed, per thousand individuals.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+from evo.config import RunConfig
+from evo.pool import InlinePool
+from evo.search import Search
+from evo.store import Store
+from fitness.scripted import ScriptedFitness
+from mutators.base import Call, CallStatus, Message, Parent, Proposal, Request
+from mutators.catalog import MUTATORS, mutator
+from operators.catalog import load
+from operators.identity import digest
+from operators.kernel import Kernel
+from operators.spec import Operator
+
+WARM = 50
+"""Candidates told before the clock starts."""
+BUFFER = 1_000
+"""Commits of a history that are made as one."""
+_MARK = re.compile(r"^// child .*$", re.MULTILINE)
+
+
+class Renaming:
+    """A mutator whose child differs from its parent in a comment."""
+
+    name = "renaming"
+
+    def applies(self, kernel: Kernel, operator: Operator) -> bool:
+        return False
+
+    def propose(self, request: Request, parents: tuple[Parent, ...], operator: Operator) -> Proposal:
+        note_first_request()
+        parent = parents[0].kernel
+        source = _MARK.sub(f"// child {request.number}", parent.source)
+        return Proposal(Kernel(parent.operator, parent.target, source), f"child {request.number}")
+
+
+class Instant:
+    """A language model that answers at once with an edit of that comment."""
+
+    async def complete(
+        self, messages: Sequence[Message], *, request: Request, role: str, model: str = "", sample: int = 0
+    ) -> Call:
+        note_first_request()
+        mark = _MARK.search(messages[-1]["content"])
+        assert mark
+        answer = (
+            "Change: rename the child\n\n"
+            f"<<<<<<< SEARCH\n{mark[0]}\n=======\n// child {request.number} {sample}\n>>>>>>> REPLACE\n"
+        )
+        key = digest("call", request.digest, sample, model, json.dumps([dict(m) for m in messages]))
+        return Call(
+            request.id, role, model, tuple(messages), sample, key, CallStatus.ANSWERED, answer,
+            tokens_in=1000, tokens_out=100, cost_usd=1e-4, attempts=1,
+        )  # fmt: skip
+
+
+class Buffered:
+    """A journal that acknowledges at once and commits now and then; for making histories only."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.notes: list[str] = []
+        self._waiting: list[Mapping[str, Sequence[Mapping[str, Any]]]] = []
+
+    def commit(self, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> Future[None]:
+        self._waiting.append(rows)
+        if len(self._waiting) >= BUFFER:
+            self._flush()
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
+
+    def rows(self, sql: str, parameters: Sequence[Any] = ()) -> Any:
+        self._flush()
+        return self.store.rows(sql, parameters)
+
+    def close(self) -> None:
+        self._flush()
+
+    def _flush(self) -> None:
+        joined: dict[str, list[Mapping[str, Any]]] = {}
+        for rows in self._waiting:
+            for table, some in rows.items():
+                joined.setdefault(table, []).extend(some)
+        self._waiting.clear()
+        if joined:
+            self.store.commit(joined).result()
+
+
+_first_request: list[tuple[float, float]] = []
+
+
+def note_first_request() -> None:
+    if not _first_request:
+        _first_request.append((time.time(), time.process_time()))
+
+
+def install() -> None:
+    """Put the renaming mutator in the place of all that ask no model."""
+    for name in ("recombine", "transform", "tune"):
+        MUTATORS[name] = f"{__name__}:Renaming"
+    mutator.cache_clear()
+
+
+def told(search: Search) -> int:
+    return sum(state.told for state in search.states.values())
+
+
+def config_of(work: Path, arguments: argparse.Namespace) -> RunConfig:
+    """A run of softmax with the mark that the mutators look for."""
+    folder = work / "marked_softmax"
+    if not folder.exists():
+        shutil.copytree(load("softmax").folder, folder)
+        naive = folder / "naive.cpp"
+        naive.write_text(naive.read_text() + "\n// child 0\n")
+        description = folder / "operator.toml"
+        description.write_text(description.read_text().replace('name = "softmax"', 'name = "marked_softmax"', 1))
+    return RunConfig(operators=[str(folder)], strategy=arguments.strategy, budget={}, seed=1).resolved()
+
+
+def session(folder: Path, arguments: argparse.Namespace, on_change: Callable[[Search], None], *, fast: bool) -> None:
+    """Search until `on_change` stops it."""
+    made = config_of(folder.parent, arguments)
+    stages = {
+        task: ScriptedFitness(task, Kernel(operator.name, "cpu", operator.ancestor("naive", "cpu").read_text()))
+        for operator, task in made.tasks()
+    }
+    models = tuple(f"model{number}" for number in range(arguments.models))
+
+    def make_strategy(operator: Operator, task: Any) -> Any:
+        from importlib import import_module
+
+        from evo.config import STRATEGIES
+
+        module, _, name = STRATEGIES[made.strategy].partition(":")
+        return getattr(import_module(module), name)(
+            operator, task, seed=made.seed, settings={"workload_set": made.workload_set, "models": models}
+        )
+
+    async def run() -> None:
+        with Store(folder, create=True) as store:
+            journal = Buffered(store) if fast else store
+            pool = InlinePool(dict(stages), slots=arguments.slots)
+            client: Any = Instant() if models else None
+            search = Search(made, journal, pool, client=client, make_strategy=make_strategy, on_change=on_change)
+            await search.run()
+            if fast:
+                journal.close()
+
+    asyncio.run(run())
+
+
+def grow(folder: Path, size: int, arguments: argparse.Namespace) -> None:
+    """Make a history of at least so many individuals."""
+    session(folder, arguments, lambda search: search.stop() if told(search) >= size else None, fast=True)
+
+
+def rss_mb() -> float:
+    status = Path("/proc/self/status").read_text()
+    found = re.search(r"VmRSS:\s+(\d+)", status)
+    assert found
+    return int(found[1]) / 1024
+
+
+def probe(folder: Path, arguments: argparse.Namespace) -> dict[str, float]:
+    """Measure a resumed run in this process."""
+    marks: list[tuple[float, float, int]] = []
+    first: list[int] = []
+    idle_rss = rss_mb()
+    memory: list[float] = []
+
+    def on_change(search: Search) -> None:
+        count = told(search)
+        first.append(count)
+        if len(marks) == 0 and count >= first[0] + WARM:
+            marks.append((time.perf_counter(), time.process_time(), count))
+        elif len(marks) == 1 and count >= marks[0][2] + arguments.count:
+            marks.append((time.perf_counter(), time.process_time(), count))
+            memory.append(rss_mb())
+            search.stop()
+
+    session(folder, arguments, on_change, fast=False)
+    (wall, cpu, start), (wall_end, cpu_end, end) = marks
+    size = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
+    return {
+        "individuals": end,
+        "first_request_s": round(_first_request[0][0] - arguments.started, 2),
+        "first_request_cpu_s": round(_first_request[0][1], 2),
+        "candidates_per_s": round((end - start) / (wall_end - wall), 1),
+        "cpu_ms": round(1e3 * (cpu_end - cpu) / (end - start), 2),
+        "idle_rss_mb": round(idle_rss, 1),
+        "rss_mb": round(memory[0], 1),
+        "disk_mb_per_1000": round(size / 1e6 / end * 1e3, 2),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--histories", nargs="+", type=int, default=[100, 1_000, 10_000, 100_000])
+    parser.add_argument("--count", type=int, default=500, help="candidates that are measured")
+    parser.add_argument("--slots", type=int, default=8, help="evaluation workers; twice as many requests are under way")
+    parser.add_argument("--strategy", default="islands")
+    parser.add_argument("--models", type=int, default=0, help="language models besides the mutators that need none")
+    parser.add_argument("--grow", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--probe", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--size", type=int, default=0, help=argparse.SUPPRESS)
+    parser.add_argument("--started", type=float, default=0.0, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    install()
+    if arguments.grow:
+        grow(arguments.grow, arguments.size, arguments)
+        return
+    if arguments.probe:
+        print(json.dumps(probe(arguments.probe, arguments)))
+        return
+    passed = ["--count", str(arguments.count), "--slots", str(arguments.slots), "--strategy", arguments.strategy]
+    command = [sys.executable, "-m", "tests.bench.engine", *passed, "--models", str(arguments.models)]
+    result: dict[int, Any] = {}
+    for size in arguments.histories:
+        with tempfile.TemporaryDirectory() as work:
+            folder = Path(work) / "run"
+            begin = time.monotonic()
+            subprocess.run([*command, "--grow", str(folder), "--size", str(size)], check=True)
+            print(f"history of {size} made in {time.monotonic() - begin:.0f} s", file=sys.stderr)
+            started = ["--probe", str(folder), "--started", repr(time.time())]
+            done = subprocess.run([*command, *started], check=True, stdout=subprocess.PIPE, text=True)
+            result[size] = json.loads(done.stdout)
+            print(size, result[size], file=sys.stderr)
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    from tests.bench import engine  # not `__main__`: the catalogue of mutators imports it by its name
+
+    engine.main()
