@@ -9,6 +9,7 @@ import math
 import os
 import re
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
@@ -324,6 +325,8 @@ def _litellm() -> ModuleType:
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     import litellm
 
+    # Cancelled at the wrong moment, it forgets to await its own coroutine, which is not for the user to know.
+    warnings.filterwarnings("ignore", "coroutine '.*completion' was never awaited", RuntimeWarning)
     litellm.telemetry = False
     litellm.suppress_debug_info = True
     litellm.disable_hf_tokenizer_download = True

@@ -8,24 +8,32 @@ from __future__ import annotations
 import asyncio
 import sys
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
+from unittest.mock import patch
 
+from evo.archive import Cell, Elite
 from evo.config import RunConfig
+from evo.individual import Individual
 from evo.pool import InlinePool
 from evo.search import Search
 from evo.session import run_row
 from evo.store import Store
+from evo.strategies.base import ANCESTOR, request_rng
 from fitness.base import Anchor
 from fitness.evaluation import CheckError, Evaluation, Timing
 from fitness.scripted import ScriptedFitness
+from mutators.base import Request
+from mutators.repair import REPAIRABLE
 from operators.kernel import Kernel
-from operators.spec import Task
+from operators.spec import Operator, Task
 from tests.mutators.llm_server import LlmServer, Reply
 
 MODEL = "openai/scripted"
+patch.dict("evo.config.STRATEGIES", {"asking": f"{__name__}:Asking"}).start()  # for whoever imports this
 FENCE = "```cpp\n"
 
 
@@ -41,6 +49,50 @@ class TimedFitness(ScriptedFitness):
             return (*earlier, replace(last, timings=timings, facts=facts))
         error = CheckError("n=9", "y", "nominal", number / 3, 5, 1)
         return (*earlier, replace(last, message=f"element {number} is wrong", errors=(error,)))
+
+
+class Asking:
+    """The strategy `asking`: nothing but language models, in turn for rewrites, crossovers and repairs of failures."""
+
+    def __init__(self, operator: Operator, task: Task, *, seed: int, settings: Mapping[str, Any]) -> None:
+        self.task, self.seed, self.models = task, seed, settings["models"]
+        self._number = 0
+        self._elites: list[Elite] = []
+        self._failed: list[tuple[str, str]] = []
+
+    def ask(self, count: int) -> list[Request]:
+        if self._number == 0:
+            name, parents, params = ANCESTOR, (), {"name": "naive"}
+        elif not self._elites:
+            return []
+        else:
+            params = {"model": self.models[self._number % len(self.models)], "workload_set": "cpu"}
+            name, parents = self._wish(request_rng(self.seed, self.task, self._number))
+        self._number += 1
+        return [Request(self.task, self._number - 1, name, tuple(parents), self._number, params)]
+
+    def _wish(self, rng: Random) -> tuple[str, Sequence[str]]:
+        if self._failed:
+            return "repair", self._failed.pop(0)
+        if self._number % 3 == 0 and len(self._elites) > 1:
+            return "crossover", [e.kernel.id for e in rng.sample(self._elites, 2)]
+        return "rewrite", [rng.choice(self._elites).kernel.id]
+
+    def tell(self, individual: Individual) -> str:
+        kernel, evaluation = individual.kernel, individual.evaluation
+        if kernel and evaluation and individual.fresh:
+            if evaluation.log_speedup is not None:
+                self._elites.append(Elite(kernel, evaluation.cell, evaluation.log_speedup, 0.01))
+            elif evaluation.status in REPAIRABLE and individual.request.parents:
+                self._failed.append((kernel.id, individual.request.parents[0]))
+        return individual.status
+
+    def anchor(self, request: Request, cell: Cell) -> Anchor | None:
+        return None
+
+    @property
+    def best(self) -> Elite | None:
+        return max(self._elites, key=lambda e: e.log_speedup, default=None)
 
 
 def script(request: Mapping[str, Any], number: int) -> Reply:
@@ -59,7 +111,7 @@ def script(request: Mapping[str, Any], number: int) -> Reply:
 
 def config(url: str, **changes: Any) -> RunConfig:
     settings: dict[str, Any] = {
-        "operators": ["softmax"], "budget": {"evaluations": 60}, "seed": 5,
+        "operators": ["softmax"], "budget": {"evaluations": 20}, "seed": 5, "strategy": "asking",
         "llm": {"models": [MODEL], "api_base": url, "backoff_s": 0.01, "concurrency": 3},
     }  # fmt: skip
     return RunConfig(**(settings | changes)).resolved()
