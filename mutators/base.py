@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -50,7 +50,7 @@ class Request:
 
     def to_json(self) -> str:
         """Canonical JSON; `from_json` is its inverse."""
-        fields = asdict(self) | {"task": str(self.task), "params": dict(self.params)}
+        fields = vars(self) | {"task": str(self.task), "params": dict(self.params)}
         fields["trials"] = [{"values": dict(t.values), "log_speedup": t.log_speedup} for t in self.trials]
         return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 
