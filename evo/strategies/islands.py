@@ -20,7 +20,6 @@ from fitness.evaluation import Status
 from mutators.bandit import Arm, Bandit
 from mutators.base import Mutator, Request
 from mutators.catalog import mutator
-from mutators.repair import REPAIRABLE
 from mutators.transform import rewrite_names
 from operators.kernel import Kernel
 from operators.spec import Operator, Task
@@ -286,9 +285,11 @@ class Islands:
         if not pending.arm.model:
             return
         tries = pending.failure.tries + 1 if pending.failure else 0
-        kernel, evaluation = individual.kernel, individual.evaluation
         if tries >= self.settings.repairs:
             return
+        from mutators.repair import REPAIRABLE  # with its templates: not needed by runs without models
+
+        kernel, evaluation = individual.kernel, individual.evaluation
         if kernel and evaluation and individual.fresh and evaluation.verdict in REPAIRABLE:
             self._failures.append(_Failure(kernel, pending.parent, tries))
         elif pending.failure and kernel is None:  # the model had no answer: it may be asked again
