@@ -13,6 +13,7 @@ import io
 import math
 import os
 import queue
+import secrets
 import select
 import shutil
 import signal
@@ -64,13 +65,12 @@ Files = Mapping[str, Mapping[str, bytes]]
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS_SKIP_REGEX": ".",  # or it writes to stdout about every actor that dies
+    "RAY_raylet_start_wait_time_s": "300",  # busy machines
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",  # who asked for no GPU sees none
 }
 SYSTEM = {
     "worker_niceness": 0,  # 15 by default: timings would give way to anything else
     "memory_monitor_refresh_ms": 0,
-    "prestart_worker_first_driver": False,
-    "enable_worker_prestart": False,
     "task_events_max_num_task_in_gcs": 1000,  # or its head grows with every call
 }
 
@@ -114,7 +114,7 @@ class HostedStore:
         from evo.store import Store
 
         self._store = Store(Path(folder), create=create)
-        self._answer: Any = None
+        self._answer: list[Any] = []
 
     def opened(self) -> tuple[list[str], dict[str, int]]:
         """Its notes, and how many rows every table has."""
@@ -127,12 +127,13 @@ class HostedStore:
         begun = [answered(partial(self._store.commit, rows)) for rows in batches]
         return [answered(value.result) if kind == "done" else (kind, value) for kind, value in begun]
 
-    def query(self, sql: str, parameters: Sequence[Any]) -> int:
-        """Keep the answer; in how many pages it can be fetched."""
+    def query(self, sql: str, parameters: Sequence[Any]) -> tuple[int, bytes]:
+        """Keep the answer; how many pages it has, and the first of them."""
         table = self._store.rows(sql, parameters)
         rows = max(1, table.num_rows * PAGE_BYTES // max(table.nbytes, 1))
         self._answer = [table.slice(begin, rows) for begin in range(0, max(table.num_rows, 1), rows)]
-        return len(self._answer)
+        pages = len(self._answer)
+        return pages, self.page(0)
 
     def page(self, number: int) -> bytes:
         """One page as an Arrow stream; the last one ends the answer."""
@@ -140,7 +141,7 @@ class HostedStore:
 
         page = self._answer[number]
         if number == len(self._answer) - 1:
-            self._answer = None
+            self._answer = []
         stream = io.BytesIO()
         with pa.ipc.new_stream(stream, page.schema) as writer:
             writer.write_table(page)
@@ -319,6 +320,8 @@ class Cluster:
         """What the user should know, each a sentence."""
         self._own = address == HERE
         self._scratch = Scratch(f"ray-{os.getpid()}") if self._own else None
+        self.mark = str(self._scratch.path) if self._scratch else ""
+        """In the environment of every process of our own cluster; see `marked`."""
         self._watched: dict[int, str] = {}
         self._actors: dict[type[Host], Any] = {}
         self._threads = os.environ.get("OMP_NUM_THREADS")
@@ -332,7 +335,9 @@ class Cluster:
     def _connect(self, address: str) -> None:
         for name, value in QUIET.items():
             os.environ.setdefault(name, value)
-        import ray
+        if self._own and "RAY_AUTH_MODE" not in os.environ:  # its ports are open to whoever reaches this machine
+            os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+        import ray  # reads its environment now
 
         self._ray = ray
         options: dict[str, Any] = {"logging_level": "CRITICAL", "log_to_driver": False, "address": address}
@@ -344,7 +349,7 @@ class Cluster:
                 "_temp_dir": str(self._scratch.path),
                 "_system_config": SYSTEM,
             }
-            os.environ[MARK] = str(self._scratch.path)
+            os.environ[MARK] = self.mark
         elif address.startswith("ray://"):
             raise UserError(f"--ray-address {address}: run evo on a machine of the cluster, with its host:port")
         try:
@@ -368,7 +373,7 @@ class Cluster:
         if self._ray is not None:
             self._ray.shutdown()
         if self._scratch:
-            end_marked(str(self._scratch.path))
+            end_marked(self.mark)
             self._scratch.close()
             self._scratch = None
 
@@ -723,7 +728,8 @@ class RemoteStore:
         for _ in range(TRIES):
             self._flush()
             try:
-                pages = [self._call("page", number) for number in range(self._call("query", sql, parameters))]
+                count, first = self._call("query", sql, parameters)
+                pages = [first, *(self._call("page", number) for number in range(1, count))]
             except ActorGone:
                 if not self._counts_are(self._reopen()):
                     raise EngineError(f"{self._folder}: the store opened again has lost rows") from None

@@ -1,0 +1,197 @@
+"""The engine in Ray actors: the same search as without, and whatever is killed is made again without a loss."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evo.cluster import HERE, Cluster, Scratch, marked
+from evo.config import RunConfig
+from evo.journal import Journal
+from evo.pool import ENTRY, InlinePool, WorkerLost, WorkerPool
+from evo.search import Search
+from evo.store import Store, query
+from evo.strategies.base import Strategy
+from fitness.base import Built
+from fitness.scripted import ScriptedFitness
+from operators.errors import UserError
+from operators.kernel import Kernel
+from operators.spec import Operator, Task
+
+AXPB = str(Path(__file__).parents[1] / "data" / "axpb")
+MakeStrategy = Callable[[Operator, Task], Strategy]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    made = Cluster(HERE)
+    mark = made.mark
+    assert marked(mark)
+    yield made
+    made.close()
+    assert not marked(mark)
+    assert not Path(mark).exists()
+
+
+def kill(cluster: Cluster, title: str) -> int:
+    """SIGKILL to every process of the cluster that calls itself so; how many there were."""
+    killed = 0
+    for pid in marked(cluster.mark):
+        if Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").startswith(title.encode()):
+            os.kill(pid, signal.SIGKILL)
+            killed += 1
+    return killed
+
+
+def config(**changes: Any) -> RunConfig:
+    settings: dict[str, Any] = {"operators": [AXPB, "softmax"], "budget": {"evaluations": 24}, "seed": 3}
+    return RunConfig(**(settings | changes)).resolved()
+
+
+def search(made: RunConfig, store: Journal, make: MakeStrategy, on_change: Callable[[int], None] | None = None) -> str:
+    """A search with one slot, so that its order is fixed."""
+    stages = {
+        task: ScriptedFitness(task, Kernel(o.name, "cpu", o.ancestor("naive", "cpu").read_text()))
+        for o, task in made.tasks()
+    }
+
+    def changed(running: Search) -> None:
+        if on_change:
+            on_change(sum(state.told for state in running.states.values()))
+
+    async def session() -> str:
+        pool = InlinePool(dict(stages), slots=1)
+        return await Search(made, store, pool, make_strategy=make, on_change=changed).run()
+
+    return asyncio.run(session())
+
+
+def told(folder: Path) -> list[dict[str, Any]]:
+    columns = "task, number, kernel_id, status, log_speedup"
+    found: list[dict[str, Any]] = query(folder, f"select {columns} from tells order by task, number").to_pylist()
+    return found
+
+
+@pytest.fixture(scope="module")
+def without_ray(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("run")
+    made = config()
+    with Store(folder, create=True) as store:
+        search(made, store, made.make_strategy)
+    return told(folder)
+
+
+def test_it_is_the_same_search(cluster: Cluster, tmp_path: Path, without_ray: list[dict[str, Any]]) -> None:
+    made = config()
+    store = cluster.store(tmp_path, create=True)
+    assert search(made, store, cluster.maker(made, store)) == "evaluations 24 of 24"
+    store.close()
+    assert told(tmp_path) == without_ray
+
+
+def test_a_run_begun_without_ray_goes_on_with_it_whatever_is_killed(
+    cluster: Cluster, tmp_path: Path, without_ray: list[dict[str, Any]]
+) -> None:
+    made = config()
+    with Store(tmp_path, create=True) as local:
+        search(made.model_copy(update={"budget": {"evaluations": 6}}), local, made.make_strategy)
+    victims = {9: "ray::StoreActor", 13: "ray::PopulationActor", 18: "ray::PopulationActor", 22: "ray::StoreActor"}
+    killed: dict[int, int] = {}
+
+    def on_change(count: int) -> None:
+        for moment, title in victims.items():
+            if count >= moment and moment not in killed:
+                killed[moment] = kill(cluster, title)
+
+    store = cluster.store(tmp_path, create=False)
+    assert search(made, store, cluster.maker(made, store), on_change) == "evaluations 24 of 24"
+    store.close()
+    assert killed.keys() == victims.keys()
+    assert all(killed.values())
+    assert told(tmp_path) == without_ray
+
+
+def test_the_store_answers_whatever_the_size_and_takes_no_nonsense(cluster: Cluster, tmp_path: Path) -> None:
+    store = cluster.store(tmp_path, create=True)
+    rows = [{"created_at": 1.0, "kind": "test", "detail_json": "x" * 10_000} for _ in range(1_500)]
+    wrong = store.commit({"events": [{"kind": 5}]})
+    right = store.commit({"events": rows})
+    with pytest.raises(UserError, match="a row lacks created_at"):
+        wrong.result()
+    right.result()
+    answer = store.rows("select detail_json from events where kind = ?", ["test"])
+    assert answer.num_rows == 1_500
+    assert set(answer.column(0).to_pylist()) == {"x" * 10_000}
+    assert store.rows("select * from tells").num_rows == 0
+    with pytest.raises(UserError, match="does_not_exist"):
+        store.rows("select * from does_not_exist")
+    with pytest.raises(UserError, match="is being written by"):
+        cluster.store(tmp_path, create=False)
+    store.close()
+    with pytest.raises(UserError, match="closed"):
+        store.commit({"events": rows})
+
+
+def test_acknowledged_rows_outlive_their_writer(cluster: Cluster, tmp_path: Path) -> None:
+    store = cluster.store(tmp_path, create=True)
+    numbers = []
+    for number in range(60):
+        row = {"created_at": 1.0, "kind": str(number), "detail_json": ""}
+        done = store.commit({"events": [row]})
+        if number in (5, 30):
+            kill(cluster, "ray::StoreActor")
+        if number % 3 == 0:
+            done.result()
+        numbers.append(str(number))
+    store.close()
+    assert query(tmp_path, "select kind from events order by rowid").column(0).to_pylist() == numbers
+
+
+def test_a_worker_that_is_killed_is_replaced(cluster: Cluster, tmp_path: Path) -> None:
+    made = config(operators=[AXPB], workers=1)
+    ((operator, task),) = made.tasks()
+    naive = Kernel(operator.name, "cpu", operator.ancestor("naive", "cpu").read_text())
+
+    async def lose(pool: WorkerPool, victim: str) -> None:
+        """Kill the worker's actor or its process while it has a job."""
+        job = asyncio.ensure_future(pool.references(task))
+        deadline = time.monotonic() + 60
+        while not kill(cluster, victim):
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.05)
+        with pytest.raises(WorkerLost):
+            await job
+
+    async def session() -> None:
+        pool = cluster.pool(made, tmp_path)
+        assert pool.slots == 1
+        await lose(pool, "ray::WorkerActor")
+        await lose(pool, f"{sys.executable} -c {ENTRY}")
+        assert isinstance(await pool.build(task, naive), Built)
+        await pool.close()
+
+    asyncio.run(session())
+
+
+def test_what_a_killed_holder_left_is_removed_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evo.cluster.SCRATCH", tmp_path)
+    left = tmp_path / f"evo-{os.getuid()}-left"
+    left.mkdir()
+    (left / "lock").touch()
+    held = Scratch("held")
+    again = Scratch("held")
+    other = Scratch("other")
+    assert not left.exists()
+    held.close()
+    assert held.path.exists()
+    again.close()
+    assert not held.path.exists()
+    other.close()
