@@ -12,6 +12,7 @@ WARM candidates. Prints JSON, one entry for each history:
 read again.
 `candidates_per_s`, `cpu_ms`: of the process with all its threads, per candidate.
 `rss_mb`: in the end; `idle_rss_mb`: of the process once everything is imported, before it opens the run.
+`calls_per_candidate`: of models, all that the process made over all that it told.
 `disk_mb_per_1000`: size of the run's folder when it is closed, per thousand individuals.
 """
 
@@ -31,7 +32,9 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+from evo.calls import StoredCalls
 from evo.config import RunConfig
+from evo.journal import Journal
 from evo.pool import InlinePool
 from evo.search import Search
 from evo.store import Store
@@ -66,12 +69,17 @@ class Renaming:
 
 
 class Instant:
-    """A language model that answers at once with an edit of that comment."""
+    """A language model that answers at once with an edit of that comment; its calls are stored as real ones are."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.calls = 0
+        self._stored = StoredCalls(journal)
 
     async def complete(
         self, messages: Sequence[Message], *, request: Request, role: str, model: str = "", sample: int = 0
     ) -> Call:
         note_first_request()
+        self.calls += 1
         mark = _MARK.search(messages[-1]["content"])
         assert mark
         answer = (
@@ -79,10 +87,12 @@ class Instant:
             f"<<<<<<< SEARCH\n{mark[0]}\n=======\n// child {request.number} {sample}\n>>>>>>> REPLACE\n"
         )
         key = digest("call", request.digest, sample, model, json.dumps([dict(m) for m in messages]))
-        return Call(
+        call = Call(
             request.id, role, model, tuple(messages), sample, key, CallStatus.ANSWERED, answer,
-            tokens_in=1000, tokens_out=100, cost_usd=1e-4, attempts=1,
+            tokens_in=1000, tokens_out=100, attempts=1,
         )  # fmt: skip
+        await self._stored.add(call)
+        return call
 
 
 class Buffered:
@@ -149,8 +159,8 @@ def config_of(work: Path, arguments: argparse.Namespace) -> RunConfig:
     return RunConfig(operators=[str(folder)], strategy=arguments.strategy, budget={}, seed=1).resolved()
 
 
-def session(folder: Path, arguments: argparse.Namespace, on_change: Callable[[Search], None], *, fast: bool) -> None:
-    """Search until `on_change` stops it."""
+def session(folder: Path, arguments: argparse.Namespace, on_change: Callable[[Search], None], *, fast: bool) -> int:
+    """Search until `on_change` stops it; returns how many calls of models it made."""
     made = config_of(folder.parent, arguments)
     stages = {
         task: ScriptedFitness(task, Kernel(operator.name, "cpu", operator.ancestor("naive", "cpu").read_text()))
@@ -168,17 +178,19 @@ def session(folder: Path, arguments: argparse.Namespace, on_change: Callable[[Se
             operator, task, seed=made.seed, settings={"workload_set": made.workload_set, "models": models}
         )
 
-    async def run() -> None:
+    async def run() -> int:
         with Store(folder, create=True) as store:
-            journal = Buffered(store) if fast else store
+            journal: Journal = Buffered(store) if fast else store
             pool = InlinePool(dict(stages), slots=arguments.slots)
-            client: Any = Instant() if models else None
-            search = Search(made, journal, pool, client=client, make_strategy=make_strategy, on_change=on_change)
+            model = Instant(journal)
+            search = Search(
+                made, journal, pool, client=model if models else None, make_strategy=make_strategy, on_change=on_change
+            )
             await search.run()
-            if fast:
-                journal.close()
+            journal.close()
+            return model.calls
 
-    asyncio.run(run())
+    return asyncio.run(run())
 
 
 def grow(folder: Path, size: int, arguments: argparse.Namespace) -> None:
@@ -210,7 +222,7 @@ def probe(folder: Path, arguments: argparse.Namespace) -> dict[str, float]:
             memory.append(rss_mb())
             search.stop()
 
-    session(folder, arguments, on_change, fast=False)
+    calls = session(folder, arguments, on_change, fast=False)
     (wall, cpu, start), (wall_end, cpu_end, end) = marks
     size = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
     return {
@@ -219,6 +231,7 @@ def probe(folder: Path, arguments: argparse.Namespace) -> dict[str, float]:
         "first_request_cpu_s": round(_first_request[0][1], 2),
         "candidates_per_s": round((end - start) / (wall_end - wall), 1),
         "cpu_ms": round(1e3 * (cpu_end - cpu) / (end - start), 2),
+        "calls_per_candidate": round(calls / (end - first[0]), 2),
         "idle_rss_mb": round(idle_rss, 1),
         "rss_mb": round(memory[0], 1),
         "disk_mb_per_1000": round(size / 1e6 / end * 1e3, 2),
