@@ -1,5 +1,7 @@
 """How far from the right answer a result may be: constants of the error analysis, and what follows from them.
 
+Answers and outputs are flat: numpy arrays, or tensors where they lie on a GPU.
+
 `python -m tests.bench.calibration` shows the margins that they leave between right kernels and wrong ones.
 """
 
@@ -8,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,6 +31,9 @@ FEW_TERMS = 16
 COARSE_DRIFT = 1 / 16
 """Roundoffs per term of sums over 16-bit inputs: what is cut off their products has few bits, which are not evenly
 spread (those of squares, modulo 8, are 0, 1 and 4), so that the roundings of a long sum lean to one side."""
+LONG_DRIFT = 1 / 256
+"""Roundoffs per term at most, else K u of them: terms that are small beside the last bits of a long sum of one sign are
+cut off more often than rounded up. A plain fp32 sum of 2**16 squares so loses 100 roundoffs."""
 SMALLEST_SUBNORMAL = {"fp64": 2.0**-1074, "fp32": 2.0**-149, "fp16": 2.0**-24, "bf16": 2.0**-133}
 EXACT_HEADROOM = 64
 """Sums of integers must stay so far below what the accumulator holds, for algorithms such as Strassen's."""
@@ -68,10 +74,12 @@ def growth(precision: Precision, terms: int, family: str) -> float:
     """How the rounding errors of a sum of K terms grow with K, in roundoffs of S."""
     if family in LINEAR_FAMILIES or terms <= FEW_TERMS:
         return terms
-    return math.sqrt(terms) + (COARSE_DRIFT * terms if precision.storage.size < 4 else 0.0)
+    drift = COARSE_DRIFT if precision.storage.size < 4 else 0.0
+    long_drift = min(precision.accumulator.unit_roundoff * terms, LONG_DRIFT)
+    return math.sqrt(terms) + (drift + long_drift) * terms
 
 
-def element_bound(precision: Precision, y64: np.ndarray, s: np.ndarray, *, terms: int, roundoffs: float) -> Bound:
+def element_bound(precision: Precision, y64: Any, s: Any, *, terms: int, roundoffs: float) -> Bound:
     """|y - y64| <= a u |y64| + roundoffs u_acc S + eta, for every element."""
     element, accumulator = precision.element, precision.accumulator
     out, acc = (torch.finfo(TORCH_DTYPES[t.name]) for t in (element, accumulator))
@@ -93,23 +101,22 @@ def analysed(precision: Precision, terms: int, family: str) -> float:
     return precision.slack * B_SUM * growth(precision, terms, family)
 
 
-def measured(
-    precision: Precision, terms: int, family: str, y64: np.ndarray, s: np.ndarray, trusted: Sequence[np.ndarray]
-) -> float:
+def measured(precision: Precision, terms: int, family: str, y64: Any, s: Any, trusted: Sequence[Any]) -> float:
     """Roundoffs of S that follow from the largest error of trusted outputs, of those that are finite where y64 is."""
-    scale = np.maximum(np.abs(s), np.finfo(np.float32).tiny)
-    scale[~np.isfinite(scale)] = math.inf
+    scale = abs(s).clip(min=float(np.finfo(np.float32).tiny))
+    scale[~(scale < math.inf)] = math.inf
     errors = (judge(y, y64, scale).max_ratio / precision.accumulator.unit_roundoff for y in trusted)
     largest = max((error for error in errors if math.isfinite(error)), default=0.0)
     plain = growth(precision, terms, family)
     return MEASURED_FACTOR * min(max(largest, MEASURED_LEAST, USUAL_SUM * plain), MEASURED_MOST * plain)
 
 
-def demand_exact(precision: Precision, limits: Bound, y64: np.ndarray, s: np.ndarray) -> None:
+def demand_exact(precision: Precision, limits: Bound, y64: Any, s: Any) -> None:
     """Allow no error where all sums on the way, and the result, are integers that their types hold."""
-    rounded = torch.from_numpy(y64).to(TORCH_DTYPES[precision.element.name]).double().numpy()
-    held = s * EXACT_HEADROOM <= precision.accumulator.exact_integer_limit
-    limits.allowed[held & (rounded == y64)] = 0.0
+    values, sums, allowed = (torch.as_tensor(array) for array in (y64, s, limits.allowed))
+    rounded = values.to(TORCH_DTYPES[precision.element.name]).double()
+    held = sums * EXACT_HEADROOM <= precision.accumulator.exact_integer_limit
+    allowed[held & (rounded == values)] = 0.0
 
 
 def rms_limit(precision: Precision, limits: Bound, trusted: Sequence[Judgement], *, naive: bool) -> float:

@@ -1,4 +1,7 @@
-"""Whole outputs against their answers, at memory speed: the Python half of the comparisons in native/checks.cpp."""
+"""Whole outputs against their answers, at memory speed: the Python half of the comparisons in native/checks.cpp.
+
+Arrays are numpy's; tensors on a GPU go to `fitness.cuda.compare`, which computes the same there.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import ctypes
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -51,11 +55,15 @@ class Judgement:
     """About how many of the errors are independent of their neighbours, from how often the sign changes."""
 
 
-def judge(y: np.ndarray, expected: np.ndarray, allowed: np.ndarray) -> Judgement:
+def judge(y: Any, expected: Any, allowed: Any) -> Judgement:
     """One output against fp64 answers and allowed errors of the same size.
 
     An answer that is not finite must be met exactly; where `allowed` is infinite, anything goes.
     """
+    if not isinstance(expected, np.ndarray):
+        from fitness.cuda.compare import judgement_parts
+
+        return Judgement(*judgement_parts(y, expected, allowed))
     if y.dtype not in (np.float32, np.float64) or not y.flags.c_contiguous:
         y = np.ascontiguousarray(y, dtype=np.float64)
     if not y.size == expected.size == allowed.size:
@@ -76,7 +84,8 @@ def judge(y: np.ndarray, expected: np.ndarray, allowed: np.ndarray) -> Judgement
 class Bound:
     """What each element of an output may be off by, and what rounding usually makes of it."""
 
-    allowed: np.ndarray
+    allowed: Any
+    """fp64, an array or a tensor like the answers."""
     least_rms: float
     """Root mean square, relative to `allowed`, of the rounding of right results to the output's type."""
     usual_rms: float
@@ -84,8 +93,8 @@ class Bound:
 
 
 def bound(
-    y: np.ndarray,
-    s: np.ndarray,
+    y: Any,
+    s: Any,
     *,
     rounding: float,
     growth: float,
@@ -100,10 +109,14 @@ def bound(
     Any finite result is allowed where |y| or s exceeds its limit: it depends on the order of the operations whether
     those overflow. Nothing but the same value is where y is not finite.
     """
+    numbers = (rounding, growth, eta, y_limit, s_limit, usual_rounding, usual_growth)
+    if not isinstance(y, np.ndarray):
+        from fitness.cuda.compare import bound_parts
+
+        return Bound(*bound_parts(y, s, *numbers))
     if y.size != s.size:
         raise ValueError(f"{y.size} values and {s.size} magnitudes")
     allowed, sums = np.empty(y.size), np.empty(2)
-    numbers = (rounding, growth, eta, y_limit, s_limit, usual_rounding, usual_growth)
     _library().evo_bound(y.ctypes.data, s.ctypes.data, y.size, *numbers, allowed.ctypes.data, sums.ctypes.data)
     least, usual = np.sqrt(sums / max(y.size, 1))
     return Bound(allowed, float(least), float(usual))

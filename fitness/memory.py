@@ -9,6 +9,7 @@ import os
 import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from fitness.native import checks
 
@@ -76,6 +77,10 @@ class Region:
         begin = place.offset + place.data_offset
         return memoryview(self._map)[begin : begin + place.bytes]
 
+    def contents(self, name: str) -> bytes:
+        """A copy of the buffer's data."""
+        return bytes(self.view(name))
+
     def fill(self, value: int, names: Iterable[str] | None = None) -> None:
         """Set every byte of the named buffers (default: all), not of the slack."""
         for name in self.places if names is None else names:
@@ -94,3 +99,18 @@ class Region:
         before_intact = differs(begin, place.data_offset, self._pattern) < 0
         after_intact = differs(begin + after, place.map_bytes - after, self._pattern) < 0
         return bool(before_intact and after_intact)
+
+
+class Memory(Protocol):
+    """Named buffers that a verifier shares with the process that runs a candidate: a `Region`, or the same on a GPU."""
+
+    @property
+    def places(self) -> Mapping[str, Place]: ...
+
+    def slack_intact(self, name: str) -> bool:
+        """Whether what surrounds the buffer's data is as it was."""
+        ...
+
+    def contents(self, name: str) -> Any:
+        """A copy of the buffer's data, to be compared with other copies by `==`."""
+        ...

@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -245,7 +246,7 @@ class Pipeline:
     def _check(self, session: Session, prepared: Prepared, case: Case, *, reruns: int = 0) -> list[CheckError]:
         """One set of inputs on two poisons, NaN and one of the others; who is deterministic gives the same on both."""
         session.bind(0, case, at_end=case.at_end)
-        first: dict[str, bytes] = {}
+        first: dict[str, Any] = {}
         errors: list[CheckError] = []
         self._checks += 1
         number = POISONS[1 + self._checks % (len(POISONS) - 1)]
@@ -253,7 +254,7 @@ class Pipeline:
             session.run(0, poison=poison)
             errors += self._accept(case, session, 0)
             if prepared.deterministic:
-                outputs = {t.name: bytes(session.work(0).view(t.name)) for t in self.operator.outputs}
+                outputs = {t.name: session.work(0).contents(t.name) for t in self.operator.outputs}
                 if run and outputs != first:
                     raise KernelFault(Status.WRONG, _differs(case, first, outputs))
                 first = outputs
@@ -301,7 +302,7 @@ class Pipeline:
     def _case(self, workload: Workload, family: str, *, at_end: bool) -> Case:
         return self.oracle.case(workload, family, self._rng, at_end=at_end, trusted=self._trusted)
 
-    def _trusted(self, question: Question) -> list[dict[str, np.ndarray]]:
+    def _trusted(self, question: Question) -> list[dict[str, Any]]:
         """What the naive kernel makes of a question, from a process of its own."""
         try:
             if self._trusted_session is None:
@@ -310,8 +311,7 @@ class Pipeline:
             self._trusted_session.run(0, poison=POISONS[0])
         except KernelFault as fault:
             raise self._baseline_error(fault) from fault
-        work = self._trusted_session.work(0)
-        return [{name: y.numpy() for name, y in self.oracle.outputs(question, work).items()}]
+        return [dict(self.oracle.outputs(question, self._trusted_session.work(0)))]
 
     def _cases(self) -> list[list[Case]]:
         """The input sets that timed samples and screening use: `[workload][set]`. They outlive no session."""
@@ -429,7 +429,7 @@ def _is_new_best(evaluation: Evaluation, best: float | None) -> bool:
     return best is None or evaluation.log_speedup > best + max(NEW_BEST, 1.96 * evaluation.log_ratio_se)
 
 
-def _differs(case: Case, first: Mapping[str, bytes], second: Mapping[str, bytes]) -> str:
+def _differs(case: Case, first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
     name = next(n for n in first if first[n] != second[n])
     return (
         f"`{name}` differs between two runs on the same inputs ({case.workload.name}): memory that was never written "

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fitness.evaluation import Rejection, Status, Timing
-from fitness.memory import Region
+from fitness.memory import Memory
 from fitness.profiling import Profile
 from fitness.roofline import Peaks
 from fitness.verify import Case, Question
@@ -79,7 +79,7 @@ class Session(Protocol):
         """Poison outputs and scratch, put inout tensors in place, call the kernel once. `cold`: from cold caches."""
         ...
 
-    def work(self, slot: int) -> Region:
+    def work(self, slot: int) -> Memory:
         """Outputs and scratch as the last call left them."""
         ...
 

@@ -24,7 +24,7 @@ from fitness.bounds import Precision, analysed, demand_exact, element_bound, mea
 from fitness.compare import Bound, Judgement, judge
 from fitness.evaluation import CheckError
 from fitness.inputs import TORCH_DTYPES, Inputs, data_dims, draw, families, sample
-from fitness.memory import Region
+from fitness.memory import Memory, Region
 from operators.catalog import Functions
 from operators.dtypes import ACCUMULATOR, DTYPES, DType, resolve_dtype
 from operators.errors import OperatorError
@@ -39,7 +39,7 @@ class Question:
     workload: Workload
     family: str
     inputs: Inputs
-    region: Region
+    region: Memory
     """The `in` tensors, for others to map read-only."""
     at_end: bool
     """Where the region's buffers end."""
@@ -51,15 +51,18 @@ class Question:
 
 @dataclass(frozen=True)
 class Case(Question):
-    """A question with its answer. The expected values never leave the verifier's process."""
+    """A question with its answer. The expected values never leave the verifier's process.
 
-    expected: Mapping[str, np.ndarray]
-    allowed: Mapping[str, np.ndarray]
+    `expected` and `allowed` are flat and fp64: numpy arrays, or tensors where the oracle computes on a GPU.
+    """
+
+    expected: Mapping[str, Any]
+    allowed: Mapping[str, Any]
     rms_limit: Mapping[str, float]
     """Largest root mean square of error / allowed."""
 
 
-Trusted = Callable[[Question], Sequence[Mapping[str, np.ndarray]]]
+Trusted = Callable[[Question], Sequence[Mapping[str, Any]]]
 """Runs kernels that are known to be right, in processes of their own; their outputs by name, in any shape."""
 
 
@@ -74,7 +77,10 @@ class Related:
 
 
 class Oracle:
-    """Makes cases for one operator and dtype, and judges outputs against them."""
+    """Makes cases for one operator and dtype, and judges outputs against them.
+
+    Computes on the CPU; what another place of computation changes are the methods under `where things are`.
+    """
 
     def __init__(self, operator: Operator, functions: Functions, dtype: str) -> None:
         self.operator = operator
@@ -117,20 +123,20 @@ class Oracle:
             for t in self.operator.tensors
             if t.role == "in"
         }
-        region = Region(sizes, at_end=at_end, readonly_for_others=True)
+        region = self._region(sizes, at_end=at_end)
         for name in sizes:
-            _write(region, name, inputs.tensors[name])
+            self._write(region, name, inputs.tensors[name])
         return Question(workload, family, inputs, region, at_end)
 
     def work_sizes(self, dims: Mapping[str, int]) -> dict[str, int]:
         """Bytes of every out and inout tensor."""
         return {t.name: self.element(t).size * math.prod(t.sizes(dims)) for t in self.operator.outputs}
 
-    def restore(self, question: Question, work: Region) -> None:
+    def restore(self, question: Question, work: Memory) -> None:
         """Put the inout tensors' initial values in place."""
         for tensor in self.operator.outputs:
             if tensor.role == "inout":
-                _write(work, tensor.name, question.inputs.tensors[tensor.name])
+                self._write(work, tensor.name, question.inputs.tensors[tensor.name])
 
     def probe(self, case: Case, rng: np.random.Generator, *, trusted: Trusted | None = None) -> Case:
         """Change a few elements of an input in place, as many as it takes to move a result, and answer anew.
@@ -164,12 +170,12 @@ class Oracle:
         values = self._changed(tensor, case.inputs.tensors[tensor.name], count, rng)
         inputs = Inputs({**case.inputs.tensors, tensor.name: values}, case.dims)
         if tensor.role == "in":
-            _write(case.region, tensor.name, values)
+            self._write(case.region, tensor.name, values)
         return self._answered(Question(case.workload, case.family, inputs, case.region, case.at_end), trusted)
 
     # --- judgement --------------------------------------------------------------------------------------------------
 
-    def errors(self, case: Case, work: Region) -> Iterator[CheckError]:
+    def errors(self, case: Case, work: Memory) -> Iterator[CheckError]:
         """How far each output in `work` is from the answer."""
         for tensor in self.operator.outputs:
             found = judge(self._read(work, tensor), case.expected[tensor.name], case.allowed[tensor.name])
@@ -183,7 +189,7 @@ class Oracle:
                 _quotient(found.rms_ratio, case.rms_limit[tensor.name]),
             )
 
-    def describe(self, error: CheckError, case: Case, work: Region) -> str:
+    def describe(self, error: CheckError, case: Case, work: Memory) -> str:
         """A wrong output in words: which gate it failed, where, what was found, what was expected."""
         tensor = self._outputs[error.tensor]
         shape = tensor.sizes(case.dims)
@@ -198,28 +204,52 @@ class Oracle:
             )
         index = [int(i) for i in np.unravel_index(error.first_bad, shape)] if shape else []
         found = float(self._read(work, tensor)[error.first_bad])
-        wanted = case.expected[tensor.name].flat[error.first_bad]
-        allowed = case.allowed[tensor.name].flat[error.first_bad]
+        wanted = float(case.expected[tensor.name][error.first_bad])
+        allowed = float(case.allowed[tensor.name][error.first_bad])
         return (
             f"{where}: {error.mismatches} of {math.prod(shape)} elements of `{tensor.name}` are out of bounds, the "
             f"first at {index}: {found:.9g}, expected {wanted:.9g} within {allowed:.2g}; the worst is "
             f"{error.max_ratio:.3g} times its bound off"
         )
 
-    def outputs(self, question: Question, work: Region) -> dict[str, torch.Tensor]:
-        """What `work` holds now, in fp64 and in shape: what `related_problem` compares."""
+    def outputs(self, question: Question, work: Memory) -> dict[str, torch.Tensor]:
+        """What `work` holds now, in fp64 and in shape: what `related_problem` compares and `Trusted` returns."""
         return {
-            t.name: torch.from_numpy(self._read(work, t).astype(np.float64)).reshape(t.sizes(question.dims))
+            t.name: torch.as_tensor(self._read(work, t)).double().reshape(t.sizes(question.dims))
             for t in self.operator.outputs
         }
 
-    def _read(self, work: Region, tensor: Tensor) -> np.ndarray:
-        """A flat view where numpy has the type, else an fp64 copy."""
+    # --- where things are -------------------------------------------------------------------------------------------
+
+    def _region(self, sizes: Mapping[str, int], *, at_end: bool) -> Memory:
+        """Memory for the `in` tensors."""
+        return Region(sizes, at_end=at_end, readonly_for_others=True)
+
+    def _write(self, memory: Memory, name: str, value: torch.Tensor) -> None:
+        """Put a tensor into a buffer."""
+        assert isinstance(memory, Region)
+        view = memory.view(name)
+        if len(view):
+            # Contiguous tensors may have any stride along an axis of length 1, which bytes cannot be viewed through.
+            flat = torch.as_strided(value.contiguous(), (value.numel(),), (1,))
+            view[:] = flat.view(torch.uint8).numpy().data
+
+    def _read(self, work: Memory, tensor: Tensor) -> Any:
+        """What a buffer holds, flat: a view where `judge` takes the type, else an fp64 copy."""
+        assert isinstance(work, Region)
         view, element = work.view(tensor.name), self.element(tensor)
         if not len(view):
             return np.empty(0)
         values = torch.frombuffer(view, dtype=TORCH_DTYPES[element.name])
         return (values.double() if element.size < 4 else values).numpy()
+
+    def _placed(self, inputs: Inputs) -> Mapping[str, torch.Tensor]:
+        """Inputs where reference and library are computed; not to be changed."""
+        return inputs.tensors
+
+    def _flat(self, value: torch.Tensor) -> Any:
+        """In fp64, as `judge` takes it."""
+        return np.ascontiguousarray(value.numpy(), dtype=np.float64).reshape(-1)
 
     # --- relations --------------------------------------------------------------------------------------------------
 
@@ -326,20 +356,23 @@ class Oracle:
         self._check("reference", answer, question)
         magnitude = self.functions.magnitude(values | {"outputs": answer, "dtype": DTYPES[self.dtype]})
         self._check("magnitude", magnitude or {}, question)
-        others: list[dict[str, np.ndarray]] = []
+        others: list[dict[str, Any]] = []
         if self.operator.tolerance.bound != "exact":
             others = [*self._second_opinions(question.inputs)]
             if trusted is not None:
-                others += [{n: np.asarray(y).reshape(-1) for n, y in found.items()} for found in trusted(question)]
-        expected, allowed, limit = {}, {}, {}
+                others += [{n: self._flat(torch.as_tensor(y)) for n, y in found.items()} for found in trusted(question)]
+        expected: dict[str, Any] = {}
+        allowed: dict[str, Any] = {}
+        limit: dict[str, float] = {}
         for tensor in self.operator.outputs:
             name = tensor.name
             if self.operator.tolerance.bound == "exact" or not self.element(tensor).is_float:
-                expected[name] = _flat(answer[name].to(TORCH_DTYPES[self.element(tensor).name]).double())
-                allowed[name], limit[name] = np.zeros_like(expected[name]), math.inf
+                rounded = answer[name].to(TORCH_DTYPES[self.element(tensor).name]).double()
+                expected[name], allowed[name] = self._flat(rounded), self._flat(torch.zeros_like(rounded))
+                limit[name] = math.inf
                 continue
-            y64, found = _flat(answer[name]), [other[name] for other in others]
-            s = y64 if magnitude is None else _flat(magnitude[name])
+            y64, found = self._flat(answer[name]), [other[name] for other in others]
+            s = y64 if magnitude is None else self._flat(magnitude[name])
             limits = self._limits(tensor, question, y64, s, found)
             if self._integral(question, magnitude is not None):
                 demand_exact(self._precision(tensor), limits, y64, s)
@@ -351,13 +384,14 @@ class Oracle:
 
     def _values(self, inputs: Inputs, dtype: torch.dtype) -> dict[str, Any]:
         """What functions of reference.py are called with: copies, floating tensors in a type of our choice."""
-        tensors = {n: t.to(dtype if t.is_floating_point() else t.dtype, copy=True) for n, t in inputs.tensors.items()}
+        placed = self._placed(inputs).items()
+        tensors = {n: t.to(dtype if t.is_floating_point() else t.dtype, copy=True) for n, t in placed}
         return {**inputs.dims, **self._scalars, **tensors}
 
-    def _second_opinions(self, inputs: Inputs) -> Iterator[dict[str, np.ndarray]]:
+    def _second_opinions(self, inputs: Inputs) -> Iterator[dict[str, Any]]:
         """Outputs of the library in the task's own type and of the reference in the accumulator's, as rounded."""
         if self._library:
-            values: dict[str, Any] = {n: t.clone() for n, t in inputs.tensors.items()}
+            values: dict[str, Any] = {n: t.clone() for n, t in self._placed(inputs).items()}
             values = {**inputs.dims, **self._scalars, **values}
             result = self.functions.library(values | {"prepared": self.functions.prepare(values)})
             yield self._rounded("library", result, inputs.dims)
@@ -369,7 +403,7 @@ class Oracle:
                 return  # one that insists on fp64 has no second opinion to offer
             yield self._rounded("reference", result, inputs.dims)
 
-    def _rounded(self, function: str, result: Any, dims: Mapping[str, int]) -> dict[str, np.ndarray]:
+    def _rounded(self, function: str, result: Any, dims: Mapping[str, int]) -> dict[str, Any]:
         by_name = result if isinstance(result, Mapping) else {self.operator.outputs[0].name: result}
         rounded = {}
         for tensor in self.operator.outputs:
@@ -380,13 +414,10 @@ class Oracle:
                     f"{self._file}: {function}() made `{tensor.name}` as {found}, it must be a tensor "
                     f"{list(tensor.sizes(dims))}"
                 )
-            value = value.to(TORCH_DTYPES[self.element(tensor).name]).contiguous().reshape(-1)
-            rounded[tensor.name] = (value.double() if value.element_size() < 4 else value).numpy()
+            rounded[tensor.name] = self._flat(value.to(TORCH_DTYPES[self.element(tensor).name]).double())
         return rounded
 
-    def _limits(
-        self, tensor: Tensor, question: Question, y64: np.ndarray, s: np.ndarray, found: Sequence[np.ndarray]
-    ) -> Bound:
+    def _limits(self, tensor: Tensor, question: Question, y64: Any, s: Any, found: Sequence[Any]) -> Bound:
         """The bound of every element of one output."""
         precision = self._precision(tensor)
         terms = max(self.operator.tolerance.terms.evaluate(question.dims), 1)
@@ -450,7 +481,7 @@ def worst(errors: Sequence[CheckError]) -> tuple[CheckError, ...]:
     return tuple(found.values())
 
 
-def _differ(before: np.ndarray, after: np.ndarray, allowed: np.ndarray) -> bool:
+def _differ(before: Any, after: Any, allowed: Any) -> bool:
     """Whether some result moved by more than rounding can explain."""
     return judge(before, after, allowed).max_ratio > 8
 
@@ -463,11 +494,3 @@ def _quotient(value: float, limit: float) -> float:
 
 def _flat(value: torch.Tensor) -> np.ndarray:
     return np.ascontiguousarray(value.numpy(), dtype=np.float64).reshape(-1)
-
-
-def _write(region: Region, name: str, value: torch.Tensor) -> None:
-    view = region.view(name)
-    if len(view):
-        # Contiguous tensors may still have any stride along an axis of length 1, which bytes cannot be viewed through.
-        flat = torch.as_strided(value.contiguous(), (value.numel(),), (1,))
-        view[:] = flat.view(torch.uint8).numpy().data

@@ -44,7 +44,7 @@ def parameters(cubin: bytes, symbol_name: str) -> tuple[Param, ...]:
     elf = ELFFile(BytesIO(cubin))
     table = elf.get_section_by_name(".symtab")
     assert isinstance(table, SymbolTableSection)
-    (symbol,) = table.get_symbol_by_name(symbol_name) or ()
+    symbol = (table.get_symbol_by_name(symbol_name) or [])[0]
     section = elf.get_section(symbol["st_shndx"])
     if section["sh_type"] == "SHT_NOBITS":  # a kernel without parameters
         return ()

@@ -27,7 +27,7 @@ struct __attribute__((packed)) PathRule {
     std::uint64_t allowed;
     std::int32_t parent;
 };
-constexpr std::uint64_t EXECUTE = 1 << 0, WRITE_FILE = 1 << 1, READ_FILE = 1 << 2, READ_DIR = 1 << 3;
+constexpr std::uint64_t EXECUTE = 1 << 0, WRITE_FILE = 1 << 1, READ_FILE = 1 << 2, READ_DIR = 1 << 3, IOCTL_DEVICE = 1 << 15;
 constexpr std::uint64_t ALL_FILES[] = {0, 0x1fff, 0x3fff, 0x7fff, 0x7fff, 0xffff};  // by ABI version
 constexpr std::uint64_t CONNECT_BIND = 3;
 
@@ -38,7 +38,7 @@ inline void allow(int ruleset, const std::string& path, std::uint64_t rights) {
     if (parent < 0) return;  // what does not exist needs no rule
     struct stat found;
     const bool folder = fstat(parent, &found) == 0 && S_ISDIR(found.st_mode);
-    const PathRule rule{folder ? rights : rights & (EXECUTE | WRITE_FILE | READ_FILE), parent};  // others need a folder
+    const PathRule rule{folder ? rights : rights & (EXECUTE | WRITE_FILE | READ_FILE | IOCTL_DEVICE), parent};  // others need a folder
     syscall(445, ruleset, 1, &rule, 0);
     close(parent);
 }

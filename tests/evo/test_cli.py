@@ -43,7 +43,7 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("run", "sofmax"), "did you mean `softmax`?"),
         (("run", "softmax", "--budget", "ten"), "such as 60s"),
         (("run",), "`operators`"),
-        (("run", "softmax", "--target", "cuda"), "cannot time them"),
+        (("run", "softmax", "--target", "cuda"), "no CUDA device can be used here"),
         (("run", "softmax", "--set", "num_island=3"), "num_island"),
         (("status", "nothing"), "does not exist"),
         (("resume", "nothing"), "does not exist"),

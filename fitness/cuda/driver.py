@@ -1,0 +1,111 @@
+"""The CUDA driver through cuda.bindings: calls that raise, and what there is to know of a device. Imports no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from operators.errors import UserError
+
+
+class CudaError(Exception):
+    """A driver call failed."""
+
+    def __init__(self, function: str, name: str, text: str) -> None:
+        super().__init__(f"{function}: {name}: {text}")
+        self.name = name
+        """CUDA_ERROR_ILLEGAL_ADDRESS and the like."""
+        self.text = text
+
+
+@lru_cache
+def driver() -> Any:
+    """The bindings, initialised. Raises UserError where there is no driver or no device."""
+    try:
+        from cuda.bindings import driver as bindings
+
+        (result,) = bindings.cuInit(0)
+        reason = result.name
+    except (ImportError, RuntimeError) as error:
+        bindings, reason = None, (str(error).strip().splitlines() or [type(error).__name__])[0]
+    if bindings is None or reason != "CUDA_SUCCESS":
+        raise UserError(
+            f"no CUDA device can be used here ({reason}): the cuda target needs an NVIDIA GPU, its driver and "
+            "pip install 'kernel-evo[cuda13]' (or cuda12); without one there is --target cpu"
+        )
+    return bindings
+
+
+def call(function: str, *arguments: Any) -> Any:
+    """`cu<function>`; what it returns besides the result. Raises CudaError."""
+    cu = driver()
+    result, *values = getattr(cu, f"cu{function}")(*arguments)
+    if result != cu.CUresult.CUDA_SUCCESS:
+        _, text = cu.cuGetErrorString(result)
+        raise CudaError(f"cu{function}", result.name, text.decode() if text else "")
+    return values[0] if len(values) == 1 else values
+
+
+@dataclass(frozen=True)
+class DeviceFacts:
+    """Of one GPU."""
+
+    ordinal: int
+    """Among those that CUDA_VISIBLE_DEVICES shows."""
+    name: str
+    uuid: str
+    """Hexadecimal."""
+    capability: tuple[int, int]
+    memory_bytes: int
+    sm_count: int
+    warp_size: int
+    max_shared_bytes: int
+    """Of one block, when it asks for it."""
+    l2_bytes: int
+    memory_gb_s: float
+    """What the data sheet promises: clock x width x 2; 0 where the driver does not tell."""
+    max_clock_ghz: float
+
+    @property
+    def arch(self) -> str:
+        """What NVRTC compiles for: with the features of just this architecture, where there are such."""
+        major, minor = self.capability
+        return f"sm_{major}{minor}{'a' if major >= 9 else ''}"
+
+    @property
+    def plan_facts(self) -> dict[str, int]:
+        """What a plan's expressions may know."""
+        return {
+            "sm_count": self.sm_count,
+            "warp_size": self.warp_size,
+            "max_shared_bytes": self.max_shared_bytes,
+            "l2_bytes": self.l2_bytes,
+        }
+
+
+@lru_cache
+def device_facts(ordinal: int = 0) -> DeviceFacts:
+    """Raises UserError where there is no such device."""
+    cu = driver()
+    try:
+        device = call("DeviceGet", ordinal)
+    except CudaError as error:
+        raise UserError(f"there is no GPU {ordinal}: {error.text}") from None
+
+    def attribute(name: str) -> int:
+        return int(call("DeviceGetAttribute", getattr(cu.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}"), device))
+
+    return DeviceFacts(
+        ordinal=ordinal,
+        name=call("DeviceGetName", 256, device).split(b"\0")[0].decode(),
+        uuid=bytes(call("DeviceGetUuid", device).bytes).hex(),
+        capability=(attribute("COMPUTE_CAPABILITY_MAJOR"), attribute("COMPUTE_CAPABILITY_MINOR")),
+        memory_bytes=int(call("DeviceTotalMem", device)),
+        sm_count=attribute("MULTIPROCESSOR_COUNT"),
+        warp_size=attribute("WARP_SIZE"),
+        max_shared_bytes=attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
+        l2_bytes=attribute("L2_CACHE_SIZE"),
+        memory_gb_s=2 * attribute("MEMORY_CLOCK_RATE") * attribute("GLOBAL_MEMORY_BUS_WIDTH") / 8 / 1e6,
+        max_clock_ghz=attribute("CLOCK_RATE") / 1e6,
+    )

@@ -1,0 +1,81 @@
+"""The vendor's library as a session: the operator's own `library(...)` on the GPU, in the verifier's process.
+
+It is no candidate's code, so nothing has to be kept from it; only its call is timed, not `prepare()`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from fitness.cuda.memory import CudaRegion
+from fitness.cuda.oracle import CudaOracle
+from fitness.inputs import TORCH_DTYPES
+from fitness.session import Sample
+from fitness.verify import Question
+
+_cuda: Any = torch.cuda
+AHEAD_CYCLES = 200_000
+"""The device waits so long before the clock starts, while the call is queued."""
+FLUSH_L2_SIZES = 2.4
+
+
+class LibrarySession:
+    """`fitness.session.Session` for the vendor's call."""
+
+    def __init__(self, oracle: CudaOracle, l2_bytes: int) -> None:
+        self.outside_ns: list[int] = []
+        self._oracle = oracle
+        self._flush = torch.empty(int(FLUSH_L2_SIZES * l2_bytes) // 4, device=oracle.device)
+        self._slots: dict[int, tuple[Question, CudaRegion, dict[str, Any]]] = {}
+
+    def bind(self, slot: int, question: Question, *, at_end: bool) -> None:
+        oracle, operator = self._oracle, self._oracle.operator
+        self._slots.pop(slot, None)
+        work = CudaRegion(oracle.pool, oracle.work_sizes(question.dims), at_end=at_end)
+        values: dict[str, Any] = {**question.dims, **{s.name: s.value for s in operator.scalars}}
+        for tensor in operator.inputs:
+            memory = work if tensor.role == "inout" else question.region
+            assert isinstance(memory, CudaRegion)
+            flat = memory.tensor(tensor.name, TORCH_DTYPES[oracle.element(tensor).name])
+            values[tensor.name] = flat.reshape(tensor.sizes(question.dims))
+        oracle.restore(question, work)
+        values["prepared"] = oracle.functions.prepare(values)
+        self._slots[slot] = question, work, values
+
+    def run(self, slot: int, *, poison: int, cold: bool = False) -> Sample:
+        question, work, values = self._slots[slot]
+        work.fill(poison)
+        self._oracle.restore(question, work)
+        if cold:
+            self._flush.fill_(float(poison))
+            self._flush.sum()
+        torch.cuda.synchronize()
+        begun = time.monotonic_ns()
+        begin, end = (_cuda.Event(enable_timing=True) for _ in range(2))
+        _cuda._sleep(AHEAD_CYCLES)
+        begin.record()
+        result = self._oracle.functions.library(values)
+        end.record()
+        end.synchronize()
+        elapsed_ns = round(1e6 * begin.elapsed_time(end))
+        self.outside_ns.append(0)  # nobody doubts its clock
+        self._store(result, question, work)
+        return Sample(elapsed_ns, max(time.monotonic_ns() - begun - elapsed_ns, 0))
+
+    def _store(self, result: Any, question: Question, work: CudaRegion) -> None:
+        outputs = {t.name: t for t in self._oracle.operator.outputs}
+        by_name = result if isinstance(result, Mapping) else {next(iter(outputs)): result}
+        for name, value in by_name.items():
+            tensor = outputs[name]
+            flat = work.tensor(name, TORCH_DTYPES[self._oracle.element(tensor).name])
+            flat.reshape(tensor.sizes(question.dims)).copy_(value)
+
+    def work(self, slot: int) -> CudaRegion:
+        return self._slots[slot][1]
+
+    def close(self) -> None:
+        self._slots.clear()

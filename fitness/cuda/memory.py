@@ -1,0 +1,160 @@
+"""GPU memory that the verifier owns and workers map: blocks of the driver's virtual memory, regions of blocks."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from fitness.cuda.driver import CudaError, call, driver
+from fitness.memory import ALIGNMENT, SLACK_PATTERNS, Place
+
+KEPT_FREE_BYTES = 4 << 30
+"""Blocks that nobody uses stay allocated up to so much: making one takes as long as a small check."""
+
+
+class Block:
+    """Some granules of GPU memory, mapped into this process; others get a file descriptor and map it themselves."""
+
+    def __init__(self, number: int, ordinal: int, map_bytes: int) -> None:
+        cu = driver()
+        self.number = number
+        """Of no other block, ever."""
+        self.bytes = map_bytes
+        self._handle = call("MemCreate", map_bytes, _properties(ordinal), 0)
+        self.address = int(call("MemAddressReserve", map_bytes, 0, 0, 0))
+        call("MemMap", self.address, map_bytes, 0, self._handle, 0)
+        access = cu.CUmemAccessDesc()
+        access.location.type = cu.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+        access.location.id = ordinal
+        access.flags = cu.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+        call("MemSetAccess", self.address, map_bytes, [access], 1)
+        self.tensor = torch.as_tensor(_Array(self.address, map_bytes), device=f"cuda:{ordinal}")
+        """All of it, as bytes."""
+
+    def export(self) -> int:
+        """A new file descriptor; the caller closes it."""
+        kind = driver().CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+        return int(call("MemExportToShareableHandle", self._handle, kind, 0))
+
+    def free(self) -> None:
+        """Give it back to the device, once nobody else has it mapped."""
+        torch.cuda.synchronize()
+        call("MemUnmap", self.address, self.bytes)
+        call("MemRelease", self._handle)
+        call("MemAddressFree", self.address, self.bytes)
+
+
+@dataclass(frozen=True)
+class _Array:
+    """What torch needs to look at memory that is not its own."""
+
+    address: int
+    bytes: int
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {"shape": (self.bytes,), "typestr": "|u1", "data": (self.address, False), "version": 3, "strides": None}
+
+
+class Pool:
+    """Makes blocks, and keeps those that regions no longer use. One per device and process."""
+
+    def __init__(self, ordinal: int) -> None:
+        self.ordinal = ordinal
+        torch.zeros(1, device=f"cuda:{ordinal}")  # the context that blocks are mapped in
+        option = driver().CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM
+        self.granularity = int(call("MemGetAllocationGranularity", _properties(ordinal), option))
+        self._free: list[Block] = []
+        self._made = 0
+
+    def take(self, size: int) -> Block:
+        """A block of at least one granule that holds `size` bytes."""
+        rounded = max(-(-size // self.granularity), 1) * self.granularity
+        for index, block in enumerate(self._free):
+            if block.bytes == rounded:
+                return self._free.pop(index)
+        self._made += 1
+        try:
+            return Block(self._made, self.ordinal, rounded)
+        except CudaError:
+            self.trim()
+            return Block(self._made, self.ordinal, rounded)
+
+    def trim(self) -> None:
+        """Give back to the device what is not in use, torch's share included."""
+        torch.cuda.empty_cache()
+        while self._free:
+            self._free.pop().free()
+
+    def give_back(self, blocks: Iterable[Block]) -> None:
+        """Somebody may need blocks of the same size soon; the oldest go when there are too many."""
+        self._free += blocks
+        while sum(block.bytes for block in self._free) > KEPT_FREE_BYTES:
+            self._free.pop(0).free()
+
+
+class CudaRegion:
+    """`fitness.memory.Memory` on a GPU: every buffer has a block of its own, so that workers map nothing beside it.
+
+    With `at_end`, data ends where its block ends (up to the alignment), so that an access past the end faults; else it
+    begins where the block begins. What is left of the block is filled with a pattern that `slack_intact` checks.
+    """
+
+    def __init__(self, pool: Pool, sizes: Mapping[str, int], *, at_end: bool) -> None:
+        self.places: dict[str, Place] = {}
+        self.blocks: dict[str, Block] = {}
+        self._pattern = SLACK_PATTERNS[at_end]
+        for name, size in sizes.items():
+            rounded = max(-(-size // ALIGNMENT) * ALIGNMENT, ALIGNMENT)
+            block = pool.take(rounded)
+            block.tensor.fill_(self._pattern)
+            self.blocks[name] = block
+            self.places[name] = Place(0, block.bytes, block.bytes - rounded if at_end else 0, size)
+        self._close = weakref.finalize(self, pool.give_back, list(self.blocks.values()))
+
+    def tensor(self, name: str, dtype: torch.dtype = torch.uint8) -> torch.Tensor:
+        """The buffer's data as it is now, flat."""
+        place = self.places[name]
+        return self.blocks[name].tensor[place.data_offset : place.data_offset + place.bytes].view(dtype)
+
+    def fill(self, value: int, names: Iterable[str] | None = None) -> None:
+        """Set every byte of the named buffers (default: all), not of the slack."""
+        for name in self.places if names is None else names:
+            self.tensor(name).fill_(value)
+
+    def slack_intact(self, name: str) -> bool:
+        """Whether the block around the buffer's data still holds the pattern."""
+        place, block = self.places[name], self.blocks[name].tensor
+        before, after = block[: place.data_offset], block[place.data_offset + place.bytes :]
+        return not bool((before != self._pattern).any() | (after != self._pattern).any())
+
+    def contents(self, name: str) -> Contents:
+        """A copy of the buffer's data."""
+        return Contents(self.tensor(name).clone())
+
+
+class Contents:
+    """Bytes on the GPU that can be compared."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, data: torch.Tensor) -> None:
+        self._data = data
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Contents) and torch.equal(self._data, other._data)
+
+
+def _properties(ordinal: int) -> Any:
+    """Of memory on the device that other processes can be handed."""
+    cu = driver()
+    properties = cu.CUmemAllocationProp()
+    properties.type = cu.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+    properties.location.type = cu.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+    properties.location.id = ordinal
+    properties.requestedHandleTypes = cu.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+    return properties

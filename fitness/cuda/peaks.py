@@ -1,0 +1,58 @@
+"""What a GPU can do at most: memory as measured and as its data sheet has it, arithmetic by its architecture."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from fitness.cuda.driver import device_facts
+from fitness.roofline import Peaks
+
+_cuda: Any = torch.cuda
+BYTES = 1 << 30
+FLOPS_PER_CLOCK: dict[tuple[int, int], dict[str, int]] = {
+    (8, 0): {"fp64": 128, "fp32": 128, "fp16": 2048, "bf16": 2048},
+    (8, 6): {"fp64": 4, "fp32": 256, "fp16": 1024, "bf16": 1024},
+    (8, 9): {"fp64": 4, "fp32": 256, "fp16": 1024, "bf16": 1024},
+    (9, 0): {"fp64": 256, "fp32": 256, "fp16": 4096, "bf16": 4096},
+    (10, 0): {"fp64": 256, "fp32": 256, "fp16": 8192, "bf16": 8192},
+    (12, 0): {"fp64": 4, "fp32": 256, "fp16": 1024, "bf16": 1024},
+}
+"""Per multiprocessor, dense; of the fastest instructions that a task of the dtype may use, so no TF32 for fp32."""
+
+
+@lru_cache
+def peaks(ordinal: int) -> Peaks:
+    """Measured in some 50 ms, on a quiet device. An architecture that is not known has no peak of arithmetic."""
+    facts = device_facts(ordinal)
+    source, target = (torch.empty(BYTES // 4, device=f"cuda:{ordinal}").fill_(1.0) for _ in range(2))
+    read_us = _best_us(lambda: torch.sum(source))
+    copy_us = _best_us(lambda: target.copy_(source))
+    empty_us = _best_us(lambda: _cuda._sleep(0))
+    read_gb_s = BYTES / read_us / 1e3
+    rates = FLOPS_PER_CLOCK.get(facts.capability, {})
+    return Peaks(
+        device=facts.name,
+        read_gb_s=read_gb_s,
+        copy_gb_s=2 * BYTES / copy_us / 1e3,
+        gflop_s={dtype: rate * facts.sm_count * facts.max_clock_ghz for dtype, rate in rates.items()},
+        empty_us=empty_us,
+        written_cache_bytes=float(facts.l2_bytes),
+        ceiling_gb_s=max(read_gb_s, facts.memory_gb_s),
+    )
+
+
+def _best_us(work: object, repeats: int = 10) -> float:
+    assert callable(work)
+    best = float("inf")
+    for _ in range(repeats):
+        begin, end = (_cuda.Event(enable_timing=True) for _ in range(2))
+        _cuda._sleep(100_000)  # the work is queued before the clock starts
+        begin.record()
+        work()
+        end.record()
+        end.synchronize()
+        best = min(best, 1e3 * begin.elapsed_time(end))
+    return best

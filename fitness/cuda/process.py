@@ -1,0 +1,221 @@
+"""The verifier's handle on a worker: a process that runs candidates on the GPU and may die of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import select
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from fitness.cuda.arguments import Program
+from fitness.cuda.memory import Block
+from fitness.evaluation import Status
+from fitness.native import built, jailed
+from fitness.sandbox import kill_group
+from fitness.session import KernelFault
+from operators.errors import UserError
+
+LENGTH = struct.Struct("<I")
+ANSWER_BYTES = 1 << 20
+START_TIMEOUT_S = 60.0
+SETUP_TIMEOUT_S = 30.0
+GRACE_S = 5.0
+"""By so much longer than the kernel may the worker take to say that it did not finish."""
+IDLE_BLOCKS = 32
+"""So many blocks that no slot uses may a worker keep mapped: the next check's are likely among them."""
+ENVIRONMENT = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH")
+READABLE = ":".join(("/usr", "/lib", "/lib64", "/etc/ld.so.cache", "/proc", "/sys", "/dev/null"))
+"""What a worker may still open once it has made its context: what the driver loads late."""
+IN_WORDS = {
+    "CUDA_ERROR_ILLEGAL_ADDRESS": (
+        "an illegal memory access: it reads or writes outside its buffers, or writes to an input, which is read-only"
+    ),
+    "CUDA_ERROR_MISALIGNED_ADDRESS": (
+        "a misaligned access: buffers begin at multiples of 16 bytes, rows of them wherever their length puts them"
+    ),
+    "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES": "it needs more registers or shared memory than a block can have",
+    "CUDA_ERROR_ILLEGAL_INSTRUCTION": "an illegal instruction, or a trap",
+    "CUDA_ERROR_LAUNCH_FAILED": "the launch failed; perhaps a trap, or an access to shared memory out of bounds",
+    "CUDA_ERROR_OUT_OF_MEMORY": "the device has no memory left for it",
+    "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE": (
+        "a cooperative launch with more blocks than the device holds at a time; use sm_count * blocks_per_sm"
+    ),
+}
+
+
+class Worker:
+    """One process. After a KernelFault only `close` may follow. Not thread-safe."""
+
+    def __init__(self, ordinal: int, harness: bytes, granularity: int, *, quiet: AbstractContextManager[None]) -> None:
+        """`quiet` is held until the process has made its context: others must not time anything meanwhile."""
+        ours, theirs = socket.socketpair()
+        self._socket = ours
+        self._harness, self._granularity = harness, granularity
+        self._held: dict[tuple[int, bool], int] = {}
+        """Blocks that it has mapped, and when they were last bound."""
+        self._bound: dict[int, set[tuple[int, bool]]] = {}
+        self._binds = 0
+        library = str(built("cuda/confine.cpp", "-shared", "-fPIC"))
+        environment = {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONDONTWRITEBYTECODE": "1", "HOME": "/nonexistent"}
+        environment |= {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
+        command = [sys.executable, "-m", "fitness.cuda.worker", str(theirs.fileno()), str(ordinal)]
+        devices = ":".join(sorted(map(str, Path("/dev").glob("nvidia*"))))
+        with theirs:
+            self._process = subprocess.Popen(
+                jailed([*command, library, READABLE, devices], file_bytes=1 << 20),
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                env=environment,
+                cwd="/",
+            )
+        self._failure: BaseException | None = None
+        self._ready = threading.Thread(target=self._await, args=(quiet,), daemon=True)
+        self._ready.start()
+
+    def _await(self, quiet: AbstractContextManager[None]) -> None:
+        try:
+            with quiet:
+                self._answer(START_TIMEOUT_S, "while it started")
+                self._request("setup", self._harness, self._granularity)
+                self._answer(SETUP_TIMEOUT_S, "while it started")
+        except BaseException as failure:  # noqa: BLE001 handed to whoever waits for the worker
+            self._failure = failure
+
+    def ready(self) -> None:
+        """Wait until it can be used. Raises UserError where workers do not start on this machine."""
+        self._ready.join()
+        if self._failure is None:
+            return
+        said = self.close().splitlines()[-1:]
+        raise UserError(f"a GPU worker does not start: {' '.join(said)[:300] or self._failure}") from self._failure
+
+    def close(self) -> str:
+        """End the process; what it wrote to stderr."""
+        kill_group(self._process)
+        self._ready.join()
+        self._socket.close()
+        assert self._process.stderr
+        if self._process.stderr.closed:
+            return ""
+        with self._process.stderr as stream:
+            return stream.read().decode(errors="replace").strip()
+
+    def load(self, cubin: bytes, lowered: Mapping[str, str]) -> None:
+        """Load a candidate."""
+        self._do("load", cubin, dict(lowered), when="while it was loaded")
+
+    def occupancy(self, kernel: str, threads: int, shared_bytes: int) -> int:
+        """How many blocks of a kernel a multiprocessor holds at a time."""
+        answer = self._do("occupancy", kernel, threads, shared_bytes, when="while its occupancy was asked for")
+        return int(answer["blocks"])
+
+    def bind(self, slot: int, buffers: Sequence[tuple[str, Block, bool, int, int]]) -> None:
+        """Give a slot its buffers: (name, block, readonly, offset in the block, bytes)."""
+        self._binds += 1
+        wanted = {(block.number, readonly): block for _, block, readonly, _, _ in buffers}
+        self._bound[slot] = set(wanted)
+        new = [key for key in wanted if key not in self._held]
+        drop = self._idle()
+        self._held |= dict.fromkeys(wanted, self._binds)
+        fds = [wanted[key].export() for key in new]
+        try:
+            self._do(
+                "bind",
+                slot,
+                [(name, block.number, readonly, offset, size) for name, block, readonly, offset, size in buffers],
+                [(*key, wanted[key].bytes) for key in new],
+                drop,
+                fds=fds,
+                when="while its buffers were mapped",
+            )
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    def _idle(self) -> list[tuple[int, bool]]:
+        """Mapped blocks to be forgotten: those that no slot has used for longest."""
+        used = set().union(*self._bound.values())
+        idle = sorted((key for key in self._held if key not in used), key=self._held.__getitem__)
+        drop = idle[: max(len(idle) - IDLE_BLOCKS, 0)]
+        for key in drop:
+            del self._held[key]
+        return drop
+
+    def define(self, slot: int, program: Program) -> None:
+        """Make what `run` runs."""
+        self._do("define", slot, program, when="while its launches were set up")
+
+    def run(self, slot: int, *, cold: bool, poison: int, timeout_s: float) -> tuple[int, int]:
+        """Nanoseconds by the events and by the device's clock."""
+        answer = self._do("run", slot, cold, poison, timeout_s, timeout_s=timeout_s + GRACE_S, when="while it ran")
+        if answer.get("overdue"):
+            raise KernelFault(Status.TIMEOUT, f"it did not finish within {timeout_s:.2f} s")
+        return int(answer["elapsed_ns"]), int(answer["clock_ns"])
+
+    def _do(
+        self, method: str, *arguments: Any, when: str, timeout_s: float = SETUP_TIMEOUT_S, fds: Iterable[int] = ()
+    ) -> dict[str, Any]:
+        self._request(method, *arguments, fds=fds)
+        answer = self._answer(timeout_s, when)
+        if "error" in answer:
+            name = str(answer["error"])
+            text = IN_WORDS.get(name, str(answer["text"])[:500])
+            where = str(answer["text"]).split(":")[0] + ": " if method == "define" else ""
+            raise KernelFault(Status.RUNTIME_ERROR, f"{where}{text} ({name}, {when})")
+        return answer
+
+    def _request(self, method: str, *arguments: Any, fds: Iterable[int] = ()) -> None:
+        body = pickle.dumps((method, *arguments))
+        message = LENGTH.pack(len(body)) + body
+        try:
+            sent = socket.send_fds(self._socket, [message], list(fds))
+            self._socket.sendall(message[sent:])
+        except OSError:
+            raise self._death("before it could be asked") from None
+
+    def _answer(self, timeout_s: float, when: str) -> dict[str, Any]:
+        deadline = time.monotonic() + timeout_s
+        (size,) = LENGTH.unpack(self._read(LENGTH.size, deadline, timeout_s, when))
+        if size > ANSWER_BYTES:
+            raise KernelFault(Status.RUNTIME_ERROR, f"the worker's answer is no answer {when}")
+        try:
+            answer = json.loads(self._read(size, deadline, timeout_s, when))
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict):
+            raise KernelFault(Status.RUNTIME_ERROR, f"the worker's answer is no answer {when}")
+        return answer
+
+    def _read(self, count: int, deadline: float, timeout_s: float, when: str) -> bytes:
+        data = bytearray()
+        while len(data) < count:
+            ready, _, _ = select.select([self._socket], [], [], max(deadline - time.monotonic(), 0))
+            if not ready:
+                raise KernelFault(Status.TIMEOUT, f"it did not finish within {timeout_s:.2f} s {when}")
+            try:
+                chunk = self._socket.recv(count - len(data))
+            except OSError:
+                chunk = b""
+            if not chunk:
+                raise self._death(when)
+            data += chunk
+        return bytes(data)
+
+    def _death(self, when: str) -> KernelFault:
+        try:
+            code = self._process.wait(timeout=2.0)
+        except subprocess.TimeoutExpired:
+            return KernelFault(Status.RUNTIME_ERROR, f"its process closed the channel {when}")
+        return KernelFault(Status.RUNTIME_ERROR, f"its process ended with code {code} {when}")

@@ -1,0 +1,118 @@
+"""A session with a candidate on the GPU: the verifier's memory, a worker that runs it, another one when that dies."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import torch
+
+from fitness.cuda.arguments import Program
+from fitness.cuda.build import CudaBuild
+from fitness.cuda.memory import CudaRegion
+from fitness.cuda.oracle import CudaOracle
+from fitness.cuda.process import Worker
+from fitness.evaluation import Status
+from fitness.session import KernelFault, Sample
+from fitness.verify import Question
+from operators.plan import ResolvedPlan
+
+RUN_TIMEOUT_S = 2.0
+CLOCK_SHARE, CLOCK_SLACK_NS = 0.95, 50_000
+"""Events may show less than the device's clock, read before and after them, by so much."""
+DOUBTFUL_SAMPLES, DOUBTFUL_SHARE = 3, 0.2
+
+Resolve = Callable[[Question, Worker], tuple[ResolvedPlan, Program]]
+"""What a kernel does on a question's dims. Raises KernelFault."""
+
+
+class CudaSession:
+    """`fitness.session.Session`."""
+
+    def __init__(self, oracle: CudaOracle, hire: Callable[[], Worker], build: CudaBuild, resolve: Resolve) -> None:
+        self.outside_ns: list[int] = []
+        self._oracle = oracle
+        self._hire = hire
+        self._build = build
+        self._resolve = resolve
+        self._worker: Worker | None = None
+        self._slots: dict[int, tuple[Question, CudaRegion, Program]] = {}
+        self._works: dict[tuple[object, ...], CudaRegion] = {}
+        self._timed = self._doubtful = 0
+        self._alive()
+
+    def bind(self, slot: int, question: Question, *, at_end: bool) -> None:
+        worker = self._alive()
+        resolved, program = self._resolve(question, worker)
+        sizes = self._oracle.work_sizes(question.dims) | {b.name: b.bytes for b in resolved.buffers}
+        self._slots.pop(slot, None)
+        # Slots of timing sets share their memory: no call leaves anything in it that the next one finds.
+        key = (at_end, *sizes.items())
+        work = self._works.get(key) if slot else None
+        if work is None:
+            work = CudaRegion(self._oracle.pool, sizes, at_end=at_end)
+            if slot:
+                self._works[key] = work
+        self._slots[slot] = question, work, program
+        self._hand_over(worker, slot)
+
+    def run(self, slot: int, *, poison: int, cold: bool = False) -> Sample:
+        worker = self._alive()
+        question, work, _ = self._slots[slot]
+        work.fill(poison)
+        self._oracle.restore(question, work)
+        torch.cuda.synchronize()
+        begin = time.monotonic_ns()
+        try:
+            elapsed_ns, clock_ns = worker.run(slot, cold=cold, poison=poison, timeout_s=RUN_TIMEOUT_S)
+        except KernelFault:
+            self.close()
+            raise
+        bracket_ns = time.monotonic_ns() - begin
+        if not 0 <= elapsed_ns <= bracket_ns:
+            raise KernelFault(Status.QUARANTINED, f"its clock reads {elapsed_ns} ns within {bracket_ns} ns of ours")
+        if cold:
+            self._compare_clocks(elapsed_ns, clock_ns)
+        sample = Sample(elapsed_ns, bracket_ns - elapsed_ns)
+        self.outside_ns.append(sample.outside_ns)
+        return sample
+
+    def work(self, slot: int) -> CudaRegion:
+        return self._slots[slot][1]
+
+    def close(self) -> None:
+        """End the worker; the memory stays ours."""
+        if self._worker:
+            self._worker.close()
+        self._worker = None
+
+    def _alive(self) -> Worker:
+        """The worker, or a new one that knows all that the last one knew."""
+        if self._worker is None:
+            self._worker = self._hire()
+            self._worker.load(self._build.cubin, self._build.lowered)
+            for slot in self._slots:
+                self._hand_over(self._worker, slot)
+        return self._worker
+
+    def _hand_over(self, worker: Worker, slot: int) -> None:
+        question, work, program = self._slots[slot]
+        assert isinstance(question.region, CudaRegion)
+        buffers = [
+            (name, region.blocks[name], region is question.region, place.data_offset, place.bytes)
+            for region in (question.region, work)
+            for name, place in region.places.items()
+        ]
+        torch.cuda.synchronize()
+        worker.bind(slot, buffers)
+        worker.define(slot, program)
+
+    def _compare_clocks(self, elapsed_ns: int, clock_ns: int) -> None:
+        """Raises KernelFault when events keep showing less than the device's own clock."""
+        self._timed += 1
+        self._doubtful += elapsed_ns < CLOCK_SHARE * clock_ns - CLOCK_SLACK_NS
+        if self._doubtful >= DOUBTFUL_SAMPLES and self._doubtful > DOUBTFUL_SHARE * self._timed:
+            raise KernelFault(
+                Status.QUARANTINED,
+                f"its events show {elapsed_ns} ns where the device's clock advances by {clock_ns} ns",
+            )

@@ -1,0 +1,333 @@
+"""The cuda target: device code and its plan, run by disposable workers on one GPU."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fitness.cuda.arguments import Program, check_arguments, program
+from fitness.cuda.build import CudaBuild, code_digest, compile_cuda
+from fitness.cuda.compiler import Compiler
+from fitness.cuda.driver import device_facts
+from fitness.cuda.library import LibrarySession
+from fitness.cuda.memory import Pool
+from fitness.cuda.nvrtc import Job, include_folders
+from fitness.cuda.oracle import CudaOracle
+from fitness.cuda.peaks import peaks
+from fitness.cuda.process import Worker
+from fitness.cuda.session import CudaSession
+from fitness.evaluation import Rejection, Status, Timing
+from fitness.inputs import Inputs, draw
+from fitness.native import cache_folder
+from fitness.pipeline import Pipeline
+from fitness.profiling import Metric, Profile, classify
+from fitness.roofline import Peaks, roofline
+from fitness.session import Compiled, KernelFault, Prepared
+from fitness.verify import Case, Question
+from operators.catalog import functions
+from operators.errors import PlanError
+from operators.identity import digest
+from operators.kernel import Kernel
+from operators.plan import Plan, ResolvedPlan, parse_plan
+from operators.spec import Operator, Task, Workload
+
+HIDDEN_NEEDED = 6
+HARNESS = Path(__file__).with_name("harness.cu")
+HARNESS_KERNELS = ("flush_write", "flush_read", "scribble", "hold", "stamp")
+
+
+@dataclass(frozen=True)
+class CudaKernel:
+    """A kernel that can be run: `fitness.session.Prepared`."""
+
+    kernel: Kernel
+    plan: Plan
+    build: CudaBuild
+    code_digest: str
+    supported: frozenset[str]
+    """Names of the hidden shapes that it declares support for."""
+
+    @property
+    def compiled(self) -> Compiled:
+        return Compiled(self.code_digest, self.build.cell, self.build.facts)
+
+    @property
+    def deterministic(self) -> bool:
+        return self.plan.deterministic
+
+    def supports(self, workload: Workload) -> bool:
+        return workload.name in self.supported
+
+
+class CudaFitness(Pipeline):
+    """`fitness.base.Fitness` for one task on one GPU, the first that CUDA_VISIBLE_DEVICES shows.
+
+    This process is the verifier: it computes references on the GPU and never runs a candidate. `folder` holds what was
+    compiled. Raises UserError where there is no GPU.
+    """
+
+    def __init__(self, operator: Operator, task: Task, *, workload_set: str, folder: Path):
+        device_facts()  # says what is missing before torch does
+        # Inputs are drawn beside a worker that launches kernels; torch's CPU threads would spin.
+        torch.set_num_threads(1)
+        oracle = CudaOracle(operator, functions(operator.folder), task.dtype, Pool(0))
+        self._device = CudaDevice(operator, task, oracle, workload_set=workload_set, folder=folder)
+        naive = operator.ancestor("naive", "cuda").read_text(encoding="utf-8")
+        baseline = Kernel(operator.name, "cuda", naive)
+        super().__init__(operator, task, self._device, oracle, baseline, workload_set=workload_set)
+
+    def close(self) -> None:
+        super().close()
+        self._device.close()
+
+
+class CudaDevice:
+    """`fitness.session.Device` for one task on one GPU."""
+
+    def __init__(self, operator: Operator, task: Task, oracle: CudaOracle, *, workload_set: str, folder: Path) -> None:
+        self.operator = operator
+        self.task = task
+        self.folder = folder
+        self.gpu = device_facts(oracle.pool.ordinal)
+        self._workloads = operator.workload_set(workload_set)
+        self._oracle = oracle
+        self._compiler = Compiler()
+        self._spare: Worker | None = None
+
+    def close(self) -> None:
+        """End the processes that wait for work."""
+        self._compiler.close()
+        if self._spare:
+            self._spare.close()
+        self._spare = None
+
+    # --- build ------------------------------------------------------------------------------------------------------
+
+    def prepare(self, kernel: Kernel) -> CudaKernel | Rejection:
+        try:
+            plan = parse_plan(kernel.source, self.operator, "cuda")
+            plan.settings(kernel.values)
+            supported = self._supported(plan, kernel)
+            if isinstance(supported, Rejection):
+                return supported
+            build = self._compiled(kernel)
+            if isinstance(build, Rejection):
+                return build
+            found = self._checked(plan, kernel, build)
+        except PlanError as error:
+            return Rejection(Status.INVALID, str(error))
+        except KernelFault as fault:
+            return fault.rejection
+        return CudaKernel(kernel, plan, build, found, supported)
+
+    def _compiled(self, kernel: Kernel) -> CudaBuild | Rejection:
+        """From disk where it was compiled before."""
+        path = self.folder / f"{kernel.id}-{self.task.dtype}-{self.gpu.arch}.pickle"
+        if path.exists():
+            kept: CudaBuild = pickle.loads(path.read_bytes())
+            return kept
+        made = compile_cuda(kernel, self.operator, self.task.dtype, arch=self.gpu.arch, compiler=self._compiler)
+        if isinstance(made, CudaBuild):
+            partial = path.with_suffix(f".{os.getpid()}")
+            partial.write_bytes(pickle.dumps(made))
+            partial.replace(path)
+        return made
+
+    def _checked(self, plan: Plan, kernel: Kernel, build: CudaBuild) -> str:
+        """The code digest, once the plan fits the code on every workload. Raises PlanError and KernelFault."""
+        path = self.folder / f"{kernel.id}-{self.task.dtype}-{self.gpu.arch}.digest"
+        if path.exists():
+            return path.read_text(encoding="ascii")
+        texts = []
+        with self._asked(plan, build) as worker:
+            for workload in self._workloads:
+                resolved = self.resolve(plan, kernel, self._canonical_dims[workload], worker)
+                if problem := check_arguments(resolved, build.params, self.operator, self.task.dtype):
+                    raise KernelFault(Status.INVALID, problem)
+                texts.append(resolved.canonical())
+        found = code_digest(build, resolved="\n".join(texts), dtype=self.task.dtype, device=self.gpu.name)
+        partial = path.with_suffix(f".{os.getpid()}")
+        partial.write_text(found, encoding="ascii")
+        partial.replace(path)
+        return found
+
+    @contextmanager
+    def _asked(self, plan: Plan, build: CudaBuild) -> Iterator[Worker | None]:
+        """A worker that knows the kernel, where the plan depends on its occupancy."""
+        if not plan.occupancy_kernels:
+            yield None
+            return
+        worker = self._hire()
+        try:
+            worker.load(build.cubin, build.lowered)
+            yield worker
+        finally:
+            worker.close()
+
+    def _supported(self, plan: Plan, kernel: Kernel) -> frozenset[str] | Rejection:
+        """Names of the hidden shapes that the kernel supports; it must support every workload too."""
+        supported = {
+            w: plan.supports(self.operator, dims, kernel.values, self.gpu.plan_facts, self.task.dtype)
+            for w, dims in self._canonical_dims.items()
+        }
+        for workload in self._workloads:
+            if not supported[workload]:
+                message = f"requires `{plan.requires.text}`, which workload {workload.name} does not fulfil"
+                return Rejection(Status.UNSUPPORTED, message)
+        hidden = frozenset(w.name for w in self.operator.hidden if supported[w])
+        needed = min(HIDDEN_NEEDED, len(self.operator.hidden))
+        if len(hidden) < needed:
+            message = f"requires `{plan.requires.text}`, which too few hidden shapes fulfil; at least {needed} must"
+            return Rejection(Status.UNSUPPORTED, message)
+        return hidden
+
+    def resolve(self, plan: Plan, kernel: Kernel, dims: Mapping[str, int], worker: Worker | None) -> ResolvedPlan:
+        """The plan on some dims; `worker` tells the occupancy. Raises PlanError and KernelFault."""
+
+        def resolved(occupancy: Mapping[str, int]) -> ResolvedPlan:
+            return plan.resolve(
+                self.operator,
+                dtype=self.task.dtype,
+                dims=dims,
+                values=kernel.values,
+                facts=self.gpu.plan_facts,
+                occupancy=occupancy,
+            )
+
+        if worker is None or not plan.occupancy_kernels:
+            return resolved({})
+        # Blocks and shared memory do not depend on the occupancy, which depends on them.
+        occupancy: dict[str, int] = {}
+        for step in resolved(dict.fromkeys(plan.occupancy_kernels, 1)).steps:
+            if step.kernel in plan.occupancy_kernels:
+                threads = step.block[0] * step.block[1] * step.block[2]
+                blocks = worker.occupancy(step.kernel, threads, step.shared_bytes)
+                occupancy[step.kernel] = min(blocks, occupancy.get(step.kernel, blocks))
+        if not all(occupancy.get(name, 1) for name in plan.occupancy_kernels):
+            raise KernelFault(Status.INVALID, "no block fits onto a multiprocessor: too many threads, or registers")
+        return resolved(dict.fromkeys(plan.occupancy_kernels, 1) | occupancy)
+
+    @cached_property
+    def _canonical_dims(self) -> dict[Workload, dict[str, int]]:
+        """Dims as plans are digested with: data-dependent ones from inputs of a fixed seed."""
+        workloads = (*self._workloads, *self.operator.hidden)
+        if not self.operator.data_dims:
+            return {w: self.operator.environment(w.dims) for w in workloads}
+        return {w: dict(self._drawn(w).dims) for w in workloads}
+
+    def _drawn(self, workload: Workload) -> Inputs:
+        offers, rng = self._oracle.functions, np.random.default_rng(0)
+        return draw(self.operator, offers, dims=workload.dims, dtype=self.task.dtype, family="nominal", rng=rng)
+
+    # --- run --------------------------------------------------------------------------------------------------------
+
+    def open(self, prepared: Prepared) -> CudaSession:
+        assert isinstance(prepared, CudaKernel)
+        kernel = prepared
+
+        def resolve(question: Question, worker: Worker) -> tuple[ResolvedPlan, Program]:
+            name = question.workload.name
+            try:
+                resolved = self.resolve(kernel.plan, kernel.kernel, question.dims, worker)
+            except PlanError as error:
+                raise KernelFault(Status.INVALID, f"on {name}: {error}") from None
+            problem = check_arguments(resolved, kernel.build.params, self.operator, self.task.dtype)
+            if problem:
+                raise KernelFault(Status.INVALID, f"on {name}: {problem}")
+            return resolved, program(resolved, kernel.build.params, self.operator)
+
+        return CudaSession(self._oracle, self._hire, kernel.build, resolve)
+
+    def open_library(self, cases: Sequence[Sequence[Case]]) -> LibrarySession:
+        return LibrarySession(self._oracle, self.gpu.l2_bytes)
+
+    def _hire(self) -> Worker:
+        """A worker that is ready; the next one starts already."""
+        worker = self._spare or self._spawn()
+        self._spare = None
+        worker.ready()
+        self._spare = self._spawn()
+        return worker
+
+    def _spawn(self) -> Worker:
+        quiet = self.machine(exclusive=False)
+        quiet.__enter__()  # the worker's thread leaves it
+        return Worker(self.gpu.ordinal, self._harness, self._oracle.pool.granularity, quiet=_Leaving(quiet))
+
+    @cached_property
+    def _harness(self) -> bytes:
+        unit, folders = HARNESS.read_text(encoding="utf-8"), tuple(map(str, include_folders()))
+        path = self.folder / f"harness-{digest(unit)[:16]}-{self.gpu.arch}.cubin"
+        if not path.exists():
+            made = self._compiler.compile(Job(unit, HARNESS_KERNELS, self.gpu.arch, folders))
+            partial = path.with_suffix(f".{os.getpid()}")
+            partial.write_bytes(made.cubin)
+            partial.replace(path)
+        return path.read_bytes()
+
+    @contextmanager
+    def machine(self, *, exclusive: bool) -> Iterator[None]:
+        with (cache_folder() / f"gpu-{self.gpu.uuid}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
+            yield
+
+    def peaks(self, *, again: bool = False) -> Peaks:
+        if again:
+            peaks.cache_clear()
+        return peaks(self.gpu.ordinal)
+
+    def profile(self, prepared: Prepared, timings: Sequence[Timing]) -> Profile:
+        assert isinstance(prepared, CudaKernel)
+        if not timings:
+            return Profile(None, (), ("nothing was timed",))
+        with self.machine(exclusive=False):
+            limits = self.peaks()
+        dims = {w.name: values for w, values in self._canonical_dims.items()}
+        models = {t.workload: roofline(self.operator, dims[t.workload], self.task.dtype, limits) for t in timings}
+        worst = min(timings, key=lambda t: models[t.workload].efficiency(t.latency_us))
+        model = models[worst.workload]
+        efficiency = model.efficiency(worst.latency_us)
+        facts = prepared.build.facts
+        metrics = (
+            Metric("roofline_share", efficiency, ""),
+            Metric("memory_gb_s", model.bytes / worst.latency_us / 1e3, "GB/s"),
+            *(Metric(name, float(facts[name]), unit) for name, unit in _FACTS.items()),
+        )
+        notes = (
+            f"on {worst.workload} it takes {worst.latency_us:.1f} us; the {model.bound} of the device allows "
+            f"{model.attainable_us:.1f} us, which is {100 * efficiency:.0f} % of that",
+            "threads cooperate within: " + facts["cooperation"],
+        )
+        return Profile(classify(model, worst.latency_us, empty_us=limits.empty_us), metrics, notes)
+
+
+_FACTS: Mapping[str, str] = {
+    "registers": "",
+    "spill_bytes": "bytes",
+    "static_shared_bytes": "bytes",
+    "access_bytes": "bytes",
+    "code_bytes": "bytes",
+}
+
+
+class _Leaving:
+    """A context that was entered elsewhere."""
+
+    def __init__(self, entered: Any) -> None:
+        self._entered = entered
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *error: Any) -> None:
+        self._entered.__exit__(*error)

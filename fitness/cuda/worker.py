@@ -1,0 +1,387 @@
+"""Runs candidates on the GPU: `python -m fitness.cuda.worker SOCKET_FD ORDINAL [CONFINING_LIBRARY]`.
+
+A disposable process without torch. It maps memory that the verifier owns, loads one cubin, makes a CUDA graph of each
+plan and launches it when asked. It never holds an expected value and gives no verdict; the first error of the device
+ends its use. Requests are pickled tuples (method, arguments...), file descriptors beside them; answers are JSON.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import pickle
+import socket
+import struct
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fitness.cuda.arguments import TENSOR_MAP_BYTES, Launch, Program
+from fitness.cuda.driver import CudaError, call, device_facts, driver
+from operators.plan import ResolvedTensorMap
+from operators.tensor_map import DATA_TYPES
+
+LENGTH = struct.Struct("<I")
+HOLD_NS = 50_000_000
+"""So long at most the stream is held while work is handed in."""
+FLUSH_L2_SIZES = 2.4
+SCRIBBLE_THREADS = 1024
+RECORDED = 1024
+"""Blocks of memory whose descriptors fit into one message."""
+NOT_STICKY = frozenset(
+    f"CUDA_ERROR_{name}"
+    for name in (
+        "INVALID_VALUE", "LAUNCH_OUT_OF_RESOURCES", "OUT_OF_MEMORY", "INVALID_IMAGE", "NOT_FOUND", "NOT_SUPPORTED",
+        "COOPERATIVE_LAUNCH_TOO_LARGE", "INVALID_CLUSTER_SIZE", "NO_BINARY_FOR_GPU", "INVALID_SOURCE",
+    )
+)  # fmt: skip
+"""Errors that leave the process usable."""
+
+
+class _Overdue(Exception):
+    """A launch did not end in time."""
+
+
+@dataclass
+class _Mapping:
+    """A block of the verifier's memory in our address space, between two ranges that nothing is mapped to."""
+
+    reserved: int
+    reserved_bytes: int
+    address: int
+    map_bytes: int
+    handle: Any
+
+
+@dataclass
+class _Slot:
+    addresses: dict[str, int] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
+    graph: Any = None
+    """Executable; None until there is a plan."""
+
+
+class Worker:
+    """One CUDA context, one loaded candidate, memory by slots."""
+
+    def __init__(self, ordinal: int) -> None:
+        self.cu = driver()
+        self.facts = device_facts(ordinal)
+        self.device = call("DeviceGet", ordinal)
+        call("CtxSetCurrent", call("DevicePrimaryCtxRetain", self.device))
+        with contextlib.suppress(CudaError):  # older devices cannot set aside any L2
+            call("CtxSetLimit", self.cu.CUlimit.CU_LIMIT_PERSISTING_L2_CACHE_SIZE, 0)
+        self.stream = call("StreamCreate", self.cu.CUstream_flags.CU_STREAM_NON_BLOCKING)
+        self.begin, self.end = (call("EventCreate", 0) for _ in range(2))
+        self.granularity = 0
+        self.flush_bytes = int(FLUSH_L2_SIZES * self.facts.l2_bytes) // 4096 * 4096
+        self.flush = int(call("MemAlloc", self.flush_bytes))
+        self.sink = int(call("MemAlloc", 4096))
+        self.host = int(call("MemHostAlloc", 4096, self.cu.CU_MEMHOSTALLOC_DEVICEMAP))
+        self.flag = ctypes.c_uint32.from_address(self.host)
+        self.stamps = (ctypes.c_uint64 * 2).from_address(self.host + 64)
+        self.host_address = int(call("MemHostGetDevicePointer", self.host, 0))
+        self.ticket = 0
+        self.harness: dict[str, Any] = {}
+        self.functions: dict[str, Any] = {}
+        self.mappings: dict[tuple[int, bool], _Mapping] = {}
+        self.slots: dict[int, _Slot] = {}
+
+    # --- what the verifier asks for -----------------------------------------------------------------------------------
+
+    def setup(self, cubin: bytes, granularity: int) -> dict[str, Any]:
+        """Load our own kernels."""
+        self.granularity = granularity
+        module = call("ModuleLoadData", cubin)
+        for name in ("flush_write", "flush_read", "scribble", "hold", "stamp"):
+            self.harness[name] = call("ModuleGetFunction", module, name.encode())
+        self._allow_shared(self.harness["scribble"])
+        self._scribble(0)
+        self._flush()
+        call("StreamSynchronize", self.stream)
+        return {}
+
+    def load(self, cubin: bytes, lowered: Mapping[str, str]) -> dict[str, Any]:
+        """Load a candidate; `lowered` are its kernels' symbols by name expression."""
+        module = call("ModuleLoadData", cubin)
+        for name, symbol in lowered.items():
+            self.functions[name] = call("ModuleGetFunction", module, symbol.encode())
+            self._allow_shared(self.functions[name])
+        return {}
+
+    def occupancy(self, kernel: str, threads: int, shared_bytes: int) -> dict[str, Any]:
+        """How many blocks of one kernel a multiprocessor holds at a time."""
+        function = self.functions[kernel]
+        return {"blocks": int(call("OccupancyMaxActiveBlocksPerMultiprocessor", function, threads, shared_bytes))}
+
+    def bind(
+        self,
+        fds: Sequence[int],
+        slot: int,
+        buffers: Sequence[tuple[str, int, bool, int, int]],
+        new: Sequence[tuple[int, bool, int]],
+        drop: Sequence[tuple[int, bool]],
+    ) -> dict[str, Any]:
+        """Give a slot its buffers: (name, block, readonly, offset, bytes).
+
+        `new` are blocks to map first, (block, readonly, bytes), with `fds` in their order; `drop` are to be forgotten.
+        """
+        old = self.slots.pop(slot, None)
+        if old and old.graph is not None:
+            call("GraphExecDestroy", old.graph)
+        for key in drop:
+            self._unmap(self.mappings.pop(key))
+        for fd, (block, readonly, map_bytes) in zip(fds, new, strict=True):
+            self.mappings[block, readonly] = self._map(fd, map_bytes, readonly)
+        made = _Slot()
+        for name, block, readonly, offset, size in buffers:
+            made.addresses[name] = self.mappings[block, readonly].address + offset
+            made.sizes[name] = size
+        self.slots[slot] = made
+        return {}
+
+    def define(self, slot: int, program: Program) -> dict[str, Any]:
+        """Make a graph of what one call does to a slot's buffers."""
+        place = self.slots[slot]
+        maps = {m.name: self._tensor_map(m, place.addresses[m.tensor]) for m in program.maps}
+        call("StreamBeginCapture", self.stream, self.cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
+        try:
+            for name in program.zero:
+                if place.sizes[name]:
+                    call("MemsetD8Async", place.addresses[name], 0, place.sizes[name], self.stream)
+            for number, launch in enumerate(program.launches, 1):
+                try:
+                    self._launch(launch, place, maps)
+                except CudaError as error:
+                    raise CudaError(f"launch {number}, {_in_words(launch)}", error.name, error.text) from None
+        except CudaError:
+            with contextlib.suppress(CudaError):
+                call("StreamEndCapture", self.stream)
+            raise
+        graph = call("StreamEndCapture", self.stream)
+        try:
+            place.graph = call("GraphInstantiate", graph, 0)
+            call("GraphUpload", place.graph, self.stream)
+            call("StreamSynchronize", self.stream)
+        finally:
+            call("GraphDestroy", graph)
+        return {}
+
+    def run(self, slot: int, cold: bool, poison: int, timeout_s: float) -> dict[str, Any]:
+        """One call, with the time between two events and that between two readings of the device's clock."""
+        graph = self.slots[slot].graph
+        self._scribble(poison * 0x01010101)
+        if cold:
+            self._flush()
+            with contextlib.suppress(CudaError):
+                call("CtxResetPersistingL2Cache")
+        self._hold()
+        self._own("stamp", 1, 1, 0, _pointer(self.host_address + 64))
+        call("EventRecord", self.begin, self.stream)
+        call("GraphLaunch", graph, self.stream)
+        call("EventRecord", self.end, self.stream)
+        self._own("stamp", 1, 1, 0, _pointer(self.host_address + 72))
+        self.flag.value = self.ticket
+        self._wait(time.monotonic() + timeout_s)
+        elapsed_ms = call("EventElapsedTime", self.begin, self.end)
+        return {"elapsed_ns": round(1e6 * elapsed_ms), "clock_ns": int(self.stamps[1]) - int(self.stamps[0])}
+
+    # --- parts ----------------------------------------------------------------------------------------------------
+
+    def _wait(self, deadline: float) -> None:
+        """Until the stream is idle, without ever blocking in the driver."""
+        success, not_ready = self.cu.CUresult.CUDA_SUCCESS, self.cu.CUresult.CUDA_ERROR_NOT_READY
+        begin = time.monotonic()
+        while True:
+            (result,) = self.cu.cuStreamQuery(self.stream)
+            if result == success:
+                return
+            if result != not_ready:
+                _, text = self.cu.cuGetErrorString(result)
+                raise CudaError("the kernel", result.name, text.decode() if text else "")
+            now = time.monotonic()
+            if now > deadline:
+                raise _Overdue
+            if now - begin > 2e-3:
+                time.sleep(100e-6)
+
+    def _scribble(self, value: int) -> None:
+        words = self.facts.max_shared_bytes // 4
+        arguments = struct.pack("<I", value), struct.pack("<i", words), _pointer(self.sink)
+        self._own("scribble", self.facts.sm_count, SCRIBBLE_THREADS, 4 * words, *arguments)
+
+    def _flush(self) -> None:
+        count = struct.pack("<q", self.flush_bytes // 16)
+        blocks = 4 * self.facts.sm_count
+        self._own("flush_write", blocks, 512, 0, _pointer(self.flush), count, struct.pack("<f", self.ticket % 1024))
+        self._own("flush_read", blocks, 512, 0, _pointer(self.flush), count, _pointer(self.sink))
+
+    def _hold(self) -> None:
+        self.ticket = (self.ticket + 1) % 2**32
+        arguments = _pointer(self.host_address), struct.pack("<I", self.ticket), struct.pack("<Q", HOLD_NS)
+        self._own("hold", 1, 1, 0, *arguments)
+
+    def _own(self, name: str, blocks: int, threads: int, shared_bytes: int, *arguments: bytes) -> None:
+        launch = Launch(name, arguments, (blocks, 1, 1), (threads, 1, 1), (), shared_bytes, False)
+        self._start(self.harness[name], launch, arguments)
+
+    def _launch(self, launch: Launch, place: _Slot, maps: Mapping[str, bytes]) -> None:
+        values = []
+        for value in launch.args:
+            if isinstance(value, bytes):
+                values.append(value)
+            else:
+                kind, name = value
+                values.append(maps[name] if kind == "map" else _pointer(place.addresses[name]))
+        self._start(self.functions[launch.kernel], launch, values)
+
+    def _start(self, function: Any, launch: Launch, values: Sequence[bytes]) -> None:
+        """Into our stream; the driver copies the arguments before it returns."""
+        # Tensor maps must lie on 64 bytes.
+        memory = ctypes.create_string_buffer(64 + sum(-(-len(value) // 64) * 64 for value in values))
+        at = -(-ctypes.addressof(memory) // 64) * 64
+        pointers = (ctypes.c_void_p * max(len(values), 1))()
+        for number, value in enumerate(values):
+            ctypes.memmove(at, value, len(value))
+            pointers[number] = at
+            at += -(-len(value) // 64) * 64
+        cu, config = self.cu, self.cu.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = launch.grid
+        config.blockDimX, config.blockDimY, config.blockDimZ = launch.block
+        config.sharedMemBytes = launch.shared_bytes
+        config.hStream = self.stream
+        attributes = []
+        if launch.cluster:
+            attribute = cu.CUlaunchAttribute()
+            attribute.id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+            dim = attribute.value.clusterDim
+            dim.x, dim.y, dim.z = launch.cluster
+            attributes.append(attribute)
+        if launch.cooperative:
+            attribute = cu.CUlaunchAttribute()
+            attribute.id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+            attribute.value.cooperative = 1
+            attributes.append(attribute)
+        config.numAttrs = len(attributes)
+        config.attrs = attributes
+        call("LaunchKernelEx", config, function, ctypes.addressof(pointers), 0)
+
+    def _allow_shared(self, function: Any) -> None:
+        """As much dynamic shared memory as the device has beside the static."""
+        names = self.cu.CUfunction_attribute
+        static = int(call("FuncGetAttribute", names.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function))
+        most = max(self.facts.max_shared_bytes - static, 0)
+        call("FuncSetAttribute", function, names.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, most)
+
+    def _tensor_map(self, declared: ResolvedTensorMap, address: int) -> bytes:
+        cu, rank = self.cu, len(declared.shape)
+
+        def wide(values: Sequence[int]) -> list[Any]:
+            return [cu.cuuint64_t(value) for value in values]
+
+        def narrow(values: Sequence[int]) -> list[Any]:
+            return [cu.cuuint32_t(value) for value in values]
+
+        made = call(
+            "TensorMapEncodeTiled",
+            getattr(cu.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{DATA_TYPES[declared.dtype]}"),
+            rank,
+            address,
+            wide(declared.shape),
+            wide(declared.strides_bytes or (0,)),
+            narrow(declared.box),
+            narrow(declared.element_strides),
+            cu.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+            getattr(cu.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{declared.swizzle}"),
+            getattr(cu.CUtensorMapL2promotion, f"CU_TENSOR_MAP_L2_PROMOTION_{declared.l2_promotion}"),
+            getattr(cu.CUtensorMapFloatOOBfill, f"CU_TENSOR_MAP_FLOAT_OOB_FILL_{declared.oob_fill}"),
+        )
+        return ctypes.string_at(made.getPtr(), TENSOR_MAP_BYTES)
+
+    def _map(self, fd: int, map_bytes: int, readonly: bool) -> _Mapping:
+        cu = self.cu
+        try:
+            kind = cu.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+            handle = call("MemImportFromShareableHandle", fd, kind)
+        finally:
+            os.close(fd)
+        # Nothing is ever mapped next to the block, so that an access beyond its ends faults at full speed.
+        size = map_bytes + 2 * self.granularity
+        reserved = int(call("MemAddressReserve", size, 0, 0, 0))
+        address = reserved + self.granularity
+        call("MemMap", address, map_bytes, 0, handle, 0)
+        access = cu.CUmemAccessDesc()
+        access.location.type = cu.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+        access.location.id = self.facts.ordinal
+        flags = cu.CUmemAccess_flags
+        access.flags = flags.CU_MEM_ACCESS_FLAGS_PROT_READ if readonly else flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+        call("MemSetAccess", address, map_bytes, [access], 1)
+        return _Mapping(reserved, size, address, map_bytes, handle)
+
+    def _unmap(self, mapping: _Mapping) -> None:
+        call("MemUnmap", mapping.address, mapping.map_bytes)
+        call("MemRelease", mapping.handle)
+        call("MemAddressFree", mapping.reserved, mapping.reserved_bytes)
+
+
+def _pointer(address: int) -> bytes:
+    return struct.pack("<Q", address)
+
+
+def _in_words(launch: Launch) -> str:
+    text = f"`{launch.kernel}` with grid {list(launch.grid)}, block {list(launch.block)}"
+    if launch.cluster:
+        text += f", cluster {list(launch.cluster)}"
+    return text + f", {launch.shared_bytes} bytes of dynamic shared memory"
+
+
+# --- the process ------------------------------------------------------------------------------------------------------
+
+
+def _receive(channel: socket.socket, count: int) -> tuple[bytes, list[int]]:
+    data, fds = bytearray(), []
+    while len(data) < count:
+        chunk, got, _, _ = socket.recv_fds(channel, min(count - len(data), 1 << 20), RECORDED)
+        if not chunk:
+            sys.exit(0)
+        data += chunk
+        fds += got
+    return bytes(data), fds
+
+
+def _serve(worker: Worker, channel: socket.socket) -> None:
+    """Until the verifier hangs up."""
+    while True:
+        head, fds = _receive(channel, LENGTH.size)
+        body, more = _receive(channel, LENGTH.unpack(head)[0])
+        method, *arguments = pickle.loads(body)
+        if method == "bind":
+            arguments.insert(0, fds + more)
+        try:
+            answer = getattr(worker, method)(*arguments)
+        except _Overdue:
+            answer = {"overdue": True}
+        except CudaError as error:
+            answer = {"error": error.name, "text": str(error), "sticky": error.name not in NOT_STICKY}
+        data = json.dumps(answer).encode()
+        channel.sendall(LENGTH.pack(len(data)) + data)
+
+
+def main() -> None:
+    """Entry point of the process."""
+    fd, ordinal, *confine = sys.argv[1:]
+    with socket.socket(fileno=int(fd)) as channel:
+        worker = Worker(int(ordinal))
+        if confine:
+            library, readable, writable = confine
+            ctypes.CDLL(library).evo_confine(readable.encode(), writable.encode())
+        channel.sendall(LENGTH.pack(2) + b"{}")
+        _serve(worker, channel)
+
+
+if __name__ == "__main__":
+    main()
