@@ -15,8 +15,10 @@ from fitness.verify import Case, Question
 from operators.kernel import Kernel
 from operators.spec import Workload
 
-POISONS = (0xFF, 0x7B, 0xFB)
-"""NaN in every floating type, then large numbers of either sign: a maximum or minimum can hide some, never all."""
+NAN = 0xFF
+"""The byte that makes a NaN of every floating type."""
+LARGE = (range(0x70, 0x7C), range(0xF0, 0xFC))
+"""Bytes that make large numbers, positive and negative ones: a maximum or minimum swallows NaN and one of them."""
 
 
 class KernelFault(Exception):
