@@ -33,6 +33,15 @@ class StoredCalls:
         )
         return records.call_from(rows.to_pylist()[0])
 
+    async def announce(self, call: Call, most_tokens: int, most_usd: float) -> None:
+        """See `CallStore.announce`."""
+        row = {
+            "request_id": call.request_id, "role": call.role, "model": call.model, "cache_key": call.cache_key,
+            "sample": call.sample, "most_tokens": most_tokens, "most_usd": most_usd,
+            "created_at": records.moment(self._now()),
+        }  # fmt: skip
+        await asyncio.wrap_future(self._store.commit({"llm_sent": [row]}))
+
     async def add(self, call: Call) -> None:
         """See `CallStore.add`. The rows are on their way before anything is waited for: cancelling loses nothing."""
         row = records.call_row(call, call_id=uuid.uuid4().hex, at=self._now())
@@ -40,6 +49,28 @@ class StoredCalls:
         if call.status is not CallStatus.FAILED:
             self._answered.add(call.cache_key)
         await asyncio.wrap_future(committed)
+
+
+def interrupted_calls(store: Journal, *, at: float) -> list[records.Row]:
+    """Rows of `llm_calls` for calls whose end nobody saw: the most that they may have cost is lost."""
+    sent = store.rows(
+        """
+        select s.cache_key, any_value(s.request_id) as request_id, any_value(s.role) as role,
+               any_value(s.model) as model, any_value(s.sample) as sample,
+               max(s.most_tokens) as tokens, max(s.most_usd) as usd,
+               count(*) - (select count(*) from llm_calls c where c.cache_key = s.cache_key) as open
+        from llm_sent s group by s.cache_key having open > 0 order by s.cache_key
+        """
+    ).to_pylist()
+    rows = []
+    for row in sent:
+        call = Call(
+            row["request_id"], row["role"], row["model"], (), row["sample"], row["cache_key"], CallStatus.FAILED,
+            error="the process that waited for the answer ended", attempts=1, lost_tokens=row["tokens"],
+            lost_usd=row["usd"],
+        )  # fmt: skip
+        rows += [records.call_row(call, call_id=uuid.uuid4().hex, at=at) for _ in range(row["open"])]
+    return rows
 
 
 def restore_spending(ledger: Ledger, store: Journal) -> None:

@@ -191,7 +191,9 @@ class Replay(Search):
         for row in final:
             rows = records.join(rows, {"evaluations": [row | {"created_at": at}]}, self._measured(row))
         calls = self._read("select * from llm_calls order by rowid")
-        await self._commit(rows | {"llm_calls": [row for row in calls if row["call_id"] not in self._served]})
+        rows["llm_calls"] = [row for row in calls if row["call_id"] not in self._served]
+        rows["llm_sent"] = self._read("select * from llm_sent order by rowid")
+        await self._commit(rows)
 
     async def _commit(self, rows: Rows) -> None:
         """As `Search._commit`, without waiting for each: what is lost can be replayed once more."""

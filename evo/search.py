@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from evo import records
 from evo.budget import Budget
-from evo.calls import open_client, restore_spending
+from evo.calls import interrupted_calls, open_client, restore_spending
 from evo.config import RunConfig
 from evo.individual import Individual
 from evo.journal import Journal
@@ -107,8 +107,8 @@ class Search:
         own = open_client(config.llm, store, self.budget.ledger) if config.llm and client is None else None
         self._client = client or own
         self._check_models = own.check if own else None
-        self._thinking = 0
-        """Requests that wait for a language model."""
+        self._thinking: set[asyncio.Task[Any]] = set()
+        """Those of the running requests that wait for a language model."""
         self._refusal = ""
         """Why a model could not be asked for want of budget; empty while it could."""
         self._heard: set[str] = set()
@@ -136,6 +136,8 @@ class Search:
 
     async def run(self) -> str:
         """Until the budget is used up or `stop`; returns why it ended."""
+        if lost := interrupted_calls(self.store, at=self._now()):
+            await self._commit({"llm_calls": lost})
         outstanding = self._restore()
         if self._check_models:
             await self._check_models()
@@ -169,6 +171,10 @@ class Search:
                 self._start_references()
             if not self._running:
                 return reason or self._stuck()
+            if not self.budget.allows("wall_s", 0.0):
+                # Evaluations end soon; models may take their time, which is over. Their requests stay open.
+                for task in self._thinking:
+                    task.cancel()
             left = self.config.budget.get("wall_s", float("inf")) - self._wall_s()
             timeout = min(max(left, 0.05), 1.0) if not reason else 1.0
             done, self._running = await asyncio.wait(
@@ -229,7 +235,7 @@ class Search:
         """
         at_once = self.config.llm.concurrency if self.config.llm else 0
         under_way = len(self._running) + asked
-        free = under_way - min(self._thinking + thinking, at_once) < 2 * self.pool.slots
+        free = under_way - min(len(self._thinking) + thinking, at_once) < 2 * self.pool.slots
         return free and self.budget.allows("evaluations", under_way)
 
     async def _deliver(self, finished: list[_Done | None]) -> None:
@@ -303,14 +309,16 @@ class Search:
         parents = tuple(self._parent(source) for source in sources)
         if not asks_model(request.mutator):
             return await propose(request, parents, state.operator, threads=self._threads)
-        self._thinking += 1
+        task = asyncio.current_task()
+        assert task
+        self._thinking.add(task)
         try:
             if parents:
                 notes = await self._profile_notes(state, parents[0], sources[0][1])
                 parents = (replace(parents[0], profile=notes), *parents[1:])
             proposal = await propose(request, parents, state.operator, client=self._client)
         finally:
-            self._thinking -= 1
+            self._thinking.discard(task)
         self._refuse_silence(proposal)
         return proposal
 

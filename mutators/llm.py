@@ -94,6 +94,10 @@ class CallStore(Protocol):
         """The answer that was stored under this key, if any; calls that failed are no answers."""
         ...
 
+    async def announce(self, call: Call, most_tokens: int, most_usd: float) -> None:
+        """Note that a call is about to be made, and the most an attempt may cost; `add` follows, or a crash."""
+        ...
+
     async def add(self, call: Call) -> None:
         """Keep a call, failed ones too; it is safe once this returns."""
         ...
@@ -108,6 +112,9 @@ class MemoryCalls:
 
     def find(self, cache_key: str) -> Call | None:
         return self._answered.get(cache_key)
+
+    async def announce(self, call: Call, most_tokens: int, most_usd: float) -> None:
+        pass
 
     async def add(self, call: Call) -> None:
         self.calls.append(call)
@@ -200,6 +207,8 @@ class LLM:
         price, most_out = self._price(litellm, call.model), self.settings.max_tokens
         most_in = sum(_most_tokens(message["content"]) + 16 for message in call.messages)
         async with self._places, self.ledger.reserve(most_in + most_out, _dollars(price, most_in, most_out)) as room:
+            if call.attempts == 1:
+                await self.calls.announce(call, room.tokens, room.cost_usd)
             try:
                 async with asyncio.timeout(self.settings.timeout_s):
                     response = await self._send(litellm, call)

@@ -25,6 +25,7 @@ RUNTIME_DATA = (
     "fitness/cpu/*.cpp",
     "fitness/cpu/*.hpp",
     "evo/store/migrations/*.sql",
+    "mutators/prompts/*.j2",
 )
 
 

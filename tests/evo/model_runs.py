@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -124,7 +125,9 @@ def stages(made: RunConfig) -> dict[Task, TimedFitness]:
     }
 
 
-async def session(folder: Path, made: RunConfig, *, stop_after: int | None = None) -> str:
+async def session(
+    folder: Path, made: RunConfig, *, stop_after: int | None = None, now: Callable[[], float] = time.time
+) -> str:
     """One session of a run, from its beginning or where it ended; `stop_after` tells it is interrupted."""
 
     def on_change(running: Search) -> None:
@@ -135,7 +138,7 @@ async def session(folder: Path, made: RunConfig, *, stop_after: int | None = Non
     with Store(folder, create=fresh) as store:
         if fresh:
             store.commit({"runs": [run_row(made, folder)]}).result()
-        return await Search(made, store, InlinePool(dict(stages(made))), on_change=on_change).run()
+        return await Search(made, store, InlinePool(dict(stages(made))), on_change=on_change, now=now).run()
 
 
 def run(folder: Path, *, stops: tuple[int, ...] = (), finish: bool = True, **changes: Any) -> tuple[str, LlmServer]:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -72,8 +73,14 @@ def test_an_answered_call_survives_kill_9_and_is_not_paid_again(tmp_path: Path) 
     asyncio.run(killed_and_resumed())
     answered = rows(folder, "select cache_key, count(*) as n from llm_calls where status <> 'failed' group by all")
     assert all(row["n"] == 1 for row in answered)
-    # Three calls at once: no more than those can have been answered without anybody to hear it.
+    # Three calls at once: no more than those can have been answered without anybody to hear it, and they are counted.
     assert len(answered) <= len(paid) <= len(answered) + 3
+    spent = spending(folder)
+    assert spent and bool(spent.lost_tokens) == bool(
+        rows(folder, "select * from llm_calls where error like 'the process%'")
+    )
+    sent, ended = ("select cache_key, count(*) from " + table + " group by all" for table in ("llm_sent", "llm_calls"))
+    assert not rows(folder, f"{sent} except {ended}")
     done = replay(folder)
     assert done.equal, done.difference
 
@@ -129,6 +136,23 @@ def test_a_model_that_stops_answering_does_not_end_the_run(tmp_path: Path) -> No
     assert spent and spent.failed == 8
     done = replay(tmp_path / "run")
     assert done.equal, done.difference
+
+
+def test_the_end_of_the_time_does_not_wait_for_models(tmp_path: Path) -> None:
+    """What they may have cost is lost, and their requests are open for a resume."""
+
+    async def everything() -> str:
+        async with LlmServer(lambda request, number: Reply(delay_s=600)) as server:
+            made = model_runs.config(server.url, budget={"wall_s": 1e5})
+            # A clock that makes a leap once the model is asked.
+            return await model_runs.session(
+                tmp_path / "run", made, now=lambda: time.time() + 1e6 * bool(server.requests)
+            )
+
+    assert asyncio.run(everything()).startswith("wall_s")
+    calls = rows(tmp_path / "run", "select * from llm_calls")
+    assert calls and all(call["status"] == "failed" and call["lost_tokens"] > 1000 for call in calls)
+    assert rows(tmp_path / "run", "select request_id from asks except select request_id from tells")
 
 
 @pytest.mark.parametrize(

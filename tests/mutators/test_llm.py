@@ -338,7 +338,7 @@ def test_a_hundred_requests_through_every_fault_are_accounted_for_to_the_token()
     """Server and client count apart from each other; nothing is lost, doubled or unexplained."""
     faults = [
         Reply(status=429, headers={"retry-after": "0.02"}), Reply(status=500), Reply(status=503), Reply(drop=True),
-        Reply("w " * 500, cut=True), Reply(body=b"<html>"), Reply("late", delay_s=30), Reply("half", finish="length"),
+        Reply("w " * 500, cut=True), Reply(body=b"<html>"), Reply("late", delay_s=600), Reply("half", finish="length"),
         Reply("", finish="content_filter"), Reply(status=400, error="too long: context_length_exceeded"),
     ]  # fmt: skip
     dice = Random(5)
@@ -353,7 +353,7 @@ def test_a_hundred_requests_through_every_fault_are_accounted_for_to_the_token()
         await asyncio.to_thread(_litellm)
         calls = MemoryCalls()
         # Long enough for an answer on a busy machine: one that comes too late for us was still sent whole.
-        llm = LLM(settings(server, attempts=10, concurrency=24, timeout_s=3.0), calls=calls)
+        llm = LLM(settings(server, attempts=10, concurrency=24, timeout_s=10.0), calls=calls)
         questions: list[tuple[Message, ...]] = [({"role": "user", "content": f"q{n} " * (n + 1)},) for n in range(100)]
         made = await asyncio.gather(
             *(llm.complete(asked, request=request(n), role="rewrite") for n, asked in enumerate(questions))

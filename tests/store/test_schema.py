@@ -14,8 +14,8 @@ from evo.store import Store, StoreError, query, schema
 from tests.store.rows import START_S, event, run
 
 DOCUMENTED = {
-    "runs", "kernels", "asks", "parents", "proposals", "llm_calls", "evaluations", "tells", "timings", "errors",
-    "profiles", "metrics", "trials", "baselines", "events",
+    "runs", "kernels", "asks", "parents", "proposals", "llm_calls", "llm_sent", "evaluations", "tells", "timings",
+    "errors", "profiles", "metrics", "trials", "baselines", "events",
 }  # fmt: skip
 
 

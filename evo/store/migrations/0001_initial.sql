@@ -78,6 +78,18 @@ CREATE TABLE llm_calls (
 );
 COMMENT ON TABLE llm_calls IS 'Every call of a language model, retries included and failed ones too; cache_key and sample find the answer again. lost_tokens and lost_usd: upper bounds of what attempts without a known end were billed besides.';
 
+CREATE TABLE llm_sent (
+    request_id    VARCHAR NOT NULL,
+    role          VARCHAR NOT NULL,
+    model         VARCHAR NOT NULL,
+    cache_key     VARCHAR NOT NULL,
+    sample        INTEGER NOT NULL,
+    most_tokens   BIGINT NOT NULL,
+    most_usd      DOUBLE NOT NULL,
+    created_at    TIMESTAMPTZ NOT NULL
+);
+COMMENT ON TABLE llm_sent IS 'Calls of language models, written before they are sent, with the most that one attempt may cost: what is not in llm_calls in the end was cut off by the end of its process, and counts as lost.';
+
 CREATE TABLE evaluations (
     evaluation_id      VARCHAR NOT NULL,
     request_id         VARCHAR,
