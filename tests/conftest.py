@@ -6,11 +6,15 @@ import ctypes
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from operators.catalog import load
 from operators.spec import Operator
 
 DATA = Path(__file__).parent / "data"
+
+settings.register_profile("untimed", deadline=None)  # a busy machine may stop any example for a while
+settings.load_profile("untimed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
