@@ -55,7 +55,7 @@ class StrategyContract:
 
     def test_from_any_point_of_its_history_on_it_asks_the_same(self, axpb: Operator) -> None:
         events = self.history(axpb, order=3)
-        for cut in range(1, len(events), 20):
+        for cut in range(1, len(events), len(events) // 5):
             one, two = self.make(axpb), self.make(axpb)
             repeat(one, events[:cut])
             two.ask(0)
