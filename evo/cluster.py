@@ -16,7 +16,9 @@ import queue
 import secrets
 import select
 import shutil
-import signal
+import socket
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -29,9 +31,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from evo import records
+from evo import guard, records
 from evo.archive import Cell, Elite
 from evo.config import RunConfig
+from evo.guard import MARK, end_marked
 from evo.individual import Individual
 from evo.journal import Journal
 from evo.pool import EngineError, Message, WorkerLost, WorkerPool, WorkerProcess, value_of
@@ -50,6 +53,8 @@ HERE = "local"
 OBJECT_STORE_BYTES = 80 << 20
 START_LIMIT_S = 120.0
 """How long actors may take to start before the cluster is taken to have no room for them."""
+KNOCK_S = 10.0
+TIDY_S = 20.0
 TRIES = 5
 """How often in a row an actor may die of one call."""
 PAGE_ROWS = 500
@@ -58,8 +63,6 @@ UNHEARD_LIMIT = 50
 """Tells that may be on their way to a population before the driver waits for it."""
 SCRATCH = Path("/tmp")
 """Not $TMPDIR: Ray keeps sockets below it, whose paths may have 107 bytes at most."""
-MARK = "EVO_CLUSTER"
-"""In the environment of every process of a cluster of our own."""
 Files = Mapping[str, Mapping[str, bytes]]
 """Of operators: name, file name, content."""
 QUIET = {
@@ -244,12 +247,9 @@ class Scratch:
     """A folder below /tmp that lives as long as somebody holds it; what killed holders left is removed by the next."""
 
     def __init__(self, name: str) -> None:
-        """Of this user; several processes may hold the same one. Removes, with their processes, those nobody holds."""
-        prefix = f"evo-{os.getuid()}-"
-        for other in SCRATCH.glob(f"{prefix}*"):
-            if other.name != prefix + name:
-                self._sweep(other)
-        self.path = SCRATCH / (prefix + name)
+        """Of this user; several processes may hold the same one."""
+        self.path = SCRATCH / f"evo-{os.getuid()}-{name}"
+        self.sweep(but=self.path)
         while True:
             self.path.mkdir(mode=0o700, exist_ok=True)
             if self.path.stat().st_uid != os.getuid():
@@ -264,14 +264,23 @@ class Scratch:
     def close(self) -> None:
         """Let go; the last holder removes it."""
         os.close(self._lock)
-        self._sweep(self.path)
+        self.sweep()
+
+    @staticmethod
+    def sweep(but: Path | None = None) -> None:
+        """Remove all of this user's that nobody holds, with their processes."""
+        for path in SCRATCH.glob(f"evo-{os.getuid()}-*"):
+            if path != but:
+                Scratch._sweep(path)
 
     @staticmethod
     def _sweep(path: Path) -> None:
         try:
+            if path.stat().st_uid != os.getuid():
+                return
             lock = os.open(path / "lock", os.O_RDWR)
         except OSError:
-            return  # just being made, or not ours
+            return  # just being made, or just removed
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             end_marked(str(path))
@@ -280,26 +289,6 @@ class Scratch:
             pass
         finally:
             os.close(lock)
-
-
-def end_marked(mark: str) -> None:
-    """SIGKILL to every process but this one that inherited this mark, and wait until they are gone."""
-    deadline_s = time.monotonic() + 5
-    while (found := marked(mark)) and time.monotonic() < deadline_s:
-        for pid in found:
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-        time.sleep(0.02)
-
-
-def marked(mark: str) -> set[int]:
-    """Processes that inherited this mark, without this one and without zombies."""
-    wanted, found = f"{MARK}={mark}".encode(), set()
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if wanted in (folder / "environ").read_bytes().split(b"\0"):
-                found.add(int(folder.name))
-    return found - {os.getpid()}
 
 
 # --- The driver's side ------------------------------------------------------------------------------------------------
@@ -321,10 +310,13 @@ class Cluster:
         self._own = address == HERE
         self._scratch = Scratch(f"ray-{os.getpid()}") if self._own else None
         self.mark = str(self._scratch.path) if self._scratch else ""
-        """In the environment of every process of our own cluster; see `marked`."""
+        """The folder of our own cluster, and the mark of its processes (`evo.guard.marked`)."""
+        self._guard = _guard(self.mark) if self.mark else None
         self._watched: dict[int, str] = {}
         self._actors: dict[type[Host], Any] = {}
         self._threads = os.environ.get("OMP_NUM_THREADS")
+        self._others: set[str] = set()
+        """Nodes of other machines that have evaluation workers."""
         self._ray: Any = None
         try:
             self._connect(address)
@@ -349,16 +341,17 @@ class Cluster:
                 "_temp_dir": str(self._scratch.path),
                 "_system_config": SYSTEM,
             }
-            os.environ[MARK] = self.mark
-        elif address.startswith("ray://"):
-            raise UserError(f"--ray-address {address}: run evo on a machine of the cluster, with its host:port")
+            os.environ |= {MARK: self.mark, "SPT_NOENV": "1"}  # titles of processes must not overwrite the mark
+        else:
+            _knock(address)
         try:
             ray.init(**options)
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
             reason = " ".join(str(error).split())[:300]
             raise UserError(f"Ray does not start at {address}: {reason}") from error
         finally:
-            os.environ.pop(MARK, None)
+            for name in (MARK, "SPT_NOENV"):
+                os.environ.pop(name, None)
         self.node: str = ray.get_runtime_context().get_node_id()
         if self._scratch:
             for pid, name in _children().items():
@@ -371,23 +364,38 @@ class Cluster:
             os.close(descriptor)
         self._watched = {}
         if self._ray is not None:
+            self._tidy()
             self._ray.shutdown()
         if self._scratch:
             end_marked(self.mark)
             self._scratch.close()
             self._scratch = None
+        if self._guard:
+            self._guard.kill()
+            self._guard.wait()
+            self._guard = None
+
+    def _tidy(self) -> None:
+        """Have the other machines remove what workers left there."""
+        tidy = self._ray.remote(Scratch.sweep)
+        for node in self._others:
+            with suppress(ActorGone, EngineError, TimeoutError):
+                self.get(self._on(tidy, node, num_cpus=0).remote(), limit_s=TIDY_S)
 
     # --- calls ---
 
-    def start(self, actor: type[Host], *arguments: Any, node: str = "", cpus: float = 0.0, gpus: int = 0) -> Any:
-        """A new actor on a node, by default the driver's own; returns at once."""
+    def _on(self, remote: Any, node: str, **options: Any) -> Any:
+        """An actor class or a function, on this node."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        placed = NodeAffinitySchedulingStrategy(node or self.node, soft=False)
-        options = {"num_cpus": cpus, "num_gpus": gpus, "max_restarts": 0, "scheduling_strategy": placed}
+        return remote.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False), **options)
+
+    def start(self, actor: type[Host], *arguments: Any, node: str = "", cpus: float = 0.0, gpus: int = 0) -> Any:
+        """A new actor on a node, by default the driver's own; returns at once."""
         if actor not in self._actors:
             self._actors[actor] = self._ray.remote(actor)
-        return self._actors[actor].options(**options).remote(*arguments)
+        placed = self._on(self._actors[actor], node or self.node, num_cpus=cpus, num_gpus=gpus, max_restarts=0)
+        return placed.remote(*arguments)
 
     def stop(self, actor: Any) -> None:
         """End an actor at once, if it still lives."""
@@ -505,16 +513,9 @@ class Cluster:
         """The cores of every node that offers CPUs. Raises UserError for machines that cannot be compared."""
         if self._own:
             return {self.node: sorted(os.sched_getaffinity(0))}
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
         nodes = [n["NodeID"] for n in self._ray.nodes() if n["Alive"] and n["Resources"].get("CPU")]
         describe = self._ray.remote(_describe)
-        asked = {
-            node: describe.options(
-                num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)
-            ).remote()
-            for node in nodes
-        }
+        asked = {node: self._on(describe, node, num_cpus=0).remote() for node in nodes}
         try:
             told = {node: self.get(reference, limit_s=START_LIMIT_S) for node, reference in asked.items()}
         except (ActorGone, EngineError, TimeoutError) as error:
@@ -527,7 +528,25 @@ class Cluster:
             self.notes.append(
                 "Ray runs its workers with low priority: timings are noisier; start it with RAY_worker_niceness=0"
             )
+        self._others = {*told} - {self.node}
         return {node: machine["cores"] for node, machine in told.items()}
+
+
+def _knock(address: str) -> None:
+    """Raise UserError where nobody listens; Ray itself would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if address.startswith("ray://") or not host or not port.isdecimal():
+        raise UserError(f"--ray-address {address}: write HOST:PORT, and run evo on a machine of that cluster")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=KNOCK_S).close()
+    except OSError as error:
+        raise UserError(f"--ray-address {address}: no Ray there ({error}); see `ray status`") from None
+
+
+def _guard(folder: str) -> subprocess.Popen[bytes]:
+    """Watches over this thread's life."""
+    command = [sys.executable, "-I", "-S", guard.__file__, folder, str(os.getpid())]
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
 
 
 class ActorGone(Exception):

@@ -7,6 +7,7 @@ import os
 import platform
 import shutil
 import signal
+import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import closing, contextmanager
@@ -97,6 +98,9 @@ def resume(folder: Path, budget: dict[str, float], on_change: Callable[[Search],
 class Place(Protocol):
     """Where a run's store, strategies and evaluation workers are."""
 
+    notes: list[str]
+    """What the user should know of it, each a sentence."""
+
     def store(self, folder: Path, *, create: bool) -> Journal: ...
 
     def maker(self, config: RunConfig, store: Journal) -> Callable[[Operator, Task], Strategy]: ...
@@ -114,6 +118,9 @@ class Place(Protocol):
 
 class Here:
     """All of it in this process and its children."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
 
     def store(self, folder: Path, *, create: bool) -> Store:
         return Store(folder, create=create)
@@ -154,6 +161,8 @@ async def _search(
     shutil.rmtree(build, ignore_errors=True)
     build.mkdir()
     pool = place.pool(config, build)
+    for note in (*store.notes, *place.notes):
+        print(f"evo: {note}", file=sys.stderr)
     search = Search(config, store, pool, make_strategy=place.maker(config, store), on_change=on_change)
     loop = asyncio.get_running_loop()
 

@@ -1,15 +1,19 @@
-"""Kill a search at random moments, resume it each time, and count what was lost or done twice.
+"""Kill a search, or a part of it, at random moments, and count what was lost or done twice.
 
     python -m tests.bench.kills --kills 20 --operators softmax matrix_mul
+    python -m tests.bench.kills --kills 10 --ray --what driver worker population store node --operators tests/data/axpb
 
-Every kill is SIGKILL to the driver alone: its workers and runners have to follow it by themselves. What is known to be
-acknowledged is what the database holds after a kill; each later look must find all of it again.
+Every kill is SIGKILL to one process: the driver, or with --ray also the actor of a store, a population or an evaluation
+worker, or the raylet that all actors of a machine hang on (node). After a driver or a node everything else has to end
+by itself, and the run is resumed; after an actor the search has to get on. What is known to be acknowledged is what the
+database held at the last look; each later look must find all of it again.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import signal
 import subprocess
@@ -17,15 +21,27 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from evo.store import query
+from evo.store import StoreError, query
 
 EVO = (sys.executable, "-m", "evo.cli")
 TABLES = {
     "asks": "request_id", "tells": "request_id", "proposals": "request_id", "evaluations": "evaluation_id",
-    "kernels": "kernel_id",
+    "kernels": "kernel_id", "llm_calls": "call_id",
 }  # fmt: skip
+TITLES = {
+    "worker": "ray::WorkerActor", "population": "ray::PopulationActor", "store": "ray::StoreActor", "node": "raylet",
+}  # fmt: skip
+"""What the process of each part calls itself, or its program."""
+FATAL = ("driver", "node")
+"""The search ends with these."""
+GRACE_S = 10.0
+"""How long processes may take to notice that what they need is gone."""
+RECOVERY_S = 180.0
+"""How long a search may take to tell something new after an actor was killed."""
 
 
 def acknowledged(folder: Path) -> dict[str, set[str]]:
@@ -63,73 +79,152 @@ def alive(pids: set[int]) -> set[int]:
     return left
 
 
-def session(command: list[str], seconds: float) -> tuple[bool, int]:
-    """Run, kill after some seconds; whether it had ended by itself, and how many processes outlived it by 3 s."""
+def called(pids: set[int], title: str) -> list[int]:
+    """Those that call themselves so, or whose program is called so."""
+    found = []
+    for pid in sorted(pids):
+        name = _command(pid).split("\0")[0]
+        if name.startswith(title) or Path(name).name == title:
+            found.append(pid)
+    return found
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+@contextmanager
+def running(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
+    """`evo` with these arguments; what it said is shown if it ended by itself."""
     with tempfile.TemporaryFile("w+") as said:
         process = subprocess.Popen([*EVO, *command], stdout=subprocess.DEVNULL, stderr=said)
-        ended, left = _kill_after(process, seconds)
-        said.seek(0)
-        if ended:
+        try:
+            yield process
+        except BaseException:
+            said.seek(0)
             print(said.read(), file=sys.stderr)
-    return ended, left
+            raise
+        finally:
+            process.kill()
+            process.wait()
 
 
-def _kill_after(process: subprocess.Popen[bytes], seconds: float) -> tuple[bool, int]:
-    try:
-        process.wait(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        below = descendants(process.pid)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        deadline = time.monotonic() + 3
-        while alive(below) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        return False, len(alive(below))
-    return True, 0
+def outlive(process: subprocess.Popen[bytes], below: set[int]) -> int:
+    """How many processes of a search are left some seconds after what it needs was killed."""
+    deadline_s = time.monotonic() + GRACE_S
+    while time.monotonic() < deadline_s:
+        if process.poll() is not None and not alive(below):
+            return 0
+        time.sleep(0.05)
+    left = alive(below | {process.pid})
+    for pid in left:
+        print(f"left: {pid} {_command(pid)[:200]}".replace("\0", " "), file=sys.stderr)
+    return len(left)
+
+
+def gets_on(folder: Path, told: int) -> bool:
+    """Whether more than so many requests are told before long."""
+    deadline_s = time.monotonic() + RECOVERY_S
+    while time.monotonic() < deadline_s:
+        try:
+            if query(folder, "select count(*) as n from tells").to_pylist()[0]["n"] > told:
+                return True
+        except StoreError:  # between two writers
+            pass
+        time.sleep(0.3)
+    return False
+
+
+class Balance:
+    """What was acknowledged so far, and what of it could not be found again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.before: dict[str, set[str]] = {}
+        self.lost: Counter[str] = Counter()
+
+    def look(self) -> dict[str, int]:
+        """Count what is lost since the last look; rows by table."""
+        now = acknowledged(self.folder)
+        for table, ids in self.before.items():
+            self.lost[table] += len(ids - now[table])
+        self.before = now
+        return {table: len(ids) for table, ids in now.items()}
+
+    def judged_twice(self) -> int:
+        return int(
+            query(
+                self.folder,
+                "select count(*) as n from (select 1 from evaluations where status <> 'duplicate' "
+                "and request_id is not null group by task, kernel_id, level having count(*) > 1)",
+            ).to_pylist()[0]["n"]
+        )
+
+    def never_told(self) -> int:
+        return int(
+            query(self.folder, "select count(*) as n from asks anti join tells using (request_id)").to_pylist()[0]["n"]
+        )
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--what", nargs="+", choices=["driver", *TITLES], default=["driver"], help="in turn")
+    parser.add_argument("--ray", action="store_true")
     parser.add_argument("--operators", nargs="+", default=["softmax", "matrix_mul"])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--shortest", type=float, default=6.0, help="seconds before a kill")
     parser.add_argument("--longest", type=float, default=18.0)
     arguments = parser.parse_args()
+    if set(arguments.what) - {"driver"} and not arguments.ray:
+        parser.error("without --ray there is only a driver to kill")
+    kills = [arguments.what[i % len(arguments.what)] for i in range(arguments.kills)]
     rng = random.Random(arguments.seed)
-    lost: Counter[str] = Counter()
-    survivors = 0
+    ray = ["--ray"] if arguments.ray else []
+    survivors = stuck = done = 0
     with tempfile.TemporaryDirectory() as runs:
-        command = ["run", *arguments.operators, "--budget", "1h", "--runs", runs, "--seed", str(arguments.seed)]
-        before: dict[str, set[str]] = {}
-        for kill in range(arguments.kills):
-            ended, left = session(command, rng.uniform(arguments.shortest, arguments.longest))
-            survivors += left
-            folder = next(Path(runs).iterdir())
-            assert not ended, "the run ended before it could be killed"
-            now = acknowledged(folder)
-            for table, ids in before.items():
-                lost[table] += len(ids - now[table])
-            before = now
-            counts = ", ".join(f"{len(ids)} {table}" for table, ids in now.items())
-            print(f"kill {kill + 1}: {counts}; {left} processes left", file=sys.stderr)
-            command = ["resume", str(folder)]
-        subprocess.run([*EVO, "resume", str(folder), "--budget", "1s"], check=True, capture_output=True)
-        now = acknowledged(folder)
-        for table, ids in before.items():
-            lost[table] += len(ids - now[table])
-        twice = query(
-            folder,
-            "select count(*) as n from (select 1 from evaluations where status <> 'duplicate' "
-            "and request_id is not null group by task, kernel_id, level having count(*) > 1)",
-        ).to_pylist()[0]["n"]
-        untold = query(folder, "select count(*) as n from asks anti join tells using (request_id)").to_pylist()[0]["n"]
+        command = ["run", *arguments.operators, "--budget", "1h", "--runs", runs, "--seed", str(arguments.seed), *ray]
+        balance: Balance | None = None
+        while done < len(kills):
+            with running(command) as process:
+                while done < len(kills):
+                    time.sleep(rng.uniform(arguments.shortest, arguments.longest))
+                    assert process.poll() is None, "the run ended before it could be killed"
+                    what = kills[done]
+                    below = descendants(process.pid)
+                    if balance is None:
+                        folders = list(Path(runs).glob("*/evo.duckdb"))
+                        if not folders:
+                            continue  # still starting
+                        balance = Balance(folders[0].parent)
+                    victims = [process.pid] if what == "driver" else called(below, TITLES[what])
+                    if not victims:
+                        continue  # still starting
+                    told = balance.look()["tells"]
+                    os.kill(rng.choice(victims), signal.SIGKILL)
+                    done += 1
+                    left = outlive(process, below) if what in FATAL else 0
+                    survivors += left
+                    stuck += what not in FATAL and not gets_on(balance.folder, told)
+                    counts = ", ".join(f"{n} {table}" for table, n in balance.look().items())
+                    print(f"kill {done}, {what}: {counts}; {left} processes left", file=sys.stderr)
+                    if what in FATAL:
+                        break
+            assert balance
+            command = ["resume", str(balance.folder), *ray]
+        subprocess.run([*EVO, *command, "--budget", "1s"], check=True, capture_output=True)
+        individuals = balance.look()["tells"]
         result = {
-            "kills": arguments.kills, "rows_lost": sum(lost.values()), "evaluated_twice": twice,
-            "processes_left": survivors, "requests_never_told": untold, "individuals": len(now["tells"]),
+            "kills": dict(Counter(kills)), "rows_lost": sum(balance.lost.values()),
+            "answered_calls_lost": balance.lost["llm_calls"], "evaluated_twice": balance.judged_twice(),
+            "processes_left": survivors, "searches_stuck": stuck, "requests_never_told": balance.never_told(),
+            "individuals": individuals,
         }  # fmt: skip
         print(json.dumps(result))
-    return int(bool(sum(lost.values()) or twice or survivors))
+    return int(any(result[key] for key in ("rows_lost", "evaluated_twice", "processes_left", "searches_stuck")))
 
 
 if __name__ == "__main__":

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from evo.cluster import HERE, Cluster, Scratch, marked
+from evo.cluster import HERE, Cluster, Scratch
 from evo.config import RunConfig
+from evo.guard import marked
 from evo.journal import Journal
 from evo.pool import ENTRY, InlinePool, WorkerLost, WorkerPool
 from evo.search import Search
