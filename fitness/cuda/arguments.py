@@ -5,42 +5,12 @@ from __future__ import annotations
 import struct
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from fitness.cuda.cubin import Param
+from fitness.cuda.program import TENSOR_MAP_BYTES, Launch, Program, Value
 from operators.dtypes import DType, resolve_dtype
-from operators.plan import Argument, ResolvedPlan, ResolvedTensorMap
+from operators.plan import Argument, ResolvedPlan
 from operators.spec import Operator
-
-TENSOR_MAP_BYTES = 128
-
-Value = tuple[str, str] | bytes
-"""("buffer", name), ("map", name), or the bytes of a number."""
-
-
-@dataclass(frozen=True)
-class Launch:
-    """One kernel launch, in numbers."""
-
-    kernel: str
-    """The plan's name expression."""
-    args: tuple[Value, ...]
-    grid: tuple[int, ...]
-    """x, y, z in blocks."""
-    block: tuple[int, ...]
-    cluster: tuple[int, ...]
-    """Empty without clusters."""
-    shared_bytes: int
-    cooperative: bool
-
-
-@dataclass(frozen=True)
-class Program:
-    """What one call of a kernel file does, as the worker gets it."""
-
-    zero: tuple[str, ...]
-    launches: tuple[Launch, ...]
-    maps: tuple[ResolvedTensorMap, ...]
 
 
 def check_arguments(

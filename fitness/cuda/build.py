@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -137,7 +138,10 @@ def compile_cuda(
 
 @lru_cache
 def _shared() -> Compiler:
-    return Compiler()
+    """For callers that bring none."""
+    compiler = Compiler()
+    atexit.register(compiler.close)
+    return compiler
 
 
 def code_digest(build: CudaBuild, *, resolved: str, dtype: str, device: str) -> str:
@@ -162,6 +166,7 @@ def _facts(cubin: bytes, ptx: str, plan: Plan, kernels: Mapping[str, KernelFacts
         "barriers": max(k.barriers for k in kernels.values()),
         "launches": len(plan.launches),
         "access_bytes": found.access_bytes,
+        "vectors": found.vectors,
         "async_copies": found.async_copies,
         "bulk_copies": found.bulk_copies,
         "tensor_cores": found.tensor_cores,
@@ -179,7 +184,7 @@ def _facts(cubin: bytes, ptx: str, plan: Plan, kernels: Mapping[str, KernelFacts
 
 def _cell(facts: Mapping[str, Any]) -> tuple[str, ...]:
     """How memory is accessed, what computes, how threads cooperate, resources used."""
-    memory = "scalar" if facts["access_bytes"] <= 4 else "vector"
+    memory = "vector" if facts["vectors"] else "scalar"
     if facts["async_copies"]:
         memory = "async"
     if facts["bulk_copies"]:

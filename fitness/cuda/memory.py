@@ -12,6 +12,9 @@ import torch
 from fitness.cuda.driver import CudaError, call, driver
 from fitness.memory import ALIGNMENT, SLACK_PATTERNS, Place
 
+FIRST_ADDRESS = 1 << 46
+"""Far from where the driver itself puts things. Blocks follow each other from here on, in every worker alike: by where
+buffers lie in the address space alone a kernel can be half as fast again."""
 KEPT_FREE_BYTES = 4 << 30
 """Blocks that nobody uses stay allocated up to so much: making one takes as long as a small check."""
 
@@ -19,8 +22,10 @@ KEPT_FREE_BYTES = 4 << 30
 class Block:
     """Some granules of GPU memory, mapped into this process; others get a file descriptor and map it themselves."""
 
-    def __init__(self, number: int, ordinal: int, map_bytes: int) -> None:
+    def __init__(self, number: int, ordinal: int, map_bytes: int, place: int) -> None:
         cu = driver()
+        self.place = place
+        """The address that workers map it at."""
         self.number = number
         """Of no other block, ever."""
         self.bytes = map_bytes
@@ -70,6 +75,7 @@ class Pool:
         self.granularity = int(call("MemGetAllocationGranularity", _properties(ordinal), option))
         self._free: list[Block] = []
         self._made = 0
+        self._next_place = FIRST_ADDRESS
 
     def take(self, size: int) -> Block:
         """A block of at least one granule that holds `size` bytes."""
@@ -78,11 +84,13 @@ class Pool:
             if block.bytes == rounded:
                 return self._free.pop(index)
         self._made += 1
+        self._next_place += self.granularity  # which stays unmapped, so that accesses beyond a block fault
+        place, self._next_place = self._next_place, self._next_place + rounded + self.granularity
         try:
-            return Block(self._made, self.ordinal, rounded)
+            return Block(self._made, self.ordinal, rounded, place)
         except CudaError:
             self.trim()
-            return Block(self._made, self.ordinal, rounded)
+            return Block(self._made, self.ordinal, rounded, place)
 
     def trim(self) -> None:
         """Give back to the device what is not in use, torch's share included."""
@@ -104,17 +112,22 @@ class CudaRegion:
     begins where the block begins. What is left of the block is filled with a pattern that `slack_intact` checks.
     """
 
-    def __init__(self, pool: Pool, sizes: Mapping[str, int], *, at_end: bool) -> None:
+    def __init__(
+        self, pool: Pool, sizes: Mapping[str, int], *, at_end: bool, lent: Mapping[str, Block] | None = None
+    ) -> None:
+        """`lent` are blocks that some of the buffers take, which somebody else owns and may use between calls."""
         self.places: dict[str, Place] = {}
         self.blocks: dict[str, Block] = {}
         self._pattern = SLACK_PATTERNS[at_end]
         for name, size in sizes.items():
             rounded = max(-(-size // ALIGNMENT) * ALIGNMENT, ALIGNMENT)
-            block = pool.take(rounded)
+            block = lent[name] if lent and name in lent else pool.take(rounded)
             block.tensor.fill_(self._pattern)
             self.blocks[name] = block
             self.places[name] = Place(0, block.bytes, block.bytes - rounded if at_end else 0, size)
-        self._close = weakref.finalize(self, pool.give_back, list(self.blocks.values()))
+        self._close = weakref.finalize(
+            self, pool.give_back, [block for name, block in self.blocks.items() if not lent or name not in lent]
+        )
 
     def tensor(self, name: str, dtype: torch.dtype = torch.uint8) -> torch.Tensor:
         """The buffer's data as it is now, flat."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from fitness.cuda.memory import CudaRegion, Pool
+from fitness.cuda.memory import Block, CudaRegion, Pool
 from fitness.inputs import TORCH_DTYPES, Inputs
 from fitness.memory import Memory
 from fitness.verify import Case, Oracle, Question, Related, Trusted
@@ -24,11 +24,23 @@ class CudaOracle(Oracle):
         self.pool = pool
         self.device = torch.device("cuda", pool.ordinal)
         self._library = functions.offers("library") and dtype in operator.dtypes.get("cuda", ())
+        self._blocks: dict[tuple[str, int], Block] = {}
         self._last: tuple[Inputs, dict[str, torch.Tensor]] | None = None
         # What a second opinion is worth: sums of 16-bit products kept in fp32, fp32 products without TF32.
         torch.backends.cuda.matmul.allow_tf32 = False
         torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
         torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+
+    def timed_blocks(self, dims: Mapping[str, int]) -> dict[str, Block]:
+        """Memory for the outputs of timed calls, the same for whoever is timed.
+
+        Where in physical memory an output lies can make a kernel half as fast again; a pair must not differ in that.
+        """
+        sizes = self.work_sizes(dims)
+        for key in sizes.items():
+            if key not in self._blocks:
+                self._blocks[key] = self.pool.take(key[1])
+        return {name: self._blocks[name, size] for name, size in sizes.items()}
 
     def related_problem(
         self,

@@ -17,8 +17,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from fitness.cuda.arguments import Program
 from fitness.cuda.memory import Block
+from fitness.cuda.program import Program
 from fitness.evaluation import Status
 from fitness.native import built, jailed
 from fitness.sandbox import kill_group
@@ -135,7 +135,7 @@ class Worker:
                 "bind",
                 slot,
                 [(name, block.number, readonly, offset, size) for name, block, readonly, offset, size in buffers],
-                [(*key, wanted[key].bytes) for key in new],
+                [(*key, wanted[key].bytes, wanted[key].place) for key in new],
                 drop,
                 fds=fds,
                 when="while its buffers were mapped",

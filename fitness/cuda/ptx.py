@@ -31,6 +31,8 @@ class Traits:
 
     access_bytes: int
     """Widest load or store of global memory by one thread."""
+    vectors: bool
+    """Several elements in one such access."""
     async_copies: bool
     """cp.async"""
     bulk_copies: bool
@@ -67,23 +69,25 @@ def objection(ptx: str) -> str | None:
 def traits(ptx: str) -> Traits:
     """Of all that entries and functions contain."""
     text = "\n".join(_bodies(_COMMENT.sub("", ptx)))
-    widest = 0
+    widest, vectors = 0, False
     for match in _ACCESS.finditer(text):
         modifiers = match["modifiers"]
         if ".global" not in modifiers:
             continue
         element = _ELEMENT.search(modifiers)
         count = _VECTOR.search(modifiers)
+        vectors |= count is not None or (element is not None and element[1] == "128")
         widest = max(widest, int(element[1]) // 8 * (int(count[1]) if count else 1) if element else 0)
     return Traits(
         access_bytes=widest,
+        vectors=vectors,
         async_copies=_has(text, r"cp\.async\.c[ag]\."),
         bulk_copies=_has(text, r"cp\.(?:reduce\.)?async\.bulk"),
         tensor_cores=_has(text, r"(?:wgmma\.mma_async|wmma\.mma|mma\.sync|mma\.sp|tcgen05\.mma)"),
         atomics=_has(text, r"(?:atom|red)\.(?!\S*shared)"),
         warp=_has(text, r"(?:shfl|vote|match|redux|bar\.warp)\."),
         block=_has(text, r"(?:bar\.(?:cta\.)?(?:sync|red|arrive)|barrier\.(?:cta\.)?(?:sync|red|arrive)|mbarrier\.)"),
-        cluster=_has(text, r"(?:barrier\.cluster|mapa\.|\S*shared::cluster)"),
+        cluster=_has(text, r"(?:barrier\.cluster|mapa\.|(?:ld|st|atom|red)\.\S*shared::cluster)"),
         shared=_has(text, r"(?:ld|st|atom|red)\.(?:\w+\.)*shared"),
     )
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import torch
 
-from fitness.cuda.arguments import Program
 from fitness.cuda.build import CudaBuild
 from fitness.cuda.memory import CudaRegion
 from fitness.cuda.oracle import CudaOracle
 from fitness.cuda.process import Worker
+from fitness.cuda.program import Program
 from fitness.evaluation import Status
 from fitness.session import KernelFault, Sample
 from fitness.verify import Question
@@ -50,7 +50,8 @@ class CudaSession:
         key = (at_end, *sizes.items())
         work = self._works.get(key) if slot else None
         if work is None:
-            work = CudaRegion(self._oracle.pool, sizes, at_end=at_end)
+            lent = self._oracle.timed_blocks(question.dims) if slot else None
+            work = CudaRegion(self._oracle.pool, sizes, at_end=at_end, lent=lent)
             if slot:
                 self._works[key] = work
         self._slots[slot] = question, work, program

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fitness.cuda.arguments import Program, check_arguments, program
+from fitness.cuda.arguments import check_arguments, program
 from fitness.cuda.build import CudaBuild, code_digest, compile_cuda
 from fitness.cuda.compiler import Compiler
 from fitness.cuda.driver import device_facts
@@ -25,6 +25,7 @@ from fitness.cuda.nvrtc import Job, include_folders
 from fitness.cuda.oracle import CudaOracle
 from fitness.cuda.peaks import peaks
 from fitness.cuda.process import Worker
+from fitness.cuda.program import Program
 from fitness.cuda.session import CudaSession
 from fitness.evaluation import Rejection, Status, Timing
 from fitness.inputs import Inputs, draw

@@ -20,10 +20,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fitness.cuda.arguments import TENSOR_MAP_BYTES, Launch, Program
 from fitness.cuda.driver import CudaError, call, device_facts, driver
-from operators.plan import ResolvedTensorMap
-from operators.tensor_map import DATA_TYPES
+from fitness.cuda.program import TENSOR_MAP_BYTES, Launch, Program
+from operators.tensor_map import DATA_TYPES, ResolvedTensorMap
 
 LENGTH = struct.Struct("<I")
 HOLD_NS = 50_000_000
@@ -123,20 +122,21 @@ class Worker:
         fds: Sequence[int],
         slot: int,
         buffers: Sequence[tuple[str, int, bool, int, int]],
-        new: Sequence[tuple[int, bool, int]],
+        new: Sequence[tuple[int, bool, int, int]],
         drop: Sequence[tuple[int, bool]],
     ) -> dict[str, Any]:
         """Give a slot its buffers: (name, block, readonly, offset, bytes).
 
-        `new` are blocks to map first, (block, readonly, bytes), with `fds` in their order; `drop` are to be forgotten.
+        `new` are blocks to map first, (block, readonly, bytes, address to map it at), with `fds` in their order; `drop`
+        are to be forgotten.
         """
         old = self.slots.pop(slot, None)
         if old and old.graph is not None:
             call("GraphExecDestroy", old.graph)
         for key in drop:
             self._unmap(self.mappings.pop(key))
-        for fd, (block, readonly, map_bytes) in zip(fds, new, strict=True):
-            self.mappings[block, readonly] = self._map(fd, map_bytes, readonly)
+        for fd, (block, readonly, map_bytes, place) in zip(fds, new, strict=True):
+            self.mappings[block, readonly] = self._map(fd, map_bytes, place, readonly)
         made = _Slot()
         for name, block, readonly, offset, size in buffers:
             made.addresses[name] = self.mappings[block, readonly].address + offset
@@ -302,7 +302,7 @@ class Worker:
         )
         return ctypes.string_at(made.getPtr(), TENSOR_MAP_BYTES)
 
-    def _map(self, fd: int, map_bytes: int, readonly: bool) -> _Mapping:
+    def _map(self, fd: int, map_bytes: int, place: int, readonly: bool) -> _Mapping:
         cu = self.cu
         try:
             kind = cu.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
@@ -311,7 +311,7 @@ class Worker:
             os.close(fd)
         # Nothing is ever mapped next to the block, so that an access beyond its ends faults at full speed.
         size = map_bytes + 2 * self.granularity
-        reserved = int(call("MemAddressReserve", size, 0, 0, 0))
+        reserved = int(call("MemAddressReserve", size, 0, place - self.granularity, 0))
         address = reserved + self.granularity
         call("MemMap", address, map_bytes, 0, handle, 0)
         access = cu.CUmemAccessDesc()

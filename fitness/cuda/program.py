@@ -1,0 +1,37 @@
+"""What a worker is told to do. Imports next to nothing: a worker starts in a fraction of a second."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from operators.tensor_map import ResolvedTensorMap
+
+TENSOR_MAP_BYTES = 128
+
+Value = tuple[str, str] | bytes
+"""("buffer", name), ("map", name), or the bytes of a number."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel launch, in numbers."""
+
+    kernel: str
+    """The plan's name expression."""
+    args: tuple[Value, ...]
+    grid: tuple[int, ...]
+    """x, y, z in blocks."""
+    block: tuple[int, ...]
+    cluster: tuple[int, ...]
+    """Empty without clusters."""
+    shared_bytes: int
+    cooperative: bool
+
+
+@dataclass(frozen=True)
+class Program:
+    """What one call of a kernel file does, as the worker gets it."""
+
+    zero: tuple[str, ...]
+    launches: tuple[Launch, ...]
+    maps: tuple[ResolvedTensorMap, ...]

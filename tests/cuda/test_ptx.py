@@ -1,0 +1,102 @@
+"""What the PTX of a kernel tells: traits for the archive's cells, and what is refused before anything runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from fitness.cuda import nvrtc
+from fitness.cuda.build import CudaBuild, code_digest, compile_cuda
+from fitness.cuda.ptx import objection, traits
+from fitness.evaluation import Rejection, Status
+from operators.catalog import load
+from operators.errors import UserError
+from operators.kernel import Kernel
+from tests.gpu.kernels import FEATURES, REJECTED, ROWS, SOFTMAX
+
+
+@pytest.fixture(scope="module", autouse=True)
+def headers() -> None:
+    try:
+        nvrtc.include_folders()
+    except UserError as error:
+        pytest.skip(str(error))
+
+
+def built(name: str, source: str, dtype: str = "fp32") -> CudaBuild:
+    result = compile_cuda(Kernel(name, "cuda", source), load(name), dtype)
+    assert isinstance(result, CudaBuild), result
+    return result
+
+
+CELLS = {
+    "two launches": ("vector", "fma", "block"),
+    "cluster": ("scalar", "fma", "cluster"),
+    "doubling": ("scalar", "fma", "none"),
+    "cooperative": ("scalar", "fma", "grid"),
+    "tensor map": ("tma", "fma", "block"),
+}
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+@pytest.mark.parametrize(("name", "feature"), [(name, f) for name, kernels in FEATURES.items() for f in kernels])
+def test_cells_follow_from_the_code(name: str, feature: str, dtype: str) -> None:
+    assert built(name, FEATURES[name][feature], dtype).cell[:3] == CELLS[feature]
+
+
+def test_tensor_cores_async_copies_and_atomics_are_seen() -> None:
+    body = """
+    __shared__ alignas(16) float tile[256];
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" :: "r"((unsigned)__cvta_generic_to_shared(tile)), "l"(in));
+    asm volatile("cp.async.wait_all;");
+    __syncthreads();
+    unsigned a = __float_as_uint(tile[0]);
+    float d0, d1, d2, d3;
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+                 "{%0,%1,%2,%3}, {%4,%4,%4,%4}, {%4,%4}, {%0,%1,%2,%3};"
+                 : "=f"(d0), "=f"(d1), "=f"(d2), "=f"(d3) : "r"(a));
+    atomicAdd(out, d0 + d1 + d2 + d3);
+}
+"""
+    build = built("softmax", ROWS + body)
+    assert build.cell[:2] == ("async", "tensor")
+    assert build.facts["atomics"]
+    assert not built("softmax", SOFTMAX).facts["atomics"]
+
+
+@pytest.mark.parametrize("case", sorted(REJECTED))
+def test_state_between_calls_and_the_devices_runtime_are_refused(case: str) -> None:
+    before, body, text = REJECTED[case]
+    source = ROWS.replace('extern "C"', before + 'extern "C"') + body + "}\n"
+    result = compile_cuda(Kernel("softmax", "cuda", source), load("softmax"), "fp32")
+    assert isinstance(result, Rejection)
+    assert (result.status, text in result.message) == (Status.INVALID, True)
+
+
+def test_variables_that_nobody_uses_and_constant_tables_are_fine() -> None:
+    before = "__device__ float unused[4];\n__constant__ float table[2] = {1, 2};\n"
+    built("softmax", SOFTMAX.replace('extern "C"', before + 'extern "C"').replace("/ sum", "/ (sum * table[0])"))
+
+
+def test_names_in_text_and_initial_values_are_no_uses() -> None:
+    ptx = """
+.global .align 4 .b8 kept[8] = {1, 2};
+.global .align 8 .u64 other = kept;
+.visible .entry f(.param .u64 a)
+{
+    // kept
+    { ld.global.v4.f32 {%f1, %f2, %f3, %f4}, [%rd1]; }
+    ret;
+}
+"""
+    assert objection(ptx) is None
+    assert traits(ptx).access_bytes == 16
+    assert "`kept`" in str(objection(ptx.replace("// kept", "mov.u64 %rd2, kept;")))
+
+
+def test_the_digest_knows_code_and_plan_but_no_comments() -> None:
+    def digest(source: str, resolved: str = "plan") -> str:
+        return code_digest(built("softmax", source), resolved=resolved, dtype="fp32", device="a GPU")
+
+    assert digest(SOFTMAX) == digest(SOFTMAX.replace("#include <cmath>", "// nothing new\n#include <cmath>"))
+    assert digest(SOFTMAX) != digest(SOFTMAX.replace("d = 16", "d = 8"))
+    assert digest(SOFTMAX) != digest(SOFTMAX, "another plan")

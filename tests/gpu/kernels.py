@@ -1,0 +1,345 @@
+"""Kernels that use all that a plan offers, and kernels that should not pass."""
+
+from __future__ import annotations
+
+ROWS = """/*! evo
+[[launch]]
+kernel = "f"
+grid = ["rows"]
+block = [256]
+args = ["x", "y", "rows", "cols"]
+*/
+#include <cmath>
+#include <cuda_fp16.h>
+extern "C" __global__ void f(const T* x, T* y, int rows, int cols) {
+    const T* in = x + (long long)blockIdx.x * cols;
+    T* out = y + (long long)blockIdx.x * cols;
+"""
+"""One block per row of a softmax; the body follows."""
+
+REDUCE = """
+    __shared__ ACC part[8];
+    auto reduce = [&](ACC v, bool largest) {
+        for (int d = 16; d; d /= 2) {
+            ACC o = __shfl_xor_sync(~0u, v, d);
+            v = largest ? fmaxf(v, o) : v + o;
+            if (largest && (o != o)) v = o;
+        }
+        __syncthreads();
+        if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = v;
+        __syncthreads();
+        v = part[0];
+        for (int w = 1; w < 8; w++) v = largest ? (part[w] != part[w] ? part[w] : fmaxf(v, part[w])) : v + part[w];
+        return v;
+    };
+    ACC largest = -INFINITY;
+    for (int c = threadIdx.x; c < cols; c += 256) largest = fmaxf(largest, load(in[c]));
+    largest = reduce(largest, true);
+    ACC sum = 0;
+    for (int c = threadIdx.x; c < cols; c += 256) sum += expf(load(in[c]) - largest);
+    sum = reduce(sum, false);
+"""
+STORE = "    for (int c = threadIdx.x; c < cols; c += 256) out[c] = store(expf(load(in[c]) - largest) / sum);\n"
+SOFTMAX = ROWS + REDUCE + STORE + "}\n"
+
+TWO_LAUNCHES = """/*! evo
+[tune]
+BLOCK = [256, 128]
+
+[[buffer]]
+name = "stats"
+dtype = "ACC"
+shape = ["rows", 2]
+
+[[launch]]
+kernel = "stats_of_rows<BLOCK>"
+grid = ["rows"]
+block = ["BLOCK"]
+shared = "100 * 1024"
+args = ["x", "stats", "rows", "cols"]
+
+[[launch]]
+kernel = "write_four"
+when = "cols % 4 == 0"
+grid = ["ceil_div(rows * cols // 4, BLOCK)"]
+block = ["BLOCK"]
+args = ["x", "stats", "y", "rows * cols // 4", "cols"]
+
+[[launch]]
+kernel = "write_one"
+when = "cols % 4 != 0"
+grid = ["ceil_div(rows * cols, BLOCK)"]
+block = ["BLOCK"]
+args = ["x", "stats", "y", "rows * cols", "cols"]
+*/
+template <int B> __global__ void stats_of_rows(const T* x, ACC* stats, int rows, int cols) {
+    extern __shared__ ACC memory[];
+    ACC* part = memory + 100 * 256 - B;  // the far end
+    const T* in = x + (long long)blockIdx.x * cols;
+    ACC largest = load(in[0]);
+    for (int c = threadIdx.x; c < cols; c += B) {
+        ACC v = load(in[c]);
+        if (v > largest || v != v) largest = v;
+    }
+    part[threadIdx.x] = largest;
+    __syncthreads();
+    for (int t = 0; t < B; t++) if (part[t] > largest || part[t] != part[t]) largest = part[t];
+    __syncthreads();
+    ACC sum = 0;
+    for (int c = threadIdx.x; c < cols; c += B) sum += expf(load(in[c]) - largest);
+    part[threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        sum = 0;
+        for (int t = 0; t < B; t++) sum += part[t];
+        stats[2 * blockIdx.x] = largest;
+        stats[2 * blockIdx.x + 1] = sum;
+    }
+}
+struct alignas(4 * sizeof(T)) Four { T v[4]; };
+extern "C" __global__ void write_four(const Four* x, const ACC* stats, Four* y, long long n, int cols) {
+    long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    const ACC* s = stats + 2 * (4 * i / cols);
+    Four four = x[i];
+    for (int k = 0; k < 4; k++) four.v[k] = store(expf(load(four.v[k]) - s[0]) / s[1]);
+    y[i] = four;
+}
+extern "C" __global__ void write_one(const T* x, const ACC* stats, T* y, long long n, int cols) {
+    long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+    if (i < n) y[i] = store(expf(load(x[i]) - stats[2 * (i / cols)]) / stats[2 * (i / cols) + 1]);
+}
+"""
+"""softmax: scratch, two of three launches, a template, 100 KiB of shared memory, vectors."""
+
+DOUBLING = """/*! evo
+[[buffer]]
+name = "even"
+dtype = "fp64"
+shape = ["n"]
+
+[[buffer]]
+name = "odd"
+dtype = "fp64"
+shape = ["n"]
+
+[[launch]]
+kernel = "widen"
+grid = ["ceil_div(n, 256)"]
+block = [256]
+args = ["x", "even", "n"]
+
+[group.pass]
+repeat = "ceil_log2(n)"
+
+[[launch]]
+kernel = "add"
+group = "pass"
+grid = ["ceil_div(n, 256)"]
+block = [256]
+args = ["even if i % 2 == 0 else odd", "odd if i % 2 == 0 else even", "2 ** i", "n"]
+
+[[launch]]
+kernel = "narrow"
+grid = ["ceil_div(n, 256)"]
+block = [256]
+args = ["even if ceil_log2(n) % 2 == 0 else odd", "y", "n"]
+*/
+extern "C" __global__ void widen(const T* x, double* a, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) a[i] = load(x[i]);
+}
+extern "C" __global__ void add(const double* a, double* b, int distance, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) b[i] = i >= distance ? a[i] + a[i - distance] : a[i];
+}
+extern "C" __global__ void narrow(const double* a, T* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = store((ACC)a[i]);
+}
+"""
+"""prefix_sum: a group that repeats, two buffers that take turns."""
+
+COOPERATIVE = """/*! evo
+zero = ["count"]
+
+[[buffer]]
+name = "partial"
+dtype = "ACC"
+shape = ["sm_count * 32"]
+
+[[buffer]]
+name = "count"
+dtype = "int32"
+shape = [1]
+
+[[launch]]
+kernel = "sum"
+cooperative = true
+grid = ["sm_count * blocks_per_sm"]
+block = [256]
+args = ["predicted", "target", "loss", "partial", "count", "classes"]
+*/
+#include <cooperative_groups.h>
+extern "C" __global__ void sum(const T* predicted, const T* target, ACC* loss, ACC* partial, int* count, int classes) {
+    __shared__ ACC part[256];
+    ACC mine = 0;
+    for (int i = blockIdx.x * 256 + threadIdx.x; i < classes; i += gridDim.x * 256)
+        mine += load(target[i]) * logf(fmaxf(load(predicted[i]), ACC(1e-8)));
+    part[threadIdx.x] = mine;
+    __syncthreads();
+    for (int d = 128; d; d /= 2) {
+        if (threadIdx.x < d) part[threadIdx.x] += part[threadIdx.x + d];
+        __syncthreads();
+    }
+    if (threadIdx.x == 0) {
+        partial[blockIdx.x] = part[0];
+        atomicAdd(count, 1);
+    }
+    cooperative_groups::this_grid().sync();
+    if (blockIdx.x == 0 && threadIdx.x == 0) {
+        ACC total = 0;
+        for (int b = 0; b < *(volatile int*)count; b++) total += partial[b];
+        *loss = -total;
+    }
+}
+"""
+"""cross_entropy_loss: one launch whose blocks wait for each other, sized by occupancy; a counter that is cleared."""
+
+CLUSTER = """/*! evo
+[[launch]]
+kernel = "f"
+grid = ["2 * rows"]
+block = [128]
+cluster = [2]
+args = ["x", "y", "cols"]
+*/
+#include <cooperative_groups.h>
+namespace cg = cooperative_groups;
+extern "C" __global__ void f(const T* x, T* y, int cols) {
+    __shared__ ACC found[2];
+    __shared__ ACC part[128];
+    cg::cluster_group cluster = cg::this_cluster();
+    const int rank = cluster.block_rank(), row = blockIdx.x / 2;
+    const T* in = x + (long long)row * cols;
+    T* out = y + (long long)row * cols;
+    ACC largest = load(in[0]);
+    for (int c = rank * 128 + threadIdx.x; c < cols; c += 256) {
+        ACC v = load(in[c]);
+        if (v > largest || v != v) largest = v;
+    }
+    part[threadIdx.x] = largest;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        for (int t = 0; t < 128; t++) if (part[t] > largest || part[t] != part[t]) largest = part[t];
+        found[0] = largest;
+    }
+    cluster.sync();
+    ACC other = cluster.map_shared_rank(found, 1 - rank)[0];
+    largest = other > found[0] || other != other ? other : found[0];
+    ACC sum = 0;
+    for (int c = rank * 128 + threadIdx.x; c < cols; c += 256) sum += expf(load(in[c]) - largest);
+    part[threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        sum = 0;
+        for (int t = 0; t < 128; t++) sum += part[t];
+        found[1] = sum;
+    }
+    cluster.sync();
+    sum = found[1] + cluster.map_shared_rank(found, 1 - rank)[1];
+    for (int c = rank * 128 + threadIdx.x; c < cols; c += 256) out[c] = store(expf(load(in[c]) - largest) / sum);
+    cluster.sync();
+}
+"""
+"""softmax: two blocks of a cluster share a row through each other's shared memory."""
+
+TENSOR_MAP = """/*! evo
+[[tensor_map]]
+name = "map"
+tensor = "x"
+shape = ["n"]
+box = [256]
+
+[[launch]]
+kernel = "f"
+grid = ["ceil_div(n, 256)"]
+block = [256]
+args = ["map", "y", "n"]
+*/
+extern "C" __global__ void f(const __grid_constant__ CUtensorMap map, T* y, int n) {
+    __shared__ alignas(128) T tile[256];
+    __shared__ alignas(8) unsigned long long barrier;
+    const unsigned to = __cvta_generic_to_shared(tile), at = __cvta_generic_to_shared(&barrier);
+    if (threadIdx.x == 0) {
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(at));
+        asm volatile("fence.proxy.async.shared::cta;");
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(at), "r"((int)sizeof(tile)));
+        asm volatile(
+            "cp.async.bulk.tensor.1d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2}], [%3];"
+            :: "r"(to), "l"(&map), "r"((int)blockIdx.x * 256), "r"(at) : "memory");
+    }
+    int done = 0;
+    while (!done)
+        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], 0; selp.b32 %0, 1, 0, p; }"
+                     : "=r"(done) : "r"(at) : "memory");
+    const int i = blockIdx.x * 256 + threadIdx.x;
+    const ACC v = load(tile[threadIdx.x]);
+    if (i < n) y[i] = store(ACC(0.5) * v * (ACC(1) + erff(v * ACC(0.70710678118654752440))));
+}
+"""
+"""gelu: tiles that the Tensor Memory Accelerator fetches."""
+
+FEATURES = {
+    "softmax": {"two launches": TWO_LAUNCHES, "cluster": CLUSTER},
+    "prefix_sum": {"doubling": DOUBLING},
+    "cross_entropy_loss": {"cooperative": COOPERATIVE},
+    "gelu": {"tensor map": TENSOR_MAP},
+}
+
+FOR_SECONDS = """
+    unsigned long long begin, now;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(begin));
+    do asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now)); while (now - begin < 4000000000ull);
+"""
+"""Far longer than a kernel may take; ends by itself all the same, so that nobody has to kill it."""
+
+HALF = STORE.replace("c < cols;", "c < cols / 2;")
+FAULTS = {
+    # name: (body after the head of ROWS, status, part of the message)
+    "reads far away": ("    out[0] = in[(1ll << 38)];\n", "runtime_error", "illegal memory access"),
+    "reads one past the end": (
+        f"{REDUCE}{STORE}    if (blockIdx.x == rows - 1 && threadIdx.x < 8) sum += load(in[cols + threadIdx.x]);\n"
+        "    if (sum == 12345) out[0] = store(sum);\n",
+        "runtime_error",
+        "illegal memory access",
+    ),
+    "writes past the end": (
+        f"{REDUCE}{STORE}    if (blockIdx.x == rows - 1) out[cols + threadIdx.x] = store(sum);\n",
+        "runtime_error",
+        "illegal memory access",
+    ),
+    "writes its input": (
+        f"{REDUCE}{STORE}    ((T*)in)[threadIdx.x % cols] = store(sum);\n",
+        "runtime_error",
+        "an input, which is read-only",
+    ),
+    "traps": ("    __trap();\n", "runtime_error", "CUDA_ERROR"),
+    "runs for seconds": (FOR_SECONDS, "timeout", "did not finish within"),
+    "does nothing": ("", "wrong", "out of bounds"),
+    "writes half": (f"{REDUCE}{HALF}", "wrong", "out of bounds"),
+    "writes the mean": (STORE.replace("expf(load(in[c]) - largest) / sum", "ACC(1) / cols"), "wrong", ""),
+    "is less precise": (
+        f"{REDUCE}{STORE}".replace("expf(load(in[c]) - largest)", "ACC(__float2half(expf(load(in[c]) - largest)))"),
+        "wrong",
+        "",
+    ),
+}
+REJECTED = {
+    "keeps results": ("__device__ T kept;\n", "    out[0] = kept; kept = in[0];\n", "__device__ variable `kept`"),
+    "prints": ("", '    printf("hello");\n', "vprintf"),
+    "allocates": ("", "    out[0] = *(T*)malloc(8);\n", "malloc"),
+}

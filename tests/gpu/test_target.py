@@ -1,0 +1,120 @@
+"""The cuda target on a real GPU: verdicts, everything a plan can say, and what becomes of kernels that misbehave."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fitness.base import Anchor, Built
+from fitness.catalog import fitness
+from fitness.evaluation import Evaluation, Level, Status
+from operators.catalog import folders, load
+from operators.kernel import Kernel
+from operators.spec import Task
+from tests.gpu.kernels import FAULTS, FEATURES, REJECTED, ROWS, SOFTMAX
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(scope="module")
+def stages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
+    """Fitness stages by operator and dtype, on small workloads; each keeps some processes."""
+    folder, made = tmp_path_factory.mktemp("build"), {}
+
+    def stage(name: str, dtype: str) -> object:
+        if (name, dtype) not in made:
+            if len(made) > 2:
+                made.pop(next(iter(made))).close()
+            task = Task(name, dtype, "cuda")
+            made[name, dtype] = fitness(load(name), task, workload_set="cpu", folder=folder)
+        return made[name, dtype]
+
+    yield stage
+    for one in made.values():
+        one.close()
+
+
+@lru_cache
+def naive(name: str) -> Kernel:
+    return Kernel(name, "cuda", load(name).ancestor("naive", "cuda").read_text())
+
+
+def judged(stages, name: str, dtype: str, source: str, *, best: float | None = 100.0) -> Evaluation:  # type: ignore[no-untyped-def]
+    """The last level that a kernel reached, unconfirmed unless `best` is None."""
+    stage, kernel = stages(name, dtype), Kernel(name, "cuda", source)
+    built = stage.build(kernel)
+    if isinstance(built, Evaluation):
+        return built
+    return stage.judge(kernel, Anchor(naive(name), 0.0, 0.0), race=False, best=best)[-1]  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+@pytest.mark.parametrize("name", sorted(folders()))
+def test_every_naive_kernel_is_correct_and_as_fast_as_itself(stages, name: str, dtype: str) -> None:  # type: ignore[no-untyped-def]
+    found = judged(stages, name, dtype, naive(name).source)
+    assert (found.status, found.level) == (Status.CORRECT, Level.FULL), found.message
+    assert abs(found.log_ratio) < 0.2  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+@pytest.mark.parametrize(("name", "feature"), [(name, f) for name, kernels in FEATURES.items() for f in kernels])
+def test_all_that_a_plan_can_say(stages, name: str, feature: str, dtype: str) -> None:  # type: ignore[no-untyped-def]
+    found = judged(stages, name, dtype, FEATURES[name][feature])
+    assert (found.status, found.level) == (Status.CORRECT, Level.FULL), found.message
+
+
+def test_a_better_kernel_is_confirmed_by_a_second_measurement(stages) -> None:  # type: ignore[no-untyped-def]
+    stage, kernel = stages("softmax", "fp32"), Kernel("softmax", "cuda", SOFTMAX)
+    assert isinstance(stage.build(kernel), Built)
+    levels = stage.judge(kernel, Anchor(naive("softmax"), 0.0, 0.0), race=True, best=None)
+    assert [e.level for e in levels] == [Level.SCREEN, Level.FULL, Level.CONFIRMED], levels[-1].message
+    assert all(e.status is Status.CORRECT for e in levels), levels[-1].message
+    assert levels[-1].log_speedup > np.log(2)
+    assert abs(levels[-1].log_speedup - levels[0].log_speedup) < 0.2
+
+
+@pytest.mark.parametrize("fault", sorted(FAULTS))
+def test_what_misbehaves_gets_a_status_and_harms_nobody_else(stages, fault: str) -> None:  # type: ignore[no-untyped-def]
+    body, status, text = FAULTS[fault]
+    found = judged(stages, "softmax", "fp32", ROWS + body + "}\n")
+    assert (found.status, text in found.message) == (Status(status), True), found
+    assert judged(stages, "softmax", "fp32", SOFTMAX).status is Status.CORRECT
+
+
+@pytest.mark.parametrize("case", sorted(REJECTED))
+def test_state_and_the_devices_runtime_are_refused_before_anything_runs(stages, case: str) -> None:  # type: ignore[no-untyped-def]
+    before, body, text = REJECTED[case]
+    found = judged(stages, "softmax", "fp32", ROWS.replace('extern "C"', before + 'extern "C"') + body + "}\n")
+    assert found.status is Status.INVALID
+    assert text in found.message
+
+
+def test_more_threads_than_registers_allow(stages) -> None:  # type: ignore[no-untyped-def]
+    load_all = '    _Pragma("unroll") for (int i = 0; i < 99; i++) v[i] = load(in[i % cols]);\n    __syncthreads();\n'
+    store_all = '    _Pragma("unroll") for (int i = 0; i < 99; i++) out[i % cols] = store(v[i] * v[(i * 37) % 99]);\n'
+    source = ROWS.replace("[256]", "[1024]") + "    float v[99];\n" + load_all + store_all + "}\n"
+    found = judged(stages, "softmax", "fp32", source)
+    assert found.status is Status.RUNTIME_ERROR
+    assert "more registers or shared memory than a block can have" in found.message
+
+
+def test_references_are_timed_beside_each_other(stages) -> None:  # type: ignore[no-untyped-def]
+    found = stages("softmax", "fp32").references()
+    assert {r.kind for r in found} == {"baseline", "library"}
+    assert all(r.latency_us > 0 for r in found)
+
+
+def test_evaluate_from_the_command_line(tmp_path: Path) -> None:
+    file = tmp_path / "mine.cu"
+    file.write_text(SOFTMAX)
+    command = [sys.executable, "-m", "evo.cli", "evaluate", "softmax", str(file), "--json"]
+    done = subprocess.run([*command, "--workloads", "cpu"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert [level["status"] for level in json.loads(done.stdout)][-1] == "correct"
