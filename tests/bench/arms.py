@@ -31,7 +31,7 @@ import numpy as np
 
 from evo import session
 from evo.config import RunConfig
-from evo.search import Search
+from evo.search import STOPPED, Search
 from evo.store import query
 from fitness.base import Anchor
 from fitness.catalog import fitness
@@ -57,15 +57,19 @@ def search(operator: str, strategy: str, seed: int, candidates: int, limit_s: fl
         operators=[operator], target="cpu", strategy=strategy, seed=seed, settings=settings, budget={"wall_s": limit_s}
     ).resolved()
 
+    complete: list[bool] = []
+
     def on_change(running: Search) -> None:
         (state,) = running.states.values()
         if sum(n for status, n in state.statuses.items() if status not in UNCOUNTED) >= candidates:
+            complete.append(True)
             running.stop()
 
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as work:
         folder = session.new_folder(Path(work), made)
-        session.start(made, folder, on_change)
+        if session.start(made, folder, on_change) == STOPPED and not complete:
+            raise KeyboardInterrupt  # which the search took for its own
         seconds = time.monotonic() - begin
         told = query(
             folder,
