@@ -11,6 +11,7 @@ import torch
 
 from fitness.cuda.driver import CudaError, call, driver
 from fitness.memory import ALIGNMENT, SLACK_PATTERNS, Place
+from operators.errors import UserError
 
 FIRST_ADDRESS = 1 << 46
 """Far from where the driver itself puts things. Blocks follow each other from here on, in every worker alike: by where
@@ -66,10 +67,16 @@ class _Array:
 
 
 class Pool:
-    """Makes blocks, and keeps those that regions no longer use. One per device and process."""
+    """Makes blocks, and keeps those that regions no longer use."""
 
     def __init__(self, ordinal: int) -> None:
+        """Raises UserError where torch has no CUDA."""
         self.ordinal = ordinal
+        if not torch.cuda.is_available():
+            raise UserError(
+                f"torch {torch.__version__} cannot use the GPU, where references are computed: install a build "
+                "of torch with CUDA (https://pytorch.org/get-started/locally)"
+            )
         torch.zeros(1, device=f"cuda:{ordinal}")  # the context that blocks are mapped in
         option = driver().CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM
         self.granularity = int(call("MemGetAllocationGranularity", _properties(ordinal), option))
