@@ -68,7 +68,6 @@ Files = Mapping[str, Mapping[str, bytes]]
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS_SKIP_REGEX": ".",  # or it writes to stdout about every actor that dies
-    "RAY_raylet_start_wait_time_s": "300",  # busy machines
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",  # who asked for no GPU sees none
 }
 SYSTEM = {

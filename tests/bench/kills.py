@@ -201,8 +201,9 @@ def main() -> int:
                             continue  # still starting
                         balance = Balance(folders[0].parent)
                     victims = [process.pid] if what == "driver" else called(below, TITLES[what])
-                    if not victims:
-                        continue  # still starting
+                    starting = arguments.ray and not called(below, TITLES["worker"])
+                    if not victims or (what == "node" and starting):
+                        continue  # of a node that ends while it starts Ray itself takes notice, after a minute
                     told = balance.look()["tells"]
                     os.kill(rng.choice(victims), signal.SIGKILL)
                     done += 1
