@@ -30,7 +30,7 @@ def told(folder: Path) -> int:
 
 def wait_for_tells(runs: Path, count: int) -> Path:
     """The run's folder once so many tells are in its store, asked from outside while it goes on."""
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         folders = [path.parent for path in runs.glob("*/evo.sock")]
         if folders and told(folders[0]) >= count:
@@ -47,16 +47,16 @@ def test_it_answers_while_it_runs_stops_and_goes_on(tmp_path: Path, number: sign
     below = descendants(search.pid)
     assert below
     os.kill(search.pid, number)
-    _, said = search.communicate(timeout=30)
+    _, said = search.communicate(timeout=120)
     if number is signal.SIGINT:
         assert search.returncode == 130
         assert said.strip().splitlines()[-1] == f"stopped; continue with: evo resume {folder}"
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 20
     while alive(below) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not alive(below)
     resumed = start("resume", str(folder), "--budget", "1s", "--json")
-    out, said = resumed.communicate(timeout=90)
+    out, said = resumed.communicate(timeout=300)
     assert resumed.returncode == 0, said
     assert json.loads(out)["tasks"][0]["candidates"] >= len(before["tells"])
     after = acknowledged(folder)
