@@ -4,6 +4,7 @@ VENV := .venv
 EVO := $(VENV)/bin/evo
 BUDGET ?= 60s
 OPERATORS ?= softmax matrix_mul
+PYTEST_ARGS ?= --numprocesses 2 --dist loadfile
 
 .PHONY: search test lint clean
 
