@@ -33,7 +33,7 @@ def request(number: int = 0) -> Request:
 
 def settings(server: LlmServer, **changes: Any) -> LlmSettings:
     fast: dict[str, Any] = {
-        "models": (MODEL,), "api_base": server.url, "max_tokens": 100, "timeout_s": 5.0, "backoff_s": 0.005,
+        "models": (MODEL,), "api_base": server.url, "max_tokens": 100, "timeout_s": 60.0, "backoff_s": 0.005,
         "prices": {MODEL: {"input": 2.0, "output": 10.0}},
     }  # fmt: skip
     return LlmSettings(**(fast | changes))
@@ -61,7 +61,7 @@ def test_an_answer_with_its_tokens_and_its_cost() -> None:
         assert (call.tokens_in, call.tokens_out) == (5, 3)
         assert call.cost_usd == pytest.approx((5 * 2 + 3 * 10) / 1e6)
         assert (call.request_id, call.role, call.model) == ("softmax/fp32/cpu#0", "rewrite", MODEL)
-        assert 0 < call.latency_s < 20
+        assert 0 < call.latency_s < 60
         assert (llm.ledger.tokens_in, llm.ledger.tokens_out, llm.ledger.cost_usd) == (5, 3, call.cost_usd)
         assert llm.ledger.reserved_tokens == 0 and llm.ledger.lost_tokens == 0
         (sent,) = server.requests
@@ -110,7 +110,7 @@ def test_the_same_call_is_never_paid_twice_and_another_sample_is_another_call() 
 )
 def test_what_may_pass_is_tried_again(fault: Reply) -> None:
     async def work(server: LlmServer) -> None:
-        llm = LLM(settings(server, timeout_s=1.0 if fault.delay_s else 5.0))
+        llm = LLM(settings(server, timeout_s=1.0 if fault.delay_s else 60.0))
         call = await llm.complete(ASKED, request=request(), role="rewrite")
         assert (call.status, call.answer, call.attempts) == (CallStatus.ANSWERED, "at last", 3)
         assert call.error == ""
