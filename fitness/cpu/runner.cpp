@@ -230,6 +230,12 @@ void poison_stacks(int poison, std::size_t bytes) {
     }
 }
 
+// Until the parent sleeps and the threads of the team have stopped looking for work: beside either, times vary twice as
+// much where processors share a core.
+void settle() {
+    for (const Word until = nanoseconds() + 500'000; nanoseconds() < until;) {}
+}
+
 // No call may take the memory of the whole machine.
 void limit_memory() {
     const rlim_t bytes = PRIVATE_BYTES + static_cast<rlim_t>(omp_get_max_threads()) * 64 * (1 << 20);
@@ -252,6 +258,7 @@ void limit_memory() {
     limit_memory();
     poison_stacks(poison, stack_bytes);
     confine_child();
+    settle();
     note(BEGIN, nanoseconds(), 0);
     for (const auto& [buffer, bytes] : plan.zeros)
         std::memset(buffers[static_cast<std::size_t>(buffer)].data, 0, static_cast<std::size_t>(bytes));
