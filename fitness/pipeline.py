@@ -23,7 +23,7 @@ from fitness.measure import AnchorFault, Measurement, Pairing, bound_slots
 from fitness.profiling import Profile
 from fitness.roofline import floor_us
 from fitness.session import LARGE, NAN, Device, KernelFault, Prepared, Session
-from fitness.timing import CONFIRM, SCREEN, Schedule, Verdict
+from fitness.timing import CONFIRM, REFERENCE, SCREEN, Schedule, Verdict
 from fitness.verify import Case, Oracle, Question, worst
 from operators.errors import OperatorError
 from operators.kernel import Kernel
@@ -36,7 +36,7 @@ TIMING_SETS = 3
 """Input sets that timed samples of a workload take turns with."""
 CONFIRM_RERUNS = 10
 CONFIRM_PROBES = 3
-NEW_BEST = 0.05
+NEW_BEST = 0.2
 """A promise of less than this, as a log ratio, over the best known is not worth a confirmation while others wait; the
 run's last act is to confirm its leader."""
 ANCHORS_KEPT = 4
@@ -411,7 +411,7 @@ class Pipeline:
                     return tuple(Reference(t.workload, "baseline", t.latency_us, 0.0, 0.0) for t in alone.timings)
                 library = self.device.open_library(self._cases())
                 try:
-                    measured = self._against(library, baseline, CONFIRM, race=False)
+                    measured = self._against(library, baseline, REFERENCE, race=False)
                 finally:
                     library.close()
         except KernelFault as fault:

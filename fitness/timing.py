@@ -55,7 +55,9 @@ class Schedule:
 
 
 SCREEN = Schedule(looks=(5, 10, 20), detectable=0.035, budget_s=0.6, least_gain=0.01)
-CONFIRM = Schedule(looks=(10, 20, 40, 80), detectable=0.02, budget_s=6.0, until_decided=False)
+CONFIRM = Schedule(looks=(10, 20, 40, 80), detectable=0.02, budget_s=3.0, until_decided=False)
+REFERENCE = Schedule(looks=(10, 20, 40), detectable=0.02, budget_s=1.0, until_decided=False)
+"""For the vendor's library, which nobody's place in an archive depends on."""
 
 
 @dataclass(frozen=True)
