@@ -101,6 +101,7 @@ def test_it_is_the_same_search(cluster: Cluster, tmp_path: Path, without_ray: li
     assert told(tmp_path) == without_ray
 
 
+@pytest.mark.slow
 def test_a_run_begun_without_ray_goes_on_with_it_whatever_is_killed(
     cluster: Cluster, tmp_path: Path, without_ray: list[dict[str, Any]]
 ) -> None:
@@ -159,6 +160,7 @@ def test_acknowledged_rows_outlive_their_writer(cluster: Cluster, tmp_path: Path
     assert query(tmp_path, "select kind from events order by rowid").column(0).to_pylist() == numbers
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_is_replaced(cluster: Cluster, tmp_path: Path) -> None:
     made = config(operators=[AXPB], workers=1)
     ((operator, task),) = made.tasks()

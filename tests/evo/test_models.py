@@ -47,6 +47,7 @@ def test_every_call_is_kept_and_the_ledger_is_what_is_spent(tmp_path: Path) -> N
     assert roles == {"rewrite", "crossover", "repair"}
 
 
+@pytest.mark.slow
 def test_an_answered_call_survives_kill_9_and_is_not_paid_again(tmp_path: Path) -> None:
     folder = tmp_path / "run"
 
@@ -121,6 +122,7 @@ def test_a_model_that_never_answers_ends_the_run_with_one_line(tmp_path: Path) -
     assert (call["status"], call["attempts"]) == ("failed", 2)
 
 
+@pytest.mark.slow
 def test_a_model_that_stops_answering_does_not_end_the_run(tmp_path: Path) -> None:
     def script(request: Any, number: int) -> Reply:
         reply = model_runs.script(request, 0)

@@ -63,6 +63,7 @@ def test_the_answers_of_a_model_are_served_without_it(asked: Path) -> None:
     assert spending(Path(done.replay)) == spending(asked)
 
 
+@pytest.mark.slow
 def test_prompts_are_the_same_in_every_session(tmp_path: Path) -> None:
     folder = tmp_path / "pieces"
     _, server = model_runs.run(folder, stops=(1, 5, 8, 13, 20))

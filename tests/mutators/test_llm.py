@@ -334,6 +334,7 @@ def test_a_known_model_has_litellms_price() -> None:
 # --- everything at once ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_hundred_requests_through_every_fault_are_accounted_for_to_the_token() -> None:
     """Server and client count apart from each other; nothing is lost, doubled or unexplained."""
     faults = [

@@ -226,6 +226,7 @@ def test_children_parse_and_are_neither_parent_and_come_back_the_same(operator: 
     assert found >= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operator", ["softmax", "matrix_mul", "spmv_csr"])
 def test_nearly_all_children_of_right_parents_compile_and_are_right(operator: str, tmp_path: Path) -> None:
     pool = rewritten(operator, "cpu", 12)
