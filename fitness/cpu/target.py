@@ -10,10 +10,8 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from fitness.cpu.build import CpuBuild, build
@@ -22,12 +20,12 @@ from fitness.cpu.peaks import peaks, remeasure
 from fitness.cpu.profiler import Subject, profile
 from fitness.cpu.runner import Runner, check_arguments, plan_words
 from fitness.evaluation import Rejection, Status, Timing
-from fitness.inputs import Inputs, draw
 from fitness.memory import Region
 from fitness.pipeline import Pipeline
 from fitness.profiling import Profile
 from fitness.roofline import Peaks
 from fitness.session import Compiled, KernelFault, Prepared, Sample
+from fitness.shapes import Shapes
 from fitness.verify import Case, Oracle, Question
 from operators.catalog import functions
 from operators.errors import PlanError
@@ -36,7 +34,6 @@ from operators.plan import Plan, ResolvedPlan, parse_plan
 from operators.spec import Operator, Task, Workload
 
 RUN_TIMEOUT_S = 2.0
-HIDDEN_NEEDED = 6
 DEEP_EVERY = 16
 """Of so many untimed calls of a session, the first one runs on stacks that are poisoned as far as they go."""
 
@@ -89,7 +86,7 @@ class CpuDevice:
         self.folder = folder
         self.threads = len(os.sched_getaffinity(0))
         self.facts = {"cpu_count": self.threads, "l2_bytes": _l2_bytes()}
-        self._workloads = operator.workload_set(workload_set)
+        self._shapes = Shapes(operator, task, operator.workload_set(workload_set), oracle)
         self._oracle = oracle
 
     # --- build ------------------------------------------------------------------------------------------------------
@@ -98,13 +95,13 @@ class CpuDevice:
         try:
             plan = parse_plan(kernel.source, self.operator, "cpu")
             plan.settings(kernel.values)
-            supported = self._supported(plan, kernel)
+            supported = self._shapes.supported(plan, kernel, self.facts)
             if isinstance(supported, Rejection):
                 return supported
             resolved = [
                 self.resolve(plan, kernel, dims)
-                for w, dims in self._canonical_dims.items()
-                if w in self._workloads or w.name in supported
+                for w, dims in self._shapes.canonical_dims.items()
+                if w in self._shapes.workloads or w.name in supported
             ]
         except PlanError as error:
             return Rejection(Status.INVALID, str(error))
@@ -133,37 +130,8 @@ class CpuDevice:
         partial.replace(metadata)
         return made
 
-    def _supported(self, plan: Plan, kernel: Kernel) -> frozenset[str] | Rejection:
-        """Names of the hidden shapes that the kernel supports; it must support every workload too."""
-        supported = {
-            w: plan.supports(self.operator, dims, kernel.values, self.facts, self.task.dtype)
-            for w, dims in self._canonical_dims.items()
-        }
-        for workload in self._workloads:
-            if not supported[workload]:
-                message = f"requires `{plan.requires.text}`, which workload {workload.name} does not fulfil"
-                return Rejection(Status.UNSUPPORTED, message)
-        hidden = frozenset(w.name for w in self.operator.hidden if supported[w])
-        needed = min(HIDDEN_NEEDED, len(self.operator.hidden))
-        if len(hidden) < needed:
-            message = f"requires `{plan.requires.text}`, which too few hidden shapes fulfil; at least {needed} must"
-            return Rejection(Status.UNSUPPORTED, message)
-        return hidden
-
     def resolve(self, plan: Plan, kernel: Kernel, dims: Mapping[str, int]) -> ResolvedPlan:
         return plan.resolve(self.operator, dtype=self.task.dtype, dims=dims, values=kernel.values, facts=self.facts)
-
-    @cached_property
-    def _canonical_dims(self) -> dict[Workload, dict[str, int]]:
-        """Dims as plans are digested with: data-dependent ones from inputs of a fixed seed."""
-        workloads = (*self._workloads, *self.operator.hidden)
-        if not self.operator.data_dims:
-            return {w: self.operator.environment(w.dims) for w in workloads}
-        return {w: dict(self._drawn(w).dims) for w in workloads}
-
-    def _drawn(self, workload: Workload) -> Inputs:
-        offers, rng = self._oracle.functions, np.random.default_rng(0)
-        return draw(self.operator, offers, dims=workload.dims, dtype=self.task.dtype, family="nominal", rng=rng)
 
     # --- run --------------------------------------------------------------------------------------------------------
 
@@ -204,7 +172,7 @@ class CpuDevice:
             peaks_ = self.peaks()
             return profile(
                 subject,
-                shapes=self._canonical_dims,
+                shapes=self._shapes.canonical_dims,
                 timings=timings,
                 peaks=peaks_,
                 facts=self.facts,

@@ -12,7 +12,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from fitness.cuda.arguments import check_arguments, program
@@ -28,12 +27,12 @@ from fitness.cuda.process import Worker
 from fitness.cuda.program import Program
 from fitness.cuda.session import CudaSession
 from fitness.evaluation import Rejection, Status, Timing
-from fitness.inputs import Inputs, draw
 from fitness.native import cache_folder
 from fitness.pipeline import Pipeline
 from fitness.profiling import Metric, Profile, classify
 from fitness.roofline import Peaks, roofline
 from fitness.session import Compiled, KernelFault, Prepared
+from fitness.shapes import Shapes
 from fitness.verify import Case, Question
 from operators.catalog import functions
 from operators.errors import PlanError
@@ -42,7 +41,6 @@ from operators.kernel import Kernel
 from operators.plan import Plan, ResolvedPlan, parse_plan
 from operators.spec import Operator, Task, Workload
 
-HIDDEN_NEEDED = 6
 HARNESS = Path(__file__).with_name("harness.cu")
 HARNESS_KERNELS = ("flush_write", "flush_read", "scribble", "hold", "stamp")
 
@@ -100,7 +98,7 @@ class CudaDevice:
         self.task = task
         self.folder = folder
         self.gpu = device_facts(oracle.pool.ordinal)
-        self._workloads = operator.workload_set(workload_set)
+        self._shapes = Shapes(operator, task, operator.workload_set(workload_set), oracle)
         self._oracle = oracle
         self._compiler = Compiler()
         self._spare: Worker | None = None
@@ -118,7 +116,7 @@ class CudaDevice:
         try:
             plan = parse_plan(kernel.source, self.operator, "cuda")
             plan.settings(kernel.values)
-            supported = self._supported(plan, kernel)
+            supported = self._shapes.supported(plan, kernel, self.gpu.plan_facts)
             if isinstance(supported, Rejection):
                 return supported
             build = self._compiled(kernel)
@@ -151,8 +149,8 @@ class CudaDevice:
             return path.read_text(encoding="ascii")
         texts = []
         with self._asked(plan, build) as worker:
-            for workload in self._workloads:
-                resolved = self.resolve(plan, kernel, self._canonical_dims[workload], worker)
+            for workload in self._shapes.workloads:
+                resolved = self.resolve(plan, kernel, self._shapes.canonical_dims[workload], worker)
                 if problem := check_arguments(resolved, build.params, self.operator, self.task.dtype):
                     raise KernelFault(Status.INVALID, problem)
                 texts.append(resolved.canonical())
@@ -174,23 +172,6 @@ class CudaDevice:
             yield worker
         finally:
             worker.close()
-
-    def _supported(self, plan: Plan, kernel: Kernel) -> frozenset[str] | Rejection:
-        """Names of the hidden shapes that the kernel supports; it must support every workload too."""
-        supported = {
-            w: plan.supports(self.operator, dims, kernel.values, self.gpu.plan_facts, self.task.dtype)
-            for w, dims in self._canonical_dims.items()
-        }
-        for workload in self._workloads:
-            if not supported[workload]:
-                message = f"requires `{plan.requires.text}`, which workload {workload.name} does not fulfil"
-                return Rejection(Status.UNSUPPORTED, message)
-        hidden = frozenset(w.name for w in self.operator.hidden if supported[w])
-        needed = min(HIDDEN_NEEDED, len(self.operator.hidden))
-        if len(hidden) < needed:
-            message = f"requires `{plan.requires.text}`, which too few hidden shapes fulfil; at least {needed} must"
-            return Rejection(Status.UNSUPPORTED, message)
-        return hidden
 
     def resolve(self, plan: Plan, kernel: Kernel, dims: Mapping[str, int], worker: Worker | None) -> ResolvedPlan:
         """The plan on some dims; `worker` tells the occupancy. Raises PlanError and KernelFault."""
@@ -217,18 +198,6 @@ class CudaDevice:
         if not all(occupancy.get(name, 1) for name in plan.occupancy_kernels):
             raise KernelFault(Status.INVALID, "no block fits onto a multiprocessor: too many threads, or registers")
         return resolved(dict.fromkeys(plan.occupancy_kernels, 1) | occupancy)
-
-    @cached_property
-    def _canonical_dims(self) -> dict[Workload, dict[str, int]]:
-        """Dims as plans are digested with: data-dependent ones from inputs of a fixed seed."""
-        workloads = (*self._workloads, *self.operator.hidden)
-        if not self.operator.data_dims:
-            return {w: self.operator.environment(w.dims) for w in workloads}
-        return {w: dict(self._drawn(w).dims) for w in workloads}
-
-    def _drawn(self, workload: Workload) -> Inputs:
-        offers, rng = self._oracle.functions, np.random.default_rng(0)
-        return draw(self.operator, offers, dims=workload.dims, dtype=self.task.dtype, family="nominal", rng=rng)
 
     # --- run --------------------------------------------------------------------------------------------------------
 
@@ -293,7 +262,7 @@ class CudaDevice:
             return Profile(None, (), ("nothing was timed",))
         with self.machine(exclusive=False):
             limits = self.peaks()
-        dims = {w.name: values for w, values in self._canonical_dims.items()}
+        dims = {w.name: values for w, values in self._shapes.canonical_dims.items()}
         models = {t.workload: roofline(self.operator, dims[t.workload], self.task.dtype, limits) for t in timings}
         worst = min(timings, key=lambda t: models[t.workload].efficiency(t.latency_us))
         model = models[worst.workload]

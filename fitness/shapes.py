@@ -1,0 +1,56 @@
+"""The shapes that kernels of one task are judged on, as every target needs them before it compiles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+
+from fitness.evaluation import Rejection, Status
+from fitness.inputs import Inputs, draw
+from fitness.verify import Oracle
+from operators.kernel import Kernel
+from operators.plan import Plan
+from operators.spec import Operator, Task, Workload
+
+HIDDEN_NEEDED = 6
+
+
+class Shapes:
+    """Workloads and hidden shapes of one task."""
+
+    def __init__(self, operator: Operator, task: Task, workloads: Sequence[Workload], oracle: Oracle) -> None:
+        self.workloads = workloads
+        self._operator = operator
+        self._task = task
+        self._oracle = oracle
+
+    def supported(self, plan: Plan, kernel: Kernel, facts: Mapping[str, int]) -> frozenset[str] | Rejection:
+        """Names of the hidden shapes that the kernel supports; it must support every workload too."""
+        supported = {
+            w: plan.supports(self._operator, dims, kernel.values, facts, self._task.dtype)
+            for w, dims in self.canonical_dims.items()
+        }
+        for workload in self.workloads:
+            if not supported[workload]:
+                message = f"requires `{plan.requires.text}`, which workload {workload.name} does not fulfil"
+                return Rejection(Status.UNSUPPORTED, message)
+        hidden = frozenset(w.name for w in self._operator.hidden if supported[w])
+        needed = min(HIDDEN_NEEDED, len(self._operator.hidden))
+        if len(hidden) < needed:
+            message = f"requires `{plan.requires.text}`, which too few hidden shapes fulfil; at least {needed} must"
+            return Rejection(Status.UNSUPPORTED, message)
+        return hidden
+
+    @cached_property
+    def canonical_dims(self) -> dict[Workload, dict[str, int]]:
+        """Dims as plans are digested with: data-dependent ones from inputs of a fixed seed."""
+        workloads = (*self.workloads, *self._operator.hidden)
+        if not self._operator.data_dims:
+            return {w: self._operator.environment(w.dims) for w in workloads}
+        return {w: dict(self._drawn(w).dims) for w in workloads}
+
+    def _drawn(self, workload: Workload) -> Inputs:
+        offers, rng = self._oracle.functions, np.random.default_rng(0)
+        return draw(self._operator, offers, dims=workload.dims, dtype=self._task.dtype, family="nominal", rng=rng)
