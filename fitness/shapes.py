@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -11,7 +11,7 @@ from fitness.evaluation import Rejection, Status
 from fitness.inputs import Inputs, draw
 from fitness.verify import Oracle
 from operators.kernel import Kernel
-from operators.plan import Plan
+from operators.plan import Plan, ResolvedPlan
 from operators.spec import Operator, Task, Workload
 
 HIDDEN_NEEDED = 6
@@ -43,6 +43,12 @@ class Shapes:
             return Rejection(Status.UNSUPPORTED, message)
         return hidden
 
+    def judged(self, supported: Collection[str]) -> Iterator[tuple[Workload, dict[str, int]]]:
+        """Workloads, and the hidden shapes of these names, with their canonical dims."""
+        for workload, dims in self.canonical_dims.items():
+            if workload in self.workloads or workload.name in supported:
+                yield workload, dims
+
     @cached_property
     def canonical_dims(self) -> dict[Workload, dict[str, int]]:
         """Dims as plans are digested with: data-dependent ones from inputs of a fixed seed."""
@@ -54,3 +60,8 @@ class Shapes:
     def _drawn(self, workload: Workload) -> Inputs:
         offers, rng = self._oracle.functions, np.random.default_rng(0)
         return draw(self._operator, offers, dims=workload.dims, dtype=self._task.dtype, family="nominal", rng=rng)
+
+
+def verdict_text(plan: Plan, resolved: Iterable[ResolvedPlan], supported: Collection[str]) -> str:
+    """What a verdict rests on beside the code: the plan on every judged shape, which those are, what it promises."""
+    return "\n".join((*(r.canonical() for r in resolved), *sorted(supported), str(plan.deterministic)))

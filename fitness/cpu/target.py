@@ -25,7 +25,7 @@ from fitness.pipeline import Pipeline
 from fitness.profiling import Profile
 from fitness.roofline import Peaks
 from fitness.session import Compiled, KernelFault, Prepared, Sample
-from fitness.shapes import Shapes
+from fitness.shapes import Shapes, verdict_text
 from fitness.verify import Case, Oracle, Question
 from operators.catalog import functions
 from operators.errors import PlanError
@@ -98,11 +98,7 @@ class CpuDevice:
             supported = self._shapes.supported(plan, kernel, self.facts)
             if isinstance(supported, Rejection):
                 return supported
-            resolved = [
-                self.resolve(plan, kernel, dims)
-                for w, dims in self._shapes.canonical_dims.items()
-                if w in self._shapes.workloads or w.name in supported
-            ]
+            resolved = [self.resolve(plan, kernel, dims) for _, dims in self._shapes.judged(supported)]
         except PlanError as error:
             return Rejection(Status.INVALID, str(error))
         compiled = self._compiled(kernel, plan, resolved, supported)
@@ -115,8 +111,7 @@ class CpuDevice:
         if metadata.exists():
             compiled: CpuBuild = pickle.loads(metadata.read_bytes())
             return compiled
-        # What a verdict rests on: every shape that it is judged on, which those are, and what the plan promises.
-        text = "\n".join((*(r.canonical() for r in resolved), *sorted(supported), str(plan.deterministic)))
+        text = verdict_text(plan, resolved, supported)
         with self.machine(exclusive=False):
             made = build(kernel, plan, self.operator, dtype=self.task.dtype, folder=self.folder, resolved=text)
         if isinstance(made, Rejection):
@@ -187,7 +182,7 @@ class CpuSession:
     """`fitness.session.Session`: a runner, and the memory it shares with us."""
 
     def __init__(self, device: CpuDevice, runner: Runner, prepared: CpuKernel | None, oracle: Oracle) -> None:
-        self.outside_ns: list[int] = []
+        self.charged = prepared is not None
         self._device = device
         self._runner = runner
         self._prepared = prepared
@@ -224,9 +219,7 @@ class CpuSession:
             work.flush()
         deep = not cold and self._untimed % DEEP_EVERY == 0
         self._untimed += not cold
-        sample = self._runner.run(slot, slot, timeout_s=RUN_TIMEOUT_S, poison=poison, deep=deep)
-        self.outside_ns.append(sample.outside_ns)
-        return sample
+        return self._runner.run(slot, slot, timeout_s=RUN_TIMEOUT_S, poison=poison, deep=deep)
 
     def work(self, slot: int) -> Region:
         return self._slots[slot][1]

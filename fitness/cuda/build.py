@@ -147,7 +147,7 @@ def _shared() -> Compiler:
 def code_digest(build: CudaBuild, *, resolved: str, dtype: str, device: str) -> str:
     """Kernels of one digest are the same program: their code, and what is launched with what on every workload.
 
-    `resolved` is the canonical text of the plan over the task's workloads, `device` what expressions know of it.
+    `resolved` is what `fitness.shapes.verdict_text` says of the plan, `device` what expressions know of it.
     """
     return digest("code", sections(build.cubin), resolved, dtype, device, build.arch, version(), *OPTIONS)
 

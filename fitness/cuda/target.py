@@ -32,7 +32,7 @@ from fitness.pipeline import Pipeline
 from fitness.profiling import Metric, Profile, classify
 from fitness.roofline import Peaks, roofline
 from fitness.session import Compiled, KernelFault, Prepared
-from fitness.shapes import Shapes
+from fitness.shapes import Shapes, verdict_text
 from fitness.verify import Case, Question
 from operators.catalog import functions
 from operators.errors import PlanError
@@ -122,7 +122,7 @@ class CudaDevice:
             build = self._compiled(kernel)
             if isinstance(build, Rejection):
                 return build
-            found = self._checked(plan, kernel, build)
+            found = self._checked(plan, kernel, build, supported)
         except PlanError as error:
             return Rejection(Status.INVALID, str(error))
         except KernelFault as fault:
@@ -142,19 +142,18 @@ class CudaDevice:
             partial.replace(path)
         return made
 
-    def _checked(self, plan: Plan, kernel: Kernel, build: CudaBuild) -> str:
-        """The code digest, once the plan fits the code on every workload. Raises PlanError and KernelFault."""
+    def _checked(self, plan: Plan, kernel: Kernel, build: CudaBuild, supported: frozenset[str]) -> str:
+        """The code digest, once the plan fits the code on every judged shape. Raises PlanError and KernelFault."""
         path = self.folder / f"{kernel.id}-{self.task.dtype}-{self.gpu.arch}.digest"
         if path.exists():
             return path.read_text(encoding="ascii")
-        texts = []
         with self._asked(plan, build) as worker:
-            for workload in self._shapes.workloads:
-                resolved = self.resolve(plan, kernel, self._shapes.canonical_dims[workload], worker)
-                if problem := check_arguments(resolved, build.params, self.operator, self.task.dtype):
-                    raise KernelFault(Status.INVALID, problem)
-                texts.append(resolved.canonical())
-        found = code_digest(build, resolved="\n".join(texts), dtype=self.task.dtype, device=self.gpu.name)
+            resolved = [self.resolve(plan, kernel, dims, worker) for _, dims in self._shapes.judged(supported)]
+        for one in resolved:
+            if problem := check_arguments(one, build.params, self.operator, self.task.dtype):
+                raise KernelFault(Status.INVALID, problem)
+        text = verdict_text(plan, resolved, supported)
+        found = code_digest(build, resolved=text, dtype=self.task.dtype, device=self.gpu.name)
         partial = path.with_suffix(f".{os.getpid()}")
         partial.write_text(found, encoding="ascii")
         partial.replace(path)

@@ -1,0 +1,77 @@
+"""The cuda target as far as it goes without a GPU: what a build of one kernel is told apart from another's by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fitness.cuda import nvrtc, target
+from fitness.cuda.driver import DeviceFacts
+from fitness.cuda.target import CudaDevice, CudaKernel
+from operators.catalog import functions, load
+from operators.errors import UserError
+from operators.kernel import Kernel
+from operators.spec import Task
+from tests.gpu.kernels import SOFTMAX
+
+H100 = DeviceFacts(
+    ordinal=0,
+    name="NVIDIA H100 80GB HBM3",
+    uuid="00",
+    capability=(9, 0),
+    memory_bytes=80 << 30,
+    sm_count=132,
+    warp_size=32,
+    max_shared_bytes=232448,
+    l2_bytes=50 << 20,
+    memory_gb_s=3352.0,
+    max_clock_ghz=1.98,
+)
+
+
+@pytest.fixture(scope="module")
+def device(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CudaDevice]:
+    try:
+        nvrtc.include_folders()
+    except UserError as error:
+        pytest.skip(str(error))
+    operator = load("softmax")
+    oracle: Any = SimpleNamespace(pool=SimpleNamespace(ordinal=0), functions=functions(operator.folder))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(target, "device_facts", lambda ordinal: H100)
+        folder = tmp_path_factory.mktemp("build")
+        made = CudaDevice(operator, Task("softmax", "fp32", "cuda"), oracle, workload_set="cpu", folder=Path(folder))
+    yield made
+    made.close()
+
+
+def digest(device: CudaDevice, source: str) -> str:
+    prepared = device.prepare(Kernel("softmax", "cuda", source))
+    assert isinstance(prepared, CudaKernel), prepared
+    return prepared.code_digest
+
+
+def test_another_comment_changes_no_digest(device: CudaDevice) -> None:
+    assert digest(device, SOFTMAX + "// a comment\n") == digest(device, SOFTMAX)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("/*! evo\n", '/*! evo\nrequires = "cols > 2"\n'),
+        ("/*! evo\n", "/*! evo\ndeterministic = false\n"),
+        ("/*! evo\n", '/*! evo\nzero = ["y"]\n'),
+        ("[[launch]]\n", '[[launch]]\nwhen = "cols >= 1000"\n'),
+        ("block = [256]", 'block = ["256 if cols >= 1000 else 128"]'),
+    ],
+    ids=["supports fewer shapes", "may differ between runs", "output cleared", "launched when large", "another block"],
+)
+def test_what_may_behave_differently_on_hidden_shapes_alone_has_another_digest(
+    device: CudaDevice, old: str, new: str
+) -> None:
+    assert old in SOFTMAX
+    assert digest(device, SOFTMAX.replace(old, new)) != digest(device, SOFTMAX)
