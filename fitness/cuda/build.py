@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from fitness.cuda.compiler import Compiler, CompilerFault
-from fitness.cuda.cubin import Param, code_bytes, parameters, sections
+from fitness.cuda.cubin import Param, code_bytes, instructions, parameters, sections
 from fitness.cuda.nvrtc import FILE, HEADERS, OPTIONS, Job, include_folders, version
-from fitness.cuda.ptx import objection, traits
+from fitness.cuda.ptx import lower_precision, objection, traits
 from fitness.evaluation import Rejection, Status
 from fitness.source import Dialect, forbidden
 from operators.errors import PlanError
@@ -132,7 +132,7 @@ def compile_cuda(
         return Rejection(Status.INVALID, problem)
     params = {name: parameters(made.cubin, made.lowered[table]) for name, table in zip(names, tables, strict=True)}
     kernels = {name: by_symbol[symbol] for name, symbol in lowered.items()}
-    facts = _facts(made.cubin, made.ptx, plan, kernels)
+    facts = _facts(made.cubin, made.ptx, plan, kernels, dtype, arch)
     return CudaBuild(arch, made.cubin, lowered, kernels, params, _cell(facts), facts)
 
 
@@ -155,7 +155,9 @@ def code_digest(build: CudaBuild, *, resolved: str, dtype: str, device: str) -> 
 # --- what the code tells ---------------------------------------------------------------------------------------------
 
 
-def _facts(cubin: bytes, ptx: str, plan: Plan, kernels: Mapping[str, KernelFacts]) -> dict[str, Any]:
+def _facts(
+    cubin: bytes, ptx: str, plan: Plan, kernels: Mapping[str, KernelFacts], dtype: str, arch: str
+) -> dict[str, Any]:
     found = traits(ptx)
     return {
         "code_bytes": code_bytes(cubin),
@@ -179,6 +181,9 @@ def _facts(cubin: bytes, ptx: str, plan: Plan, kernels: Mapping[str, KernelFacts
             else "warp" if found.warp
             else "none"
         ),
+        "lower_precision": ", ".join(lower_precision(found, dtype)) or "none",
+        "flagged": ", ".join(found.flagged) or "none",
+        **{f"{name}_instructions": count for name, count in instructions(cubin, arch).items()},
     }  # fmt: skip
 
 

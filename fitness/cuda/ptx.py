@@ -15,6 +15,23 @@ _NAME = re.compile(r"[A-Za-z_$][\w$]*")
 _ACCESS = re.compile(r"\b(?:ld|st)(?P<modifiers>(?:\.\w+(?:::\w+)*)*)")
 _VECTOR = re.compile(r"\.v([248])\b")
 _ELEMENT = re.compile(r"\.[bfsu](8|16|32|64|128)\b")
+_MMA = re.compile(r"\b(wmma|mma|wgmma|tcgen05)\.(?:mma|mma_async|sync|sp)\b[\w.:]*")
+_TYPE = re.compile(r"\.(f64|f32|tf32|bf16|f16|e4m3|e5m2|e3m2|e2m3|e2m1|s8|u8|s4|u4|b1|s32)\b")
+_KIND = re.compile(r"\.kind::(\w+)")
+_NARROW = re.compile(r"\b(?:add|sub|mul|fma|min|max|ex2|tanh|neg|abs)\.(?:\w+\.)*?(bf16x2|f16x2|bf16|f16)\b")
+_DIGITS = {
+    "fp64": 53, "f64": 53, "fp32": 24, "f32": 24, "tf32": 11, "fp16": 11, "f16": 11, "bf16": 8,
+}  # fmt: skip
+"""Of the significand; others have fewer."""
+FLAGGED = {
+    "clock": r"%(?:clock|globaltimer)",
+    "sleep": r"\bnanosleep\b",
+    "multiprocessor": r"%(?:n?smid)\b",
+    "cache policy": r"\b(?:createpolicy|discard|applypriority)\.|L[12]::(?:evict_(?:last|first|unchanged)|cache_hint)",
+    "launch dependence": r"\bgriddepcontrol\b",
+    "trap": r"\b(?:trap|brkpt)\s*;",
+    "absolute address": r"\[\s*(?:0[xX][0-9a-fA-F]+|\d{5,})\s*[\]+]",
+}
 RUNTIME = {
     "malloc": "allocates on the device; declare a [[buffer]]",
     "free": "frees on the device; declare a [[buffer]]",
@@ -46,6 +63,12 @@ class Traits:
     cluster: bool
     shared: bool
     """Reads or writes shared memory."""
+    tensor_types: tuple[str, ...]
+    """Of what tensor cores multiply: tf32, bf16, f16, e4m3, s8, f64 and the like."""
+    scalar_types: tuple[str, ...]
+    """Narrow types of ordinary arithmetic: f16, bf16."""
+    flagged: tuple[str, ...]
+    """What an honest kernel seldom needs: clocks, cache policies, traps. A reader's business, no verdict."""
 
 
 def objection(ptx: str) -> str | None:
@@ -89,7 +112,31 @@ def traits(ptx: str) -> Traits:
         block=_has(text, r"(?:bar\.(?:cta\.)?(?:sync|red|arrive)|barrier\.(?:cta\.)?(?:sync|red|arrive)|mbarrier\.)"),
         cluster=_has(text, r"(?:barrier\.cluster|mapa\.|(?:ld|st|atom|red)\.\S*shared::cluster)"),
         shared=_has(text, r"(?:ld|st|atom|red)\.(?:\w+\.)*shared"),
+        tensor_types=tuple(sorted(set(_tensor_types(text)))),
+        scalar_types=tuple(sorted({m[1].removesuffix("x2") for m in _NARROW.finditer(text)})),
+        flagged=tuple(name for name, pattern in FLAGGED.items() if re.search(pattern, text)),
     )
+
+
+def lower_precision(found: Traits, dtype: str) -> tuple[str, ...]:
+    """What is computed in types with fewer digits than the task's own, in words.
+
+    Not wrong as such: three TF32 products make an fp32 one. Whether it is accurate enough is for the oracle to say.
+    """
+    digits = _DIGITS[dtype]
+    tensor = [f"{t} tensor cores" for t in found.tensor_types if _DIGITS.get(t, 0) < digits]
+    return (*tensor, *(f"{t} arithmetic" for t in found.scalar_types if _DIGITS[t] < digits))
+
+
+def _tensor_types(text: str) -> Iterator[str]:
+    for match in _MMA.finditer(text):
+        types = _TYPE.findall(match[0])
+        if match[1] == "wmma" and len(types) == 2:  # d and c alone: the operands are f16
+            yield "f16"
+        elif match[1] == "tcgen05":
+            yield from (kind for kind in _KIND.findall(match[0]))
+        else:  # d, a, b, c; wgmma: d, a, b
+            yield from types[1:3]
 
 
 def _has(text: str, instruction: str) -> bool:

@@ -6,7 +6,7 @@ import pytest
 
 from fitness.cuda import nvrtc
 from fitness.cuda.build import CudaBuild, code_digest, compile_cuda
-from fitness.cuda.ptx import objection, traits
+from fitness.cuda.ptx import lower_precision, objection, traits
 from fitness.evaluation import Rejection, Status
 from operators.catalog import load
 from operators.errors import UserError
@@ -61,6 +61,53 @@ def test_tensor_cores_async_copies_and_atomics_are_seen() -> None:
     assert build.cell[:2] == ("async", "tensor")
     assert build.facts["atomics"]
     assert not built("softmax", SOFTMAX).facts["atomics"]
+
+
+MMA = """
+    unsigned a = __float_as_uint(in[0]);
+    float d0 = 0, d1 = 0, d2 = 0, d3 = 0;
+    asm volatile("mma.sync.aligned.%s "
+                 "{%%0,%%1,%%2,%%3}, {%%4,%%4,%%4,%%4}, {%%4,%%4}, {%%0,%%1,%%2,%%3};"
+                 : "+f"(d0), "+f"(d1), "+f"(d2), "+f"(d3) : "r"(a));
+    out[0] = store(d0);
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("instruction", "dtype", "said"),
+    [
+        ("m16n8k8.row.col.f32.tf32.tf32.f32", "fp32", "tf32 tensor cores"),
+        ("m16n8k16.row.col.f32.bf16.bf16.f32", "fp32", "bf16 tensor cores"),
+        ("m16n8k16.row.col.f32.bf16.bf16.f32", "bf16", "none"),
+        ("m16n8k32.row.col.f32.e4m3.e4m3.f32", "bf16", "e4m3 tensor cores"),
+    ],
+)
+def test_products_in_a_lower_precision_than_the_tasks_are_named(instruction: str, dtype: str, said: str) -> None:
+    facts = built("softmax", ROWS + MMA % instruction, dtype).facts
+    assert facts["lower_precision"] == said
+    assert facts["tensor_instructions"] > 0
+
+
+def test_wmma_without_operand_types_multiplies_halves_and_narrow_arithmetic_is_seen() -> None:
+    ptx = ".entry f()\n{\n wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32 {%f1}, {%f2};\n fma.rn.bf16x2 %r1, %r2;\n}\n"
+    assert lower_precision(traits(ptx), "fp32") == ("f16 tensor cores", "bf16 arithmetic")
+    assert lower_precision(traits(ptx), "bf16") == ()
+
+
+def test_clocks_and_cache_policies_are_flagged() -> None:
+    timer = (
+        '    unsigned long long now; asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now)); out[0] = store(now);\n}\n'
+    )
+    assert built("softmax", ROWS + timer).facts["flagged"] == "clock"
+    assert built("softmax", SOFTMAX).facts["flagged"] == "none"
+
+
+def test_machine_instructions_are_counted() -> None:
+    facts = built("softmax", SOFTMAX).facts
+    seen = {name for name, count in facts.items() if name.endswith("_instructions") and count}
+    assert seen >= {f"{kind}_instructions" for kind in ("fp32", "special", "global", "shared", "barrier")}
+    assert facts["tensor_instructions"] == facts["fp64_instructions"] == facts["fp16_instructions"] == 0
 
 
 @pytest.mark.parametrize("case", sorted(REJECTED))
