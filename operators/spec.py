@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -27,6 +27,8 @@ RESERVED = frozenset({"T", "ACC", "i", "load", "store", "sm_count", "warp_size",
 REFERENCE_ARGUMENTS = frozenset({"outputs", "prepared", "dtype", "rng", "family"})
 """What the functions of reference.py may be given besides the dims, tensors and scalars."""
 
+FORMS = Path(__file__).parent / "shared"
+"""What operators have in common, `like = "elementwise"` in operator.toml: an unfinished operator.toml each."""
 HIDDEN = "hidden"
 """The set that hidden shapes belong to."""
 MAX_SHAPES = 1000
@@ -387,7 +389,7 @@ def read_operator(folder: Path) -> Operator:
     """Read and check `folder/operator.toml`. Raises OperatorError: one line, file first."""
     path = folder / "operator.toml"
     try:
-        raw = _File.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+        raw = _File.model_validate(_completed(tomllib.loads(path.read_text(encoding="utf-8"))))
         return _build(raw, folder)
     except (FileNotFoundError, NotADirectoryError):
         raise OperatorError(
@@ -401,6 +403,25 @@ def read_operator(folder: Path) -> Operator:
         raise OperatorError(f"{path}: {first_problem(error)}") from None
     except ValueError as error:
         raise OperatorError(f"{path}: {error}") from None
+
+
+def _completed(own: dict[str, Any]) -> dict[str, Any]:
+    """The file over the form that its `like` names: tables key by key, workloads set by set, all else as a whole."""
+    name = own.pop("like", None)
+    if name is None:
+        return own
+    if name not in (forms := {path.stem: path for path in FORMS.glob("*.toml")}):
+        raise ValueError(f"`like`: {name!r} is no form; there are {', '.join(sorted(forms))}")
+    base = tomllib.loads(forms[name].read_text(encoding="utf-8"))
+    merged = base | own
+    for key, value in own.items():
+        if isinstance(value, dict) and isinstance(base.get(key), dict):
+            merged[key] = base[key] | value
+    listed = own.get("workload", [])
+    if isinstance(listed, list):  # else the model says what is wrong with it
+        sets = [entry.get("set") for entry in listed if isinstance(entry, dict)]
+        merged["workload"] = listed + [entry for entry in base.get("workload", ()) if entry["set"] not in sets]
+    return merged
 
 
 def _build(raw: _File, folder: Path) -> Operator:

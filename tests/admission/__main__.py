@@ -11,14 +11,13 @@ from collections import Counter
 from pathlib import Path
 
 from fitness.evaluation import Evaluation, Level
-from operators.catalog import folders
-from tests.admission.cases import Case, cases
+from tests.admission.cases import Case, admitted, cases
 from tests.admission.judging import Judge
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Judge the cases of operators.")
-    parser.add_argument("operators", nargs="*", default=list(folders()))
+    parser.add_argument("operators", nargs="*", default=admitted())
     parser.add_argument("--repeat", type=int, default=1, help="judge every case so often, on new inputs each time")
     options = parser.parse_args()
     print(f"{'operator':20} {'mutants refused':>15} {'at build':>8} {'screen':>6} {'full':>6} {'later':>6} ", end="")

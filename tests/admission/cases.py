@@ -104,6 +104,11 @@ BRIEF = 3
 """Without --slow every so many-th case runs, other ones of each operator."""
 
 
+def admitted() -> list[str]:
+    """Operators that have cases."""
+    return [name for name in sorted(folders()) if (FOLDER / f"{name}.toml").is_file()]
+
+
 def cases(operator: str) -> Iterator[Case]:
     """Every mutant and variant of an operator."""
     first = sorted(folders()).index(operator) % BRIEF

@@ -10,11 +10,10 @@ from collections.abc import Iterator
 import pytest
 
 from fitness.evaluation import Level
-from operators.catalog import folders
-from tests.admission.cases import Case, absent, cases, common_mutants
+from tests.admission.cases import Case, absent, admitted, cases, common_mutants
 from tests.admission.judging import Judge
 
-CASES = {name: tuple(cases(name)) for name in folders()}
+CASES = {name: tuple(cases(name)) for name in admitted()}
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,16 @@
+"""Which operators are tested by default: one or two of a family; the others run with --slow."""
+
+from __future__ import annotations
+
+import pytest
+
+from operators.catalog import folders
+
+SAMPLE = (
+    "cross_entropy_loss", "gelu", "matrix_mul", "prefix_sum", "rms_norm", "softmax", "spmv_csr", "stencil_2d",
+)  # fmt: skip
+
+
+def every_operator(default: tuple[str, ...] = SAMPLE) -> list[object]:
+    """Parameters for all operators."""
+    return [pytest.param(n, marks=[] if n in default else [pytest.mark.slow]) for n in sorted(folders())]
