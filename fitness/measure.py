@@ -9,17 +9,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from fitness.evaluation import Status, Timing
-from fitness.session import KernelFault, Session
-from fitness.timing import Ratio, Schedule, Verdict, decide, log_ratio, mean, median_with_error
+from fitness.session import KernelFault, Sample, Session
+from fitness.timing import Ratio, Schedule, Verdict, decide, log_ratio, mean, usually_above
 from fitness.verify import Case
 
 HOPELESS = 5.0
 """A kernel so many times slower than its anchor in both of two samples is not sampled further."""
 CLOCK_SLACK_NS = 50_000
 CLOCK_SLACK_SHARE = 0.02
-CLOCK_CERTAINTY = 4.0
-"""By so much more than the anchor's, in the median, a candidate's process may outlive what its clock shows, and by so
-many standard errors more, before it is accused."""
+"""By so much more than the anchor's a candidate's process may outlive what its clock shows, before it is accused."""
 
 
 class AnchorFault(Exception):
@@ -61,7 +59,8 @@ class Pairing:
         self._cases = cases
         self._accept = accept
         self._rng = rng
-        self._pairs: list[list[tuple[float, float]]] = [[] for _ in cases]
+        self._samples: list[list[tuple[Sample, Sample]]] = [[] for _ in cases]
+        """Of candidate and anchor, per workload."""
 
     def measure(self, schedule: Schedule, *, race: bool) -> Measurement:
         """Sample until the schedule says stop. The device must be ours alone. Raises KernelFault and AnchorFault."""
@@ -71,36 +70,54 @@ class Pairing:
             self._sample(self._candidate, number, 0)
         hopeless = race and self._hopeless()
         for look in () if hopeless else schedule.looks:
-            while min(map(len, self._pairs)) < look:
+            while min(map(len, self._samples)) < look:
                 self._round()
-            verdict = decide(mean([log_ratio(p) for p in self._pairs]), schedule)
+            verdict = decide(mean([log_ratio(p) for p in self.pairs()]), schedule)
             if verdict is not Verdict.OPEN or time.monotonic() - begin > schedule.budget_s:
                 break
-        ratios = [log_ratio(p) for p in self._pairs]
+        pairs = self.pairs()
+        ratios = [log_ratio(p) for p in pairs]
         names = [sets[0].workload.name for sets in self._cases]
-        timings = tuple(_timing(n, p, r) for n, p, r in zip(names, self._pairs, ratios, strict=True))
+        timings = tuple(_timing(n, p, r) for n, p, r in zip(names, pairs, ratios, strict=True))
         self._check_clock()
         return Measurement(timings, mean(ratios), Verdict.SLOWER if hopeless else verdict)
+
+    def pairs(self) -> list[list[tuple[float, float]]]:
+        """Nanoseconds of candidate and anchor so far, per workload.
+
+        A process reads its own clock, and what we see of the rest should look like the anchor's: what exceeds that by
+        more than the slack counts as if the clock had shown it, on either side.
+        """
+        result = []
+        for samples in self._samples:
+            usual_ns = float(np.median([other.outside_ns for _, other in samples]))
+            result.append(
+                [
+                    (_time_ns(mine, self._candidate, usual_ns), _time_ns(other, self._anchor, usual_ns))
+                    for mine, other in samples
+                ]
+            )
+        return result
 
     def _hopeless(self) -> bool:
         self._round()
         self._round()
-        return all(mine > HOPELESS * other for pairs in self._pairs for mine, other in pairs)
+        return all(mine > HOPELESS * other for pairs in self.pairs() for mine, other in pairs)
 
     def _round(self) -> None:
         """One pair of every workload."""
-        for number, pairs in enumerate(self._pairs):
-            pairs.append(self._pair(number, len(pairs) % len(self._cases[number])))
+        for number, samples in enumerate(self._samples):
+            samples.append(self._pair(number, len(samples) % len(self._cases[number])))
 
-    def _pair(self, number: int, which: int) -> tuple[float, float]:
+    def _pair(self, number: int, which: int) -> tuple[Sample, Sample]:
         if self._rng.integers(2):
             mine = self._sample(self._candidate, number, which)
             return mine, self._sample(self._anchor, number, which)
         other = self._sample(self._anchor, number, which)
         return self._sample(self._candidate, number, which), other
 
-    def _sample(self, session: Session, number: int, which: int) -> float:
-        """Nanoseconds of one call whose output was right."""
+    def _sample(self, session: Session, number: int, which: int) -> Sample:
+        """One call whose output was right."""
         slot = slot_of(number, which, len(self._cases[number]))
         try:
             sample = session.run(slot, poison=int(self._rng.integers(256)), cold=True)
@@ -109,23 +126,26 @@ class Pairing:
             if session is self._anchor:
                 raise AnchorFault(str(fault)) from fault
             raise
-        return float(max(sample.elapsed_ns, 1))
+        return sample
 
     def _check_clock(self) -> None:
-        """A kernel's process reads its own clock; what we see of the rest must look like the anchor's, pair by pair.
-
-        On a machine so busy that the rest varies more than what a forged clock would hide, this finds nothing, and
-        the interval of the measurement is as wide.
-        """
-        samples = sum(map(len, self._pairs))
-        own, usual = (np.array(side.outside_ns)[-samples:] for side in (self._candidate, self._anchor))
-        shown_ns = float(np.median([mine for pairs in self._pairs for mine, _ in pairs]))
-        hidden_ns, se_ns = median_with_error(own - usual)
-        if hidden_ns - CLOCK_CERTAINTY * se_ns > max(CLOCK_SLACK_NS, CLOCK_SLACK_SHARE * shown_ns):
+        """Who often hides time gains nothing by it, see `pairs`, and is told so."""
+        if not self._candidate.charged:
+            return
+        differences = np.array([mine.outside_ns - other.outside_ns for s in self._samples for mine, other in s])
+        shown_ns = float(np.median([mine.elapsed_ns for s in self._samples for mine, _ in s]))
+        if usually_above(differences, max(CLOCK_SLACK_NS, CLOCK_SLACK_SHARE * shown_ns)):
             raise KernelFault(
                 Status.QUARANTINED,
-                f"its process is busy for {hidden_ns / 1e3:.0f} us more than an anchor's outside what its clock shows",
+                f"its process is busy for {np.median(differences) / 1e3:.0f} us more than an anchor's outside what its "
+                "clock shows",
             )
+
+
+def _time_ns(sample: Sample, session: Session, usual_ns: float) -> float:
+    excess_ns = sample.outside_ns - usual_ns if session.charged else 0.0
+    slack_ns = max(CLOCK_SLACK_NS, CLOCK_SLACK_SHARE * sample.elapsed_ns)
+    return max(float(sample.elapsed_ns), 1.0) + (excess_ns if excess_ns > slack_ns else 0.0)
 
 
 def _timing(workload: str, pairs: Sequence[tuple[float, float]], ratio: Ratio) -> Timing:

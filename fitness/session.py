@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -69,8 +69,8 @@ class Session(Protocol):
     """
 
     @property
-    def outside_ns(self) -> Sequence[int]:
-        """Of every sample that `run` returned."""
+    def charged(self) -> bool:
+        """Whether what calls spend outside of their own clock counts as their time; not where it is the driver's."""
         ...
 
     def bind(self, slot: int, question: Question, *, at_end: bool) -> None:
@@ -107,6 +107,13 @@ class Device(Protocol):
 
     def profile(self, prepared: Prepared, timings: Sequence[Timing]) -> Profile:
         """Takes seconds, on the shared machine. Never raises because of the kernel."""
+        ...
+
+    def audit(self, prepared: Prepared) -> Callable[[], Mapping[str, Any]]:
+        """Begin what the device's own tools can find in a kernel; call the result to wait for it.
+
+        It returns facts for the verdict, what could not be run among them, or raises KernelFault.
+        """
         ...
 
     def peaks(self, *, again: bool = False) -> Peaks:

@@ -95,7 +95,7 @@ def build(
             code_digest = digest(
                 "code", allocated_sections(elf), resolved, dtype, *FLAGS, compiler_version(), _cpu_model()
             )
-            params = {name: _parameters(elf, index) for index, name in enumerate(launches)}
+            params = {name: parameters(elf, index) for index, name in enumerate(launches)}
             facts = _facts(elf, compiled)
         failure = _compile([CXX, *LINK_FLAGS, "kernel.o", "-o", "kernel.so", *LIBRARIES], scratch)
         if failure:
@@ -202,7 +202,8 @@ def _relocations(sections: list[Section], target: int) -> list[bytes]:
     return result
 
 
-def _parameters(elf: ELFFile, index: int) -> tuple[Param, ...]:
+def parameters(elf: ELFFile, index: int) -> tuple[Param, ...]:
+    """Of one launch function, from the table that the shim leaves in the object file."""
     found = symbols(elf).get_symbol_by_name(f"evo_params_{index}")
     assert found, "the shim defines it"
     symbol = found[0]

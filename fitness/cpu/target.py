@@ -7,10 +7,12 @@ import json
 import os
 import pickle
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
 
@@ -88,6 +90,8 @@ class CpuDevice:
         self.facts = {"cpu_count": self.threads, "l2_bytes": _l2_bytes()}
         self._shapes = Shapes(operator, task, operator.workload_set(workload_set), oracle)
         self._oracle = oracle
+        self._works: WeakValueDictionary[tuple[object, ...], Region] = WeakValueDictionary()
+        """Of timed calls, by their sizes, as long as a session has them."""
 
     # --- build ------------------------------------------------------------------------------------------------------
 
@@ -174,6 +178,20 @@ class CpuDevice:
                 folder=self.folder,
             )
 
+    def audit(self, prepared: Prepared) -> Callable[[], Mapping[str, Any]]:
+        return dict  # no tool of this machine sees more than the verification does
+
+    def timed_work(self, sizes: Mapping[str, int]) -> Region:
+        """Memory for timed calls, the same for a candidate and its anchor, so that none has the luckier pages.
+
+        No call leaves anything in it that the next one finds.
+        """
+        key = tuple(sizes.items())
+        work = self._works.get(key)
+        if work is None:
+            work = self._works[key] = Region(sizes, at_end=False)
+        return work
+
     def peaks(self, *, again: bool = False) -> Peaks:
         return remeasure(peaks(self.threads)) if again else peaks(self.threads)
 
@@ -189,7 +207,6 @@ class CpuSession:
         """None: the vendor's library."""
         self._oracle = oracle
         self._slots: dict[int, tuple[Question, Region]] = {}
-        self._works: dict[tuple[object, ...], Region] = {}
         self._untimed = 0
 
     def bind(self, slot: int, question: Question, *, at_end: bool) -> None:
@@ -197,11 +214,7 @@ class CpuSession:
         sizes = self._oracle.work_sizes(question.dims) | (
             {b.name: b.bytes for b in resolved.buffers} if resolved else {}
         )
-        # Slots of timing sets share their memory: no call leaves anything in it that the next one finds.
-        key = (slot > 0, at_end, *sizes.items())
-        work = self._works.get(key) if slot else None
-        if work is None:
-            work = self._works[key] = Region(sizes, at_end=at_end)
+        work = self._device.timed_work(sizes) if slot else Region(sizes, at_end=at_end)
         assert isinstance(question.region, Region)
         order = self._runner.bind(slot, question.region, work)
         if resolved and self._prepared:

@@ -30,7 +30,7 @@ class CudaSession:
     """`fitness.session.Session`."""
 
     def __init__(self, oracle: CudaOracle, hire: Callable[[], Worker], build: CudaBuild, resolve: Resolve) -> None:
-        self.outside_ns: list[int] = []
+        self.charged = False  # two clocks of the device are compared instead
         self._oracle = oracle
         self._hire = hire
         self._build = build
@@ -74,9 +74,7 @@ class CudaSession:
             raise KernelFault(Status.QUARANTINED, f"its clock reads {elapsed_ns} ns within {bracket_ns} ns of ours")
         if cold:
             self._compare_clocks(elapsed_ns, clock_ns)
-        sample = Sample(elapsed_ns, bracket_ns - elapsed_ns)
-        self.outside_ns.append(sample.outside_ns)
-        return sample
+        return Sample(elapsed_ns, bracket_ns - elapsed_ns)
 
     def work(self, slot: int) -> CudaRegion:
         return self._slots[slot][1]

@@ -4,8 +4,11 @@
 
 Each comparison is what a verdict does: two processes, the same input sets, random order, cold caches, every output
 checked. The slower kernel computes a share of its elements twice; by how much that really makes it slower is told by
-all of its samples together. Prints JSON: for each schedule the share of false and of missed calls with 95 % intervals
-(Wilson), the median of the smallest difference that a single measurement would have seen, samples and seconds.
+all of its samples together. A false call is a difference between equals; a missed one is a slower kernel that is called
+equal or faster by a measurement which says that it could tell; `open` is neither: the measurement says that it could
+not. The schedule `patient` is the confirmation's without its limit of seconds. Prints JSON: for each schedule the share
+of false and of missed calls with 95 % intervals (Wilson), the median of the smallest difference that a single
+measurement would have seen, samples and seconds.
 """
 
 from __future__ import annotations
@@ -13,11 +16,15 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
+import platform
 import re
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -31,31 +38,30 @@ from operators.catalog import load
 from operators.kernel import Kernel
 from operators.spec import Task
 
-SCHEDULES = {"screen": SCREEN, "confirm": CONFIRM}
+PATIENT = replace(CONFIRM, looks=(20, 80, 320, 640, 1280), budget_s=math.inf)
+SCHEDULES = {"screen": SCREEN, "confirm": CONFIRM, "patient": PATIENT}
 
 
 def slowed(source: str, share: float) -> str:
-    """A kernel file whose last outermost loop goes over a share of its range again."""
-    loops = list(
-        re.finditer(r"^    for \((int|long long) (\w+) = 0; \2 < (\w+); (?:\2\+\+|\+\+\2)\) ", source, re.MULTILINE)
+    """A kernel file that does all its work and then a share of its last outermost loop again, by one machine code."""
+    loops = list(re.finditer(r"^    for \((?:int|long long) (\w+) = 0; \1 < (\w+); ", source, re.MULTILINE))
+    head = re.search(r'extern "C" void (\w+)\(([^)]*)\) \{', source)
+    names = [parameter.split()[-1].lstrip("*") for parameter in head[2].split(",")] if head else []
+    if not loops or loops[-1][2] not in names:
+        raise SystemExit("this naive kernel has no plain outermost loop over one of its parameters")
+    assert head
+    end = loops[-1][2]
+    again = [f"static_cast<decltype({end})>({end} * {share} + 0.5)" if name == end else name for name in names]
+    body = source.replace(head[0], f"static __attribute__((noinline)) void work({head[2]}) {{")
+    return (
+        body
+        + f"""
+{head[0]}
+    work({", ".join(names)});
+    work({", ".join(again)});
+}}
+"""
     )
-    if not loops:
-        raise SystemExit("this naive kernel has no plain outermost loop to go over twice")
-    kind, name, end = loops[-1].groups()
-    head = f"    for ({kind} again_ = 0; again_ < {end} + static_cast<{kind}>({end} * {share}); ++again_) {{\n"
-    index = f"        const {kind} {name} = again_ < {end} ? again_ : again_ - {end};\n"
-    body_begin = loops[-1].end()
-    body_end = _statement_end(source, body_begin)
-    return source[: loops[-1].start()] + head + index + source[body_begin:body_end] + "\n    }" + source[body_end:]
-
-
-def _statement_end(source: str, begin: int) -> int:
-    depth = 0
-    for position in range(begin, len(source)):
-        depth += {"{": 1, "}": -1, "(": 1, ")": -1}.get(source[position], 0)
-        if depth == 0 and source[position] in ";}":
-            return position + 1
-    raise SystemExit("unbalanced braces")
 
 
 def compare(stage: CpuFitness, candidate: Session, anchor: Session, schedule: Schedule, *, race: bool) -> Measurement:
@@ -95,37 +101,78 @@ def summary(
     }
 
 
+@dataclass(frozen=True)
+class Work:
+    """Comparisons for one process on cores of its own."""
+
+    operator: str
+    share: float
+    workloads: int | None
+    schedules: tuple[str, ...]
+    count: int
+    cores: tuple[int, ...]
+
+
+def compared(work: Work) -> dict[tuple[str, str], list[tuple[Measurement, float]]]:
+    """By kind and schedule; each measurement with the seconds that it took."""
+    os.sched_setaffinity(0, work.cores)
+    operator = load(work.operator)
+    found: dict[tuple[str, str], list[tuple[Measurement, float]]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        stage = CpuFitness(operator, Task(operator.name, "fp32", "cpu"), workload_set="cpu", folder=Path(folder))
+        stage.workloads = stage.workloads[: work.workloads]
+        itself, slower = (
+            Kernel(operator.name, "cpu", slowed(stage.baseline.source, share)) for share in (0.0, work.share)
+        )
+        for kind, kernel in {"itself": itself, "slower": slower}.items():
+            prepared = stage.device.prepare(kernel)
+            if isinstance(prepared, Rejection):
+                raise SystemExit(prepared.message)
+            for name in work.schedules:
+                for _ in range(work.count):
+                    begin = time.monotonic()
+                    with stage._session(prepared) as candidate:
+                        stage._bound(candidate)
+                        anchor = stage._anchor_session(itself)
+                        measured = compare(stage, candidate, anchor, SCHEDULES[name], race=False)
+                    found.setdefault((kind, name), []).append((measured, time.monotonic() - begin))
+        stage.close()
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--operator", default="gelu")
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--slower", type=float, default=0.02)
-    parser.add_argument("--schedules", nargs="+", default=list(SCHEDULES), choices=SCHEDULES)
+    parser.add_argument("--workloads", type=int, help="so many of the operator's, the smallest; default all")
+    parser.add_argument("--schedules", nargs="+", default=["screen", "confirm"], choices=SCHEDULES)
+    parser.add_argument("--jobs", type=int, default=1, help="processes at a time, each on cores of its own")
     arguments = parser.parse_args()
-    operator = load(arguments.operator)
-    with tempfile.TemporaryDirectory() as folder:
-        stage = CpuFitness(operator, Task(operator.name, "fp32", "cpu"), workload_set="cpu", folder=Path(folder))
-        other = Kernel(operator.name, "cpu", slowed(stage.baseline.source, arguments.slower))
-        kernels = {"itself": stage.baseline, "slower": other}
-        result: dict[str, object] = {}
-        for kind, kernel in kernels.items():
-            prepared = stage.device.prepare(kernel)
-            if isinstance(prepared, Rejection):
-                raise SystemExit(prepared.message)
-            wrong = (
-                (Verdict.FASTER, Verdict.SLOWER) if kind == "itself" else (Verdict.FASTER, Verdict.EQUAL, Verdict.OPEN)
-            )
-            for name in arguments.schedules:
-                begin, found = time.monotonic(), []
-                for _ in range(arguments.count):
-                    with stage._session(prepared) as candidate:
-                        stage._bound(candidate)
-                        anchor = stage._anchor_session(stage.baseline)
-                        found.append(compare(stage, candidate, anchor, SCHEDULES[name], race=False))
-                result[f"{kind}/{name}"] = summary(found, wrong, SCHEDULES[name], time.monotonic() - begin)
-                print(kind, name, result[f"{kind}/{name}"], file=sys.stderr)
-        stage.close()
-    print(json.dumps(result))
+    cores = sorted(os.sched_getaffinity(0))
+    each = len(cores) // arguments.jobs
+    if not each:
+        parser.error(f"--jobs {arguments.jobs}: there are {len(cores)} cores")
+    works = [
+        Work(
+            arguments.operator,
+            arguments.slower,
+            arguments.workloads,
+            tuple(arguments.schedules),
+            len(range(job, arguments.count, arguments.jobs)),
+            tuple(cores[job * each : (job + 1) * each]),
+        )
+        for job in range(arguments.jobs)
+    ]
+    with ProcessPoolExecutor(arguments.jobs, mp_context=get_context("spawn")) as pool:
+        parts = list(pool.map(compared, works))
+    result: dict[str, object] = {"machine": platform.processor() or platform.machine(), "cores_each": each}
+    for kind, name in parts[0]:
+        wrong = (Verdict.FASTER, Verdict.SLOWER) if kind == "itself" else (Verdict.FASTER, Verdict.EQUAL)
+        found = [one for part in parts for one in part[kind, name]]
+        seconds = sum(taken for _, taken in found)
+        result[f"{kind}/{name}"] = summary([m for m, _ in found], wrong, SCHEDULES[name], seconds)
+    print(json.dumps(result, indent=1))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from fitness.timing import CONFIRM, SCREEN, Ratio, Verdict, decide, log_ratio, mean
+from fitness.timing import CONFIRM, SCREEN, Ratio, Verdict, decide, location, log_ratio, mean, usually_above
 
 
 def simulated_verdict(rng: np.random.Generator, true_log_ratio: float, sigma: float) -> Verdict:
@@ -31,6 +31,37 @@ def test_a_kernel_against_itself_is_seldom_called_different(sigma: float) -> Non
     verdicts = [simulated_verdict(rng, 0.0, sigma) for _ in range(600)]
     false_calls = sum(v in (Verdict.FASTER, Verdict.SLOWER) for v in verdicts)
     assert false_calls / len(verdicts) <= 0.07  # 5 % nominal, and the noise of 600 simulations
+
+
+def test_two_states_of_a_machine_make_no_difference() -> None:
+    """A neighbour that comes and goes makes half of all calls 1.45 times slower."""
+    rng = np.random.default_rng(5)
+    false_calls = 0
+    for _ in range(400):
+        slow = 0.37 * rng.integers(2, size=(3, 40, 2)) + 0.01 * rng.standard_normal((3, 40, 2))
+        called = False
+        for look in (10, 20, 40):
+            ratio = mean([log_ratio([tuple(pair) for pair in np.exp(w[:look])]) for w in slow])
+            called = called or abs(ratio.value) > 2.289 * ratio.se
+        false_calls += called
+    assert false_calls / 400 <= 0.07
+
+
+def test_the_estimate_is_that_of_wilcoxon_s_test() -> None:
+    """For 10 values the 95 % interval goes from the 9th to the 47th of the 55 means of two (tables: 9 and 47)."""
+    values = np.array([0.3, -1.2, 0.8, 2.1, -0.4, 1.7, 0.1, -0.9, 1.1, 0.6])
+    means = sorted((a + b) / 2 for i, a in enumerate(values) for b in values[i:])
+    center, se = location(values)
+    assert center == pytest.approx(means[27])
+    assert 1.96 * se == pytest.approx(max(means[27] - means[8], means[46] - means[27]))
+
+
+def test_an_accusation_needs_many_witnesses() -> None:
+    rng = np.random.default_rng(6)
+    assert not usually_above(np.full(5, 1e6), 50e3)
+    assert usually_above(np.full(15, 1e6), 50e3)
+    honest = [usually_above(300e3 * rng.standard_cauchy(30), 0.0) for _ in range(2000)]
+    assert sum(honest) <= 2
 
 
 def test_a_real_difference_is_found() -> None:

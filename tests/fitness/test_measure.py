@@ -1,0 +1,93 @@
+"""Paired measurement, on sessions whose samples are made up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fitness.evaluation import Status
+from fitness.measure import Pairing
+from fitness.session import KernelFault, Sample
+from fitness.timing import SCREEN, Verdict
+
+Draw = Callable[[np.random.Generator], Sample]
+
+
+class ScriptedSession:
+    """`fitness.session.Session` without a process."""
+
+    def __init__(self, draw: Draw, seed: int, *, charged: bool = True) -> None:
+        self.charged = charged
+        self._draw = draw
+        self._rng = np.random.default_rng(seed)
+
+    def run(self, slot: int, *, poison: int, cold: bool = False) -> Sample:
+        return self._draw(self._rng)
+
+
+def noisy(elapsed_us: float, outside_us: float = 50.0, *, late: float = 0.0) -> Draw:
+    """Times with 2 % noise; in a share `late` of calls the machine notices their end half a millisecond later."""
+
+    def draw(rng: np.random.Generator) -> Sample:
+        elapsed_ns = 1e3 * elapsed_us * np.exp(0.02 * rng.standard_normal())
+        outside_ns = 1e3 * outside_us * np.exp(0.2 * rng.standard_normal()) + 500e3 * (rng.random() < late)
+        return Sample(int(elapsed_ns), int(outside_ns))
+
+    return draw
+
+
+def hiding(share: float, hidden_us: float, seen_us: float) -> Draw:
+    """A kernel that stops its clock too early, in a share of its calls."""
+    rest = noisy(seen_us - hidden_us)
+
+    def draw(rng: np.random.Generator) -> Sample:
+        sample = rest(rng)
+        if rng.random() < share:
+            return Sample(sample.elapsed_ns, sample.outside_ns + int(1e3 * hidden_us))
+        return Sample(sample.elapsed_ns + int(1e3 * hidden_us), sample.outside_ns)
+
+    return draw
+
+
+def pairing(candidate: Draw, anchor: Draw, *, workloads: int = 3, charged: bool = True, seed: int = 0) -> Pairing:
+    cases: Any = [[SimpleNamespace(workload=SimpleNamespace(name=f"n={n}"))] * 3 for n in range(workloads)]
+    sessions: Any = [ScriptedSession(d, seed + i, charged=charged) for i, d in enumerate((candidate, anchor))]
+    return Pairing(*sessions, cases, lambda *_: None, np.random.default_rng(seed))
+
+
+@pytest.mark.parametrize("share", [0.3, 0.6])
+def test_nobody_gains_by_stopping_the_clock_early_now_and_then(share: float) -> None:
+    for seed in range(10):
+        found = pairing(hiding(share, 400, 1000), noisy(1000), seed=3 * seed).measure(SCREEN, race=False)
+        assert abs(found.ratio.value) < 0.05  # an honest clock would have shown 1000 us on either side
+
+
+def test_who_always_stops_the_clock_early_is_told_so() -> None:
+    with pytest.raises(KernelFault) as caught:
+        pairing(hiding(1.0, 400, 1000), noisy(1000)).measure(SCREEN, race=False)
+    assert caught.value.rejection.status is Status.QUARANTINED
+    assert "us more than an anchor's outside what its clock shows" in caught.value.rejection.message
+
+
+@pytest.mark.parametrize("late", [0.05, 0.5, 0.95])
+@pytest.mark.parametrize("workloads", [1, 3])
+def test_a_busy_machine_gets_nobody_accused(late: float, workloads: int) -> None:
+    for seed in range(20):
+        pair = pairing(noisy(300, late=late), noisy(300, late=late), workloads=workloads, seed=3 * seed)
+        pair.measure(SCREEN, race=False)
+
+
+def test_where_the_driver_takes_the_time_it_is_not_charged() -> None:
+    pair = pairing(noisy(100, outside_us=900), noisy(100, outside_us=200), workloads=1, charged=False)
+    found = pair.measure(SCREEN, race=False)
+    assert found.timings[0].latency_us == pytest.approx(100, rel=0.05)
+
+
+def test_a_hopeless_kernel_is_sampled_twice_only() -> None:
+    found = pairing(noisy(9000), noisy(100)).measure(SCREEN, race=True)
+    assert found.verdict is Verdict.SLOWER
+    assert [t.pairs for t in found.timings] == [2, 2, 2]
