@@ -1,0 +1,164 @@
+"""From a CUDA kernel file to a shared object that `fitness/cpu/runner.cpp` can run.
+
+g++ compiles the very text that NVRTC gets, prelude included, behind headers that stand in for CUDA.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+from elftools.elf.elffile import ELFFile
+
+from fitness.cpu.build import SHIM, parameters, tidy_log
+from fitness.cpu.gate import symbols
+from fitness.cuda.build import DIALECT
+from fitness.cuda.cubin import Param
+from fitness.cuda.nvrtc import FILE, HEADERS
+from fitness.evaluation import Rejection, Status
+from fitness.native import CXX, built, precompiled, toolchain_folders
+from fitness.sandbox import run_confined
+from fitness.source import forbidden
+from operators.identity import digest
+from operators.kernel import Kernel
+from operators.plan import Plan
+from operators.prelude import translation_unit
+from operators.spec import Operator
+
+HERE = Path(__file__).parent
+INCLUDE = HERE / "include"
+CHECKS = ("bounds", "alignment", "shift-exponent", "integer-divide-by-zero")
+"""Of g++; what they find is reported by runtime.hpp, with the kernel file's line."""
+FLAGS = (
+    "-std=c++17", "-O2", "-march=native", "-fPIC", "-fvisibility=hidden", "-pipe", "-w", "-fno-exceptions",
+    "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fno-strict-aliasing", "-fwrapv",
+    "-fno-extern-tls-init", "-U_FORTIFY_SOURCE", "-fsanitize=" + ",".join(CHECKS), "-fmax-errors=5",
+    "-fdiagnostics-color=never",
+)  # fmt: skip
+"""`-fno-extern-tls-init`: dynamic shared memory has no constructors. _FORTIFY_SOURCE takes fibers for an attack."""
+MAX_SHARED_BYTES = 227 << 10
+"""Of a block on an H100."""
+WATCHED_BYTES = 4096
+"""Behind dynamic shared memory; see runtime.hpp."""
+COMPILE_TIMEOUT_S = 120.0
+GPU_ONLY: Mapping[str, str] = {
+    "cub/": "CUB", "cute/": "CuTe", "cutlass/": "CUTLASS", "mma.h": "tensor cores (wmma)", "cuda/": "libcu++",
+    "thrust/": "Thrust",
+}  # fmt: skip
+"""Headers by the beginning of their name."""
+
+
+@dataclass(frozen=True)
+class EmulatedBuild:
+    """A compiled kernel file on disk."""
+
+    library: Path
+    launches: tuple[str, ...]
+    """Distinct kernels of the plan; `evo_launch_<i>` in the library runs the i-th."""
+    params: Mapping[str, tuple[Param, ...]]
+    """By name expression."""
+
+
+def compile_emulated(
+    kernel: Kernel, plan: Plan, operator: Operator, *, dtype: str, folder: Path
+) -> EmulatedBuild | Rejection:
+    """Compile into `folder`. What only a GPU can run is `unsupported`, with a message that says what it is."""
+    if problem := forbidden(kernel.source, FILE, DIALECT):
+        return Rejection(Status.INVALID, problem)
+    if reason := needs_gpu(kernel.source, plan):
+        return Rejection(Status.UNSUPPORTED, f"needs a GPU: {reason}")
+    launches = tuple(dict.fromkeys(launch.kernel for launch in plan.launches))
+    unit = _renamed(launches) + translation_unit(
+        kernel.source, operator, plan, target="cuda", dtype=dtype, values=kernel.values
+    )
+    calls = "\n".join(f"EVO_EMULATE({number}, {name})" for number, name in enumerate(launches))
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        (Path(scratch) / FILE).write_text(f'{unit}\n#line 1 "launches of the plan"\n{calls}\n', encoding="utf-8")
+        headers = ("-include", str(precompiled(_headers(), *_flags())), "-I", str(INCLUDE))
+        failure = _run([CXX, *_flags(), *headers, "-x", "c++", "-c", FILE, "-o", "kernel.o"], scratch)
+        if failure:
+            return failure
+        with (Path(scratch) / "kernel.o").open("rb") as stream:
+            elf = ELFFile(stream)
+            params = {
+                name: tuple(Param(**vars(p)) for p in parameters(elf, index)) for index, name in enumerate(launches)
+            }
+            (Path(scratch) / "shared.s").write_text(_dynamic_shared(elf), encoding="utf-8")
+        library = folder / f"{kernel.id}-{dtype}-emulated.so"
+        failure = _run(
+            [CXX, "-shared", "-Wl,-z,defs", str(_runtime()), "kernel.o", "shared.s", "-o", "kernel.so"], scratch
+        )
+        if failure:
+            return failure
+        (Path(scratch) / "kernel.so").replace(library)
+    return EmulatedBuild(library, launches, params)
+
+
+def needs_gpu(source: str, plan: Plan) -> str | None:
+    """What of a kernel file, otherwise allowed, cannot be emulated, in words; None: nothing that the text tells."""
+    if plan.tensor_maps:
+        return "tensor maps (TMA)"
+    if forbidden(source, FILE, replace(DIALECT, assembly=False)):
+        return "inline PTX"
+    for header in re.findall(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"]+)[>"]', source, re.MULTILINE):
+        if header not in HEADERS and not (INCLUDE / header).is_file():
+            known = (words for start, words in GPU_ONLY.items() if header.startswith(start))
+            return next(known, f"<{header}>")
+    return None
+
+
+def _renamed(launches: Iterable[str]) -> str:
+    """Kernels out of the way of the C library's functions: `select`, `index`, `remainder`."""
+    names = {name for name in launches if re.fullmatch(r"\w+", name)}
+    return "".join(f"#define {name} evo_kernel_{name}\n" for name in sorted(names))
+
+
+@lru_cache
+def _headers() -> str:
+    """In one text, whose digest names the precompiled form."""
+    files = (HERE / "types.hpp", SHIM, HERE / "runtime.hpp", HERE / "device.hpp")
+    return "\n".join(f'#line 1 "{file.name}"\n{file.read_text(encoding="utf-8")}' for file in files)
+
+
+@lru_cache
+def _runtime() -> Path:
+    """The object that every library holds."""
+    return built("cuda/emulation/runtime.cpp", "-c", "-fPIC", "-fno-extern-tls-init", f"-DOF_{digest(_headers())[:16]}")
+
+
+@lru_cache
+def _flags() -> tuple[str, ...]:
+    """With a pattern in locals that nobody has initialised, where the compiler can do that (GCC 12)."""
+    major = subprocess.run([CXX, "-dumpversion"], capture_output=True, text=True, check=True).stdout.split(".")[0]
+    return (*FLAGS, "-ftrivial-auto-var-init=pattern") if int(major) >= 12 else FLAGS
+
+
+def _dynamic_shared(elf: ELFFile) -> str:
+    """Assembly that defines every `extern __shared__` array: all in one place, behind the static ones."""
+    undefined = {s.name for s in symbols(elf).iter_symbols() if s["st_shndx"] == "SHN_UNDEF" and s.name}
+    thread_local = {s.name for s in symbols(elf).iter_symbols() if s["st_info"]["type"] == "STT_TLS"}
+    names = (
+        "evo_dynamic_shared",
+        *sorted((undefined & thread_local) - {"evo_dynamic_shared", "evo_dynamic_shared_end"}),
+    )
+    size = MAX_SHARED_BYTES + WATCHED_BYTES if len(names) > 1 else 0
+    lines = ['.section .note.GNU-stack,"",@progbits', '.section .tbss,"awT",@nobits', ".balign 1024"]
+    for name in (*names, "evo_dynamic_shared_end"):
+        lines += [f".zero {size}"] if name == "evo_dynamic_shared_end" else []
+        lines += [f".globl {name}", f".hidden {name}", f".type {name}, @object", f"{name}:"]
+    return "\n".join([*lines, ".zero 1", ""])
+
+
+def _run(command: list[str], folder: str) -> Rejection | None:
+    readable = (*toolchain_folders(), str(precompiled(_headers(), *_flags()).parent), str(INCLUDE), str(_runtime()))
+    outcome = run_confined(command, cwd=folder, timeout_s=COMPILE_TIMEOUT_S, readable=readable)
+    if outcome.timed_out:
+        return Rejection(Status.COMPILE_ERROR, f"g++ did not finish within {COMPILE_TIMEOUT_S:.0f} s")
+    if outcome.returncode != 0:
+        return Rejection(Status.COMPILE_ERROR, f"does not compile for emulation:\n{tidy_log(outcome.output)}")
+    return None

@@ -1,0 +1,1 @@
+// All that it declares for kernels is there already.
