@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
@@ -27,6 +28,22 @@ class BestOfNSettings(BaseModel):
     """Independent attempts."""
     steps: int | None = Field(None, ge=1, le=64)
     """Children in a row that make one attempt; none: 1 with language models, 4 without."""
+    repairs: int = Field(0, ge=0, le=8)
+    """How often a model is shown what was wrong with its child, before the attempt ends."""
+
+
+@dataclass(frozen=True)
+class _Child:
+    """What an attempt asks for."""
+
+    attempt: int
+    place: int
+    """In the row of children, from 1."""
+    parent: Kernel
+    failing: Kernel | None = None
+    """To be repaired."""
+    tries: int = 0
+    """Repairs that were asked for."""
 
 
 class BestOfN(ControlArm[BestOfNSettings]):
@@ -34,7 +51,8 @@ class BestOfN(ControlArm[BestOfNSettings]):
 
     With language models a child is one of their answers to `rewrite`, the models in turn; without, one random rewrite
     of `transform`. What one attempt found is never used in another. A child that fails ends its chain; one that was
-    raced out does not. Attempts under way go on before new ones begin; when all are done, it asks nothing more.
+    raced out does not, and one that a model can repair gets `repairs` chances. Attempts under way go on before new ones
+    begin; when all are done, it asks nothing more.
     """
 
     Settings = BestOfNSettings
@@ -43,27 +61,35 @@ class BestOfN(ControlArm[BestOfNSettings]):
         super().__init__(operator, task, seed=seed, settings=settings)
         self._steps = self.settings.steps or (1 if self.models else 4)
         self._begun = 0
-        self._waiting: deque[tuple[int, int, Kernel]] = deque()
-        """Chains that go on: which, how many children it has, the last of them."""
-        self._chains: dict[int, tuple[int, int]] = {}
-        """By the number of a request under way, its chain and which child of it is made."""
+        self._waiting: deque[_Child] = deque()
+        self._pending: dict[int, _Child] = {}
+        """By the number of the request."""
 
     def next(self, number: int, ancestor: Elite, rng: Random) -> Request | None:
         if self._waiting:
-            chain, made, parent = self._waiting.popleft()
+            child = self._waiting.popleft()
         elif self._begun < self.settings.n:
-            chain, made, parent = self._begun, 0, ancestor.kernel
+            child = _Child(self._begun, 1, ancestor.kernel)
             self._begun += 1
         else:
             return None
-        self._chains[number] = chain, made + 1
-        if self.models:
-            return self.request(number, "rewrite", parent, rng, {"model": self.models[chain % len(self.models)]})
-        return self.request(number, "transform", parent, rng, {"count": 1})
+        self._pending[number] = child
+        if not self.models:
+            return self.request(number, "transform", child.parent, rng, {"count": 1})
+        model = {"model": self.models[child.attempt % len(self.models)]}
+        mutator = "repair" if child.failing else "rewrite"
+        return self.request(number, mutator, child.parent, rng, model, failing=child.failing)
 
     def heard(self, individual: Individual) -> None:
-        chain, made = self._chains.pop(individual.request.number)
-        evaluation = individual.evaluation
-        usable = evaluation is not None and evaluation.verdict in (Status.CORRECT, Status.SLOWER)
-        if usable and individual.kernel and made < self._steps:
-            self._waiting.append((chain, made, individual.kernel))
+        child = self._pending.pop(individual.request.number)
+        kernel, evaluation = individual.kernel, individual.evaluation
+        if kernel and evaluation and evaluation.verdict in (Status.CORRECT, Status.SLOWER):
+            if child.place < self._steps:
+                self._waiting.append(_Child(child.attempt, child.place + 1, kernel))
+        elif self.models and child.tries < self.settings.repairs:
+            from mutators.repair import REPAIRABLE  # with its templates: not needed by runs without models
+
+            if kernel and evaluation and individual.fresh and evaluation.verdict in REPAIRABLE:
+                self._waiting.append(replace(child, failing=kernel, tries=child.tries + 1))
+            elif child.failing and kernel is None:  # the model had no answer: it may be asked again
+                self._waiting.append(replace(child, tries=child.tries + 1))

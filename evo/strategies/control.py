@@ -87,7 +87,9 @@ class ControlArm(ABC, Generic[SettingsT]):
         rng: Random,
         params: Mapping[str, Any],
         trials: tuple[Trial, ...] = (),
+        failing: Kernel | None = None,
     ) -> Request:
-        """A request for a child of one parent."""
+        """A request for a child of one parent, or for what becomes of its child that fails."""
         given = {"workload_set": self.workload_set}
-        return Request(self.task, number, mutator, (parent.id,), rng.getrandbits(63), {**params, **given}, trials)
+        ids = (failing.id, parent.id) if failing else (parent.id,)
+        return Request(self.task, number, mutator, ids, rng.getrandbits(63), {**params, **given}, trials)

@@ -156,6 +156,12 @@ class TestBestOfNWithModels(StrategyContract):
     models = MODELS
 
 
+class TestBestOfNWithRepairs(StrategyContract):
+    kind = BestOfN
+    models = MODELS
+    settings: ClassVar = {"n": 20, "steps": 3, "repairs": 2}
+
+
 class TestTuneOnly(StrategyContract):
     kind = TuneOnly
 
@@ -204,9 +210,14 @@ def test_two_parents_have_two_sources(axpb: Operator) -> None:
 
 
 @pytest.mark.parametrize("repairs", [0, 1, 3])
-def test_a_failing_child_of_a_model_is_mended_a_bounded_number_of_times(axpb: Operator, repairs: int) -> None:
+@pytest.mark.parametrize(
+    ("kind", "settings"), [(Islands, {"least_share": 0.5}), (BestOfN, {"n": 30})], ids=["islands", "best_of_n"]
+)
+def test_a_failing_child_of_a_model_is_mended_a_bounded_number_of_times(
+    axpb: Operator, kind: type[Any], settings: dict[str, Any], repairs: int
+) -> None:
     world = World(axpb, TASK, fate=lambda request, _: Status.WRONG if "model" in request.params else 0.1)
-    strategy = make(Islands, axpb, models=("m",), repairs=repairs, least_share=0.5)
+    strategy = make(kind, axpb, models=("m",), repairs=repairs, **settings)
     events = told(play(strategy, world, requests=400, order=Random(2)))
     origin: dict[str, str] = {}
     tries: Counter[str] = Counter()
