@@ -16,6 +16,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 from fitness.native import CXX, ToolchainError, cache_folder, checks, compiler_version
+from operators.errors import UserError
 
 OPENMP_TEST = """
 #include <cmath>
@@ -55,7 +56,7 @@ def examine() -> list[Finding]:
     """Every check, in the order of what depends on what."""
     checks_: tuple[Callable[[], Finding], ...] = (
         _python, _compiler, _openmp, _native, _cpus, _memory_files, _landlock, _seccomp, _disk, _packages, _nvrtc,
-        _driver,
+        _driver, _gpus, _ncu, _sanitizer,
     )  # fmt: skip
     return [check() for check in checks_]
 
@@ -161,7 +162,13 @@ def _packages() -> Finding:
 def _nvrtc() -> Finding:
     if importlib.util.find_spec("cuda") is None or importlib.util.find_spec("cuda.bindings") is None:
         return Finding("nvrtc", "absent", "CUDA kernels cannot be compiled", "pip install 'kernel-evo[nvrtc]'")
-    return Finding("nvrtc", "ok", "cuda-bindings is installed")
+    from fitness.cuda.nvrtc import include_folders, version
+
+    try:
+        folders = include_folders()
+    except UserError as error:
+        return Finding("nvrtc", "absent", str(error), "pip install 'kernel-evo[nvrtc]'")
+    return Finding("nvrtc", "ok", f"{version()}, headers in {', '.join(map(str, folders))}")
 
 
 def _driver() -> Finding:
@@ -172,3 +179,37 @@ def _driver() -> Finding:
             "cuda driver", "absent", "no libcuda.so.1", "the cpu target needs none; for cuda install NVIDIA's driver"
         )
     return Finding("cuda driver", "ok", "libcuda.so.1 loads")
+
+
+def _gpus() -> Finding:
+    from fitness.cuda.driver import device_count, device_facts
+
+    try:
+        found = [device_facts(ordinal) for ordinal in range(device_count())]
+    except UserError as error:
+        return Finding("gpu", "absent", str(error), "the cpu target needs none")
+    names = ", ".join(f"{gpu.name} ({gpu.arch}, {gpu.memory_bytes >> 30} GiB)" for gpu in found)
+    return Finding("gpu", "ok" if found else "absent", names or "CUDA_VISIBLE_DEVICES shows none")
+
+
+def _ncu() -> Finding:
+    from fitness.cuda.tools import find_tool, profiling_is_for_root
+
+    path = find_tool("ncu")
+    if path is None:
+        cure = "install the CUDA toolkit; until then prompts hold no counters"
+        return Finding("nsight compute", "absent", "no ncu", cure)
+    if profiling_is_for_root() and os.geteuid() != 0:
+        cure = "run as root, or set NVreg_RestrictProfilingToAdminUsers=0 for the driver's module nvidia"
+        return Finding("nsight compute", "absent", f"{path} may not read the GPU's counters", cure)
+    return Finding("nsight compute", "ok", path)
+
+
+def _sanitizer() -> Finding:
+    from fitness.cuda.tools import find_tool
+
+    path = find_tool("compute-sanitizer")
+    if path is None:
+        cure = "install the CUDA toolkit; until then confirmations do without its tools"
+        return Finding("compute-sanitizer", "absent", "none", cure)
+    return Finding("compute-sanitizer", "ok", path)

@@ -146,17 +146,21 @@ class Pipeline:
         baseline = Anchor(self.baseline, 0.0, 0.0)
         try:
             with _clock(stage_ms, "confirm"), self._session(prepared) as session:
+                audited = self.device.audit(prepared)
                 errors = self._verify(session, prepared, checks)
                 errors += self._verify(session, prepared, [(self.workloads[0], "nominal")], reruns=CONFIRM_RERUNS)
                 for workload in (*self._some(prepared, CONFIRM_PROBES), self.workloads[-1]):
                     errors += self._probe(session, prepared, workload)
                     errors += self._relate(session, prepared, workload)
+                with _clock(stage_ms, "audit"):
+                    facts = audited()
                 with self._session(prepared) as fresh, self._fresh_baseline() as other:
                     measured = self._against(fresh, other, CONFIRM, race=False)
                     self._check_physics(measured)
         except KernelFault as fault:
             return self._failure(prepared.kernel, Level.CONFIRMED, fault.rejection, stage_ms, (), prepared)
-        return self._verdict(prepared, Level.CONFIRMED, measured, baseline, errors, stage_ms, race=False)
+        verdict = self._verdict(prepared, Level.CONFIRMED, measured, baseline, errors, stage_ms, race=False)
+        return replace(verdict, facts={**verdict.facts, **facts})
 
     def _some(self, prepared: Prepared, count: int) -> list[Workload]:
         hidden = self._supported(prepared)

@@ -8,7 +8,7 @@ import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fitness.native import jailed
@@ -45,14 +45,16 @@ def run_confined(
     file_bytes: int = 256 << 20,
     output_bytes: int = 64 << 10,
     readable: Sequence[str] | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> Outcome:
     """Run `command` with an almost empty environment, reading its output while it runs; beyond the limit it is dropped.
 
+    `environment` is added to it. Limits of 0 are none.
     With `readable` it reaches these files and folders, `cwd`, and nothing else (see `native.jailed`); None: everything
     that we do. A deadline counts wall time.
     """
     begin = time.monotonic()
-    environment = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LC_ALL": "C", "TMPDIR": cwd}
+    inherited = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LC_ALL": "C", "TMPDIR": cwd}
     process = subprocess.Popen(
         jailed(
             command,
@@ -63,7 +65,7 @@ def run_confined(
             writable=(cwd,),
         ),
         cwd=cwd,
-        env=environment,
+        env=inherited | dict(environment or {}),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

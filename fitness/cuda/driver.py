@@ -8,6 +8,9 @@ from typing import Any
 
 from operators.errors import UserError
 
+ENVIRONMENT = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH")
+"""What the driver goes by, and processes that use it are given."""
+
 
 class CudaError(Exception):
     """A driver call failed."""
@@ -82,6 +85,12 @@ class DeviceFacts:
             "max_shared_bytes": self.max_shared_bytes,
             "l2_bytes": self.l2_bytes,
         }
+
+
+def device_count() -> int:
+    """Of devices that CUDA_VISIBLE_DEVICES shows. Raises UserError where there is no driver or no device at all."""
+    driver()
+    return int(call("DeviceGetCount"))
 
 
 @lru_cache

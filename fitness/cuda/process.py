@@ -17,6 +17,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from fitness.cuda.driver import ENVIRONMENT
 from fitness.cuda.memory import Block
 from fitness.cuda.program import Program
 from fitness.evaluation import Status
@@ -33,7 +34,6 @@ GRACE_S = 5.0
 """By so much longer than the kernel may the worker take to say that it did not finish."""
 IDLE_BLOCKS = 32
 """So many blocks that no slot uses may a worker keep mapped: the next check's are likely among them."""
-ENVIRONMENT = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH")
 READABLE = ":".join(("/usr", "/lib", "/lib64", "/etc/ld.so.cache", "/proc", "/sys", "/dev/null"))
 """What a worker may still open once it has made its context: what the driver loads late."""
 IN_WORDS = {

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from fitness.cuda.arguments import check_arguments, program
@@ -20,21 +24,28 @@ from fitness.cuda.compiler import Compiler
 from fitness.cuda.driver import device_facts
 from fitness.cuda.library import LibrarySession
 from fitness.cuda.memory import Pool
+from fitness.cuda.ncu import NOT_INSTALLED, Figures, NcuFailure, measure
 from fitness.cuda.nvrtc import Job, include_folders
 from fitness.cuda.oracle import CudaOracle
 from fitness.cuda.peaks import peaks
 from fitness.cuda.process import Worker
+from fitness.cuda.profiler import assembled, placed
 from fitness.cuda.program import Program
+from fitness.cuda.sanitizer import Finding, Sanitizer, audited
 from fitness.cuda.session import CudaSession
+from fitness.cuda.solo import Solo, Trial
+from fitness.cuda.tools import find_tool, write_solo
 from fitness.evaluation import Rejection, Status, Timing
+from fitness.inputs import draw
 from fitness.native import cache_folder
 from fitness.pipeline import Pipeline
-from fitness.profiling import Metric, Profile, classify
-from fitness.roofline import Peaks, roofline
+from fitness.profiling import Profile
+from fitness.roofline import Peaks
 from fitness.session import Compiled, KernelFault, Prepared
 from fitness.shapes import Shapes, verdict_text
 from fitness.verify import Case, Question
 from operators.catalog import functions
+from operators.dtypes import resolve_dtype
 from operators.errors import PlanError
 from operators.identity import digest
 from operators.kernel import Kernel
@@ -42,6 +53,8 @@ from operators.plan import Plan, ResolvedPlan, parse_plan
 from operators.spec import Operator, Task, Workload
 
 HARNESS = Path(__file__).with_name("harness.cu")
+AUDITED_WORK = 4_000_000
+"""Operations plus bytes of the largest shape that compute-sanitizer sees; it slows kernels down a hundred times."""
 HARNESS_KERNELS = ("flush_write", "flush_read", "scribble", "hold", "stamp")
 
 
@@ -102,9 +115,13 @@ class CudaDevice:
         self._oracle = oracle
         self._compiler = Compiler()
         self._spare: Worker | None = None
+        self._ncu_lack = "" if find_tool("ncu") else NOT_INSTALLED
+        """Why Nsight Compute tells nothing on this machine, once that is known."""
+        self._auditors = ThreadPoolExecutor(1, thread_name_prefix="audit")
 
     def close(self) -> None:
         """End the processes that wait for work."""
+        self._auditors.shutdown(cancel_futures=True)
         self._compiler.close()
         if self._spare:
             self._spare.close()
@@ -205,17 +222,21 @@ class CudaDevice:
         kernel = prepared
 
         def resolve(question: Question, worker: Worker) -> tuple[ResolvedPlan, Program]:
-            name = question.workload.name
-            try:
-                resolved = self.resolve(kernel.plan, kernel.kernel, question.dims, worker)
-            except PlanError as error:
-                raise KernelFault(Status.INVALID, f"on {name}: {error}") from None
-            problem = check_arguments(resolved, kernel.build.params, self.operator, self.task.dtype)
-            if problem:
-                raise KernelFault(Status.INVALID, f"on {name}: {problem}")
-            return resolved, program(resolved, kernel.build.params, self.operator)
+            return self._steps(kernel, question.workload.name, question.dims, worker)
 
         return CudaSession(self._oracle, self._hire, kernel.build, resolve)
+
+    def _steps(
+        self, kernel: CudaKernel, name: str, dims: Mapping[str, int], worker: Worker | None
+    ) -> tuple[ResolvedPlan, Program]:
+        """What one call does on the dims of a workload of this name. Raises KernelFault."""
+        try:
+            resolved = self.resolve(kernel.plan, kernel.kernel, dims, worker)
+        except PlanError as error:
+            raise KernelFault(Status.INVALID, f"on {name}: {error}") from None
+        if problem := check_arguments(resolved, kernel.build.params, self.operator, self.task.dtype):
+            raise KernelFault(Status.INVALID, f"on {name}: {problem}")
+        return resolved, program(resolved, kernel.build.params, self.operator)
 
     def open_library(self, cases: Sequence[Sequence[Case]]) -> LibrarySession:
         return LibrarySession(self._oracle, self.gpu.l2_bytes)
@@ -255,38 +276,87 @@ class CudaDevice:
             peaks.cache_clear()
         return peaks(self.gpu.ordinal)
 
+    # --- what tools say ---------------------------------------------------------------------------------------------
+
     def profile(self, prepared: Prepared, timings: Sequence[Timing]) -> Profile:
         assert isinstance(prepared, CudaKernel)
-        if not timings:
-            return Profile(None, (), ("nothing was timed",))
         with self.machine(exclusive=False):
             limits = self.peaks()
-        dims = {w.name: values for w, values in self._shapes.canonical_dims.items()}
-        models = {t.workload: roofline(self.operator, dims[t.workload], self.task.dtype, limits) for t in timings}
-        worst = min(timings, key=lambda t: models[t.workload].efficiency(t.latency_us))
-        model = models[worst.workload]
-        efficiency = model.efficiency(worst.latency_us)
+        place = placed(self.operator, self.task.dtype, self._shapes.canonical_dims, timings, limits)
+        if place is None:
+            return Profile(None, (), ("nothing was timed",))
+        workload = next(w for w in self._shapes.canonical_dims if w.name == place.worst[1].workload)
+        figures: Figures | None = None
+        lack = self._ncu_lack
+        if not lack:
+            try:
+                figures = self._counted(prepared, workload)
+            except (NcuFailure, KernelFault) as failure:
+                lack = str(failure)
+                if isinstance(failure, NcuFailure) and failure.lasting:
+                    self._ncu_lack = lack
         facts = prepared.build.facts
-        metrics = (
-            Metric("roofline_share", efficiency, ""),
-            Metric("memory_gb_s", model.bytes / worst.latency_us / 1e3, "GB/s"),
-            *(Metric(name, float(facts[name]), unit) for name, unit in _FACTS.items()),
-        )
-        notes = (
-            f"on {worst.workload} it takes {worst.latency_us:.1f} us; the {model.bound} of the device allows "
-            f"{model.attainable_us:.1f} us, which is {100 * efficiency:.0f} % of that",
-            "threads cooperate within: " + facts["cooperation"],
-        )
-        return Profile(classify(model, worst.latency_us, empty_us=limits.empty_us), metrics, notes)
+        return assembled(place, facts, figures, sm_count=self.gpu.sm_count, lack=lack)
 
+    def _counted(self, kernel: CudaKernel, workload: Workload) -> Figures:
+        """Raises NcuFailure and KernelFault."""
+        with tempfile.TemporaryDirectory(dir=self.folder) as scratch:
+            file = write_solo(self._solo(kernel, [workload]), Path(scratch))
+            with self.machine(exclusive=True):  # counters count whatever runs
+                return measure(file, Path(scratch))
 
-_FACTS: Mapping[str, str] = {
-    "registers": "",
-    "spill_bytes": "bytes",
-    "static_shared_bytes": "bytes",
-    "access_bytes": "bytes",
-    "code_bytes": "bytes",
-}
+    def audit(self, prepared: Prepared) -> Callable[[], Mapping[str, Any]]:
+        assert isinstance(prepared, CudaKernel)
+        if find_tool("compute-sanitizer") is None:
+            return lambda: {"sanitizer": "not run: compute-sanitizer is not installed"}
+        workloads = self._small(prepared)
+        solo, sanitizer = self._solo(prepared, workloads), self._sanitizer
+        shapes = " and ".join(w.name for w in workloads)
+
+        def examined() -> list[Finding]:
+            with self.machine(exclusive=False):
+                return sanitizer.examine(solo)
+
+        begun = self._auditors.submit(examined)
+        return lambda: audited(begun.result(), shapes)
+
+    @cached_property
+    def _sanitizer(self) -> Sanitizer:
+        return Sanitizer(self.gpu.ordinal, self._harness, self.folder)
+
+    def _small(self, kernel: CudaKernel) -> list[Workload]:
+        """The largest judged shape that is small enough for tools which slow a kernel down, and another one."""
+
+        def work(dims: Mapping[str, int]) -> int:
+            costs = self.operator.cost_environment(dims, self.task.dtype)
+            return int(self.operator.flops.evaluate(costs) + self.operator.min_bytes.evaluate(costs))
+
+        works = {w: work(dims) for w, dims in self._shapes.judged(kernel.supported)}
+        fitting = sorted((w for w in works if works[w] <= AUDITED_WORK), key=works.__getitem__)
+        if not fitting:
+            return [min(works, key=works.__getitem__)]
+        return [fitting[-1], *fitting[len(fitting) // 2 :][:1]] if len(fitting) > 1 else fitting
+
+    def _solo(self, kernel: CudaKernel, workloads: Sequence[Workload]) -> Solo:
+        """The kernel with nominal inputs of these shapes. Raises KernelFault."""
+        rng = np.random.default_rng()
+        trials = []
+        with self._asked(kernel.plan, kernel.build) as worker:
+            for workload in workloads:
+                offers, dtype = self._oracle.functions, self.task.dtype
+                drawn = draw(self.operator, offers, dims=workload.dims, dtype=dtype, family="nominal", rng=rng)
+                resolved, steps = self._steps(kernel, workload.name, drawn.dims, worker)
+                sizes = {
+                    t.name: resolve_dtype(t.dtype, dtype).size * math.prod(t.sizes(drawn.dims))
+                    for t in self.operator.tensors
+                }
+                sizes |= {b.name: b.bytes for b in resolved.buffers}
+                data = {
+                    name: t.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() if t.numel() else b""
+                    for name, t in drawn.tensors.items()
+                }
+                trials.append(Trial(steps, sizes, data))
+        return Solo(self.gpu.ordinal, kernel.build.cubin, kernel.build.lowered, tuple(trials))
 
 
 class _Leaving:

@@ -20,9 +20,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fitness.cuda.driver import CudaError, call, device_facts, driver
-from fitness.cuda.program import TENSOR_MAP_BYTES, Launch, Program
-from operators.tensor_map import DATA_TYPES, ResolvedTensorMap
+from fitness.cuda.driver import CudaError, call
+from fitness.cuda.launcher import Launcher, pointer
+from fitness.cuda.program import Launch, Program
 
 LENGTH = struct.Struct("<I")
 HOLD_NS = 50_000_000
@@ -64,17 +64,13 @@ class _Slot:
     """Executable; None until there is a plan."""
 
 
-class Worker:
-    """One CUDA context, one loaded candidate, memory by slots."""
+class Worker(Launcher):
+    """One loaded candidate, memory by slots."""
 
     def __init__(self, ordinal: int) -> None:
-        self.cu = driver()
-        self.facts = device_facts(ordinal)
-        self.device = call("DeviceGet", ordinal)
-        call("CtxSetCurrent", call("DevicePrimaryCtxRetain", self.device))
+        super().__init__(ordinal)
         with contextlib.suppress(CudaError):  # older devices cannot set aside any L2
             call("CtxSetLimit", self.cu.CUlimit.CU_LIMIT_PERSISTING_L2_CACHE_SIZE, 0)
-        self.stream = call("StreamCreate", self.cu.CUstream_flags.CU_STREAM_NON_BLOCKING)
         self.begin, self.end = (call("EventCreate", 0) for _ in range(2))
         self.granularity = 0
         self.flush_bytes = int(FLUSH_L2_SIZES * self.facts.l2_bytes) // 4096 * 4096
@@ -86,7 +82,6 @@ class Worker:
         self.host_address = int(call("MemHostGetDevicePointer", self.host, 0))
         self.ticket = 0
         self.harness: dict[str, Any] = {}
-        self.functions: dict[str, Any] = {}
         self.mappings: dict[tuple[int, bool], _Mapping] = {}
         self.slots: dict[int, _Slot] = {}
 
@@ -98,7 +93,7 @@ class Worker:
         module = call("ModuleLoadData", cubin)
         for name in ("flush_write", "flush_read", "scribble", "hold", "stamp"):
             self.harness[name] = call("ModuleGetFunction", module, name.encode())
-        self._allow_shared(self.harness["scribble"])
+        self.allow_shared(self.harness["scribble"])
         self._scribble(0)
         self._flush()
         call("StreamSynchronize", self.stream)
@@ -106,10 +101,7 @@ class Worker:
 
     def load(self, cubin: bytes, lowered: Mapping[str, str]) -> dict[str, Any]:
         """Load a candidate; `lowered` are its kernels' symbols by name expression."""
-        module = call("ModuleLoadData", cubin)
-        for name, symbol in lowered.items():
-            self.functions[name] = call("ModuleGetFunction", module, symbol.encode())
-            self._allow_shared(self.functions[name])
+        self.load_kernels(cubin, lowered)
         return {}
 
     def occupancy(self, kernel: str, threads: int, shared_bytes: int) -> dict[str, Any]:
@@ -147,17 +139,9 @@ class Worker:
     def define(self, slot: int, program: Program) -> dict[str, Any]:
         """Make a graph of what one call does to a slot's buffers."""
         place = self.slots[slot]
-        maps = {m.name: self._tensor_map(m, place.addresses[m.tensor]) for m in program.maps}
         call("StreamBeginCapture", self.stream, self.cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
         try:
-            for name in program.zero:
-                if place.sizes[name]:
-                    call("MemsetD8Async", place.addresses[name], 0, place.sizes[name], self.stream)
-            for number, launch in enumerate(program.launches, 1):
-                try:
-                    self._launch(launch, place, maps)
-                except CudaError as error:
-                    raise CudaError(f"launch {number}, {_in_words(launch)}", error.name, error.text) from None
+            self.enqueue(program, place.addresses, place.sizes)
         except CudaError:
             with contextlib.suppress(CudaError):
                 call("StreamEndCapture", self.stream)
@@ -180,11 +164,11 @@ class Worker:
             with contextlib.suppress(CudaError):
                 call("CtxResetPersistingL2Cache")
         self._hold()
-        self._own("stamp", 1, 1, 0, _pointer(self.host_address + 64))
+        self._own("stamp", 1, 1, 0, pointer(self.host_address + 64))
         call("EventRecord", self.begin, self.stream)
         call("GraphLaunch", graph, self.stream)
         call("EventRecord", self.end, self.stream)
-        self._own("stamp", 1, 1, 0, _pointer(self.host_address + 72))
+        self._own("stamp", 1, 1, 0, pointer(self.host_address + 72))
         self.flag.value = self.ticket
         self._wait(time.monotonic() + timeout_s)
         elapsed_ms = call("EventElapsedTime", self.begin, self.end)
@@ -211,96 +195,23 @@ class Worker:
 
     def _scribble(self, value: int) -> None:
         words = self.facts.max_shared_bytes // 4
-        arguments = struct.pack("<I", value), struct.pack("<i", words), _pointer(self.sink)
+        arguments = struct.pack("<I", value), struct.pack("<i", words), pointer(self.sink)
         self._own("scribble", self.facts.sm_count, SCRIBBLE_THREADS, 4 * words, *arguments)
 
     def _flush(self) -> None:
         count = struct.pack("<q", self.flush_bytes // 16)
         blocks = 4 * self.facts.sm_count
-        self._own("flush_write", blocks, 512, 0, _pointer(self.flush), count, struct.pack("<f", self.ticket % 1024))
-        self._own("flush_read", blocks, 512, 0, _pointer(self.flush), count, _pointer(self.sink))
+        self._own("flush_write", blocks, 512, 0, pointer(self.flush), count, struct.pack("<f", self.ticket % 1024))
+        self._own("flush_read", blocks, 512, 0, pointer(self.flush), count, pointer(self.sink))
 
     def _hold(self) -> None:
         self.ticket = (self.ticket + 1) % 2**32
-        arguments = _pointer(self.host_address), struct.pack("<I", self.ticket), struct.pack("<Q", HOLD_NS)
+        arguments = pointer(self.host_address), struct.pack("<I", self.ticket), struct.pack("<Q", HOLD_NS)
         self._own("hold", 1, 1, 0, *arguments)
 
     def _own(self, name: str, blocks: int, threads: int, shared_bytes: int, *arguments: bytes) -> None:
         launch = Launch(name, arguments, (blocks, 1, 1), (threads, 1, 1), (), shared_bytes, False)
-        self._start(self.harness[name], launch, arguments)
-
-    def _launch(self, launch: Launch, place: _Slot, maps: Mapping[str, bytes]) -> None:
-        values = []
-        for value in launch.args:
-            if isinstance(value, bytes):
-                values.append(value)
-            else:
-                kind, name = value
-                values.append(maps[name] if kind == "map" else _pointer(place.addresses[name]))
-        self._start(self.functions[launch.kernel], launch, values)
-
-    def _start(self, function: Any, launch: Launch, values: Sequence[bytes]) -> None:
-        """Into our stream; the driver copies the arguments before it returns."""
-        # Tensor maps must lie on 64 bytes.
-        memory = ctypes.create_string_buffer(64 + sum(-(-len(value) // 64) * 64 for value in values))
-        at = -(-ctypes.addressof(memory) // 64) * 64
-        pointers = (ctypes.c_void_p * max(len(values), 1))()
-        for number, value in enumerate(values):
-            ctypes.memmove(at, value, len(value))
-            pointers[number] = at
-            at += -(-len(value) // 64) * 64
-        cu, config = self.cu, self.cu.CUlaunchConfig()
-        config.gridDimX, config.gridDimY, config.gridDimZ = launch.grid
-        config.blockDimX, config.blockDimY, config.blockDimZ = launch.block
-        config.sharedMemBytes = launch.shared_bytes
-        config.hStream = self.stream
-        attributes = []
-        if launch.cluster:
-            attribute = cu.CUlaunchAttribute()
-            attribute.id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-            dim = attribute.value.clusterDim
-            dim.x, dim.y, dim.z = launch.cluster
-            attributes.append(attribute)
-        if launch.cooperative:
-            attribute = cu.CUlaunchAttribute()
-            attribute.id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
-            attribute.value.cooperative = 1
-            attributes.append(attribute)
-        config.numAttrs = len(attributes)
-        config.attrs = attributes
-        call("LaunchKernelEx", config, function, ctypes.addressof(pointers), 0)
-
-    def _allow_shared(self, function: Any) -> None:
-        """As much dynamic shared memory as the device has beside the static."""
-        names = self.cu.CUfunction_attribute
-        static = int(call("FuncGetAttribute", names.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function))
-        most = max(self.facts.max_shared_bytes - static, 0)
-        call("FuncSetAttribute", function, names.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, most)
-
-    def _tensor_map(self, declared: ResolvedTensorMap, address: int) -> bytes:
-        cu, rank = self.cu, len(declared.shape)
-
-        def wide(values: Sequence[int]) -> list[Any]:
-            return [cu.cuuint64_t(value) for value in values]
-
-        def narrow(values: Sequence[int]) -> list[Any]:
-            return [cu.cuuint32_t(value) for value in values]
-
-        made = call(
-            "TensorMapEncodeTiled",
-            getattr(cu.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{DATA_TYPES[declared.dtype]}"),
-            rank,
-            address,
-            wide(declared.shape),
-            wide(declared.strides_bytes or (0,)),
-            narrow(declared.box),
-            narrow(declared.element_strides),
-            cu.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-            getattr(cu.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{declared.swizzle}"),
-            getattr(cu.CUtensorMapL2promotion, f"CU_TENSOR_MAP_L2_PROMOTION_{declared.l2_promotion}"),
-            getattr(cu.CUtensorMapFloatOOBfill, f"CU_TENSOR_MAP_FLOAT_OOB_FILL_{declared.oob_fill}"),
-        )
-        return ctypes.string_at(made.getPtr(), TENSOR_MAP_BYTES)
+        self.start(self.harness[name], launch, arguments)
 
     def _map(self, fd: int, map_bytes: int, place: int, readonly: bool) -> _Mapping:
         cu = self.cu
@@ -326,17 +237,6 @@ class Worker:
         call("MemUnmap", mapping.address, mapping.map_bytes)
         call("MemRelease", mapping.handle)
         call("MemAddressFree", mapping.reserved, mapping.reserved_bytes)
-
-
-def _pointer(address: int) -> bytes:
-    return struct.pack("<Q", address)
-
-
-def _in_words(launch: Launch) -> str:
-    text = f"`{launch.kernel}` with grid {list(launch.grid)}, block {list(launch.block)}"
-    if launch.cluster:
-        text += f", cluster {list(launch.cluster)}"
-    return text + f", {launch.shared_bytes} bytes of dynamic shared memory"
 
 
 # --- the process ------------------------------------------------------------------------------------------------------

@@ -343,3 +343,85 @@ REJECTED = {
     "prints": ("", '    printf("hello");\n', "vprintf"),
     "allocates": ("", "    out[0] = *(T*)malloc(8);\n", "malloc"),
 }
+
+AUDITED = {
+    # name: (kernel, tool, part of the message): right on every input, by luck or because it makes no difference
+    "races for shared memory": (
+        SOFTMAX.replace("block = [256]", "block = [32]")
+        .replace("c += 256", "c += 32")
+        .replace("        __syncthreads();\n", "")
+        .replace("part[8]", "part[32]")
+        .replace("if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = v;", "((volatile ACC*)part)[threadIdx.x] = v;")
+        .replace("v = part[0];", "v = ((volatile ACC*)part)[31 - threadIdx.x];")
+        .replace("w < 8", "w < 1"),
+        "racecheck",
+        "race for shared memory",
+    ),
+    "reads shared memory out of bounds": (
+        SOFTMAX.replace(
+            "    ACC largest = -INFINITY;\n",
+            "    if (cols < 0 || (((volatile ACC*)part)[8 + threadIdx.x % 8] == ACC(12345) && rows < 0)) return;\n"
+            "    ACC largest = -INFINITY;\n",
+        ),
+        "memcheck",
+        "Invalid __shared__ read",
+    ),
+    "leaves before a barrier": (
+        SOFTMAX.replace("block = [256]", "block = [288]").replace(
+            "    __shared__ ACC part[8];\n", "    __shared__ ACC part[8];\n    if (threadIdx.x >= 256) return;\n"
+        ),
+        "synccheck",
+        "barrier",
+    ),
+    "reads scratch that nobody wrote": (
+        SOFTMAX.replace("/*! evo\n", '/*! evo\n[[buffer]]\nname = "unwritten"\ndtype = "int32"\nshape = [64]\n\n')
+        .replace('"rows", "cols"]', '"unwritten", "rows", "cols"]')
+        .replace("T* y, int rows", "T* y, const int* unwritten, int rows")
+        .replace(
+            "    ACC largest = -INFINITY;\n",
+            "    if (unwritten[0] == 12345 && rows < 0) return;\n    ACC largest = -INFINITY;\n",
+        ),
+        "initcheck",
+        "nobody has written",
+    ),
+}
+
+TF32_PRODUCT = """/*! evo
+[[launch]]
+kernel = "f"
+grid = ["ceil_div(n, 8)", "ceil_div(m, 16)"]
+block = [32]
+args = ["a", "b", "c", "m", "n", "k"]
+*/
+__device__ unsigned tf32(float v) { unsigned r; asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(v)); return r; }
+__device__ void product(float* d, const unsigned* p, const unsigned* q) {
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+                 "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(p[0]), "r"(p[1]), "r"(p[2]), "r"(p[3]), "r"(q[0]), "r"(q[1]));
+}
+extern "C" __global__ void f(const float* a, const float* b, float* c, int m, int n, int k) {
+    const int row = blockIdx.y * 16, column = blockIdx.x * 8, g = threadIdx.x / 4, t = threadIdx.x % 4;
+    float d[4] = {0, 0, 0, 0};
+    for (int l = 0; l < k; l += 8) {
+        float s[4], o[2];
+        for (int i = 0; i < 4; i++) {
+            const int r = row + g + 8 * (i % 2), x = l + t + 4 * (i / 2);
+            s[i] = r < m && x < k ? a[(long long)r * k + x] : 0;
+        }
+        for (int i = 0; i < 2; i++) {
+            const int x = l + t + 4 * i, j = column + g;
+            o[i] = x < k && j < n ? b[(long long)x * n + j] : 0;
+        }
+        unsigned p[4], q[2];
+        for (int i = 0; i < 4; i++) p[i] = tf32(s[i]);
+        for (int i = 0; i < 2; i++) q[i] = tf32(o[i]);
+        product(d, p, q);
+    }
+    for (int i = 0; i < 4; i++) {
+        const int r = row + g + 8 * (i / 2), j = column + 2 * t + i % 2;
+        if (r < m && j < n) c[(long long)r * n + j] = d[i];
+    }
+}
+"""
+"""matrix_mul in fp32 by tensor cores that keep 11 binary digits of every factor."""

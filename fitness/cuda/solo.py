@@ -1,0 +1,77 @@
+"""Runs one candidate alone, for tools that watch a process: `python -m fitness.cuda.solo SPEC`.
+
+SPEC is a pickled `Solo`, which our own process wrote. Buffers are allocated one by one, inputs are copied in, outputs
+and scratch stay as they come, and every trial calls the candidate once. Neither judges nor times.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fitness.cuda.driver import CudaError, call
+from fitness.cuda.launcher import Launcher
+from fitness.cuda.program import Program
+
+FILL = 0x7B
+"""What follows an input up to the alignment: a large number."""
+ALIGNMENT = 16
+DONE = "evo: every call has ended"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One call."""
+
+    program: Program
+    sizes: Mapping[str, int]
+    """Bytes of every buffer."""
+    data: Mapping[str, bytes]
+    """What some of them hold at first."""
+
+
+@dataclass(frozen=True)
+class Solo:
+    """A candidate and what is done with it."""
+
+    ordinal: int
+    cubin: bytes
+    lowered: Mapping[str, str]
+    trials: tuple[Trial, ...]
+
+
+def run(solo: Solo) -> None:
+    """Raises CudaError."""
+    launcher = Launcher(solo.ordinal)
+    launcher.load_kernels(solo.cubin, solo.lowered)
+    for trial in solo.trials:
+        addresses: dict[str, int] = {}
+        for name, size in trial.sizes.items():
+            rounded = max(-(-size // ALIGNMENT) * ALIGNMENT, ALIGNMENT)
+            addresses[name] = int(call("MemAlloc", rounded))
+            if name in trial.data:
+                call("MemsetD8Async", addresses[name], FILL, rounded, launcher.stream)
+                if size:
+                    call("MemcpyHtoDAsync", addresses[name], trial.data[name], size, launcher.stream)
+        call("StreamSynchronize", launcher.stream)
+        launcher.enqueue(trial.program, addresses, trial.sizes)
+        call("StreamSynchronize", launcher.stream)
+        for address in addresses.values():
+            call("MemFree", address)
+
+
+def main() -> None:
+    """Entry point of the process."""
+    solo = pickle.loads(Path(sys.argv[1]).read_bytes())
+    try:
+        run(solo)
+    except CudaError as error:
+        sys.exit(f"evo: {error}")
+    print(DONE)
+
+
+if __name__ == "__main__":
+    main()
