@@ -24,6 +24,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -111,6 +112,8 @@ class Work:
     schedules: tuple[str, ...]
     count: int
     cores: tuple[int, ...]
+    deadline: float
+    """On the monotonic clock; no comparison begins after it."""
 
 
 def compared(work: Work) -> dict[tuple[str, str], list[tuple[Measurement, float]]]:
@@ -124,18 +127,18 @@ def compared(work: Work) -> dict[tuple[str, str], list[tuple[Measurement, float]
         itself, slower = (
             Kernel(operator.name, "cpu", slowed(stage.baseline.source, share)) for share in (0.0, work.share)
         )
-        for kind, kernel in {"itself": itself, "slower": slower}.items():
-            prepared = stage.device.prepare(kernel)
-            if isinstance(prepared, Rejection):
-                raise SystemExit(prepared.message)
-            for name in work.schedules:
-                for _ in range(work.count):
-                    begin = time.monotonic()
-                    with stage._session(prepared) as candidate:
-                        stage._bound(candidate)
-                        anchor = stage._anchor_session(itself)
-                        measured = compare(stage, candidate, anchor, SCHEDULES[name], race=False)
-                    found.setdefault((kind, name), []).append((measured, time.monotonic() - begin))
+        prepared = {kind: stage.device.prepare(kernel) for kind, kernel in (("itself", itself), ("slower", slower))}
+        for _, kind, name in product(range(work.count), prepared, work.schedules):
+            candidate_build = prepared[kind]
+            if isinstance(candidate_build, Rejection):
+                raise SystemExit(candidate_build.message)
+            begin = time.monotonic()
+            if begin > work.deadline:
+                break
+            with stage._session(candidate_build) as candidate:
+                stage._bound(candidate)
+                measured = compare(stage, candidate, stage._anchor_session(itself), SCHEDULES[name], race=False)
+            found.setdefault((kind, name), []).append((measured, time.monotonic() - begin))
         stage.close()
     return found
 
@@ -148,6 +151,7 @@ def main() -> None:
     parser.add_argument("--workloads", type=int, help="so many of the operator's, the smallest; default all")
     parser.add_argument("--schedules", nargs="+", default=["screen", "confirm"], choices=SCHEDULES)
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time, each on cores of its own")
+    parser.add_argument("--limit", type=float, default=math.inf, help="seconds after which no comparison begins")
     arguments = parser.parse_args()
     cores = sorted(os.sched_getaffinity(0))
     each = len(cores) // arguments.jobs
@@ -161,6 +165,7 @@ def main() -> None:
             tuple(arguments.schedules),
             len(range(job, arguments.count, arguments.jobs)),
             tuple(cores[job * each : (job + 1) * each]),
+            time.monotonic() + arguments.limit,
         )
         for job in range(arguments.jobs)
     ]

@@ -6,7 +6,8 @@ Everything is real but what makes and judges kernels: the driver, the store on d
 the prompts, the parsing of answers and the client's protocol. Mutators rename a comment, models answer at once, and
 verdicts come from a script, so that whatever is measured is the engine. A history is made by the driver too, on a
 journal that commits a thousand times less often. Then a fresh process resumes the run, and is measured once it has told
-WARM candidates. Prints JSON, one entry for each history:
+WARM candidates. With `--ray` store and population are actors on a cluster of this machine, as in `evo run --ray`; what
+they use besides the driver is in `actors_cpu_ms`. Prints JSON, one entry for each history:
 
 `first_request_s`, `first_request_cpu_s`: from the start of that process to its first request, with everything it has to
 read again.
@@ -21,6 +22,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -29,6 +31,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +47,7 @@ from mutators.catalog import MUTATORS, mutator
 from operators.catalog import load
 from operators.identity import digest
 from operators.kernel import Kernel
-from operators.spec import Operator
+from operators.spec import Operator, Task
 
 WARM = 50
 """Candidates told before the clock starts."""
@@ -168,7 +171,7 @@ def session(folder: Path, arguments: argparse.Namespace, on_change: Callable[[Se
     }
     models = tuple(f"model{number}" for number in range(arguments.models))
 
-    def make_strategy(operator: Operator, task: Any) -> Any:
+    def make_strategy(operator: Operator, task: Task) -> Any:
         from importlib import import_module
 
         from evo.config import STRATEGIES
@@ -178,19 +181,28 @@ def session(folder: Path, arguments: argparse.Namespace, on_change: Callable[[Se
             operator, task, seed=made.seed, settings={"workload_set": made.workload_set, "models": models}
         )
 
-    async def run() -> int:
+    def searching(journal: Journal, make: Callable[[Operator, Task], Any]) -> tuple[Search, Instant]:
+        model = Instant(journal)
+        pool = InlinePool(dict(stages), slots=arguments.slots)
+        client = model if models else None
+        return Search(made, journal, pool, client=client, make_strategy=make, on_change=on_change), model
+
+    async def here() -> int:
         with Store(folder, create=True) as store:
             journal: Journal = Buffered(store) if fast else store
-            pool = InlinePool(dict(stages), slots=arguments.slots)
-            model = Instant(journal)
-            search = Search(
-                made, journal, pool, client=model if models else None, make_strategy=make_strategy, on_change=on_change
-            )
+            search, model = searching(journal, make_strategy)
             await search.run()
             journal.close()
             return model.calls
 
-    return asyncio.run(run())
+    if arguments.ray and not fast:
+        from evo.cluster import HERE, Cluster
+
+        with closing(Cluster(HERE)) as cluster, closing(cluster.store(folder, create=False)) as store:
+            search, model = searching(store, cluster.maker(made, store))
+            asyncio.run(cluster.carry(search.run()))
+            return model.calls
+    return asyncio.run(here())
 
 
 def grow(folder: Path, size: int, arguments: argparse.Namespace) -> None:
@@ -205,9 +217,23 @@ def rss_mb() -> float:
     return int(found[1]) / 1024
 
 
+def actors_cpu_s() -> float:
+    """What the actors of stores and populations have used; 0 without Ray."""
+    ticks = 0
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            title = (process / "cmdline").read_text()
+            fields = (process / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if title.startswith(("ray::StoreActor", "ray::PopulationActor")):
+            ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def probe(folder: Path, arguments: argparse.Namespace) -> dict[str, float]:
     """Measure a resumed run in this process."""
-    marks: list[tuple[float, float, int]] = []
+    marks: list[tuple[float, float, float, int]] = []
     first: list[int] = []
     idle_rss = rss_mb()
     memory: list[float] = []
@@ -216,14 +242,14 @@ def probe(folder: Path, arguments: argparse.Namespace) -> dict[str, float]:
         count = told(search)
         first.append(count)
         if len(marks) == 0 and count >= first[0] + WARM:
-            marks.append((time.perf_counter(), time.process_time(), count))
-        elif len(marks) == 1 and count >= marks[0][2] + arguments.count:
-            marks.append((time.perf_counter(), time.process_time(), count))
+            marks.append((time.perf_counter(), time.process_time(), actors_cpu_s(), count))
+        elif len(marks) == 1 and count >= marks[0][3] + arguments.count:
+            marks.append((time.perf_counter(), time.process_time(), actors_cpu_s(), count))
             memory.append(rss_mb())
             search.stop()
 
     calls = session(folder, arguments, on_change, fast=False)
-    (wall, cpu, start), (wall_end, cpu_end, end) = marks
+    (wall, cpu, actors, start), (wall_end, cpu_end, actors_end, end) = marks
     size = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
     return {
         "individuals": end,
@@ -231,6 +257,7 @@ def probe(folder: Path, arguments: argparse.Namespace) -> dict[str, float]:
         "first_request_cpu_s": round(_first_request[0][1], 2),
         "candidates_per_s": round((end - start) / (wall_end - wall), 1),
         "cpu_ms": round(1e3 * (cpu_end - cpu) / (end - start), 2),
+        "actors_cpu_ms": round(1e3 * (actors_end - actors) / (end - start), 2),
         "calls_per_candidate": round(calls / (end - first[0]), 2),
         "idle_rss_mb": round(idle_rss, 1),
         "rss_mb": round(memory[0], 1),
@@ -245,11 +272,14 @@ def main() -> None:
     parser.add_argument("--slots", type=int, default=8, help="evaluation workers; twice as many requests are under way")
     parser.add_argument("--strategy", default="islands")
     parser.add_argument("--models", type=int, default=0, help="language models besides the mutators that need none")
+    parser.add_argument("--ray", action="store_true", help="store and population in actors")
     parser.add_argument("--grow", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--probe", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--size", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--started", type=float, default=0.0, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.ray and arguments.models:
+        parser.error("--ray goes without --models")
     install()
     if arguments.grow:
         grow(arguments.grow, arguments.size, arguments)
@@ -257,7 +287,8 @@ def main() -> None:
     if arguments.probe:
         print(json.dumps(probe(arguments.probe, arguments)))
         return
-    passed = ["--count", str(arguments.count), "--slots", str(arguments.slots), "--strategy", arguments.strategy]
+    ray = ["--ray"] if arguments.ray else []
+    passed = [*ray, "--count", str(arguments.count), "--slots", str(arguments.slots), "--strategy", arguments.strategy]
     command = [sys.executable, "-m", "tests.bench.engine", *passed, "--models", str(arguments.models)]
     result: dict[int, Any] = {}
     for size in arguments.histories:
