@@ -12,7 +12,7 @@ from fitness.cuda.tools import find_tool, watch
 from fitness.profiling import AT_ROOFLINE, LAUNCH_SHARE, Bottleneck, Metric
 from fitness.roofline import Roofline
 
-TIMEOUT_S = 120.0
+TIMEOUT_S = 60.0
 LAUNCHES = 8
 """Of one call of the plan are examined, the first ones."""
 
@@ -33,7 +33,7 @@ ACTIVE, ELAPSED = "sm__cycles_active.avg", "sm__cycles_elapsed.max"
 TENSOR = "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed"
 COALESCED = "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.pct"
 UNIFORM = "smsp__sass_average_branch_targets_threads_uniform.pct"
-CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu.sum"
+CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum"
 LOCAL = "smsp__sass_inst_executed_op_local.sum"
 INSTRUCTIONS = "sm__inst_executed.sum"
 LIMITS = {
@@ -67,7 +67,8 @@ METRICS = (
     "lts__throughput.avg.pct_of_peak_sustained_elapsed", L2_HITS,
     OCCUPANCY, ISSUE, ACTIVE, ELAPSED, INSTRUCTIONS,
     REGISTERS, "launch__shared_mem_per_block_allocated", WAVES, GRID, "launch__block_size", *LIMITS,
-    "sm__inst_executed_pipe_fp32.avg.pct_of_peak_sustained_active", TENSOR,
+    "sm__inst_executed_pipe_fma.avg.pct_of_peak_sustained_active",
+    "sm__inst_executed_pipe_xu.avg.pct_of_peak_sustained_active", TENSOR,
     *STALLS, COALESCED, UNIFORM, CONFLICTS, LOCAL,
 )  # fmt: skip
 ADDED = frozenset({TIME, READ, WRITTEN, ACTIVE, ELAPSED, INSTRUCTIONS, CONFLICTS, LOCAL, GRID})
@@ -243,7 +244,7 @@ def _occupancy(figures: Figures) -> Iterable[str]:
         f"{figures.get(WAVES):.3g} waves of blocks"
     )
     active, elapsed = figures.get(ACTIVE), figures.get(ELAPSED)
-    if elapsed and active < 0.8 * elapsed:
+    if elapsed and active < 0.8 * elapsed and figures.get(WAVES, 1.0) >= 0.5:
         yield (
             f"multiprocessors work {100 * active / elapsed:.0f} % of the time on average: uneven blocks, or a last "
             "wave that fills few of them"

@@ -47,6 +47,8 @@ class Finding:
     rejection: Rejection | None = None
     lack: str = ""
     """Why it told nothing; empty when it did."""
+    warning: str = ""
+    """What is no error by itself: threads of one warp that count on running in step."""
 
 
 class Sanitizer:
@@ -94,7 +96,8 @@ def audited(findings: Sequence[Finding], shapes: str) -> dict[str, str]:
             raise KernelFault(finding.rejection.status, finding.rejection.message)
     clean = [finding.tool for finding in findings if not finding.lack]
     lacks = list(dict.fromkeys(finding.lack for finding in findings if finding.lack))
-    said = [f"{', '.join(clean)} find nothing on {shapes}"] if clean else []
+    said = [f"{', '.join(clean)} find no error on {shapes}"] if clean else []
+    said += [f"{finding.tool} warns: {finding.warning}" for finding in findings if finding.warning]
     return {"sanitizer": "; ".join([*said, *(f"not run: {lack}" for lack in lacks)])}
 
 
@@ -109,8 +112,8 @@ def read(tool: str, outcome: Outcome) -> Finding:
     if count and int(count[1]):
         status, meaning = TOOLS[tool]
         return Finding(tool, Rejection(status, f"compute-sanitizer's {tool}: it {meaning}: {_first(outcome.output)}"))
-    if DONE in outcome.output and outcome.returncode in (0, FOUND):
-        return Finding(tool)
+    if count and DONE in outcome.output and outcome.returncode in (0, FOUND):
+        return Finding(tool, warning=_first(outcome.output))
     said = " ".join(_LINE.sub(r"\1", outcome.output).split())[-200:]
     return Finding(tool, lack=f"{tool} failed: {said or f'exit code {outcome.returncode}'}")
 

@@ -53,7 +53,7 @@ from operators.plan import Plan, ResolvedPlan, parse_plan
 from operators.spec import Operator, Task, Workload
 
 HARNESS = Path(__file__).with_name("harness.cu")
-AUDITED_WORK = 4_000_000
+AUDITED_WORK = 1_000_000
 """Operations plus bytes of the largest shape that compute-sanitizer sees; it slows kernels down a hundred times."""
 HARNESS_KERNELS = ("flush_write", "flush_read", "scribble", "hold", "stamp")
 

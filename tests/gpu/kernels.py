@@ -347,13 +347,13 @@ REJECTED = {
 AUDITED = {
     # name: (kernel, tool, part of the message): right on every input, by luck or because it makes no difference
     "races for shared memory": (
-        SOFTMAX.replace("block = [256]", "block = [32]")
-        .replace("c += 256", "c += 32")
-        .replace("        __syncthreads();\n", "")
-        .replace("part[8]", "part[32]")
-        .replace("if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = v;", "((volatile ACC*)part)[threadIdx.x] = v;")
-        .replace("v = part[0];", "v = ((volatile ACC*)part)[31 - threadIdx.x];")
-        .replace("w < 8", "w < 1"),
+        SOFTMAX.replace(
+            "part[threadIdx.x / 32] = v;\n        __syncthreads();\n",
+            "part[threadIdx.x / 32] = v;\n"
+            "        unsigned long long begin, now;\n"
+            '        asm volatile("mov.u64 %0, %globaltimer;" : "=l"(begin));\n'
+            '        do asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now)); while (now - begin < 20000);\n',
+        ),
         "racecheck",
         "race for shared memory",
     ),
@@ -368,7 +368,13 @@ AUDITED = {
     ),
     "leaves before a barrier": (
         SOFTMAX.replace("block = [256]", "block = [288]").replace(
-            "    __shared__ ACC part[8];\n", "    __shared__ ACC part[8];\n    if (threadIdx.x >= 256) return;\n"
+            "    __shared__ ACC part[8];\n",
+            "    __shared__ ACC part[8];\n"
+            "    if (threadIdx.x >= 256) {\n"
+            "        if (threadIdx.x % 2) return;\n"
+            "        for (int i = 0; i < 4; i++) __syncthreads();\n"
+            "        return;\n"
+            "    }\n",
         ),
         "synccheck",
         "barrier",

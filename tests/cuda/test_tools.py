@@ -1,0 +1,203 @@
+"""What NVIDIA's tools print, as they printed it on an H100 (columns that nobody reads left out), and what is made of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fitness.cuda import ncu, tools
+from fitness.cuda.ncu import METRICS, STALLS, Figures, NcuFailure, classify_measured, measure, notes, parse
+from fitness.cuda.profiler import assembled, placed
+from fitness.cuda.sanitizer import TOOLS, Finding, audited, read
+from fitness.evaluation import Rejection, Status, Timing
+from fitness.profiling import Bottleneck
+from fitness.roofline import Peaks, Roofline
+from fitness.sandbox import Outcome
+from fitness.session import KernelFault
+from operators.catalog import load
+from operators.spec import Workload
+
+DATA = Path(__file__).parent.parent / "data" / "cuda"
+CSV = (DATA / "ncu_two_launches.csv").read_text()
+PEAKS = Peaks("H100", 3060.0, 3000.0, {"fp32": 66_900.0}, 2.2)
+
+
+def figures(**changes: float) -> Figures:
+    found = parse(CSV)
+    assert found
+    return Figures({**found.values, **changes}, found.units, found.launches, found.longest)
+
+
+# --- Nsight Compute -------------------------------------------------------------------------------------------------
+
+
+def test_metrics_have_values_and_units_and_launches_are_taken_together() -> None:
+    found = figures()
+    assert (found.launches, found.longest) == (2, "void stats_of_rows<256>")
+    rows = [line.split('","') for line in CSV.splitlines() if line.startswith('"')]
+    column = rows[0].index("gpu__time_duration.sum")
+    first, second = (float(row[column]) for row in rows[2:])
+    assert found.get("gpu__time_duration.sum") == first + second
+    assert found.units["gpu__time_duration.sum"] == "ns"
+    column = rows[0].index(ncu.COMPUTE)
+    weighted = (first * float(rows[2][column]) + second * float(rows[3][column])) / (first + second)
+    assert found.get(ncu.COMPUTE) == pytest.approx(weighted)
+    assert {m.name for m in found.metrics} <= set(METRICS)
+
+
+def test_what_is_no_report_is_none() -> None:
+    header = "\n".join(CSV.splitlines()[:5])
+    for text in ("", "==ERROR== no kernels were profiled", header):
+        assert parse(text) is None
+
+
+@pytest.mark.parametrize(
+    ("said", "words", "lasting"),
+    [
+        ("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission", "run as root", True),
+        ("==ERROR== Failed to initialize the profiler: LibraryNotLoaded", "LibraryNotLoaded", True),
+        ("==ERROR== The application returned an error code (1).", "error code", False),
+        ("", "nothing", False),
+    ],
+)
+def test_why_there_are_no_figures(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: str, words: str, lasting: bool
+) -> None:
+    monkeypatch.setattr(ncu, "find_tool", lambda name: "/bin/true")
+    monkeypatch.setattr(ncu, "watch", lambda *_, **__: Outcome(1, said, False, 1.0))
+    with pytest.raises(NcuFailure, match=words) as failure:
+        measure(tmp_path / "solo", tmp_path)
+    assert failure.value.lasting is lasting
+
+
+def test_metrics_that_the_device_lacks_are_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked = []
+
+    def watch(tool: list[str], *_: object, **__: object) -> Outcome:
+        asked.append(tool[-1])
+        return Outcome(0, f"==ERROR== Failed to find metric {ncu.TENSOR}" if len(asked) == 1 else CSV, False, 1.0)
+
+    monkeypatch.setattr(ncu, "find_tool", lambda name: "/bin/true")
+    monkeypatch.setattr(ncu, "watch", watch)
+    assert measure(tmp_path / "solo", tmp_path).launches == 2
+    assert ncu.TENSOR in asked[0].split(",")
+    assert ncu.TENSOR not in asked[1].split(",")
+
+
+def test_without_the_tool_nobody_waits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(ncu, "find_tool", lambda name: None)
+    with pytest.raises(NcuFailure, match="not installed"):
+        measure(tmp_path / "solo", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("compute", "memory", "waves", "latency_us", "expected"),
+    [
+        (30.0, 91.0, 8.0, 100.0, Bottleneck.BANDWIDTH),
+        (91.0, 30.0, 8.0, 100.0, Bottleneck.COMPUTE),
+        (30.0, 30.0, 8.0, 100.0, Bottleneck.LATENCY),
+        (30.0, 91.0, 8.0, 10.5, Bottleneck.ROOFLINE),
+        (30.0, 30.0, 8.0, 15.0, Bottleneck.LATENCY),
+        (1.0, 2.0, 0.01, 100.0, Bottleneck.LAUNCH),
+        (1.0, 2.0, 8.0, 6.0, Bottleneck.LAUNCH),
+    ],
+)
+def test_the_classes(compute: float, memory: float, waves: float, latency_us: float, expected: Bottleneck) -> None:
+    found = figures(**{ncu.COMPUTE: compute, ncu.MEMORY: memory, ncu.WAVES: waves, ncu.GRID: 2 * 1000 * waves})
+    attainable_us = 10.0 if latency_us > 6 else 1.0
+    model = Roofline(1000, 1000, attainable_us, 1.0)
+    assert classify_measured(found, model, latency_us, empty_us=2.2, sm_count=132) is expected
+
+
+def test_what_stands_out_is_said() -> None:
+    stall = next(iter(STALLS))
+    found = figures(
+        **{ncu.ISSUE: 20.0, stall: 40.0, ncu.COALESCED: 12.5, ncu.CONFLICTS: 1e9, ncu.LOCAL: 7.0, ncu.UNIFORM: 50.0}
+    )
+    text = "\n".join(notes(found, Bottleneck.LATENCY, 1000))
+    for words in (
+        "loads from global or local memory",
+        "not coalesced",
+        "conflicts",
+        "local memory",
+        "50 % of branches",
+    ):
+        assert words in text
+
+
+def test_a_profile_says_what_could_not_be_had() -> None:
+    shape = Workload("cpu", {"rows": 768, "cols": 1024})
+    place = placed(load("softmax"), "fp32", {shape: shape.dims}, [Timing(shape.name, 20.0, 40.0, 0.7, 0.01, 10)], PEAKS)
+    assert place
+    facts = {"registers": 32, "spill_bytes": 0, "static_shared_bytes": 0, "access_bytes": 4, "code_bytes": 4352}
+    facts |= {"cooperation": "block", "lower_precision": "tf32 tensor cores"}  # type: ignore[dict-item]
+    alone = assembled(place, facts, None, sm_count=132, lack="no ncu")
+    assert "no ncu" in alone.notes[0]
+    counted = assembled(place, facts, figures(), sm_count=132)
+    assert {m.name for m in counted.metrics} > {m.name for m in alone.metrics}
+    assert any("tf32" in note for note in counted.notes)
+
+
+# --- compute-sanitizer ----------------------------------------------------------------------------------------------
+
+
+def outcome(name: str, code: int) -> Outcome:
+    return Outcome(code, (DATA / f"{name}.txt").read_text(), False, 1.0)
+
+
+def test_findings_are_refusals_in_words() -> None:
+    memory = read("memcheck", outcome("memcheck", 86)).rejection
+    assert memory
+    assert (memory.status, "Invalid __shared__ read of size 4" in memory.message) == (Status.RUNTIME_ERROR, True)
+    assert "python" not in memory.message
+    unwritten = read("initcheck", outcome("initcheck", 86)).rejection
+    assert unwritten
+    assert (unwritten.status, "nobody has written" in unwritten.message) == (Status.WRONG, True)
+    race = (DATA / "racecheck_warnings.txt").read_text().replace("(0 errors, 4", "(4 errors, 0")
+    found = read("racecheck", Outcome(86, race, False, 1.0)).rejection
+    assert found
+    assert (found.status, "race for shared memory" in found.message) == (Status.WRONG, True)
+
+
+def test_threads_of_one_warp_that_run_in_step_are_a_warning() -> None:
+    found = read("racecheck", outcome("racecheck_warnings", 86))
+    assert (found.rejection, found.lack) == (None, "")
+    assert "Race reported" in found.warning
+
+
+def test_nothing_found_needs_evidence() -> None:
+    assert read("racecheck", outcome("racecheck_clean", 0)) == Finding("racecheck")
+    assert read("synccheck", outcome("synccheck_clean", 0)) == Finding("synccheck")
+    for text in (
+        "",
+        "========= Error: Device not supported. Please refer to the documentation",
+        "========= ERROR SUMMARY: 0 errors",
+    ):
+        found = read("memcheck", Outcome(0, text, False, 1.0))
+        assert found.lack
+        assert found.rejection is None
+    assert read("memcheck", Outcome(-9, "", True, 60.0)).lack
+
+
+def test_the_verdict_holds_what_was_run_and_what_was_not() -> None:
+    findings = [Finding("memcheck"), Finding("racecheck", warning="Race"), Finding("initcheck", lack="it is slow")]
+    assert audited(findings, "n=7") == {
+        "sanitizer": "memcheck, racecheck find no error on n=7; racecheck warns: Race; not run: it is slow"
+    }
+    with pytest.raises(KernelFault, match="bad"):
+        audited([*findings, Finding("synccheck", Rejection(Status.WRONG, "bad"))], "n=7")
+    assert set(TOOLS) == {"memcheck", "racecheck", "synccheck", "initcheck"}
+
+
+def test_tools_are_found_where_cuda_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    tools.find_tool.cache_clear()
+    tool = tmp_path / "bin" / "some-tool-of-cuda"
+    tool.parent.mkdir()
+    tool.write_text("#!/bin/sh\n")
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    assert tools.find_tool(tool.name) is None
+    tool.chmod(0o755)
+    tools.find_tool.cache_clear()
+    assert tools.find_tool(tool.name) == str(tool)
+    tools.find_tool.cache_clear()
