@@ -37,10 +37,10 @@ CHECKS = ("bounds", "alignment", "shift-exponent", "integer-divide-by-zero")
 FLAGS = (
     "-std=c++17", "-O2", "-march=native", "-fPIC", "-fvisibility=hidden", "-pipe", "-w", "-fno-exceptions",
     "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fno-strict-aliasing", "-fwrapv",
-    "-fno-extern-tls-init", "-U_FORTIFY_SOURCE", "-fsanitize=" + ",".join(CHECKS), "-fmax-errors=5",
-    "-fdiagnostics-color=never",
+    "-fno-extern-tls-init", "-fsanitize=" + ",".join(CHECKS), "-fmax-errors=5",
+    "-fdiagnostics-color=never", "-fno-diagnostics-show-caret",
 )  # fmt: skip
-"""`-fno-extern-tls-init`: dynamic shared memory has no constructors. _FORTIFY_SOURCE takes fibers for an attack."""
+"""`-fno-extern-tls-init`: dynamic shared memory has no constructors."""
 MAX_SHARED_BYTES = 227 << 10
 """Of a block on an H100."""
 WATCHED_BYTES = 4096
@@ -127,8 +127,9 @@ def _headers() -> str:
 
 @lru_cache
 def _runtime() -> Path:
-    """The object that every library holds."""
-    return built("cuda/emulation/runtime.cpp", "-c", "-fPIC", "-fno-extern-tls-init", f"-DOF_{digest(_headers())[:16]}")
+    """The object that every library holds; a name of the headers' digest makes it another one when they change."""
+    flags = ("-c", "-fPIC", "-fno-extern-tls-init", "-U_FORTIFY_SOURCE")  # which takes fibers for an attack
+    return built("cuda/emulation/runtime.cpp", *flags, f"-DOF_{digest(_headers())[:16]}")
 
 
 @lru_cache
@@ -147,10 +148,10 @@ def _dynamic_shared(elf: ELFFile) -> str:
         *sorted((undefined & thread_local) - {"evo_dynamic_shared", "evo_dynamic_shared_end"}),
     )
     size = MAX_SHARED_BYTES + WATCHED_BYTES if len(names) > 1 else 0
-    lines = ['.section .note.GNU-stack,"",@progbits', '.section .tbss,"awT",@nobits', ".balign 1024"]
+    lines = ['.section .note.GNU-stack,"",%progbits', '.section .tbss,"awT",%nobits', ".balign 1024"]
     for name in (*names, "evo_dynamic_shared_end"):
         lines += [f".zero {size}"] if name == "evo_dynamic_shared_end" else []
-        lines += [f".globl {name}", f".hidden {name}", f".type {name}, @object", f"{name}:"]
+        lines += [f".globl {name}", f".hidden {name}", f".type {name}, %object", f"{name}:"]
     return "\n".join([*lines, ".zero 1", ""])
 
 

@@ -303,6 +303,8 @@ EVO_ARITHMETIC(rd)
 #define __forceinline__ inline __attribute__((always_inline))
 #define __noinline__ __attribute__((noinline))
 #define __align__(...) __attribute__((aligned(__VA_ARGS__)))
+// g++ would not have it where nvcc does, behind __shared__.
+#define alignas(...) __attribute__((aligned(__VA_ARGS__)))
 #define __launch_bounds__(...)
 #define __maxnreg__(...)
 #define __block_size__(...)

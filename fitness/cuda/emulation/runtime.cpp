@@ -36,9 +36,8 @@ struct Control {
     char text[1024];
 };
 
-constexpr std::size_t STACK_BYTES = 128 << 10;
+constexpr std::size_t STACK_BYTES = 64 << 10, GUARD_BYTES = 64 << 10;
 constexpr std::size_t WATCHED_BYTES = 4096;  // beyond dynamic shared memory
-constexpr std::uint64_t STACK_END = 0x57ac4e9d57ac4e9d;
 constexpr std::uint64_t UNDEFINED = ~0ull;
 
 inline const char* const KIND_NAMES[] = {
@@ -55,7 +54,6 @@ enum class State : std::uint8_t { NEW, READY, SPINNING, WAITING, DONE };
 struct Fiber {
     jmp_buf context;
     ucontext_t first;
-    char* stack;
 };
 
 struct Thread {
@@ -125,20 +123,18 @@ static void fiber_main() {
         if (_setjmp(self->context) == 0) _longjmp(scheduler, 1);
         forget_registers();
         launched.call(launched.kernel, launched.values);
-        std::uint64_t mark;
-        std::memcpy(&mark, self->stack, sizeof mark);
-        if (mark != STACK_END) fail("a thread takes more than %zu KiB of stack", STACK_BYTES >> 10);
         thread->state = State::DONE;
     }
 }
 
 static Fiber* new_fiber() {
     Fiber* fiber = new Fiber;
-    fiber->stack = static_cast<char*>(mmap(nullptr, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-    if (fiber->stack == MAP_FAILED) fail("no memory is left for another thread's stack");
-    std::memcpy(fiber->stack, &STACK_END, sizeof STACK_END);
+    // Who takes more than its stack has meets a page that nobody may touch.
+    void* memory = mmap(nullptr, GUARD_BYTES + STACK_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED || mprotect(static_cast<char*>(memory) + GUARD_BYTES, STACK_BYTES, PROT_READ | PROT_WRITE) != 0)
+        fail("no memory is left for another thread's stack: too many threads wait for each other");
     getcontext(&fiber->first);
-    fiber->first.uc_stack.ss_sp = fiber->stack;
+    fiber->first.uc_stack.ss_sp = static_cast<char*>(memory) + GUARD_BYTES;
     fiber->first.uc_stack.ss_size = STACK_BYTES;
     fiber->first.uc_link = nullptr;
     makecontext(&fiber->first, fiber_main, 0);
@@ -247,14 +243,12 @@ struct Warp {
 
 static unsigned source_of(const Thread& t, unsigned lane) {
     const int width = t.width, first = static_cast<int>(lane) & ~(width - 1), self = static_cast<int>(lane);
-    int from = self;
-    switch (t.kind) {
-        case Kind::SHUFFLE: return static_cast<unsigned>(first | (t.source & (width - 1)));
-        case Kind::UP: from = self - t.source; break;
-        case Kind::DOWN: from = self + t.source; break;
-        default: from = self ^ t.source; break;
-    }
-    return static_cast<unsigned>(from < first || from >= first + width ? self : from);
+    // Up stays within its group, down and xor reach back but not beyond.
+    int from = self ^ t.source;
+    if (t.kind == Kind::SHUFFLE) from = first | (t.source & (width - 1));
+    if (t.kind == Kind::UP) from = self - t.source < first ? self : self - t.source;
+    if (t.kind == Kind::DOWN) from = self + t.source;
+    return static_cast<unsigned>(from >= first + width ? self : from);
 }
 
 static std::uint64_t reduced(Kind kind, std::uint64_t a, std::uint64_t b) {

@@ -1,0 +1,284 @@
+"""Emulated CUDA: right kernels pass the oracle, wrong indices and missing barriers do not, and say where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fitness.cuda.build import CudaBuild, compile_cuda
+from fitness.cuda.emulation import target
+from fitness.cuda.emulation.target import emulated
+from fitness.evaluation import CheckError, Rejection, Status
+from operators.catalog import folders, load
+from operators.errors import UserError
+from operators.kernel import Kernel
+from operators.spec import Operator
+from tests.gpu.kernels import FEATURES, HALF, REDUCE, ROWS, SOFTMAX, STORE
+
+Verdict = tuple[CheckError, ...] | Rejection
+ROWS_SHAPES = ({"rows": 3, "cols": 127}, {"rows": 5, "cols": 1024})
+
+
+def right(found: Verdict) -> None:
+    assert not isinstance(found, Rejection), found
+    assert found
+    assert not any(error.wrong for error in found)
+
+
+def wrong(found: Verdict, status: str, *parts: str) -> None:
+    assert isinstance(found, Rejection), found
+    assert found.status == status, found
+    for part in parts:
+        assert part in found.message
+
+
+def softmax(source: str, dtype: str = "fp32", **options: object) -> Verdict:
+    options = {"shapes": ROWS_SHAPES} | options
+    return emulated(Kernel("softmax", "cuda", source), load("softmax"), dtype, **options)  # type: ignore[arg-type]
+
+
+def edited(source: str, *edits: tuple[str, str]) -> str:
+    for old, new in edits:
+        assert old in source
+        source = source.replace(old, new, 1)
+    return source
+
+
+# --- the operators' own kernels ---------------------------------------------------------------------------------------
+
+SAMPLE = {("softmax", "bf16"), ("matrix_mul", "fp32"), ("spmv_csr", "bf16"), ("stencil_2d", "fp32")}
+BRIEF_SHAPES = {"prefix_sum": [{"n": n} for n in (1, 17, 1023, 4097)]}
+"""Where the naive kernel's work grows faster than its data."""
+
+
+def naive_cases() -> Iterator[Any]:
+    for name in sorted(folders()):
+        for dtype in load(name).dtypes.get("cuda", ()):
+            marks = () if (name, dtype) in SAMPLE else (pytest.mark.slow,)
+            yield pytest.param(name, dtype, marks=marks, id=f"{name}-{dtype}")
+
+
+@pytest.mark.parametrize(("name", "dtype"), list(naive_cases()))
+def test_a_naive_kernel_is_right(name: str, dtype: str) -> None:
+    operator = load(name)
+    kernel = Kernel(name, "cuda", operator.ancestor("naive", "cuda").read_text(encoding="utf-8"))
+    few = (name, dtype) in SAMPLE
+    shapes = BRIEF_SHAPES.get(name) or (4 if few else 10)
+    right(emulated(kernel, operator, dtype, shapes=shapes, families=1 if few else 2))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(folders()))
+def test_a_naive_kernel_with_a_wrong_index_fails(name: str) -> None:
+    operator = load(name)
+    source = operator.ancestor("naive", "cuda").read_text(encoding="utf-8")
+    index = "threadIdx.x" if "threadIdx.x" in source else "blockIdx.x"
+    kernel = Kernel(name, "cuda", edited(source, (index, f"({index} + 1)")))
+    found = emulated(kernel, operator, "fp32", shapes=BRIEF_SHAPES.get(name) or 6)
+    assert isinstance(found, Rejection)
+    assert found.status in (Status.WRONG, Status.RUNTIME_ERROR)
+
+
+# --- what a plan and a kernel can use ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["fp32", pytest.param("bf16", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("name", "feature"), [(n, f) for n, kernels in FEATURES.items() for f in kernels if f != "tensor map"]
+)
+def test_what_a_plan_can_do_is_done(name: str, feature: str, dtype: str) -> None:
+    """Groups that repeat, `when`, scratch, `zero`, dynamic shared memory, occupancy, cooperative grids, clusters."""
+    right(emulated(Kernel(name, "cuda", FEATURES[name][feature]), load(name), dtype))
+
+
+def test_a_block_reduces_with_shuffles_and_barriers() -> None:
+    right(softmax(SOFTMAX, "bf16"))
+
+
+TILE = """/*! evo
+[[launch]]
+kernel = "tiled"
+grid = ["ceil_div(n, 16)", "ceil_div(m, 16)"]
+block = [16, 16]
+args = ["a", "b", "c", "m", "n", "k"]
+*/
+extern "C" __global__ void __launch_bounds__(256) tiled(const T* a, const T* b, T* c, int m, int n, int k) {
+    __shared__ ACC left[16][17], right[16][17];
+    const int x = threadIdx.x, y = threadIdx.y, i = blockIdx.y * 16 + y, j = blockIdx.x * 16 + x;
+    ACC sum = 0;
+    for (int at = 0; at < k; at += 16) {
+        left[y][x] = i < m && at + x < k ? load(a[(long long)i * k + at + x]) : ACC(0);
+        right[y][x] = at + y < k && j < n ? load(b[(long long)(at + y) * n + j]) : ACC(0);
+        __syncthreads();
+        #pragma unroll
+        for (int l = 0; l < 16; l++) sum += left[y][l] * right[l][x];
+        __syncthreads();
+    }
+    if (i < m && j < n) c[(long long)i * n + j] = store(sum);
+}
+"""
+TILE_SHAPES = ({"m": 17, "n": 35, "k": 49}, {"m": 65, "n": 17, "k": 32})
+
+
+def tiled(source: str, dtype: str = "fp32") -> Verdict:
+    return emulated(Kernel("matrix_mul", "cuda", source), load("matrix_mul"), dtype, shapes=TILE_SHAPES)
+
+
+TILE_MUTANTS = {
+    "reads the tile before it is written": ((": ACC(0);\n        __syncthreads();", ": ACC(0);"), "wrong"),
+    "writes the tile while it is read": (("right[l][x];\n        __syncthreads();", "right[l][x];"), "wrong"),
+    "a row of the tile too far": (("left[y][l] *", "left[(y + 1) % 16][l] *"), "wrong"),
+    "no guard at the end of k": (("i < m && at + x < k ?", "i < m ?"), ""),
+    "one row too many": (("if (i < m && j < n) c", "if (i <= m && j < n) c"), ""),
+    "one column too few": (("if (i < m && j < n) c", "if (i < m && j < n - 1) c"), "wrong"),
+    "the last tile left out": (("at < k; at", "at < k - 15; at"), "wrong"),
+    "a sum that begins anywhere": (("ACC sum = 0;", "ACC sum;"), "wrong"),
+}
+
+
+def test_a_tiled_kernel_is_right() -> None:
+    right(tiled(TILE))
+
+
+@pytest.mark.parametrize("name", TILE_MUTANTS)
+def test_mutants_of_a_tiled_kernel_fail(name: str) -> None:
+    edit, status = TILE_MUTANTS[name]
+    found = tiled(edited(TILE, edit))
+    assert isinstance(found, Rejection), name
+    assert found.status == status or not status
+
+
+REDUCE_MUTANTS = {
+    "lanes left out": ("int d = 16; d;", "int d = 8; d;"),
+    "a warp left out": ("w < 8; w++) v = largest", "w < 7; w++) v = largest"),
+    "another warp's place": ("part[threadIdx.x / 32] = v", "part[(threadIdx.x / 32 + 1) % 7] = v"),
+    "no barrier before the partial results are read": ("= v;\n        __syncthreads();", "= v;"),
+    "no barrier before they are written again": ("        __syncthreads();\n        if (thr", "        if (thr"),
+}
+
+
+@pytest.mark.parametrize("name", REDUCE_MUTANTS)
+def test_mutants_of_a_reduction_fail(name: str) -> None:
+    wrong(softmax(edited(SOFTMAX, REDUCE_MUTANTS[name])), "wrong")
+
+
+# --- errors that say what and where -----------------------------------------------------------------------------------
+
+LINE = ROWS.count("\n") + 1
+"""The first one of a body that follows."""
+SHARED_ROWS = ROWS.replace("block = [256]", 'block = [256]\nshared = "4 * 256"')
+ORDER = """/*! evo
+zero = ["flags"]
+
+[[buffer]]
+name = "flags"
+dtype = "int32"
+shape = ["rows"]
+
+[[launch]]
+kernel = "f"
+grid = ["rows"]
+block = [1]
+args = ["x", "y", "flags", "cols"]
+*/
+extern "C" __global__ void f(const T* x, T* y, int* flags, int cols) {
+    if (blockIdx.x > 0) while (atomicAdd(flags + blockIdx.x - 1, 0) == 0) {}
+    atomicExch(flags + blockIdx.x, 1);
+}
+"""
+FAULTS = {
+    # name: (source, status, parts of the message)
+    "a barrier in a branch": (
+        ROWS + "    if (threadIdx.x < 100) __syncthreads();\n}\n",
+        "runtime_error",
+        ("not all threads", "156 ended", f"100 wait at __syncthreads() in line {LINE}", "`f`, block"),
+    ),
+    "a warp at two barriers": (
+        ROWS + "    if (threadIdx.x & 1) __syncthreads();\n    else __syncthreads();\n}\n",
+        "runtime_error",
+        ("threads of one warp wait at different barriers", f"line {LINE}", f"line {LINE + 1}"),
+    ),
+    "lanes that never come": (
+        ROWS + "    if (threadIdx.x % 32 < 31) __shfl_down_sync(~0u, 1.0f, 1);\n    __syncthreads();\n}\n",
+        "runtime_error",
+        ("a deadlock", f"wait at __shfl_down_sync() in line {LINE}", f"8 wait at __syncthreads() in line {LINE + 1}"),
+    ),
+    "a mask without the caller": (
+        ROWS + "    out[0] = store(__shfl_xor_sync(0xffff, 1.0f, 1));\n}\n",
+        "runtime_error",
+        (f"line {LINE}: lane", "__shfl_xor_sync() with the mask 0xffff, which it is not part of"),
+    ),
+    "past a shared array": (
+        ROWS + "    __shared__ float tile[8][33];\n    tile[threadIdx.x / 32][threadIdx.x % 32 + 2] = 0;\n}\n",
+        "runtime_error",
+        (f"line {LINE + 1}: index 33 is out of bounds of the array 'float [33]'",),
+    ),
+    "past dynamic shared memory": (
+        SHARED_ROWS + "    extern __shared__ float tile[];\n    tile[threadIdx.x + 1] = 0;\n}\n",
+        "runtime_error",
+        ("wrote 0 bytes past the end of its 1024 bytes of dynamic shared memory",),
+    ),
+    "misaligned vectors": (
+        ROWS + "    float4 v = *reinterpret_cast<const float4*>(x + 1);\n    out[0] = store(v.x);\n}\n",
+        "runtime_error",
+        (f"line {LINE}: a misaligned access", "float4", "4 bytes beyond a multiple of 16"),
+    ),
+    "past the end of an input": (
+        f"{ROWS}{REDUCE}{STORE}    if (load(x[rows * cols + threadIdx.x]) == 12345) out[0] = store(sum);\n}}\n",
+        "runtime_error",
+        ("past the end of `x`", "thread ["),
+    ),
+    "an input written": (
+        ROWS + "    const_cast<T*>(x)[threadIdx.x] = store(0);\n}\n",
+        "runtime_error",
+        ("it wrote to `x`, which is an input",),
+    ),
+    "half of the output": (f"{ROWS}{REDUCE}{HALF}}}\n", "wrong", ("elements of `y` are out of bounds",)),
+    "blocks that wait for others": (ORDER, "timeout", ("did not finish",)),
+    "no such type": (ROWS + "    floot v = 0;\n}\n", "compile_error", (f"kernel.cu:{LINE}", "floot")),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_what_is_wrong_is_told(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, status, parts = FAULTS[name]
+    if status == "timeout":
+        monkeypatch.setattr(target, "RUN_TIMEOUT_S", 1.0)
+    wrong(softmax(source), status, *parts)
+
+
+GPU_ONLY = {
+    "inline PTX": (ROWS + '    asm volatile("bar.sync 0;");\n}\n', "softmax"),
+    "tensor maps (TMA)": (FEATURES["gelu"]["tensor map"], "gelu"),
+    "CUB": (edited(SOFTMAX, ("*/\n", "*/\n#include <cub/block/block_reduce.cuh>\n")), "softmax"),
+    "CuTe": (edited(SOFTMAX, ("*/\n", "*/\n#include <cute/tensor.hpp>\n")), "softmax"),
+    "tensor cores (wmma)": (edited(SOFTMAX, ("*/\n", "*/\n#include <mma.h>\n")), "softmax"),
+}
+
+
+@pytest.mark.parametrize("reason", GPU_ONLY)
+def test_what_needs_a_gpu_is_told(reason: str) -> None:
+    source, name = GPU_ONLY[reason]
+    found = emulated(Kernel(name, "cuda", source), load(name), "fp32")
+    assert found == Rejection(Status.UNSUPPORTED, f"needs a GPU: {reason}")
+
+
+# --- intrinsics -------------------------------------------------------------------------------------------------------
+
+SELF_CHECK = (Path(__file__).parent / "intrinsics.cu").read_text(encoding="utf-8")
+
+
+def test_intrinsics_do_what_cuda_says(axpb: Operator) -> None:
+    """A kernel that checks them itself, and traps in the line of the first one that is wrong."""
+    right(emulated(Kernel("axpb", "cuda", SELF_CHECK), axpb, "fp32", shapes=({"n": 1000}, {"n": 64})))
+
+
+def test_the_intrinsics_that_are_checked_are_cudas(axpb: Operator) -> None:
+    try:
+        found = compile_cuda(Kernel("axpb", "cuda", SELF_CHECK), axpb, "fp32")
+    except UserError as error:
+        pytest.skip(str(error))
+    assert isinstance(found, CudaBuild), found
