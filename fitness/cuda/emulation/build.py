@@ -79,8 +79,8 @@ def compile_emulated(
     calls = "\n".join(f"EVO_EMULATE({number}, {name})" for number, name in enumerate(launches))
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         (Path(scratch) / FILE).write_text(f'{unit}\n#line 1 "launches of the plan"\n{calls}\n', encoding="utf-8")
-        headers = ("-include", str(precompiled(_headers(), *_flags())), "-I", str(INCLUDE))
-        failure = _run([CXX, *_flags(), *headers, "-x", "c++", "-c", FILE, "-o", "kernel.o"], scratch)
+        headers = ("-include", str(precompiled(_headers(), *flags())), "-I", str(INCLUDE))
+        failure = _run([CXX, *flags(), *headers, "-x", "c++", "-c", FILE, "-o", "kernel.o"], scratch)
         if failure:
             return failure
         with (Path(scratch) / "kernel.o").open("rb") as stream:
@@ -128,12 +128,12 @@ def _headers() -> str:
 @lru_cache
 def _runtime() -> Path:
     """The object that every library holds; a name of the headers' digest makes it another one when they change."""
-    flags = ("-c", "-fPIC", "-fno-extern-tls-init", "-U_FORTIFY_SOURCE")  # which takes fibers for an attack
-    return built("cuda/emulation/runtime.cpp", *flags, f"-DOF_{digest(_headers())[:16]}")
+    options = ("-c", "-fPIC", "-fno-extern-tls-init", "-U_FORTIFY_SOURCE")  # which takes fibers for an attack
+    return built("cuda/emulation/runtime.cpp", *options, f"-DOF_{digest(_headers())[:16]}")
 
 
 @lru_cache
-def _flags() -> tuple[str, ...]:
+def flags() -> tuple[str, ...]:
     """With a pattern in locals that nobody has initialised, where the compiler can do that (GCC 12)."""
     major = subprocess.run([CXX, "-dumpversion"], capture_output=True, text=True, check=True).stdout.split(".")[0]
     return (*FLAGS, "-ftrivial-auto-var-init=pattern") if int(major) >= 12 else FLAGS
@@ -156,7 +156,7 @@ def _dynamic_shared(elf: ELFFile) -> str:
 
 
 def _run(command: list[str], folder: str) -> Rejection | None:
-    readable = (*toolchain_folders(), str(precompiled(_headers(), *_flags()).parent), str(INCLUDE), str(_runtime()))
+    readable = (*toolchain_folders(), str(precompiled(_headers(), *flags()).parent), str(INCLUDE), str(_runtime()))
     outcome = run_confined(command, cwd=folder, timeout_s=COMPILE_TIMEOUT_S, readable=readable)
     if outcome.timed_out:
         return Rejection(Status.COMPILE_ERROR, f"g++ did not finish within {COMPILE_TIMEOUT_S:.0f} s")

@@ -1,0 +1,48 @@
+"""Children that rewrites make of CUDA kernels are not only compiled: they run, and are right."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from fitness.cuda.emulation.target import emulated
+from fitness.evaluation import Rejection
+from mutators.base import Parent, Request
+from mutators.transform import Transform
+from operators.catalog import load
+from operators.kernel import Kernel
+from operators.spec import Task
+from tests.cuda.test_emulation import TILE
+from tests.gpu.kernels import SOFTMAX
+
+PARENTS = {
+    **{
+        name: (name, load(name).ancestor("naive", "cuda").read_text(encoding="utf-8"))
+        for name in ("softmax", "matrix_mul", "spmv_csr", "rms_norm", "stencil_2d", "cross_entropy_loss", "gelu")
+    },
+    "tile": ("matrix_mul", TILE),
+    "reduction": ("softmax", SOFTMAX),
+}
+
+
+@pytest.mark.parametrize(
+    "parent", [pytest.param(name, marks=[] if name == "tile" else [pytest.mark.slow]) for name in PARENTS]
+)
+def test_chains_of_rewrites_are_right(parent: str, request: pytest.FixtureRequest) -> None:
+    name, source = PARENTS[parent]
+    operator, kernel = load(name), Kernel(name, "cuda", source)
+    for seed in range(10 if request.config.getoption("--slow") else 2):
+        dtype = Random(seed).choice(operator.dtypes["cuda"])
+        wish = Request(
+            Task(name, dtype, "cuda"),
+            0,
+            "transform",
+            (kernel.id,),
+            seed,
+            {"count": 1 + seed % 6, "random_values": True},
+        )
+        proposal = Transform().propose(wish, (Parent(kernel),), operator)
+        assert proposal.kernel, proposal.failure
+        found = emulated(proposal.kernel, operator, dtype, shapes=3, seed=seed)
+        assert not isinstance(found, Rejection), f"{proposal.description}: {found.message}"
