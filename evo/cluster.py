@@ -40,8 +40,9 @@ from evo.journal import Journal
 from evo.pool import EngineError, Message, WorkerLost, WorkerPool, WorkerProcess, value_of
 from evo.records import Rows
 from evo.strategies.base import Strategy
-from evo.worker import Answer, WorkerSpec, answered, worker_cores
+from evo.worker import Answer, WorkerSpec, answered, gpu_specs, worker_cores
 from fitness.base import Anchor
+from fitness.catalog import devices
 from fitness.cpu.cores import processor
 from mutators.base import Request
 from operators import catalog
@@ -193,7 +194,7 @@ class HostedWorker:
             name = Path(spec.folder).parent.name
             self._scratch = Scratch(f"build-{name}")
             spec = replace(spec, folder=str(self._scratch.path), operators=self._unpack(spec, shipped))
-        self._process = WorkerProcess(spec, _environment(threads, gpus=spec.gpus))
+        self._process = WorkerProcess(spec, _environment(threads, cuda=spec.cuda))
 
     def _unpack(self, spec: WorkerSpec, shipped: Files) -> dict[str, str]:
         places = {name: name for name in spec.operators}
@@ -217,14 +218,14 @@ class HostedWorker:
             return None
 
 
-def _environment(threads: str | None, *, gpus: int) -> dict[str, str]:
+def _environment(threads: str | None, *, cuda: bool) -> dict[str, str]:
     """What a worker has without Ray; `threads` is the driver's own OMP_NUM_THREADS, which Ray overrides."""
     ours = {
         k: v for k, v in os.environ.items() if not k.startswith("RAY_") and k not in ("OMP_NUM_THREADS", "SPT_NOENV")
     }
     if threads is not None:
         ours["OMP_NUM_THREADS"] = threads
-    if not gpus:
+    if not cuda:
         ours["CUDA_VISIBLE_DEVICES"] = ""
     return ours
 
@@ -471,11 +472,16 @@ class Cluster:
         `build` is the folder for what is compiled; other machines have one of their own.
         """
         operators = {operator.name: str(operator.folder) for operator, _ in config.tasks()}
-        specs = [
-            WorkerSpec(operators, config.workload_set, str(build.resolve()), cores, machine=node)
-            for node, available in self._machines().items()
-            for cores in worker_cores(config.workers, config.threads, available)
-        ]
+        base = WorkerSpec(operators, config.workload_set, str(build.resolve()))
+        specs: list[WorkerSpec] = []
+        for node, available in self._machines().items():
+            here = replace(base, machine=node)
+            if config.target == "cuda":
+                specs += gpu_specs(here, self._gpus(node), builders=config.workers, cores=len(available))
+            else:
+                specs += [replace(here, cores=c) for c in worker_cores(config.workers, config.threads, available)]
+        if config.target == "cuda" and not any(spec.gpus for spec in specs):
+            raise UserError("no machine of the cluster offers a GPU; start Ray there with --num-gpus")
         sharing = Counter((spec.machine, spec.cores) for spec in specs)
         shipped = _files(config)
         started: list[RemoteWorker] = []
@@ -484,7 +490,7 @@ class Cluster:
             if not self.runs_on(spec.machine):
                 return None
             arguments = (spec, None if spec.machine == self.node else shipped, self._threads)
-            share = 0.0 if spec.gpus else _cpus(len(spec.cores) / sharing[spec.machine, spec.cores])
+            share = 0.0 if spec.cuda else _cpus(len(spec.cores) / sharing[spec.machine, spec.cores])
             actor = self.start(WorkerActor, HostedWorker, *arguments, node=spec.machine, cpus=share, gpus=spec.gpus)
             worker = RemoteWorker(self, actor, spec)
             started.append(worker)
@@ -494,6 +500,13 @@ class Cluster:
         if not self._own:
             self._await_start([worker.actor for worker in started])
         return pool
+
+    def _gpus(self, node: str) -> list[str]:
+        """A node's GPUs as `WorkerSpec.device` has them: Ray says which of another machine's are free."""
+        if self._own:
+            return devices("cuda")
+        offered = next(n["Resources"].get("GPU", 0) for n in self._ray.nodes() if n["NodeID"] == node)
+        return [""] * int(offered)
 
     def _await_start(self, actors: Sequence[Any]) -> None:
         deadline_s = time.monotonic() + START_LIMIT_S

@@ -53,7 +53,10 @@ class RunConfig(BaseModel):
     """Whether language models are told what a profiler says of the kernel that they are to better."""
     seed: int = Field(0, ge=0, lt=2**63)
     workers: int = Field(0, ge=0, le=256)
-    """Evaluation workers; 0: two for every group of cores, as long as there are cores."""
+    """Evaluation workers; 0: two for every group of cores, as long as there are cores.
+
+    On the cuda target: those that compile, beside the one of each GPU that judges; 0: up to three for every GPU.
+    """
     threads: int = Field(0, ge=0, le=4096)
     """Cores that a kernel on the cpu target runs on; groups of as many are timed side by side. 0: all in one group."""
 

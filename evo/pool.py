@@ -13,7 +13,7 @@ from contextlib import suppress
 from multiprocessing import Pipe
 from typing import Any, Protocol, cast
 
-from evo.worker import Answer, WorkerSpec
+from evo.worker import PROBE, Answer, WorkerSpec
 from fitness.base import Anchor, Built, Fitness, Reference
 from fitness.evaluation import Evaluation, Timing
 from fitness.profiling import Profile
@@ -22,6 +22,8 @@ from operators.kernel import Kernel
 from operators.spec import Task
 
 ENTRY = "from evo.worker import main; main()"
+PROBES = 3
+"""A device that fails so many times in a row to show that it works is left out."""
 
 
 class EngineError(Exception):
@@ -58,7 +60,7 @@ Message = tuple[str, Task, tuple[Any, ...], dict[str, Any]]
 def value_of(answer: Answer) -> Any:
     """The value of an answer from another process. Raises UserError, or EngineError with that process's traceback."""
     kind, value = answer
-    if kind == "user":
+    if kind in ("user", "device"):
         raise UserError(value)
     if kind == "broken":
         raise EngineError(value)
@@ -82,12 +84,24 @@ class Worker(Protocol):
 class WorkerPool:
     """A fixed number of workers; one that is lost is replaced, and its job reported as WorkerLost.
 
-    A judge's job goes to the machine that built the kernel if a worker is free there, else to any.
+    Who replaces one that works on a GPU first shows that the GPU computes; a GPU that does not is left out. A judge's
+    job goes to the machine that built the kernel if a worker is free there, else to any.
     """
 
-    def __init__(self, specs: Sequence[WorkerSpec], start: Callable[[WorkerSpec], Worker | None]) -> None:
-        """One worker for each of `specs`; `start` makes it at once, or says with None that it cannot be had again."""
+    def __init__(
+        self,
+        specs: Sequence[WorkerSpec],
+        start: Callable[[WorkerSpec], Worker | None],
+        say: Callable[[str], None] = lambda text: print(f"evo: {text}", file=sys.stderr),
+    ) -> None:
+        """One worker for each of `specs`; `start` makes it at once, or says with None that it cannot be had again.
+
+        `say` tells the user that a device was left out.
+        """
         self._start = start
+        self._say = say
+        self._probing: dict[asyncio.Task[None], WorkerSpec] = {}
+        """Places whose device has to show that it works."""
         self._idle = [worker for spec in specs if (worker := start(spec))]
         self._workers = set(self._idle)
         self._waiting: deque[tuple[str, str, asyncio.Future[Worker]]] = deque()
@@ -116,6 +130,8 @@ class WorkerPool:
     async def close(self) -> None:
         """End every worker at once, whatever it is doing."""
         self._closed = True
+        for probe in self._probing:
+            probe.cancel()
         for worker in self._workers:
             worker.close()
 
@@ -127,6 +143,9 @@ class WorkerPool:
         except WorkerLost:
             self._replace(worker)
             raise
+        if answer[0] == "device":
+            self._replace(worker)
+            raise WorkerLost(f"the device of an evaluation worker failed during {method} of {task}: {answer[1]}")
         self._release(worker)
         value = value_of(answer)
         if worker.spec.machine and isinstance(value, Built):
@@ -139,7 +158,7 @@ class WorkerPool:
             chosen = min(able, key=lambda w: w.spec.machine != machine)
             self._idle.remove(chosen)
             return chosen
-        if not any(method in w.spec.jobs for w in self._workers):
+        if not self._can(method):
             raise EngineError(f"no evaluation worker is left for {method}")
         turn: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
         self._waiting.append((method, machine, turn))
@@ -160,12 +179,50 @@ class WorkerPool:
         self._workers.discard(worker)
         if self._closed:
             return
-        if another := self._start(worker.spec):
+        if worker.spec.cuda:
+            probe = asyncio.ensure_future(self._recover(worker.spec))
+            self._probing[probe] = worker.spec
+            probe.add_done_callback(self._recovered)
+        elif another := self._start(worker.spec):
             self._workers.add(another)
             self._release(another)
-            return
+        else:
+            self._give_up()
+
+    async def _recover(self, spec: WorkerSpec) -> None:
+        """A new worker in a place, once its device has shown that it works; none if it does not."""
+        said = "its worker cannot be had again"
+        for _ in range(PROBES):
+            another = self._start(spec)
+            if another is None:
+                break
+            self._workers.add(another)
+            try:
+                kind, value = await another.ask((PROBE, Task("", "", "cuda"), (), {}))
+            except WorkerLost as error:
+                kind, value = "device", str(error)
+            if kind == "done":
+                self._release(another)
+                return
+            said = str(value).strip().splitlines()[-1]
+            another.close()
+            self._workers.discard(another)
+        where = " ".join(filter(None, (spec.device and f"GPU {spec.device}", spec.machine and f"of {spec.machine}")))
+        self._say(f"{where or 'a GPU'} is left out, the search goes on without it: {said}")
+
+    def _recovered(self, probe: asyncio.Task[None]) -> None:
+        del self._probing[probe]
+        if not probe.cancelled():
+            self._give_up()
+
+    def _can(self, method: str) -> bool:
+        """Whether there is a worker for it, or may soon be one."""
+        return any(method in s.jobs for s in (*(w.spec for w in self._workers), *self._probing.values()))
+
+    def _give_up(self) -> None:
+        """Tell those who wait in vain."""
         for method, _, turn in self._waiting:
-            if not turn.done() and not any(method in w.spec.jobs for w in self._workers):
+            if not turn.done() and not self._can(method):
                 turn.set_exception(EngineError(f"no evaluation worker is left for {method}"))
 
 
@@ -211,7 +268,11 @@ class WorkerProcess:
             [sys.executable, "-c", ENTRY, str(theirs.fileno()), str(os.getpid())],
             pass_fds=(theirs.fileno(),),
             stdin=subprocess.DEVNULL,
-            env={**environment, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+            env={
+                **environment,
+                **({"CUDA_VISIBLE_DEVICES": spec.device} if spec.device else {}),
+                "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+            },
         )
         theirs.close()
         self._connection.send(spec)

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,7 +23,8 @@ from evo.pool import LocalPool, Pool
 from evo.search import Search
 from evo.store import Store
 from evo.strategies.base import Strategy
-from evo.worker import WorkerSpec, worker_cores
+from evo.worker import WorkerSpec, gpu_specs, worker_cores
+from fitness.catalog import devices
 from fitness.cpu.cores import processor
 from operators.errors import UserError
 from operators.spec import Operator, Task
@@ -130,12 +132,12 @@ class Here:
 
     def pool(self, config: RunConfig, build: Path) -> LocalPool:
         operators = {operator.name: str(operator.folder) for operator, _ in config.tasks()}
-        return LocalPool(
-            [
-                WorkerSpec(operators, config.workload_set, str(build.resolve()), cores)
-                for cores in worker_cores(config.workers, config.threads, os.sched_getaffinity(0))
-            ]
-        )
+        base = WorkerSpec(operators, config.workload_set, str(build.resolve()))
+        available = os.sched_getaffinity(0)
+        if config.target == "cuda":
+            return LocalPool(gpu_specs(base, devices("cuda"), builders=config.workers, cores=len(available)))
+        cores = worker_cores(config.workers, config.threads, available)
+        return LocalPool([replace(base, cores=group) for group in cores])
 
     async def carry(self, work: Coroutine[Any, Any, str]) -> str:
         return await work

@@ -7,24 +7,30 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from fitness.base import Fitness
-from fitness.catalog import fitness
+from fitness.base import Builder
+from fitness.catalog import builder, check_device, fitness
 from fitness.cpu.cores import groups, stay_on
 from operators.catalog import load
-from operators.errors import UserError
+from operators.errors import DeviceError, UserError
 from operators.spec import Task
 
 PR_SET_PDEATHSIG = 1
 ALL_JOBS = frozenset({"build", "judge", "profile", "references"})
 """The methods of `fitness.base.Fitness` that a worker can be asked for."""
+BUILD_JOBS = frozenset({"build"})
+JUDGE_JOBS = ALL_JOBS - BUILD_JOBS
+PROBE = "probe"
+"""Asks a worker whether its device works."""
+BUILDERS_PER_GPU = 3
 Answer = tuple[str, Any]
-"""How a call in another process ended: (`done`, value), (`user`, text of a UserError) or (`broken`, traceback)."""
+"""How a call in another process ended: (`done`, value), (`user`, text of a UserError), (`device`, text of a
+DeviceError) or (`broken`, traceback)."""
 
 
 def worker_cores(workers: int, threads: int, available: Collection[int]) -> list[tuple[int, ...]]:
@@ -37,10 +43,25 @@ def worker_cores(workers: int, threads: int, available: Collection[int]) -> list
     return [found[i % len(found)] for i in range(count)]
 
 
+def gpu_specs(base: WorkerSpec, devices: Sequence[str], *, builders: int, cores: int) -> list[WorkerSpec]:
+    """One worker that judges for each of `devices`, and others that compile: `builders`, or as many as go with them."""
+    if not devices:
+        return []
+    count = builders or max(1, min(BUILDERS_PER_GPU * len(devices), cores - len(devices)))
+    judging = [replace(base, cuda=True, device=device, gpus=1, jobs=JUDGE_JOBS) for device in devices]
+    # Those that compile ask their device for its properties, and for occupancies at times.
+    compiling = [
+        replace(base, cuda=True, device=devices[i % len(devices)], jobs=BUILD_JOBS, cores=()) for i in range(count)
+    ]
+    return judging + compiling
+
+
 def answered(call: Callable[[], Any]) -> Answer:
     """What a call came to, for the process that asked for it."""
     try:
         return "done", call()
+    except DeviceError as error:
+        return "device", str(error)
     except UserError as error:
         return "user", str(error)
     except Exception:  # noqa: BLE001 the border of the process: the driver reports it, with where it happened
@@ -57,6 +78,10 @@ class WorkerSpec:
     folder: str
     cores: tuple[int, ...] = ()
     """That the worker stays on; empty: wherever it may."""
+    cuda: bool = False
+    """Whether its kernels run on GPUs."""
+    device: str = ""
+    """The only GPU that it sees, as CUDA_VISIBLE_DEVICES names it; empty: what this process sees, or Ray gives."""
     gpus: int = 0
     """Devices that the worker has to itself."""
     jobs: frozenset[str] = ALL_JOBS
@@ -71,7 +96,7 @@ def serve(connection: Connection, owner: int) -> None:
     if os.getppid() != owner:
         return
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the driver, which ends us in good order
-    stages: dict[Task, Fitness] = {}
+    stages: dict[Task, Builder] = {}
     try:
         spec: WorkerSpec = connection.recv()
         if spec.cores:
@@ -87,13 +112,15 @@ def serve(connection: Connection, owner: int) -> None:
 
 
 def _answer(
-    stages: dict[Task, Fitness], spec: WorkerSpec, method: str, task: Task, arguments: Any, options: Any
+    stages: dict[Task, Builder], spec: WorkerSpec, method: str, task: Task, arguments: Any, options: Any
 ) -> Answer:
     def call() -> Any:
+        if method == PROBE:
+            return check_device("cuda" if spec.cuda else "cpu", computes=spec.jobs != BUILD_JOBS)
         if task not in stages:
             operator = load(spec.operators[task.operator])
-            folder = Path(spec.folder)
-            stages[task] = fitness(operator, task, workload_set=spec.workload_set, folder=folder)
+            make = builder if spec.jobs == BUILD_JOBS else fitness
+            stages[task] = make(operator, task, workload_set=spec.workload_set, folder=Path(spec.folder))
         return getattr(stages[task], method)(*arguments, **options)
 
     return answered(call)

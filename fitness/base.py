@@ -44,15 +44,24 @@ class Reference:
     log_ratio_se: float
 
 
-class Fitness(Protocol):
-    """Judges kernels of one task. One instance serves one caller at a time; several may share a machine.
-
-    A bad kernel never raises: whatever it does becomes an Evaluation. What raises is a broken machine or our own bug.
-    """
+class Builder(Protocol):
+    """Compiles kernels of one task. One instance serves one caller at a time; several may share a machine."""
 
     def build(self, kernel: Kernel) -> Built | Evaluation:
         """Check the plan and compile; an Evaluation when it got no further."""
         ...
+
+    def close(self) -> None:
+        """End every process this instance started."""
+        ...
+
+
+class Fitness(Builder, Protocol):
+    """Judges kernels of one task.
+
+    A bad kernel never raises: whatever it does becomes an Evaluation. What raises is a broken machine (DeviceError,
+    where another device may still work) or our own bug.
+    """
 
     def judge(self, kernel: Kernel, anchor: Anchor, *, race: bool, best: float | None) -> tuple[Evaluation, ...]:
         """Verify and time a kernel that was built, one evaluation per level it reached, the most severe last.
@@ -68,8 +77,4 @@ class Fitness(Protocol):
 
     def references(self) -> tuple[Reference, ...]:
         """Time baseline and library on every workload, paired."""
-        ...
-
-    def close(self) -> None:
-        """End every process this instance started."""
         ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fitness.base import Fitness
+from fitness.base import Builder, Fitness
 from operators.errors import UserError
 from operators.spec import Operator, Task
 
@@ -21,6 +21,15 @@ def check_target(target: str) -> None:
         device_facts()
 
 
+def devices(target: str) -> list[str]:
+    """The GPUs that this process sees, as CUDA_VISIBLE_DEVICES names them; none for other targets. Raises UserError."""
+    if target != "cuda":
+        return []
+    from fitness.cuda.driver import visible_devices
+
+    return visible_devices()
+
+
 def fitness(operator: Operator, task: Task, *, workload_set: str, folder: Path) -> Fitness:
     """The fitness stage of one task on this machine. `folder` keeps what is compiled, shared among instances."""
     if task.target == "cuda":
@@ -31,3 +40,21 @@ def fitness(operator: Operator, task: Task, *, workload_set: str, folder: Path) 
     from fitness.cpu.target import CpuFitness
 
     return CpuFitness(operator, task, workload_set=workload_set, folder=folder)
+
+
+def builder(operator: Operator, task: Task, *, workload_set: str, folder: Path) -> Builder:
+    """What `fitness` makes, as far as a kernel's build goes: it takes no memory of a GPU."""
+    if task.target == "cuda":
+        from fitness.cuda.target import CudaBuilder
+
+        return CudaBuilder(operator, task, workload_set=workload_set, folder=folder)
+    return fitness(operator, task, workload_set=workload_set, folder=folder)
+
+
+def check_device(target: str, *, computes: bool) -> None:
+    """Raise DeviceError unless the target's device is there, and computes, which takes some of its memory."""
+    check_target(target)
+    if target == "cuda" and computes:
+        from fitness.cuda.target import probe
+
+        probe()

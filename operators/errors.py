@@ -9,6 +9,10 @@ class UserError(Exception):
     """Something the user gave us is wrong; the text is one line: where, what is wrong, what would be right."""
 
 
+class DeviceError(UserError):
+    """A device that kernels run on is not there, or has failed; another one may still work."""
+
+
 class OperatorError(UserError):
     """An operator folder is missing something or contradicts itself."""
 

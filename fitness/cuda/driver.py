@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from operators.errors import UserError
+from operators.errors import DeviceError, UserError
 
 ENVIRONMENT = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH")
 """What the driver goes by, and processes that use it are given."""
@@ -24,7 +25,7 @@ class CudaError(Exception):
 
 @lru_cache
 def driver() -> Any:
-    """The bindings, initialised. Raises UserError where there is no driver or no device."""
+    """The bindings, initialised. Raises DeviceError where there is no driver or no device."""
     try:
         from cuda.bindings import driver as bindings
 
@@ -33,7 +34,7 @@ def driver() -> Any:
     except (ImportError, RuntimeError) as error:
         bindings, reason = None, (str(error).strip().splitlines() or [type(error).__name__])[0]
     if bindings is None or reason != "CUDA_SUCCESS":
-        raise UserError(
+        raise DeviceError(
             f"no CUDA device can be used here ({reason}): the cuda target needs an NVIDIA GPU, its driver and "
             "pip install 'kernel-evo[cuda13]' (or cuda12); without one there is --target cpu"
         )
@@ -87,20 +88,33 @@ class DeviceFacts:
         }
 
 
+def visible_devices() -> list[str]:
+    """How CUDA_VISIBLE_DEVICES would name each device that this process sees. Raises DeviceError where there is none.
+
+    Timings of devices that differ cannot be compared: raises UserError for those.
+    """
+    count = device_count()
+    names = sorted({device_facts(ordinal).name for ordinal in range(count)})
+    if len(names) > 1:
+        raise UserError(f"the GPUs differ ({', '.join(names)}): name those of one kind in CUDA_VISIBLE_DEVICES")
+    named = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+    return named[:count] or [str(ordinal) for ordinal in range(count)]
+
+
 def device_count() -> int:
-    """Of devices that CUDA_VISIBLE_DEVICES shows. Raises UserError where there is no driver or no device at all."""
+    """Of devices that CUDA_VISIBLE_DEVICES shows. Raises DeviceError where there is no driver or no device at all."""
     driver()
     return int(call("DeviceGetCount"))
 
 
 @lru_cache
 def device_facts(ordinal: int = 0) -> DeviceFacts:
-    """Raises UserError where there is no such device."""
+    """Raises DeviceError where there is no such device."""
     cu = driver()
     try:
         device = call("DeviceGet", ordinal)
     except CudaError as error:
-        raise UserError(f"there is no GPU {ordinal}: {error.text}") from None
+        raise DeviceError(f"there is no GPU {ordinal}: {error.text}") from None
 
     def attribute(name: str) -> int:
         return int(call("DeviceGetAttribute", getattr(cu.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}"), device))

@@ -78,8 +78,7 @@ class Pool:
                 "of torch with CUDA (https://pytorch.org/get-started/locally)"
             )
         torch.zeros(1, device=f"cuda:{ordinal}")  # the context that blocks are mapped in
-        option = driver().CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM
-        self.granularity = int(call("MemGetAllocationGranularity", _properties(ordinal), option))
+        self.granularity = granularity(ordinal)
         self._free: list[Block] = []
         self._made = 0
         self._next_place = FIRST_ADDRESS
@@ -167,6 +166,12 @@ class Contents:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Contents) and torch.equal(self._data, other._data)
+
+
+def granularity(ordinal: int) -> int:
+    """Bytes that blocks are multiples of. Needs no context."""
+    option = driver().CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM
+    return int(call("MemGetAllocationGranularity", _properties(ordinal), option))
 
 
 def _properties(ordinal: int) -> Any:

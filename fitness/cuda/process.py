@@ -24,7 +24,7 @@ from fitness.evaluation import Status
 from fitness.native import built, jailed
 from fitness.sandbox import kill_group
 from fitness.session import KernelFault
-from operators.errors import UserError
+from operators.errors import DeviceError
 
 LENGTH = struct.Struct("<I")
 ANSWER_BYTES = 1 << 20
@@ -94,12 +94,12 @@ class Worker:
             self._failure = failure
 
     def ready(self) -> None:
-        """Wait until it can be used. Raises UserError where workers do not start on this machine."""
+        """Wait until it can be used. Raises DeviceError where workers do not start on this machine."""
         self._ready.join()
         if self._failure is None:
             return
         said = self.close().splitlines()[-1:]
-        raise UserError(f"a GPU worker does not start: {' '.join(said)[:300] or self._failure}") from self._failure
+        raise DeviceError(f"a GPU worker does not start: {' '.join(said)[:300] or self._failure}") from self._failure
 
     def close(self) -> str:
         """End the process; what it wrote to stderr."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import torch
 
 from fitness.cuda.build import CudaBuild
+from fitness.cuda.driver import CudaError
 from fitness.cuda.memory import CudaRegion
 from fitness.cuda.oracle import CudaOracle
 from fitness.cuda.process import Worker
@@ -51,7 +52,13 @@ class CudaSession:
         work = self._works.get(key) if slot else None
         if work is None:
             lent = self._oracle.timed_blocks(question.dims) if slot else None
-            work = CudaRegion(self._oracle.pool, sizes, at_end=at_end, lent=lent)
+            try:
+                work = CudaRegion(self._oracle.pool, sizes, at_end=at_end, lent=lent)
+            except CudaError as error:
+                if error.name != "CUDA_ERROR_OUT_OF_MEMORY":
+                    raise
+                need = f"{sum(sizes.values()) >> 20} MiB for its outputs and scratch on {question.workload.name}"
+                raise KernelFault(Status.RUNTIME_ERROR, f"the device has no memory left: it needs {need}") from None
             if slot:
                 self._works[key] = work
         self._slots[slot] = question, work, program

@@ -18,12 +18,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from fitness.base import Anchor, Built, Reference
 from fitness.cuda.arguments import check_arguments, program
 from fitness.cuda.build import CudaBuild, code_digest, compile_cuda
 from fitness.cuda.compiler import Compiler
-from fitness.cuda.driver import device_facts
+from fitness.cuda.driver import CudaError, device_facts
 from fitness.cuda.library import LibrarySession
-from fitness.cuda.memory import Pool
+from fitness.cuda.memory import Pool, granularity
 from fitness.cuda.ncu import NOT_INSTALLED, Figures, NcuFailure, measure
 from fitness.cuda.nvrtc import Job, include_folders
 from fitness.cuda.oracle import CudaOracle
@@ -35,7 +36,7 @@ from fitness.cuda.sanitizer import Finding, Sanitizer, audited
 from fitness.cuda.session import CudaSession
 from fitness.cuda.solo import Solo, Trial
 from fitness.cuda.tools import find_tool, write_solo
-from fitness.evaluation import Rejection, Status, Timing
+from fitness.evaluation import Evaluation, Rejection, Status, Timing
 from fitness.inputs import draw
 from fitness.native import cache_folder
 from fitness.pipeline import Pipeline
@@ -43,10 +44,10 @@ from fitness.profiling import Profile
 from fitness.roofline import Peaks
 from fitness.session import Compiled, KernelFault, Prepared
 from fitness.shapes import Shapes, verdict_text
-from fitness.verify import Case, Question
+from fitness.verify import Case, Oracle, Question
 from operators.catalog import functions
 from operators.dtypes import resolve_dtype
-from operators.errors import PlanError
+from operators.errors import DeviceError, PlanError
 from operators.identity import digest
 from operators.kernel import Kernel
 from operators.plan import Plan, ResolvedPlan, parse_plan
@@ -85,32 +86,93 @@ class CudaFitness(Pipeline):
     """`fitness.base.Fitness` for one task on one GPU, the first that CUDA_VISIBLE_DEVICES shows.
 
     This process is the verifier: it computes references on the GPU and never runs a candidate. `folder` holds what was
-    compiled. Raises UserError where there is no GPU.
+    compiled. Raises DeviceError where there is no GPU, or when it fails.
     """
 
     def __init__(self, operator: Operator, task: Task, *, workload_set: str, folder: Path):
         device_facts()  # says what is missing before torch does
         # Inputs are drawn beside a worker that launches kernels; torch's CPU threads would spin.
         torch.set_num_threads(1)
-        oracle = CudaOracle(operator, functions(operator.folder), task.dtype, Pool(0))
+        with _device_errors():
+            oracle = CudaOracle(operator, functions(operator.folder), task.dtype, Pool(0))
         self._device = CudaDevice(operator, task, oracle, workload_set=workload_set, folder=folder)
-        naive = operator.ancestor("naive", "cuda").read_text(encoding="utf-8")
-        baseline = Kernel(operator.name, "cuda", naive)
-        super().__init__(operator, task, self._device, oracle, baseline, workload_set=workload_set)
+        super().__init__(operator, task, self._device, oracle, _naive(operator), workload_set=workload_set)
+
+    def judge(self, kernel: Kernel, anchor: Anchor, *, race: bool, best: float | None) -> tuple[Evaluation, ...]:
+        with _device_errors():
+            return super().judge(kernel, anchor, race=race, best=best)
+
+    def profile(self, kernel: Kernel, timings: Sequence[Timing]) -> Profile:
+        with _device_errors():
+            return super().profile(kernel, timings)
+
+    def references(self) -> tuple[Reference, ...]:
+        with _device_errors():
+            return super().references()
 
     def close(self) -> None:
         super().close()
         self._device.close()
 
 
-class CudaDevice:
-    """`fitness.session.Device` for one task on one GPU."""
+class CudaBuilder:
+    """`fitness.base.Builder` for one task: the GPU is only asked for its properties, and for a plan's occupancy."""
 
-    def __init__(self, operator: Operator, task: Task, oracle: CudaOracle, *, workload_set: str, folder: Path) -> None:
+    def __init__(self, operator: Operator, task: Task, *, workload_set: str, folder: Path):
+        oracle = Oracle(operator, functions(operator.folder), task.dtype)
+        torch.set_num_threads(1)
+        self._device = CudaDevice(operator, task, oracle, workload_set=workload_set, folder=folder)
+        self._pipeline = Pipeline(operator, task, self._device, oracle, _naive(operator), workload_set=workload_set)
+
+    def build(self, kernel: Kernel) -> Built | Evaluation:
+        with _device_errors():
+            return self._pipeline.build(kernel)
+
+    def close(self) -> None:
+        self._device.close()
+
+
+def _naive(operator: Operator) -> Kernel:
+    return Kernel(operator.name, "cuda", operator.ancestor("naive", "cuda").read_text(encoding="utf-8"))
+
+
+@contextmanager
+def _device_errors() -> Iterator[None]:
+    """A driver that fails in this process, which runs no candidate, has a device that does not work, or no memory."""
+    try:
+        yield
+    except (CudaError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "CUDA" not in str(error):
+            raise
+        raise DeviceError(f"the GPU failed: {' '.join(str(error).split())[:300]}") from error
+
+
+def probe() -> None:
+    """Raise DeviceError unless the GPU adds up correctly."""
+    facts = device_facts()
+    with _device_errors():
+        found = int(torch.ones(1 << 24, dtype=torch.int32, device="cuda").sum())
+    if found != 1 << 24:
+        raise DeviceError(f"{facts.name} counts {found} instead of {1 << 24}")
+
+
+class CudaDevice:
+    """`fitness.session.Device` for one task on one GPU; with a `CudaOracle` it can also run what it builds."""
+
+    def __init__(
+        self,
+        operator: Operator,
+        task: Task,
+        oracle: Oracle,
+        *,
+        workload_set: str,
+        folder: Path,
+    ) -> None:
         self.operator = operator
         self.task = task
         self.folder = folder
-        self.gpu = device_facts(oracle.pool.ordinal)
+        self.processes = 1  # each has a CUDA context and buffers of its own, which take their time and memory
+        self.gpu = device_facts()
         self._shapes = Shapes(operator, task, operator.workload_set(workload_set), oracle)
         self._oracle = oracle
         self._compiler = Compiler()
@@ -224,7 +286,7 @@ class CudaDevice:
         def resolve(question: Question, worker: Worker) -> tuple[ResolvedPlan, Program]:
             return self._steps(kernel, question.workload.name, question.dims, worker)
 
-        return CudaSession(self._oracle, self._hire, kernel.build, resolve)
+        return CudaSession(self._judging, self._hire, kernel.build, resolve)
 
     def _steps(
         self, kernel: CudaKernel, name: str, dims: Mapping[str, int], worker: Worker | None
@@ -239,7 +301,12 @@ class CudaDevice:
         return resolved, program(resolved, kernel.build.params, self.operator)
 
     def open_library(self, cases: Sequence[Sequence[Case]]) -> LibrarySession:
-        return LibrarySession(self._oracle, self.gpu.l2_bytes)
+        return LibrarySession(self._judging, self.gpu.l2_bytes)
+
+    @property
+    def _judging(self) -> CudaOracle:
+        assert isinstance(self._oracle, CudaOracle)
+        return self._oracle
 
     def _hire(self) -> Worker:
         """A worker that is ready; the next one starts already."""
@@ -252,7 +319,7 @@ class CudaDevice:
     def _spawn(self) -> Worker:
         quiet = self.machine(exclusive=False)
         quiet.__enter__()  # the worker's thread leaves it
-        return Worker(self.gpu.ordinal, self._harness, self._oracle.pool.granularity, quiet=_Leaving(quiet))
+        return Worker(self.gpu.ordinal, self._harness, granularity(self.gpu.ordinal), quiet=_Leaving(quiet))
 
     @cached_property
     def _harness(self) -> bytes:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from fitness.cuda import nvrtc, target
 from fitness.cuda.driver import DeviceFacts
 from fitness.cuda.target import CudaDevice, CudaKernel
+from fitness.verify import Oracle
 from operators.catalog import functions, load
 from operators.errors import UserError
 from operators.kernel import Kernel
@@ -40,9 +39,9 @@ def device(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CudaDevice]:
     except UserError as error:
         pytest.skip(str(error))
     operator = load("softmax")
-    oracle: Any = SimpleNamespace(pool=SimpleNamespace(ordinal=0), functions=functions(operator.folder))
+    oracle = Oracle(operator, functions(operator.folder), "fp32")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(target, "device_facts", lambda ordinal: H100)
+        patch.setattr(target, "device_facts", lambda: H100)
         folder = tmp_path_factory.mktemp("build")
         made = CudaDevice(operator, Task("softmax", "fp32", "cuda"), oracle, workload_set="cpu", folder=Path(folder))
     yield made

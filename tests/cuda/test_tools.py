@@ -1,4 +1,4 @@
-"""What NVIDIA's tools print, as they printed it on an H100 (columns that nobody reads left out), and what is made of it."""
+"""What NVIDIA's tools print, as on an H100 (columns that nobody reads are left out), and what is made of it."""
 
 from __future__ import annotations
 
