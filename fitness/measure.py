@@ -44,18 +44,21 @@ def slot_of(number: int, which: int, sets: int) -> int:
 
 
 class Pairing:
-    """Two sessions that take turns on the same input sets: `cases[workload][set]`, bound as `slot_of` numbers them."""
+    """Candidate and anchor take turns on the same input sets: `cases[workload][set]`, bound as `slot_of` numbers them.
+
+    Two processes with one kernel differ by some thousandths, in how their code and memory happen to lie; no number of
+    samples shows that. So each side may have several sessions, of which each pair of samples takes the next two.
+    """
 
     def __init__(
         self,
-        candidate: Session,
-        anchor: Session,
+        candidates: Sequence[Session],
+        anchors: Sequence[Session],
         cases: Sequence[Sequence[Case]],
         accept: Accept,
         rng: np.random.Generator,
     ) -> None:
-        self._candidate = candidate
-        self._anchor = anchor
+        self._turns = list(zip(candidates, anchors, strict=True))
         self._cases = cases
         self._accept = accept
         self._rng = rng
@@ -66,8 +69,9 @@ class Pairing:
         """Sample until the schedule says stop. The device must be ours alone. Raises KernelFault and AnchorFault."""
         begin = time.monotonic()
         for number in range(len(self._cases)):  # warm-up
-            self._sample(self._anchor, number, 0)
-            self._sample(self._candidate, number, 0)
+            for candidate, anchor in self._turns:
+                self._anchor_sample(anchor, number, 0)
+                self._sample(candidate, number, 0)
         hopeless = race and self._hopeless()
         for look in () if hopeless else schedule.looks:
             while min(map(len, self._samples)) < look:
@@ -88,14 +92,12 @@ class Pairing:
         A process reads its own clock, and what we see of the rest should look like the anchor's: what exceeds that by
         more than the slack counts as if the clock had shown it, on either side.
         """
+        candidate, anchor = self._turns[0]
         result = []
         for samples in self._samples:
             usual_ns = float(np.median([other.outside_ns for _, other in samples]))
             result.append(
-                [
-                    (_time_ns(mine, self._candidate, usual_ns), _time_ns(other, self._anchor, usual_ns))
-                    for mine, other in samples
-                ]
+                [(_time_ns(mine, candidate, usual_ns), _time_ns(other, anchor, usual_ns)) for mine, other in samples]
             )
         return result
 
@@ -107,30 +109,32 @@ class Pairing:
     def _round(self) -> None:
         """One pair of every workload."""
         for number, samples in enumerate(self._samples):
-            samples.append(self._pair(number, len(samples) % len(self._cases[number])))
+            turn, which = divmod(len(samples), len(self._cases[number]))
+            samples.append(self._pair(*self._turns[turn % len(self._turns)], number, which))
 
-    def _pair(self, number: int, which: int) -> tuple[Sample, Sample]:
+    def _pair(self, candidate: Session, anchor: Session, number: int, which: int) -> tuple[Sample, Sample]:
         if self._rng.integers(2):
-            mine = self._sample(self._candidate, number, which)
-            return mine, self._sample(self._anchor, number, which)
-        other = self._sample(self._anchor, number, which)
-        return self._sample(self._candidate, number, which), other
+            mine = self._sample(candidate, number, which)
+            return mine, self._anchor_sample(anchor, number, which)
+        other = self._anchor_sample(anchor, number, which)
+        return self._sample(candidate, number, which), other
+
+    def _anchor_sample(self, session: Session, number: int, which: int) -> Sample:
+        try:
+            return self._sample(session, number, which)
+        except KernelFault as fault:
+            raise AnchorFault(str(fault)) from fault
 
     def _sample(self, session: Session, number: int, which: int) -> Sample:
         """One call whose output was right."""
         slot = slot_of(number, which, len(self._cases[number]))
-        try:
-            sample = session.run(slot, poison=int(self._rng.integers(256)), cold=True)
-            self._accept(self._cases[number][which], session, slot)
-        except KernelFault as fault:
-            if session is self._anchor:
-                raise AnchorFault(str(fault)) from fault
-            raise
+        sample = session.run(slot, poison=int(self._rng.integers(256)), cold=True)
+        self._accept(self._cases[number][which], session, slot)
         return sample
 
     def _check_clock(self) -> None:
         """Who often hides time gains nothing by it, see `pairs`, and is told so."""
-        if not self._candidate.charged:
+        if not self._turns[0][0].charged:
             return
         differences = np.array([mine.outside_ns - other.outside_ns for s in self._samples for mine, other in s])
         shown_ns = float(np.median([mine.elapsed_ns for s in self._samples for mine, _ in s]))

@@ -11,7 +11,7 @@ import math
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -115,7 +115,7 @@ class Pipeline:
                         with self.device.machine(exclusive=False):
                             errors += self._check(session, prepared, cases[0])
                 with _clock(stage_ms, "time"):
-                    measured = self._against(session, self._anchor_session(anchor.kernel), SCREEN, race=race)
+                    measured = self._against([session], [self._anchor_session(anchor.kernel)], SCREEN, race=race)
                     self._check_physics(measured)
         except KernelFault as fault:
             return self._failure(prepared.kernel, Level.SCREEN, fault.rejection, stage_ms, errors, prepared)
@@ -154,8 +154,11 @@ class Pipeline:
                     errors += self._relate(session, prepared, workload)
                 with _clock(stage_ms, "audit"):
                     facts = audited()
-                with self._session(prepared) as fresh, self._fresh_baseline() as other:
-                    measured = self._against(fresh, other, CONFIRM, race=False)
+                with ExitStack() as opened:
+                    processes = range(self.device.processes)
+                    fresh = [opened.enter_context(self._session(prepared)) for _ in processes]
+                    others = [opened.enter_context(self._fresh_baseline()) for _ in processes]
+                    measured = self._against(fresh, others, CONFIRM, race=False)
                     self._check_physics(measured)
         except KernelFault as fault:
             return self._failure(prepared.kernel, Level.CONFIRMED, fault.rejection, stage_ms, (), prepared)
@@ -377,8 +380,10 @@ class Pipeline:
         finally:
             session.close()
 
-    def _against(self, session: Session, anchor: Session, schedule: Schedule, *, race: bool) -> Measurement:
-        pairing = Pairing(self._bound(session), anchor, self._cases(), self._accept, self._rng)
+    def _against(
+        self, sessions: Sequence[Session], anchors: Sequence[Session], schedule: Schedule, *, race: bool
+    ) -> Measurement:
+        pairing = Pairing([self._bound(s) for s in sessions], anchors, self._cases(), self._accept, self._rng)
         with self.device.machine(exclusive=True):
             return pairing.measure(schedule, race=race)
 
@@ -411,11 +416,11 @@ class Pipeline:
         try:
             with self._fresh_baseline() as baseline:
                 if not self.oracle.functions.offers("library"):
-                    alone = self._against(self._anchor_session(self.baseline), baseline, SCREEN, race=False)
+                    alone = self._against([self._anchor_session(self.baseline)], [baseline], SCREEN, race=False)
                     return tuple(Reference(t.workload, "baseline", t.latency_us, 0.0, 0.0) for t in alone.timings)
                 library = self.device.open_library(self._cases())
                 try:
-                    measured = self._against(library, baseline, REFERENCE, race=False)
+                    measured = self._against([library], [baseline], REFERENCE, race=False)
                 finally:
                     library.close()
         except KernelFault as fault:

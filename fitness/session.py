@@ -91,6 +91,11 @@ class Session(Protocol):
 class Device(Protocol):
     """Builds kernels of one task and opens sessions with them."""
 
+    @property
+    def processes(self) -> int:
+        """From so many processes of each kernel a confirmation takes its samples."""
+        ...
+
     def prepare(self, kernel: Kernel) -> Prepared | Rejection:
         """Parse, check and compile; what was compiled before is taken from disk."""
         ...

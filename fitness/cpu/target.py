@@ -86,6 +86,7 @@ class CpuDevice:
         self.operator = operator
         self.task = task
         self.folder = folder
+        self.processes = 3
         self.threads = len(os.sched_getaffinity(0))
         self.facts = {"cpu_count": self.threads, "l2_bytes": _l2_bytes()}
         self._shapes = Shapes(operator, task, operator.workload_set(workload_set), oracle)

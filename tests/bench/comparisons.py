@@ -23,6 +23,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import product
 from multiprocessing import get_context
@@ -33,7 +34,7 @@ import numpy as np
 from fitness.cpu.target import CpuFitness
 from fitness.evaluation import Rejection
 from fitness.measure import Measurement, Pairing
-from fitness.session import Session
+from fitness.session import Prepared
 from fitness.timing import CONFIRM, SCREEN, Schedule, Verdict, smallest_detectable
 from operators.catalog import load
 from operators.kernel import Kernel
@@ -65,11 +66,17 @@ def slowed(source: str, share: float) -> str:
     )
 
 
-def compare(stage: CpuFitness, candidate: Session, anchor: Session, schedule: Schedule, *, race: bool) -> Measurement:
-    """One comparison of two bound sessions."""
-    pairing = Pairing(candidate, anchor, stage._cases(), stage._accept, np.random.default_rng())
-    with stage.device.machine(exclusive=True):
-        return pairing.measure(schedule, race=race)
+def compare(stage: CpuFitness, candidate: Prepared, anchor: Prepared, schedule: Schedule) -> Measurement:
+    """One comparison, in as many processes as the pipeline takes at that level."""
+    processes = 1 if schedule is SCREEN else stage.device.processes
+    with ExitStack() as opened:
+        sessions = [
+            [stage._bound(opened.enter_context(stage._session(kernel))) for _ in range(processes)]
+            for kernel in (candidate, anchor)
+        ]
+        pairing = Pairing(*sessions, stage._cases(), stage._accept, np.random.default_rng())
+        with stage.device.machine(exclusive=True):
+            return pairing.measure(schedule, race=False)
 
 
 def wilson(hits: int, count: int) -> tuple[float, float]:
@@ -129,15 +136,13 @@ def compared(work: Work) -> dict[tuple[str, str], list[tuple[Measurement, float]
         )
         prepared = {kind: stage.device.prepare(kernel) for kind, kernel in (("itself", itself), ("slower", slower))}
         for _, kind, name in product(range(work.count), prepared, work.schedules):
-            candidate_build = prepared[kind]
-            if isinstance(candidate_build, Rejection):
-                raise SystemExit(candidate_build.message)
+            candidate, anchor = prepared[kind], prepared["itself"]
+            if isinstance(candidate, Rejection) or isinstance(anchor, Rejection):
+                raise SystemExit("these kernels do not build")
             begin = time.monotonic()
             if begin > work.deadline:
                 break
-            with stage._session(candidate_build) as candidate:
-                stage._bound(candidate)
-                measured = compare(stage, candidate, stage._anchor_session(itself), SCHEDULES[name], race=False)
+            measured = compare(stage, candidate, anchor, SCHEDULES[name])
             found.setdefault((kind, name), []).append((measured, time.monotonic() - begin))
         stage.close()
     return found

@@ -56,7 +56,7 @@ def hiding(share: float, hidden_us: float, seen_us: float) -> Draw:
 def pairing(candidate: Draw, anchor: Draw, *, workloads: int = 3, charged: bool = True, seed: int = 0) -> Pairing:
     cases: Any = [[SimpleNamespace(workload=SimpleNamespace(name=f"n={n}"))] * 3 for n in range(workloads)]
     sessions: Any = [ScriptedSession(d, seed + i, charged=charged) for i, d in enumerate((candidate, anchor))]
-    return Pairing(*sessions, cases, lambda *_: None, np.random.default_rng(seed))
+    return Pairing(sessions[:1], sessions[1:], cases, lambda *_: None, np.random.default_rng(seed))
 
 
 @pytest.mark.parametrize("share", [0.3, 0.6])
