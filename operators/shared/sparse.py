@@ -1,0 +1,106 @@
+"""Sparse matrices as lists of entries: how they are drawn, multiplied and made to cancel, whatever their format."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from operators.dtypes import DType
+from operators.shared.sums import SMALL, coarse
+
+CHUNK = 1 << 24
+"""Products that are held at once."""
+
+
+def places(length: int, count: int, rng: np.random.Generator, family: str) -> np.ndarray:
+    """For each of `count` entries the row (or column) of `length` that it falls into.
+
+    Uniformly random for `nominal` inputs, which are the ones that are timed. Every other family draws one of three:
+    uniform, one that holds half of the entries, or a power law whose exponent varies, over rows in random order, a
+    part of which stay empty.
+    """
+    skew = "uniform" if family == "nominal" else rng.choice(["uniform", "long row", "power law"])
+    if skew == "power law":
+        exponent = rng.uniform(0.5, 1.5)
+        weights = np.arange(1, length + 1, dtype=np.float64) ** -exponent
+        weights[1:] *= rng.random(length - 1) < 0.8
+        return rng.permutation(length)[np.searchsorted(np.cumsum(weights), rng.uniform(0, weights.sum(), size=count))]
+    chosen = rng.integers(0, length, size=count)
+    if skew == "long row":
+        chosen[: count // 2] = rng.integers(0, length)
+    return chosen
+
+
+def offsets(chosen: np.ndarray, length: int) -> np.ndarray:
+    """Where the entries of each row begin once they are sorted by it; int32, one more than rows."""
+    result = np.zeros(length + 1, dtype=np.int32)
+    np.cumsum(np.bincount(chosen, minlength=length), out=result[1:])
+    return result
+
+
+def indices(length: int, count: int, rng: np.random.Generator) -> Tensor:
+    """The other coordinate: uniformly random, so that entries are unsorted and repeat."""
+    return torch.from_numpy(rng.integers(0, length, size=count, dtype=np.int32))
+
+
+def expanded(offset: Tensor) -> Tensor:
+    """The row of every entry, from offsets."""
+    return torch.arange(len(offset) - 1, device=offset.device).repeat_interleave(offset.diff())
+
+
+def longest(row_indices: Tensor, rows: int) -> int:
+    """Entries of the longest row."""
+    return int(torch.bincount(row_indices.long(), minlength=rows).max())
+
+
+def product(row_indices: Tensor, col_indices: Tensor, values: Tensor, x: Tensor, rows: int) -> Tensor:
+    """The matrix times a vector, or times some columns at a time of a matrix."""
+    if x.ndim == 1:
+        return values.new_zeros(rows).index_add_(0, row_indices, values * x[col_indices])
+    y = values.new_zeros(rows, x.shape[1])
+    step = max(CHUNK // max(len(values), 1), 1)
+    for start in range(0, x.shape[1], step):
+        part = x[:, start : start + step][col_indices] * values[:, None]
+        y[:, start : start + step] = values.new_zeros(rows, part.shape[1]).index_add_(0, row_indices, part)
+    return y
+
+
+def zero_rows(row_indices: np.ndarray, values: Tensor, dtype: DType, rng: np.random.Generator) -> Tensor:
+    """Values: in every row triples u, v, -(u + v), a third of it apart, and small ones; x must be constant."""
+    order = np.argsort(row_indices, kind="stable")
+    counts = np.bincount(row_indices, minlength=1)
+    starts, lengths = np.cumsum(counts) - counts, counts
+    row = row_indices[order]
+    triples = np.maximum(lengths - lengths // 8 - 1, 0)[row] // 3
+    place = np.arange(len(row)) - starts[row]
+    turn, number = np.divmod(place, np.maximum(triples, 1))
+    turn[triples == 0] = 3  # a small one
+    leader = starts[row] + np.where(turn < 3, number, place)
+    u, v = coarse((2, len(row)), dtype, rng)[:, leader]
+    chosen = np.empty(len(row))
+    chosen[order] = np.choose(np.minimum(turn, 3), [u, v, -(u + v), values.double().numpy()[order] * SMALL])
+    return torch.from_numpy(chosen).to(values.dtype)
+
+
+def constant(x: Tensor) -> Tensor:
+    """The first element, or row, everywhere."""
+    return x[:1].expand_as(x).clone()
+
+
+def csr_object(row_offsets: Tensor, col_indices: Tensor, values: Tensor, rows: int, cols: int) -> Tensor:
+    """A vendor's matrix object; outside of what is timed."""
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that CSR tensors are new, and unchecked unless one says so
+        # The checks would refuse rows that are unsorted or repeat a column.
+        return torch.sparse_csr_tensor(row_offsets, col_indices, values, size=(rows, cols), check_invariants=False)
+
+
+def csr_from_entries(row_indices: Tensor, col_indices: Tensor, values: Tensor, rows: int, cols: int) -> Tensor:
+    """The same from entries in any order."""
+    order = torch.argsort(row_indices, stable=True)
+    counts = torch.bincount(row_indices.long(), minlength=rows)
+    starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)]).to(torch.int32)
+    return csr_object(starts, col_indices[order].to(torch.int32), values[order], rows, cols)

@@ -1,0 +1,14 @@
+/*! evo
+zero = ["y"]
+[[launch]]
+kernel = "spmm_coo"
+args = ["row_indices", "col_indices", "values", "x", "y", "nnz", "k"]
+*/
+
+extern "C" void spmm_coo(const int* row_indices, const int* col_indices, const T* values, const T* x, T* y, int nnz, int k) {
+    for (int p = 0; p < nnz; p++) {
+        const T* from = x + (long long)col_indices[p] * k;
+        T* to = y + (long long)row_indices[p] * k;
+        for (int j = 0; j < k; j++) to[j] += store(load(values[p]) * load(from[j]));
+    }
+}

@@ -1,0 +1,16 @@
+/*! evo
+zero = ["y"]
+[[launch]]
+kernel = "spmm_csc"
+args = ["col_offsets", "row_indices", "values", "x", "y", "cols", "k"]
+*/
+
+extern "C" void spmm_csc(const int* col_offsets, const int* row_indices, const T* values, const T* x, T* y, int cols, int k) {
+    for (int c = 0; c < cols; c++) {
+        const T* from = x + (long long)c * k;
+        for (int p = col_offsets[c]; p < col_offsets[c + 1]; p++) {
+            T* to = y + (long long)row_indices[p] * k;
+            for (int j = 0; j < k; j++) to[j] += store(load(values[p]) * load(from[j]));
+        }
+    }
+}
