@@ -455,6 +455,7 @@ static void run_resident() {
             ran |= run_block(b);
             if (!b.live) check_shared(b);
             if (several) std::memcpy(b.shared, shared_begin, bytes);
+            if (several && !b.live) poison_shared(b.shared);  // a block that has ended has none that others could read
         }
         over = true;
         std::size_t there = 0, all = 0, live = 0;

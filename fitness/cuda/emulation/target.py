@@ -120,11 +120,16 @@ class Emulation:
         return worst(errors)
 
     def _check(self, session: _Session, prepared: EmulatedKernel, case: Case) -> list[CheckError]:
-        """On NaN and on large numbers where it has not written; raises KernelFault with what is wrong."""
+        """On NaN and on large numbers where it has not written; raises KernelFault with what is wrong.
+
+        What it writes lies at the end of its pages once and at their beginning once: an access just past the end meets
+        the guard page only where sizes are multiples of the alignment.
+        """
         errors: list[CheckError] = []
         outputs: list[dict[str, bytes]] = []
-        session.bind(case)
-        for poison in (NAN, int(self._rng.choice(LARGE[self._rng.integers(2)]))):
+        large = int(self._rng.choice(LARGE[self._rng.integers(2)]))
+        for poison, at_end in ((NAN, case.at_end), (large, not case.at_end)):
+            session.bind(case, at_end=at_end)
             work = session.run(poison=poison)
             found = list(self.oracle.errors(case, work))
             for error in found:
@@ -162,11 +167,11 @@ class _Session:
     def __exit__(self, *_: object) -> None:
         self._runner.close()
 
-    def bind(self, question: Question) -> None:
+    def bind(self, question: Question, *, at_end: bool) -> None:
         """Hand over inputs, and memory for outputs and scratch. Raises KernelFault."""
         resolved, launches = self._resolved(question)
         sizes = self._emulation.oracle.work_sizes(question.dims) | {b.name: b.bytes for b in resolved.buffers}
-        work = Region(sizes | {CONTROL: CONTROL_BYTES}, at_end=question.at_end)
+        work = Region(sizes | {CONTROL: CONTROL_BYTES}, at_end=at_end)
         assert isinstance(question.region, Region)
         order = self._runner.bind(0, question.region, work)
         self._runner.define(0, _words(launches, self._prepared.build, order, work))
