@@ -157,6 +157,22 @@ class Loop:
         leaving = {"break_statement", "continue_statement", "return_statement", "goto_statement", "throw_statement"}
         return any(n.type in leaving | {"labeled_statement", "co_yield_statement"} for n in walk(self.body))
 
+    @cached_property
+    def abandoned(self) -> bool:
+        """Whether control may leave the loop before its last iteration; an iteration may end early (`continue`)."""
+        leaving = {"return_statement", "goto_statement", "throw_statement", "labeled_statement", "co_yield_statement"}
+        return any(
+            node.type in leaving or (node.type == "break_statement" and self._owns(node)) for node in walk(self.body)
+        )
+
+    def _owns(self, leaving: Node) -> bool:
+        """Whether a `break` ends this loop, not one inside it or a `switch`."""
+        holders = {"for_statement", "while_statement", "do_statement", "switch_statement", "for_range_loop"}
+        node = leaving.parent
+        while node is not None and node.type not in holders:
+            node = node.parent
+        return node == self.node
+
     @property
     def place(self) -> str:
         """``loop `j` of matrix_mul (line 9)``."""

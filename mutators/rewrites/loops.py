@@ -54,7 +54,7 @@ def interchange(program: Program) -> Iterator[Site]:
     """Swap two perfectly nested loops."""
     for outer in program.loops:
         inner = outer.only_child
-        if not inner or outer.pragmas or inner.pragmas or outer.within("collapse") or inner.exits:
+        if not inner or outer.pragmas or inner.pragmas or outer.within("collapse") or inner.abandoned:
             continue
         if not fixed_outside(inner, outer) or not _reorderable(outer, inner):
             continue
@@ -85,7 +85,7 @@ def tile(program: Program) -> Iterator[Site]:
     """Split a loop into one over tiles and one within a tile, its size a new tunable."""
     for loop in program.loops:
         short = loop.bound_text.isdigit() or loop.bound_text in program.plan.tune
-        if short or not loop.unit_step or loop.within("collapse") or loop.exits:
+        if short or not loop.unit_step or loop.within("collapse") or loop.abandoned:
             continue
         if tile_of(loop) or not fixed_outside(loop, loop):
             continue

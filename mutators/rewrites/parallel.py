@@ -23,7 +23,7 @@ def _clause(loop: Loop) -> str | None:
 
 def _openmp(loop: Loop) -> bool:
     """Whether OpenMP can run the loop at all: it counts to a fixed end and does not leave early."""
-    return not loop.exits and not loop.within("collapse") and fixed_outside(loop, loop)
+    return not loop.abandoned and not loop.within("collapse") and fixed_outside(loop, loop)
 
 
 def _parallel_loops(program: Program) -> Iterator[tuple[Loop, str]]:
@@ -68,7 +68,7 @@ def parallel_collapse(program: Program) -> Iterator[Site]:
     """Share two perfectly nested loops among threads."""
     for loop, clause in _parallel_loops(program):
         inner = loop.only_child
-        if not inner or inner.pragmas or inner.exits or not independent(inner) or clause:
+        if not inner or inner.pragmas or inner.abandoned or not independent(inner) or clause:
             continue
         if not fixed_outside(inner, loop) or reductions(inner) != {}:
             continue

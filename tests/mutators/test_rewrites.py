@@ -108,6 +108,9 @@ def test_the_harness_notices_a_wrong_kernel(tmp_path: Path) -> None:
         # The bound changes while the loop runs, or the loop leaves early.
         ("for (int i = 0; i < m; i++) {\nif (a[i] > 0) m--;\nc[i] = 0;\n}", {"tile", "parallel", "simd", "fission"}),
         ("for (int i = 0; i < m; i++) {\nif (a[i] > 0) break;\nc[i] = 0;\n}", {"tile", "parallel", "simd", "fission"}),
+        ("for (int i = 0; i < m; i++) {\nif (a[i] > 0) { switch (n) { case 1: return; } }\nc[i] = 0;\n}",
+         {"tile", "parallel", "simd"}),
+        ("for (int i = 0; i < m; i++) {\nif (a[i] > 0) goto done;\nc[i] = 0;\n}\ndone:;", {"tile", "parallel", "simd"}),
         # What a call does is not known.
         ("for (int i = 0; i < m; i++) c[i] = work(c, i);", {"parallel", "simd", "tile_reduction", "hoist", "fission"}),
         # Through a pointer that moves, or a reference, anything may be written.
@@ -143,6 +146,11 @@ def test_keeps_away(body: str, forbidden: set[str]) -> None:
         (f"{OUTER} for (int l = 0; l < k; l++) {INNER} c[(i * k + l) * n + j] = 0;", {"parallel i", "interchange l"}),
         (f"ACC s = 0; {OUTER} {{ const ACC v = a[i]; s += v * v; }}", {"parallel i", "simd", "split_reduction"}),
         (f"ACC s = a[0]; {OUTER} {{ if (a[i] < s) s = a[i]; }}", {"simd", "split_reduction"}),
+        # An iteration may end early, and an inner loop or a switch may be left.
+        (f"{OUTER} {{ if (a[i] > 0) {{ c[i] = 1; continue; }} c[i] = 0; }}", {"parallel i", "simd", "tile"}),
+        (f"{OUTER} {INNER} {{ if (j == 3) {{ c[i * n + j] = 1; continue; }} c[i * n + j] = 0; }}",
+         {"parallel i", "interchange", "parallel_collapse"}),
+        (f"{OUTER} {INNER} {{ if (j == 3) break; c[i * n + j] = 0; }}", {"parallel i"}),
         ("ACC s = a[0];\nfor (int i = 1; i < m; i++) s = fmaxf(s, a[i]);\nc[0] = s;", {"simd", "split_reduction"}),
     ],
 )  # fmt: skip
