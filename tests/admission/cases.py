@@ -1,7 +1,7 @@
 """The kernels that decide whether an operator is admitted: mutants that must fail, better variants that must pass.
 
-`common.toml` holds mutants of every operator, `<operator>.toml` the operator's own cases. Each is made from the naive
-kernel by one of
+`common.toml` holds mutants of every operator, `<operator>.toml` the operator's own cases, beside those of the
+files of `forms/` that it is `like`. Each is made from the naive kernel by one of
 
 - `body`: another body for its function;
 - `after`: the naive function is called, then this runs;
@@ -152,4 +152,16 @@ def _case(operator: str, names: dict[str, str], entry: dict[str, Any], status: S
 @lru_cache
 def _read(name: str) -> dict[str, Any]:
     raw = tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
-    return {"names": {}, "absent": {}, "mutant": [], "variant": []} | raw
+    found: dict[str, Any] = {"names": {}, "absent": {}, "mutant": [], "variant": []}
+    for form in raw.pop("like", ()):
+        found = _over(found, tomllib.loads((FOLDER / "forms" / f"{form}.toml").read_text(encoding="utf-8")))
+    return _over(found, raw)
+
+
+def _over(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """Names and reasons key by key, cases one after the other."""
+    joined = {
+        key: base[key] | own.get(key, {}) if isinstance(base[key], dict) else base[key] + own.get(key, [])
+        for key in ("names", "absent", "mutant", "variant")
+    }
+    return base | own | joined

@@ -60,7 +60,8 @@ extern "C" __global__ void number(const T* x, ACC* values, int* indices, int n) 
 }
 
 // One thread per element: its place is its own in its run, plus how many of the other run come before it.
-extern "C" __global__ void merge(const ACC* values, const int* indices, ACC* to_values, int* to_indices, int width, int n) {
+extern "C" __global__ void merge(const ACC* values, const int* indices, ACC* to_values, int* to_indices, int width,
+                                 int n) {
     int at = blockIdx.x * blockDim.x + threadIdx.x;
     if (at >= n) return;
     int run = at / width, index = indices[at];

@@ -55,7 +55,7 @@ def magnitude(a: Tensor, power: int) -> Tensor:
         power //= 2
         if power:
             s_square, square = _carried(square, s_square, square, s_square), square @ square
-    return 2 * torch.maximum(s_left, s_result)
+    return torch.maximum(s_left, s_result) * 2
 
 
 def library(a: Tensor, power: int) -> Tensor:

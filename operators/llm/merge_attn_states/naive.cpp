@@ -5,7 +5,8 @@ args = ["v_a", "lse_a", "v_b", "lse_b", "v", "lse", "tokens", "heads", "size"]
 */
 #include <cmath>
 
-extern "C" void merge_attn_states(const T* v_a, const ACC* lse_a, const T* v_b, const ACC* lse_b, T* v, ACC* lse, int tokens, int heads, int size) {
+extern "C" void merge_attn_states(const T* v_a, const ACC* lse_a, const T* v_b, const ACC* lse_b, T* v, ACC* lse,
+                                  int tokens, int heads, int size) {
     for (int t = 0; t < tokens; t++) {
         for (int h = 0; h < heads; h++) {
             ACC a = lse_a[(long long)h * tokens + t], b = lse_b[(long long)h * tokens + t];

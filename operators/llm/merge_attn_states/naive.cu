@@ -10,7 +10,8 @@ args = ["v_a", "lse_a", "v_b", "lse_b", "v", "lse", "tokens", "heads", "size"]
 */
 
 // One block per token and head.
-extern "C" __global__ void merge_attn_states(const T* v_a, const ACC* lse_a, const T* v_b, const ACC* lse_b, T* v, ACC* lse, int tokens, int heads, int size) {
+extern "C" __global__ void merge_attn_states(const T* v_a, const ACC* lse_a, const T* v_b, const ACC* lse_b, T* v,
+                                             ACC* lse, int tokens, int heads, int size) {
     int t = blockIdx.x, h = blockIdx.y;
     ACC a = lse_a[(long long)h * tokens + t], b = lse_b[(long long)h * tokens + t];
     ACC largest = a > b ? a : b;

@@ -10,7 +10,8 @@ args = ["q", "k", "v", "y", "scores", "queries", "keys", "dim", "width"]
 */
 #include <cmath>
 
-extern "C" void softmax_attention(const T* q, const T* k, const T* v, T* y, ACC* scores, int queries, int keys, int dim, int width) {
+extern "C" void softmax_attention(const T* q, const T* k, const T* v, T* y, ACC* scores, int queries, int keys,
+                                  int dim, int width) {
     for (int i = 0; i < queries; i++) {
         for (int j = 0; j < keys; j++) {
             ACC sum = 0;

@@ -5,7 +5,8 @@ args = ["q", "k", "v", "mask", "y", "batch", "heads", "length", "width"]
 */
 #include <cmath>
 
-extern "C" void triangle_attention(const T* q, const T* k, const T* v, const T* mask, T* y, int batch, int heads, int length, int width) {
+extern "C" void triangle_attention(const T* q, const T* k, const T* v, const T* mask, T* y, int batch, int heads,
+                                   int length, int width) {
     for (long long at = 0; at < (long long)batch * heads * length * width; at++) {
         int d = at % width, i = at / width % length;
         long long head = at / width / length * length * width;

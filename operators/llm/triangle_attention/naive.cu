@@ -11,7 +11,8 @@ args = ["q", "k", "v", "mask", "y", "batch", "heads", "length", "width"]
 #include <cmath>
 
 // One thread per element of the result.
-extern "C" __global__ void triangle_attention(const T* q, const T* k, const T* v, const T* mask, T* y, int batch, int heads, int length, int width) {
+extern "C" __global__ void triangle_attention(const T* q, const T* k, const T* v, const T* mask, T* y, int batch,
+                                              int heads, int length, int width) {
     long long at = (long long)blockIdx.x * blockDim.x + threadIdx.x;
     if (at >= (long long)batch * heads * length * width) return;
     int d = at % width, i = at / width % length;

@@ -43,7 +43,8 @@ extern "C" __global__ void moments(const T* x, ACC* mean, ACC* scale, ACC eps, i
 }
 
 // One thread per element; where there are more rows than a grid has, a thread takes several.
-extern "C" __global__ void batch_norm(const T* x, const T* weight, const T* bias, const ACC* mean, const ACC* scale, T* y, int rows, int cols) {
+extern "C" __global__ void batch_norm(const T* x, const T* weight, const T* bias, const ACC* mean, const ACC* scale,
+                                      T* y, int rows, int cols) {
     int c = blockIdx.x * blockDim.x + threadIdx.x;
     if (c >= cols) return;
     for (int r = blockIdx.y * blockDim.y + threadIdx.y; r < rows; r += gridDim.y * blockDim.y) {

@@ -24,7 +24,8 @@ args = ["sums", "y", "rows * k"]
 */
 
 // One thread per entry and column of x.
-extern "C" __global__ void spmm_coo(const int* row_indices, const int* col_indices, const T* values, const T* x, ACC* sums, int nnz, int k) {
+extern "C" __global__ void spmm_coo(const int* row_indices, const int* col_indices, const T* values, const T* x,
+                                    ACC* sums, int nnz, int k) {
     long long at = (long long)blockIdx.x * blockDim.x + threadIdx.x;
     if (at >= (long long)nnz * k) return;
     int p = at / k, j = at % k;

@@ -25,7 +25,8 @@ args = ["sums", "y", "rows * k"]
 */
 
 // One thread per column of the matrix and column of x; where there are too many, a thread takes several.
-extern "C" __global__ void spmm_csc(const int* col_offsets, const int* row_indices, const T* values, const T* x, ACC* sums, int cols, int k) {
+extern "C" __global__ void spmm_csc(const int* col_offsets, const int* row_indices, const T* values, const T* x,
+                                    ACC* sums, int cols, int k) {
     int j = blockIdx.x * blockDim.x + threadIdx.x;
     if (j >= k) return;
     for (int c = blockIdx.y * blockDim.y + threadIdx.y; c < cols; c += gridDim.y * blockDim.y)

@@ -11,7 +11,8 @@ args = ["row_offsets", "col_indices", "values", "x", "y", "rows", "k"]
 */
 
 // One thread per element of the result; where there are more rows than a grid has, a thread takes several.
-extern "C" __global__ void spmm_csr(const int* row_offsets, const int* col_indices, const T* values, const T* x, T* y, int rows, int k) {
+extern "C" __global__ void spmm_csr(const int* row_offsets, const int* col_indices, const T* values, const T* x, T* y,
+                                    int rows, int k) {
     int j = blockIdx.x * blockDim.x + threadIdx.x;
     if (j >= k) return;
     for (int r = blockIdx.y * blockDim.y + threadIdx.y; r < rows; r += gridDim.y * blockDim.y) {

@@ -24,7 +24,8 @@ args = ["sums", "y", "rows"]
 */
 
 // One thread per entry.
-extern "C" __global__ void spmv_coo(const int* row_indices, const int* col_indices, const T* values, const T* x, ACC* sums, int nnz) {
+extern "C" __global__ void spmv_coo(const int* row_indices, const int* col_indices, const T* values, const T* x,
+                                    ACC* sums, int nnz) {
     int p = blockIdx.x * blockDim.x + threadIdx.x;
     if (p < nnz) atomicAdd(&sums[row_indices[p]], load(values[p]) * load(x[col_indices[p]]));
 }

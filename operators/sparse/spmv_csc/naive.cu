@@ -24,7 +24,8 @@ args = ["sums", "y", "rows"]
 */
 
 // One thread per column.
-extern "C" __global__ void spmv_csc(const int* col_offsets, const int* row_indices, const T* values, const T* x, ACC* sums, int cols) {
+extern "C" __global__ void spmv_csc(const int* col_offsets, const int* row_indices, const T* values, const T* x,
+                                    ACC* sums, int cols) {
     int c = blockIdx.x * blockDim.x + threadIdx.x;
     if (c >= cols) return;
     for (int p = col_offsets[c]; p < col_offsets[c + 1]; p++)

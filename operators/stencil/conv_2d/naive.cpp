@@ -9,7 +9,8 @@ extern "C" void conv_2d(const T* x, const T* w, T* y, int height, int width, int
         for (int j = 0; j < width - wide + 1; j++) {
             ACC sum = 0;
             for (int a = 0; a < tall; a++)
-                for (int b = 0; b < wide; b++) sum += load(x[(long long)(i + a) * width + j + b]) * load(w[a * wide + b]);
+                for (int b = 0; b < wide; b++)
+                    sum += load(x[(long long)(i + a) * width + j + b]) * load(w[a * wide + b]);
             y[(long long)i * (width - wide + 1) + j] = store(sum);
         }
     }

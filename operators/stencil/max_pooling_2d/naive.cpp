@@ -5,7 +5,8 @@ args = ["x", "y", "batch", "channels", "height", "width", "size", "stride", "pad
 */
 #include <cmath>
 
-extern "C" void max_pooling_2d(const T* x, T* y, int batch, int channels, int height, int width, int size, int stride, int pad, int rows, int cols) {
+extern "C" void max_pooling_2d(const T* x, T* y, int batch, int channels, int height, int width, int size, int stride,
+                               int pad, int rows, int cols) {
     for (long long image = 0; image < (long long)batch * channels; image++) {
         for (int r = 0; r < rows; r++) {
             for (int c = 0; c < cols; c++) {

@@ -11,7 +11,8 @@ args = ["x", "y", "batch", "channels", "height", "width", "size", "stride", "pad
 #include <cmath>
 
 // One thread per result.
-extern "C" __global__ void max_pooling_2d(const T* x, T* y, int batch, int channels, int height, int width, int size, int stride, int pad, int rows, int cols) {
+extern "C" __global__ void max_pooling_2d(const T* x, T* y, int batch, int channels, int height, int width, int size,
+                                          int stride, int pad, int rows, int cols) {
     long long at = (long long)blockIdx.x * blockDim.x + threadIdx.x, image = at / cols / rows;
     if (image >= (long long)batch * channels) return;
     int c = at % cols, r = at / cols % rows;

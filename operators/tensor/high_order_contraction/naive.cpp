@@ -10,7 +10,8 @@ extern "C" void high_order_contraction(const T* a, const T* b, T* c, int na, int
             ACC sum = 0;
             for (int x = 0; x < nx; x++)
                 for (int y = 0; y < ny; y++)
-                    sum += load(a[((long long)(i / nb * nx + x) * nb + i % nb) * ny + y]) * load(b[(long long)(x * nc + j) * ny + y]);
+                    sum += load(a[((long long)(i / nb * nx + x) * nb + i % nb) * ny + y])
+                        * load(b[(long long)(x * nc + j) * ny + y]);
             c[(long long)i * nc + j] = store(sum);
         }
     }

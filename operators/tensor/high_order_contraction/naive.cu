@@ -11,13 +11,15 @@ args = ["a", "b", "c", "na", "nb", "nc", "nx", "ny"]
 */
 
 // One thread per element of the result.
-extern "C" __global__ void high_order_contraction(const T* a, const T* b, T* c, int na, int nb, int nc, int nx, int ny) {
+extern "C" __global__ void high_order_contraction(const T* a, const T* b, T* c, int na, int nb, int nc, int nx,
+                                                  int ny) {
     int i = blockIdx.y * blockDim.y + threadIdx.y;
     int j = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= na * nb || j >= nc) return;
     ACC sum = 0;
     for (int x = 0; x < nx; x++)
         for (int y = 0; y < ny; y++)
-            sum += load(a[((long long)(i / nb * nx + x) * nb + i % nb) * ny + y]) * load(b[(long long)(x * nc + j) * ny + y]);
+            sum += load(a[((long long)(i / nb * nx + x) * nb + i % nb) * ny + y])
+                * load(b[(long long)(x * nc + j) * ny + y]);
     c[(long long)i * nc + j] = store(sum);
 }

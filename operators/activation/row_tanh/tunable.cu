@@ -1,0 +1,32 @@
+/*! evo
+[tune]
+BLOCK = [256, 128, 512, 1024]
+VEC = [4, 1, 2, 8]
+WAVES = [8, 2, 4, 16, 32]
+
+[[launch]]
+kernel = "row_tanh"
+grid = ["max(min(ceil_div(n, BLOCK * VEC), sm_count * WAVES), 1)"]
+block = ["BLOCK"]
+args = ["x", "y", "n"]
+*/
+
+// Loads and stores of several elements at once, at most 16 bytes; blocks stride over the vector.
+struct alignas(VEC * sizeof(T) < 16 ? VEC * sizeof(T) : 16) Pack {
+    T at[VEC];
+};
+
+__device__ __forceinline__ T value(T x) {
+    return store(tanhf(load(x)));
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK) row_tanh(const T* x, T* y, int n) {
+    long long stride = (long long)gridDim.x * BLOCK, first = (long long)blockIdx.x * BLOCK + threadIdx.x;
+    for (long long p = first; p < n / VEC; p += stride) {
+        Pack x_pack = reinterpret_cast<const Pack*>(x)[p], result;
+#pragma unroll
+        for (int i = 0; i < VEC; i++) result.at[i] = value(x_pack.at[i]);
+        reinterpret_cast<Pack*>(y)[p] = result;
+    }
+    for (long long i = n / VEC * VEC + first; i < n; i += stride) y[i] = value(x[i]);
+}

@@ -1,0 +1,26 @@
+"""Every CUDA kernel that comes with the operators compiles, in both dtypes, with NVRTC, which needs no GPU."""
+
+from __future__ import annotations
+
+import pytest
+
+from fitness.cuda import nvrtc
+from fitness.cuda.build import CudaBuild, compile_cuda
+from operators.catalog import load
+from operators.errors import UserError
+from operators.kernel import Kernel
+from tests.operators.sampling import every_operator
+
+
+@pytest.mark.parametrize("name", every_operator(("fft", "prefix_sum", "sorting")))
+def test_all_ancestors_compile(name: str) -> None:
+    try:
+        nvrtc.include_folders()
+    except UserError as error:
+        pytest.skip(str(error))
+    operator = load(name)
+    for path in sorted(operator.folder.glob("*.cu")):
+        for dtype in operator.dtypes["cuda"]:
+            result = compile_cuda(Kernel(name, "cuda", path.read_text()), operator, dtype)
+            assert isinstance(result, CudaBuild), (path.name, dtype, result.message)
+            assert all(facts.spill_store_bytes == 0 for facts in result.kernels.values()), (path.name, dtype)
