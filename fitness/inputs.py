@@ -21,6 +21,7 @@ FAMILIES = ("nominal", "scaled", "integers", "structured", "specials", "mixture"
 `scaled`: rows of very different size; `integers`: exact small integers; `structured`: constant, one-hot, sorted, tied;
 `specials`: zeros, infinities and the like in a few places; `mixture`: some of everything, in drawn proportions.
 """
+CPU = torch.device("cpu")
 CANCELLATION = "cancellation"
 """The family of operators with sums, whose reference.py makes them cancel."""
 
@@ -57,8 +58,9 @@ def draw(
     dtype: str,
     family: str,
     rng: np.random.Generator,
+    device: torch.device = CPU,
 ) -> Inputs:
-    """Inputs for one setting of the dims. Raises OperatorError when reference.py returns something unusable."""
+    """Inputs for one setting of the dims, on `device`. Raises OperatorError when reference.py returns the unusable."""
     env = operator.environment(dims)
     extra: dict[str, Any] = {s.name: s.value for s in operator.scalars}
     extra |= {"dtype": resolve_dtype("T", dtype), "rng": rng, "family": family}
@@ -76,14 +78,16 @@ def draw(
                     f"{operator.folder}/operator.toml: tensor `{tensor.name}` has no distribution and inputs() of "
                     "reference.py does not make it"
                 )
-            made[tensor.name] = sample(tensor, element, shape, family, rng)
+            # Functions of reference.py work on the CPU.
+            where = CPU if family == CANCELLATION else device
+            made[tensor.name] = sample(tensor, element, shape, family, rng, device=where)
         _check(operator, "inputs", tensor.name, made[tensor.name], element, shape)
     if family == CANCELLATION:
         for name, value in functions.cancel(env | extra | made).items():
             tensor = next(t for t in operator.inputs if t.name == name)
             _check(operator, "cancel", name, value, resolve_dtype(tensor.dtype, dtype), tensor.sizes(env))
             made[name] = value
-    return Inputs({t.name: made[t.name].contiguous() for t in operator.inputs}, env)
+    return Inputs({t.name: made[t.name].to(device).contiguous() for t in operator.inputs}, env)
 
 
 def data_dims(functions: Functions, values: Mapping[str, Any]) -> dict[str, int]:
@@ -92,13 +96,20 @@ def data_dims(functions: Functions, values: Mapping[str, Any]) -> dict[str, int]
 
 
 def sample(
-    tensor: Tensor, element: DType, shape: tuple[int, ...], family: str, rng: np.random.Generator
+    tensor: Tensor,
+    element: DType,
+    shape: tuple[int, ...],
+    family: str,
+    rng: np.random.Generator,
+    *,
+    device: torch.device = CPU,
 ) -> torch.Tensor:
-    """Values of a tensor that has a distribution, rounded to its type."""
+    """Values of a tensor that has a distribution, rounded to its type, drawn where they are wanted."""
     assert tensor.distribution is not None
     make = _MAKERS[family] if element.is_float else _nominal
-    values = make(_Recipe(tensor.distribution, shape, element, tensor.specials, rng))
-    return torch.from_numpy(np.asarray(values)).to(TORCH_DTYPES[element.name])
+    source = None if device.type == "cpu" else torch.Generator(device).manual_seed(int(rng.integers(2**63)))
+    values = make(_Recipe(tensor.distribution, shape, element, tensor.specials, rng, device, source))
+    return values.to(TORCH_DTYPES[element.name])
 
 
 def _check(operator: Operator, function: str, name: str, value: Any, element: DType, shape: tuple[int, ...]) -> None:
@@ -115,43 +126,79 @@ def _check(operator: Operator, function: str, name: str, value: Any, element: DT
 
 @dataclass(frozen=True)
 class _Recipe:
-    """What a tensor's values are drawn from."""
+    """What a tensor's values are drawn from: single numbers from `rng`, whole tensors from `source` where there is one.
+
+    numpy draws faster on the CPU.
+    """
 
     law: Distribution
     shape: tuple[int, ...]
     element: DType
     specials: tuple[str, ...]
     rng: np.random.Generator
+    device: torch.device
+    source: torch.Generator | None
 
     @property
     def signed(self) -> bool:
         return self.law.kind == "normal" or self.law.a < 0
 
     @property
+    def precision(self) -> torch.dtype:
+        """Of what is drawn: most types round every value anyway."""
+        return torch.float64 if self.element.name == "fp64" else torch.float32
+
+    @property
     def rows(self) -> tuple[int, ...]:
         """The shape of one number per row."""
         return (*self.shape[:1], *(1,) * (len(self.shape) - 1))
 
+    @property
+    def _numpy_precision(self) -> type[np.float64 | np.float32]:
+        return np.float64 if self.precision == torch.float64 else np.float32
 
-def _nominal(recipe: _Recipe) -> np.ndarray:
-    law, rng = recipe.law, recipe.rng
-    # fp32 draws are twice as fast, and most types round every value anyway.
-    precision = np.float64 if recipe.element.name == "fp64" else np.float32
+    def uniform(self, shape: tuple[int, ...], low: float = 0.0, high: float = 1.0) -> torch.Tensor:
+        if self.source is None:
+            made = torch.from_numpy(np.asarray(self.rng.random(shape, dtype=self._numpy_precision)))
+        else:
+            made = torch.rand(shape, generator=self.source, device=self.device, dtype=self.precision)
+        return made.mul_(high - low).add_(low)
+
+    def normal(self, shape: tuple[int, ...], mean: float, deviation: float) -> torch.Tensor:
+        if self.source is None:
+            made = torch.from_numpy(np.asarray(self.rng.standard_normal(shape, dtype=self._numpy_precision)))
+        else:
+            made = torch.randn(shape, generator=self.source, device=self.device, dtype=self.precision)
+        return made.mul_(deviation).add_(mean)
+
+    def integers(self, low: int, high: int, shape: tuple[int, ...]) -> torch.Tensor:
+        """Both ends included."""
+        if self.source is None:
+            return torch.from_numpy(np.asarray(self.rng.integers(low, high, size=shape, endpoint=True)))
+        return torch.randint(low, high + 1, shape, generator=self.source, device=self.device)
+
+    def scales(self, exponent: float) -> torch.Tensor:
+        """A factor per row, 2^-exponent to 2^exponent."""
+        return self.uniform(self.rows, -exponent, exponent).exp2_()
+
+
+def _nominal(recipe: _Recipe) -> torch.Tensor:
+    law = recipe.law
     match law.kind:
         case "uniform":
-            return np.asarray(law.a + (law.b - law.a) * rng.random(recipe.shape, dtype=precision))
+            return recipe.uniform(recipe.shape, law.a, law.b)
         case "normal":
-            return np.asarray(law.a + law.b * rng.standard_normal(recipe.shape, dtype=precision))
+            return recipe.normal(recipe.shape, law.a, law.b)
         case "integers":
-            return np.asarray(rng.integers(int(law.a), int(law.b), size=recipe.shape, endpoint=True))
+            drawn = recipe.integers(int(law.a), int(law.b), recipe.shape)
+            return drawn.to(recipe.precision) if recipe.element.is_float else drawn
 
 
-def _scaled(recipe: _Recipe) -> np.ndarray:
-    exponent = SCALE_EXPONENT.get(recipe.element.name, 12.0)
-    return _nominal(recipe) * np.exp2(recipe.rng.uniform(-exponent, exponent, size=recipe.rows))
+def _scaled(recipe: _Recipe) -> torch.Tensor:
+    return _nominal(recipe).mul_(recipe.scales(SCALE_EXPONENT.get(recipe.element.name, 12.0)))
 
 
-def _integers(recipe: _Recipe) -> np.ndarray:
+def _integers(recipe: _Recipe) -> torch.Tensor:
     """Up to five neighbouring integers of the law's range; nominal values where it has none."""
     law = recipe.law
     low, high = (law.a - 2 * law.b, law.a + 2 * law.b) if law.kind == "normal" else (law.a, law.b)
@@ -159,64 +206,63 @@ def _integers(recipe: _Recipe) -> np.ndarray:
     if low > high:
         return _nominal(recipe)
     low = max(low, min(-2, high - 4))  # around 0 where the range holds it
-    return recipe.rng.integers(low, min(high, low + 4), size=recipe.shape, endpoint=True).astype(np.float64)
+    return recipe.integers(low, min(high, low + 4), recipe.shape).to(recipe.precision)
 
 
-def _structured(recipe: _Recipe) -> np.ndarray:
-    values, rng = np.atleast_1d(_nominal(recipe)), recipe.rng
-    if not values.size:
+def _structured(recipe: _Recipe) -> torch.Tensor:
+    values = _nominal(recipe)
+    values = values if values.ndim else values.reshape(1)
+    if not values.numel():
         return values.reshape(recipe.shape)
-    forms: list[Callable[[np.ndarray, np.random.Generator], np.ndarray]]
+    forms: list[Callable[[torch.Tensor, _Recipe], torch.Tensor]]
     forms = [_constant, _sorted, _reversed, _tied, _dominated]
     if "zero" in recipe.specials:
         forms.append(_one_hot)
-    return forms[rng.integers(len(forms))](values, rng).reshape(recipe.shape)
+    return forms[recipe.rng.integers(len(forms))](values, recipe).reshape(recipe.shape)
 
 
-def _constant(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    return np.full_like(values, values.flat[0])
+def _constant(values: torch.Tensor, recipe: _Recipe) -> torch.Tensor:
+    return values.reshape(-1)[:1].expand(values.numel()).clone()
 
 
-def _sorted(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    return np.sort(values, axis=-1)
+def _sorted(values: torch.Tensor, recipe: _Recipe) -> torch.Tensor:
+    return values.sort(dim=-1).values
 
 
-def _reversed(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    return np.sort(values, axis=-1)[..., ::-1].copy()
+def _reversed(values: torch.Tensor, recipe: _Recipe) -> torch.Tensor:
+    return values.sort(dim=-1, descending=True).values
 
 
-def _tied(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _tied(values: torch.Tensor, recipe: _Recipe) -> torch.Tensor:
     """Few different values."""
-    few = values.reshape(-1)[: rng.integers(2, 5)]
-    return few[rng.integers(len(few), size=values.shape)]
+    few = values.reshape(-1)[: recipe.rng.integers(2, 5)]
+    return few[recipe.integers(0, len(few) - 1, tuple(values.shape))]
 
 
-def _dominated(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _dominated(values: torch.Tensor, recipe: _Recipe) -> torch.Tensor:
     """One row, or one element of a vector, far larger than the rest."""
-    values[rng.integers(values.shape[0])] *= 8
+    values[recipe.rng.integers(values.shape[0])] *= 8
     return values
 
 
-def _one_hot(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _one_hot(values: torch.Tensor, recipe: _Recipe) -> torch.Tensor:
     """At most one element of a row is not 0."""
     rows = values.reshape(-1, values.shape[-1])
-    here = np.arange(rows.shape[0])
-    hot = rng.integers(rows.shape[1], size=rows.shape[0])
-    result = np.zeros_like(rows)
-    result[here, hot] = rows[here, hot]
-    return result
+    hot = recipe.integers(0, rows.shape[1] - 1, (rows.shape[0], 1))
+    return torch.zeros_like(rows).scatter_(1, hot, rows.gather(1, hot))
 
 
-def _specials(recipe: _Recipe) -> np.ndarray:
+def _specials(recipe: _Recipe) -> torch.Tensor:
     """Each kind that the tensor declares, in up to three places, now and then."""
-    values, rng = np.array(_nominal(recipe), dtype=np.float64), recipe.rng
-    if not values.size or not recipe.specials:
+    values, rng = _nominal(recipe), recipe.rng
+    if not values.numel() or not recipe.specials:
         return values
     chosen = [kind for kind in recipe.specials if rng.integers(2)] or [rng.choice(recipe.specials)]
     for kind in chosen:
-        places = rng.integers(values.size, size=rng.integers(1, 4))
+        places = rng.integers(values.numel(), size=rng.integers(1, 4))
         signs = rng.choice([-1.0, 1.0], size=places.size) if recipe.signed else np.ones(places.size)
-        values.flat[places] = signs * _special(kind, recipe.element, places.size, rng)
+        special = signs * _special(kind, recipe.element, places.size, rng)
+        values.view(-1)[torch.from_numpy(places).to(values.device)] = torch.from_numpy(special).to(values)
     return values
 
 
@@ -235,23 +281,23 @@ def _special(kind: str, element: DType, count: int, rng: np.random.Generator) ->
             return np.full(count, np.nan)
 
 
-def _mixture(recipe: _Recipe) -> np.ndarray:
+def _mixture(recipe: _Recipe) -> torch.Tensor:
     """Scales, ties, zeros and order in proportions that are drawn, so that no shortcut can know them."""
-    values, rng = np.array(_nominal(recipe), dtype=np.float64), recipe.rng
-    if not values.size:
+    values, rng = _nominal(recipe), recipe.rng
+    if not values.numel():
         return values
-    exponent = rng.uniform(0, SCALE_EXPONENT.get(recipe.element.name, 8.0))
-    values *= np.exp2(rng.uniform(-exponent, exponent, size=recipe.rows))
-    values[rng.random(recipe.shape) < rng.random() ** 2] = values.flat[0]
+    values.mul_(recipe.scales(rng.uniform(0, SCALE_EXPONENT.get(recipe.element.name, 8.0))))
+    tie = values.reshape(-1)[0].clone()
+    values = torch.where(recipe.uniform(recipe.shape) < rng.random() ** 2, tie, values)
     if "zero" in recipe.specials:
-        values[rng.random(recipe.shape) < rng.random() ** 3] = 0
+        values.masked_fill_(recipe.uniform(recipe.shape) < rng.random() ** 3, 0)
     if values.ndim:
         begin, end = np.sort(rng.integers(values.shape[-1] + 1, size=2))
-        values[..., begin:end].sort(axis=-1)
+        values[..., begin:end] = values[..., begin:end].sort(dim=-1).values
     return values
 
 
-_MAKERS: Mapping[str, Callable[[_Recipe], np.ndarray]] = {
+_MAKERS: Mapping[str, Callable[[_Recipe], torch.Tensor]] = {
     "nominal": _nominal, "scaled": _scaled, "integers": _integers, "structured": _structured, "specials": _specials,
     "mixture": _mixture, CANCELLATION: _nominal,
 }  # fmt: skip

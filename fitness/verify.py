@@ -87,6 +87,8 @@ class Oracle:
         self.functions = functions
         self.dtype = dtype
         self.accumulator = DTYPES[ACCUMULATOR[dtype]]
+        self.device = torch.device("cpu")
+        """Where inputs are drawn and answers computed."""
         self.families = families(functions)
         """What `family` may be."""
         self._inputs = {t.name: t for t in operator.inputs}
@@ -114,7 +116,15 @@ class Oracle:
         `trusted` should run the naive kernel. Without it nobody tells what a plain sum costs on these inputs: an
         estimate stands in, and the second gate finds less.
         """
-        inputs = draw(self.operator, self.functions, dims=workload.dims, dtype=self.dtype, family=family, rng=rng)
+        inputs = draw(
+            self.operator,
+            self.functions,
+            dims=workload.dims,
+            dtype=self.dtype,
+            family=family,
+            rng=rng,
+            device=self.device,
+        )
         return self._answered(self._question(workload, family, inputs, at_end=at_end), trusted)
 
     def _question(self, workload: Workload, family: str, inputs: Inputs, *, at_end: bool) -> Question:
@@ -161,7 +171,7 @@ class Oracle:
         places = torch.from_numpy(rng.integers(values.numel(), size=count))
         result = values.clone().reshape(-1)
         if tensor.distribution is not None:
-            result[places] = sample(tensor, self.element(tensor), (count,), "nominal", rng)
+            result[places] = sample(tensor, self.element(tensor), (count,), "nominal", rng, device=values.device)
         else:
             result[places] = result.max() if rng.integers(2) else result.min()
         return result.reshape(values.shape)
@@ -259,7 +269,8 @@ class Oracle:
         The caller runs `after` too (unless it is `before`), from memory that lies in the same way, lets `errors` judge
         it like any other case, and hands the `outputs` of both runs to `related_problem`.
         """
-        values: dict[str, Any] = {n: t.clone() for n, t in case.inputs.tensors.items()}
+        # Functions of reference.py that draw work on the CPU.
+        values: dict[str, Any] = {n: t.to("cpu", copy=True) for n, t in case.inputs.tensors.items()}
         extra = {"rng": rng, "dtype": DTYPES[self.dtype]}
         for relation in self.functions.relations({**case.dims, **self._scalars, **values, **extra}):
             if not isinstance(relation, Relation):
@@ -279,8 +290,8 @@ class Oracle:
         tensors = {**case.inputs.tensors, **{n: t.contiguous() for n, t in relation.inputs.items()}}
         dims = dict(case.dims)
         if self.operator.data_dims:
-            dims |= data_dims(self.functions, {**dims, **tensors})
-        inputs = Inputs(tensors, dims)
+            dims |= data_dims(self.functions, {**dims, **{n: t.cpu() for n, t in tensors.items()}})
+        inputs = Inputs({n: t.to(self.device) for n, t in tensors.items()}, dims)
         return self._answered(self._question(case.workload, case.family, inputs, at_end=case.at_end), trusted)
 
     def related_problem(

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
+from fitness.compare import judge
 from fitness.cuda.memory import Block, CudaRegion, Pool
 from fitness.inputs import TORCH_DTYPES, Inputs
 from fitness.memory import Memory
 from fitness.verify import Case, Oracle, Question, Related, Trusted
 from operators.catalog import Functions
+from operators.relations import Relation
 from operators.spec import Operator, Tensor
 
 
 class CudaOracle(Oracle):
-    """Like `Oracle`; inputs are drawn on the CPU, everything else happens on the device of `pool`."""
+    """Like `Oracle`; everything happens on the device of `pool`, but for what reference.py draws itself."""
 
     def __init__(self, operator: Operator, functions: Functions, dtype: str, pool: Pool) -> None:
         super().__init__(operator, functions, dtype)
@@ -50,10 +53,38 @@ class CudaOracle(Oracle):
         *,
         deterministic: bool = True,
     ) -> str | None:
-        # Relations hold permutations and masks on the CPU, and are asked for seldom.
-        there = replace(related, before=_on_cpu(related.before), after=_on_cpu(related.after))
-        found = [{name: y.cpu() for name, y in outputs.items()} for outputs in (before, after)]
-        return super().related_problem(there, *found, deterministic=deterministic)
+        expected, slack = _expected(related.relation, before, self.device), self._moved_by(related)
+        for name, wanted in expected.items():
+            element, found = self.element(self._outputs[name]), after[name].reshape(-1)
+            if related.relation.exact and deterministic:
+                wanted = wanted.to(TORCH_DTYPES[element.name]).double()
+                allowed = torch.zeros(wanted.numel(), dtype=torch.float64, device=self.device)
+            else:
+                allowed = related.after.allowed[name] + slack[name]
+            flat = wanted.reshape(-1)
+            allowed = torch.where(flat.isnan(), math.inf, allowed)  # the relation says nothing of these
+            flat = torch.nan_to_num(flat, nan=0.0, posinf=math.inf, neginf=-math.inf)
+            judgement = judge(found, flat, allowed)
+            if judgement.mismatches:
+                there = (t.cpu().numpy() for t in (found, flat, allowed))
+                return self._broken(related, name, judgement, *there)
+        return None
+
+    def _moved_by(self, related: Related) -> dict[str, torch.Tensor]:
+        """What the errors that `before` may have come to in what the relation expects."""
+        case = related.before
+        changed: dict[str, torch.Tensor] = {}
+        shapes = {t.name: t.sizes(case.dims) for t in self.operator.outputs}
+        right = {name: case.expected[name].reshape(shape) for name, shape in shapes.items()}
+        centre = _expected(related.relation, right, self.device)
+        for sign in (-1, 1):
+            off = {name: y + sign * case.allowed[name].reshape(y.shape) for name, y in right.items()}
+            for name, y in _expected(related.relation, off, self.device).items():
+                moved, middle = y.reshape(-1).double(), centre[name].reshape(-1).double()
+                distance = torch.where(moved == middle, 0.0, (moved - middle).abs())
+                distance = torch.where(distance.isnan(), math.inf, distance)
+                changed[name] = torch.maximum(changed.get(name, distance), distance)
+        return changed
 
     def _region(self, sizes: Mapping[str, int], *, at_end: bool) -> CudaRegion:
         return CudaRegion(self.pool, sizes, at_end=at_end)
@@ -86,8 +117,28 @@ class CudaOracle(Oracle):
             self._last = None
 
 
-def _on_cpu(case: Case) -> Case:
-    expected, allowed = (
-        {name: values.cpu().numpy() for name, values in tensors.items()} for tensors in (case.expected, case.allowed)
-    )
-    return replace(case, expected=expected, allowed=allowed)
+def _expected(relation: Relation, found: Mapping[str, torch.Tensor], device: torch.device) -> dict[str, torch.Tensor]:
+    """What a relation makes of outputs on the GPU, though its permutations and masks lie on the CPU."""
+    with _Together(device):
+        return {name: torch.as_tensor(y) for name, y in relation.expected(found).items()}
+
+
+class _Together(TorchFunctionMode):
+    """Tensors on the CPU that meet some on the GPU are copied there."""
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__()
+        self._device = device
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        values = (*args, *(kwargs or {}).values())
+        if any(isinstance(value, torch.Tensor) and value.device == self._device for value in values):
+            return function(*map(self._here, args), **{name: self._here(v) for name, v in (kwargs or {}).items()})
+        return function(*args, **(kwargs or {}))
+
+    def _here(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor) and value.device.type == "cpu" and value.ndim:
+            return value.to(self._device)
+        return value

@@ -354,7 +354,7 @@ class CudaDevice:
             return Profile(None, (), ("nothing was timed",))
         workload = next(w for w in self._shapes.canonical_dims if w.name == place.worst[1].workload)
         figures: Figures | None = None
-        lack = self._ncu_lack
+        lack = self._ncu_lack or ("" if place.countable else "it is too slow for counters")
         if not lack:
             try:
                 figures = self._counted(prepared, workload)

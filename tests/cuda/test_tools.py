@@ -134,6 +134,10 @@ def test_a_profile_says_what_could_not_be_had() -> None:
     facts |= {"cooperation": "block", "lower_precision": "tf32 tensor cores"}  # type: ignore[dict-item]
     alone = assembled(place, facts, None, sm_count=132, lack="no ncu")
     assert "no ncu" in alone.notes[0]
+    assert place.countable
+    slow = placed(load("softmax"), "fp32", {shape: shape.dims}, [Timing(shape.name, 1e6, 1e6, 0.0, 0.01, 5)], PEAKS)
+    assert slow
+    assert not slow.countable
     counted = assembled(place, facts, figures(), sm_count=132)
     assert {m.name for m in counted.metrics} > {m.name for m in alone.metrics}
     assert any("tf32" in note for note in counted.notes)

@@ -52,7 +52,7 @@ def test_every_metric_exists_on_the_device() -> None:
 
 
 @pytest.mark.skipif(not find_tool("ncu"), reason="no ncu")
-@pytest.mark.parametrize("name", ["softmax", "matrix_mul", "prefix_sum"])
+@pytest.mark.parametrize("name", ["softmax", "matrix_mul"])
 def test_a_profile_holds_counters_and_says_what_they_mean(stages, name: str) -> None:  # type: ignore[no-untyped-def]
     stage = stages(name)
     kernel = stage.baseline

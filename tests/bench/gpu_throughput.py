@@ -1,0 +1,133 @@
+"""Candidates per minute on GPUs, of a real search without language models, and of the usual way to judge a kernel.
+
+    python -m tests.bench.gpu_throughput --operators softmax --seconds 60 [--gpus 1 2 4] [--rivals 8] [--ray]
+
+For each number of GPUs a search of so many seconds is run as a user would run it; its own database tells how many
+candidates were judged, how they ended, and the milliseconds of every stage; nvidia-smi tells the share of time that
+kernels ran. `--rivals` candidates of the last search are then judged as KernelBench does it, all at once so that builds
+use every core: a fresh process each, torch's load_inline, 5 trials against torch, 100 timings. Prints JSON lines.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from fitness.catalog import devices
+
+EVO = (sys.executable, "-m", "evo.cli")
+STAGES = ("build", "verify", "time", "confirm")
+JUDGED = f"select status, level, {', '.join(f'{stage}_ms' for stage in STAGES)} from evaluations"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--operators", nargs="+", default=["softmax"])
+    parser.add_argument("--workloads", default="cpu", help="the operators' small sizes by default")
+    parser.add_argument("--seconds", type=int, default=60)
+    parser.add_argument("--gpus", nargs="+", type=int, default=[1])
+    parser.add_argument("--rivals", type=int, default=0)
+    parser.add_argument("--ray", action="store_true")
+    options = parser.parse_args()
+    visible = devices("cuda")
+    with tempfile.TemporaryDirectory() as runs:
+        for count in options.gpus:
+            row = _searched(options, visible[:count], Path(runs))
+            print(json.dumps(row), flush=True)
+        if options.rivals:
+            print(json.dumps(_rivals(options, Path(runs))), flush=True)
+
+
+def _searched(options: argparse.Namespace, gpus: Sequence[str], runs: Path) -> dict[str, Any]:
+    environment = os.environ | {"CUDA_VISIBLE_DEVICES": ",".join(gpus), "EVO_RUNS": str(runs)}
+    settings = ["--budget", f"{options.seconds}s", "--set", f"workload_set={options.workloads}"]
+    command = [*EVO, "run", *options.operators, "--target", "cuda", *settings, *(["--ray"] if options.ray else [])]
+    sampler = subprocess.Popen(
+        ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits", "-lms", "200", "-i", gpus[0]],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    begin = time.monotonic()
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    finally:
+        sampler.terminate()
+        busy = [int(line) for line in (sampler.communicate()[0] or "").split() if line.isdigit()]
+    wall_s = time.monotonic() - begin
+    if done.returncode:
+        raise SystemExit(f"the search failed: {done.stderr[-2000:]}")
+    rows = _asked(environment, JUDGED)
+    statuses = [row["status"] for row in rows if row["level"] == "screen"]
+    stages = {
+        f"{level}.{stage}": [row[f"{stage}_ms"] for row in rows if row["level"] == level and row[f"{stage}_ms"]]
+        for level in ("screen", "full", "confirmed")
+        for stage in STAGES
+    }
+    return {
+        "gpus": len(gpus),
+        "ray": options.ray,
+        "operators": options.operators,
+        "wall_s": round(wall_s, 1),
+        "candidates": len(statuses),
+        "per_minute": round(60 * len(statuses) / options.seconds, 1),
+        "statuses": {status: statuses.count(status) for status in sorted(set(statuses))},
+        "busy_percent": round(statistics.mean(busy), 1) if busy else None,
+        "median_ms": {stage: round(statistics.median(values), 1) for stage, values in stages.items() if values},
+        "said": done.stderr.strip()[-500:],
+    }
+
+
+def _asked(environment: Mapping[str, str], sql: str) -> list[dict[str, Any]]:
+    command = [*EVO, "sql", "last", sql, "--json"]
+    answer = subprocess.run(command, env=dict(environment), capture_output=True, text=True, check=True)
+    rows: list[dict[str, Any]] = json.loads(answer.stdout)
+    return rows
+
+
+def _rivals(options: argparse.Namespace, runs: Path) -> dict[str, Any]:
+    sql = (
+        "select operator, source, values_json from kernels join evaluations using (kernel_id) "
+        f"where status = 'correct' and level = 'screen' order by kernel_id limit {options.rivals}"
+    )
+    jobs = _asked(os.environ | {"EVO_RUNS": str(runs)}, sql)
+
+    def judge(job: Mapping[str, Any]) -> dict[str, Any]:
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "job.json").write_text(json.dumps({**job, "workloads": options.workloads}))
+            environment = os.environ | {"TORCH_EXTENSIONS_DIR": folder, "MAX_JOBS": "2"}
+            begin = time.monotonic()
+            command = [sys.executable, "-m", "tests.bench.gpu_rival", str(Path(folder, "job.json"))]
+            done = subprocess.run(command, env=environment, capture_output=True, text=True)
+            said = done.stdout.strip().splitlines()[-1:] or [json.dumps({"error": done.stderr[-300:]})]
+            return {"wall_s": time.monotonic() - begin, **json.loads(said[0])}
+
+    begin = time.monotonic()
+    with ThreadPoolExecutor(max(len(jobs), 1)) as threads:
+        found = list(threads.map(judge, jobs))
+    wall_s = time.monotonic() - begin
+    done = [row for row in found if "error" not in row]
+    return {
+        "rivals": len(jobs),
+        "judged": len(done),
+        "right": sum(row["right"] for row in done),
+        "cores": len(os.sched_getaffinity(0)),
+        "wall_s": round(wall_s, 1),
+        "per_minute": round(60 * len(done) / wall_s, 1),
+        "median_process_s": round(statistics.median([row["wall_s"] for row in done]), 1) if done else None,
+        "median_build_s": round(statistics.median([row["build_s"] for row in done]), 1) if done else None,
+        "errors": [row["error"] for row in found if "error" in row][:2],
+    }
+
+
+if __name__ == "__main__":
+    main()
