@@ -3,7 +3,8 @@
     python -m tests.bench.arms --operators softmax gelu rms_norm --seeds 3 --candidates 100 --results arms.jsonl
 
 A candidate counts when it reached the compiler and was no known program, tuning trials included. Each strategy searches
-alone on the machine, in turns with the others, and is stopped once so many candidates were told. Its champion is the
+alone on the machine, or with `--cores` on so many of its cores, in turns with the others, and is stopped once so many
+candidates were told. Its champion is the
 fastest kernel among exactly the first so many; its speedup over the naive kernel is then measured anew, verified as
 severely as a new best, by another process than the search's. A champion that is refuted gives way to the next (at most
 ATTEMPTS times; after that the score is that of the naive kernel, 1). So a lucky measurement helps no strategy.
@@ -20,11 +21,17 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from multiprocessing import Pipe, get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
+from queue import Queue
 from typing import Any
 
 import numpy as np
@@ -38,6 +45,7 @@ from fitness.catalog import fitness
 from operators.catalog import load
 from operators.kernel import Kernel
 from operators.spec import Task
+from tests.bench.cores import groups_of_cores
 
 STRATEGIES = ("islands", "best_of_n", "random", "tune_only")
 SETTINGS: Mapping[str, Mapping[str, Any]] = {"best_of_n": {"n": 10**6}}
@@ -180,6 +188,39 @@ def summary(scores: Sequence[Score], strategies: Sequence[str]) -> dict[str, Any
     return result
 
 
+@dataclass(frozen=True)
+class Wish:
+    """A search that is wanted."""
+
+    operator: str
+    strategy: str
+    seed: int
+    candidates: int
+    limit_s: float
+
+    def carry_out(self, cores: Sequence[int], results: Connection) -> None:
+        os.sched_setaffinity(0, cores)
+        results.send(search(self.operator, self.strategy, self.seed, self.candidates, self.limit_s))
+
+
+def searched(wish: Wish, free: Queue[list[int]]) -> Score:
+    """The score of a search in a process of its own, on cores that are free."""
+    cores = free.get()
+    try:
+        ours, theirs = Pipe()
+        process = get_context("spawn").Process(target=wish.carry_out, args=(cores, theirs))
+        process.start()
+        theirs.close()
+        try:
+            score: Score = ours.recv()
+        except EOFError:
+            raise SystemExit(f"the search {wish} ended without a score") from None
+        process.join()
+        return score
+    finally:
+        free.put(cores)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--operators", nargs="+", default=["softmax", "matrix_mul", "spmv_csr"])
@@ -189,6 +230,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--candidates", type=int, default=100)
     parser.add_argument("--limit", type=float, default=1800.0, help="seconds that one search may take at most")
+    parser.add_argument("--cores", type=int, help="of each search, as many at a time as there is room; default all")
     parser.add_argument("--results", type=Path, help="JSON lines, one for each finished search; appended to")
     arguments = parser.parse_args()
     scores: list[Score] = []
@@ -196,17 +238,22 @@ def main() -> None:
         stored = [json.loads(line) for line in arguments.results.read_text().splitlines()]
         scores = [score for score in stored if score["wanted"] == arguments.candidates]
     finished = {(s["operator"], s["strategy"], s["seed"]) for s in scores}
-    for seed in range(arguments.seeds):
-        for operator in arguments.operators:
-            for strategy in arguments.strategies:
-                if (operator, strategy, seed) in finished:
-                    continue
-                score = search(operator, strategy, seed, arguments.candidates, arguments.limit)
-                scores.append(score)
-                print(json.dumps(score), file=sys.stderr, flush=True)
-                if arguments.results:
-                    with arguments.results.open("a", encoding="utf-8") as file:
-                        file.write(json.dumps(score) + "\n")
+    free = groups_of_cores(arguments.cores)
+    wishes = [
+        Wish(operator, strategy, seed, arguments.candidates, arguments.limit)
+        for seed in range(arguments.seeds)
+        for operator in arguments.operators
+        for strategy in arguments.strategies
+        if (operator, strategy, seed) not in finished
+    ]
+    with ThreadPoolExecutor(free.qsize()) as threads:
+        for done in as_completed([threads.submit(searched, wish, free) for wish in wishes]):
+            score = done.result()
+            scores.append(score)
+            print(json.dumps(score), file=sys.stderr, flush=True)
+            if arguments.results:
+                with arguments.results.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(score) + "\n")
     seeds, operators = range(arguments.seeds), arguments.operators
     wanted = [s for s in scores if s["operator"] in operators and s["seed"] in seeds]
     print(json.dumps(summary(wanted, arguments.strategies)))

@@ -11,15 +11,15 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from queue import Queue
 from statistics import median
 from typing import Any
+
+from tests.bench.cores import groups_of_cores
 
 EVO = (sys.executable, "-m", "evo.cli")
 
@@ -42,13 +42,7 @@ def main() -> None:
     parser.add_argument("--strategy", default="islands")
     parser.add_argument("--cores", type=int, help="of each run, as many runs at a time as there is room; default all")
     arguments = parser.parse_args()
-    ours = sorted(os.sched_getaffinity(0))
-    each = arguments.cores or len(ours)
-    free: Queue[list[int]] = Queue()
-    for begin in range(0, len(ours) - each + 1, each):
-        free.put(ours[begin : begin + each])
-    if free.empty():
-        parser.error(f"--cores {each}: there are {len(ours)}")
+    free = groups_of_cores(arguments.cores)
     result: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as runs:
 
