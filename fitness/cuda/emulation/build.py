@@ -21,7 +21,7 @@ from fitness.cuda.build import DIALECT
 from fitness.cuda.cubin import Param
 from fitness.cuda.nvrtc import FILE, HEADERS
 from fitness.evaluation import Rejection, Status
-from fitness.native import CXX, built, precompiled, toolchain_folders
+from fitness.native import CXX, built, compiler_version, precompiled, toolchain_folders
 from fitness.sandbox import run_confined
 from fitness.source import forbidden
 from operators.identity import digest
@@ -135,18 +135,15 @@ def _runtime() -> Path:
 @lru_cache
 def flags() -> tuple[str, ...]:
     """With a pattern in locals that nobody has initialised, where the compiler can do that (GCC 12)."""
+    compiler_version()  # says what is missing where there is no compiler
     major = subprocess.run([CXX, "-dumpversion"], capture_output=True, text=True, check=True).stdout.split(".")[0]
     return (*FLAGS, "-ftrivial-auto-var-init=pattern") if int(major) >= 12 else FLAGS
 
 
 def _dynamic_shared(elf: ELFFile) -> str:
     """Assembly that defines every `extern __shared__` array: all in one place, behind the static ones."""
-    undefined = {s.name for s in symbols(elf).iter_symbols() if s["st_shndx"] == "SHN_UNDEF" and s.name}
-    thread_local = {s.name for s in symbols(elf).iter_symbols() if s["st_info"]["type"] == "STT_TLS"}
-    names = (
-        "evo_dynamic_shared",
-        *sorted((undefined & thread_local) - {"evo_dynamic_shared", "evo_dynamic_shared_end"}),
-    )
+    undefined = (s for s in symbols(elf).iter_symbols() if s["st_shndx"] == "SHN_UNDEF")
+    names = ("evo_dynamic_shared", *sorted(s.name for s in undefined if s["st_info"]["type"] == "STT_TLS"))
     size = MAX_SHARED_BYTES + WATCHED_BYTES if len(names) > 1 else 0
     lines = ['.section .note.GNU-stack,"",%progbits', '.section .tbss,"awT",%nobits', ".balign 1024"]
     for name in (*names, "evo_dynamic_shared_end"):
