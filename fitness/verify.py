@@ -178,9 +178,11 @@ class Oracle:
 
     def _moved(self, case: Case, tensor: Tensor, count: int, rng: np.random.Generator, trusted: Trusted | None) -> Case:
         values = self._changed(tensor, case.inputs.tensors[tensor.name], count, rng)
-        inputs = Inputs({**case.inputs.tensors, tensor.name: values}, case.dims)
         if tensor.role == "in":
             self._write(case.region, tensor.name, values)
+        else:  # whoever runs the case takes the initial values of inout tensors from it
+            values = case.inputs.tensors[tensor.name].copy_(values)
+        inputs = Inputs({**case.inputs.tensors, tensor.name: values}, case.dims)
         return self._answered(Question(case.workload, case.family, inputs, case.region, case.at_end), trusted)
 
     # --- judgement --------------------------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ def row(operator: str, found: list[tuple[Case, Evaluation]]) -> str:
     variants = [result for case, result in found if not case.is_mutant]
     refused = [result for result in mutants if not result.correct]
     level = Counter("build" if "verify" not in r.stage_ms and r.level is Level.SCREEN else r.level for r in refused)
-    worst = max(error.worst_ratio for result in variants for error in result.errors)
+    worst = max((error.worst_ratio for result in variants for error in result.errors), default=0.0)
     return (
         f"{operator:20} {f'{len(refused)}/{len(mutants)}':>15} {level['build']:8} {level[Level.SCREEN]:6} "
         f"{level[Level.FULL]:6} {level[Level.CONFIRMED]:6} "

@@ -430,6 +430,19 @@ def test_a_probe_changes_few_inputs_in_place_and_the_results_with_them(name: str
         case = probed
 
 
+def test_a_probe_reaches_inout_tensors_of_a_case_that_is_bound() -> None:
+    judge, rng = oracle("sorting"), np.random.default_rng(0)
+    case = judge.case(Workload("test", {"n": 50}), "nominal", rng, at_end=False)
+    work = Region(judge.work_sizes(case.dims), at_end=False)
+    judge.restore(case, work)
+    before = judge.outputs(case, work)["x"]
+    probed = judge.probe(case, rng)
+    judge.restore(case, work)  # as the session does, which knows the first case only
+    after = judge.outputs(case, work)["x"]
+    assert not torch.equal(before, after)
+    assert torch.equal(after, probed.inputs.tensors["x"].double())
+
+
 def test_a_probe_of_what_moves_nothing_is_still_a_case() -> None:
     judge, rng = oracle("spmv_csr"), np.random.default_rng(0)
     empty = judge.case(Workload("test", {"rows": 5, "cols": 3, "nnz": 0}), "nominal", rng, at_end=False)
