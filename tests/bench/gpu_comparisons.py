@@ -1,0 +1,65 @@
+"""How often timing on a GPU calls a kernel different from itself, and what it would have seen.
+
+    python -m tests.bench.gpu_comparisons --operator gelu --count 300 [--schedules screen confirm] [--limit 300]
+
+Each comparison is what a verdict does: fresh processes for both, the same input sets, random order, cold caches, every
+output checked. Prints JSON: for each schedule the share of false calls with its 95 % interval (Wilson), the median of
+the smallest difference that a single measurement would have seen, pairs and seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import tempfile
+import time
+from pathlib import Path
+
+from fitness.cuda.driver import device_facts
+from fitness.cuda.target import CudaFitness
+from fitness.evaluation import Rejection
+from fitness.measure import Measurement
+from fitness.timing import Verdict
+from operators.catalog import load
+from operators.spec import Task
+from tests.bench.comparisons import SCHEDULES, compare, summary
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--operator", default="gelu")
+    parser.add_argument("--dtype", default="fp32")
+    parser.add_argument("--workloads", default="cpu", help="the operator's small sizes by default")
+    parser.add_argument("--count", type=int, default=300)
+    parser.add_argument("--schedules", nargs="+", default=["screen", "confirm"], choices=SCHEDULES)
+    parser.add_argument("--limit", type=float, default=math.inf, help="seconds after which no comparison begins")
+    options = parser.parse_args()
+    deadline = time.monotonic() + options.limit
+    found: dict[str, list[Measurement]] = {name: [] for name in options.schedules}
+    seconds = dict.fromkeys(options.schedules, 0.0)
+    with tempfile.TemporaryDirectory() as folder:
+        task = Task(options.operator, options.dtype, "cuda")
+        stage = CudaFitness(load(options.operator), task, workload_set=options.workloads, folder=Path(folder))
+        try:
+            prepared = stage.device.prepare(stage.baseline)
+            if isinstance(prepared, Rejection):
+                raise SystemExit(prepared.message)
+            for _ in range(options.count):
+                for name in options.schedules:
+                    begin = time.monotonic()
+                    if begin < deadline:
+                        found[name].append(compare(stage, prepared, prepared, SCHEDULES[name]))
+                        seconds[name] += time.monotonic() - begin
+        finally:
+            stage.close()
+    wrong = (Verdict.FASTER, Verdict.SLOWER)
+    result: dict[str, object] = {"device": device_facts().name, "task": str(task)}
+    for name, measured in found.items():
+        if measured:
+            result[name] = summary(measured, wrong, SCHEDULES[name], seconds[name])
+    print(json.dumps(result, indent=1))
+
+
+if __name__ == "__main__":
+    main()
