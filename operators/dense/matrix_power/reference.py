@@ -61,7 +61,8 @@ def magnitude(a: Tensor, power: int) -> Tensor:
 def library(a: Tensor, power: int) -> Tensor:
     # In bf16 the vendor's call would round between the products.
     wide = torch.promote_types(a.dtype, torch.float32)
-    return torch.linalg.matrix_power(a.to(wide), power).to(a.dtype)
+    b: Tensor = torch.linalg.matrix_power(a.to(wide), power)
+    return b.to(a.dtype)
 
 
 def relations(a: Tensor, power: int, rng: np.random.Generator) -> list[Relation]:
