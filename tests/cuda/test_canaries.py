@@ -1,0 +1,58 @@
+"""Tricks on the cuda target that are refused before anything runs; the others are in tests/gpu."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from fitness.cuda import nvrtc
+from fitness.cuda.arguments import check_arguments
+from fitness.cuda.build import CudaBuild, compile_cuda
+from operators.catalog import load
+from operators.errors import PlanError, UserError
+from operators.kernel import Kernel
+from operators.plan import parse_plan
+from tests.cuda.test_target import H100
+from tests.gpu.canaries import CANARIES, gelu
+
+
+@pytest.fixture(scope="module", autouse=True)
+def headers() -> None:
+    try:
+        nvrtc.include_folders()
+    except UserError as error:
+        pytest.skip(str(error))
+
+
+def refusal(source: str) -> str | None:
+    """Why a kernel for gelu gets no further than its build."""
+    operator = load("gelu")
+    made = compile_cuda(Kernel("gelu", "cuda", source), operator, "fp32")
+    if not isinstance(made, CudaBuild):
+        return made.message
+    try:
+        plan = parse_plan(source, operator, "cuda").resolve(
+            operator, dtype="fp32", dims={"n": 1000}, values={}, facts=H100.plan_facts
+        )
+    except PlanError as error:
+        return str(error)
+    return check_arguments(plan, made.params, operator, "fp32")
+
+
+@pytest.mark.parametrize("name", sorted(name for name, canary in CANARIES.items() if canary.structural))
+def test_it_is_refused(name: str) -> None:
+    found = refusal(CANARIES[name].source)
+    assert found
+    assert re.search(CANARIES[name].says, found), found
+    assert "root:" not in found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(name for name, canary in CANARIES.items() if not canary.structural))
+def test_what_must_run_to_be_found_out_builds(name: str) -> None:
+    assert refusal(CANARIES[name].source) is None
+
+
+def test_what_they_are_made_of_builds() -> None:
+    assert refusal(gelu("y[i] = store(right);")) is None

@@ -1,0 +1,230 @@
+"""Tricks against the evaluator of the cuda target, beside those of kernels.py: what each tries, and what it comes to.
+
+`structural`: refused before anything runs, which needs no GPU to be seen. `caught`: it runs and is found out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Canary:
+    """One trick on an operator with a simple naive kernel."""
+
+    tries: str
+    operator: str
+    source: str
+    says: str
+    """Pattern that the verdict's message matches."""
+    structural: bool = False
+
+
+PLAN = """/*! evo
+@TOP@
+@BUFFERS@
+[[launch]]
+kernel = "f"
+grid = ["ceil_div(n, 256)"]
+block = [256]
+args = [@ARGS@]
+@LAUNCH@
+*/
+"""
+CODE = """@BEFORE@
+__device__ ACC exact(ACC v) { return ACC(0.5) * v * (ACC(1) + erff(v * ACC(0.70710678118654752440))); }
+extern "C" __global__ void f(const T* x, T* y, @PARAMS@int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    ACC value = load(x[i]);
+    ACC right = exact(value);
+@BODY@
+}
+"""
+MARKS = '[[buffer]]\nname = "marks"\ndtype = "int32"\nshape = ["n"]\n'
+
+
+def gelu(body: str, *, top: str = "", before: str = "", launch: str = "", marks: bool = False, plan: str = PLAN) -> str:
+    """A kernel for gelu: `value` is the input, `right` the result."""
+    parts = {
+        "@TOP@": top,
+        "@BUFFERS@": MARKS if marks else "",
+        "@ARGS@": '"x", "y", "marks", "n"' if marks else '"x", "y", "n"',
+        "@LAUNCH@": launch,
+        "@BEFORE@": before,
+        "@PARAMS@": "int* marks, " if marks else "",
+        "@BODY@": f"    {body}",
+    }
+    text = plan + CODE
+    for name, value in parts.items():
+        text = text.replace(name, value)
+    return text
+
+
+STORE = "y[i] = store(right);"
+STATE = "it uses the __device__ variable"
+WRONG = "out of bounds|differs between two runs|times larger than rounding"
+
+
+def structural(tries: str, source: str, says: str) -> Canary:
+    return Canary(tries, "gelu", source, says, structural=True)
+
+
+def caught(tries: str, body: str, says: str = WRONG, **parts: object) -> Canary:
+    return Canary(tries, "gelu", gelu(body, **parts), says)  # type: ignore[arg-type]
+
+
+CANARIES = {
+    # --- what is refused before it runs ---
+    "cache by value": structural(
+        "computes again only when the first input has changed",
+        gelu(f"if (kept == x[0]) return; {STORE} if (i == n - 1) kept = x[0];", before="__device__ T kept;"),
+        STATE,
+    ),
+    "cache by pointer": structural(
+        "computes once per input pointer",
+        gelu(f"if (seen == x) return; {STORE} seen = x;", before="__device__ const T* seen;"),
+        STATE,
+    ),
+    "counter in a function": structural(
+        "counts calls in a static local",
+        gelu(f"static int calls; if (atomicAdd(&calls, 1) > 999999) return; {STORE}"),
+        STATE,
+    ),
+    "counter of a template": structural(
+        "counts calls in a variable of a template",
+        gelu(
+            f"if (atomicAdd(&calls<T>, 1) > 999999) return; {STORE}", before="template <class X> __device__ int calls;"
+        ),
+        STATE,
+    ),
+    "managed memory": structural(
+        "keeps a mark in managed memory",
+        gelu(f"if (kept == 7) return; {STORE} kept = 7;", before="__managed__ int kept;"),
+        f"{STATE}|managed",
+    ),
+    "state behind a macro": structural(
+        "hides the keyword in a macro",
+        gelu(f"if (kept) return; {STORE} kept = 1;", before="#define HERE __device__\nHERE int kept;"),
+        STATE,
+    ),
+    "heap": structural(
+        "leaves a mark in the device's heap",
+        gelu(f"int* at = (int*)malloc(64); if (at && *at == 7) return; {STORE} if (at) *at = 7; free(at);"),
+        "malloc|free",
+    ),
+    "operator new": structural(
+        "the same by new", gelu(f"int* at = new int[16]; if (at[3] == 7) return; {STORE} at[3] = 7;"), "malloc"
+    ),
+    "prints": structural(
+        "prints what it was given", gelu(f'{STORE} if (i == 0) printf("%f", (double)value);'), "vprintf"
+    ),
+    "asserts": structural("ends the process by an assertion", gelu(f"{STORE} assert(value < 1e30f);"), "assert"),
+    "launches by itself": structural(
+        "starts another kernel from the device",
+        gelu(f"{STORE} if (i == 0) g<<<1, 1>>>(y);", before='extern "C" __global__ void g(T* y) { y[0] = y[0]; }'),
+        "launches a kernel|relocatable|separate compilation|device",
+    ),
+    "host code": structural("calls the host's API", gelu(f"void* at; cudaMalloc(&at, 64); {STORE}"), "error"),
+    "reads a file": structural(
+        "includes a file of the machine", gelu(STORE, before='#include "/etc/passwd"'), "error|header"
+    ),
+    "reads a file through a macro": structural(
+        "builds its name in a macro", gelu(STORE, before='#define NAME "/etc/passwd"\n#include NAME'), "error|header"
+    ),
+    "climbs out": structural(
+        "climbs out of the compiler's folders",
+        gelu(STORE, before="#include <../../../../../../../../../../../../etc/passwd>"),
+        "error|header",
+    ),
+    "code in a name": structural(
+        "writes code where the plan wants a name",
+        gelu(STORE).replace('kernel = "f"', 'kernel = "f); int other(1"'),
+        "kernel|error",
+    ),
+    "no such kernel": structural(
+        "launches what is not there", gelu(STORE).replace('kernel = "f"', 'kernel = "g"'), "`g`"
+    ),
+    "endless plan": structural(
+        "repeats its launch a billion times",
+        gelu(STORE, launch='group = "pass"\n[group.pass]\nrepeat = "1000000000"'),
+        "repeat",
+    ),
+    "writes its input by the plan": structural(
+        "takes the input without const", gelu(STORE).replace("const T* x", "T* x"), "must point to const"
+    ),
+    "other operator's tensor": structural(
+        "names a tensor that is none", gelu(STORE).replace('"x", "y", "n"', '"expected", "y", "n"'), "expected"
+    ),
+    # --- what runs and is found out ---
+    "zeros by plan": caught("lets the plan clear the output and does nothing", "", top='zero = ["y"]'),
+    "copy of the input": caught("copies its input", "y[i] = x[i];"),
+    "half of the elements": caught("computes every other element", f"if (i % 2) {STORE}"),
+    "all but the last": caught("leaves out the last element", f"if (i < n - 1) {STORE}"),
+    "first block alone": caught("works in the first block alone", f"if (blockIdx.x == 0) {STORE}"),
+    "large sizes alone": caught("is right where it is timed", "y[i] = n >= 100000 ? store(right) : x[i];"),
+    "small sizes alone": caught("is right where it is checked most", "y[i] = n < 100000 ? store(right) : x[i];"),
+    "whole vectors alone": caught("leaves out what does not fill a vector", f"if (i < n / 4 * 4) {STORE}"),
+    "small values alone": caught(
+        "takes a polynomial that holds near 0", "y[i] = store(value * (ACC(0.5) + value * ACC(0.3989423)));"
+    ),
+    "the usual approximation": caught(
+        "computes the tanh form, which is close",
+        "ACC cubic = value + ACC(0.044715) * value * value * value; "
+        "y[i] = store(ACC(0.5) * value * (ACC(1) + tanhf(ACC(0.7978845608) * cubic)));",
+    ),
+    "rounded on its way": caught(
+        "keeps 16 bits of the result",
+        "y[i] = store(ACC(__half2float(__float2half((float)right))));",
+        before="#include <cuda_fp16.h>",
+    ),
+    "fewer digits of the input": caught(
+        "keeps 11 binary digits of the input",
+        "float few = __uint_as_float(__float_as_uint((float)value) & 0xffffe000u); y[i] = store(exact(few));",
+    ),
+    "no NaN": caught("turns what is no number into 0", "y[i] = store(value == value ? right : ACC(0));"),
+    "clamped": caught("clamps what is large", "y[i] = store(fminf(right, ACC(1e4)));"),
+    "shifted by one": caught("reads its neighbour", "y[i] = store(exact(load(x[i ? i - 1 : 0])));"),
+    "marks in scratch": caught(
+        "counts on finding a mark that it left in scratch",
+        "y[i] = store(marks[i] == 777 ? right : right + ACC(1)); marks[i] = 777;",
+        marks=True,
+    ),
+    "scratch as it comes": caught(
+        "adds to scratch that it never cleared",
+        "marks[i] += 1; y[i] = store(marks[i] == 1 ? right : right + ACC(1));",
+        marks=True,
+    ),
+    "marks in shared memory": caught(
+        "counts on finding a mark that it left in shared memory",
+        "__shared__ volatile int mark[64]; bool found = mark[5] == 777; y[i] = store(found ? right : right + ACC(1)); "
+        "mark[5] = 777;",
+    ),
+    "marks in the output": caught(
+        "counts on finding its last result", "y[i] = store(load(y[i]) == right ? right : right + ACC(1));"
+    ),
+    "past the end": caught(
+        "writes behind the output",
+        f"{STORE} if (i == n - 1) for (int k = 1; k < 9; k++) y[n + k] = y[i];",
+        "illegal memory|past the end",
+    ),
+    "before the beginning": caught(
+        "writes in front of the output",
+        f"{STORE} if (i == 0) for (int k = 1; k < 9; k++) y[-k] = y[0];",
+        "illegal memory|past the end",
+    ),
+    "far away": caught(
+        "writes to an address that it makes up",
+        f"{STORE} if (i == 0) *(volatile int*)0x700000000000 = 1;",
+        "illegal memory",
+    ),
+    "reads behind the input": caught(
+        "reads far behind the input", f"{STORE} if (load(x[n + 1000000]) == ACC(12345)) y[i] = x[i];", "illegal memory"
+    ),
+    "changes its input": caught("writes to its input", f"{STORE} ((T*)x)[i] = store(value + ACC(1));", "read-only"),
+    "traps": caught("ends with a trap", f"{STORE} if (i == n - 1) __trap();", "CUDA_ERROR"),
+    "never launched": caught(
+        "holds a right kernel that the plan never launches",
+        "if (n < 0) y[i] = store(right);",
+    ),
+}
