@@ -107,7 +107,7 @@ def sample(
     """Values of a tensor that has a distribution, rounded to its type, drawn where they are wanted."""
     assert tensor.distribution is not None
     make = _MAKERS[family] if element.is_float else _nominal
-    source = None if device.type == "cpu" else torch.Generator(device).manual_seed(int(rng.integers(2**63)))
+    source = _source(device, rng)
     values = make(_Recipe(tensor.distribution, shape, element, tensor.specials, rng, device, source))
     return values.to(TORCH_DTYPES[element.name])
 
@@ -121,15 +121,17 @@ def _check(operator: Operator, function: str, name: str, value: Any, element: DT
         )
 
 
+def _source(device: torch.device, rng: np.random.Generator) -> torch.Generator | None:
+    """Whole tensors come from it; None: from `rng` itself, which is faster on the CPU."""
+    return None if device.type == "cpu" else torch.Generator(device).manual_seed(int(rng.integers(2**63)))
+
+
 # --- families --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Recipe:
-    """What a tensor's values are drawn from: single numbers from `rng`, whole tensors from `source` where there is one.
-
-    numpy draws faster on the CPU.
-    """
+    """What a tensor's values are drawn from: single numbers from `rng`, whole tensors from `source` if there is one."""
 
     law: Distribution
     shape: tuple[int, ...]

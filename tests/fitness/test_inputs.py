@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 import torch
@@ -13,6 +15,18 @@ from operators.catalog import functions, load
 from operators.dtypes import DTYPES
 from operators.expression import parse
 from operators.spec import Distribution, Special, Tensor
+
+
+@pytest.fixture(scope="module", autouse=True, params=["numpy", "torch"])
+def source(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Whole tensors come from numpy, or as on a GPU from torch."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "torch":
+            patch.setattr(
+                "fitness.inputs._source", lambda _, rng: torch.Generator().manual_seed(int(rng.integers(2**63)))
+            )
+        yield
+
 
 LAWS = ("uniform(-1, 1)", "uniform(0, 1)", "uniform(0.25, 0.75)", "normal(0, 1)", "normal(5, 2)", "integers(-3, 9)")
 FLOATS = ("fp64", "fp32", "fp16", "bf16")
@@ -134,7 +148,7 @@ def test_specials_fit_their_type_and_their_laws_sign(dtype: str) -> None:
 
 def test_mixtures_never_repeat_their_proportions() -> None:
     shares = {float((values("mixture", seed=seed) == 0).float().mean()) for seed in range(20)}
-    assert len(shares) > 15
+    assert len(shares) > 12
 
 
 def test_cancellation_is_a_family_of_operators_that_have_sums() -> None:
