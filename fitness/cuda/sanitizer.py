@@ -22,14 +22,15 @@ FOUND = 86
 """Exit code of a tool that found something."""
 TOOLS: dict[str, tuple[Status, str]] = {
     "memcheck": (Status.RUNTIME_ERROR, "reads or writes where it must not"),
-    "racecheck": (Status.WRONG, "threads race for shared memory; put a barrier between them"),
+    "racecheck": (Status.WRONG, "lets threads race for shared memory, where a barrier or __syncwarp() is missing"),
     "synccheck": (Status.RUNTIME_ERROR, "uses a barrier that not all of its threads reach"),
     "initcheck": (Status.WRONG, "reads global memory that nobody has written"),
 }
 """What a finding comes to, and what it says in words."""
 _TWO, _ZERO = struct.pack("<q", 2), struct.pack("<f", 0)
 _LINE = re.compile(r"^=========\s?(.*)$", re.MULTILINE)
-_HAZARDS = re.compile(r"RACECHECK SUMMARY: \d+ hazards? displayed \((\d+) errors?")
+_HAZARDS = re.compile(r"RACECHECK SUMMARY: (\d+) hazards? displayed")
+"""Warnings count: threads of one warp do not run in step either, since Volta."""
 _ERRORS = re.compile(r"ERROR SUMMARY: (\d+) errors?")
 _UNSUPPORTED = (
     "Device not supported",
@@ -47,8 +48,6 @@ class Finding:
     rejection: Rejection | None = None
     lack: str = ""
     """Why it told nothing; empty when it did."""
-    warning: str = ""
-    """What is no error by itself: threads of one warp that count on running in step."""
 
 
 class Sanitizer:
@@ -96,8 +95,7 @@ def audited(findings: Sequence[Finding], shapes: str) -> dict[str, str]:
             raise KernelFault(finding.rejection.status, finding.rejection.message)
     clean = [finding.tool for finding in findings if not finding.lack]
     lacks = list(dict.fromkeys(finding.lack for finding in findings if finding.lack))
-    said = [f"{', '.join(clean)} find no error on {shapes}"] if clean else []
-    said += [f"{finding.tool} warns: {finding.warning}" for finding in findings if finding.warning]
+    said = [f"{', '.join(clean)} find nothing on {shapes}"] if clean else []
     return {"sanitizer": "; ".join([*said, *(f"not run: {lack}" for lack in lacks)])}
 
 
@@ -113,7 +111,7 @@ def read(tool: str, outcome: Outcome) -> Finding:
         status, meaning = TOOLS[tool]
         return Finding(tool, Rejection(status, f"compute-sanitizer's {tool}: it {meaning}: {_first(outcome.output)}"))
     if count and DONE in outcome.output and outcome.returncode in (0, FOUND):
-        return Finding(tool, warning=_first(outcome.output))
+        return Finding(tool)
     said = " ".join(_LINE.sub(r"\1", outcome.output).split())[-200:]
     return Finding(tool, lack=f"{tool} failed: {said or f'exit code {outcome.returncode}'}")
 

@@ -78,7 +78,7 @@ def test_the_sanitizer_refuses_what_passes_by_luck(stages, case: str) -> None:  
 def test_the_sanitizer_finds_nothing_in_right_kernels(stages, name: str, feature: str) -> None:  # type: ignore[no-untyped-def]
     found = confirmed(stages, name, FEATURES[name][feature])
     assert found.status is Status.CORRECT, found.message
-    assert found.facts["sanitizer"].startswith("memcheck, racecheck, synccheck, initcheck find no error")
+    assert found.facts["sanitizer"].startswith("memcheck, racecheck, synccheck, initcheck find nothing")
 
 
 def test_products_of_few_digits_are_named_and_refused_where_a_task_has_more(stages) -> None:  # type: ignore[no-untyped-def]
