@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from fitness.evaluation import CheckError, Rejection, Status
 from operators.catalog import folders, load
 from operators.errors import UserError
 from operators.kernel import Kernel
+from operators.plan import parse_plan
 from operators.spec import Operator
 from tests.gpu.kernels import FEATURES, HALF, REDUCE, ROWS, SOFTMAX, STORE
 
@@ -80,6 +82,18 @@ def test_a_kernel_of_an_operator_is_right(name: str, file: Path, dtype: str) -> 
         assert file.stem != "naive", found.message
         pytest.skip(found.message)
     right(found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(n for n, folder in folders().items() if (folder / "tunable.cu").exists()))
+def test_other_settings_of_a_tunable_kernel_are_right(name: str) -> None:
+    operator = load(name)
+    source = operator.ancestor("tunable", "cuda").read_text(encoding="utf-8")
+    tune = parse_plan(source, operator, "cuda").tune
+    for seed, dtype in enumerate(operator.dtypes["cuda"]):
+        random = Random(f"{name}{seed}")
+        values = {tunable: random.choice(listed) for tunable, listed in tune.items()}
+        right(emulated(Kernel(name, "cuda", source, values), operator, dtype, shapes=5, seed=seed))
 
 
 @pytest.mark.slow
