@@ -21,7 +21,12 @@ HEAVY = {
     "ray": ("evo/cluster.py",),
     "cupy": ("fitness/cuda/",),
     "cuda": ("fitness/cuda/",),
-    "elftools": ("fitness/cpu/build.py", "fitness/cpu/gate.py", "fitness/cuda/cubin.py", "fitness/cuda/emulation/build.py"),
+    "elftools": (
+        "fitness/cpu/build.py",
+        "fitness/cpu/gate.py",
+        "fitness/cuda/cubin.py",
+        "fitness/cuda/emulation/build.py",
+    ),
     "torch": ("fitness/", "operators/"),
 }
 """Library and the only places that may import it; `operators/` because of the operators' own reference.py."""
