@@ -83,7 +83,7 @@ def build(
     text = translation_unit(kernel, plan, operator, dtype=dtype, launches=launches)
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         compiled = Path(scratch, "kernel.o")
-        failure = _preprocess(text, Path(scratch)) or _compile(
+        failure = _preprocess(text, kernel.source, Path(scratch)) or _compile(
             [CXX, *FLAGS, "-c", "kernel.ii", "-o", "kernel.o"], scratch
         )
         if failure:
@@ -115,9 +115,10 @@ def translation_unit(kernel: Kernel, plan: Plan, operator: Operator, *, dtype: s
     return f'{HEADERS}{head}{kernel.source}\n#line 1 "shim"\n{shim}{calls}\n'
 
 
-def _preprocess(text: str, folder: Path) -> Rejection | None:
+def _preprocess(text: str, source: str, folder: Path) -> Rejection | None:
     """Make `kernel.ii`; what was opened for it, and what macros made of it, must be as innocent as the source looks."""
-    (folder / "kernel.cpp").write_text(text, encoding="utf-8")
+    (folder / "unit.cpp").write_text(text.replace("#line 1\n", '#line 1 "kernel.cpp"\n', 1), encoding="utf-8")
+    (folder / "kernel.cpp").write_text(source, encoding="utf-8")  # for the lines that the compiler quotes
     headers = precompiled(HEADERS, *FLAGS)
     failure = _compile(
         [
@@ -130,7 +131,7 @@ def _preprocess(text: str, folder: Path) -> Rejection | None:
             "-MD",
             "-MF",
             "opened",
-            "kernel.cpp",
+            "unit.cpp",
             "-o",
             "kernel.ii",
         ],
@@ -140,7 +141,7 @@ def _preprocess(text: str, folder: Path) -> Rejection | None:
         return failure
     rule = (folder / "opened").read_text(encoding="utf-8").replace("\\\n", " ")
     for path in rule.partition(":")[2].split():
-        if path not in ("kernel.cpp", str(headers)) and not os.path.realpath(path).startswith(include_folders()):
+        if path not in ("unit.cpp", str(headers)) and not os.path.realpath(path).startswith(include_folders()):
             return Rejection(
                 Status.INVALID, f"kernel: it includes {Path(path).name}, which is no header of the compiler"
             )

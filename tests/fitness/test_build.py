@@ -72,13 +72,17 @@ def test_threads_and_vectors_are_seen(axpb: Operator, tmp_path: Path) -> None:
     assert parallel.facts["vector_bits"] >= 128
 
 
-def test_a_compile_error_names_the_line_of_the_kernel_file(axpb: Operator, tmp_path: Path) -> None:
-    kernel = axpb_kernel("int broken = ;")
+@pytest.mark.parametrize("broken", ["int broken = ;", "#error is meant"])
+def test_a_compile_error_names_and_quotes_the_line_of_the_kernel_file(
+    axpb: Operator, tmp_path: Path, broken: str
+) -> None:
+    kernel = axpb_kernel(f"\n{broken}\n")
     result = attempt(kernel, axpb, tmp_path)
-    line = kernel.source.splitlines().index("int broken = ;") + 1
+    line = kernel.source.splitlines().index(broken) + 1
     assert isinstance(result, Rejection)
     assert result.status is Status.COMPILE_ERROR
-    assert f"kernel.cpp:{line}:" in result.message or f"kernel:{line}:" in result.message
+    assert f"kernel:{line}:" in result.message
+    assert f"{line} | {broken}" in result.message
     assert str(tmp_path) not in result.message
 
 
