@@ -18,6 +18,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("evo", "operators", "mutators", "fitness")
 RUNTIME_DATA = (
+    "operators/shared/*.toml",
     "operators/*/*/operator.toml",
     "operators/*/*/*.cpp",
     "operators/*/*/*.cu",
