@@ -251,13 +251,18 @@ class Pipeline:
         return errors
 
     def _check(self, session: Session, prepared: Prepared, case: Case, *, reruns: int = 0) -> list[CheckError]:
-        """One set of inputs on two poisons, NaN and a large number; who is deterministic gives the same on both."""
-        session.bind(0, case, at_end=case.at_end)
+        """One set of inputs on two poisons, NaN and a large number; who is deterministic gives the same on both.
+
+        Outputs lie at the same end of their pages as the inputs, and at the other one for the second poison: so what is
+        copied from beyond an input to beyond an output differs from what stood there.
+        """
         first: dict[str, Any] = {}
         errors: list[CheckError] = []
         self._checks += 1
         large = int(self._rng.choice(LARGE[self._checks % 2]))
         for run, poison in enumerate((NAN, large, *[NAN] * reruns)):
+            if run < 2:
+                session.bind(0, case, at_end=case.at_end == (run == 0))
             session.run(0, poison=poison)
             errors += self._accept(case, session, 0)
             if prepared.deterministic:

@@ -32,6 +32,15 @@ FLAGGED = {
     "trap": r"\b(?:trap|brkpt)\s*;",
     "absolute address": r"\[\s*(?:0[xX][0-9a-fA-F]+|\d{5,})\s*[\]+]",
 }
+LIBRARY_TABLES = frozenset({"__cudart_i2opi_f", "__cudart_i2opi_d", "__cudart_sin_cos_coeffs"})
+"""What sin() and its relatives read, in variables that NVIDIA's library did not declare constant."""
+_LABEL = re.compile(r"^(?:\s*[\w$]+:)*\s*(?:@!?%?\w+\s+)?")
+_OPERAND = re.compile(r"%?[A-Za-z_$][\w$]*")
+_ADDRESSING = re.compile(
+    r"(?:mov|cvta(?:\.to)?(?:\.global)?|add|sub|mad\.(?:wide|lo)|shl)\.[usb]\d+\s+(?P<to>%?[\w$]+)\s*,(?P<from>[^\[\]]*)",
+    re.DOTALL,
+)
+_LOAD = re.compile(r"ld(?:\.\w+(?:::\w+)*)*\s+[^\[\]]*\[[^\[\]]*\]", re.DOTALL)
 RUNTIME = {
     "malloc": "allocates on the device; declare a [[buffer]]",
     "free": "frees on the device; declare a [[buffer]]",
@@ -80,13 +89,38 @@ def objection(ptx: str) -> str | None:
     if not declared:
         return None
     for body in _bodies(text):
+        tables = {name for name in declared & LIBRARY_TABLES if _only_read(body, name)}
         for name in _NAME.findall(body):
-            if name in declared:
+            if name in declared - tables:
                 return (
                     f"it uses the __device__ variable `{name}`, which would live on between calls; declare a table "
                     "that is only read as __constant__, and scratch memory as a [[buffer]]"
                 )
     return None
+
+
+def _only_read(body: str, name: str) -> bool:
+    """Whether no instruction can write to a variable: its address, wherever it goes, is added to and loaded from."""
+    instructions = [_LABEL.sub("", part).strip("{} \t\n") for part in body.split(";")]
+    addresses = {name}
+    while True:
+        grown = set(addresses)
+        for instruction in instructions:
+            match = _ADDRESSING.fullmatch(instruction)
+            if match and addresses & set(_OPERAND.findall(match["from"])):
+                grown.add(match["to"])
+        if grown == addresses:
+            break
+        addresses = grown
+    return all(
+        _ADDRESSING.fullmatch(instruction) or (_LOAD.fullmatch(instruction) and not _loaded(instruction) & addresses)
+        for instruction in instructions
+        if addresses & set(_OPERAND.findall(instruction))
+    )
+
+
+def _loaded(instruction: str) -> set[str]:
+    return set(_OPERAND.findall(instruction.partition("[")[0]))
 
 
 def traits(ptx: str) -> Traits:
