@@ -74,10 +74,13 @@ class Pairing:
                 self._sample(candidate, number, 0)
         hopeless = race and self._hopeless()
         for look in () if hopeless else schedule.looks:
-            while min(map(len, self._samples)) < look:
+            # The end of the time does not depend on what was measured, so it may come between two looks.
+            late = False
+            while min(map(len, self._samples)) < look and not late:
                 self._round()
+                late = time.monotonic() - begin > schedule.budget_s and len(self._samples[0]) >= schedule.looks[0]
             verdict = decide(mean([log_ratio(p) for p in self.pairs()]), schedule)
-            if verdict is not Verdict.OPEN or time.monotonic() - begin > schedule.budget_s:
+            if verdict is not Verdict.OPEN or late:
                 break
         pairs = self.pairs()
         ratios = [log_ratio(p) for p in pairs]

@@ -42,11 +42,11 @@ class Schedule:
     """When to look and when to stop."""
 
     looks: tuple[int, ...]
-    """Pairs per workload at which the data may be looked at."""
+    """Pairs per workload at which the data may be looked at; the first so many are measured however long they take."""
     detectable: float
     """Stop when a difference of this log ratio would be seen with 95 % probability."""
     budget_s: float
-    """Stop looking for more when the samples have taken so long."""
+    """Have a last look when the samples have taken so long."""
     least_gain: float = 0.0
     """Stop when the interval leaves no room for a gain of this log ratio; 0 to go on."""
     until_decided: bool = True

@@ -96,6 +96,7 @@ def test_the_sdist_can_be_tested_and_holds_no_runs(archives: Path) -> None:
     assert not [name for name in names if name.startswith("runs/") and not name.startswith(allowed)]
 
 
+@pytest.mark.slow
 def test_the_installed_command_works_from_another_folder(installed: Path, tmp_path: Path) -> None:
     where = run([installed / "python", "-c", "import evo, operators; print(operators.__path__[0])"], tmp_path).strip()
     assert Path(where).is_relative_to(installed.parent)
