@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
-from scipy.stats import binom
+from scipy.special import bdtrc
 
 ALPHA = 0.05
 POCOCK = {1: 1.960, 2: 2.178, 3: 2.289, 4: 2.361, 5: 2.413}
@@ -97,7 +97,7 @@ def location(values: np.ndarray) -> tuple[float, float]:
 def usually_above(differences: np.ndarray, least: float) -> bool:
     """Whether more than half of all differences must exceed `least`, by a sign test at ACCUSATION_ALPHA."""
     above = int(np.count_nonzero(differences > least))
-    return bool(binom.sf(above - 1, len(differences), 0.5) < ACCUSATION_ALPHA)
+    return bool(bdtrc(above - 1, len(differences), 0.5) < ACCUSATION_ALPHA)
 
 
 def mean(ratios: Sequence[Ratio]) -> Ratio:
