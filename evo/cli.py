@@ -55,6 +55,7 @@ def run(
     operators: Annotated[list[str], typer.Argument(metavar="OPERATOR...", help="Names, or folders of your own.")] = [],  # noqa: B006
     target: Annotated[str, typer.Option(help="cpu or cuda.")] = "",
     dtype: Annotated[list[str], typer.Option(help="Element type; repeatable. Default: the operator's first.")] = [],  # noqa: B006
+    ancestors: Annotated[str, typer.Option(help="Kernel files to start from: naive or all.")] = "",
     strategy: Annotated[str, typer.Option(help="islands or random.")] = "",
     llm: Models = [],  # noqa: B006
     budget: BudgetOption = [],  # noqa: B006
@@ -74,7 +75,8 @@ def run(
     from evo.session import new_folder, start
 
     changes: dict[str, Any] = {
-        "operators": operators, "target": target or None, "dtypes": dtype, "strategy": strategy or None,
+        "operators": operators, "target": target or None, "dtypes": dtype,
+        "ancestors": ancestors or None, "strategy": strategy or None,
         "budget": parse_limits(budget) or None, "seed": seed, "workers": workers,
         "threads": threads, "models": llm,
     }  # fmt: skip

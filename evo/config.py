@@ -42,6 +42,8 @@ class RunConfig(BaseModel):
     """Empty: the operator's first for the target."""
     workload_set: str = ""
     """Empty: `cpu` on the cpu target, else `realistic`."""
+    ancestors: Literal["naive", "all"] = "all"
+    """Which of an operator's kernel files the search starts from; comparisons with published systems take `naive`."""
     strategy: str = "islands"
     settings: dict[str, Any] = {}
     """Of the strategy."""
@@ -98,7 +100,8 @@ class RunConfig(BaseModel):
     def make_strategy(self, operator: Operator, task: Task) -> Any:
         """A fresh strategy for one task. Raises UserError for settings it does not have."""
         module, _, name = STRATEGIES[self.strategy].partition(":")
-        settings = dict(self.settings) | {"workload_set": self.workload_set}
+        names = operator.ancestors(task.target) if self.ancestors == "all" else ("naive",)
+        settings = dict(self.settings) | {"workload_set": self.workload_set, "ancestors": names}
         if self.llm:
             settings["models"] = self.llm.models
         try:

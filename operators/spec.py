@@ -273,6 +273,12 @@ class Operator:
         """The file of a first kernel, such as `naive`."""
         return self.folder / f"{name}{'.cpp' if target == 'cpu' else '.cu'}"
 
+    def ancestors(self, target: str) -> tuple[str, ...]:
+        """The names of all first kernels that the folder holds, `naive` before the others."""
+        naive = self.ancestor("naive", target)
+        others = sorted(path.stem for path in self.folder.glob(f"*{naive.suffix}") if path != naive)
+        return ("naive", *others)
+
 
 @dataclass(frozen=True, order=True)
 class Task:

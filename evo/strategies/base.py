@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from random import Random
-from typing import Protocol
+from typing import Any, Protocol
 
 from evo.archive import Cell, Elite
 from evo.individual import Individual
@@ -13,9 +13,9 @@ from mutators.base import Request
 from operators.identity import digest
 from operators.spec import Operator, Task
 
-GIVEN = ("workload_set", "models")
-"""Settings that the run gives to every strategy: the name of its workload set, and its language models (often none).
-All others are the strategy's own."""
+GIVEN = ("workload_set", "models", "ancestors")
+"""Settings that the run gives to every strategy: the name of its workload set, its language models (often none), and
+the kernel files that it starts from (`naive`, and often no other). All others are the strategy's own."""
 ANCESTOR = "ancestor"
 """The mutator name of requests for a kernel file of the operator's own folder; `params["name"]` says which."""
 
@@ -49,6 +49,38 @@ class Strategy(Protocol):
     def best(self) -> Elite | None:
         """The fastest kernel it knows."""
         ...
+
+
+class Ancestors:
+    """The kernel files that a search starts from: requests for them, and what became of those.
+
+    The naive kernel is asked for first and alone: without it nothing has a speedup.
+    """
+
+    def __init__(self, task: Task, settings: Mapping[str, Any]) -> None:
+        self.task = task
+        self.names: tuple[str, ...] = tuple(settings.get("ancestors", ("naive",)))
+        self.correct: dict[str, Elite] = {}
+        """By name, in the order of the tells."""
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def naive(self) -> Elite | None:
+        """None until it is told of, and for good if it fails."""
+        return self.correct.get("naive")
+
+    def request(self, number: int) -> Request | None:
+        """The request of this number, below the count of names; None while it has to wait."""
+        if number and self.naive is None:
+            return None
+        return Request(self.task, number, ANCESTOR, (), 0, {"name": self.names[number]})
+
+    def tell(self, individual: Individual, elite: Elite | None) -> None:
+        """Learn the fate of one of these requests."""
+        if elite:
+            self.correct[individual.request.params["name"]] = elite
 
 
 class StrategyFactory(Protocol):

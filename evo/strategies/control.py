@@ -1,4 +1,4 @@
-"""What the control arms share: they start from the naive kernel, select nothing, and keep the best."""
+"""What the control arms share: they start from the operator's own kernels, select nothing, and keep the best."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from evo.archive import Archive, Cell, Elite
 from evo.individual import Individual
 from evo.population import elite_of
-from evo.strategies.base import ANCESTOR, GIVEN, request_rng
+from evo.strategies.base import ANCESTOR, GIVEN, Ancestors, request_rng
 from fitness.base import Anchor
 from mutators.base import Request, Trial
 from operators.kernel import Kernel
@@ -22,7 +22,10 @@ SettingsT = TypeVar("SettingsT", bound=BaseModel)
 
 
 class ControlArm(ABC, Generic[SettingsT]):
-    """A `Strategy` whose subclasses say what comes after the naive kernel, and hear what became of it."""
+    """A `Strategy` whose subclasses say what comes after the operator's own kernels, and hear what became of it.
+
+    Those take turns where a child begins from one; in most runs there is the naive one alone.
+    """
 
     Settings: ClassVar[type[BaseModel]]
 
@@ -34,7 +37,7 @@ class ControlArm(ABC, Generic[SettingsT]):
         self.settings: SettingsT = self.Settings(**own)  # type: ignore[assignment]
         self.workload_set = settings["workload_set"]
         self.models: tuple[str, ...] = tuple(settings.get("models", ()))
-        self.ancestor: Elite | None = None
+        self.ancestors = Ancestors(task, settings)
         self._best = Archive()
         """Of a single cell."""
         self._number = 0
@@ -51,10 +54,11 @@ class ControlArm(ABC, Generic[SettingsT]):
         while len(requests) < count:
             rng = request_rng(self.seed, self.task, self._number)
             request = None
-            if self._number == 0:
-                request = Request(self.task, 0, ANCESTOR, (), 0, {"name": "naive"})
-            elif self.ancestor:
-                request = self.next(self._number, self.ancestor, rng)
+            if self._number < len(self.ancestors):
+                request = self.ancestors.request(self._number)
+            elif self.ancestors.naive:
+                correct = list(self.ancestors.correct.values())
+                request = self.next(self._number, correct[self._number % len(correct)], rng)
             if request is None:
                 break
             requests.append(request)
@@ -64,7 +68,7 @@ class ControlArm(ABC, Generic[SettingsT]):
     def tell(self, individual: Individual) -> str:
         elite = elite_of(individual)
         if individual.request.mutator == ANCESTOR:
-            self.ancestor = elite
+            self.ancestors.tell(individual, elite)
         else:
             self.heard(individual)
         if elite is None or not individual.fresh:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from evo.archive import MARGIN, Cell, Elite
 from evo.individual import Individual
 from evo.population import TRIALS_PER_SOURCE, Population, elite_of
-from evo.strategies.base import ANCESTOR, GIVEN, request_rng
+from evo.strategies.base import ANCESTOR, GIVEN, Ancestors, request_rng
 from fitness.base import Anchor
 from fitness.evaluation import Status
 from mutators.bandit import Arm, Bandit
@@ -85,7 +85,7 @@ class _Pending:
 class Islands:
     """Requests go to the islands in turn; parents are elites of their island, fast ones more likely.
 
-    First of all the ancestor is rewritten once in every way there is: some rewrites only apply to a kernel that no
+    First of all the naive kernel is rewritten once in every way there is: some rewrites only apply to a kernel that no
     other one has touched. Then a bandit chooses among the mutators (and models) that have something to work on. An
     island that gets no further makes longer steps, as in variable neighbourhood search (Mladenovic and Hansen 1997,
     doi 10.1016/S0305-0548(97)00031-2). It asks nothing when there is nothing left to make of any elite.
@@ -103,7 +103,7 @@ class Islands:
         )
         self.bandit = Bandit(memory=made.memory, least_share=made.least_share, usd_per_hour=made.usd_per_hour)
         self._number = 0
-        self._ancestor: Elite | None = None
+        self._ancestors = Ancestors(task, settings)
         self._openings = list(rewrite_names(task.target))
         request_rng(seed, task, 0).shuffle(self._openings)
         self._pending: dict[int, _Pending] = {}
@@ -118,14 +118,15 @@ class Islands:
     def ask(self, count: int) -> list[Request]:
         requests: list[Request] = []
         while len(requests) < count:
-            if self._number == 0:
-                requests.append(Request(self.task, 0, ANCESTOR, (), 0, {"name": "naive"}))
-            elif self._ancestor is None:
-                break  # nothing to start from until the ancestor is back
-            elif request := self._child(self._number, self._ancestor):
-                requests.append(request)
+            if self._number < len(self._ancestors):
+                request = self._ancestors.request(self._number)
+            elif naive := self._ancestors.naive:
+                request = self._child(self._number, naive)
             else:
-                break  # nothing left to make of what there is
+                request = None
+            if request is None:
+                break  # nothing to start from until the naive kernel is back, or nothing left to make of what there is
+            requests.append(request)
             self._number += 1
         return requests
 
@@ -134,7 +135,7 @@ class Islands:
         island = self._island(request)
         if request.mutator == ANCESTOR:
             self.population.remember(individual)
-            self._ancestor = elite_of(individual)
+            self._ancestors.tell(individual, elite_of(individual))
             return self.population.add(individual, island).value
         pending = self._pending.pop(request.number)
         self._learn(individual, pending)
@@ -158,12 +159,13 @@ class Islands:
 
     # --- asking -----------------------------------------------------------------------------------------------------
 
-    def _child(self, number: int, ancestor: Elite) -> Request | None:
+    def _child(self, number: int, naive: Elite) -> Request | None:
         """The next request; None, and nothing has changed, where no elite has anything left to be made of it."""
         rng = request_rng(self.seed, self.task, number)
-        if number <= len(self._openings):
-            params = {"rewrite": self._openings[number - 1]}
-            return self._request(number, Arm("transform"), (ancestor,), rng, params)
+        opening = number - len(self._ancestors)
+        if opening < len(self._openings):
+            params = {"rewrite": self._openings[opening]}
+            return self._request(number, Arm("transform"), (naive,), rng, params)
         home = number % self.settings.islands
         pressure = 1.0 if rng.random() < self.settings.explore else 2.0
         for shift in range(self.settings.islands):

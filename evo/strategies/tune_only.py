@@ -46,7 +46,8 @@ class _File:
 
 
 class TuneOnly(ControlArm[TuneOnlySettings]):
-    """First every single rewrite of the naive kernel, once; then values for the tunables that these files declare.
+    """First every single rewrite of the naive kernel, once; then values for the tunables that these files declare, and
+    the operator's other kernels if the run starts from them.
 
     A file is tuned if it was correct with its defaults. No rewritten kernel is ever rewritten again, so that it asks
     nothing more once every setting of every file was asked for.
@@ -63,10 +64,12 @@ class TuneOnly(ControlArm[TuneOnlySettings]):
         """By the number of a request under way."""
 
     def next(self, number: int, ancestor: Elite, rng: Random) -> Request | None:
-        self._consider(ancestor)
-        if number <= len(self._openings):
-            params = {"rewrite": self._openings[number - 1]}
-            return self.request(number, "transform", ancestor.kernel, rng, params)
+        for elite in self.ancestors.correct.values():
+            self._consider(elite)
+        opening = number - len(self.ancestors)
+        if opening < len(self._openings):
+            params = {"rewrite": self._openings[opening]}
+            return self.request(number, "transform", self.ancestors.correct["naive"].kernel, rng, params)
         left = [f for f in self._files.values() if not f.exhausted and f.asked < self.settings.trials]
         if not left:
             return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 
@@ -27,6 +28,16 @@ def test_settings_reach_the_strategy() -> None:
     made = read_config(None, {"operators": ["softmax"]}, ["islands=4", "explore=0.5", "seed=9"]).resolved()
     assert made.settings == {"islands": 4, "explore": 0.5}
     assert made.seed == 9
+
+
+def test_a_search_starts_from_all_kernel_files_of_the_folder_or_from_the_naive_one(tmp_path: Path) -> None:
+    folder = tmp_path / "axpb"
+    copytree(Path("tests/data/axpb"), folder)
+    (folder / "wide.cpp").write_text((folder / "naive.cpp").read_text(encoding="utf-8"), encoding="utf-8")
+    for ancestors, expected in ((None, ("naive", "wide")), ("naive", ("naive",))):
+        made = read_config(None, {"operators": [str(folder)], "ancestors": ancestors}, []).resolved()
+        ((operator, task),) = made.tasks()
+        assert made.make_strategy(operator, task)._ancestors.names == expected
 
 
 def test_language_models_come_from_the_command_line_and_the_file(tmp_path: Path) -> None:
@@ -61,6 +72,7 @@ def test_language_models_come_from_the_command_line_and_the_file(tmp_path: Path)
         ('operators = ["softmax"]\nllm = {models = ["a/b"], tokens = 7}', "llm.tokens"),
         ('operators = ["softmax"]\nllm = "a/b"', "`llm`"),
         ('operators = ["softmax"]\nseed = -1', "`seed`"),
+        ('operators = ["softmax"]\nancestors = "tunable"', "`ancestors`: input should be 'naive' or 'all'"),
         ('operators = ["softmax"]\nworkers = "two"', "`workers`"),
         ('operators = ["./nowhere"]', "operator.toml: no such file"),
     ],

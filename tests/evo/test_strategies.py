@@ -142,8 +142,18 @@ class TestIslandsWithModels(StrategyContract):
     models = MODELS
 
 
+class TestIslandsOfSeveralAncestors(StrategyContract):
+    kind = Islands
+    settings: ClassVar = {"ancestors": ("naive", "tunable", "vector")}
+
+
 class TestRandom(StrategyContract):
     kind = RandomSearch
+
+
+class TestRandomOfSeveralAncestors(StrategyContract):
+    kind = RandomSearch
+    settings: ClassVar = {"ancestors": ("naive", "tunable")}
 
 
 class TestBestOfN(StrategyContract):
@@ -270,6 +280,35 @@ def test_an_exhausted_file_is_not_tuned_any_more(axpb: Operator) -> None:
     tunes = [i for i in events if i.request.mutator == "tune"]
     assert len({i.kernel.id for i in tunes if i.kernel}) == 5  # of 3 x 2 settings one is the ancestor's own
     assert strategy.ask(1) == []
+
+
+@pytest.mark.parametrize("kind", [Islands, RandomSearch, BestOfN, TuneOnly])
+def test_all_kernel_files_are_starting_points(axpb: Operator, kind: type[Any]) -> None:
+    names = ("naive", "tunable", "vector")
+    strategy = make(kind, axpb, ancestors=names)
+    events = told(play(strategy, World(axpb, TASK), requests=1_000, order=Random(7)))
+    first = {i.request.params["name"]: i.kernel for i in events if i.request.mutator == ANCESTOR}
+    assert tuple(first) == names[:1] + tuple(n for n in first if n != "naive")
+    assert set(first) == set(names)
+    parents = {parent for i in events for parent in i.request.parents}
+    assert {kernel.id for kernel in first.values() if kernel} <= parents
+
+
+@pytest.mark.parametrize("kind", [Islands, RandomSearch, BestOfN, TuneOnly])
+def test_a_search_does_without_an_ancestor_that_fails_unless_it_is_the_naive_one(
+    axpb: Operator, kind: type[Any]
+) -> None:
+    strategy, world = make(kind, axpb, ancestors=("naive", "tunable")), World(axpb, TASK)
+    (naive,) = strategy.ask(3)
+    strategy.tell(world.answer(naive))
+    (tunable,) = (r for r in strategy.ask(3) if r.mutator == ANCESTOR)
+    bad = world.answer(tunable)
+    assert bad.kernel and bad.evaluation
+    verdict = type(bad.evaluation)(bad.kernel.id, str(TASK), bad.evaluation.level, Status.WRONG, "wrong")
+    strategy.tell(Individual(tunable, bad.kernel, verdict))
+    events = told(play(strategy, world, requests=50, order=Random(8)))
+    assert events
+    assert bad.kernel.id not in {parent for i in events for parent in i.request.parents}
 
 
 # --- the control arms -----------------------------------------------------------------------------------------------

@@ -46,6 +46,7 @@ class World:
     barren: tuple[str, ...] = ()
     """Mutators that never have a child."""
     ancestor: str = TUNABLE
+    """The source of the naive kernel; of another the same and its name."""
     kernels: dict[str, Kernel] = field(default_factory=dict)
     verdicts: dict[str, Evaluation] = field(default_factory=dict)
     anchors: Callable[[Request, tuple[str, ...]], Any] = lambda *_: None
@@ -64,7 +65,9 @@ class World:
 
     def _kernel(self, request: Request) -> Kernel | None:
         if request.mutator == ANCESTOR:
-            return Kernel(self.operator.name, self.task.target, self.ancestor)
+            name = request.params["name"]
+            source = self.ancestor if name == "naive" else f"{self.ancestor}// {name}\n"
+            return Kernel(self.operator.name, self.task.target, source)
         if request.mutator in self.barren:
             return None
         parent = self.kernels[request.parents[0]]
@@ -89,7 +92,7 @@ class World:
         options: dict[str, Any] = {"cell": cell, "code_digest": kernel.id}
         if isinstance(outcome, Status):
             return Evaluation(kernel.id, str(self.task), Level.SCREEN, outcome, f"scripted {outcome}", **options)
-        anchor = self.anchors(request, cell)
+        anchor = None if request.mutator == ANCESTOR else self.anchors(request, cell)
         if anchor and outcome < anchor.log_speedup - 0.05:
             ratio = {"anchor_log_speedup": anchor.log_speedup, "log_ratio": outcome - anchor.log_speedup}
             return Evaluation(kernel.id, str(self.task), Level.SCREEN, Status.SLOWER, **options, **ratio)
