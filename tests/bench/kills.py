@@ -2,16 +2,20 @@
 
     python -m tests.bench.kills --kills 20 --operators softmax matrix_mul
     python -m tests.bench.kills --kills 10 --ray --what driver worker population store node --operators tests/data/axpb
+    python -m tests.bench.kills --kills 25 --model
 
 Every kill is SIGKILL to one process: the driver, or with --ray also the actor of a store, a population or an evaluation
 worker, or the raylet that all actors of a machine hang on (node). After a driver or a node everything else has to end
 by itself, and the run is resumed; after an actor the search has to get on. What is known to be acknowledged is what the
-database held at the last look; each later look must find all of it again.
+database held at the last look; each later look must find all of it again. With --model the search is one that asks
+nothing but a scripted provider on loopback, faults included, which counts by itself: an answer that was sent whole and
+is not in the database, though nothing was killed in the second after it, is lost.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import os
 import random
@@ -19,13 +23,17 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 from evo.store import StoreError, query
+from tests.evo.model_runs import MODEL, script
+from tests.mutators.llm_server import LlmServer, Reply
 
 EVO = (sys.executable, "-m", "evo.cli")
 TABLES = {
@@ -42,6 +50,58 @@ GRACE_S = 10.0
 """How long processes may take to notice that what they need is gone."""
 RECOVERY_S = 180.0
 """How long a search may take to tell something new after an actor was killed."""
+MUST_BE_ZERO = ("rows_lost", "evaluated_twice", "processes_left", "searches_stuck", "answers_lost")
+LATENCY_S = 1.5
+"""Of the scripted provider."""
+COMMIT_S = 1.0
+"""How long an answer may take from the provider into the store."""
+
+
+class Provider:
+    """A language model on loopback, in a thread; knows when it sent which answer whole."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, float]] = []
+        """A text that only this answer holds, and when it was sent; on the monotonic clock."""
+
+    def _answer(self, request: Mapping[str, Any], number: int) -> Reply:
+        reply = script(request, number)
+        if reply.status != 200:
+            return reply
+        mark = f"answer {number} of {id(self)}"
+        self.sent.append((mark, time.monotonic() + LATENCY_S))
+        return Reply((reply.text or "").replace("\n```", f"\n// {mark}\n```") + f"\n{mark}", delay_s=LATENCY_S)
+
+    @contextmanager
+    def serving(self) -> Iterator[str]:
+        """The address."""
+        loop, ready = asyncio.new_event_loop(), threading.Event()
+
+        async def serve() -> None:
+            async with LlmServer(self._answer) as server:
+                self.url = server.url
+                ready.set()
+                await self._over.wait()
+
+        self._over = asyncio.Event()
+        thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+        thread.start()
+        ready.wait()
+        try:
+            yield self.url
+        finally:
+            loop.call_soon_threadsafe(self._over.set)
+            thread.join()
+            loop.close()
+
+    def balance(self, folder: Path, kills: Sequence[float]) -> dict[str, int]:
+        """What became of the answers that were sent before the last of these moments."""
+        answers = query(folder, "select answer from llm_calls where answer is not null").column("answer").to_pylist()
+        stored = "\n".join(answers)
+        missing = [at for mark, at in self.sent if at < kills[-1] and f"{mark}\n" not in f"{stored}\n"]
+        cut = sum(any(0 <= kill - at < COMMIT_S for kill in kills) for at in missing)
+        return {"answers_sent": len(self.sent), "answers_stored": len(answers), "answers_cut_off": cut,
+                "answers_lost": len(missing) - cut}  # fmt: skip
 
 
 def acknowledged(folder: Path) -> dict[str, set[str]]:
@@ -178,54 +238,74 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--shortest", type=float, default=6.0, help="seconds before a kill")
     parser.add_argument("--longest", type=float, default=18.0)
+    parser.add_argument("--model", action="store_true", help="with a scripted language model on loopback")
     arguments = parser.parse_args()
     if set(arguments.what) - {"driver"} and not arguments.ray:
         parser.error("without --ray there is only a driver to kill")
     kills = [arguments.what[i % len(arguments.what)] for i in range(arguments.kills)]
+    options = ["--ray"] if arguments.ray else []
+    provider = Provider()
+    with ExitStack() as opened:
+        runs = opened.enter_context(tempfile.TemporaryDirectory())
+        command = ["run", *arguments.operators, "--budget", "1h", "--runs", runs, "--seed", str(arguments.seed)]
+        if arguments.model:
+            url = opened.enter_context(provider.serving())
+            command += ["--strategy", "best_of_n", "--llm", MODEL, "--set", f"llm.api_base={url}"]
+        result = killed([*command, *options], options, kills, arguments, provider)
+    print(json.dumps(result))
+    return int(any(result.get(key) for key in MUST_BE_ZERO))
+
+
+def killed(
+    command: list[str],
+    options: list[str],
+    kills: Sequence[str],
+    arguments: argparse.Namespace,
+    provider: Provider,
+) -> dict[str, Any]:
+    """Start the search, kill what is to be killed, resume, and so on; what was lost."""
     rng = random.Random(arguments.seed)
-    ray = ["--ray"] if arguments.ray else []
-    survivors = stuck = done = 0
-    with tempfile.TemporaryDirectory() as runs:
-        command = ["run", *arguments.operators, "--budget", "1h", "--runs", runs, "--seed", str(arguments.seed), *ray]
-        balance: Balance | None = None
-        while done < len(kills):
-            with running(command) as process:
-                while done < len(kills):
-                    time.sleep(rng.uniform(arguments.shortest, arguments.longest))
-                    assert process.poll() is None, "the run ended before it could be killed"
-                    what = kills[done]
-                    below = descendants(process.pid)
-                    if balance is None:
-                        folders = list(Path(runs).glob("*/evo.duckdb"))
-                        if not folders:
-                            continue  # still starting
-                        balance = Balance(folders[0].parent)
-                    victims = [process.pid] if what == "driver" else called(below, TITLES[what])
-                    starting = arguments.ray and not called(below, TITLES["worker"])
-                    if not victims or (what == "node" and starting):
-                        continue  # of a node that ends while it starts Ray itself takes notice, after a minute
-                    told = balance.look()["tells"]
-                    os.kill(rng.choice(victims), signal.SIGKILL)
-                    done += 1
-                    left = outlive(process, below) if what in FATAL else 0
-                    survivors += left
-                    stuck += what not in FATAL and not gets_on(balance.folder, told)
-                    counts = ", ".join(f"{n} {table}" for table, n in balance.look().items())
-                    print(f"kill {done}, {what}: {counts}; {left} processes left", file=sys.stderr)
-                    if what in FATAL:
-                        break
-            assert balance
-            command = ["resume", str(balance.folder), *ray]
-        subprocess.run([*EVO, *command, "--budget", "1s"], check=True, capture_output=True)
-        individuals = balance.look()["tells"]
-        result = {
-            "kills": dict(Counter(kills)), "rows_lost": sum(balance.lost.values()),
-            "answered_calls_lost": balance.lost["llm_calls"], "evaluated_twice": balance.judged_twice(),
-            "processes_left": survivors, "searches_stuck": stuck, "requests_never_told": balance.never_told(),
-            "individuals": individuals,
-        }  # fmt: skip
-        print(json.dumps(result))
-    return int(any(result[key] for key in ("rows_lost", "evaluated_twice", "processes_left", "searches_stuck")))
+    runs = Path(command[command.index("--runs") + 1])
+    survivors = stuck = 0
+    moments: list[float] = []
+    balance: Balance | None = None
+    while len(moments) < len(kills):
+        with running(command) as process:
+            while len(moments) < len(kills):
+                time.sleep(rng.uniform(arguments.shortest, arguments.longest))
+                assert process.poll() is None, "the run ended before it could be killed"
+                what = kills[len(moments)]
+                below = descendants(process.pid)
+                if balance is None:
+                    folders = list(runs.glob("*/evo.duckdb"))
+                    if not folders:
+                        continue  # still starting
+                    balance = Balance(folders[0].parent)
+                victims = [process.pid] if what == "driver" else called(below, TITLES[what])
+                starting = arguments.ray and not called(below, TITLES["worker"])
+                if not victims or (what == "node" and starting):
+                    continue  # of a node that ends while it starts Ray itself takes notice, after a minute
+                told = balance.look()["tells"]
+                os.kill(rng.choice(victims), signal.SIGKILL)
+                moments.append(time.monotonic())
+                left = outlive(process, below) if what in FATAL else 0
+                survivors += left
+                stuck += what not in FATAL and not gets_on(balance.folder, told)
+                counts = ", ".join(f"{n} {table}" for table, n in balance.look().items())
+                print(f"kill {len(moments)}, {what}: {counts}; {left} processes left", file=sys.stderr)
+                if what in FATAL:
+                    break
+        assert balance
+        command = ["resume", str(balance.folder), *options]
+    assert balance
+    subprocess.run([*EVO, *command, "--budget", "1s"], check=True, capture_output=True)
+    individuals = balance.look()["tells"]
+    return {
+        "kills": dict(Counter(kills)), "rows_lost": sum(balance.lost.values()),
+        "answered_calls_lost": balance.lost["llm_calls"], "evaluated_twice": balance.judged_twice(),
+        "processes_left": survivors, "searches_stuck": stuck, "requests_never_told": balance.never_told(),
+        "individuals": individuals,
+    } | (provider.balance(balance.folder, moments) if arguments.model else {})  # fmt: skip
 
 
 if __name__ == "__main__":
