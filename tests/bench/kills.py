@@ -250,7 +250,8 @@ def main() -> int:
         command = ["run", *arguments.operators, "--budget", "1h", "--runs", runs, "--seed", str(arguments.seed)]
         if arguments.model:
             url = opened.enter_context(provider.serving())
-            command += ["--strategy", "best_of_n", "--llm", MODEL, "--set", f"llm.api_base={url}"]
+            command += ["--strategy", "best_of_n", "--set", "settings.n=1000000"]
+            command += ["--llm", MODEL, "--set", f"llm.api_base={url}"]
         result = killed([*command, *options], options, kills, arguments, provider)
     print(json.dumps(result))
     return int(any(result.get(key) for key in MUST_BE_ZERO))
