@@ -53,6 +53,7 @@ def main() -> None:
 @app.command()
 def run(
     operators: Annotated[list[str], typer.Argument(metavar="OPERATOR...", help="Names, or folders of your own.")] = [],  # noqa: B006
+    family: Annotated[list[str], typer.Option(help="All operators of this family; repeatable.")] = [],  # noqa: B006
     target: Annotated[str, typer.Option(help="cpu or cuda.")] = "",
     dtype: Annotated[list[str], typer.Option(help="Element type; repeatable. Default: the operator's first.")] = [],  # noqa: B006
     ancestors: Annotated[str, typer.Option(help="Kernel files to start from: naive or all.")] = "",
@@ -73,9 +74,11 @@ def run(
     from evo.budget import parse_limits
     from evo.config import read_config
     from evo.session import new_folder, start
+    from operators.catalog import of_family
 
+    named = [*operators, *(name for wanted in family for name in of_family(wanted))]
     changes: dict[str, Any] = {
-        "operators": operators, "target": target or None, "dtypes": dtype,
+        "operators": named, "target": target or None, "dtypes": dtype,
         "ancestors": ancestors or None, "strategy": strategy or None,
         "budget": parse_limits(budget) or None, "seed": seed, "workers": workers,
         "threads": threads, "models": llm,
@@ -223,7 +226,9 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Judge one kernel file as severely as a new best, and print the whole verdict."""
+    from evo.report.score import NOTE, evaluation_score
     from evo.report.verdict import evaluate_file, profile_lines, verdict_json, verdict_lines
+    from operators.catalog import load
 
     evaluations, seen = evaluate_file(
         operator, file, target=target, dtype=dtype, values=value, workload_set=workload_set, profiled=profile
@@ -233,6 +238,8 @@ def evaluate(
         print(json.dumps([*levels, {"profile": asdict(seen)}] if seen else levels, indent=2))
     else:
         print("\n".join([*verdict_lines(evaluations), *(profile_lines(seen) if seen else [])]))
+        if (scored := evaluation_score(load(operator), evaluations[-1])) is not None:
+            print(f"score P {scored:.2f}. {NOTE}")
     if not evaluations[-1].correct:
         raise typer.Exit(FAILED)
 
@@ -241,19 +248,25 @@ def evaluate(
 def operators(
     operator: Annotated[str, typer.Argument(help="Show this one.")] = "",
     family: Annotated[str, typer.Option(help="Only this family.")] = "",
+    target: Annotated[str, typer.Option(help="Whose roofline: cpu or cuda; default: the GPU's if there is one.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """List the operators, or show one."""
-    from evo.report.catalog import listing, one
-    from operators.catalog import folders, load
+    """List the operators, or show one with its workloads and the least time that a device needs for each."""
+    from evo.report.catalog import listing, one, workload_cells, workloads
+    from operators.catalog import folders, load, of_family
 
     if operator:
-        rows = one(load(operator))
-        _show_rows(["property", "value"], rows, as_json=as_json)
+        known = load(operator)
+        rows, placed = one(known), workloads(known, target)
+        if as_json:
+            print(json.dumps({**{row["property"]: row["value"] for row in rows}, **placed}, indent=2))
+            return
+        _show_rows(["property", "value"], rows, as_json=False)
+        cells = [workload_cells(row) for row in placed["workloads"]]
+        print(f"\nroofline of {placed['device']}:")
+        _show_rows(list(cells[0]), cells, as_json=False)
         return
-    rows = [row for row in listing(load(name) for name in folders()) if family in ("", row["family"])]
-    if not rows:
-        raise UserError(f"no operator of family {family}; see `evo operators`")
+    rows = listing(load(name) for name in (of_family(family) if family else folders()))
     _show_rows(list(rows[0]), rows, as_json=as_json)
 
 
@@ -288,17 +301,23 @@ def _searching(folder: Path, search: Any, *, as_json: bool) -> None:
 
 def _show_summary(folder: Path, tasks: Sequence[TaskSummary], *, as_json: bool) -> None:
     from evo.report.queries import spending
+    from evo.report.score import NOTE, run_scores
 
-    spent = spending(folder)
+    spent, scores = spending(folder), run_scores(folder)
     if as_json:
-        models = asdict(spent) if spent else None
-        print(json.dumps({"run": str(folder), "tasks": [asdict(t) for t in tasks], "models": models}, indent=2))
+        shown = {
+            "run": str(folder), "tasks": [asdict(t) for t in tasks], "models": asdict(spent) if spent else None,
+            "scores": scores,
+        }  # fmt: skip
+        print(json.dumps(shown, indent=2))
         return
     from evo.report.tables import console, spending_line, summary_table
 
     console().print(summary_table(tasks))
     if spent:
         print(spending_line(spent))
+    if scores:
+        print(", ".join(f"{task} P {value:.2f}" for task, value in scores.items()) + f". {NOTE}")
     print(f"run {folder}")
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Collection
 from pathlib import Path
 
 from fitness.base import Builder, Fitness
+from fitness.roofline import Peaks
 from operators.errors import UserError
 from operators.spec import Operator, Task
 
@@ -19,6 +22,32 @@ def check_target(target: str) -> None:
         from fitness.cuda.driver import device_facts
 
         device_facts()
+
+
+def present_target(targets: Collection[str]) -> str:
+    """Of these targets the one that this machine is best at: cuda where there is a GPU."""
+    if "cuda" in targets:
+        try:
+            check_target("cuda")
+        except UserError:
+            return "cpu"
+        return "cuda"
+    return "cpu"
+
+
+def peaks(target: str) -> Peaks:
+    """What the machine's processor, with all cores that this process may use, or its first GPU can do at most.
+
+    Raises UserError for a target that cannot be used here. The cpu is measured (1 s) where no one has done it yet.
+    """
+    check_target(target)
+    if target == "cuda":
+        from fitness.cuda import peaks as cuda
+
+        return cuda.peaks(0)
+    from fitness.cpu import peaks as cpu
+
+    return cpu.peaks(len(os.sched_getaffinity(0)))
 
 
 def devices(target: str) -> list[str]:

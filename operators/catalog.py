@@ -26,6 +26,14 @@ def folders() -> Mapping[str, Path]:
     return {path.parent.name: path.parent for path in sorted(ROOT.glob("*/*/operator.toml"))}
 
 
+def of_family(family: str) -> list[str]:
+    """Names of the package's operators of a family. Raises OperatorError with the families there are."""
+    families = {path.parent.name for path in folders().values()}
+    if family not in families:
+        raise OperatorError(f"no operator of family {family}; there are {', '.join(sorted(families))}")
+    return [name for name, path in folders().items() if path.parent.name == family]
+
+
 def load(name_or_folder: str) -> Operator:
     """The operator called so, or the one in that folder (anything with a `/`, or that starts with `.` or `~`).
 

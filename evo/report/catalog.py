@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from evo.report.tables import microseconds
+from fitness.catalog import check_target, peaks, present_target
+from fitness.roofline import roofline
 from operators.spec import Operator
 
 
@@ -22,9 +25,9 @@ def listing(operators: Iterable[Operator]) -> list[dict[str, Any]]:
 
 
 def one(operator: Operator) -> list[dict[str, str]]:
-    """Everything about one operator, as property and value."""
+    """Everything about one operator but its workloads, as property and value."""
     shapes = [(t.name, f"{t.role} {t.dtype} [{', '.join(axis.text for axis in t.shape)}]") for t in operator.tensors]
-    sets = [(f"workloads {w.set}", f"{w.name}  {w.source}") for w in operator.workloads]
+    files = [operator.ancestor(name, target).name for target in operator.dtypes for name in operator.ancestors(target)]
     rows = [
         ("name", operator.name),
         ("family", operator.family),
@@ -36,8 +39,47 @@ def one(operator: Operator) -> list[dict[str, str]]:
         ("flops", operator.flops.text),
         ("min_bytes", operator.min_bytes.text),
         ("tolerance", f"{operator.tolerance.bound}, K = {operator.tolerance.terms.text}"),
-        *sets,
         ("hidden shapes", str(len(operator.hidden))),
+        ("first kernels", ", ".join(files)),
         ("folder", str(operator.folder)),
     ]
     return [{"property": name, "value": value} for name, value in rows]
+
+
+def workloads(operator: Operator, target: str = "") -> dict[str, Any]:
+    """A device, and what each workload's plain algorithm moves, computes and takes there at least, by dtype.
+
+    `target`: cpu or cuda; default: cuda where there is a GPU that the operator runs on. The device's peaks are measured
+    now, on the cpu only if nobody has yet. Raises UserError.
+    """
+    if target:
+        check_target(target)
+    else:
+        target = present_target(operator.dtypes)
+    limits = peaks(target)
+    rows: list[dict[str, Any]] = []
+    for workload in operator.workloads:
+        models = {dtype: roofline(operator, workload.dims, dtype, limits) for dtype in operator.dtypes.get(target, ())}
+        rows.append(
+            {
+                "set": workload.set,
+                "workload": workload.name,
+                "weight": workload.weight,
+                "source": workload.source,
+                "roofline": {
+                    dtype: {"bytes": m.bytes, "flops": m.flops, "us": m.attainable_us, "limit": m.bound}
+                    for dtype, m in models.items()
+                },
+            }
+        )
+    return {"target": target, "device": limits.device, "workloads": rows}
+
+
+def workload_cells(row: Mapping[str, Any]) -> dict[str, str]:
+    """One of these workloads in a few columns."""
+    cells = {"set": row["set"], "workload": row["workload"]}
+    for dtype, model in row["roofline"].items():
+        cells["Gflop"] = f"{model['flops'] / 1e9:.3g}"
+        cells[f"{dtype} MB"] = f"{model['bytes'] / 1e6:.3g}"
+        cells[f"{dtype} roofline"] = f"{microseconds(model['us'])}, {model['limit']}"
+    return {**cells, "source": row["source"]}

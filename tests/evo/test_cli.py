@@ -121,6 +121,17 @@ def test_operators_are_listed_and_shown(monkeypatch: pytest.MonkeyPatch, capsys:
     assert {"softmax", "matrix_mul", "spmv_csr"} <= {row["operator"] for row in json.loads(out)}
     _, out, _ = evo(monkeypatch, capsys, "operators", "softmax")
     assert "rows=768,cols=1024" in out
+    assert "memory" in out
+    _, out, _ = evo(monkeypatch, capsys, "operators", "matrix_mul", "--target", "cpu", "--json")
+    shown = json.loads(out)
+    assert shown["formula"].startswith("c[i, j]")
+    sizes = {row["workload"]: row["roofline"]["fp32"] for row in shown["workloads"] if row["set"] == "cpu"}
+    square = sizes["m=192,n=192,k=192"]
+    assert square["bytes"] == 3 * 4 * 192**2
+    assert square["flops"] == 2 * 192**3
+    assert square["us"] > 0
+    _, out, _ = evo(monkeypatch, capsys, "operators", "--family", "loss", "--json")
+    assert {row["operator"] for row in json.loads(out)} == {"cross_entropy_loss", "hinge_loss", "mse_loss"}
 
 
 def test_the_doctor_finds_this_machine_fit(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
