@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ import pytest
 from fitness.base import Anchor, Built
 from fitness.cpu.target import CpuFitness
 from fitness.evaluation import Evaluation, Level, Status
+from fitness.measure import Measurement, Pairing
+from fitness.timing import FULL, SCREEN, Ratio, Schedule
 from operators.kernel import Kernel
 from operators.spec import Operator, Task
 from tests.fitness.kernels import LOOP, RIGHT, axpb_kernel
@@ -47,6 +50,23 @@ def test_a_faster_kernel_is_confirmed_with_an_interval(stage: CpuFitness) -> Non
     assert result.log_speedup - 1.96 * result.log_speedup_se > 0
     assert {t.workload for t in result.timings} == {w.name for w in stage.workloads}
     assert all(t.pairs >= 10 for t in result.timings)
+
+
+def test_a_lucky_first_measurement_does_not_get_a_kernel_into_an_archive(
+    stage: CpuFitness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure, schedules = Pairing.measure, []
+
+    def lucky_once(pairing: Pairing, schedule: Schedule, *, race: bool) -> Measurement:
+        measured = measure(pairing, schedule, race=race)
+        schedules.append(schedule)
+        return replace(measured, ratio=Ratio(9.0, 0.01)) if schedule is SCREEN else measured
+
+    monkeypatch.setattr(Pairing, "measure", lucky_once)
+    result = verdict(stage, axpb_kernel(f"{LOOP}y[i] = alpha * x[i] + b[i];"), race=True)
+    assert schedules == [SCREEN, FULL]
+    assert (result.status, result.level) == (Status.CORRECT, Level.FULL)
+    assert result.log_speedup is not None and result.log_speedup < 5
 
 
 @pytest.mark.parametrize(
