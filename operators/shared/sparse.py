@@ -7,10 +7,11 @@ import torch
 from torch import Tensor
 
 from operators.dtypes import DType
+from operators.relations import Relation, permuted, scaled
 from operators.shared.sums import SMALL, coarse
 
-CHUNK = 1 << 24
-"""Products that are held at once."""
+CHUNK = {"cpu": 1 << 24, "cuda": 1 << 27}
+"""Products that are held at once; a GPU needs many columns at a time, and has the memory."""
 
 
 def places(length: int, count: int, rng: np.random.Generator, family: str) -> np.ndarray:
@@ -59,7 +60,7 @@ def product(row_indices: Tensor, col_indices: Tensor, values: Tensor, x: Tensor,
     if x.ndim == 1:
         return values.new_zeros(rows).index_add_(0, row_indices, values * x[col_indices])
     y = values.new_zeros(rows, x.shape[1])
-    step = max(CHUNK // max(len(values), 1), 1)
+    step = max(CHUNK[values.device.type] // max(len(values), 1), 1)
     for start in range(0, x.shape[1], step):
         part = x[:, start : start + step][col_indices] * values[:, None]
         y[:, start : start + step] = values.new_zeros(rows, part.shape[1]).index_add_(0, row_indices, part)
@@ -86,6 +87,18 @@ def zero_rows(row_indices: np.ndarray, values: Tensor, dtype: DType, rng: np.ran
 def constant(x: Tensor) -> Tensor:
     """The first element, or row, everywhere."""
     return x[:1].expand_as(x).clone()
+
+
+def linear(values: Tensor, x: Tensor, rng: np.random.Generator) -> list[Relation]:
+    """What holds of a product in any format, with a vector or a matrix."""
+    tensors = {"values": values, "x": x}
+    found = [
+        scaled("values doubled", tensors, inputs={"values": 2.0}, outputs={"y": 2.0}),
+        scaled("x negated", tensors, inputs={"x": -1.0}, outputs={"y": -1.0}),
+    ]
+    if x.ndim == 2:
+        found.append(permuted("columns of x in another order", tensors, rng, inputs={"x": 1}, outputs={"y": 1}))
+    return found
 
 
 def csr_object(row_offsets: Tensor, col_indices: Tensor, values: Tensor, rows: int, cols: int) -> Tensor:

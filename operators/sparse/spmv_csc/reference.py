@@ -3,56 +3,11 @@
 The rows of a column come in any order and may repeat; columns and rows may be empty.
 """
 
-from __future__ import annotations
-
-import numpy as np
-import torch
-from torch import Tensor
-
-from operators.dtypes import DType
-from operators.relations import Relation, scaled
-from operators.shared import sparse
-
-
-def inputs(rows: int, cols: int, nnz: int, rng: np.random.Generator, family: str) -> dict[str, Tensor]:
-    """Columns are uniform or skewed, and so are rows."""
-    col_offsets = sparse.offsets(sparse.places(cols, nnz, rng, family), cols)
-    row_indices = rng.permutation(sparse.places(rows, nnz, rng, family)).astype(np.int32)
-    return {"col_offsets": torch.from_numpy(col_offsets), "row_indices": torch.from_numpy(row_indices)}
-
-
-def data_dims(row_indices: Tensor, rows: int) -> dict[str, int]:
-    return {"max_row_nnz": sparse.longest(row_indices, rows)}
-
-
-def reference(col_offsets: Tensor, row_indices: Tensor, values: Tensor, x: Tensor, rows: int) -> Tensor:
-    return sparse.product(row_indices, sparse.expanded(col_offsets), values, x, rows)
-
-
-def magnitude(col_offsets: Tensor, row_indices: Tensor, values: Tensor, x: Tensor, rows: int) -> Tensor:
-    return reference(col_offsets, row_indices, values.abs(), x.abs(), rows)
-
-
-def prepare(col_offsets: Tensor, row_indices: Tensor, values: Tensor, rows: int, cols: int) -> Tensor:
-    # torch turns CSC into CSR before it multiplies.
-    return sparse.csr_from_entries(row_indices, sparse.expanded(col_offsets), values, rows, cols)
-
-
-def library(prepared: Tensor, x: Tensor) -> Tensor:
-    return prepared @ x
-
-
-def cancel(row_indices: Tensor, values: Tensor, x: Tensor, dtype: DType, rng: np.random.Generator) -> dict[str, Tensor]:
-    rows = row_indices.numpy()
-    return {"values": sparse.zero_rows(rows, values, dtype, rng), "x": sparse.constant(x)}
-
-
-def relations(values: Tensor, x: Tensor, row_indices: Tensor, rows: int, rng: np.random.Generator) -> list[Relation]:
-    tensors = {"values": values, "x": x}
-    order = torch.from_numpy(rng.permutation(rows))
-    renamed = {"row_indices": torch.argsort(order).to(torch.int32)[row_indices]}
-    return [
-        scaled("values doubled", tensors, inputs={"values": 2.0}, outputs={"y": 2.0}),
-        scaled("x negated", tensors, inputs={"x": -1.0}, outputs={"y": -1.0}),
-        Relation("rows in another order", renamed, lambda found: {"y": found["y"][order]}),
-    ]
+from operators.shared.csc import cancel as cancel
+from operators.shared.csc import data_dims as data_dims
+from operators.shared.csc import inputs as inputs
+from operators.shared.csc import library as library
+from operators.shared.csc import magnitude as magnitude
+from operators.shared.csc import prepare as prepare
+from operators.shared.csc import reference as reference
+from operators.shared.csc import relations as relations

@@ -3,53 +3,11 @@
 The columns of a row come in any order and may repeat; rows may be empty.
 """
 
-from __future__ import annotations
-
-import numpy as np
-import torch
-from torch import Tensor
-
-from operators.dtypes import DType
-from operators.relations import Relation, scaled
-from operators.shared import sparse
-
-
-def inputs(rows: int, cols: int, nnz: int, rng: np.random.Generator, family: str) -> dict[str, Tensor]:
-    row_offsets = sparse.offsets(sparse.places(rows, nnz, rng, family), rows)
-    return {"row_offsets": torch.from_numpy(row_offsets), "col_indices": sparse.indices(cols, nnz, rng)}
-
-
-def data_dims(row_offsets: Tensor) -> dict[str, int]:
-    return {"max_row_nnz": int(row_offsets.diff().max())}
-
-
-def reference(row_offsets: Tensor, col_indices: Tensor, values: Tensor, x: Tensor, rows: int) -> Tensor:
-    return sparse.product(sparse.expanded(row_offsets), col_indices, values, x, rows)
-
-
-def magnitude(row_offsets: Tensor, col_indices: Tensor, values: Tensor, x: Tensor, rows: int) -> Tensor:
-    return reference(row_offsets, col_indices, values.abs(), x.abs(), rows)
-
-
-def prepare(row_offsets: Tensor, col_indices: Tensor, values: Tensor, rows: int, cols: int) -> Tensor:
-    return sparse.csr_object(row_offsets, col_indices, values, rows, cols)
-
-
-def library(prepared: Tensor, x: Tensor) -> Tensor:
-    return prepared @ x
-
-
-def cancel(row_offsets: Tensor, values: Tensor, x: Tensor, dtype: DType, rng: np.random.Generator) -> dict[str, Tensor]:
-    rows = sparse.expanded(row_offsets).numpy()
-    return {"values": sparse.zero_rows(rows, values, dtype, rng), "x": sparse.constant(x)}
-
-
-def relations(values: Tensor, x: Tensor, col_indices: Tensor, cols: int, rng: np.random.Generator) -> list[Relation]:
-    tensors = {"values": values, "x": x}
-    order = torch.from_numpy(rng.permutation(cols))
-    renamed = {"col_indices": torch.argsort(order).to(torch.int32)[col_indices], "x": x[order]}
-    return [
-        scaled("values doubled", tensors, inputs={"values": 2.0}, outputs={"y": 2.0}),
-        scaled("x negated", tensors, inputs={"x": -1.0}, outputs={"y": -1.0}),
-        Relation("columns in another order", renamed, lambda found: found),
-    ]
+from operators.shared.csr import cancel as cancel
+from operators.shared.csr import data_dims as data_dims
+from operators.shared.csr import inputs as inputs
+from operators.shared.csr import library as library
+from operators.shared.csr import magnitude as magnitude
+from operators.shared.csr import prepare as prepare
+from operators.shared.csr import reference as reference
+from operators.shared.csr import relations as relations

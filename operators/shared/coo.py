@@ -1,0 +1,51 @@
+"""A sparse matrix (COO) times a dense vector or matrix: the reference.py of both operators.
+
+Entries come in any order and may repeat, which adds them up; rows may be empty.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from operators.dtypes import DType
+from operators.relations import Relation
+from operators.shared import sparse
+
+
+def inputs(rows: int, cols: int, nnz: int, rng: np.random.Generator, family: str) -> dict[str, Tensor]:
+    row_indices = rng.permutation(sparse.places(rows, nnz, rng, family)).astype(np.int32)
+    return {"row_indices": torch.from_numpy(row_indices), "col_indices": sparse.indices(cols, nnz, rng)}
+
+
+def data_dims(row_indices: Tensor, rows: int) -> dict[str, int]:
+    return {"max_row_nnz": sparse.longest(row_indices, rows)}
+
+
+def reference(row_indices: Tensor, col_indices: Tensor, values: Tensor, x: Tensor, rows: int) -> Tensor:
+    return sparse.product(row_indices, col_indices, values, x, rows)
+
+
+def magnitude(row_indices: Tensor, col_indices: Tensor, values: Tensor, x: Tensor, rows: int) -> Tensor:
+    return reference(row_indices, col_indices, values.abs(), x.abs(), rows)
+
+
+def prepare(row_indices: Tensor, col_indices: Tensor, values: Tensor, rows: int, cols: int) -> Tensor:
+    # Sorted: torch multiplies with COO matrices only after it has sorted them.
+    return sparse.csr_from_entries(row_indices, col_indices, values, rows, cols)
+
+
+def library(prepared: Tensor, x: Tensor) -> Tensor:
+    return prepared @ x
+
+
+def cancel(row_indices: Tensor, values: Tensor, x: Tensor, dtype: DType, rng: np.random.Generator) -> dict[str, Tensor]:
+    rows = row_indices.numpy()
+    return {"values": sparse.zero_rows(rows, values, dtype, rng), "x": sparse.constant(x)}
+
+
+def relations(values: Tensor, x: Tensor, col_indices: Tensor, cols: int, rng: np.random.Generator) -> list[Relation]:
+    order = torch.from_numpy(rng.permutation(cols))
+    renamed = {"col_indices": torch.argsort(order).to(torch.int32)[col_indices], "x": x[order]}
+    return [*sparse.linear(values, x, rng), Relation("columns in another order", renamed, lambda found: found)]
