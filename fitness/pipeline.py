@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -94,15 +94,28 @@ class Pipeline:
         return OperatorError(f"{naive}: the naive kernel, which others are compared with, fails: {fault}")
 
     def _levels(self, prepared: Prepared, anchor: Anchor, *, race: bool, best: float | None) -> tuple[Evaluation, ...]:
-        results = [self._screen(prepared, anchor, race=race)]
+        results = [self._beside(anchor, lambda other: self._screen(prepared, other, race=race and other is anchor))]
         screened = results[0]
         promising = not race or (screened.log_ratio or 0.0) > 0
         if screened.correct and promising:
-            beaten = anchor if screened.anchor_id == anchor.kernel.id else Anchor(self.baseline, 0.0, 0.0)
-            results.append(self._full(prepared, beaten))
+            beaten = anchor if screened.anchor_id == anchor.kernel.id else self._start
+            results.append(self._beside(beaten, lambda other: self._full(prepared, other)))
         if results[-1].level is Level.FULL and results[-1].correct and _is_new_best(results[-1], best):
-            results.append(self._confirm(prepared, results[-1]))
+            results.append(self._beside(self._start, lambda _: self._confirm(prepared)))
         return tuple(results)
+
+    def _beside(self, anchor: Anchor, level: Callable[[Anchor], Evaluation]) -> Evaluation:
+        """The verdict of a level; where the anchor's process fails, killed perhaps, once more with a new baseline's."""
+        try:
+            return level(anchor)
+        except AnchorFault:
+            self._drop_anchor(anchor.kernel)
+            self._drop_anchor(self.baseline)
+        return level(self._start)
+
+    @property
+    def _start(self) -> Anchor:
+        return Anchor(self.baseline, 0.0, 0.0)
 
     def _screen(self, prepared: Prepared, anchor: Anchor, *, race: bool) -> Evaluation:
         """Few inputs, two poisons each, then paired timing against the anchor."""
@@ -120,11 +133,6 @@ class Pipeline:
                     self._check_physics(measured)
         except KernelFault as fault:
             return self._failure(prepared.kernel, Level.SCREEN, fault.rejection, stage_ms, errors, prepared)
-        except AnchorFault:
-            self._drop_anchor(anchor.kernel)
-            if anchor.kernel.id == self.baseline.id:
-                raise
-            return self._screen(prepared, Anchor(self.baseline, 0.0, 0.0), race=False)
         return self._verdict(prepared, Level.SCREEN, measured, anchor, errors, stage_ms, race=race)
 
     def _full(self, prepared: Prepared, anchor: Anchor) -> Evaluation:
@@ -146,18 +154,12 @@ class Pipeline:
                     self._check_physics(measured)
         except KernelFault as fault:
             return self._failure(prepared.kernel, Level.FULL, fault.rejection, stage_ms, (), prepared)
-        except AnchorFault:
-            self._drop_anchor(anchor.kernel)
-            if anchor.kernel.id == self.baseline.id:
-                raise
-            return self._full(prepared, Anchor(self.baseline, 0.0, 0.0))
         return self._verdict(prepared, Level.FULL, measured, anchor, errors, stage_ms, race=False)
 
-    def _confirm(self, prepared: Prepared, full: Evaluation) -> Evaluation:
+    def _confirm(self, prepared: Prepared) -> Evaluation:
         """Every shape with new inputs, reruns, relations, and a second, independent measurement in fresh processes."""
         stage_ms: dict[str, float] = {}
         checks = self._drawn(self._supported(prepared), 2) + self._drawn(self.workloads, 2)
-        baseline = Anchor(self.baseline, 0.0, 0.0)
         try:
             with _clock(stage_ms, "confirm"), self._session(prepared) as session:
                 audited = self.device.audit(prepared)
@@ -176,7 +178,7 @@ class Pipeline:
                     self._check_physics(measured)
         except KernelFault as fault:
             return self._failure(prepared.kernel, Level.CONFIRMED, fault.rejection, stage_ms, (), prepared)
-        verdict = self._verdict(prepared, Level.CONFIRMED, measured, baseline, errors, stage_ms, race=False)
+        verdict = self._verdict(prepared, Level.CONFIRMED, measured, self._start, errors, stage_ms, race=False)
         return replace(verdict, facts={**verdict.facts, **facts})
 
     def _some(self, prepared: Prepared, count: int) -> list[Workload]:
@@ -331,13 +333,23 @@ class Pipeline:
     def _trusted(self, question: Question) -> list[dict[str, Any]]:
         """What the naive kernel makes of a question, from a process of its own."""
         try:
-            if self._trusted_session is None:
-                self._trusted_session = self._open(self.baseline)
-            self._trusted_session.bind(0, question, at_end=question.at_end)
-            self._trusted_session.run(0, poison=NAN)
+            return [self._asked(question)]
+        except KernelFault:
+            # Somebody may have killed its process; a new one tells whether it is the kernel's fault.
+            if self._trusted_session:
+                self._trusted_session.close()
+            self._trusted_session = None
+        try:
+            return [self._asked(question)]
         except KernelFault as fault:
             raise self._baseline_error(fault) from fault
-        return [dict(self.oracle.outputs(question, self._trusted_session.work(0)))]
+
+    def _asked(self, question: Question) -> dict[str, Any]:
+        if self._trusted_session is None:
+            self._trusted_session = self._open(self.baseline)
+        self._trusted_session.bind(0, question, at_end=question.at_end)
+        self._trusted_session.run(0, poison=NAN)
+        return dict(self.oracle.outputs(question, self._trusted_session.work(0)))
 
     def _cases(self) -> list[list[Case]]:
         """The input sets that timed samples and screening use: `[workload][set]`. They outlive no session."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -67,6 +69,23 @@ def test_a_lucky_first_measurement_does_not_get_a_kernel_into_an_archive(
     assert schedules == [SCREEN, FULL]
     assert (result.status, result.level) == (Status.CORRECT, Level.FULL)
     assert result.log_speedup is not None and result.log_speedup < 5
+
+
+def test_kernels_that_others_are_compared_with_may_lose_their_processes(stage: CpuFitness) -> None:
+    assert verdict(stage, stage.baseline).correct
+    here, parent = Path("/proc"), f"PPid:\t{os.getpid()}\n"
+    children = [p for p in here.glob("[0-9]*") if parent in _text(p / "status") and "runner" in _text(p / "cmdline")]
+    assert len(children) >= 2  # the anchor's and the trusted kernel's
+    for child in children:
+        os.kill(int(child.name), signal.SIGKILL)
+    assert verdict(stage, axpb_kernel(RIGHT)).correct
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text()
+    except OSError:  # the process is gone
+        return ""
 
 
 @pytest.mark.parametrize(
