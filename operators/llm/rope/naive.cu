@@ -18,7 +18,7 @@ extern "C" __global__ void rope(const T* x, T* y, ACC base, int rows, int pairs)
         ACC angle = r * powf(base, -ACC(c) / pairs);
         long long at = 2 * ((long long)r * pairs + c);
         ACC even = load(x[at]), odd = load(x[at + 1]);
-        ACC turn = angle * ACC(0.31830988618379067154), cosine = cospif(turn), sine = sinpif(turn);
+        ACC cosine = cosf(angle), sine = sinf(angle);
         y[at] = store(even * cosine - odd * sine);
         y[at + 1] = store(even * sine + odd * cosine);
     }
