@@ -39,7 +39,7 @@ from evo.individual import Individual
 from evo.journal import Journal
 from evo.pool import EngineError, Message, WorkerLost, WorkerPool, WorkerProcess, value_of
 from evo.records import Rows
-from evo.strategies.base import Strategy
+from evo.strategies.base import Strategy, other_request
 from evo.worker import Answer, WorkerSpec, answered, gpu_specs, worker_cores
 from fitness.base import Anchor
 from fitness.catalog import devices
@@ -58,7 +58,7 @@ KNOCK_S = 10.0
 TIDY_S = 20.0
 TRIES = 5
 """How often in a row an actor may die of one call."""
-PAGE_ROWS = 500
+PAGE_ROWS = 2_000
 PAGE_BYTES = 4 << 20
 UNHEARD_LIMIT = 50
 """Tells that may be on their way to a population before the driver waits for it."""
@@ -182,7 +182,7 @@ class Populations:
             if "wanted" not in entry:
                 strategy.tell(records.individual_from(entry))
             elif [request.digest for request in strategy.ask(entry["wanted"])] != entry["digests"]:
-                raise EngineError(f"{task}: rebuilt from the store, the strategy asks for something else than before")
+                raise other_request(task, f"of ask {entry['seq']}")
 
 
 class HostedWorker:
@@ -827,6 +827,15 @@ class RemotePopulations:
         elite: Elite | None = self._call("best", task)
         return elite
 
+    def restore(self, task: Task, asks: int, tells: int) -> None:
+        """Bring a new population to where the store says that it was."""
+        progress = self._of(task)
+        progress.asks, progress.tells = asks, tells
+        try:
+            self._replay(task, progress)
+        except ActorGone:
+            self._rebuild()
+
     def _of(self, task: Task) -> _Progress:
         return self._progress.setdefault(task, _Progress())
 
@@ -862,10 +871,18 @@ class RemotePopulations:
             self._start()
             with suppress(ActorGone):
                 for task, progress in self._progress.items():
-                    for page in _history(self._store, task, progress):
-                        value_of(self._cluster.get(self._actor.call.remote("replay", task, page)))
+                    self._replay(task, progress)
                 return
         raise EngineError(f"the actor of {self._arguments[1]}'s populations died {TRIES} times in a row")
+
+    def _replay(self, task: Task, progress: _Progress) -> None:
+        """The actor works on one page while the next is read."""
+        replayed: list[Any] = []
+        for page in _history(self._store, task, progress):
+            replayed.append(self._actor.call.remote("replay", task, page))
+            if len(replayed) > 1:
+                value_of(self._cluster.get(replayed.pop(0)))
+        value_of(self._cluster.get(replayed.pop()))
 
 
 class RemoteStrategy:
@@ -885,6 +902,10 @@ class RemoteStrategy:
         self._best_is_known = False
         self._populations.tell(self._task, individual)
         return "sent"
+
+    def restore(self, asks: int, tells: int) -> None:
+        self._best_is_known = False
+        self._populations.restore(self._task, asks, tells)
 
     def anchor(self, request: Request, cell: Cell) -> Anchor | None:
         return self._populations.anchor(self._task, request, cell)
@@ -906,12 +927,14 @@ def _history(store: Journal, task: Task, progress: _Progress) -> Iterator[list[d
     ).to_pylist()
     if len(asked) < progress.asks:  # the driver has not stored the last one yet
         asked.append({"seq": math.inf, "wanted": progress.wanted, "digests": progress.digests})
-    for begin in range(0, progress.tells, PAGE_ROWS):
+    left, after = progress.tells, -1
+    while left:
         told = store.rows(
-            f"select * from ({records.TOLD}) where task = ? order by seq limit ? offset ?",
-            [str(task), min(PAGE_ROWS, progress.tells - begin), begin],
+            f"select * from ({records.TOLD}) where task = ? and seq > ? order by seq limit ?",
+            [str(task), after, min(PAGE_ROWS, left)],
         ).to_pylist()
-        earlier = [entry for entry in asked if entry["seq"] < told[-1]["seq"]]
+        left, after = left - len(told), told[-1]["seq"]
+        earlier = [entry for entry in asked if entry["seq"] < after]
         asked = asked[len(earlier) :]
         yield sorted([*earlier, *told], key=lambda entry: entry["seq"])
     yield asked

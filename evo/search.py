@@ -20,7 +20,7 @@ from evo.individual import Individual
 from evo.journal import Journal
 from evo.pool import Pool, WorkerLost
 from evo.records import Rows
-from evo.strategies.base import ANCESTOR, Strategy
+from evo.strategies.base import ANCESTOR, Restorable, Strategy, other_request
 from fitness.base import Anchor, Built
 from fitness.evaluation import Evaluation, Level, Status
 from fitness.profiling import Profile
@@ -246,12 +246,12 @@ class Search:
         tells = [records.tell_rows(done.individual, seq=self._next_seq(), at=self._now()) for done in arrived]
         await self._commit(records.join(*(done.rows for done in arrived), *tells))
         for done in arrived:
-            self._hear(done.state, done.individual)
+            done.state.strategy.tell(done.individual)
+            self._count(done.state, done.individual)
             self._remember(done)
 
-    def _hear(self, state: TaskState, individual: Individual) -> None:
-        """The part of a tell that a resume repeats."""
-        state.strategy.tell(individual)
+    def _count(self, state: TaskState, individual: Individual) -> None:
+        """The part of a tell that a resume repeats itself."""
         state.told += 1
         state.statuses[individual.status] += 1
         state.idle = 0 if individual.fresh else state.idle + 1
@@ -507,15 +507,20 @@ class Search:
         )
         asked, told = (self.store.rows(sql).to_pylist() for sql in (records.ASKED, records.TOLD))
         outstanding: dict[str, tuple[Request, tuple[Source, ...]]] = {}
+        asks: Counter[Task] = Counter()
         for entry in records.history(asked, told):
             if isinstance(entry, list):
                 self._seq = entry[0]["seq"]
                 for request in self._ask_again(entry):
                     outstanding[request.id] = request, bound_parents(self.states[request.task], request)
+                asks[request.task] += 1
             else:
                 self._seq = entry["seq"]
                 self._tell_again(entry)
                 del outstanding[entry["request_id"]]
+        for task, state in self.states.items():
+            if isinstance(state.strategy, Restorable):
+                state.strategy.restore(asks[task], state.told)
         self._stored_kernels = {
             row["kernel_id"] for row in self.store.rows("select kernel_id from kernels").to_pylist()
         }
@@ -526,18 +531,19 @@ class Search:
 
     def _ask_again(self, rows: list[dict[str, Any]]) -> list[Request]:
         state = self.states[Task.parse(rows[0]["task"])]
+        if isinstance(state.strategy, Restorable):
+            return [Request.from_json(row["request_json"]) for row in rows]
         requests = state.strategy.ask(rows[0]["wanted"])
         if [r.digest for r in requests] != [row["digest"] for row in rows]:
-            raise UserError(
-                f"{state.task}: request {rows[0]['request_id']} is not what this version would ask; "
-                "resume with the version and operators that the run was started with"
-            )
+            raise other_request(state.task, rows[0]["request_id"])
         return requests
 
     def _tell_again(self, row: dict[str, Any]) -> None:
         individual = records.individual_from(row)
         state = self.states[individual.request.task]
-        self._hear(state, individual)
+        if not isinstance(state.strategy, Restorable):
+            state.strategy.tell(individual)
+        self._count(state, individual)
         kernel, evaluation = individual.kernel, individual.evaluation
         if kernel is None or evaluation is None:
             return

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from random import Random
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from evo.archive import Cell, Elite
 from evo.individual import Individual
 from fitness.base import Anchor
 from mutators.base import Request
+from operators.errors import UserError
 from operators.identity import digest
 from operators.spec import Operator, Task
 
@@ -49,6 +50,23 @@ class Strategy(Protocol):
     def best(self) -> Elite | None:
         """The fastest kernel it knows."""
         ...
+
+
+@runtime_checkable
+class Restorable(Protocol):
+    """A strategy that reads its own past from the store, because it is far away from who would repeat it."""
+
+    def restore(self, asks: int, tells: int) -> None:
+        """Come to where it was after so many answered asks and tells. Raises UserError if it would ask otherwise."""
+        ...
+
+
+def other_request(task: Task, request_id: str) -> UserError:
+    """What a resume says when a strategy does not ask what is stored."""
+    return UserError(
+        f"{task}: request {request_id} is not what this version would ask; "
+        "resume with the version and operators that the run was started with"
+    )
 
 
 class Ancestors:
