@@ -33,6 +33,8 @@ _CUDA_WORDS = re.compile(
 )
 """What the C++ grammar stumbles over; blanked before parsing, at the same offsets."""
 
+JUMPS = frozenset({"return_statement", "goto_statement", "throw_statement", "labeled_statement", "co_yield_statement"})
+"""Statements that lead, or let others lead, out of any loop."""
 _TYPES = frozenset({"primitive_type", "type_identifier", "sized_type_specifier", "qualified_identifier"})
 
 
@@ -154,15 +156,13 @@ class Loop:
     @cached_property
     def exits(self) -> bool:
         """Whether control may leave the body other than at its end."""
-        leaving = {"break_statement", "continue_statement", "return_statement", "goto_statement", "throw_statement"}
-        return any(n.type in leaving | {"labeled_statement", "co_yield_statement"} for n in walk(self.body))
+        return any(node.type in JUMPS | {"break_statement", "continue_statement"} for node in walk(self.body))
 
     @cached_property
     def abandoned(self) -> bool:
         """Whether control may leave the loop before its last iteration; an iteration may end early (`continue`)."""
-        leaving = {"return_statement", "goto_statement", "throw_statement", "labeled_statement", "co_yield_statement"}
         return any(
-            node.type in leaving or (node.type == "break_statement" and self._owns(node)) for node in walk(self.body)
+            node.type in JUMPS or (node.type == "break_statement" and self._owns(node)) for node in walk(self.body)
         )
 
     def _owns(self, leaving: Node) -> bool:
