@@ -25,6 +25,8 @@ from operators.spec import Operator
 
 ARCH = "sm_90a"
 MAX_LOG_LINES = 40
+MAX_LOG_COLUMNS = 600
+"""Of a line; templates spell out their types at any length."""
 DIALECT = Dialect(lambda header: True, "a CUDA header, such as <cuda/barrier>", assembly=True)
 """Any header that the compiler's process can open, which are NVIDIA's; inline PTX is what CUDA kernels live on."""
 SHIM_FILE = "parameters of a launch"
@@ -254,7 +256,8 @@ def scrub_log(log: str, expressions: Sequence[str], folders: Sequence[Path]) -> 
     own.sort(key=lambda entry: entry[0])
     lines = "\n".join([text for _, text in own] + list(dict.fromkeys(others))).splitlines()
     cut = [f"... {len(lines) - MAX_LOG_LINES} more lines"] if len(lines) > MAX_LOG_LINES else []
-    return "\n".join(lines[:MAX_LOG_LINES] + cut) or "the compiler failed without a message"
+    kept = [line if len(line) <= MAX_LOG_COLUMNS else line[:MAX_LOG_COLUMNS] + " ..." for line in lines[:MAX_LOG_LINES]]
+    return "\n".join(kept + cut) or "the compiler failed without a message"
 
 
 def _foreign(match: re.Match[str], text: str, expressions: Sequence[str], folders: Sequence[Path]) -> Iterator[str]:

@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import math
+import struct
+from functools import lru_cache
+from pathlib import Path
 
 import torch
 
+from fitness.cuda.driver import call, device_facts, driver
+from fitness.cuda.launcher import pointer, start
+from fitness.cuda.nvrtc import Job, compile_here
+from fitness.cuda.program import Launch
+
 CHUNK = 1 << 24
 """Elements that are looked at in one go, so that temporaries stay small beside the tensors."""
+JUDGE = Path(__file__).with_name("judge.cu")
+THREADS, MOST_BLOCKS, SUMS = 256, 1024, 5
+"""As judge.cu has them; enough blocks to fill any GPU."""
+TYPES = {torch.float32: "judge<float>", torch.float64: "judge<double>", torch.bfloat16: "judge<unsigned short>"}
+"""What judge.cu reads as it is."""
 TINY, LARGEST = torch.finfo(torch.float64).tiny, torch.finfo(torch.float64).max
 
 
@@ -17,6 +30,8 @@ def judgement_parts(
     """The fields of `fitness.compare.Judgement`, for flat tensors."""
     if not y.numel() == expected.numel() == allowed.numel():
         raise ValueError(f"{y.numel()} values against {expected.numel()} answers and {allowed.numel()} bounds")
+    if y.is_cuda and y.numel():
+        return _on_gpu(y.device.index).judge(y, expected, allowed)
     largest, squares, bad, first, changes = 0.0, 0.0, 0, None, 0
     last_negative = None
     for begin in range(0, y.numel(), CHUNK):
@@ -45,6 +60,54 @@ def judgement_parts(
         last_negative = found[6]
     count = y.numel()
     return largest, math.sqrt(squares / max(count, 1)), bad, first, min(2 * changes + 1, count)
+
+
+class _Kernels:
+    """judge.cu on one GPU, in the context and the stream of torch."""
+
+    def __init__(self, ordinal: int) -> None:
+        facts = device_facts(ordinal)
+        call("CtxSetCurrent", call("DevicePrimaryCtxRetain", call("DeviceGet", ordinal)))
+        made = compile_here(judge_job(facts.arch))
+        if not made.cubin:
+            raise RuntimeError(f"{JUDGE.name} does not compile: {made.log[:2000]}")
+        module = call("ModuleLoadData", made.cubin)
+        self._functions = {
+            dtype: call("ModuleGetFunction", module, made.lowered[name].encode()) for dtype, name in TYPES.items()
+        }
+        self._parts = torch.empty(MOST_BLOCKS, SUMS, dtype=torch.float64, device=f"cuda:{ordinal}")
+        self._ticket = torch.zeros(1, dtype=torch.int32, device=f"cuda:{ordinal}")
+        self._result = torch.empty(SUMS, dtype=torch.float64, device=f"cuda:{ordinal}")
+
+    def judge(
+        self, y: torch.Tensor, expected: torch.Tensor, allowed: torch.Tensor
+    ) -> tuple[float, float, int, int | None, int]:
+        """As `judgement_parts`, of at least one element."""
+        tensors = [t.contiguous() for t in (y if y.dtype in TYPES else y.double(), expected, allowed)]
+        count = y.numel()
+        ours = [self._parts, self._ticket, self._result]
+        inputs, outputs = ([pointer(t.data_ptr()) for t in some] for some in (tensors, ours))
+        blocks = min(-(-count // THREADS), MOST_BLOCKS)
+        launch = Launch("judge", (), (blocks, 1, 1), (THREADS, 1, 1), (), 0, False)
+        values = [*inputs, struct.pack("<q", count), *outputs]
+        stream = driver().CUstream(torch.cuda.current_stream(y.device).cuda_stream)
+        start(self._functions[tensors[0].dtype], launch, values, stream)
+        largest, squares, bad, first, changes = self._result.tolist()
+        return (
+            largest,
+            math.sqrt(squares / count),
+            int(bad),
+            int(first) if bad else None,
+            int(min(2 * changes + 1, count)),
+        )
+
+
+_on_gpu = lru_cache(_Kernels)
+
+
+def judge_job(arch: str) -> Job:
+    """What the compiler is to make of judge.cu."""
+    return Job(JUDGE.read_text(encoding="utf-8"), tuple(TYPES.values()), arch, ())
 
 
 def _ratios(value: torch.Tensor, want: torch.Tensor, bound: torch.Tensor) -> torch.Tensor:

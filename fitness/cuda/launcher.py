@@ -52,35 +52,8 @@ class Launcher:
         self.start(self.functions[launch.kernel], launch, values)
 
     def start(self, function: Any, launch: Launch, values: Sequence[bytes]) -> None:
-        """Into our stream; the driver copies the arguments before it returns."""
-        # Tensor maps must lie on 64 bytes.
-        memory = ctypes.create_string_buffer(64 + sum(-(-len(value) // 64) * 64 for value in values))
-        at = -(-ctypes.addressof(memory) // 64) * 64
-        pointers = (ctypes.c_void_p * max(len(values), 1))()
-        for number, value in enumerate(values):
-            ctypes.memmove(at, value, len(value))
-            pointers[number] = at
-            at += -(-len(value) // 64) * 64
-        cu, config = self.cu, self.cu.CUlaunchConfig()
-        config.gridDimX, config.gridDimY, config.gridDimZ = launch.grid
-        config.blockDimX, config.blockDimY, config.blockDimZ = launch.block
-        config.sharedMemBytes = launch.shared_bytes
-        config.hStream = self.stream
-        attributes = []
-        if launch.cluster:
-            attribute = cu.CUlaunchAttribute()
-            attribute.id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-            dim = attribute.value.clusterDim
-            dim.x, dim.y, dim.z = launch.cluster
-            attributes.append(attribute)
-        if launch.cooperative:
-            attribute = cu.CUlaunchAttribute()
-            attribute.id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
-            attribute.value.cooperative = 1
-            attributes.append(attribute)
-        config.numAttrs = len(attributes)
-        config.attrs = attributes
-        call("LaunchKernelEx", config, function, ctypes.addressof(pointers), 0)
+        """Into our stream."""
+        start(function, launch, values, self.stream)
 
     def allow_shared(self, function: Any) -> None:
         """As much dynamic shared memory as the device has beside the static."""
@@ -113,6 +86,39 @@ class Launcher:
             getattr(cu.CUtensorMapFloatOOBfill, f"CU_TENSOR_MAP_FLOAT_OOB_FILL_{declared.oob_fill}"),
         )
         return ctypes.string_at(made.getPtr(), TENSOR_MAP_BYTES)
+
+
+def start(function: Any, launch: Launch, values: Sequence[bytes], stream: Any) -> None:
+    """Launch a kernel; the driver copies the arguments before it returns. Raises CudaError."""
+    # Tensor maps must lie on 64 bytes.
+    memory = ctypes.create_string_buffer(64 + sum(-(-len(value) // 64) * 64 for value in values))
+    at = -(-ctypes.addressof(memory) // 64) * 64
+    pointers = (ctypes.c_void_p * max(len(values), 1))()
+    for number, value in enumerate(values):
+        ctypes.memmove(at, value, len(value))
+        pointers[number] = at
+        at += -(-len(value) // 64) * 64
+    cu = driver()
+    config = cu.CUlaunchConfig()
+    config.gridDimX, config.gridDimY, config.gridDimZ = launch.grid
+    config.blockDimX, config.blockDimY, config.blockDimZ = launch.block
+    config.sharedMemBytes = launch.shared_bytes
+    config.hStream = stream
+    attributes = []
+    if launch.cluster:
+        attribute = cu.CUlaunchAttribute()
+        attribute.id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        dim = attribute.value.clusterDim
+        dim.x, dim.y, dim.z = launch.cluster
+        attributes.append(attribute)
+    if launch.cooperative:
+        attribute = cu.CUlaunchAttribute()
+        attribute.id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+        attribute.value.cooperative = 1
+        attributes.append(attribute)
+    config.numAttrs = len(attributes)
+    config.attrs = attributes
+    call("LaunchKernelEx", config, function, ctypes.addressof(pointers), 0)
 
 
 def pointer(address: int) -> bytes:

@@ -32,6 +32,8 @@ class LibrarySession:
         self._flush = torch.empty(int(FLUSH_L2_SIZES * l2_bytes) // 4, device=oracle.device)
         self._memory = torch.cuda.graph_pool_handle()
         self._slots: dict[int, tuple[Question, CudaRegion, Callable[[], Any]]] = {}
+        self._values: dict[int, Mapping[str, Any]] = {}
+        """What captured calls read, such as a vendor's matrix object: nobody else keeps it."""
 
     def bind(self, slot: int, question: Question, *, at_end: bool) -> None:
         oracle, operator = self._oracle, self._oracle.operator
@@ -47,6 +49,7 @@ class LibrarySession:
         oracle.restore(question, work)
         values["prepared"] = oracle.functions.prepare(values)
         self._slots[slot] = question, work, self._captured(values)
+        self._values[slot] = values
 
     def run(self, slot: int, *, poison: int, cold: bool = False) -> Sample:
         question, work, launch = self._slots[slot]
@@ -100,3 +103,4 @@ class LibrarySession:
 
     def close(self) -> None:
         self._slots.clear()
+        self._values.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,13 +19,17 @@ FIRST_ADDRESS = 1 << 46
 buffers lie in the address space alone a kernel can be half as fast again."""
 KEPT_FREE_BYTES = 4 << 30
 """Blocks that nobody uses stay allocated up to so much: making one takes as long as a small check."""
+KEPT_FREE = 256
+"""So many at most, since each keeps a file open."""
 
 
 class Block:
     """Some granules of GPU memory, mapped into this process; others get a file descriptor and map it themselves."""
 
-    def __init__(self, number: int, ordinal: int, map_bytes: int, place: int) -> None:
+    def __init__(self, number: int, ordinal: int, map_bytes: int, place: int, *, readonly: bool) -> None:
         cu = driver()
+        self.readonly = readonly
+        """Whether workers map it so."""
         self.place = place
         """The address that workers map it at."""
         self.number = number
@@ -40,15 +45,21 @@ class Block:
         call("MemSetAccess", self.address, map_bytes, [access], 1)
         self.tensor = torch.as_tensor(_Array(self.address, map_bytes), device=f"cuda:{ordinal}")
         """All of it, as bytes."""
+        self._descriptor: int | None = None
 
-    def export(self) -> int:
-        """A new file descriptor; the caller closes it."""
-        kind = driver().CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-        return int(call("MemExportToShareableHandle", self._handle, kind, 0))
+    @property
+    def descriptor(self) -> int:
+        """What others map it by; ours, and open until the block is freed: making one takes a millisecond."""
+        if self._descriptor is None:
+            kind = driver().CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+            self._descriptor = int(call("MemExportToShareableHandle", self._handle, kind, 0))
+        return self._descriptor
 
     def free(self) -> None:
         """Give it back to the device, once nobody else has it mapped."""
         torch.cuda.synchronize()
+        if self._descriptor is not None:
+            os.close(self._descriptor)
         call("MemUnmap", self.address, self.bytes)
         call("MemRelease", self._handle)
         call("MemAddressFree", self.address, self.bytes)
@@ -83,20 +94,23 @@ class Pool:
         self._made = 0
         self._next_place = FIRST_ADDRESS
 
-    def take(self, size: int) -> Block:
-        """A block of at least one granule that holds `size` bytes."""
+    def take(self, size: int, *, readonly: bool = False) -> Block:
+        """A block of at least one granule that holds `size` bytes; `readonly`: that workers will only read.
+
+        Of those that are free the one last used, which a worker has likely mapped already, as it will be used now.
+        """
         rounded = max(-(-size // self.granularity), 1) * self.granularity
-        for index, block in enumerate(self._free):
-            if block.bytes == rounded:
+        for index, block in reversed([*enumerate(self._free)]):
+            if (block.bytes, block.readonly) == (rounded, readonly):
                 return self._free.pop(index)
         self._made += 1
         self._next_place += self.granularity  # which stays unmapped, so that accesses beyond a block fault
         place, self._next_place = self._next_place, self._next_place + rounded + self.granularity
         try:
-            return Block(self._made, self.ordinal, rounded, place)
+            return Block(self._made, self.ordinal, rounded, place, readonly=readonly)
         except CudaError:
             self.trim()
-            return Block(self._made, self.ordinal, rounded, place)
+            return Block(self._made, self.ordinal, rounded, place, readonly=readonly)
 
     def trim(self) -> None:
         """Give back to the device what is not in use, torch's share included."""
@@ -107,7 +121,7 @@ class Pool:
     def give_back(self, blocks: Iterable[Block]) -> None:
         """Somebody may need blocks of the same size soon; the oldest go when there are too many."""
         self._free += blocks
-        while sum(block.bytes for block in self._free) > KEPT_FREE_BYTES:
+        while len(self._free) > KEPT_FREE or sum(block.bytes for block in self._free) > KEPT_FREE_BYTES:
             self._free.pop(0).free()
 
 
@@ -119,15 +133,24 @@ class CudaRegion:
     """
 
     def __init__(
-        self, pool: Pool, sizes: Mapping[str, int], *, at_end: bool, lent: Mapping[str, Block] | None = None
+        self,
+        pool: Pool,
+        sizes: Mapping[str, int],
+        *,
+        at_end: bool,
+        readonly: bool = False,
+        lent: Mapping[str, Block] | None = None,
     ) -> None:
-        """`lent` are blocks that some of the buffers take, which somebody else owns and may use between calls."""
+        """`readonly`: workers only read it.
+
+        `lent` are blocks that some of the buffers take, which somebody else owns and may use between calls.
+        """
         self.places: dict[str, Place] = {}
         self.blocks: dict[str, Block] = {}
         self._pattern = SLACK_PATTERNS[at_end]
         for name, size in sizes.items():
             rounded = max(-(-size // ALIGNMENT) * ALIGNMENT, ALIGNMENT)
-            block = lent[name] if lent and name in lent else pool.take(rounded)
+            block = lent[name] if lent and name in lent else pool.take(rounded, readonly=readonly)
             block.tensor.fill_(self._pattern)
             self.blocks[name] = block
             self.places[name] = Place(0, block.bytes, block.bytes - rounded if at_end else 0, size)

@@ -7,6 +7,7 @@ unpickles nothing that a compiler wrote after it had read a candidate's source. 
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import json
 import os
 import pickle
@@ -103,14 +104,23 @@ def library() -> Any:
 
 @lru_cache
 def include_folders() -> tuple[Path, ...]:
-    """Where the CUDA headers and CCCL lie. Raises UserError where they are not installed."""
+    """Where headers lie: CUDA's, CCCL's, CUTLASS's if it is there. Raises UserError where one of the others is not."""
     library()
     from cuda.pathfinder import find_nvidia_header_directory
 
     folders = [find_nvidia_header_directory(name) for name in ("cudart", "cccl")]
     if not all(folders):
         raise UserError("the CUDA headers are not installed: pip install 'kernel-evo[nvrtc]'")
-    return tuple(Path(folder) for folder in folders if folder)
+    return (*(Path(folder) for folder in folders if folder), *cutlass_folders())
+
+
+def cutlass_folders() -> tuple[Path, ...]:
+    """Where the headers of CUTLASS and CuTe lie, which are optional: those of the package nvidia-cutlass."""
+    # Not imported: that takes packages which headers do without.
+    found = importlib.util.find_spec("cutlass_library")
+    roots = found.submodule_search_locations if found else None
+    folders = [Path(root, "source", "include") for root in roots or ()]
+    return tuple(folder for folder in folders if (folder / "cute" / "tensor.hpp").is_file())
 
 
 @lru_cache

@@ -31,6 +31,7 @@ class CudaOracle(Oracle):
         self._last: tuple[Inputs, dict[str, torch.Tensor]] | None = None
         # What a second opinion is worth: sums of 16-bit products kept in fp32, fp32 products without TF32.
         torch.backends.cuda.matmul.allow_tf32 = False
+        torch.backends.cudnn.allow_tf32 = False  # of convolutions
         torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
         torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
 
@@ -87,7 +88,7 @@ class CudaOracle(Oracle):
         return changed
 
     def _region(self, sizes: Mapping[str, int], *, at_end: bool) -> CudaRegion:
-        return CudaRegion(self.pool, sizes, at_end=at_end)
+        return CudaRegion(self.pool, sizes, at_end=at_end, readonly=True)
 
     def _write(self, memory: Memory, name: str, value: torch.Tensor) -> None:
         assert isinstance(memory, CudaRegion)

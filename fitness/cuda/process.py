@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -56,14 +56,19 @@ IN_WORDS = {
 class Worker:
     """One process. After a KernelFault only `close` may follow. Not thread-safe."""
 
-    def __init__(self, ordinal: int, harness: bytes, granularity: int, *, quiet: AbstractContextManager[None]) -> None:
-        """`quiet` is held until the process has made its context: others must not time anything meanwhile."""
+    def __init__(
+        self, ordinal: int, harness: bytes, granularity: int, *, quiet: Callable[[], AbstractContextManager[None]]
+    ) -> None:
+        """The process touches no device before `begin`.
+
+        What `quiet` makes is held while it makes its context: others must not time anything meanwhile.
+        """
         ours, theirs = socket.socketpair()
         self._socket = ours
         self._harness, self._granularity = harness, granularity
-        self._held: dict[tuple[int, bool], int] = {}
-        """Blocks that it has mapped, and when they were last bound."""
-        self._bound: dict[int, set[tuple[int, bool]]] = {}
+        self._held: dict[int, int] = {}
+        """Numbers of the blocks that it has mapped, and when they were last bound."""
+        self._bound: dict[int, set[int]] = {}
         self._binds = 0
         library = str(built("cuda/confine.cpp", "-shared", "-fPIC"))
         environment = {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONDONTWRITEBYTECODE": "1", "HOME": "/nonexistent"}
@@ -81,20 +86,32 @@ class Worker:
                 cwd="/",
             )
         self._failure: BaseException | None = None
+        self._begun = threading.Event()
+        self._closed = False
         self._ready = threading.Thread(target=self._await, args=(quiet,), daemon=True)
         self._ready.start()
 
-    def _await(self, quiet: AbstractContextManager[None]) -> None:
+    def _await(self, quiet: Callable[[], AbstractContextManager[None]]) -> None:
         try:
-            with quiet:
+            self._answer(START_TIMEOUT_S, "while it started")
+            self._begun.wait()
+            if self._closed:
+                return
+            with quiet():
+                self._request("begin")
                 self._answer(START_TIMEOUT_S, "while it started")
                 self._request("setup", self._harness, self._granularity)
                 self._answer(SETUP_TIMEOUT_S, "while it started")
         except BaseException as failure:  # noqa: BLE001 handed to whoever waits for the worker
             self._failure = failure
 
+    def begin(self) -> None:
+        """Let it make its context, without waiting for that. Safe to call twice."""
+        self._begun.set()
+
     def ready(self) -> None:
         """Wait until it can be used. Raises DeviceError where workers do not start on this machine."""
+        self.begin()
         self._ready.join()
         if self._failure is None:
             return
@@ -104,6 +121,8 @@ class Worker:
     def close(self) -> str:
         """End the process; what it wrote to stderr."""
         kill_group(self._process)
+        self._closed = True
+        self._begun.set()
         self._ready.join()
         self._socket.close()
         assert self._process.stderr
@@ -121,30 +140,25 @@ class Worker:
         answer = self._do("occupancy", kernel, threads, shared_bytes, when="while its occupancy was asked for")
         return int(answer["blocks"])
 
-    def bind(self, slot: int, buffers: Sequence[tuple[str, Block, bool, int, int]]) -> None:
-        """Give a slot its buffers: (name, block, readonly, offset in the block, bytes)."""
+    def bind(self, slot: int, buffers: Sequence[tuple[str, Block, int, int]]) -> None:
+        """Give a slot its buffers: (name, block, offset in the block, bytes)."""
         self._binds += 1
-        wanted = {(block.number, readonly): block for _, block, readonly, _, _ in buffers}
+        wanted = {block.number: block for _, block, _, _ in buffers}
         self._bound[slot] = set(wanted)
-        new = [key for key in wanted if key not in self._held]
+        new = [block for block in wanted.values() if block.number not in self._held]
         drop = self._idle()
         self._held |= dict.fromkeys(wanted, self._binds)
-        fds = [wanted[key].export() for key in new]
-        try:
-            self._do(
-                "bind",
-                slot,
-                [(name, block.number, readonly, offset, size) for name, block, readonly, offset, size in buffers],
-                [(*key, wanted[key].bytes, wanted[key].place) for key in new],
-                drop,
-                fds=fds,
-                when="while its buffers were mapped",
-            )
-        finally:
-            for fd in fds:
-                os.close(fd)
+        self._do(
+            "bind",
+            slot,
+            [(name, block.number, offset, size) for name, block, offset, size in buffers],
+            [(block.number, block.readonly, block.bytes, block.place) for block in new],
+            drop,
+            fds=[block.descriptor for block in new],
+            when="while its buffers were mapped",
+        )
 
-    def _idle(self) -> list[tuple[int, bool]]:
+    def _idle(self) -> list[int]:
         """Mapped blocks to be forgotten: those that no slot has used for longest."""
         used = set().union(*self._bound.values())
         idle = sorted((key for key in self._held if key not in used), key=self._held.__getitem__)

@@ -13,6 +13,7 @@ from fitness.cuda.memory import CudaRegion
 from fitness.cuda.oracle import CudaOracle
 from fitness.cuda.process import Worker
 from fitness.cuda.program import Program
+from fitness.cuda.workers import Workers
 from fitness.evaluation import Status
 from fitness.session import KernelFault, Sample
 from fitness.verify import Question
@@ -30,10 +31,10 @@ Resolve = Callable[[Question, Worker], tuple[ResolvedPlan, Program]]
 class CudaSession:
     """`fitness.session.Session`."""
 
-    def __init__(self, oracle: CudaOracle, hire: Callable[[], Worker], build: CudaBuild, resolve: Resolve) -> None:
+    def __init__(self, oracle: CudaOracle, workers: Workers, build: CudaBuild, resolve: Resolve) -> None:
         self.charged = False  # two clocks of the device are compared instead
         self._oracle = oracle
-        self._hire = hire
+        self._workers = workers
         self._build = build
         self._resolve = resolve
         self._worker: Worker | None = None
@@ -74,7 +75,9 @@ class CudaSession:
         try:
             elapsed_ns, clock_ns = worker.run(slot, cold=cold, poison=poison, timeout_s=RUN_TIMEOUT_S)
         except KernelFault:
-            self.close()
+            # It may be running still, and write: nothing else is done before it is gone.
+            worker.close()
+            self._worker = None
             raise
         bracket_ns = time.monotonic_ns() - begin
         if not 0 <= elapsed_ns <= bracket_ns:
@@ -89,13 +92,13 @@ class CudaSession:
     def close(self) -> None:
         """End the worker; the memory stays ours."""
         if self._worker:
-            self._worker.close()
+            self._workers.dismiss(self._worker)
         self._worker = None
 
     def _alive(self) -> Worker:
         """The worker, or a new one that knows all that the last one knew."""
         if self._worker is None:
-            self._worker = self._hire()
+            self._worker = self._workers.hire()
             self._worker.load(self._build.cubin, self._build.lowered)
             for slot in self._slots:
                 self._hand_over(self._worker, slot)
@@ -105,7 +108,7 @@ class CudaSession:
         question, work, program = self._slots[slot]
         assert isinstance(question.region, CudaRegion)
         buffers = [
-            (name, region.blocks[name], region is question.region, place.data_offset, place.bytes)
+            (name, region.blocks[name], place.data_offset, place.bytes)
             for region in (question.region, work)
             for name, place in region.places.items()
         ]

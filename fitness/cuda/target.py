@@ -9,7 +9,7 @@ import pickle
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -36,6 +36,7 @@ from fitness.cuda.sanitizer import Finding, Sanitizer, audited
 from fitness.cuda.session import CudaSession
 from fitness.cuda.solo import Solo, Trial
 from fitness.cuda.tools import find_tool, write_solo
+from fitness.cuda.workers import Workers
 from fitness.evaluation import Evaluation, Rejection, Status, Timing
 from fitness.inputs import draw
 from fitness.native import cache_folder
@@ -176,7 +177,7 @@ class CudaDevice:
         self._shapes = Shapes(operator, task, operator.workload_set(workload_set), oracle)
         self._oracle = oracle
         self._compiler = Compiler()
-        self._spare: Worker | None = None
+        self._workers = Workers(self._worker, self._quiet)
         self._ncu_lack = "" if find_tool("ncu") else NOT_INSTALLED
         """Why Nsight Compute tells nothing on this machine, once that is known."""
         self._auditors = ThreadPoolExecutor(1, thread_name_prefix="audit")
@@ -185,9 +186,7 @@ class CudaDevice:
         """End the processes that wait for work."""
         self._auditors.shutdown(cancel_futures=True)
         self._compiler.close()
-        if self._spare:
-            self._spare.close()
-        self._spare = None
+        self._workers.close()
 
     # --- build ------------------------------------------------------------------------------------------------------
 
@@ -244,12 +243,12 @@ class CudaDevice:
         if not plan.occupancy_kernels:
             yield None
             return
-        worker = self._hire()
+        worker = self._workers.hire()
         try:
             worker.load(build.cubin, build.lowered)
             yield worker
         finally:
-            worker.close()
+            self._workers.dismiss(worker)
 
     def resolve(self, plan: Plan, kernel: Kernel, dims: Mapping[str, int], worker: Worker | None) -> ResolvedPlan:
         """The plan on some dims; `worker` tells the occupancy. Raises PlanError and KernelFault."""
@@ -286,7 +285,7 @@ class CudaDevice:
         def resolve(question: Question, worker: Worker) -> tuple[ResolvedPlan, Program]:
             return self._steps(kernel, question.workload.name, question.dims, worker)
 
-        return CudaSession(self._judging, self._hire, kernel.build, resolve)
+        return CudaSession(self._judging, self._workers, kernel.build, resolve)
 
     def _steps(
         self, kernel: CudaKernel, name: str, dims: Mapping[str, int], worker: Worker | None
@@ -308,18 +307,12 @@ class CudaDevice:
         assert isinstance(self._oracle, CudaOracle)
         return self._oracle
 
-    def _hire(self) -> Worker:
-        """A worker that is ready; the next one starts already."""
-        worker = self._spare or self._spawn()
-        self._spare = None
-        worker.ready()
-        self._spare = self._spawn()
-        return worker
+    def _worker(self) -> Worker:
+        """One that has not begun."""
+        return Worker(self.gpu.ordinal, self._harness, granularity(self.gpu.ordinal), quiet=self._quiet)
 
-    def _spawn(self) -> Worker:
-        quiet = self.machine(exclusive=False)
-        quiet.__enter__()  # the worker's thread leaves it
-        return Worker(self.gpu.ordinal, self._harness, granularity(self.gpu.ordinal), quiet=_Leaving(quiet))
+    def _quiet(self) -> AbstractContextManager[None]:
+        return self.machine(exclusive=False)
 
     @cached_property
     def _harness(self) -> bytes:
@@ -336,7 +329,12 @@ class CudaDevice:
     def machine(self, *, exclusive: bool) -> Iterator[None]:
         with (cache_folder() / f"gpu-{self.gpu.uuid}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
-            yield
+            try:
+                yield
+            finally:
+                fcntl.flock(lock, fcntl.LOCK_UN)
+                if exclusive:
+                    self._workers.refresh()
 
     def peaks(self, *, again: bool = False) -> Peaks:
         if again:
@@ -424,16 +422,3 @@ class CudaDevice:
                 }
                 trials.append(Trial(steps, sizes, data))
         return Solo(self.gpu.ordinal, kernel.build.cubin, kernel.build.lowered, tuple(trials))
-
-
-class _Leaving:
-    """A context that was entered elsewhere."""
-
-    def __init__(self, entered: Any) -> None:
-        self._entered = entered
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *error: Any) -> None:
-        self._entered.__exit__(*error)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib
 import json
 import os
 import pickle
@@ -25,6 +26,7 @@ from fitness.cuda.launcher import Launcher, pointer
 from fitness.cuda.program import Launch, Program
 
 LENGTH = struct.Struct("<I")
+READY = LENGTH.pack(2) + b"{}"
 HOLD_NS = 50_000_000
 """So long at most the stream is held while work is handed in."""
 FLUSH_L2_SIZES = 2.4
@@ -82,7 +84,7 @@ class Worker(Launcher):
         self.host_address = int(call("MemHostGetDevicePointer", self.host, 0))
         self.ticket = 0
         self.harness: dict[str, Any] = {}
-        self.mappings: dict[tuple[int, bool], _Mapping] = {}
+        self.mappings: dict[int, _Mapping] = {}
         self.slots: dict[int, _Slot] = {}
 
     # --- what the verifier asks for -----------------------------------------------------------------------------------
@@ -113,11 +115,11 @@ class Worker(Launcher):
         self,
         fds: Sequence[int],
         slot: int,
-        buffers: Sequence[tuple[str, int, bool, int, int]],
+        buffers: Sequence[tuple[str, int, int, int]],
         new: Sequence[tuple[int, bool, int, int]],
-        drop: Sequence[tuple[int, bool]],
+        drop: Sequence[int],
     ) -> dict[str, Any]:
-        """Give a slot its buffers: (name, block, readonly, offset, bytes).
+        """Give a slot its buffers: (name, block, offset, bytes).
 
         `new` are blocks to map first, (block, readonly, bytes, address to map it at), with `fds` in their order; `drop`
         are to be forgotten.
@@ -125,13 +127,13 @@ class Worker(Launcher):
         old = self.slots.pop(slot, None)
         if old and old.graph is not None:
             call("GraphExecDestroy", old.graph)
-        for key in drop:
-            self._unmap(self.mappings.pop(key))
+        for number in drop:
+            self._unmap(self.mappings.pop(number))
         for fd, (block, readonly, map_bytes, place) in zip(fds, new, strict=True):
-            self.mappings[block, readonly] = self._map(fd, map_bytes, place, readonly)
+            self.mappings[block] = self._map(fd, map_bytes, place, readonly)
         made = _Slot()
-        for name, block, readonly, offset, size in buffers:
-            made.addresses[name] = self.mappings[block, readonly].address + offset
+        for name, block, offset, size in buffers:
+            made.addresses[name] = self.mappings[block].address + offset
             made.sizes[name] = size
         self.slots[slot] = made
         return {}
@@ -253,14 +255,20 @@ def _receive(channel: socket.socket, count: int) -> tuple[bytes, list[int]]:
     return bytes(data), fds
 
 
+def _request(channel: socket.socket) -> tuple[bytes, list[int]]:
+    """The next one, pickled, and the file descriptors that came with it."""
+    head, fds = _receive(channel, LENGTH.size)
+    body, more = _receive(channel, LENGTH.unpack(head)[0])
+    return body, fds + more
+
+
 def _serve(worker: Worker, channel: socket.socket) -> None:
     """Until the verifier hangs up."""
     while True:
-        head, fds = _receive(channel, LENGTH.size)
-        body, more = _receive(channel, LENGTH.unpack(head)[0])
+        body, fds = _request(channel)
         method, *arguments = pickle.loads(body)
         if method == "bind":
-            arguments.insert(0, fds + more)
+            arguments.insert(0, fds)
         try:
             answer = getattr(worker, method)(*arguments)
         except _Overdue:
@@ -275,11 +283,14 @@ def main() -> None:
     """Entry point of the process."""
     fd, ordinal, *confine = sys.argv[1:]
     with socket.socket(fileno=int(fd)) as channel:
+        importlib.import_module("cuda.bindings.driver")  # loads no driver yet
+        channel.sendall(READY)
+        _request(channel)  # whatever it says: now the device may be touched
         worker = Worker(int(ordinal))
         if confine:
             library, readable, writable = confine
             ctypes.CDLL(library).evo_confine(readable.encode(), writable.encode())
-        channel.sendall(LENGTH.pack(2) + b"{}")
+        channel.sendall(READY)
         _serve(worker, channel)
 
 

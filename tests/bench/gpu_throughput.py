@@ -27,7 +27,7 @@ from fitness.catalog import devices
 
 EVO = (sys.executable, "-m", "evo.cli")
 STAGES = ("build", "verify", "time", "confirm")
-JUDGED = f"select status, level, {', '.join(f'{stage}_ms' for stage in STAGES)} from evaluations"
+JUDGED = f"select status, level, epoch(created_at) as at, {', '.join(f'{s}_ms' for s in STAGES)} from evaluations"
 
 
 def main() -> None:
@@ -53,11 +53,19 @@ def _searched(options: argparse.Namespace, gpus: Sequence[str], runs: Path) -> d
     settings = ["--budget", f"{options.seconds}s", "--set", f"workload_set={options.workloads}"]
     command = [*EVO, "run", *options.operators, "--target", "cuda", *settings, *(["--ray"] if options.ray else [])]
     sampler = subprocess.Popen(
-        ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits", "-lms", "200", "-i", gpus[0]],
+        [
+            "nvidia-smi",
+            "--query-gpu=utilization.gpu",
+            "--format=csv,noheader,nounits",
+            "-lms",
+            "200",
+            "-i",
+            ",".join(gpus),
+        ],
         stdout=subprocess.PIPE,
         text=True,
     )
-    begin = time.monotonic()
+    begin, began_at = time.monotonic(), time.time()
     try:
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
     finally:
@@ -67,7 +75,9 @@ def _searched(options: argparse.Namespace, gpus: Sequence[str], runs: Path) -> d
     if done.returncode:
         raise SystemExit(f"the search failed: {done.stderr[-2000:]}")
     rows = _asked(environment, JUDGED)
-    statuses = [row["status"] for row in rows if row["level"] == "screen"]
+    screened = [row for row in rows if row["level"] == "screen"]
+    statuses = [row["status"] for row in screened]
+    times = sorted(row["at"] for row in screened)
     stages = {
         f"{level}.{stage}": [row[f"{stage}_ms"] for row in rows if row["level"] == level and row[f"{stage}_ms"]]
         for level in ("screen", "full", "confirmed")
@@ -80,6 +90,8 @@ def _searched(options: argparse.Namespace, gpus: Sequence[str], runs: Path) -> d
         "wall_s": round(wall_s, 1),
         "candidates": len(statuses),
         "per_minute": round(60 * len(statuses) / options.seconds, 1),
+        "steady_per_minute": round(60 * (len(times) - 1) / (times[-1] - times[0]), 1) if len(times) > 1 else None,
+        "first_verdict_s": round(times[0] - began_at, 1) if times else None,
         "statuses": {status: statuses.count(status) for status in sorted(set(statuses))},
         "busy_percent": round(statistics.mean(busy), 1) if busy else None,
         "median_ms": {stage: round(statistics.median(values), 1) for stage, values in stages.items() if values},

@@ -19,6 +19,7 @@ from fitness.source import forbidden
 from operators.catalog import load
 from operators.errors import UserError
 from operators.kernel import Kernel
+from tests.gpu.kernels import EXAMPLES
 
 HEADER = """/*! evo
 [tune]
@@ -398,3 +399,21 @@ def test_without_the_headers_the_user_is_told_what_to_install(monkeypatch: pytes
 def test_a_build_is_plain_data() -> None:
     result = good(f'extern "C" __global__ void f{SIGNATURE} {{ y[0] = x[0]; }}')
     assert replace(result) == result
+
+
+def test_an_example_with_tma_and_wgmma_compiles() -> None:
+    source = EXAMPLES["wgmma"].read_text()
+    build = compile_cuda(Kernel("matrix_mul", "cuda", source), load("matrix_mul"), "bf16")
+    assert isinstance(build, CudaBuild), build
+    assert {"tma", "tensor"} <= set(build.cell)
+    assert not build.facts["spill_bytes"]
+
+
+@pytest.mark.slow
+def test_an_example_with_cute_compiles() -> None:
+    if not nvrtc.cutlass_folders():
+        pytest.skip("nvidia-cutlass is not installed")
+    source = EXAMPLES["cute"].read_text()
+    build = compile_cuda(Kernel("matrix_mul", "cuda", source), load("matrix_mul"), "bf16")
+    assert isinstance(build, CudaBuild), build
+    assert build.facts["tensor_cores"]

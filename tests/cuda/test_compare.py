@@ -1,23 +1,55 @@
-"""Judging tensors gives what judging arrays gives."""
+"""Judging tensors gives what judging arrays gives, and so does the kernel that judges them on a GPU."""
 
 from __future__ import annotations
+
+import ctypes
+import math
+import subprocess
 
 import numpy as np
 import pytest
 import torch
 
-from fitness.compare import bound, judge
+from fitness.compare import Judgement, bound, judge
 from fitness.cuda import compare
+from fitness.cuda.nvrtc import compile_here
+from fitness.native import CXX
+
+ONE_THREAD = """
+#include <cmath>
+#include <cstring>
+#define __device__
+#define __global__
+#define __shared__ static
+using std::isnan;
+static struct { unsigned x; } threadIdx, blockIdx, gridDim;
+static void __syncthreads() {}
+static void __threadfence() {}
+static unsigned atomicAdd(unsigned* at, unsigned value) { *at += value; return *at - value; }
+template <class To, class From> To bits(From value) { To to; std::memcpy(&to, &value, sizeof to); return to; }
+static double __longlong_as_double(long long value) { return bits<double>(value); }
+static float __uint_as_float(unsigned value) { return bits<float>(value); }
+"""
+CALLS = """
+template <class Y>
+void all(const Y* y, const double* want, const double* bound, long long n, unsigned blocks, Sums* sums) {
+    Sums parts[8];
+    unsigned ticket = 0;
+    gridDim.x = blocks;
+    for (blockIdx.x = 0; blockIdx.x < blocks; blockIdx.x++) judge(y, want, bound, n, parts, &ticket, sums);
+}
+#define CALL(NAME, Y) extern "C" void NAME( \
+    const Y* y, const double* want, const double* bound, long long n, unsigned blocks, Sums* sums) { \
+    all(y, want, bound, n, blocks, sums); \
+}
+CALL(judge_float32, float)
+CALL(judge_float64, double)
+CALL(judge_bfloat16, unsigned short)
+"""
 
 
-@pytest.fixture(autouse=True)
-def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compare, "CHUNK", 64)
-
-
-@pytest.mark.parametrize("size", [0, 1, 5, 64, 1000])
-@pytest.mark.parametrize("seed", range(10))
-def test_judgements_are_the_same(size: int, seed: int) -> None:
+def sample(size: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Values, answers and bounds, special ones among them."""
     rng = np.random.default_rng(seed)
     expected = rng.standard_normal(size)
     allowed = np.abs(rng.standard_normal(size)) * 1e-3
@@ -29,13 +61,61 @@ def test_judgements_are_the_same(size: int, seed: int) -> None:
     ):
         for _ in range(rng.integers(4) if size else 0):
             values[rng.integers(size)] = rng.choice(special)
+    return y, expected, allowed
+
+
+def assert_same(one: Judgement, two: Judgement) -> None:
+    assert (one.mismatches, one.first_bad, one.independent) == (two.mismatches, two.first_bad, two.independent)
+    assert two.max_ratio == pytest.approx(one.max_ratio, rel=1e-12)
+    assert two.rms_ratio == pytest.approx(one.rms_ratio, rel=1e-9)
+
+
+@pytest.mark.parametrize("size", [0, 1, 5, 64, 1000])
+@pytest.mark.parametrize("seed", range(10))
+def test_judgements_are_the_same(monkeypatch: pytest.MonkeyPatch, size: int, seed: int) -> None:
+    monkeypatch.setattr(compare, "CHUNK", 64)
+    y, expected, allowed = sample(size, seed)
     for dtype in (np.float64, np.float32):
         found = y.astype(dtype)
-        one = judge(found, expected, allowed)
-        two = judge(*map(torch.from_numpy, (found, expected, allowed)))
-        assert (one.mismatches, one.first_bad, one.independent) == (two.mismatches, two.first_bad, two.independent)
-        assert two.max_ratio == pytest.approx(one.max_ratio, rel=1e-12)
-        assert two.rms_ratio == pytest.approx(one.rms_ratio, rel=1e-9)
+        assert_same(judge(found, expected, allowed), judge(*map(torch.from_numpy, (found, expected, allowed))))
+
+
+@pytest.fixture(scope="module")
+def one_thread(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    """judge.cu for a processor, a thread in each block."""
+    folder = tmp_path_factory.mktemp("judge")
+    text = compare.JUDGE.read_text()
+    assert f"THREADS = {compare.THREADS}" in text
+    text = ONE_THREAD + text.replace(f"THREADS = {compare.THREADS}", "THREADS = 1") + CALLS
+    source, library = folder / "judge.cpp", folder / "judge.so"
+    source.write_text(text)
+    subprocess.run([CXX, "-std=c++17", "-O1", "-shared", "-fPIC", str(source), "-o", str(library)], check=True)
+    return ctypes.CDLL(str(library))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("blocks", [1, 3])
+def test_the_kernel_that_judges_gives_the_same(one_thread: ctypes.CDLL, dtype: torch.dtype, blocks: int) -> None:
+    for seed in range(20):
+        values, expected, allowed = sample(500, seed)
+        y = torch.from_numpy(values).to(dtype)
+        found = (ctypes.c_double * compare.SUMS)()
+        run = getattr(one_thread, f"judge_{str(dtype).removeprefix('torch.')}")
+        addresses = [ctypes.c_void_p(a) for a in (y.data_ptr(), expected.ctypes.data, allowed.ctypes.data)]
+        run(*addresses, ctypes.c_longlong(500), ctypes.c_uint(blocks), found)
+        largest, squares, bad, first, changes = found
+        two = Judgement(
+            largest, math.sqrt(squares / 500), int(bad), int(first) if bad else None, min(int(2 * changes + 1), 500)
+        )
+        assert_same(judge(y.double().numpy(), expected, allowed), two)
+
+
+def test_the_kernel_that_judges_compiles() -> None:
+    pytest.importorskip("cuda.bindings.nvrtc")
+    job = compare.judge_job("sm_90a")
+    made = compile_here(job)
+    assert made.cubin, made.log
+    assert set(made.lowered) == set(job.expressions)
 
 
 @pytest.mark.parametrize("size", [0, 1, 1000])

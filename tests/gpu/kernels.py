@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+EXAMPLES = {name: Path(__file__).with_name(f"{name}.cu") for name in ("wgmma", "cute")}
+"""Products of bf16 matrices on Hopper's tensor cores: by hand with TMA, and by CuTe."""
 ROWS = """/*! evo
 [[launch]]
 kernel = "f"

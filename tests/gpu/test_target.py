@@ -14,11 +14,12 @@ import pytest
 
 from fitness.base import Anchor, Built
 from fitness.catalog import fitness
+from fitness.cuda.nvrtc import cutlass_folders
 from fitness.evaluation import Evaluation, Level, Status
 from operators.catalog import folders, load
 from operators.kernel import Kernel
 from operators.spec import Task
-from tests.gpu.kernels import FAULTS, FEATURES, REJECTED, ROWS, SOFTMAX
+from tests.gpu.kernels import EXAMPLES, FAULTS, FEATURES, REJECTED, ROWS, SOFTMAX
 
 pytestmark = pytest.mark.gpu
 
@@ -68,6 +69,15 @@ def test_every_naive_kernel_is_correct_and_as_fast_as_itself(stages, name: str, 
 def test_all_that_a_plan_can_say(stages, name: str, feature: str, dtype: str) -> None:  # type: ignore[no-untyped-def]
     found = judged(stages, name, dtype, FEATURES[name][feature])
     assert (found.status, found.level) == (Status.CORRECT, Level.FULL), found.message
+
+
+@pytest.mark.parametrize("name", sorted(EXAMPLES))
+def test_examples_for_tensor_cores_pass_the_whole_verdict(stages, name: str) -> None:  # type: ignore[no-untyped-def]
+    if name == "cute" and not cutlass_folders():
+        pytest.skip("nvidia-cutlass is not installed")
+    found = judged(stages, "matrix_mul", "bf16", EXAMPLES[name].read_text(), best=None)
+    assert (found.status, found.level) == (Status.CORRECT, Level.CONFIRMED), found.message
+    assert found.facts["tensor_cores"]
 
 
 def test_a_better_kernel_is_confirmed_by_a_second_measurement(stages) -> None:  # type: ignore[no-untyped-def]

@@ -1,0 +1,68 @@
+"""Worker processes come and go beside the clock, never under it, and nobody waits for one that could have begun."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+from fitness.cuda.process import Worker
+from fitness.cuda.workers import SPARES, Workers
+
+
+class Fake:
+    """A worker's life, written down."""
+
+    def __init__(self) -> None:
+        self.begun = self.closed = False
+
+    def begin(self) -> None:
+        self.begun = True
+
+    def ready(self) -> None:
+        assert self.begun
+
+    def close(self) -> str:
+        self.closed = True
+        return ""
+
+
+class Machine:
+    """Lends itself to one at a time."""
+
+    def __init__(self) -> None:
+        self.made: list[Fake] = []
+        self._lock = threading.Lock()
+        self.workers = Workers(self._start, self.quiet)
+
+    def _start(self) -> Worker:
+        self.made.append(Fake())
+        return cast(Worker, self.made[-1])
+
+    @contextmanager
+    def quiet(self) -> Iterator[None]:
+        with self._lock:
+            yield
+
+
+def test_spares_wait_until_nothing_is_timed() -> None:
+    machine = Machine()
+    first: Any = machine.workers.hire()
+    spares = machine.made[1:]
+    assert first.begun and len(spares) == SPARES
+    assert not any(spare.begun for spare in spares)
+    machine.workers.refresh()
+    assert all(spare.begun for spare in spares)
+    assert machine.workers.hire() is spares[0]
+    assert [worker.begun for worker in machine.made[1:]] == [True] * SPARES + [False]
+
+
+def test_who_is_dismissed_leaves_when_nothing_is_timed() -> None:
+    machine = Machine()
+    worker: Any = machine.workers.hire()
+    with machine.quiet():
+        machine.workers.dismiss(worker)
+        assert not worker.closed
+    machine.workers.close()
+    assert all(fake.closed for fake in machine.made)
