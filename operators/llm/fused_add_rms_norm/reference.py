@@ -20,11 +20,12 @@ def reference(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> dict[s
 def magnitude(outputs: dict[str, Tensor], cols: int) -> dict[str, Tensor]:
     """The absolute error in roundoffs, halved.
 
-    The sum of squares has positive terms and sqrt(cols) roundoffs at most, a bound's factor of the same name; adding,
-    squaring, the mean and eps add six, of all of which the root halves the sum. The root is off by `ROOT_ULPS` (2
-    roundoffs each), s, and the two products by one each.
+    The sum of squares has positive terms: added up one by one, it is off by sqrt(cols) / 4 roundoffs as a standard
+    deviation, which no row of millions should exceed by eight. Adding, squaring, the mean and eps add six, of all of
+    which the root halves the sum. The root is off by `ROOT_ULPS` (2 roundoffs each), s, and the two products by one
+    each.
     """
-    own = (math.sqrt(cols) + 6) / 2 + 2 * ROOT_ULPS + 3
+    own = (2 * math.sqrt(cols) + 6) / 2 + 2 * ROOT_ULPS + 3
     return {
         "x": outputs["x"].abs() * (own / math.sqrt(cols) / 2),
         "residual": outputs["residual"].abs() / (2 * math.sqrt(cols)),

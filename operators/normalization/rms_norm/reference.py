@@ -22,11 +22,12 @@ def reference(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
 def magnitude(x: Tensor, weight: Tensor, cols: int, eps: float) -> Tensor:
     """The absolute error in units of the unit roundoff, halved, since the bound allows b = 2 of them.
 
-    The sum of squares has positive terms and sqrt(cols) roundoffs at most, a bound's factor of the same name; squaring,
-    the mean, eps and its own rounding add four, of all of which the root halves the sum. The root is off by `ROOT_ULPS`
-    (2 roundoffs each), the two products by one each. The last sum, with the bias, rounds y itself.
+    The sum of squares has positive terms: added up one by one, it is off by sqrt(cols) / 4 roundoffs as a standard
+    deviation, which no row of millions should exceed by eight. Squaring, the mean, eps and its own rounding add four,
+    of all of which the root halves the sum. The root is off by `ROOT_ULPS` (2 roundoffs each), the two products by one
+    each. The last sum, with the bias, rounds y itself.
     """
-    own = (math.sqrt(cols) + 4) / 2 + 2 * ROOT_ULPS + 2
+    own = (2 * math.sqrt(cols) + 4) / 2 + 2 * ROOT_ULPS + 2
     return _scaled(x, weight, eps).abs() * (own / math.sqrt(cols) / 2)
 
 
