@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import math
 import os
 import pickle
@@ -36,10 +35,10 @@ from fitness.cuda.sanitizer import Finding, Sanitizer, audited
 from fitness.cuda.session import CudaSession
 from fitness.cuda.solo import Solo, Trial
 from fitness.cuda.tools import find_tool, write_solo
+from fitness.cuda.turns import turns
 from fitness.cuda.workers import Workers
 from fitness.evaluation import Evaluation, Rejection, Status, Timing
 from fitness.inputs import draw
-from fitness.native import cache_folder
 from fitness.pipeline import Pipeline
 from fitness.profiling import Profile
 from fitness.roofline import Peaks
@@ -327,14 +326,13 @@ class CudaDevice:
 
     @contextmanager
     def machine(self, *, exclusive: bool) -> Iterator[None]:
-        with (cache_folder() / f"gpu-{self.gpu.uuid}.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
-            try:
+        mine = turns(self.gpu.uuid)
+        try:
+            with mine.alone() if exclusive else mine.shared():
                 yield
-            finally:
-                fcntl.flock(lock, fcntl.LOCK_UN)
-                if exclusive:
-                    self._workers.refresh()
+        finally:
+            if exclusive:
+                self._workers.refresh()
 
     def peaks(self, *, again: bool = False) -> Peaks:
         if again:

@@ -1,0 +1,60 @@
+"""Who has a GPU: many processes that work on it share it, or one that times has it alone, and nobody waits forever."""
+
+from __future__ import annotations
+
+import fcntl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import IO
+
+from fitness.native import cache_folder
+
+
+class Turns:
+    """A lock among all processes of the machine, by two files; it falls back when a process ends, however it does.
+
+    Who asks goes through a gate one after the other: those who share do not get past somebody who waits to be alone.
+    Threads of one process share together, so that a share within a share waits for nobody.
+    """
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._lock, self._gate = folder / f"{name}.lock", folder / f"{name}.gate"
+        self._mutex = threading.Lock()
+        self._sharers = 0
+        self._share: IO[str] | None = None
+
+    @contextmanager
+    def shared(self) -> Iterator[None]:
+        with self._mutex:
+            if not self._sharers:
+                self._share = self._taken(fcntl.LOCK_SH)
+            self._sharers += 1
+        try:
+            yield
+        finally:
+            with self._mutex:
+                self._sharers -= 1
+                if not self._sharers and self._share:
+                    self._share.close()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Not within a share of the same thread."""
+        with self._taken(fcntl.LOCK_EX):
+            yield
+
+    def _taken(self, kind: int) -> IO[str]:
+        with self._gate.open("w") as gate:
+            fcntl.flock(gate, fcntl.LOCK_EX)
+            lock = self._lock.open("w")
+            fcntl.flock(lock, kind)
+        return lock
+
+
+@lru_cache
+def turns(uuid: str) -> Turns:
+    """Of one GPU."""
+    return Turns(cache_folder(), f"gpu-{uuid}")

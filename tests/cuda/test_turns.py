@@ -1,0 +1,86 @@
+"""Sharing a GPU and having it alone, among threads and processes."""
+
+from __future__ import annotations
+
+import fcntl
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from fitness.cuda.turns import Turns
+
+ALONE = """
+import sys
+from pathlib import Path
+from fitness.cuda.turns import Turns
+with Turns(Path(sys.argv[1]), "gpu").alone():
+    print("alone", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def other(folder: Path) -> subprocess.Popen[str]:
+    """A process that wants to be alone, says so once it is, and stays until it is told something."""
+    command = [sys.executable, "-c", ALONE, str(folder)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def entered(turns: Turns) -> threading.Event:
+    """Set once a thread has had its share."""
+    done = threading.Event()
+
+    def share() -> None:
+        with turns.shared():
+            done.set()
+
+    threading.Thread(target=share, daemon=True).start()
+    return done
+
+
+def test_who_is_alone_is_alone(tmp_path: Path) -> None:
+    turns = Turns(tmp_path, "gpu")
+    with other(tmp_path) as process:
+        assert process.stdout and process.stdin
+        assert process.stdout.readline() == "alone\n"
+        done = entered(turns)
+        assert not done.wait(0.1)
+        process.stdin.write("\n")
+        process.stdin.close()
+        assert done.wait(60)
+
+
+def test_who_waits_to_be_alone_is_next_though_a_share_within_a_share_goes_on(tmp_path: Path) -> None:
+    turns, elsewhere = Turns(tmp_path, "gpu"), Turns(tmp_path, "gpu")
+    with turns.shared():
+        process = other(tmp_path)
+        while not _taken(tmp_path / "gpu.gate"):  # until it waits behind the gate
+            time.sleep(0.01)
+        later = entered(elsewhere)
+        with turns.shared():
+            assert not later.wait(0.1)
+    assert process.stdout and process.stdin
+    with process:
+        assert process.stdout.readline() == "alone\n"
+        process.stdin.write("\n")
+        process.stdin.close()
+    assert later.wait(60)
+
+
+def test_a_process_that_is_killed_holds_nothing(tmp_path: Path) -> None:
+    with other(tmp_path) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "alone\n"
+        process.kill()
+    with Turns(tmp_path, "gpu").alone():
+        pass
+
+
+def _taken(path: Path) -> bool:
+    with path.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
