@@ -55,6 +55,8 @@ SAMPLES, SAMPLES_S, LEAST_SAMPLES = 9, 0.15, 3
 """Timed calls of each kernel on one size: so many, or fewer that take so long together."""
 CHECKED_ELEMENTS = 1 << 24
 """Every timed output is looked at if it is smaller; of larger ones the first."""
+NEAREST = 5
+"""So many sizes whose errors come nearest to what is allowed are told."""
 SLOW_US = 200_000.0
 """A naive kernel that takes longer needs a smaller size."""
 
@@ -256,6 +258,8 @@ class _Bench:
         flush = torch.empty(int(FLUSH_L2_SIZES * device_facts().l2_bytes) // 4, device=self._oracle.device)
         self._kernels: dict[str, Any] = {}
         self._refused: dict[str, str] = {}
+        self._worst: dict[int, float] = {}
+        """By kernel, the largest error on this size in units of what is allowed."""
         for name in self._operator.ancestors("cuda"):
             made = pickle.loads(_pickle(folder, unit.operator, unit.dtype, name).read_bytes())
             if isinstance(made, Rejection):
@@ -299,11 +303,13 @@ class _Bench:
             return row | {"lost": " ".join(str(error).split())[:300]}
         verdicts = dict(self._refused)
         for kernel_name, kernel in self._kernels.items():
+            self._worst[id(kernel)] = 0.0
             verdicts[kernel_name] = self._judged(kernel, case, (NAN,))
         right = {n: k for n, k in self._kernels.items() if verdicts[n] == "correct" or n == LIBRARY}
         right = {n: k for n, k in right.items() if not verdicts[n].startswith(("error", "unsupported"))}
         times = self._timed(right, case, verdicts)
-        return row | {"verdicts": verdicts, "us": {n: round(t, 3) for n, t in times.items()}}
+        worst = {name: round(self._worst[id(kernel)], 3) for name, kernel in self._kernels.items()}
+        return row | {"verdicts": verdicts, "us": {n: round(t, 3) for n, t in times.items()}, "worst": worst}
 
     def _case(self, workload: Workload, family: str) -> Any:
         naive = self._kernels.get("naive")
@@ -338,6 +344,7 @@ class _Bench:
     def _problem(self, case: Any, kernel: Any) -> str:
         work = kernel.work(0)
         for error in self._oracle.errors(case, work):
+            self._worst[id(kernel)] = max(self._worst.get(id(kernel), 0.0), error.worst_ratio)
             if error.wrong:
                 return f"wrong: {self._oracle.describe(error, case, work)[:400]}"
         return next((f"wrong: beyond the end of {n}" for n in work.places if not work.slack_intact(n)), "")
@@ -477,7 +484,13 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     lines += ["", ", ".join(f"{n} {kind}" for kind, n in sorted(counts.items())) + "."]
     if any(row["set"] == "published" for row in sizes):
         lines += ["", NOTE]
-    lines += ["", *(f"- {_name(row)} {name}: {text}" for row, name, text in verdicts if text != "correct")]
+    # Tunable kernels need not support every hidden shape.
+    odd = [(r, n, t) for r, n, t in verdicts if t != "correct" and (r["set"] != "hidden" or "unsupported" not in t)]
+    lines += ["", *(f"- {_name(row)} {name}: {text}" for row, name, text in odd)]
+    near = sorted(
+        ((row["worst"]["naive"], _name(row)) for row in sizes if "naive" in row.get("worst", {})), reverse=True
+    )
+    lines += [f"- {size} naive: an error of {worst:.2f} of what is allowed" for worst, size in near[:NEAREST]]
     lines += [
         f"- {_name(row)}: the naive kernel takes {row['us']['naive'] / 1e3:.0f} ms"
         for row in sizes
