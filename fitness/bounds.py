@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,9 @@ spread (those of squares, modulo 8, are 0, 1 and 4), so that the roundings of a 
 LONG_DRIFT = 1 / 256
 """Roundoffs per term at most, else K u of them: terms that are small beside the last bits of a long sum of one sign are
 cut off more often than rounded up. A plain fp32 sum of 2**16 squares so loses 100 roundoffs."""
+TENSOR_DRIFT = 1 / 32
+"""Rms of what products of 16-bit inputs on tensor cores may lose, in sqrt(K) roundoffs of S: they cut off a sum after
+every 16 terms instead of rounding it, always towards zero. An H100's, of 4096 terms that cancel, lose 1/74."""
 SMALLEST_SUBNORMAL = {"fp64": 2.0**-1074, "fp32": 2.0**-149, "fp16": 2.0**-24, "bf16": 2.0**-133}
 EXACT_HEADROOM = 64
 """Sums of integers must stay so far below what the accumulator holds, for algorithms such as Strassen's."""
@@ -83,7 +86,8 @@ def element_bound(precision: Precision, y64: Any, s: Any, *, terms: int, roundof
     """|y - y64| <= a u |y64| + roundoffs u_acc S + eta, for every element."""
     element, accumulator = precision.element, precision.accumulator
     out, acc = (torch.finfo(TORCH_DTYPES[t.name]) for t in (element, accumulator))
-    return bound(
+    usual = USUAL_SUM / B_SUM * roundoffs / precision.slack
+    found = bound(
         y64,
         s,
         rounding=precision.slack * A_OUT * element.unit_roundoff,
@@ -92,8 +96,12 @@ def element_bound(precision: Precision, y64: Any, s: Any, *, terms: int, roundof
         y_limit=out.max * (1 - element.unit_roundoff),
         s_limit=acc.max / 2,
         usual_rounding=USUAL_OUT * element.unit_roundoff,
-        usual_growth=USUAL_SUM / B_SUM * roundoffs / precision.slack * accumulator.unit_roundoff,
+        usual_growth=usual * accumulator.unit_roundoff,
     )
+    if precision.storage.size == 2:
+        tensor_cores = found.usual_rms * min(TENSOR_DRIFT * math.sqrt(terms) / usual, 1.0)
+        found = replace(found, least_rms=max(found.least_rms, tensor_cores))
+    return found
 
 
 def analysed(precision: Precision, terms: int, family: str) -> float:

@@ -111,7 +111,11 @@ def include_folders() -> tuple[Path, ...]:
     folders = [find_nvidia_header_directory(name) for name in ("cudart", "cccl")]
     if not all(folders):
         raise UserError("the CUDA headers are not installed: pip install 'kernel-evo[nvrtc]'")
-    return (*(Path(folder) for folder in folders if folder), *cutlass_folders())
+    found = [Path(folder) for folder in folders if folder]
+    cutlass = cutlass_folders()
+    if cutlass:  # which names CCCL's headers as <cccl/...>
+        found += [folder.parent for folder in found if folder.name == "cccl" and folder.parent not in found]
+    return (*found, *cutlass)
 
 
 def cutlass_folders() -> tuple[Path, ...]:

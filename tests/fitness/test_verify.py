@@ -12,11 +12,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fitness.bounds import Precision, analysed, element_bound, rms_limit
+from fitness.compare import judge as compare
 from fitness.evaluation import CheckError
 from fitness.inputs import TORCH_DTYPES
 from fitness.memory import Region
 from fitness.verify import Case, Oracle, Question, Trusted, worst
 from operators.catalog import functions, load
+from operators.dtypes import DTYPES
 from operators.errors import OperatorError
 from operators.spec import Workload
 from tests.operators.sampling import SAMPLE
@@ -244,6 +247,26 @@ def test_few_results_never_fail_by_chance(m: int, n: int, k: int, seed: int) -> 
             case.inputs.tensors["a"].numpy()[:, None, ::-1] * case.inputs.tensors["b"].numpy().T[None, :, ::-1]
         )
         assert not wrong(judge, case, {"c": reverse})
+
+
+@pytest.mark.parametrize("terms", [256, 4096])
+def test_sums_that_tensor_cores_cut_off_pass_where_inputs_have_16_bits(terms: int) -> None:
+    rng = np.random.default_rng(terms)
+    a, b = (torch.from_numpy(rng.uniform(-1, 1, (1000, terms))).bfloat16().double().numpy() for _ in range(2))
+    products = (a * b).astype(np.float32)
+    exact = products.sum(axis=1, dtype=np.float64)
+    y64, s = exact / 2**10, np.abs(products).sum(axis=1, dtype=np.float64)  # as if the sum itself had cancelled
+    cut = np.zeros(1000)
+    for part in products.astype(np.float64).reshape(1000, -1, 16).sum(axis=2).T:
+        rounded = (cut + part).astype(np.float32)
+        towards_zero = np.nextafter(rounded, np.float32(0))
+        cut = np.where(np.abs(rounded) > np.abs(cut + part), towards_zero, rounded).astype(np.float64)
+    precision = Precision(DTYPES["bf16"], DTYPES["fp32"], DTYPES["bf16"])
+    limits = element_bound(precision, y64, s, terms=terms, roundoffs=analysed(precision, terms, "cancellation"))
+    totals = (sequential(products), cut, cut.astype(np.float16))
+    naive, tensor, half = (compare(y64 + (total - exact), y64, limits.allowed) for total in totals)
+    limit = rms_limit(precision, limits, [naive], naive=True)
+    assert tensor.rms_ratio < limit < half.rms_ratio
 
 
 def test_a_trusted_kernel_that_is_wrong_sets_no_standard() -> None:
