@@ -487,11 +487,9 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     # Tunable kernels need not support every hidden shape.
     odd = [(r, n, t) for r, n, t in verdicts if t != "correct" and (r["set"] != "hidden" or "unsupported" not in t)]
     lines += ["", *(f"- {_name(row)} {name}: {text}" for row, name, text in odd)]
-    errors = [(row["worst"]["naive"], _name(row)) for row in sizes if "naive" in row.get("worst", {})]
-    lines += [
-        f"- {size} naive: an error of {worst:.2f} of what is allowed"
-        for worst, size in sorted(errors)[: -1 - NEAREST : -1]
-    ]
+    errors = sorted((row["worst"]["naive"], _name(row)) for row in sizes if "naive" in row.get("worst", {}))
+    near = errors[: -1 - NEAREST : -1]
+    lines += [f"- {size} naive: an error of {worst:.2f} of what is allowed" for worst, size in near]
     lines += [
         f"- {_name(row)}: the naive kernel takes {row['us']['naive'] / 1e3:.0f} ms"
         for row in sizes

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from operators.dtypes import DType, resolve_dtype
 from operators.relations import Relation, permuted, scaled
 from operators.shared.norms import affine_magnitude, standardized
 
@@ -29,10 +30,14 @@ def library(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
     return found.to(x.dtype)
 
 
-def cancel(x: Tensor, weight: Tensor, eps: float, rng: np.random.Generator) -> dict[str, Tensor]:
-    """Samples differ in their sign and last places; the bias takes away all but a thousandth of the first row."""
+def cancel(x: Tensor, weight: Tensor, eps: float, dtype: DType, rng: np.random.Generator) -> dict[str, Tensor]:
+    """Samples differ in their sign and last places; the bias takes away all but a thousandth of the first row.
+
+    They differ by no less than the last place of a sum of all of them, or its roundings would all go the same way.
+    """
+    places = max(2.0**-12, 2 * len(x) * resolve_dtype("ACC", dtype.name).unit_roundoff, 16 * dtype.unit_roundoff)
     signs = torch.from_numpy(rng.choice([-1.0, 1.0], (len(x), 1), p=[0.25, 0.75]))
-    x = (signs * x[:1].double() * (1 + 2.0**-12 * torch.from_numpy(rng.random(x.shape)))).to(x.dtype)
+    x = (signs * x[:1].double() * (1 + places * torch.from_numpy(rng.random(x.shape)))).to(x.dtype)
     left = 1 - torch.from_numpy(rng.uniform(0, 2**-10, len(weight)))
     product = standardized(x.double(), eps, 0)[0] * weight.double()
     return {"x": x, "bias": (-product * left).to(x.dtype)}
