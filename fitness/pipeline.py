@@ -63,11 +63,16 @@ class Pipeline:
         self._checks = 0
 
     def close(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Give up processes and memory that the next verdict makes anew."""
         for session in (*self._anchors.values(), self._trusted_session):
             if session:
                 session.close()
         self._anchors.clear()
         self._trusted_session = None
+        self._timing_cases = []
 
     # --- build and judge --------------------------------------------------------------------------------------------
 

@@ -47,6 +47,13 @@ class CudaOracle(Oracle):
                 self._blocks[key] = self.pool.take(key[1])
         return {name: self._blocks[name, size] for name, size in sizes.items()}
 
+    def forget(self) -> None:
+        """Give memory back to the device that no case holds."""
+        self._last = None
+        self.pool.give_back(self._blocks.values())
+        self._blocks.clear()
+        self.pool.trim()
+
     def related_problem(
         self,
         related: Related,

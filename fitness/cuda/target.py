@@ -8,7 +8,7 @@ import pickle
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -56,6 +56,8 @@ from operators.spec import Operator, Task, Workload
 HARNESS = Path(__file__).with_name("harness.cu")
 AUDITED_WORK = 1_000_000
 """Operations plus bytes of the largest shape that compute-sanitizer sees; it slows kernels down a hundred times."""
+SPARE_SHARE = 0.25
+"""So much of the GPU's memory is free when a verdict begins, as far as other tasks of the process can give it."""
 HARNESS_KERNELS = ("flush_write", "flush_read", "scribble", "hold", "stamp")
 
 
@@ -97,9 +99,11 @@ class CudaFitness(Pipeline):
             oracle = CudaOracle(operator, functions(operator.folder), task.dtype, Pool(0))
         self._device = CudaDevice(operator, task, oracle, workload_set=workload_set, folder=folder)
         super().__init__(operator, task, self._device, oracle, _naive(operator), workload_set=workload_set)
+        self._judging = oracle
 
     def judge(self, kernel: Kernel, anchor: Anchor, *, race: bool, best: float | None) -> tuple[Evaluation, ...]:
         with _device_errors():
+            self._make_room()
             return super().judge(kernel, anchor, race=race, best=best)
 
     def profile(self, kernel: Kernel, timings: Sequence[Timing]) -> Profile:
@@ -108,11 +112,33 @@ class CudaFitness(Pipeline):
 
     def references(self) -> tuple[Reference, ...]:
         with _device_errors():
+            self._make_room()
             return super().references()
+
+    def forget(self) -> None:
+        super().forget()
+        self._judging.forget()
 
     def close(self) -> None:
         super().close()
         self._device.close()
+        with suppress(ValueError):
+            _stages.remove(self)
+
+    def _make_room(self) -> None:
+        """Where the GPU's memory is nearly full, tasks whose turn was long ago draw their inputs again next time."""
+        with suppress(ValueError):
+            _stages.remove(self)
+        _stages.append(self)
+        for other in _stages[:-1]:
+            free, total = torch.cuda.mem_get_info(self._device.gpu.ordinal)
+            if free > SPARE_SHARE * total:
+                return
+            other.forget()
+
+
+_stages: list[CudaFitness] = []
+"""Of this process, the last used one last."""
 
 
 class CudaBuilder:

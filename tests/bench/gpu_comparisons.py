@@ -19,28 +19,27 @@ from pathlib import Path
 from fitness.cuda.driver import device_facts
 from fitness.cuda.target import CudaFitness
 from fitness.evaluation import Rejection
-from fitness.measure import Measurement
-from fitness.timing import Verdict
 from operators.catalog import load
 from operators.spec import Task
-from tests.bench.comparisons import SCHEDULES, compare, summary
+from tests.bench.comparisons import SCHEDULES, Comparison, compare, summary
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--operator", default="gelu")
     parser.add_argument("--dtype", default="fp32")
-    parser.add_argument("--workloads", default="cpu", help="the operator's small sizes by default")
+    parser.add_argument("--set", default="cpu", help="of workloads; the operator's small sizes by default")
+    parser.add_argument("--workloads", type=int, help="so many of the set, from its beginning")
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--schedules", nargs="+", default=["screen", "confirm"], choices=SCHEDULES)
     parser.add_argument("--limit", type=float, default=math.inf, help="seconds after which no comparison begins")
     options = parser.parse_args()
     deadline = time.monotonic() + options.limit
-    found: dict[str, list[Measurement]] = {name: [] for name in options.schedules}
-    seconds = dict.fromkeys(options.schedules, 0.0)
+    found: dict[str, list[Comparison]] = {name: [] for name in options.schedules}
     with tempfile.TemporaryDirectory() as folder:
         task = Task(options.operator, options.dtype, "cuda")
-        stage = CudaFitness(load(options.operator), task, workload_set=options.workloads, folder=Path(folder))
+        stage = CudaFitness(load(options.operator), task, workload_set=options.set, folder=Path(folder))
+        stage.workloads = stage.workloads[: options.workloads]
         try:
             prepared = stage.device.prepare(stage.baseline)
             if isinstance(prepared, Rejection):
@@ -49,15 +48,12 @@ def main() -> None:
                 for name in options.schedules:
                     begin = time.monotonic()
                     if begin < deadline:
-                        found[name].append(compare(stage, prepared, prepared, SCHEDULES[name]))
-                        seconds[name] += time.monotonic() - begin
+                        measured = compare(stage, prepared, prepared, SCHEDULES[name])
+                        found[name].append(Comparison.of("itself", name, measured, time.monotonic() - begin))
         finally:
             stage.close()
-    wrong = (Verdict.FASTER, Verdict.SLOWER)
     result: dict[str, object] = {"device": device_facts().name, "task": str(task)}
-    for name, measured in found.items():
-        if measured:
-            result[name] = summary(measured, wrong, SCHEDULES[name], seconds[name])
+    result |= {name: summary(of) for name, of in found.items() if of}
     print(json.dumps(result, indent=1))
 
 

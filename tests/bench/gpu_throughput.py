@@ -74,7 +74,7 @@ def _searched(options: argparse.Namespace, gpus: Sequence[str], runs: Path) -> d
     wall_s = time.monotonic() - begin
     if done.returncode:
         raise SystemExit(f"the search failed: {done.stderr[-2000:]}")
-    rows = _asked(environment, JUDGED)
+    rows = asked(environment, JUDGED)
     screened = [row for row in rows if row["level"] == "screen"]
     statuses = [row["status"] for row in screened]
     times = sorted(row["at"] for row in screened)
@@ -99,7 +99,7 @@ def _searched(options: argparse.Namespace, gpus: Sequence[str], runs: Path) -> d
     }
 
 
-def _asked(environment: Mapping[str, str], sql: str) -> list[dict[str, Any]]:
+def asked(environment: Mapping[str, str], sql: str) -> list[dict[str, Any]]:
     command = [*EVO, "sql", "last", sql, "--json"]
     answer = subprocess.run(command, env=dict(environment), capture_output=True, text=True, check=True)
     rows: list[dict[str, Any]] = json.loads(answer.stdout)
@@ -111,7 +111,7 @@ def _rivals(options: argparse.Namespace, runs: Path) -> dict[str, Any]:
         "select operator, source, values_json from kernels join evaluations using (kernel_id) "
         f"where status = 'correct' and level = 'screen' order by kernel_id limit {options.rivals}"
     )
-    jobs = _asked(os.environ | {"EVO_RUNS": str(runs)}, sql)
+    jobs = asked(os.environ | {"EVO_RUNS": str(runs)}, sql)
 
     def judge(job: Mapping[str, Any]) -> dict[str, Any]:
         with tempfile.TemporaryDirectory() as folder:
@@ -120,7 +120,9 @@ def _rivals(options: argparse.Namespace, runs: Path) -> dict[str, Any]:
             begin = time.monotonic()
             command = [sys.executable, "-m", "tests.bench.gpu_rival", str(Path(folder, "job.json"))]
             done = subprocess.run(command, env=environment, capture_output=True, text=True)
-            said = done.stdout.strip().splitlines()[-1:] or [json.dumps({"error": done.stderr[-300:]})]
+            errors = [line for line in (done.stdout + done.stderr).splitlines() if "rror" in line]
+            said = done.stdout.strip().splitlines()[-1:] if done.returncode == 0 else []
+            said = said or [json.dumps({"error": " / ".join(errors[:3])[:600]})]
             return {"wall_s": time.monotonic() - begin, **json.loads(said[0])}
 
     begin = time.monotonic()

@@ -14,6 +14,7 @@ import pytest
 
 from fitness.base import Anchor, Built
 from fitness.catalog import fitness
+from fitness.cuda import target
 from fitness.cuda.nvrtc import cutlass_folders
 from fitness.evaluation import Evaluation, Level, Status
 from operators.catalog import folders, load
@@ -119,6 +120,13 @@ def test_references_are_timed_beside_each_other(stages) -> None:  # type: ignore
     found = stages("softmax", "fp32").references()
     assert {r.kind for r in found} == {"baseline", "library"}
     assert all(r.latency_us > 0 for r in found)
+
+
+def test_tasks_of_one_process_make_room_for_each_other(stages, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setattr(target, "SPARE_SHARE", 1.0)
+    for name in ("softmax", "gelu", "softmax"):
+        found = judged(stages, name, "fp32", naive(name).source)
+        assert found.status is Status.CORRECT, found.message
 
 
 def test_evaluate_from_the_command_line(tmp_path: Path) -> None:
