@@ -2,7 +2,7 @@
 
 python -m tests.admission [OPERATOR...] [--repeat 3] [--write]
 
-`--write` puts the table into README.md beside this file.
+`--write` puts the table into README.md beside this file; what stands there of other operators stays.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fitness.evaluation import Evaluation, Level
@@ -34,7 +34,8 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=1, help="judge every case so often, on new inputs each time")
     parser.add_argument("--write", action="store_true", help="keep the table in README.md")
     options = parser.parse_args()
-    rows, problems = [], []
+    rows: dict[str, Sequence[str]] = {}
+    problems: dict[str, list[str]] = {}
     print(_line(COLUMNS))
     for operator in options.operators:
         with tempfile.TemporaryDirectory() as folder:
@@ -42,15 +43,18 @@ def main() -> None:
             ordered = sorted(cases(operator), key=lambda c: c.dtype)
             found = [(case, judge.verdict(case)) for case in ordered for _ in range(options.repeat)]
             judge.close()
-        rows.append(row(operator, found))
-        print(_line(rows[-1]), flush=True)
+        rows[operator] = row(operator, found)
+        problems[operator] = []
+        print(_line(rows[operator]), flush=True)
         for case, result in found:
             if result.status is not case.status:
                 said = " ".join(result.message.split())[:300]
-                problems.append(f"{operator}: {case.name} ({case.dtype}) is {result.status}, not {case.status}. {said}")
-                print(f"    {problems[-1]}", flush=True)
+                text = f"{operator}: {case.name} ({case.dtype}) is {result.status}, not {case.status}. {said}"
+                problems[operator].append(text)
+                print(f"    {text}", flush=True)
     if options.write:
-        README.write_text(document(rows, problems), encoding="utf-8")
+        known_rows, known_problems = written()
+        README.write_text(document(known_rows | rows, known_problems | problems), encoding="utf-8")
 
 
 def row(operator: str, found: Sequence[Found]) -> tuple[str, ...]:
@@ -69,8 +73,23 @@ def row(operator: str, found: Sequence[Found]) -> tuple[str, ...]:
     )
 
 
-def document(rows: Sequence[Sequence[str]], problems: Sequence[str]) -> str:
+def written() -> tuple[dict[str, Sequence[str]], dict[str, list[str]]]:
+    """Rows and problems as README.md has them, by operator; nothing of operators that are no more."""
+    rows: dict[str, Sequence[str]] = {}
+    problems: dict[str, list[str]] = {}
+    for line in README.read_text(encoding="utf-8").splitlines() if README.exists() else ():
+        cells = tuple(line.strip("| ").split(" | "))
+        name = line.removeprefix("- ").partition(":")[0]
+        if len(cells) == len(COLUMNS) and cells[0] in admitted():
+            rows[cells[0]] = cells
+        elif name in admitted():
+            problems.setdefault(name, []).append(line.removeprefix("- "))
+    return rows, problems
+
+
+def document(found: Mapping[str, Sequence[str]], problems: Mapping[str, Sequence[str]]) -> str:
     """README.md: the table, sums, and every case with another verdict than it deserves."""
+    rows = [found[name] for name in sorted(found)]
     pairs = [[tuple(map(int, cells[column].split("/"))) for cells in rows] for column in (1, 6)]
     mutants, variants = (tuple(map(sum, zip(*column, strict=True))) for column in pairs)
     lines = [f"| {' | '.join(cells)} |" for cells in (COLUMNS, ("---",) * len(COLUMNS), *rows)]
@@ -78,7 +97,8 @@ def document(rows: Sequence[Sequence[str]], problems: Sequence[str]) -> str:
         f"{len(rows)} operators: {mutants[0]} of {mutants[1]} mutants are refused, {variants[0]} of {variants[1]} "
         "variants accepted."
     )
-    listed = [f"- {problem}" for problem in problems] or ["No mutant survives and no variant is refused."]
+    listed = [f"- {problem}" for name in sorted(problems) for problem in problems[name]]
+    listed = listed or ["No mutant survives and no variant is refused."]
     return "\n".join([INTRODUCTION, sums, "", *listed, "", *lines, ""])
 
 
