@@ -107,7 +107,7 @@ def main() -> None:
         if dtype in load(name).dtypes.get("cuda", ())
     ]
     with options.results.open("a", encoding="utf-8") as file:
-        left = _left(units, read_rows(options.results))
+        left = still_left(units, read_rows(options.results))
         with tempfile.TemporaryDirectory() as folder:
             built = _build(left, Path(folder), jobs=options.jobs)
             print(f"{sum(map(len, left.values()))} sizes to do; {built}", file=sys.stderr)
@@ -116,7 +116,7 @@ def main() -> None:
                 for row in _slice(left, Path(folder), deadline):
                     file.write(json.dumps(row) + "\n")
                     file.flush()
-                left = _left(units, read_rows(options.results))
+                left = still_left(units, read_rows(options.results))
                 if left == before:
                     break  # it does not even begin
     rows = read_rows(options.results)
@@ -134,7 +134,8 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _left(units: Iterable[Unit], rows: Sequence[Mapping[str, Any]]) -> dict[Unit, list[Key]]:
+def still_left(units: Iterable[Unit], rows: Sequence[Mapping[str, Any]]) -> dict[Unit, list[Key]]:
+    """By unit, the keys that no row has; units in their order, those that are done left out."""
     done = {(row["operator"], row["dtype"], row["set"], row["workload"]) for row in rows}
     found = {unit: [key for key in unit.keys() if key not in done] for unit in units}  # noqa: SIM118
     return {unit: keys for unit, keys in found.items() if keys}
@@ -470,8 +471,14 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     from evo.report.score import NOTE
 
     sizes = [row for row in rows if "us" in row]
-    lines = ["| operator | dtype | set | sizes | naive | tunable | library | of the roofline | P |"]
-    lines.append("|---|---|---|---|---|---|---|---|---|")
+    devices = ", ".join(sorted({row["device"] for row in sizes}))
+    lines = [
+        f"{devices}, {len(sizes)} sizes. Geometric means over an operator's sizes: the naive kernel's time, speedups over "
+        "it of the tunable kernel (untuned) and the vendor's library, the fastest one's share of the roofline.",
+        "",
+        "| operator | dtype | set | sizes | naive | tunable | library | of the roofline | P |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
     for unit in dict.fromkeys((r["operator"], r["dtype"], r["set"]) for r in sizes):
         chosen = [r for r in sizes if (r["operator"], r["dtype"], r["set"]) == unit and "naive" in r["us"]]
         if chosen:
