@@ -473,7 +473,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     sizes = [row for row in rows if "us" in row]
     devices = ", ".join(sorted({row["device"] for row in sizes}))
     lines = [
-        f"{devices}, {len(sizes)} sizes. Geometric means over an operator's sizes: the naive kernel's time, speedups over "
+        f"{devices}, {len(sizes)} sizes. Geometric means over them: the naive kernel's time, speedups over "
         "it of the tunable kernel (untuned) and the vendor's library, the fastest one's share of the roofline.",
         "",
         "| operator | dtype | set | sizes | naive | tunable | library | of the roofline | P |",
