@@ -11,9 +11,14 @@ from __future__ import annotations
 import ast
 import operator as arithmetic
 import re
+import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+
+_parser = threading.Lock()
+"""Two threads in `ast.parse` disturb each other's count of its depth and get a SystemError (Python 3.11; cpython issue
+106905)."""
 
 MAX_CHARACTERS = 500
 MAX_NODES = 200
@@ -125,7 +130,8 @@ def parse(text: str | int, names: Collection[str], *, objects: Collection[str] =
     _check_tokens(text)
     try:
         # In parentheses, so that it may stand on several lines.
-        tree = ast.parse(f"({text}\n)", mode="eval").body
+        with _parser:
+            tree = ast.parse(f"({text}\n)", mode="eval").body
     except SyntaxError as error:
         reason = (error.msg or "cannot be parsed").removesuffix(". Perhaps you forgot a comma?")
         raise ExpressionError(f"{quote(text)}: {reason}; allowed are {LANGUAGE}") from None

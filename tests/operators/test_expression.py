@@ -1,9 +1,11 @@
 import ast
+import gc
 import pickle
 import re
 import string
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given, settings
@@ -312,3 +314,22 @@ def test_phrases() -> None:
     assert unknown_name("col", ("cols", "rows")) == "unknown name `col`; did you mean `cols`?"
     assert unknown_name("q", ()) == "unknown name `q`; allowed are none"
     assert quote("a\n b\x1b") == "`a b?`" and len(quote("x" * 500)) == 82
+
+
+def test_threads_may_parse_at_the_same_time() -> None:
+    text = "+".join(["(" * 20 + "n" + ")" * 20, *["ceil_div(n, 3 - -m * 2)"] * 12])
+
+    def let_others_run(phase: str, info: object) -> None:
+        time.sleep(0)
+
+    # Threads change places within ast.parse only where garbage is collected.
+    before = gc.get_threshold()
+    gc.callbacks.append(let_others_run)
+    gc.set_threshold(20)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            parsed = list(threads.map(lambda _: parse(text, {"n", "m"}), range(40)))
+    finally:
+        gc.callbacks.remove(let_others_run)
+        gc.set_threshold(*before)
+    assert {expression.evaluate({"n": 10, "m": 1}) for expression in parsed} == {10 + 12 * 2}
