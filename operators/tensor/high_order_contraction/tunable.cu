@@ -13,8 +13,8 @@ block = ["TILE_N // EACH_N", "TILE_M // EACH_M"]
 args = ["a", "b", "c", "na * nb", "nb", "nc", "nx", "ny"]
 */
 
-// A product of matrices whose inner index is (x, y): tiles of both factors in shared memory, EACH_M x EACH_N results per
-// thread in registers.
+// A product of matrices whose inner index is (x, y): tiles of both factors in shared memory, EACH_M x EACH_N results
+// per thread in registers.
 extern "C" __global__ void __launch_bounds__(TILE_M / EACH_M * (TILE_N / EACH_N)) high_order_contraction(const T* a,
                                              const T* b, T* c, int m, int nb, int nc, int nx, int ny) {
     constexpr int ACROSS = TILE_N / EACH_N, DOWN = TILE_M / EACH_M, THREADS = ACROSS * DOWN;
