@@ -6,10 +6,10 @@ Each comparison is what a verdict does: two processes, the same input sets, rand
 checked. The slower kernel ends with a chain of dependent multiply-adds, as long as that share of its time asks; all of
 its samples together tell by how much it really was slower. A false call is a difference between equals; a missed one is
 a slower kernel that is called equal or faster by a measurement which says that it could tell; `open` is neither: the
-measurement says that it could not. The schedule `patient` is the confirmation's without its limit of seconds. Prints
-JSON: for each schedule the share of false and of missed calls with 95 % intervals (Wilson), the median of the smallest
-difference that a single measurement would have seen, samples and seconds. `--results` keeps every comparison in a file,
-and those that it already holds count.
+measurement says that it could not. (A screening's `equal` says that there is no gain, which is right of both.) The
+schedule `patient` is the confirmation's without its limit of seconds. Prints JSON: for each schedule the share of false
+and of missed calls with 95 % intervals (Wilson), the median of the smallest difference that a single measurement would
+have seen, samples and seconds. `--results` keeps every comparison in a file, and those that it already holds count.
 """
 
 from __future__ import annotations
@@ -131,7 +131,8 @@ class Comparison:
     def wrong(self) -> bool:
         if self.kind == "itself":
             return self.verdict in (Verdict.FASTER, Verdict.SLOWER)
-        return self.verdict in (Verdict.FASTER, Verdict.EQUAL)
+        seeks_gains = SCHEDULES[self.schedule].least_gain > 0  # its `equal` only says that there is none
+        return self.verdict is Verdict.FASTER or (self.verdict is Verdict.EQUAL and not seeks_gains)
 
 
 def summary(found: Sequence[Comparison]) -> dict[str, object]:
