@@ -40,7 +40,7 @@ from evo.journal import Journal
 from evo.pool import EngineError, Message, WorkerLost, WorkerPool, WorkerProcess, value_of
 from evo.records import Rows
 from evo.strategies.base import Strategy, other_request
-from evo.worker import Answer, WorkerSpec, answered, gpu_specs, judges_per_gpu, worker_cores
+from evo.worker import Answer, WorkerSpec, answered, gpu_specs, worker_cores
 from fitness.base import Anchor
 from fitness.catalog import devices
 from fitness.cpu.cores import processor
@@ -390,7 +390,7 @@ class Cluster:
 
         return remote.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False), **options)
 
-    def start(self, actor: type[Host], *arguments: Any, node: str = "", cpus: float = 0.0, gpus: float = 0.0) -> Any:
+    def start(self, actor: type[Host], *arguments: Any, node: str = "", cpus: float = 0.0, gpus: int = 0) -> Any:
         """A new actor on a node, by default the driver's own; returns at once."""
         if actor not in self._actors:
             self._actors[actor] = self._ray.remote(actor)
@@ -474,12 +474,10 @@ class Cluster:
         operators = {operator.name: str(operator.folder) for operator, _ in config.tasks()}
         base = WorkerSpec(operators, config.workload_set, str(build.resolve()))
         specs: list[WorkerSpec] = []
-        judges = judges_per_gpu(config.tasks(), config.workload_set) if config.target == "cuda" else 1
         for node, available in self._machines().items():
             here = replace(base, machine=node)
             if config.target == "cuda":
-                cores = len(available)
-                specs += gpu_specs(here, self._gpus(node), builders=config.workers, cores=cores, judges=judges)
+                specs += gpu_specs(here, self._gpus(node), builders=config.workers, cores=len(available))
             else:
                 specs += [replace(here, cores=c) for c in worker_cores(config.workers, config.threads, available)]
         if config.target == "cuda" and not any(spec.gpus for spec in specs):

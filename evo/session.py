@@ -23,7 +23,7 @@ from evo.pool import LocalPool, Pool
 from evo.search import Search
 from evo.store import Store
 from evo.strategies.base import Strategy
-from evo.worker import WorkerSpec, gpu_specs, judges_per_gpu, worker_cores
+from evo.worker import WorkerSpec, gpu_specs, worker_cores
 from fitness.catalog import devices
 from fitness.cpu.cores import processor
 from operators.errors import UserError
@@ -135,9 +135,7 @@ class Here:
         base = WorkerSpec(operators, config.workload_set, str(build.resolve()))
         available = os.sched_getaffinity(0)
         if config.target == "cuda":
-            judges = judges_per_gpu(config.tasks(), config.workload_set)
-            cores = len(available)
-            return LocalPool(gpu_specs(base, devices("cuda"), builders=config.workers, cores=cores, judges=judges))
+            return LocalPool(gpu_specs(base, devices("cuda"), builders=config.workers, cores=len(available)))
         groups = worker_cores(config.workers, config.threads, available)
         return LocalPool([replace(base, cores=group) for group in groups])
 

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -18,8 +18,7 @@ from fitness.catalog import builder, check_device, fitness
 from fitness.cpu.cores import groups, stay_on
 from operators.catalog import load
 from operators.errors import DeviceError, UserError
-from operators.expression import ExpressionError
-from operators.spec import Operator, Task
+from operators.spec import Task
 
 PR_SET_PDEATHSIG = 1
 ALL_JOBS = frozenset({"build", "judge", "profile", "references"})
@@ -29,8 +28,6 @@ JUDGE_JOBS = ALL_JOBS - BUILD_JOBS
 PROBE = "probe"
 """Asks a worker whether its device works."""
 BUILDERS_PER_GPU = 3
-LIGHT_BYTES = 64 << 20
-"""A call on so little memory takes a fraction of what goes on around it."""
 Answer = tuple[str, Any]
 """How a call in another process ended: (`done`, value), (`user`, text of a UserError), (`device`, text of a
 DeviceError) or (`broken`, traceback)."""
@@ -46,34 +43,15 @@ def worker_cores(workers: int, threads: int, available: Collection[int]) -> list
     return [found[i % len(found)] for i in range(count)]
 
 
-def judges_per_gpu(tasks: Iterable[tuple[Operator, Task]], workload_set: str) -> int:
-    """Two where no call moves much: a verdict then mostly waits for processes and launches, which two do at once.
+def gpu_specs(base: WorkerSpec, devices: Sequence[str], *, builders: int, cores: int) -> list[WorkerSpec]:
+    """One worker that judges for each of `devices`, and others that compile: `builders`, or as many as go with them.
 
-    They take turns at the clock. One has all of the GPU's memory where calls are long.
+    Two that judge on one device would hinder each other: most of a verdict is timing, for which each wants it alone.
     """
-    try:
-        bytes_moved = [
-            operator.min_bytes.evaluate(operator.cost_environment(workload.dims, task.dtype))
-            for operator, task in tasks
-            for workload in operator.workload_set(workload_set)
-        ]
-    except ExpressionError:  # of dims that only the data knows
-        return 1
-    return 2 if max(bytes_moved, default=0) <= LIGHT_BYTES else 1
-
-
-def gpu_specs(
-    base: WorkerSpec, devices: Sequence[str], *, builders: int, cores: int, judges: int = 1
-) -> list[WorkerSpec]:
-    """`judges` workers for each of `devices`, and others that compile: `builders`, or as many as go with them."""
     if not devices:
         return []
-    count = builders or max(1, min(BUILDERS_PER_GPU * len(devices), cores - judges * len(devices)))
-    judging = [
-        replace(base, cuda=True, device=device, gpus=1 / judges, jobs=JUDGE_JOBS)
-        for _ in range(judges)
-        for device in devices
-    ]
+    count = builders or max(1, min(BUILDERS_PER_GPU * len(devices), cores - len(devices)))
+    judging = [replace(base, cuda=True, device=device, gpus=1, jobs=JUDGE_JOBS) for device in devices]
     # Those that compile ask their device for its properties, and for occupancies at times.
     compiling = [
         replace(base, cuda=True, device=devices[i % len(devices)], jobs=BUILD_JOBS, cores=()) for i in range(count)
@@ -107,8 +85,8 @@ class WorkerSpec:
     """Whether its kernels run on GPUs."""
     device: str = ""
     """The only GPU that it sees, as CUDA_VISIBLE_DEVICES names it; empty: what this process sees, or Ray gives."""
-    gpus: float = 0.0
-    """Devices that the worker has to itself, or its share of one."""
+    gpus: int = 0
+    """Devices that the worker has to itself."""
     jobs: frozenset[str] = ALL_JOBS
     """What it is asked to do."""
     machine: str = ""

@@ -166,7 +166,7 @@ class Pipeline:
         stage_ms: dict[str, float] = {}
         checks = self._drawn(self._supported(prepared), 2) + self._drawn(self.workloads, 2)
         try:
-            with _clock(stage_ms, "confirm"), self._session(prepared) as session:
+            with _clock(stage_ms, "confirm"), self._session(prepared, fresh=True) as session:
                 audited = self.device.audit(prepared)
                 errors = self._verify(session, prepared, checks)
                 errors += self._verify(session, prepared, [(self.workloads[0], "nominal")], reruns=CONFIRM_RERUNS)
@@ -177,7 +177,7 @@ class Pipeline:
                     facts = audited()
                 with ExitStack() as opened:
                     processes = range(self.device.processes)
-                    fresh = [opened.enter_context(self._session(prepared)) for _ in processes]
+                    fresh = [opened.enter_context(self._session(prepared, fresh=True)) for _ in processes]
                     others = [opened.enter_context(self._fresh_baseline()) for _ in processes]
                     measured = self._against(fresh, others, CONFIRM, race=False)
                     self._check_physics(measured)
@@ -368,19 +368,21 @@ class Pipeline:
     # --- sessions and timing ----------------------------------------------------------------------------------------
 
     @contextmanager
-    def _session(self, prepared: Prepared) -> Iterator[Session]:
-        session = self.device.open(prepared)
+    def _session(self, prepared: Prepared, *, fresh: bool = False) -> Iterator[Session]:
+        session = self.device.open(prepared, fresh=fresh)
         try:
             yield session
-        finally:
+        except BaseException:
             session.close()
+            raise
+        session.close(sound=True)
 
-    def _open(self, kernel: Kernel) -> Session:
+    def _open(self, kernel: Kernel, *, fresh: bool = False) -> Session:
         """Of a kernel that others are compared with. Raises KernelFault."""
         prepared = self.device.prepare(kernel)
         if isinstance(prepared, Rejection):
             raise KernelFault(prepared.status, f"it does not build: {' '.join(prepared.message.split())[:300]}")
-        return self.device.open(prepared)
+        return self.device.open(prepared, fresh=fresh)
 
     def _bound(self, session: Session) -> Session:
         """Hand the timing sets to a session."""
@@ -398,7 +400,7 @@ class Pipeline:
                 raise AnchorFault(str(fault)) from fault
         self._anchors[kernel.id] = session
         while len(self._anchors) > ANCHORS_KEPT:
-            self._anchors.popitem(last=False)[1].close()
+            self._anchors.popitem(last=False)[1].close(sound=True)
         return session
 
     def _drop_anchor(self, kernel: Kernel) -> None:
@@ -408,7 +410,7 @@ class Pipeline:
     @contextmanager
     def _fresh_baseline(self) -> Iterator[Session]:
         try:
-            session = self._bound(self._open(self.baseline))
+            session = self._bound(self._open(self.baseline, fresh=True))
         except KernelFault as fault:
             raise AnchorFault(str(fault)) from fault
         try:

@@ -85,7 +85,9 @@ class Session(Protocol):
         """Outputs and scratch as the last call left them."""
         ...
 
-    def close(self) -> None: ...
+    def close(self, *, sound: bool = False) -> None:
+        """`sound`: the kernel did nothing wrong, so that the process may serve another one."""
+        ...
 
 
 class Device(Protocol):
@@ -100,7 +102,9 @@ class Device(Protocol):
         """Parse, check and compile; what was compiled before is taken from disk."""
         ...
 
-    def open(self, prepared: Prepared) -> Session: ...
+    def open(self, prepared: Prepared, *, fresh: bool = False) -> Session:
+        """`fresh`: in a process that has run no other kernel."""
+        ...
 
     def open_library(self, cases: Sequence[Sequence[Case]]) -> Session:
         """The vendor's call, to be bound to these cases in their order, slots counting from 1. Raises KernelFault."""

@@ -135,7 +135,7 @@ class CpuDevice:
 
     # --- run --------------------------------------------------------------------------------------------------------
 
-    def open(self, prepared: Prepared) -> CpuSession:
+    def open(self, prepared: Prepared, *, fresh: bool = False) -> CpuSession:
         assert isinstance(prepared, CpuKernel)
         runner = Runner(threads=self.threads)
         try:
@@ -238,7 +238,7 @@ class CpuSession:
     def work(self, slot: int) -> Region:
         return self._slots[slot][1]
 
-    def close(self) -> None:
+    def close(self, *, sound: bool = False) -> None:
         self._runner.close()
 
     def _resolved(self, question: Question) -> ResolvedPlan | None:

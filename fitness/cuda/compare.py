@@ -10,9 +10,8 @@ from pathlib import Path
 import torch
 
 from fitness.cuda.driver import call, device_facts, driver
-from fitness.cuda.launcher import pointer, start
+from fitness.cuda.launcher import Arguments, pointer
 from fitness.cuda.nvrtc import Job, compile_here
-from fitness.cuda.program import Launch
 
 CHUNK = 1 << 24
 """Elements that are looked at in one go, so that temporaries stay small beside the tensors."""
@@ -78,6 +77,8 @@ class _Kernels:
         self._parts = torch.empty(MOST_BLOCKS, SUMS, dtype=torch.float64, device=f"cuda:{ordinal}")
         self._ticket = torch.zeros(1, dtype=torch.int32, device=f"cuda:{ordinal}")
         self._result = torch.empty(SUMS, dtype=torch.float64, device=f"cuda:{ordinal}")
+        self._outputs = [pointer(t.data_ptr()) for t in (self._parts, self._ticket, self._result)]
+        self._arguments = Arguments([bytes(8)] * 7)
 
     def judge(
         self, y: torch.Tensor, expected: torch.Tensor, allowed: torch.Tensor
@@ -85,13 +86,10 @@ class _Kernels:
         """As `judgement_parts`, of at least one element."""
         tensors = [t.contiguous() for t in (y if y.dtype in TYPES else y.double(), expected, allowed)]
         count = y.numel()
-        ours = [self._parts, self._ticket, self._result]
-        inputs, outputs = ([pointer(t.data_ptr()) for t in some] for some in (tensors, ours))
-        blocks = min(-(-count // THREADS), MOST_BLOCKS)
-        launch = Launch("judge", (), (blocks, 1, 1), (THREADS, 1, 1), (), 0, False)
-        values = [*inputs, struct.pack("<q", count), *outputs]
+        sizes = min(-(-count // THREADS), MOST_BLOCKS), 1, 1, THREADS, 1, 1, 0
+        values = [*(pointer(t.data_ptr()) for t in tensors), struct.pack("<q", count), *self._outputs]
         stream = driver().CUstream(torch.cuda.current_stream(y.device).cuda_stream)
-        start(self._functions[tensors[0].dtype], launch, values, stream)
+        call("LaunchKernel", self._functions[tensors[0].dtype], *sizes, stream, self._arguments.placed(values), 0)
         largest, squares, bad, first, changes = self._result.tolist()
         return (
             largest,

@@ -21,13 +21,21 @@ class Launcher:
         call("CtxSetCurrent", call("DevicePrimaryCtxRetain", call("DeviceGet", ordinal)))
         self.stream = call("StreamCreate", self.cu.CUstream_flags.CU_STREAM_NON_BLOCKING)
         self.functions: dict[str, Any] = {}
+        self._module: Any = None
 
     def load_kernels(self, cubin: bytes, lowered: Mapping[str, str]) -> None:
         """`lowered` are the kernels' symbols by name expression."""
-        module = call("ModuleLoadData", cubin)
+        self._module = call("ModuleLoadData", cubin)
         for name, symbol in lowered.items():
-            self.functions[name] = call("ModuleGetFunction", module, symbol.encode())
+            self.functions[name] = call("ModuleGetFunction", self._module, symbol.encode())
             self.allow_shared(self.functions[name])
+
+    def unload_kernels(self) -> None:
+        """Forget the candidate."""
+        self.functions.clear()
+        if self._module is not None:
+            call("ModuleUnload", self._module)
+        self._module = None
 
     def enqueue(self, program: Program, addresses: Mapping[str, int], sizes: Mapping[str, int]) -> None:
         """One call of the candidate into the stream, on buffers at these addresses, of these sizes in bytes."""
@@ -52,8 +60,35 @@ class Launcher:
         self.start(self.functions[launch.kernel], launch, values)
 
     def start(self, function: Any, launch: Launch, values: Sequence[bytes]) -> None:
-        """Into our stream."""
-        start(function, launch, values, self.stream)
+        """Into our stream; the driver copies the arguments before it returns."""
+        # Tensor maps must lie on 64 bytes.
+        memory = ctypes.create_string_buffer(64 + sum(-(-len(value) // 64) * 64 for value in values))
+        at = -(-ctypes.addressof(memory) // 64) * 64
+        pointers = (ctypes.c_void_p * max(len(values), 1))()
+        for number, value in enumerate(values):
+            ctypes.memmove(at, value, len(value))
+            pointers[number] = at
+            at += -(-len(value) // 64) * 64
+        cu, config = self.cu, self.cu.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = launch.grid
+        config.blockDimX, config.blockDimY, config.blockDimZ = launch.block
+        config.sharedMemBytes = launch.shared_bytes
+        config.hStream = self.stream
+        attributes = []
+        if launch.cluster:
+            attribute = cu.CUlaunchAttribute()
+            attribute.id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+            dim = attribute.value.clusterDim
+            dim.x, dim.y, dim.z = launch.cluster
+            attributes.append(attribute)
+        if launch.cooperative:
+            attribute = cu.CUlaunchAttribute()
+            attribute.id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+            attribute.value.cooperative = 1
+            attributes.append(attribute)
+        config.numAttrs = len(attributes)
+        config.attrs = attributes
+        call("LaunchKernelEx", config, function, ctypes.addressof(pointers), 0)
 
     def allow_shared(self, function: Any) -> None:
         """As much dynamic shared memory as the device has beside the static."""
@@ -88,37 +123,18 @@ class Launcher:
         return ctypes.string_at(made.getPtr(), TENSOR_MAP_BYTES)
 
 
-def start(function: Any, launch: Launch, values: Sequence[bytes], stream: Any) -> None:
-    """Launch a kernel; the driver copies the arguments before it returns. Raises CudaError."""
-    # Tensor maps must lie on 64 bytes.
-    memory = ctypes.create_string_buffer(64 + sum(-(-len(value) // 64) * 64 for value in values))
-    at = -(-ctypes.addressof(memory) // 64) * 64
-    pointers = (ctypes.c_void_p * max(len(values), 1))()
-    for number, value in enumerate(values):
-        ctypes.memmove(at, value, len(value))
-        pointers[number] = at
-        at += -(-len(value) // 64) * 64
-    cu = driver()
-    config = cu.CUlaunchConfig()
-    config.gridDimX, config.gridDimY, config.gridDimZ = launch.grid
-    config.blockDimX, config.blockDimY, config.blockDimZ = launch.block
-    config.sharedMemBytes = launch.shared_bytes
-    config.hStream = stream
-    attributes = []
-    if launch.cluster:
-        attribute = cu.CUlaunchAttribute()
-        attribute.id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-        dim = attribute.value.clusterDim
-        dim.x, dim.y, dim.z = launch.cluster
-        attributes.append(attribute)
-    if launch.cooperative:
-        attribute = cu.CUlaunchAttribute()
-        attribute.id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
-        attribute.value.cooperative = 1
-        attributes.append(attribute)
-    config.numAttrs = len(attributes)
-    config.attrs = attributes
-    call("LaunchKernelEx", config, function, ctypes.addressof(pointers), 0)
+class Arguments:
+    """Where a launch's arguments lie that is made again and again; the driver copies them before it returns."""
+
+    def __init__(self, values: Sequence[bytes]) -> None:
+        self._memory = [ctypes.create_string_buffer(value, len(value)) for value in values]
+        self._pointers = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, self._memory))
+
+    def placed(self, values: Sequence[bytes]) -> int:
+        """What the driver is given to find them."""
+        for memory, value in zip(self._memory, values, strict=True):
+            memory.raw = value
+        return ctypes.addressof(self._pointers)
 
 
 def pointer(address: int) -> bytes:

@@ -101,6 +101,6 @@ class LibrarySession:
     def work(self, slot: int) -> CudaRegion:
         return self._slots[slot][1]
 
-    def close(self) -> None:
+    def close(self, *, sound: bool = False) -> None:
         self._slots.clear()
         self._values.clear()

@@ -171,8 +171,8 @@ class CudaRegion:
     def slack_intact(self, name: str) -> bool:
         """Whether the block around the buffer's data still holds the pattern."""
         place, block = self.places[name], self.blocks[name].tensor
-        before, after = block[: place.data_offset], block[place.data_offset + place.bytes :]
-        return not bool((before != self._pattern).any() | (after != self._pattern).any())
+        parts = block[: place.data_offset], block[place.data_offset + place.bytes :]
+        return not any(len(part) and bool((part != self._pattern).any()) for part in parts)
 
     def contents(self, name: str) -> Contents:
         """A copy of the buffer's data."""

@@ -34,6 +34,8 @@ GRACE_S = 5.0
 """By so much longer than the kernel may the worker take to say that it did not finish."""
 IDLE_BLOCKS = 32
 """So many blocks that no slot uses may a worker keep mapped: the next check's are likely among them."""
+KEPT_BLOCK_BYTES = 64 << 20
+"""A worker that waits for its next candidate keeps no larger blocks mapped."""
 READABLE = ":".join(("/usr", "/lib", "/lib64", "/etc/ld.so.cache", "/proc", "/sys", "/dev/null"))
 """What a worker may still open once it has made its context: what the driver loads late."""
 IN_WORDS = {
@@ -68,7 +70,11 @@ class Worker:
         self._harness, self._granularity = harness, granularity
         self._held: dict[int, int] = {}
         """Numbers of the blocks that it has mapped, and when they were last bound."""
+        self._sizes: dict[int, int] = {}
+        """Bytes of those blocks."""
         self._bound: dict[int, set[int]] = {}
+        self.served = 0
+        """Candidates so far."""
         self._binds = 0
         library = str(built("cuda/confine.cpp", "-shared", "-fPIC"))
         environment = {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONDONTWRITEBYTECODE": "1", "HOME": "/nonexistent"}
@@ -105,6 +111,11 @@ class Worker:
         except BaseException as failure:  # noqa: BLE001 handed to whoever waits for the worker
             self._failure = failure
 
+    @property
+    def alive(self) -> bool:
+        """Whether the process has not ended."""
+        return self._process.poll() is None
+
     def begin(self) -> None:
         """Let it make its context, without waiting for that. Safe to call twice."""
         self._begun.set()
@@ -133,7 +144,16 @@ class Worker:
 
     def load(self, cubin: bytes, lowered: Mapping[str, str]) -> None:
         """Load a candidate."""
+        self.served += 1
         self._do("load", cubin, dict(lowered), when="while it was loaded")
+
+    def unload(self) -> None:
+        """Forget the candidate; small blocks stay mapped, for another one."""
+        drop = [number for number, size in self._sizes.items() if size > KEPT_BLOCK_BYTES]
+        self._do("unload", drop, when="while it was unloaded")
+        self._bound.clear()
+        for number in drop:
+            del self._held[number], self._sizes[number]
 
     def occupancy(self, kernel: str, threads: int, shared_bytes: int) -> int:
         """How many blocks of a kernel a multiprocessor holds at a time."""
@@ -148,6 +168,7 @@ class Worker:
         new = [block for block in wanted.values() if block.number not in self._held]
         drop = self._idle()
         self._held |= dict.fromkeys(wanted, self._binds)
+        self._sizes |= {number: block.bytes for number, block in wanted.items()}
         self._do(
             "bind",
             slot,
@@ -160,11 +181,11 @@ class Worker:
 
     def _idle(self) -> list[int]:
         """Mapped blocks to be forgotten: those that no slot has used for longest."""
-        used = set().union(*self._bound.values())
+        used: set[int] = set().union(*self._bound.values())
         idle = sorted((key for key in self._held if key not in used), key=self._held.__getitem__)
         drop = idle[: max(len(idle) - IDLE_BLOCKS, 0)]
         for key in drop:
-            del self._held[key]
+            del self._held[key], self._sizes[key]
         return drop
 
     def define(self, slot: int, program: Program) -> None:

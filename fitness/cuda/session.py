@@ -31,10 +31,13 @@ Resolve = Callable[[Question, Worker], tuple[ResolvedPlan, Program]]
 class CudaSession:
     """`fitness.session.Session`."""
 
-    def __init__(self, oracle: CudaOracle, workers: Workers, build: CudaBuild, resolve: Resolve) -> None:
+    def __init__(
+        self, oracle: CudaOracle, workers: Workers, build: CudaBuild, resolve: Resolve, *, fresh: bool
+    ) -> None:
         self.charged = False  # two clocks of the device are compared instead
         self._oracle = oracle
         self._workers = workers
+        self._fresh = fresh
         self._build = build
         self._resolve = resolve
         self._worker: Worker | None = None
@@ -89,19 +92,25 @@ class CudaSession:
     def work(self, slot: int) -> CudaRegion:
         return self._slots[slot][1]
 
-    def close(self) -> None:
-        """End the worker; the memory stays ours."""
-        if self._worker:
+    def close(self, *, sound: bool = False) -> None:
+        """Give the worker back, or end it; the memory stays ours."""
+        if self._worker and sound:
+            self._workers.rest(self._worker)
+        elif self._worker:
             self._workers.dismiss(self._worker)
         self._worker = None
 
     def _alive(self) -> Worker:
         """The worker, or a new one that knows all that the last one knew."""
         if self._worker is None:
-            self._worker = self._workers.hire()
-            self._worker.load(self._build.cubin, self._build.lowered)
-            for slot in self._slots:
-                self._hand_over(self._worker, slot)
+            self._worker = self._workers.hire(fresh=self._fresh)
+            try:
+                self._worker.load(self._build.cubin, self._build.lowered)
+                for slot in self._slots:
+                    self._hand_over(self._worker, slot)
+            except KernelFault:
+                self.close()
+                raise
         return self._worker
 
     def _hand_over(self, worker: Worker, slot: int) -> None:

@@ -117,6 +117,7 @@ class CudaFitness(Pipeline):
 
     def forget(self) -> None:
         super().forget()
+        self._device.forget()
         self._judging.forget()
 
     def close(self) -> None:
@@ -207,6 +208,10 @@ class CudaDevice:
         """Why Nsight Compute tells nothing on this machine, once that is known."""
         self._auditors = ThreadPoolExecutor(1, thread_name_prefix="audit")
 
+    def forget(self) -> None:
+        """End the processes that hold memory while they wait for work."""
+        self._workers.disperse()
+
     def close(self) -> None:
         """End the processes that wait for work."""
         self._auditors.shutdown(cancel_futures=True)
@@ -272,8 +277,10 @@ class CudaDevice:
         try:
             worker.load(build.cubin, build.lowered)
             yield worker
-        finally:
+        except BaseException:
             self._workers.dismiss(worker)
+            raise
+        self._workers.rest(worker)
 
     def resolve(self, plan: Plan, kernel: Kernel, dims: Mapping[str, int], worker: Worker | None) -> ResolvedPlan:
         """The plan on some dims; `worker` tells the occupancy. Raises PlanError and KernelFault."""
@@ -303,14 +310,14 @@ class CudaDevice:
 
     # --- run --------------------------------------------------------------------------------------------------------
 
-    def open(self, prepared: Prepared) -> CudaSession:
+    def open(self, prepared: Prepared, *, fresh: bool = False) -> CudaSession:
         assert isinstance(prepared, CudaKernel)
         kernel = prepared
 
         def resolve(question: Question, worker: Worker) -> tuple[ResolvedPlan, Program]:
             return self._steps(kernel, question.workload.name, question.dims, worker)
 
-        return CudaSession(self._judging, self._workers, kernel.build, resolve)
+        return CudaSession(self._judging, self._workers, kernel.build, resolve, fresh=fresh)
 
     def _steps(
         self, kernel: CudaKernel, name: str, dims: Mapping[str, int], worker: Worker | None

@@ -1,8 +1,8 @@
 """Runs candidates on the GPU: `python -m fitness.cuda.worker SOCKET_FD ORDINAL [CONFINING_LIBRARY]`.
 
-A disposable process without torch. It maps memory that the verifier owns, loads one cubin, makes a CUDA graph of each
-plan and launches it when asked. It never holds an expected value and gives no verdict; the first error of the device
-ends its use. Requests are pickled tuples (method, arguments...), file descriptors beside them; answers are JSON.
+A disposable process without torch. It maps memory that the verifier owns, loads one cubin at a time, makes a CUDA graph
+of each plan and launches it when asked. It never holds an expected value and gives no verdict; the first error of the
+device ends its use. Requests are pickled tuples (method, arguments...), file descriptors beside them; answers are JSON.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fitness.cuda.driver import CudaError, call
-from fitness.cuda.launcher import Launcher, pointer
-from fitness.cuda.program import Launch, Program
+from fitness.cuda.launcher import Arguments, Launcher, pointer
+from fitness.cuda.program import Program
 
 LENGTH = struct.Struct("<I")
 READY = LENGTH.pack(2) + b"{}"
@@ -84,6 +84,7 @@ class Worker(Launcher):
         self.host_address = int(call("MemHostGetDevicePointer", self.host, 0))
         self.ticket = 0
         self.harness: dict[str, Any] = {}
+        self.arguments: dict[str, Arguments] = {}
         self.mappings: dict[int, _Mapping] = {}
         self.slots: dict[int, _Slot] = {}
 
@@ -104,6 +105,17 @@ class Worker(Launcher):
     def load(self, cubin: bytes, lowered: Mapping[str, str]) -> dict[str, Any]:
         """Load a candidate; `lowered` are its kernels' symbols by name expression."""
         self.load_kernels(cubin, lowered)
+        return {}
+
+    def unload(self, drop: Sequence[int]) -> dict[str, Any]:
+        """Forget the candidate, its slots and some blocks; the other blocks stay mapped for the next one."""
+        for slot in self.slots.values():
+            if slot.graph is not None:
+                call("GraphExecDestroy", slot.graph)
+        self.slots.clear()
+        self.unload_kernels()
+        for number in drop:
+            self._unmap(self.mappings.pop(number))
         return {}
 
     def occupancy(self, kernel: str, threads: int, shared_bytes: int) -> dict[str, Any]:
@@ -212,8 +224,11 @@ class Worker(Launcher):
         self._own("hold", 1, 1, 0, *arguments)
 
     def _own(self, name: str, blocks: int, threads: int, shared_bytes: int, *arguments: bytes) -> None:
-        launch = Launch(name, arguments, (blocks, 1, 1), (threads, 1, 1), (), shared_bytes, False)
-        self.start(self.harness[name], launch, arguments)
+        """Launch one of our own kernels, six of which go around every call: no more is made anew than must be."""
+        if name not in self.arguments:
+            self.arguments[name] = Arguments(arguments)
+        sizes = blocks, 1, 1, threads, 1, 1, shared_bytes
+        call("LaunchKernel", self.harness[name], *sizes, self.stream, self.arguments[name].placed(arguments), 0)
 
     def _map(self, fd: int, map_bytes: int, place: int, readonly: bool) -> _Mapping:
         cu = self.cu

@@ -1,7 +1,8 @@
 """Who starts and ends workers of one GPU: so that nobody waits for a process, and none comes or goes beside a clock.
 
 A process that makes its context, or gives it up, keeps the driver and the device busy for a tenth of a second. Spare
-processes therefore load what they need at once, and touch the device only when nothing is timed.
+processes therefore load what they need at once, and touch the device only when nothing is timed; and who ran a sound
+kernel serves another, but where a fresh process is asked for.
 """
 
 from __future__ import annotations
@@ -11,9 +12,15 @@ from contextlib import AbstractContextManager
 from threading import Thread
 
 from fitness.cuda.process import Worker
+from fitness.session import KernelFault
 
 SPARES = 2
-"""Processes that are about to be ready: a kernel that passes its screening asks for the second at once."""
+"""Processes that are about to be ready: a confirmation asks for several."""
+RESTING = 2
+"""Processes that wait for their next candidate, all of them before any works again: what passes its screening in one
+is measured anew in the other."""
+SERVES = 30
+"""Candidates that a process serves at most."""
 
 
 class Workers:
@@ -24,16 +31,42 @@ class Workers:
         self._start = start
         self._quiet = quiet
         self._spares: list[Worker] = []
+        self._resting: list[Worker] = []
         self._leaving: list[Thread] = []
 
-    def hire(self) -> Worker:
-        """One that is ready; others start already. Raises DeviceError where workers do not start on this machine."""
+    def hire(self, *, fresh: bool = False) -> Worker:
+        """One that is ready; others start already. `fresh`: one that has run nothing yet, else the longest rested.
+
+        Raises DeviceError where workers do not start on this machine.
+        """
+        while len(self._resting) >= RESTING and not fresh:
+            worker = self._resting.pop(0)
+            if worker.alive:
+                return worker
+            worker.close()
         worker = self._spares.pop(0) if self._spares else self._start()
         worker.begin()
         while len(self._spares) < SPARES:
             self._spares.append(self._start())
         worker.ready()
         return worker
+
+    def rest(self, worker: Worker) -> None:
+        """Its candidate did nothing wrong: it may serve another one, which costs a tenth of a new process."""
+        if worker.served >= SERVES or len(self._resting) >= RESTING:
+            self.dismiss(worker)
+            return
+        try:
+            worker.unload()
+        except KernelFault:
+            worker.close()
+        else:
+            self._resting.append(worker)
+
+    def disperse(self) -> None:
+        """End those that rest: they keep some memory mapped."""
+        while self._resting:
+            self.dismiss(self._resting.pop())
 
     def refresh(self) -> None:
         """Something was timed, and what comes next is not: spares may make their contexts."""
@@ -58,6 +91,6 @@ class Workers:
         """End those that wait for work, and wait for all that are leaving."""
         for thread in self._leaving:
             thread.join()
-        for worker in self._spares:
+        for worker in (*self._spares, *self._resting):
             worker.close()
-        self._spares, self._leaving = [], []
+        self._spares, self._resting, self._leaving = [], [], []

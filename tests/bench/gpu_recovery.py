@@ -37,7 +37,7 @@ from tests.gpu.kernels import FAULTS, REDUCE, ROWS, SOFTMAX, STORE
 
 TASK = Task("softmax", "fp32", "cuda")
 KILL_AFTER_S = 0.05
-HUGE = '[[buffer]]\nname = "huge"\ndtype = "T"\nshape = ["1 << 37"]\n[[launch]]\nkernel = "f"\n'
+HUGE = '[[buffer]]\nname = "huge"\ndtype = "T"\nshape = ["2 ** 37"]\n[[launch]]\nkernel = "f"\n'
 KINDS = {
     "illegal address": ROWS + FAULTS["reads far away"][0] + "}\n",
     "misaligned address": ROWS + "    *(float4*)(out + 1) = make_float4(1, 1, 1, 1);\n}\n",

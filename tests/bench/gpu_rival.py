@@ -52,7 +52,9 @@ def host_function(plan: ResolvedPlan, operator: Operator) -> str:
 
 def built(source: str) -> Callable[[list[torch.Tensor]], object]:
     """What load_inline makes of it: a Python module, or an operator of torch where Python's headers are missing."""
-    options = {"name": "rival", "extra_cuda_cflags": ["-O3", "-std=c++17"]}
+    # <cuda.h>, which torch's headers bring along, has a CUtensorMap of its own.
+    source = f"#define CUtensorMap_st evo_CUtensorMap_st\n#define CUtensorMap evo_CUtensorMap\n{source}"
+    options = {"name": "rival", "extra_cuda_cflags": ["-O3"]}
     declared = "void evo_run(std::vector<torch::Tensor> t);"
     if Path(sysconfig.get_paths()["include"], "Python.h").is_file():
         module = load_inline(cpp_sources=declared, cuda_sources=source, functions=["evo_run"], **options)

@@ -120,7 +120,8 @@ def _rivals(options: argparse.Namespace, runs: Path) -> dict[str, Any]:
             begin = time.monotonic()
             command = [sys.executable, "-m", "tests.bench.gpu_rival", str(Path(folder, "job.json"))]
             done = subprocess.run(command, env=environment, capture_output=True, text=True)
-            errors = [line for line in (done.stdout + done.stderr).splitlines() if "rror" in line]
+            lines = (done.stdout + done.stderr).splitlines()
+            errors = [line for line in lines if "error:" in line] or [line for line in lines if "rror" in line]
             said = done.stdout.strip().splitlines()[-1:] if done.returncode == 0 else []
             said = said or [json.dumps({"error": " / ".join(errors[:3])[:600]})]
             return {"wall_s": time.monotonic() - begin, **json.loads(said[0])}

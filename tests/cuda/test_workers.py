@@ -8,7 +8,9 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 from fitness.cuda.process import Worker
-from fitness.cuda.workers import SPARES, Workers
+from fitness.cuda.workers import SERVES, SPARES, Workers
+from fitness.evaluation import Status
+from fitness.session import KernelFault
 
 
 class Fake:
@@ -16,12 +18,19 @@ class Fake:
 
     def __init__(self) -> None:
         self.begun = self.closed = False
+        self.alive = True
+        self.served = 0
+        self.broken = False
 
     def begin(self) -> None:
         self.begun = True
 
     def ready(self) -> None:
         assert self.begun
+
+    def unload(self) -> None:
+        if self.broken:
+            raise KernelFault(Status.RUNTIME_ERROR, "it does not answer")
 
     def close(self) -> str:
         self.closed = True
@@ -56,6 +65,31 @@ def test_spares_wait_until_nothing_is_timed() -> None:
     assert all(spare.begun for spare in spares)
     assert machine.workers.hire() is spares[0]
     assert [worker.begun for worker in machine.made[1:]] == [True] * SPARES + [False]
+
+
+def test_who_ran_a_sound_kernel_serves_again_but_never_two_times_in_a_row() -> None:
+    machine = Machine()
+    first: Any = machine.workers.hire()
+    machine.workers.rest(first)
+    second: Any = machine.workers.hire()
+    assert second is not first
+    machine.workers.rest(second)
+    assert machine.workers.hire(fresh=True) not in (first, second)
+    for worker in (first, second, first):
+        assert machine.workers.hire() is worker
+        machine.workers.rest(worker)
+
+
+def test_who_is_worn_out_broken_or_dead_serves_nobody() -> None:
+    machine = Machine()
+    worn, broken, dead = (cast(Any, machine.workers.hire()) for _ in range(3))
+    worn.served, broken.broken = SERVES, True
+    for worker in (worn, broken, dead):
+        machine.workers.rest(worker)
+    dead.alive = False
+    assert machine.workers.hire() not in (worn, broken, dead)
+    machine.workers.close()
+    assert all(fake.closed for fake in (worn, broken, dead))
 
 
 def test_who_is_dismissed_leaves_when_nothing_is_timed() -> None:

@@ -9,9 +9,8 @@ from collections.abc import Callable, Coroutine
 import pytest
 
 from evo.pool import PROBES, EngineError, Message, WorkerLost, WorkerPool, WorkerProcess
-from evo.worker import BUILD_JOBS, JUDGE_JOBS, PROBE, Answer, WorkerSpec, answered, gpu_specs, judges_per_gpu
+from evo.worker import BUILD_JOBS, JUDGE_JOBS, PROBE, Answer, WorkerSpec, answered, gpu_specs
 from fitness.base import Anchor, Built
-from operators.catalog import load
 from operators.errors import DeviceError, OperatorError
 from operators.kernel import Kernel
 from operators.spec import Task
@@ -29,17 +28,6 @@ def test_every_device_has_one_judge_and_others_compile() -> None:
     assert len(gpu_specs(BASE, ["0"], builders=0, cores=2)) == 2
     assert len(gpu_specs(BASE, ["0"], builders=5, cores=2)) == 6
     assert gpu_specs(BASE, [], builders=5, cores=2) == []
-
-
-def test_two_judges_share_a_device_where_calls_are_short() -> None:
-    specs = gpu_specs(BASE, ["2", "3"], builders=0, cores=8, judges=2)
-    judges = [(s.device, s.gpus) for s in specs if s.jobs == JUDGE_JOBS]
-    assert judges == [("2", 0.5), ("3", 0.5)] * 2
-    assert len(specs) == 8
-    softmax, sparse = ((load(name), Task(name, "fp32", "cuda")) for name in ("softmax", "spmv_csr"))
-    assert judges_per_gpu([softmax], "cpu") == 2
-    assert judges_per_gpu([softmax], "realistic") == 1
-    assert judges_per_gpu([softmax, sparse], "realistic") == 1
 
 
 def test_a_device_that_fails_is_no_error_of_the_users() -> None:
