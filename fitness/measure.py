@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ import numpy as np
 
 from fitness.evaluation import Status, Timing
 from fitness.session import KernelFault, Sample, Session
-from fitness.timing import Ratio, Schedule, Verdict, decide, log_ratio, mean, usually_above
+from fitness.timing import Ratio, Schedule, Spread, Verdict, decide, log_ratio, mean, usually_above
 from fitness.verify import Case
 
 HOPELESS = 5.0
@@ -18,6 +19,10 @@ HOPELESS = 5.0
 CLOCK_SLACK_NS = 50_000
 CLOCK_SLACK_SHARE = 0.02
 """By so much more than the anchor's a candidate's process may outlive what its clock shows, before it is accused."""
+
+
+LASTING_SHARE = 0.8
+"""Of a variance, so much from processes, which pairs cannot lessen, ends a measurement."""
 
 
 class AnchorFault(Exception):
@@ -57,11 +62,14 @@ class Pairing:
         cases: Sequence[Sequence[Case]],
         accept: Accept,
         rng: np.random.Generator,
+        *,
+        spread: Spread = Spread(),  # noqa: B008 a constant
     ) -> None:
         self._turns = list(zip(candidates, anchors, strict=True))
         self._cases = cases
         self._accept = accept
         self._rng = rng
+        self._spread = spread
         self._samples: list[list[tuple[Sample, Sample]]] = [[] for _ in cases]
         """Of candidate and anchor, per workload."""
 
@@ -79,15 +87,30 @@ class Pairing:
             while min(map(len, self._samples)) < look and not late:
                 self._round()
                 late = time.monotonic() - begin > schedule.budget_s and len(self._samples[0]) >= schedule.looks[0]
-            verdict = decide(mean([log_ratio(p) for p in self.pairs()]), schedule)
-            if verdict is not Verdict.OPEN or late:
+            ratios = self._ratios()
+            verdict = decide(mean(ratios), schedule)
+            if verdict is not Verdict.OPEN or late or self._in_vain(ratios):
                 break
-        pairs = self.pairs()
-        ratios = [log_ratio(p) for p in pairs]
+        pairs, ratios = self.pairs(), self._ratios()
         names = [sets[0].workload.name for sets in self._cases]
         timings = tuple(_timing(n, p, r) for n, p, r in zip(names, pairs, ratios, strict=True))
         self._check_clock()
         return Measurement(timings, mean(ratios), Verdict.SLOWER if hopeless else verdict)
+
+    def _ratios(self) -> list[Ratio]:
+        """Of every workload, with the errors of samples and of processes together."""
+        found = [log_ratio(pairs) for pairs in self.pairs()]
+        return [Ratio(r.value, math.hypot(r.se, s)) for r, s in zip(found, self._spreads(), strict=True)]
+
+    def _spreads(self) -> list[float]:
+        """Of every workload's ratio, what processes add to its error."""
+        latencies_ns = [float(np.median(pairs)) for pairs in self.pairs()]
+        return [self._spread.of(ns) / math.sqrt(len(self._turns)) for ns in latencies_ns]
+
+    def _in_vain(self, ratios: Sequence[Ratio]) -> bool:
+        """Whether nearly all of the error is that of processes, so that more samples would tell nothing."""
+        whole, lasting = sum(r.se**2 for r in ratios), sum(s**2 for s in self._spreads())
+        return lasting >= LASTING_SHARE * whole
 
     def pairs(self) -> list[list[tuple[float, float]]]:
         """Nanoseconds of candidate and anchor so far, per workload.

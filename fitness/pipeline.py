@@ -421,7 +421,8 @@ class Pipeline:
     def _against(
         self, sessions: Sequence[Session], anchors: Sequence[Session], schedule: Schedule, *, race: bool
     ) -> Measurement:
-        pairing = Pairing([self._bound(s) for s in sessions], anchors, self._cases(), self._accept, self._rng)
+        bound, spread = [self._bound(s) for s in sessions], self.device.spread
+        pairing = Pairing(bound, anchors, self._cases(), self._accept, self._rng, spread=spread)
         with self.device.machine(exclusive=True):
             return pairing.measure(schedule, race=race)
 

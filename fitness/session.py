@@ -11,6 +11,7 @@ from fitness.evaluation import Rejection, Status, Timing
 from fitness.memory import Memory
 from fitness.profiling import Profile
 from fitness.roofline import Peaks
+from fitness.timing import Spread
 from fitness.verify import Case, Question
 from operators.kernel import Kernel
 from operators.spec import Workload
@@ -96,6 +97,11 @@ class Device(Protocol):
     @property
     def processes(self) -> int:
         """From so many processes of each kernel a confirmation takes its samples."""
+        ...
+
+    @property
+    def spread(self) -> Spread:
+        """How far the clocks of processes with one kernel lie apart, as far as several processes do not show it."""
         ...
 
     def prepare(self, kernel: Kernel) -> Prepared | Rejection:

@@ -70,6 +70,23 @@ class Ratio:
     se: float
 
 
+@dataclass(frozen=True)
+class Spread:
+    """How far the clocks of processes that run the same kernel lie apart, as standard deviations of one process.
+
+    No number of pairs averages it out, so it counts beside the noise of samples.
+    """
+
+    fixed_ns: float = 0.0
+    """Whatever the kernel takes: what lies around it between two readings of a clock."""
+    share: float = 0.0
+    """Of the kernel's time: where its code and its memory happen to lie."""
+
+    def of(self, latency_ns: float) -> float:
+        """Of the log ratio of two processes with kernels that take so long."""
+        return math.sqrt(2) * math.hypot(self.fixed_ns / latency_ns, self.share)
+
+
 def log_ratio(pairs: Sequence[tuple[float, float]]) -> Ratio:
     """Location of ln(anchor / candidate) over (candidate, anchor) times, with its standard error."""
     center, se = location(np.log([anchor / candidate for candidate, anchor in pairs]))

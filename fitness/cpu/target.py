@@ -28,6 +28,7 @@ from fitness.profiling import Profile
 from fitness.roofline import Peaks
 from fitness.session import Compiled, KernelFault, Prepared, Sample
 from fitness.shapes import Shapes, verdict_text
+from fitness.timing import Spread
 from fitness.verify import Case, Oracle, Question
 from operators.catalog import functions
 from operators.errors import PlanError
@@ -87,6 +88,7 @@ class CpuDevice:
         self.task = task
         self.folder = folder
         self.processes = 3
+        self.spread = Spread()
         self.threads = len(os.sched_getaffinity(0))
         self.facts = {"cpu_count": self.threads, "l2_bytes": _l2_bytes()}
         self._shapes = Shapes(operator, task, operator.workload_set(workload_set), oracle)

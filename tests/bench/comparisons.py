@@ -95,7 +95,8 @@ def compare(stage: CpuFitness, candidate: Prepared, anchor: Prepared, schedule: 
         def sessions(kernel: Prepared) -> list[Session]:
             return [stage._bound(opened.enter_context(stage._session(kernel))) for _ in range(processes)]
 
-        pairing = Pairing(sessions(candidate), sessions(anchor), stage._cases(), stage._accept, np.random.default_rng())
+        both, rng = (sessions(candidate), sessions(anchor)), np.random.default_rng()
+        pairing = Pairing(*both, stage._cases(), stage._accept, rng, spread=stage.device.spread)
         with stage.device.machine(exclusive=True):
             return pairing.measure(schedule, race=False)
 

@@ -12,7 +12,7 @@ import pytest
 from fitness.evaluation import Status
 from fitness.measure import Pairing
 from fitness.session import KernelFault, Sample
-from fitness.timing import SCREEN, Verdict
+from fitness.timing import CONFIRM, SCREEN, Spread, Verdict
 
 Draw = Callable[[np.random.Generator], Sample]
 
@@ -91,3 +91,27 @@ def test_a_hopeless_kernel_is_sampled_twice_only() -> None:
     found = pairing(noisy(9000), noisy(100)).measure(SCREEN, race=True)
     assert found.verdict is Verdict.SLOWER
     assert [t.pairs for t in found.timings] == [2, 2, 2]
+
+
+def test_processes_whose_clocks_lie_apart_are_not_called_different() -> None:
+    """10 us kernels, each process 0.3 us off: no number of pairs shows that it is the process and not the kernel."""
+    spread, wrong, stopped = Spread(fixed_ns=300.0), {True: 0, False: 0}, []
+    for seed in range(60):
+        offsets = np.random.default_rng(seed).standard_normal(2) * 0.3
+        for known in wrong:
+            two: Any = [ScriptedSession(noisy(10 + o, 0.0), 2 * seed + i, charged=False) for i, o in enumerate(offsets)]
+            cases: Any = [[SimpleNamespace(workload=SimpleNamespace(name="n"))] * 3]
+            rng, told = np.random.default_rng(seed), spread if known else Spread()
+            pair = Pairing(two[:1], two[1:], cases, lambda *_: None, rng, spread=told)
+            found = pair.measure(CONFIRM, race=False)
+            wrong[known] += found.verdict in (Verdict.FASTER, Verdict.SLOWER)
+            if known:
+                stopped.append(found.timings[0].pairs)
+    assert wrong[True] <= 8 < 25 < wrong[False]
+    assert max(stopped) <= 40  # more would tell nothing
+
+
+def test_long_kernels_keep_their_precision_whatever_lies_around_them() -> None:
+    found = pairing(noisy(1000), noisy(1000), charged=False).measure(CONFIRM, race=False)
+    assert found.ratio.se < 0.005
+    assert Spread(fixed_ns=200.0).of(1e6) < 0.0003
