@@ -31,12 +31,12 @@ def magnitude(row_offsets: Tensor, col_indices: Tensor, values: Tensor, x: Tenso
     return reference(row_offsets, col_indices, values.abs(), x.abs(), rows)
 
 
-def prepare(row_offsets: Tensor, col_indices: Tensor, values: Tensor, rows: int, cols: int) -> Tensor:
-    return sparse.csr_object(row_offsets, col_indices, values, rows, cols)
+def prepare(row_offsets: Tensor, col_indices: Tensor, values: Tensor, x: Tensor, rows: int) -> Tensor:
+    return sparse.csr_object(row_offsets, col_indices, values, x, rows)
 
 
 def library(prepared: Tensor, x: Tensor) -> Tensor:
-    return prepared @ x
+    return sparse.vendors_product(prepared, x)
 
 
 def cancel(row_offsets: Tensor, values: Tensor, x: Tensor, dtype: DType, rng: np.random.Generator) -> dict[str, Tensor]:

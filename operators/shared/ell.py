@@ -35,14 +35,14 @@ def magnitude(col_ids: Tensor, values: Tensor, x: Tensor, rows: int) -> Tensor:
     return reference(col_ids, values.abs(), x.abs(), rows)
 
 
-def prepare(col_ids: Tensor, values: Tensor, rows: int, cols: int) -> Tensor:
+def prepare(col_ids: Tensor, values: Tensor, x: Tensor, rows: int) -> Tensor:
     # No vendor multiplies with plain ELL; this is CSR.
     used = col_ids >= 0
-    return sparse.csr_from_entries(used.nonzero()[:, 0], col_ids[used], values[used], rows, cols)
+    return sparse.csr_from_entries(used.nonzero()[:, 0], col_ids[used], values[used], x, rows)
 
 
 def library(prepared: Tensor, x: Tensor) -> Tensor:
-    return prepared @ x
+    return sparse.vendors_product(prepared, x)
 
 
 def cancel(col_ids: Tensor, values: Tensor, x: Tensor, dtype: DType, rng: np.random.Generator) -> dict[str, Tensor]:

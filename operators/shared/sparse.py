@@ -101,19 +101,34 @@ def linear(values: Tensor, x: Tensor, rng: np.random.Generator) -> list[Relation
     return found
 
 
-def csr_object(row_offsets: Tensor, col_indices: Tensor, values: Tensor, rows: int, cols: int) -> Tensor:
-    """A vendor's matrix object; outside of what is timed."""
+def csr_object(row_offsets: Tensor, col_indices: Tensor, values: Tensor, x: Tensor, rows: int) -> Tensor:
+    """A vendor's matrix object for a product with x; outside of what is timed.
+
+    A product of matrices in bf16 would keep the vendor's sums in bf16. And the vendor takes no more entries than a
+    matrix has places: where entries repeat so often, it gets columns that nothing refers to.
+    """
     import warnings
 
+    if x.ndim == 2:
+        values = values.to(torch.promote_types(values.dtype, torch.float32))
+    cols = max(len(x), -(-len(values) // max(rows, 1)))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that CSR tensors are new, and unchecked unless one says so
         # The checks would refuse rows that are unsorted or repeat a column.
         return torch.sparse_csr_tensor(row_offsets, col_indices, values, size=(rows, cols), check_invariants=False)
 
 
-def csr_from_entries(row_indices: Tensor, col_indices: Tensor, values: Tensor, rows: int, cols: int) -> Tensor:
+def vendors_product(matrix: Tensor, x: Tensor) -> Tensor:
+    """The vendor's call for what `csr_object` made."""
+    factor = x.to(matrix.dtype)
+    if len(factor) < matrix.shape[1]:
+        factor = torch.cat((factor, factor.new_zeros(matrix.shape[1] - len(factor), *factor.shape[1:])))
+    return (matrix @ factor).to(x.dtype)
+
+
+def csr_from_entries(row_indices: Tensor, col_indices: Tensor, values: Tensor, x: Tensor, rows: int) -> Tensor:
     """The same from entries in any order."""
     order = torch.argsort(row_indices, stable=True)
     counts = torch.bincount(row_indices.long(), minlength=rows)
     starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)]).to(torch.int32)
-    return csr_object(starts, col_indices[order].to(torch.int32), values[order], rows, cols)
+    return csr_object(starts, col_indices[order].to(torch.int32), values[order], x, rows)
