@@ -493,7 +493,13 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
         lines += ["", NOTE]
     # Tunable kernels need not support every hidden shape.
     odd = [(r, n, t) for r, n, t in verdicts if t != "correct" and (r["set"] != "hidden" or "unsupported" not in t)]
-    lines += ["", *(f"- {_name(row)} {name}: {text}" for row, name, text in odd)]
+    alike: dict[tuple[str, str, str, str], list[str]] = {}
+    for row, name, text in odd:
+        alike.setdefault((row["operator"], row["dtype"], name, text.partition(":")[0]), []).append(text)
+    lines += [
+        "",
+        *(f"- {key[0]} {key[1]} {key[2]}, {len(texts)} times, the first: {texts[0]}" for key, texts in alike.items()),
+    ]
     errors = sorted((row["worst"]["naive"], _name(row)) for row in sizes if "naive" in row.get("worst", {}))
     near = errors[: -1 - NEAREST : -1]
     lines += [f"- {size} naive: an error of {worst:.2f} of what is allowed" for worst, size in near]
