@@ -73,6 +73,7 @@ class LibrarySession:
         """The call as a CUDA graph, so that Python's part of it is not timed; as it is where it cannot be captured."""
         library = self._oracle.functions.library
         side = _cuda.Stream(self._oracle.device)
+        side.wait_stream(_cuda.current_stream(self._oracle.device))  # `prepare` may still be at work
         with torch.cuda.stream(side):  # the vendor's handles and workspaces are made outside of the capture
             library(values)
         side.synchronize()
