@@ -35,8 +35,13 @@ OURS = {
     "mutators": "mutators/base.py",
     "fitness": "fitness/base.py",
 }
+LEAST_OF_PROMISED = 0.6
+"""Of what the data sheet has, a memory that is not disturbed reads more."""
 CLASHING = ("evo", "fitness", "runs", "operators", "mutators")
 """Distributions on PyPI whose modules would overwrite ours, or be overwritten."""
+
+CUPY = ("cupy-cuda12x", "cupy-cuda13x", "cupy")
+"""Distributions that overwrite each other."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,7 @@ def examine() -> list[Finding]:
     """Every check, in the order of what depends on what."""
     checks_: tuple[Callable[[], Finding], ...] = (
         _python, _compiler, _openmp, _native, _cpus, _memory_files, _landlock, _seccomp, _disk, _packages, _nvrtc,
-        _driver, _gpus, _ncu, _sanitizer,
+        _cutlass, _driver, _gpus, _torch, _peaks, _ncu, _sanitizer,
     )  # fmt: skip
     return [check() for check in checks_]
 
@@ -141,20 +146,26 @@ def _disk() -> Finding:
     return Finding("disk", "ok", f"{free >> 30} GiB free here")
 
 
+def _installed(name: str) -> str:
+    """The version of a distribution; empty where there is none."""
+    try:
+        return distribution(name).version
+    except PackageNotFoundError:
+        return ""
+
+
 def _packages() -> Finding:
-    found = []
-    for name in CLASHING:
-        try:
-            found.append(f"{name} {distribution(name).version}")
-        except PackageNotFoundError:
-            continue
+    found = [f"{name} {version}" for name in CLASHING if (version := _installed(name))]
+    cupy = [f"{name} {version}" for name in CUPY if (version := _installed(name))]
+    if len(cupy) > 1:
+        found.append(f"{' and '.join(cupy)} are one package in two builds")
     for package, file in OURS.items():
         spec = importlib.util.find_spec(package)
         folder = Path(spec.origin).parent if spec and spec.origin else None
         if folder is None or not (folder.parent / file).exists():
             found.append(f"package {package} is not ours")
     if found:
-        cure = "pip uninstall them, then pip install --force-reinstall --no-deps kernel-evo"
+        cure = "pip uninstall what is too much, then pip install --force-reinstall --no-deps kernel-evo"
         return Finding("package clashes", "missing", ", ".join(found), cure)
     return Finding("package clashes", "ok", "none")
 
@@ -169,6 +180,16 @@ def _nvrtc() -> Finding:
     except UserError as error:
         return Finding("nvrtc", "absent", str(error), "pip install 'kernel-evo[nvrtc]'")
     return Finding("nvrtc", "ok", f"{version()}, headers in {', '.join(map(str, folders))}")
+
+
+def _cutlass() -> Finding:
+    from fitness.cuda.nvrtc import cutlass_folders
+
+    folders = cutlass_folders()
+    if not folders:
+        cure = "pip install --no-deps nvidia-cutlass (its headers are all that is needed)"
+        return Finding("cutlass", "absent", "kernels cannot include CUTLASS or CuTe", cure)
+    return Finding("cutlass", "ok", f"headers in {folders[0]}")
 
 
 def _driver() -> Finding:
@@ -190,6 +211,48 @@ def _gpus() -> Finding:
         return Finding("gpu", "absent", str(error), "the cpu target needs none")
     names = ", ".join(f"{gpu.name} ({gpu.arch}, {gpu.memory_bytes >> 30} GiB)" for gpu in found)
     return Finding("gpu", "ok" if found else "absent", names or "CUDA_VISIBLE_DEVICES shows none")
+
+
+def _torch() -> Finding:
+    if not _has_gpu():
+        return Finding("torch on the gpu", "absent", "there is no GPU for it", "the cpu target needs none")
+    from fitness.catalog import check_device
+
+    try:
+        check_device("cuda", computes=True)
+    except UserError as error:
+        cure = "install a build of torch with CUDA (https://pytorch.org/get-started/locally); see nvidia-smi"
+        return Finding("torch on the gpu", "absent", str(error), cure)
+    return Finding("torch on the gpu", "ok", "computes, where references will be computed")
+
+
+def _peaks() -> Finding:
+    if not _has_gpu():
+        return Finding("gpu peaks", "absent", "there is no GPU to measure", "the cpu target needs none")
+    from fitness.catalog import peaks
+
+    try:
+        found = peaks("cuda")
+    except (UserError, RuntimeError) as error:
+        cure = "see the checks above; nvidia-smi tells whether others use the GPU"
+        return Finding("gpu peaks", "absent", " ".join(str(error).split())[:200], cure)
+    promised = f"{found.read_gb_s:.0f} GB/s read, {found.ceiling_gb_s:.0f} promised, {found.copy_gb_s:.0f} copied"
+    if found.read_gb_s < LEAST_OF_PROMISED * found.ceiling_gb_s:
+        cure = "end what else uses the GPU, see nvidia-smi; look at its power limit and temperature"
+        return Finding("gpu peaks", "absent", f"the memory is slow: {promised}", cure)
+    if not found.gflop_s:
+        return Finding("gpu peaks", "absent", f"{promised}; arithmetic unknown", "floors and rooflines do without it")
+    rates = ", ".join(f"{dtype} {gflop_s / 1e3:.0f}" for dtype, gflop_s in found.gflop_s.items())
+    return Finding("gpu peaks", "ok", f"{promised}; Tflop/s at most: {rates}")
+
+
+def _has_gpu() -> bool:
+    from fitness.cuda.driver import device_count
+
+    try:
+        return device_count() > 0
+    except UserError:
+        return False
 
 
 def _ncu() -> Finding:

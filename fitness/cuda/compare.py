@@ -1,4 +1,4 @@
-"""The comparisons of native/checks.cpp for tensors, on whatever device they are: same questions, same answers."""
+"""The comparisons of native/checks.cpp for tensors on a GPU: same questions, same answers."""
 
 from __future__ import annotations
 
@@ -20,45 +20,17 @@ THREADS, MOST_BLOCKS, SUMS = 256, 1024, 5
 """As judge.cu has them; enough blocks to fill any GPU."""
 TYPES = {torch.float32: "judge<float>", torch.float64: "judge<double>", torch.bfloat16: "judge<unsigned short>"}
 """What judge.cu reads as it is."""
-TINY, LARGEST = torch.finfo(torch.float64).tiny, torch.finfo(torch.float64).max
 
 
 def judgement_parts(
     y: torch.Tensor, expected: torch.Tensor, allowed: torch.Tensor
 ) -> tuple[float, float, int, int | None, int]:
-    """The fields of `fitness.compare.Judgement`, for flat tensors."""
+    """The fields of `fitness.compare.Judgement`, for flat tensors on one GPU."""
     if not y.numel() == expected.numel() == allowed.numel():
         raise ValueError(f"{y.numel()} values against {expected.numel()} answers and {allowed.numel()} bounds")
-    if y.is_cuda and y.numel():
-        return _on_gpu(y.device.index).judge(y, expected, allowed)
-    largest, squares, bad, first, changes = 0.0, 0.0, 0, None, 0
-    last_negative = None
-    for begin in range(0, y.numel(), CHUNK):
-        part = slice(begin, begin + CHUNK)
-        value, want, bound = y[part].double(), expected[part], allowed[part]
-        ratio = _ratios(value, want, bound)
-        negative = value < want
-        wrong = ratio > 1
-        finite = ratio.masked_fill(ratio == math.inf, 0.0)
-        found = torch.stack(
-            (
-                ratio.max(),
-                finite.square().sum(),
-                wrong.sum().double(),
-                wrong.to(torch.uint8).argmax().double(),
-                (negative[1:] != negative[:-1]).sum().double(),
-                negative[0].double(),
-                negative[-1].double(),
-            )
-        ).tolist()
-        largest, squares = max(largest, found[0]), squares + found[1]
-        if found[2] and first is None:
-            first = begin + int(found[3])
-        bad += int(found[2])
-        changes += int(found[4]) + (last_negative is not None and last_negative != found[5])
-        last_negative = found[6]
-    count = y.numel()
-    return largest, math.sqrt(squares / max(count, 1)), bad, first, min(2 * changes + 1, count)
+    if not y.numel():
+        return 0.0, 0.0, 0, None, 0
+    return _on_gpu(y.device.index).judge(y, expected, allowed)
 
 
 class _Kernels:
@@ -106,17 +78,6 @@ _on_gpu = lru_cache(_Kernels)
 def judge_job(arch: str) -> Job:
     """What the compiler is to make of judge.cu."""
     return Job(JUDGE.read_text(encoding="utf-8"), tuple(TYPES.values()), arch, ())
-
-
-def _ratios(value: torch.Tensor, want: torch.Tensor, bound: torch.Tensor) -> torch.Tensor:
-    """|value - want| / bound; 0 where anything goes or both are the same infinity or NaN, infinite where none helps."""
-    error = (value - want).abs()
-    ratio = error / bound.clamp(min=TINY)
-    helpless = (bound <= 0) | ~(error <= LARGEST)
-    ratio = torch.where(helpless, math.inf, ratio)
-    ratio = torch.where((error == 0) | (bound == math.inf), 0.0, ratio)
-    same = (value == want) | (value.isnan() & want.isnan())
-    return torch.where(want.isfinite(), ratio, torch.where(same, 0.0, math.inf))
 
 
 def bound_parts(

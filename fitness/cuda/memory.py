@@ -77,17 +77,22 @@ class _Array:
         return {"shape": (self.bytes,), "typestr": "|u1", "data": (self.address, False), "version": 3, "strides": None}
 
 
+def check_torch() -> None:
+    """Raise UserError where torch has no CUDA."""
+    if not torch.cuda.is_available():
+        raise UserError(
+            f"torch {torch.__version__} cannot use the GPU, where references are computed: install a build "
+            "of torch with CUDA (https://pytorch.org/get-started/locally)"
+        )
+
+
 class Pool:
     """Makes blocks, and keeps those that regions no longer use."""
 
     def __init__(self, ordinal: int) -> None:
         """Raises UserError where torch has no CUDA."""
         self.ordinal = ordinal
-        if not torch.cuda.is_available():
-            raise UserError(
-                f"torch {torch.__version__} cannot use the GPU, where references are computed: install a build "
-                "of torch with CUDA (https://pytorch.org/get-started/locally)"
-            )
+        check_torch()
         torch.zeros(1, device=f"cuda:{ordinal}")  # the context that blocks are mapped in
         self.granularity = granularity(ordinal)
         self._free: list[Block] = []

@@ -23,7 +23,7 @@ from fitness.cuda.build import CudaBuild, code_digest, compile_cuda
 from fitness.cuda.compiler import Compiler
 from fitness.cuda.driver import CudaError, device_facts
 from fitness.cuda.library import LibrarySession
-from fitness.cuda.memory import Pool, granularity
+from fitness.cuda.memory import Pool, check_torch, granularity
 from fitness.cuda.ncu import NOT_INSTALLED, Figures, NcuFailure, measure
 from fitness.cuda.nvrtc import Job, include_folders
 from fitness.cuda.oracle import CudaOracle
@@ -179,8 +179,9 @@ def _device_errors() -> Iterator[None]:
 
 
 def probe() -> None:
-    """Raise DeviceError unless the GPU adds up correctly."""
+    """Raise DeviceError unless the GPU adds up correctly, UserError where torch has no CUDA."""
     facts = device_facts()
+    check_torch()
     with _device_errors():
         found = int(torch.ones(1 << 24, dtype=torch.int32, device="cuda").sum())
     if found != 1 << 24:
