@@ -27,7 +27,7 @@ from fitness.cuda.memory import Pool, check_torch, granularity
 from fitness.cuda.ncu import NOT_INSTALLED, Figures, NcuFailure, measure
 from fitness.cuda.nvrtc import Job, include_folders
 from fitness.cuda.oracle import CudaOracle
-from fitness.cuda.peaks import peaks
+from fitness.cuda.peaks import peaks, remeasure
 from fitness.cuda.process import Worker
 from fitness.cuda.profiler import assembled, placed
 from fitness.cuda.program import Program
@@ -374,9 +374,7 @@ class CudaDevice:
                 self._workers.refresh()
 
     def peaks(self, *, again: bool = False) -> Peaks:
-        if again:
-            peaks.cache_clear()
-        return peaks(self.gpu.ordinal)
+        return remeasure(self.gpu.ordinal) if again else peaks(self.gpu.ordinal)
 
     # --- what tools say ---------------------------------------------------------------------------------------------
 
