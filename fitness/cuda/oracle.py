@@ -31,7 +31,6 @@ class CudaOracle(Oracle):
         self._last: tuple[Inputs, dict[str, torch.Tensor]] | None = None
         # What a second opinion is worth: sums of 16-bit products kept in fp32, fp32 products without TF32.
         torch.backends.cuda.matmul.allow_tf32 = False
-        torch.backends.cudnn.allow_tf32 = False
         torch.backends.cudnn.allow_tf32 = False  # of convolutions
         torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
         torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
