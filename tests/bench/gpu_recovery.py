@@ -23,6 +23,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+import torch
+
 from evo.pool import LocalPool, WorkerLost
 from evo.worker import WorkerSpec, gpu_specs
 from fitness.base import Anchor, Built
@@ -37,13 +39,15 @@ from tests.gpu.kernels import FAULTS, REDUCE, ROWS, SOFTMAX, STORE
 
 TASK = Task("softmax", "fp32", "cuda")
 KILL_AFTER_S = 0.05
-HUGE = '[[buffer]]\nname = "huge"\ndtype = "T"\nshape = ["2 ** 37"]\n[[launch]]\nkernel = "f"\n'
+HUGE = '[[buffer]]\nname = "huge"\ndtype = "int8"\nshape = ["2 ** 36"]\n'
+LEFT_BYTES = 16 << 30
+"""Of the GPU's memory, when a kernel asks for more than there is: no plan may ask for more than 64 GiB."""
 KINDS = {
     "illegal address": ROWS + FAULTS["reads far away"][0] + "}\n",
     "misaligned address": ROWS + "    *(float4*)(out + 1) = make_float4(1, 1, 1, 1);\n}\n",
     "trap": ROWS + FAULTS["traps"][0] + "}\n",
     "endless loop": ROWS + FAULTS["runs for seconds"][0] + "}\n",
-    "out of memory": ROWS.replace('[[launch]]\nkernel = "f"\n', HUGE) + REDUCE + STORE + "}\n",
+    "out of memory": ROWS.replace("[[launch]]", f"{HUGE}[[launch]]") + REDUCE + STORE + "}\n",
     "wrong result": ROWS + FAULTS["does nothing"][0] + "}\n",
 }
 
@@ -95,7 +99,13 @@ def _in_one_process(stage: CudaFitness, rounds: int) -> None:
     for fault, source in KINDS.items():
 
         def faulty(source: str = source) -> tuple[str, float]:
-            return judge(Kernel("softmax", "cuda", f"{source}// {next(count)}\n"))
+            taken = max(torch.cuda.mem_get_info()[0] - LEFT_BYTES, 0) if HUGE in source else 0
+            ballast = torch.empty(taken, dtype=torch.uint8, device="cuda")
+            try:
+                return judge(Kernel("softmax", "cuda", f"{source}// {next(count)}\n"))
+            finally:
+                del ballast
+                torch.cuda.empty_cache()
 
         measured(fault, faulty)
 
