@@ -153,15 +153,18 @@ class CudaRegion:
         self.places: dict[str, Place] = {}
         self.blocks: dict[str, Block] = {}
         self._pattern = SLACK_PATTERNS[at_end]
+        own: list[Block] = []
+        self._close = weakref.finalize(self, pool.give_back, own)  # also where the device has no memory for the next
         for name, size in sizes.items():
             rounded = max(-(-size // ALIGNMENT) * ALIGNMENT, ALIGNMENT)
-            block = lent[name] if lent and name in lent else pool.take(rounded, readonly=readonly)
+            if lent and name in lent:
+                block = lent[name]
+            else:
+                block = pool.take(rounded, readonly=readonly)
+                own.append(block)
             block.tensor.fill_(self._pattern)
             self.blocks[name] = block
             self.places[name] = Place(0, block.bytes, block.bytes - rounded if at_end else 0, size)
-        self._close = weakref.finalize(
-            self, pool.give_back, [block for name, block in self.blocks.items() if not lent or name not in lent]
-        )
 
     def tensor(self, name: str, dtype: torch.dtype = torch.uint8) -> torch.Tensor:
         """The buffer's data as it is now, flat."""

@@ -1,0 +1,64 @@
+"""Regions on a pool that is only pretended: whose blocks they are, and what they notice."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from fitness.cuda.driver import CudaError
+from fitness.cuda.memory import CudaRegion
+
+
+def block() -> Any:
+    return SimpleNamespace(bytes=4096, tensor=torch.zeros(4096, dtype=torch.uint8))
+
+
+class Pool:
+    """Has so many blocks, and no more."""
+
+    def __init__(self, blocks: int) -> None:
+        self.left = blocks
+        self.back: list[Any] = []
+
+    def take(self, size: int, *, readonly: bool = False) -> Any:
+        if not self.left:
+            raise CudaError("cuMemCreate", "CUDA_ERROR_OUT_OF_MEMORY", "out of memory")
+        self.left -= 1
+        return block()
+
+    def give_back(self, blocks: Iterable[Any]) -> None:
+        self.back += blocks
+
+
+def test_a_region_that_the_device_has_no_memory_for_keeps_nothing() -> None:
+    pool: Any = Pool(1)
+    with pytest.raises(CudaError):
+        CudaRegion(pool, {"y": 100, "scratch": 100}, at_end=True)
+    gc.collect()
+    assert len(pool.back) == 1
+
+
+def test_a_region_gives_back_what_is_its_own() -> None:
+    pool: Any = Pool(2)
+    lent = {"y": block()}
+    region = CudaRegion(pool, {"y": 100, "scratch": 100}, at_end=True, lent=lent)
+    assert region.blocks["y"] is lent["y"]
+    del region
+    gc.collect()
+    assert (len(pool.back), pool.left) == (1, 1)
+
+
+@pytest.mark.parametrize("at_end", [False, True])
+def test_a_write_beside_the_data_is_noticed(at_end: bool) -> None:
+    pool: Any = Pool(1)
+    region = CudaRegion(pool, {"y": 100}, at_end=at_end)
+    region.tensor("y").fill_(3)
+    assert region.slack_intact("y")
+    place = region.places["y"]
+    region.blocks["y"].tensor[place.data_offset + place.bytes] ^= 1
+    assert not region.slack_intact("y")
