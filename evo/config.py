@@ -115,7 +115,8 @@ class RunConfig(BaseModel):
 
     @classmethod
     def from_json(cls, text: str) -> RunConfig:
-        return cls.model_validate_json(text)
+        """Of a run that was stored; runs that are older than `ancestors` began with the naive kernel alone."""
+        return cls.model_validate_json(json.dumps({"ancestors": "naive"} | json.loads(text)))
 
 
 def read_config(path: Path | None, changes: Mapping[str, Any], settings: Sequence[str]) -> RunConfig:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import signal
 import sys
 import traceback
@@ -25,6 +26,7 @@ ALL_JOBS = frozenset({"build", "judge", "profile", "references"})
 """The methods of `fitness.base.Fitness` that a worker can be asked for."""
 BUILD_JOBS = frozenset({"build"})
 JUDGE_JOBS = ALL_JOBS - BUILD_JOBS
+MAX_FILES = 1 << 16
 PROBE = "probe"
 """Asks a worker whether its device works."""
 BUILDERS_PER_GPU = 3
@@ -130,5 +132,12 @@ def _answer(
 
 
 def main() -> None:
-    """Entry point of the process: file descriptor and owner's pid as arguments."""
+    """Entry point of the process: file descriptor and owner's pid as arguments.
+
+    Every block of GPU memory keeps a file open, and the usual limit is a thousand.
+    """
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if now != resource.RLIM_INFINITY:
+        wanted = MAX_FILES if most == resource.RLIM_INFINITY else min(MAX_FILES, most)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(now, wanted), most))
     serve(Connection(int(sys.argv[1])), int(sys.argv[2]))

@@ -144,7 +144,7 @@ class Pipeline:
         """What an archive rests on: more hidden shapes and a workload, each with inputs of some family, and new times.
 
         Who is let in by its first times owes that to luck in part. So those count for nothing any more: the kernel
-        is measured again, independently, in a fresh process.
+        is measured again, independently, and both it and the anchor in other processes than before.
         """
         stage_ms: dict[str, float] = {}
         workload = self.workloads[int(self._rng.integers(len(self.workloads)))]
@@ -154,8 +154,8 @@ class Pipeline:
                 with _clock(stage_ms, "verify"):
                     errors = self._verify(session, prepared, checks)
                     errors += self._probe(session, prepared, self._some(prepared, 1)[0])
-                with _clock(stage_ms, "time"):
-                    measured = self._against([session], [self._anchor_session(anchor.kernel)], FULL, race=False)
+                with _clock(stage_ms, "time"), self._another(anchor.kernel) as other:
+                    measured = self._against([session], [other], FULL, race=False)
                     self._check_physics(measured)
         except KernelFault as fault:
             return self._failure(prepared.kernel, Level.FULL, fault.rejection, stage_ms, (), prepared)
@@ -178,7 +178,7 @@ class Pipeline:
                 with ExitStack() as opened:
                     processes = range(self.device.processes)
                     fresh = [opened.enter_context(self._session(prepared, fresh=True)) for _ in processes]
-                    others = [opened.enter_context(self._fresh_baseline()) for _ in processes]
+                    others = [opened.enter_context(self._another(self.baseline, fresh=True)) for _ in processes]
                     measured = self._against(fresh, others, CONFIRM, race=False)
                     self._check_physics(measured)
         except KernelFault as fault:
@@ -394,10 +394,7 @@ class Pipeline:
         """The session that keeps an anchor ready; the least recently used one goes when there are too many."""
         session = self._anchors.pop(kernel.id, None)
         if session is None:
-            try:
-                session = self._bound(self._open(kernel))
-            except KernelFault as fault:
-                raise AnchorFault(str(fault)) from fault
+            session = self._anchored(kernel)
         self._anchors[kernel.id] = session
         while len(self._anchors) > ANCHORS_KEPT:
             self._anchors.popitem(last=False)[1].close(sound=True)
@@ -408,15 +405,26 @@ class Pipeline:
             self._anchors.pop(kernel.id).close()
 
     @contextmanager
-    def _fresh_baseline(self) -> Iterator[Session]:
-        try:
-            session = self._bound(self._open(self.baseline, fresh=True))
-        except KernelFault as fault:
-            raise AnchorFault(str(fault)) from fault
+    def _another(self, kernel: Kernel, *, fresh: bool = False) -> Iterator[Session]:
+        """One more session of an anchor, beside the one that is kept."""
+        session = self._anchored(kernel, fresh=fresh)
         try:
             yield session
-        finally:
+        except BaseException:
             session.close()
+            raise
+        session.close(sound=True)
+
+    def _anchored(self, kernel: Kernel, *, fresh: bool = False) -> Session:
+        try:
+            session = self._open(kernel, fresh=fresh)
+            try:
+                return self._bound(session)
+            except BaseException:
+                session.close()
+                raise
+        except KernelFault as fault:
+            raise AnchorFault(str(fault)) from fault
 
     def _against(
         self, sessions: Sequence[Session], anchors: Sequence[Session], schedule: Schedule, *, race: bool
@@ -453,7 +461,7 @@ class Pipeline:
     def references(self) -> tuple[Reference, ...]:
         results: list[Reference] = []
         try:
-            with self._fresh_baseline() as baseline:
+            with self._another(self.baseline, fresh=True) as baseline:
                 if not self.oracle.functions.offers("library"):
                     alone = self._against([self._anchor_session(self.baseline)], [baseline], SCREEN, race=False)
                     return tuple(Reference(t.workload, "baseline", t.latency_us, 0.0, 0.0) for t in alone.timings)

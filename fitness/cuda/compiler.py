@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import select
 import socket
 import subprocess
 import sys
 import time
+from multiprocessing.connection import wait
 
 from fitness.cuda.nvrtc import LENGTH, Compiled, Job, include_folders
 from fitness.native import built, jailed
@@ -120,8 +120,7 @@ class Compiler:
         assert self._socket
         data = bytearray()
         while len(data) < count:
-            ready, _, _ = select.select([self._socket], [], [], max(deadline - time.monotonic(), 0))
-            if not ready:
+            if not wait([self._socket], max(deadline - time.monotonic(), 0)):  # not `select`: files may be many
                 raise TimeoutError
             chunk = self._socket.recv(min(count - len(data), 1 << 20))
             if not chunk:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import select
 import socket
 import struct
 import subprocess
@@ -14,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
@@ -236,8 +236,7 @@ class Worker:
     def _read(self, count: int, deadline: float, timeout_s: float, when: str) -> bytes:
         data = bytearray()
         while len(data) < count:
-            ready, _, _ = select.select([self._socket], [], [], max(deadline - time.monotonic(), 0))
-            if not ready:
+            if not wait([self._socket], max(deadline - time.monotonic(), 0)):  # not `select`: files may be many
                 raise KernelFault(Status.TIMEOUT, f"it did not finish within {timeout_s:.2f} s {when}")
             try:
                 chunk = self._socket.recv(count - len(data))

@@ -105,13 +105,25 @@ class CudaSession:
         if self._worker is None:
             self._worker = self._workers.hire(fresh=self._fresh)
             try:
-                self._worker.load(self._build.cubin, self._build.lowered)
+                self._load()
                 for slot in self._slots:
                     self._hand_over(self._worker, slot)
             except KernelFault:
                 self.close()
                 raise
         return self._worker
+
+    def _load(self) -> None:
+        """Twice if it must be: a process that somebody killed before it ran anything is no fault of the kernel."""
+        assert self._worker
+        try:
+            self._worker.load(self._build.cubin, self._build.lowered)
+        except KernelFault:
+            if self._worker.alive:
+                raise
+            self._worker.close()
+            self._worker = self._workers.hire(fresh=True)
+            self._worker.load(self._build.cubin, self._build.lowered)
 
     def _hand_over(self, worker: Worker, slot: int) -> None:
         question, work, program = self._slots[slot]

@@ -16,9 +16,11 @@ from fitness.session import KernelFault
 
 SPARES = 2
 """Processes that are about to be ready: a confirmation asks for several."""
-RESTING = 2
-"""Processes that wait for their next candidate, all of them before any works again: what passes its screening in one
-is measured anew in the other."""
+RESTING = 3
+"""Processes that wait for their next kernel at most: of a candidate, of an anchor that it is measured with anew, and of
+neither."""
+TURNS = 2
+"""Processes that wait before any of them works again: what passes its screening in one is measured anew in another."""
 SERVES = 30
 """Candidates that a process serves at most."""
 
@@ -39,17 +41,25 @@ class Workers:
 
         Raises DeviceError where workers do not start on this machine.
         """
-        while len(self._resting) >= RESTING and not fresh:
+        while len(self._resting) >= TURNS and not fresh:
             worker = self._resting.pop(0)
             if worker.alive:
                 return worker
             worker.close()
-        worker = self._spares.pop(0) if self._spares else self._start()
+        worker = self._spare()
         worker.begin()
         while len(self._spares) < SPARES:
             self._spares.append(self._start())
         worker.ready()
         return worker
+
+    def _spare(self) -> Worker:
+        while self._spares:
+            worker = self._spares.pop(0)
+            if worker.alive:
+                return worker
+            worker.close()
+        return self._start()
 
     def rest(self, worker: Worker) -> None:
         """Its candidate did nothing wrong: it may serve another one, which costs a tenth of a new process."""
@@ -64,9 +74,10 @@ class Workers:
             self._resting.append(worker)
 
     def disperse(self) -> None:
-        """End those that rest: they keep some memory mapped."""
-        while self._resting:
-            self.dismiss(self._resting.pop())
+        """End all that wait: they keep some memory, those that never ran anything too."""
+        for worker in (*self._resting, *self._spares):
+            self.dismiss(worker)
+        self._resting, self._spares = [], []
 
     def refresh(self) -> None:
         """Something was timed, and what comes next is not: spares may make their contexts."""

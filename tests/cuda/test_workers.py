@@ -100,3 +100,20 @@ def test_who_is_dismissed_leaves_when_nothing_is_timed() -> None:
         assert not worker.closed
     machine.workers.close()
     assert all(fake.closed for fake in machine.made)
+
+
+def test_a_spare_that_somebody_killed_is_handed_to_nobody() -> None:
+    machine = Machine()
+    machine.workers.hire()
+    machine.made[1].alive = False
+    assert machine.workers.hire() is machine.made[2]
+    assert machine.made[1].closed
+
+
+def test_who_waits_leaves_when_memory_is_wanted() -> None:
+    machine = Machine()
+    resting: Any = machine.workers.hire()
+    machine.workers.rest(resting)
+    machine.workers.disperse()
+    machine.workers.close()
+    assert all(fake.closed for fake in machine.made)
