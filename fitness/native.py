@@ -31,6 +31,13 @@ def cache_folder() -> Path:
     return folder
 
 
+def publish(path: Path, data: bytes) -> None:
+    """Write a whole file or none, whoever else writes or reads it at the same time."""
+    partial = path.with_suffix(f".{os.getpid()}")
+    partial.write_bytes(data)
+    partial.replace(path)
+
+
 @lru_cache
 def compiler_version() -> str:
     """First line of `g++ --version`. Raises ToolchainError when there is none."""

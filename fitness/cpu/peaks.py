@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
 
-from fitness.native import ToolchainError, built, cache_folder
+from fitness.native import ToolchainError, built, cache_folder, publish
 from fitness.roofline import Peaks
 from fitness.sandbox import run_confined
 from operators.identity import digest
@@ -112,10 +112,7 @@ def _kept(threads: int) -> Peaks | None:
 
 
 def _keep(found: Peaks) -> Peaks:
-    path = _path(found.threads)
-    partial = path.with_suffix(f".{os.getpid()}")
-    partial.write_text(json.dumps(asdict(found), indent=1), encoding="utf-8")
-    partial.replace(path)
+    publish(_path(found.threads), json.dumps(asdict(found), indent=1).encode())
     return found
 
 

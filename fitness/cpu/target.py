@@ -23,6 +23,7 @@ from fitness.cpu.profiler import Subject, profile
 from fitness.cpu.runner import Runner, check_arguments, plan_words
 from fitness.evaluation import Rejection, Status, Timing
 from fitness.memory import Region
+from fitness.native import publish
 from fitness.pipeline import Pipeline
 from fitness.profiling import Profile
 from fitness.roofline import Peaks
@@ -127,9 +128,7 @@ class CpuDevice:
             problem = check_arguments(one, made, self.operator, self.task.dtype)
             if problem:
                 return Rejection(Status.INVALID, problem)
-        partial = metadata.with_suffix(f".{os.getpid()}")
-        partial.write_bytes(pickle.dumps(made))
-        partial.replace(metadata)
+        publish(metadata, pickle.dumps(made))
         return made
 
     def resolve(self, plan: Plan, kernel: Kernel, dims: Mapping[str, int]) -> ResolvedPlan:

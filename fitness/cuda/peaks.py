@@ -6,7 +6,6 @@ Measured once, kept in the user's cache folder.
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import torch
 
 from fitness.cuda.driver import device_facts
-from fitness.native import cache_folder
+from fitness.native import cache_folder, publish
 from fitness.roofline import Peaks
 from operators.identity import digest
 
@@ -66,10 +65,7 @@ def _kept(ordinal: int) -> Peaks | None:
 
 
 def _keep(ordinal: int, found: Peaks) -> Peaks:
-    path = _path(ordinal)
-    partial = path.with_suffix(f".{os.getpid()}")
-    partial.write_text(json.dumps(asdict(found)), encoding="utf-8")
-    partial.replace(path)
+    publish(_path(ordinal), json.dumps(asdict(found)).encode())
     return found
 
 

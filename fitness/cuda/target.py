@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import pickle
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,6 +38,7 @@ from fitness.cuda.turns import turns
 from fitness.cuda.workers import Workers
 from fitness.evaluation import Evaluation, Rejection, Status, Timing
 from fitness.inputs import draw
+from fitness.native import publish
 from fitness.pipeline import Pipeline
 from fitness.profiling import Profile
 from fitness.roofline import Peaks
@@ -251,9 +251,7 @@ class CudaDevice:
             return kept
         made = compile_cuda(kernel, self.operator, self.task.dtype, arch=self.gpu.arch, compiler=self._compiler)
         if isinstance(made, CudaBuild):
-            partial = path.with_suffix(f".{os.getpid()}")
-            partial.write_bytes(pickle.dumps(made))
-            partial.replace(path)
+            publish(path, pickle.dumps(made))
         return made
 
     def _checked(self, plan: Plan, kernel: Kernel, build: CudaBuild, supported: frozenset[str]) -> str:
@@ -268,9 +266,7 @@ class CudaDevice:
                 raise KernelFault(Status.INVALID, problem)
         text = verdict_text(plan, resolved, supported)
         found = code_digest(build, resolved=text, dtype=self.task.dtype, device=self.gpu.name)
-        partial = path.with_suffix(f".{os.getpid()}")
-        partial.write_text(found, encoding="ascii")
-        partial.replace(path)
+        publish(path, found.encode("ascii"))
         return found
 
     @contextmanager
@@ -358,9 +354,7 @@ class CudaDevice:
         path = self.folder / f"harness-{digest(unit)[:16]}-{self.gpu.arch}.cubin"
         if not path.exists():
             made = self._compiler.compile(Job(unit, HARNESS_KERNELS, self.gpu.arch, folders))
-            partial = path.with_suffix(f".{os.getpid()}")
-            partial.write_bytes(made.cubin)
-            partial.replace(path)
+            publish(path, made.cubin)
         return path.read_bytes()
 
     @contextmanager

@@ -46,6 +46,4 @@ def cancel(row_indices: Tensor, values: Tensor, x: Tensor, dtype: DType, rng: np
 
 
 def relations(values: Tensor, x: Tensor, col_indices: Tensor, cols: int, rng: np.random.Generator) -> list[Relation]:
-    order = torch.from_numpy(rng.permutation(cols))
-    renamed = {"col_indices": torch.argsort(order).to(torch.int32)[col_indices], "x": x[order]}
-    return [*sparse.linear(values, x, rng), Relation("columns in another order", renamed, lambda found: found)]
+    return [*sparse.linear(values, x, rng), sparse.renamed_columns(col_indices, x, cols, rng)]

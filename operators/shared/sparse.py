@@ -101,6 +101,13 @@ def linear(values: Tensor, x: Tensor, rng: np.random.Generator) -> list[Relation
     return found
 
 
+def renamed_columns(col_indices: Tensor, x: Tensor, cols: int, rng: np.random.Generator) -> Relation:
+    """The columns, and what they are multiplied with, in another order, where every entry tells its column."""
+    order = torch.from_numpy(rng.permutation(cols))
+    renamed = {"col_indices": torch.argsort(order).to(torch.int32)[col_indices], "x": x[order]}
+    return Relation("columns in another order", renamed, lambda found: found)
+
+
 def csr_object(row_offsets: Tensor, col_indices: Tensor, values: Tensor, x: Tensor, rows: int) -> Tensor:
     """A vendor's matrix object for a product with x; outside of what is timed.
 
