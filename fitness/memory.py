@@ -107,6 +107,10 @@ class Memory(Protocol):
     @property
     def places(self) -> Mapping[str, Place]: ...
 
+    def fill(self, value: int, names: Iterable[str] | None = None) -> None:
+        """Set every byte of the named buffers (default: all)."""
+        ...
+
     def slack_intact(self, name: str) -> bool:
         """Whether what surrounds the buffer's data is as it was."""
         ...

@@ -7,11 +7,14 @@ reports (Williams, Waterman, Patterson, "Roofline", CACM 52, 2009); a cleverer a
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Literal
 
+from fitness.native import publish
 from operators.dtypes import resolve_dtype
 from operators.spec import Operator
 
@@ -42,6 +45,19 @@ class Peaks:
     threads: int = 1
     quiet: bool = True
     """False: others used the device while it was measured."""
+
+
+def kept_peaks(path: Path) -> Peaks | None:
+    """What was measured earlier; None: nothing, or it was cut off or is of another version."""
+    try:
+        return Peaks(**json.loads(path.read_text(encoding="utf-8")))
+    except (FileNotFoundError, ValueError, TypeError):
+        return None
+
+
+def keep_peaks(path: Path, found: Peaks) -> Peaks:
+    publish(path, json.dumps(asdict(found), indent=1).encode())
+    return found
 
 
 @dataclass(frozen=True)

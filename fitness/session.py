@@ -132,5 +132,5 @@ class Device(Protocol):
         ...
 
     def peaks(self, *, again: bool = False) -> Peaks:
-        """`again`: measured anew, which can only raise them."""
+        """`again`: measured anew, which can only raise them. Takes the machine where it measures."""
         ...

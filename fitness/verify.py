@@ -225,9 +225,9 @@ class Oracle:
         )
 
     def outputs(self, question: Question, work: Memory) -> dict[str, torch.Tensor]:
-        """What `work` holds now, in fp64 and in shape: what `related_problem` compares and `Trusted` returns."""
+        """A copy of what `work` holds, in fp64 and in shape: what `related_problem` compares and `Trusted` returns."""
         return {
-            t.name: torch.as_tensor(self._read(work, t)).double().reshape(t.sizes(question.dims))
+            t.name: torch.as_tensor(self._read(work, t)).to(torch.float64, copy=True).reshape(t.sizes(question.dims))
             for t in self.operator.outputs
         }
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
-from fitness.native import ToolchainError, built, cache_folder, publish
-from fitness.roofline import Peaks
+from fitness.native import ToolchainError, built, cache_folder
+from fitness.roofline import Peaks, keep_peaks, kept_peaks
 from fitness.sandbox import run_confined
 from operators.identity import digest
 
@@ -34,9 +33,9 @@ def peaks(threads: int) -> Peaks:
     Nothing else should run meanwhile: who shares the machine holds its lock. Where something did, they are measured
     again by whoever asks after `RETRY_S`.
     """
-    kept = _kept(threads)
+    kept = kept_peaks(_path(threads))
     if kept is None:
-        return _keep(_measure(threads))
+        return keep_peaks(_path(threads), _measure(threads))
     if kept.quiet or time.time() - _path(threads).stat().st_mtime < RETRY_S:
         return kept
     return remeasure(kept)
@@ -48,8 +47,9 @@ def remeasure(known: Peaks) -> Peaks:
     Clouds lend memory bandwidth that changes by the minute, so measure right after the kernel.
     """
     raised = _better(known, _measure(known.threads))
-    kept = _kept(known.threads)
-    return _keep(_better(raised, kept) if kept else raised)
+    path = _path(known.threads)
+    kept = kept_peaks(path)
+    return keep_peaks(path, _better(raised, kept) if kept else raised)
 
 
 def _better(a: Peaks, b: Peaks) -> Peaks:
@@ -101,19 +101,6 @@ def _from_figures(found: Mapping[str, float], threads: int) -> Peaks:
         threads=threads,
         quiet=quiet,
     )
-
-
-def _kept(threads: int) -> Peaks | None:
-    """None: never measured, or what was kept is cut off or of another version."""
-    try:
-        return Peaks(**json.loads(_path(threads).read_text(encoding="utf-8")))
-    except (FileNotFoundError, ValueError, TypeError):
-        return None
-
-
-def _keep(found: Peaks) -> Peaks:
-    publish(_path(found.threads), json.dumps(asdict(found), indent=1).encode())
-    return found
 
 
 def _path(threads: int) -> Path:

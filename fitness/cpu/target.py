@@ -169,8 +169,8 @@ class CpuDevice:
     def profile(self, prepared: Prepared, timings: Sequence[Timing]) -> Profile:
         assert isinstance(prepared, CpuKernel)
         subject = Subject(prepared.kernel, prepared.plan, prepared.build, self.operator, self.task.dtype)
+        peaks_ = self.peaks()
         with self.machine(exclusive=False):
-            peaks_ = self.peaks()
             return profile(
                 subject,
                 shapes=self._shapes.canonical_dims,
@@ -195,7 +195,9 @@ class CpuDevice:
         return work
 
     def peaks(self, *, again: bool = False) -> Peaks:
-        return remeasure(peaks(self.threads)) if again else peaks(self.threads)
+        with self.machine(exclusive=again):
+            found = peaks(self.threads)
+            return remeasure(found) if again else found
 
 
 class CpuSession:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import weakref
+from collections import deque
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,14 +37,19 @@ class Block:
         self.number = number
         """Of no other block, ever."""
         self.bytes = map_bytes
-        self._handle = call("MemCreate", map_bytes, _properties(ordinal), 0)
-        self.address = int(call("MemAddressReserve", map_bytes, 0, 0, 0))
-        call("MemMap", self.address, map_bytes, 0, self._handle, 0)
         access = cu.CUmemAccessDesc()
         access.location.type = cu.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
         access.location.id = ordinal
         access.flags = cu.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-        call("MemSetAccess", self.address, map_bytes, [access], 1)
+        with ExitStack() as undone:
+            self._handle = call("MemCreate", map_bytes, _properties(ordinal), 0)
+            undone.callback(call, "MemRelease", self._handle)
+            self.address = int(call("MemAddressReserve", map_bytes, 0, 0, 0))
+            undone.callback(call, "MemAddressFree", self.address, map_bytes)
+            call("MemMap", self.address, map_bytes, 0, self._handle, 0)
+            undone.callback(call, "MemUnmap", self.address, map_bytes)
+            call("MemSetAccess", self.address, map_bytes, [access], 1)
+            undone.pop_all()
         self.tensor = torch.as_tensor(_Array(self.address, map_bytes), device=f"cuda:{ordinal}")
         """All of it, as bytes."""
         self._descriptor: int | None = None
@@ -96,6 +103,8 @@ class Pool:
         torch.zeros(1, device=f"cuda:{ordinal}")  # the context that blocks are mapped in
         self.granularity = granularity(ordinal)
         self._free: list[Block] = []
+        self._returned: deque[Block] = deque()
+        """What regions gave back lately: they are collected as garbage, in the midst of anything that happens here."""
         self._made = 0
         self._next_place = FIRST_ADDRESS
 
@@ -105,8 +114,9 @@ class Pool:
         Of those that are free the one last used, which a worker has likely mapped already, as it will be used now.
         """
         rounded = max(-(-size // self.granularity), 1) * self.granularity
-        for index, block in reversed([*enumerate(self._free)]):
-            if (block.bytes, block.readonly) == (rounded, readonly):
+        self._settle()
+        for index in reversed(range(len(self._free))):
+            if (self._free[index].bytes, self._free[index].readonly) == (rounded, readonly):
                 return self._free.pop(index)
         self._made += 1
         self._next_place += self.granularity  # which stays unmapped, so that accesses beyond a block fault
@@ -120,12 +130,18 @@ class Pool:
     def trim(self) -> None:
         """Give back to the device what is not in use, torch's share included."""
         torch.cuda.empty_cache()
+        self._settle()
         while self._free:
             self._free.pop().free()
 
     def give_back(self, blocks: Iterable[Block]) -> None:
-        """Somebody may need blocks of the same size soon; the oldest go when there are too many."""
-        self._free += blocks
+        """Somebody may need blocks of the same size soon."""
+        self._returned.extend(blocks)
+
+    def _settle(self) -> None:
+        """The oldest go when there are too many."""
+        while self._returned:
+            self._free.append(self._returned.popleft())
         while len(self._free) > KEPT_FREE or sum(block.bytes for block in self._free) > KEPT_FREE_BYTES:
             self._free.pop(0).free()
 

@@ -5,16 +5,15 @@ Measured once, kept in the user's cache folder.
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from fitness.cuda.driver import device_facts
-from fitness.native import cache_folder, publish
-from fitness.roofline import Peaks
+from fitness.native import cache_folder
+from fitness.roofline import Peaks, keep_peaks, kept_peaks
 from operators.identity import digest
 
 _cuda: Any = torch.cuda
@@ -30,15 +29,19 @@ FLOPS_PER_CLOCK: dict[tuple[int, int], dict[str, int]] = {
 """Per multiprocessor, dense; of the fastest instructions that a task of the dtype may use, so no TF32 for fp32."""
 
 
+def known(ordinal: int) -> Peaks | None:
+    """Of one GPU, where somebody has measured them."""
+    return kept_peaks(_path(ordinal))
+
+
 def peaks(ordinal: int) -> Peaks:
-    """Of one GPU; measured in some 50 ms where nobody has done that yet, on a device that nobody times on meanwhile."""
-    kept = _kept(ordinal)
-    return kept if kept else _keep(ordinal, _measured(ordinal))
+    """Of one GPU; measured in some 50 ms where nobody has done that yet. Nothing else should run on it meanwhile."""
+    return known(ordinal) or keep_peaks(_path(ordinal), _measured(ordinal))
 
 
 def remeasure(ordinal: int) -> Peaks:
     """Measure again and keep the better of each figure: what a kernel that seems too fast is held against."""
-    found, kept = _measured(ordinal), _kept(ordinal)
+    found, kept = _measured(ordinal), known(ordinal)
     if kept:
         read_gb_s = max(found.read_gb_s, kept.read_gb_s)
         found = replace(
@@ -48,25 +51,13 @@ def remeasure(ordinal: int) -> Peaks:
             empty_us=min(found.empty_us, kept.empty_us),
             ceiling_gb_s=max(read_gb_s, found.ceiling_gb_s, kept.ceiling_gb_s),
         )
-    return _keep(ordinal, found)
+    return keep_peaks(_path(ordinal), found)
 
 
 def _path(ordinal: int) -> Path:
     """Another file where what is measured, or what is known of architectures, changes."""
     facts = device_facts(ordinal)
     return cache_folder() / f"gpu-peaks-{facts.uuid}-{digest(Path(__file__).read_text(encoding='utf-8'))[:16]}.json"
-
-
-def _kept(ordinal: int) -> Peaks | None:
-    try:
-        return Peaks(**json.loads(_path(ordinal).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        return None
-
-
-def _keep(ordinal: int, found: Peaks) -> Peaks:
-    publish(_path(ordinal), json.dumps(asdict(found)).encode())
-    return found
 
 
 def _measured(ordinal: int) -> Peaks:

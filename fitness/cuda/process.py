@@ -34,8 +34,10 @@ GRACE_S = 5.0
 """By so much longer than the kernel may the worker take to say that it did not finish."""
 IDLE_BLOCKS = 32
 """So many blocks that no slot uses may a worker keep mapped: the next check's are likely among them."""
-KEPT_BLOCK_BYTES = 64 << 20
-"""A worker that waits for its next candidate keeps no larger blocks mapped."""
+IDLE_BYTES = 1 << 30
+"""And so many bytes in them, which the device cannot have back meanwhile."""
+KEPT_IDLE_BYTES = 256 << 20
+"""The same of a worker that waits for its next candidate."""
 READABLE = ":".join(("/usr", "/lib", "/lib64", "/etc/ld.so.cache", "/proc", "/sys", "/dev/null"))
 """What a worker may still open once it has made its context: what the driver loads late."""
 IN_WORDS = {
@@ -68,14 +70,11 @@ class Worker:
         ours, theirs = socket.socketpair()
         self._socket = ours
         self._harness, self._granularity = harness, granularity
-        self._held: dict[int, int] = {}
-        """Numbers of the blocks that it has mapped, and when they were last bound."""
-        self._sizes: dict[int, int] = {}
-        """Bytes of those blocks."""
+        self._mapped: dict[int, int] = {}
+        """Numbers of the blocks that it has mapped, with their bytes; the last bound ones last."""
         self._bound: dict[int, set[int]] = {}
         self.served = 0
         """Candidates so far."""
-        self._binds = 0
         library = str(built("cuda/confine.cpp", "-shared", "-fPIC"))
         environment = {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONDONTWRITEBYTECODE": "1", "HOME": "/nonexistent"}
         environment |= {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
@@ -149,11 +148,9 @@ class Worker:
 
     def unload(self) -> None:
         """Forget the candidate; small blocks stay mapped, for another one."""
-        drop = [number for number, size in self._sizes.items() if size > KEPT_BLOCK_BYTES]
-        self._do("unload", drop, when="while it was unloaded")
         self._bound.clear()
-        for number in drop:
-            del self._held[number], self._sizes[number]
+        drop = self._idle(KEPT_IDLE_BYTES)
+        self._do("unload", drop, when="while it was unloaded")
 
     def occupancy(self, kernel: str, threads: int, shared_bytes: int) -> int:
         """How many blocks of a kernel a multiprocessor holds at a time."""
@@ -162,13 +159,13 @@ class Worker:
 
     def bind(self, slot: int, buffers: Sequence[tuple[str, Block, int, int]]) -> None:
         """Give a slot its buffers: (name, block, offset in the block, bytes)."""
-        self._binds += 1
         wanted = {block.number: block for _, block, _, _ in buffers}
         self._bound[slot] = set(wanted)
-        new = [block for block in wanted.values() if block.number not in self._held]
-        drop = self._idle()
-        self._held |= dict.fromkeys(wanted, self._binds)
-        self._sizes |= {number: block.bytes for number, block in wanted.items()}
+        new = [block for block in wanted.values() if block.number not in self._mapped]
+        for block in wanted.values():
+            self._mapped.pop(block.number, None)
+            self._mapped[block.number] = block.bytes
+        drop = self._idle(IDLE_BYTES)
         self._do(
             "bind",
             slot,
@@ -179,13 +176,14 @@ class Worker:
             when="while its buffers were mapped",
         )
 
-    def _idle(self) -> list[int]:
-        """Mapped blocks to be forgotten: those that no slot has used for longest."""
+    def _idle(self, kept_bytes: int) -> list[int]:
+        """Mapped blocks to be forgotten: those unused for longest, until the others are few and small."""
         used: set[int] = set().union(*self._bound.values())
-        idle = sorted((key for key in self._held if key not in used), key=self._held.__getitem__)
-        drop = idle[: max(len(idle) - IDLE_BLOCKS, 0)]
-        for key in drop:
-            del self._held[key], self._sizes[key]
+        idle = {number: size for number, size in self._mapped.items() if number not in used}
+        drop = []
+        while len(idle) > IDLE_BLOCKS or sum(idle.values()) > kept_bytes:
+            drop.append(next(iter(idle)))
+            del idle[drop[-1]], self._mapped[drop[-1]]
         return drop
 
     def define(self, slot: int, program: Program) -> None:

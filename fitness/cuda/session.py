@@ -55,8 +55,8 @@ class CudaSession:
         key = (at_end, *sizes.items())
         work = self._works.get(key) if slot else None
         if work is None:
-            lent = self._oracle.timed_blocks(question.dims) if slot else None
             try:
+                lent = self._oracle.timed_blocks(question.dims) if slot else None
                 work = CudaRegion(self._oracle.pool, sizes, at_end=at_end, lent=lent)
             except CudaError as error:
                 if error.name != "CUDA_ERROR_OUT_OF_MEMORY":
@@ -66,7 +66,8 @@ class CudaSession:
             if slot:
                 self._works[key] = work
         self._slots[slot] = question, work, program
-        self._hand_over(worker, slot)
+        with self._workers.quiet():
+            self._hand_over(worker, slot)
 
     def run(self, slot: int, *, poison: int, cold: bool = False) -> Sample:
         worker = self._alive()
@@ -105,9 +106,10 @@ class CudaSession:
         if self._worker is None:
             self._worker = self._workers.hire(fresh=self._fresh)
             try:
-                self._load()
-                for slot in self._slots:
-                    self._hand_over(self._worker, slot)
+                with self._workers.quiet():
+                    self._load()
+                    for slot in self._slots:
+                        self._hand_over(self._worker, slot)
             except KernelFault:
                 self.close()
                 raise

@@ -26,7 +26,7 @@ from fitness.cuda.memory import Pool, check_torch, granularity
 from fitness.cuda.ncu import NOT_INSTALLED, Figures, NcuFailure, measure
 from fitness.cuda.nvrtc import Job, include_folders
 from fitness.cuda.oracle import CudaOracle
-from fitness.cuda.peaks import peaks, remeasure
+from fitness.cuda.peaks import known, peaks, remeasure
 from fitness.cuda.process import Worker
 from fitness.cuda.profiler import assembled, placed
 from fitness.cuda.program import Program
@@ -277,8 +277,9 @@ class CudaDevice:
             return
         worker = self._workers.hire()
         try:
-            worker.load(build.cubin, build.lowered)
-            yield worker
+            with self._quiet():
+                worker.load(build.cubin, build.lowered)
+                yield worker
         except BaseException:
             self._workers.dismiss(worker)
             raise
@@ -368,14 +369,17 @@ class CudaDevice:
                 self._workers.refresh()
 
     def peaks(self, *, again: bool = False) -> Peaks:
-        return remeasure(self.gpu.ordinal) if again else peaks(self.gpu.ordinal)
+        found = None if again else known(self.gpu.ordinal)
+        if found:
+            return found
+        with self.machine(exclusive=True):
+            return remeasure(self.gpu.ordinal) if again else peaks(self.gpu.ordinal)
 
     # --- what tools say ---------------------------------------------------------------------------------------------
 
     def profile(self, prepared: Prepared, timings: Sequence[Timing]) -> Profile:
         assert isinstance(prepared, CudaKernel)
-        with self.machine(exclusive=False):
-            limits = self.peaks()
+        limits = self.peaks()
         place = placed(self.operator, self.task.dtype, self._shapes.canonical_dims, timings, limits)
         if place is None:
             return Profile(None, (), ("nothing was timed",))

@@ -17,7 +17,8 @@ class Turns:
     """A lock among all processes of the machine, by two files; it falls back when a process ends, however it does.
 
     Who asks goes through a gate one after the other: those who share do not get past somebody who waits to be alone.
-    Threads of one process share together, so that a share within a share waits for nobody.
+    Threads of one process share together, so that a share within a share waits for nobody; nor does a share of the
+    thread that is alone.
     """
 
     def __init__(self, folder: Path, name: str) -> None:
@@ -25,9 +26,14 @@ class Turns:
         self._mutex = threading.Lock()
         self._sharers = 0
         self._share: IO[str] | None = None
+        self._alone: int | None = None
+        """Thread that has it alone."""
 
     @contextmanager
     def shared(self) -> Iterator[None]:
+        if self._alone == threading.get_ident():
+            yield
+            return
         with self._mutex:
             if not self._sharers:
                 self._share = self._taken(fcntl.LOCK_SH)
@@ -44,7 +50,11 @@ class Turns:
     def alone(self) -> Iterator[None]:
         """Not within a share of the same thread."""
         with self._taken(fcntl.LOCK_EX):
-            yield
+            self._alone = threading.get_ident()
+            try:
+                yield
+            finally:
+                self._alone = None
 
     def _taken(self, kind: int) -> IO[str]:
         with self._gate.open("w") as gate:

@@ -31,7 +31,7 @@ class Workers:
     def __init__(self, start: Callable[[], Worker], quiet: Callable[[], AbstractContextManager[None]]) -> None:
         """`start` makes a worker that has not begun; `quiet` keeps others from timing while it is held."""
         self._start = start
-        self._quiet = quiet
+        self.quiet = quiet
         self._spares: list[Worker] = []
         self._resting: list[Worker] = []
         self._leaving: list[Thread] = []
@@ -67,7 +67,8 @@ class Workers:
             self.dismiss(worker)
             return
         try:
-            worker.unload()
+            with self.quiet():
+                worker.unload()
         except KernelFault:
             worker.close()
         else:
@@ -91,7 +92,7 @@ class Workers:
         """
 
         def leave() -> None:
-            with self._quiet():
+            with self.quiet():
                 worker.close()
 
         self._leaving = [thread for thread in self._leaving if thread.is_alive()]

@@ -34,6 +34,7 @@ import numpy as np
 from fitness.cpu.target import CpuFitness
 from fitness.evaluation import Rejection
 from fitness.measure import Measurement, Pairing
+from fitness.pipeline import Pipeline
 from fitness.session import Prepared, Session
 from fitness.timing import CONFIRM, SCREEN, Schedule, Verdict, smallest_detectable
 from operators.catalog import load
@@ -87,7 +88,7 @@ def _prepared(stage: CpuFitness, rounds: int) -> Prepared:
     return prepared
 
 
-def compare(stage: CpuFitness, candidate: Prepared, anchor: Prepared, schedule: Schedule) -> Measurement:
+def compare(stage: Pipeline, candidate: Prepared, anchor: Prepared, schedule: Schedule) -> Measurement:
     """One comparison, in as many processes as the pipeline takes at that level."""
     processes = 1 if schedule is SCREEN else stage.device.processes
     with ExitStack() as opened:
@@ -134,6 +135,21 @@ class Comparison:
             return self.verdict in (Verdict.FASTER, Verdict.SLOWER)
         seeks_gains = SCHEDULES[self.schedule].least_gain > 0  # its `equal` only says that there is none
         return self.verdict is Verdict.FASTER or (self.verdict is Verdict.EQUAL and not seeks_gains)
+
+
+def kept(results: Path | None) -> list[Comparison]:
+    """What earlier calls left in this file."""
+    if results is None or not results.exists():
+        return []
+    lines = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
+    return [Comparison(**line | {"verdict": Verdict(line["verdict"])}) for line in lines]
+
+
+def recorded(results: Path | None, one: Comparison) -> None:
+    """Append it, where results are kept."""
+    if results:
+        with results.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(one)) + "\n")
 
 
 def summary(found: Sequence[Comparison]) -> dict[str, object]:
@@ -222,10 +238,7 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=math.inf, help="seconds after which no comparison begins")
     parser.add_argument("--results", type=Path, help="JSON lines, one for each comparison; appended to")
     arguments = parser.parse_args()
-    found: list[Comparison] = []
-    if arguments.results and arguments.results.exists():
-        lines = [json.loads(line) for line in arguments.results.read_text().splitlines()]
-        found = [Comparison(**line | {"verdict": Verdict(line["verdict"])}) for line in lines]
+    found = kept(arguments.results)
     done = min(sum(c.kind == k and c.schedule == s for c in found) for k in KINDS for s in arguments.schedules)
     groups = groups_of_cores(arguments.cores)
     works = [
@@ -242,9 +255,7 @@ def main() -> None:
     ]
     for one in comparisons([work for work in works if work.count]):
         found.append(one)
-        if arguments.results:
-            with arguments.results.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(asdict(one)) + "\n")
+        recorded(arguments.results, one)
     result: dict[str, object] = {"cores_each": len(groups.queue[0]), "slower": arguments.slower}
     for kind, name in product(KINDS, arguments.schedules):
         part = [c for c in found if c.kind == kind and c.schedule == name]

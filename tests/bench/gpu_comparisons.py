@@ -1,10 +1,12 @@
 """How often timing on a GPU calls a kernel different from itself, and what it would have seen.
 
     python -m tests.bench.gpu_comparisons --operator gelu --count 300 [--schedules screen confirm] [--limit 300]
+                                          [--results FILE]
 
 Each comparison is what a verdict does: fresh processes for both, the same input sets, random order, cold caches, every
 output checked. Prints JSON: for each schedule the share of false calls with its 95 % interval (Wilson), the median of
-the smallest difference that a single measurement would have seen, pairs and seconds.
+the smallest difference that a single measurement would have seen, pairs and seconds. `--results` keeps every comparison
+in a file, and those that it already holds count.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from fitness.cuda.target import CudaFitness
 from fitness.evaluation import Rejection
 from operators.catalog import load
 from operators.spec import Task
-from tests.bench.comparisons import SCHEDULES, Comparison, compare, summary
+from tests.bench.comparisons import SCHEDULES, Comparison, compare, kept, recorded, summary
 
 
 def main() -> None:
@@ -33,9 +35,11 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--schedules", nargs="+", default=["screen", "confirm"], choices=SCHEDULES)
     parser.add_argument("--limit", type=float, default=math.inf, help="seconds after which no comparison begins")
+    parser.add_argument("--results", type=Path, help="JSON lines, one for each comparison; appended to")
     options = parser.parse_args()
     deadline = time.monotonic() + options.limit
-    found: dict[str, list[Comparison]] = {name: [] for name in options.schedules}
+    earlier = kept(options.results)
+    found = {name: [c for c in earlier if c.schedule == name] for name in options.schedules}
     with tempfile.TemporaryDirectory() as folder:
         task = Task(options.operator, options.dtype, "cuda")
         stage = CudaFitness(load(options.operator), task, workload_set=options.set, folder=Path(folder))
@@ -44,12 +48,13 @@ def main() -> None:
             prepared = stage.device.prepare(stage.baseline)
             if isinstance(prepared, Rejection):
                 raise SystemExit(prepared.message)
-            for _ in range(options.count):
-                for name in options.schedules:
-                    begin = time.monotonic()
-                    if begin < deadline:
-                        measured = compare(stage, prepared, prepared, SCHEDULES[name])
-                        found[name].append(Comparison.of("itself", name, measured, time.monotonic() - begin))
+            for name in options.schedules * (options.count - min(map(len, found.values()))):
+                begin = time.monotonic()
+                if begin > deadline:
+                    break
+                measured = compare(stage, prepared, prepared, SCHEDULES[name])
+                found[name].append(Comparison.of("itself", name, measured, time.monotonic() - begin))
+                recorded(options.results, found[name][-1])
         finally:
             stage.close()
     result: dict[str, object] = {"device": device_facts().name, "task": str(task)}

@@ -68,6 +68,15 @@ def test_who_waits_to_be_alone_is_next_though_a_share_within_a_share_goes_on(tmp
     assert later.wait(60)
 
 
+def test_who_is_alone_may_share_with_itself_and_others_wait(tmp_path: Path) -> None:
+    turns = Turns(tmp_path, "gpu")
+    with turns.alone():
+        done = entered(turns)
+        with turns.shared():
+            assert not done.wait(0.1)
+    assert done.wait(60)
+
+
 def test_a_process_that_is_killed_holds_nothing(tmp_path: Path) -> None:
     with other(tmp_path) as process:
         assert process.stdout
