@@ -22,7 +22,7 @@ from fitness.evaluation import CheckError, Evaluation, Level, Rejection, Status,
 from fitness.measure import AnchorFault, Measurement, Pairing, bound_slots
 from fitness.profiling import Profile
 from fitness.roofline import floor_us
-from fitness.session import LARGE, NAN, Device, KernelFault, Prepared, Session
+from fitness.session import LARGE, NAN, Device, KernelFault, KilledFromOutside, Prepared, Session
 from fitness.timing import CONFIRM, FULL, REFERENCE, SCREEN, Schedule, Verdict
 from fitness.verify import Case, Oracle, Question, worst
 from operators.errors import OperatorError
@@ -432,8 +432,17 @@ class Pipeline:
     def _against(
         self, sessions: Sequence[Session], anchors: Sequence[Session], schedule: Schedule, *, race: bool
     ) -> Measurement:
-        bound, spread = [self._bound(s) for s in sessions], self.device.spread
-        pairing = Pairing(bound, anchors, self._cases(), self._accept, self._rng, spread=spread)
+        bound = [self._bound(s) for s in sessions]
+        try:
+            return self._paired(bound, anchors, schedule, race=race)
+        except KilledFromOutside:
+            bound = [self._bound(s) for s in sessions]
+        return self._paired(bound, anchors, schedule, race=race)
+
+    def _paired(
+        self, bound: Sequence[Session], anchors: Sequence[Session], schedule: Schedule, *, race: bool
+    ) -> Measurement:
+        pairing = Pairing(bound, anchors, self._cases(), self._accept, self._rng, spread=self.device.spread)
         with self.device.machine(exclusive=True):
             return pairing.measure(schedule, race=race)
 

@@ -30,6 +30,10 @@ class KernelFault(Exception):
         self.rejection = Rejection(status, message)
 
 
+class KilledFromOutside(KernelFault):
+    """Somebody ended the process in a way that no kernel can: it may be asked again in another one."""
+
+
 @dataclass(frozen=True)
 class Sample:
     """One timed call."""

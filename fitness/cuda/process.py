@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import signal
 import socket
 import struct
 import subprocess
@@ -23,7 +24,7 @@ from fitness.cuda.program import Program
 from fitness.evaluation import Status
 from fitness.native import built, jailed
 from fitness.sandbox import kill_group
-from fitness.session import KernelFault
+from fitness.session import KernelFault, KilledFromOutside
 from operators.errors import DeviceError
 
 LENGTH = struct.Struct("<I")
@@ -250,4 +251,6 @@ class Worker:
             code = self._process.wait(timeout=2.0)
         except subprocess.TimeoutExpired:
             return KernelFault(Status.RUNTIME_ERROR, f"its process closed the channel {when}")
-        return KernelFault(Status.RUNTIME_ERROR, f"its process ended with code {code} {when}")
+        # A kernel makes no system calls, and we read nothing from a process that we have ended.
+        kind = KilledFromOutside if code in (-signal.SIGKILL, -signal.SIGTERM) else KernelFault
+        return kind(Status.RUNTIME_ERROR, f"its process ended with code {code} {when}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 
@@ -15,7 +16,7 @@ from fitness.cuda.process import Worker
 from fitness.cuda.program import Program
 from fitness.cuda.workers import Workers
 from fitness.evaluation import Status
-from fitness.session import KernelFault, Sample
+from fitness.session import KernelFault, KilledFromOutside, Sample
 from fitness.verify import Question
 from operators.plan import ResolvedPlan
 
@@ -24,6 +25,7 @@ CLOCK_SHARE, CLOCK_SLACK_NS = 0.95, 50_000
 """Events may show less than the device's clock, read before and after them, by so much."""
 DOUBTFUL_SAMPLES, DOUBTFUL_SHARE = 3, 0.2
 
+T = TypeVar("T")
 Resolve = Callable[[Question, Worker], tuple[ResolvedPlan, Program]]
 """What a kernel does on a question's dims. Raises KernelFault."""
 
@@ -44,11 +46,10 @@ class CudaSession:
         self._slots: dict[int, tuple[Question, CudaRegion, Program]] = {}
         self._works: dict[tuple[object, ...], CudaRegion] = {}
         self._timed = self._doubtful = 0
-        self._alive()
+        self._lasting(lambda worker: None)
 
     def bind(self, slot: int, question: Question, *, at_end: bool) -> None:
-        worker = self._alive()
-        resolved, program = self._resolve(question, worker)
+        resolved, program = self._lasting(lambda worker: self._resolve(question, worker))
         sizes = self._oracle.work_sizes(question.dims) | {b.name: b.bytes for b in resolved.buffers}
         self._slots.pop(slot, None)
         # Slots of timing sets share their memory: no call leaves anything in it that the next one finds.
@@ -67,10 +68,14 @@ class CudaSession:
                 self._works[key] = work
         self._slots[slot] = question, work, program
         with self._workers.quiet():
-            self._hand_over(worker, slot)
+            self._lasting(lambda worker: self._hand_over(worker, slot))
 
     def run(self, slot: int, *, poison: int, cold: bool = False) -> Sample:
-        worker = self._alive()
+        if cold:  # on a clock: no process comes or goes, and whoever times begins anew
+            return self._run(self._alive(), slot, poison=poison, cold=cold)
+        return self._lasting(lambda worker: self._run(worker, slot, poison=poison, cold=cold))
+
+    def _run(self, worker: Worker, slot: int, *, poison: int, cold: bool) -> Sample:
         question, work, _ = self._slots[slot]
         work.fill(poison)
         self._oracle.restore(question, work)
@@ -101,31 +106,27 @@ class CudaSession:
             self._workers.dismiss(self._worker)
         self._worker = None
 
+    def _lasting(self, action: Callable[[Worker], T]) -> T:
+        """What it does with the worker, or with a new one where somebody killed that."""
+        try:
+            return action(self._alive())
+        except KilledFromOutside:
+            self.close()
+            return action(self._alive())
+
     def _alive(self) -> Worker:
         """The worker, or a new one that knows all that the last one knew."""
         if self._worker is None:
             self._worker = self._workers.hire(fresh=self._fresh)
             try:
                 with self._workers.quiet():
-                    self._load()
+                    self._worker.load(self._build.cubin, self._build.lowered)
                     for slot in self._slots:
                         self._hand_over(self._worker, slot)
             except KernelFault:
                 self.close()
                 raise
         return self._worker
-
-    def _load(self) -> None:
-        """Twice if it must be: a process that somebody killed before it ran anything is no fault of the kernel."""
-        assert self._worker
-        try:
-            self._worker.load(self._build.cubin, self._build.lowered)
-        except KernelFault:
-            if self._worker.alive:
-                raise
-            self._worker.close()
-            self._worker = self._workers.hire(fresh=True)
-            self._worker.load(self._build.cubin, self._build.lowered)
 
     def _hand_over(self, worker: Worker, slot: int) -> None:
         question, work, program = self._slots[slot]

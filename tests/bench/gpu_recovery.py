@@ -13,14 +13,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
-import signal
 import statistics
 import tempfile
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -36,6 +33,7 @@ from operators.catalog import load
 from operators.kernel import Kernel
 from operators.spec import Task
 from tests.gpu.kernels import FAULTS, REDUCE, ROWS, SOFTMAX, STORE
+from tests.gpu.processes import kill, workers
 
 TASK = Task("softmax", "fp32", "cuda")
 KILL_AFTER_S = 0.05
@@ -113,7 +111,7 @@ def _in_one_process(stage: CudaFitness, rounds: int) -> None:
         """The verdict on a right kernel under which some of the worker processes are killed."""
         kernel = right(next(count))
         stage.build(kernel)
-        timer = threading.Timer(KILL_AFTER_S, _kill, [_workers()[some]])
+        timer = threading.Timer(KILL_AFTER_S, kill, [workers()[some]])
         timer.start()
         try:
             return judge(kernel)
@@ -124,26 +122,6 @@ def _in_one_process(stage: CudaFitness, rounds: int) -> None:
     measured("worker killed", lambda: killed(slice(-SPARES, 1 - SPARES)))
     measured("naive kernel's workers killed", lambda: killed(slice(0, -SPARES)))
     measured("all workers killed", lambda: killed(slice(None)))
-
-
-def _workers() -> list[int]:
-    """Processes of ours that run candidates, the oldest first."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            if entry.name.isdigit() and "fitness.cuda.worker" in (entry / "cmdline").read_text():
-                status = (entry / "status").read_text()
-                if f"PPid:\t{os.getpid()}\n" in status:
-                    found.append(int(entry.name))
-        except OSError:
-            continue
-    return sorted(found)
-
-
-def _kill(pids: list[int]) -> None:
-    for pid in pids:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
 
 
 async def _verifier_killed(folder: Path, rounds: int) -> None:
@@ -172,7 +150,7 @@ async def _verifier_killed(folder: Path, rounds: int) -> None:
         for _ in range(rounds):
             judge = next(w for w in pool._workers if "judge" in w.spec.jobs)
             pid = judge._process._process.pid  # type: ignore[attr-defined]
-            asyncio.get_running_loop().call_later(KILL_AFTER_S, _kill, [pid])
+            asyncio.get_running_loop().call_later(KILL_AFTER_S, kill, [pid])
             status, seconds = await judged()
             next_status, next_s = await judged()
             lost.append(status)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -21,6 +22,7 @@ from operators.catalog import folders, load
 from operators.kernel import Kernel
 from operators.spec import Task
 from tests.gpu.kernels import EXAMPLES, FAULTS, FEATURES, REJECTED, ROWS, SOFTMAX
+from tests.gpu.processes import kill, workers
 
 pytestmark = pytest.mark.gpu
 
@@ -114,6 +116,16 @@ def test_more_threads_than_registers_allow(stages) -> None:  # type: ignore[no-u
     found = judged(stages, "softmax", "fp32", source)
     assert found.status is Status.RUNTIME_ERROR
     assert "more registers or shared memory than a block can have" in found.message
+
+
+@pytest.mark.parametrize("after_s", [0.02, 0.1, 0.2, 0.4])
+def test_who_kills_its_processes_does_not_make_a_right_kernel_wrong(stages, after_s: float) -> None:  # type: ignore[no-untyped-def]
+    judged(stages, "softmax", "fp32", SOFTMAX)
+    murder = threading.Timer(after_s, lambda: kill(workers()))
+    murder.start()
+    found = judged(stages, "softmax", "fp32", SOFTMAX)
+    murder.join()
+    assert found.status is Status.CORRECT, found.message
 
 
 def test_references_are_timed_beside_each_other(stages) -> None:  # type: ignore[no-untyped-def]
