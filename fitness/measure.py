@@ -19,10 +19,8 @@ HOPELESS = 5.0
 CLOCK_SLACK_NS = 50_000
 CLOCK_SLACK_SHARE = 0.02
 """By so much more than the anchor's a candidate's process may outlive what its clock shows, before it is accused."""
-
-
-LASTING_SHARE = 0.8
-"""Of a variance, so much from processes, which pairs cannot lessen, ends a measurement."""
+LASTING_SHARE = 0.5
+"""Of a variance, so much from processes ends a measurement: no number of pairs would lessen its error by a third."""
 
 
 class AnchorFault(Exception):
@@ -37,6 +35,22 @@ class Measurement:
     ratio: Ratio
     """Mean over workloads of ln(anchor time / kernel time)."""
     verdict: Verdict
+
+
+@dataclass(frozen=True)
+class _Estimate:
+    """What samples say at one look."""
+
+    pairs: Sequence[Sequence[tuple[float, float]]]
+    """As `Pairing.pairs` has them."""
+    ratios: Sequence[Ratio]
+    """Of every workload, with the errors of samples and of processes together."""
+    in_vain: bool
+    """Whether nearly all of the error is that of processes, so that more samples would tell nothing."""
+
+    @property
+    def ratio(self) -> Ratio:
+        return mean(self.ratios)
 
 
 Accept = Callable[[Case, Session, int], object]
@@ -80,37 +94,34 @@ class Pairing:
             for candidate, anchor in self._turns:
                 self._anchor_sample(anchor, number, 0)
                 self._sample(candidate, number, 0)
-        hopeless = race and self._hopeless()
-        for look in () if hopeless else schedule.looks:
+        if race and self._hopeless():
+            return self._measured(self._estimate(), Verdict.SLOWER)
+        for look in schedule.looks:
             # The end of the time does not depend on what was measured, so it may come between two looks.
             late = False
             while min(map(len, self._samples)) < look and not late:
                 self._round()
                 late = time.monotonic() - begin > schedule.budget_s and len(self._samples[0]) >= schedule.looks[0]
-            ratios = self._ratios()
-            verdict = decide(mean(ratios), schedule)
-            if verdict is not Verdict.OPEN or late or self._in_vain(ratios):
+            estimate = self._estimate()
+            verdict = decide(estimate.ratio, schedule)
+            if verdict is not Verdict.OPEN or late or estimate.in_vain:
                 break
-        pairs, ratios = self.pairs(), self._ratios()
-        names = [sets[0].workload.name for sets in self._cases]
-        timings = tuple(_timing(n, p, r) for n, p, r in zip(names, pairs, ratios, strict=True))
+        return self._measured(estimate, verdict)
+
+    def _measured(self, estimate: _Estimate, verdict: Verdict) -> Measurement:
         self._check_clock()
-        return Measurement(timings, mean(ratios), Verdict.SLOWER if hopeless else verdict)
+        names = [sets[0].workload.name for sets in self._cases]
+        timings = map(_timing, names, estimate.pairs, estimate.ratios)
+        return Measurement(tuple(timings), estimate.ratio, verdict)
 
-    def _ratios(self) -> list[Ratio]:
-        """Of every workload, with the errors of samples and of processes together."""
-        found = [log_ratio(pairs) for pairs in self.pairs()]
-        return [Ratio(r.value, math.hypot(r.se, s)) for r, s in zip(found, self._spreads(), strict=True)]
-
-    def _spreads(self) -> list[float]:
-        """Of every workload's ratio, what processes add to its error."""
-        latencies_ns = [float(np.median(pairs)) for pairs in self.pairs()]
-        return [self._spread.of(ns) / math.sqrt(len(self._turns)) for ns in latencies_ns]
-
-    def _in_vain(self, ratios: Sequence[Ratio]) -> bool:
-        """Whether nearly all of the error is that of processes, so that more samples would tell nothing."""
-        whole, lasting = sum(r.se**2 for r in ratios), sum(s**2 for s in self._spreads())
-        return lasting >= LASTING_SHARE * whole
+    def _estimate(self) -> _Estimate:
+        """What the samples so far say."""
+        pairs = self.pairs()
+        lasting = [self._spread.of(float(np.median(p))) / math.sqrt(len(self._turns)) for p in pairs]
+        found = map(log_ratio, pairs)
+        ratios = [Ratio(r.value, math.hypot(r.se, s)) for r, s in zip(found, lasting, strict=True)]
+        whole = sum(r.se**2 for r in ratios)
+        return _Estimate(pairs, ratios, in_vain=sum(s**2 for s in lasting) >= LASTING_SHARE * whole)
 
     def pairs(self) -> list[list[tuple[float, float]]]:
         """Nanoseconds of candidate and anchor so far, per workload.

@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -173,12 +174,12 @@ class Pipeline:
                 for workload in (*self._some(prepared, CONFIRM_PROBES), self.workloads[-1]):
                     errors += self._probe(session, prepared, workload)
                     errors += self._relate(session, prepared, workload)
-                with _clock(stage_ms, "audit"):
-                    facts = audited()
                 with ExitStack() as opened:
                     processes = range(self.device.processes)
                     fresh = [opened.enter_context(self._session(prepared, fresh=True)) for _ in processes]
                     others = [opened.enter_context(self._another(self.baseline, fresh=True)) for _ in processes]
+                    with _clock(stage_ms, "audit"):
+                        facts = audited()
                     measured = self._against(fresh, others, CONFIRM, race=False)
                     self._check_physics(measured)
         except KernelFault as fault:
@@ -321,16 +322,26 @@ class Pipeline:
         return errors
 
     def _accept(self, case: Case, session: Session, slot: int) -> list[CheckError]:
+        """The errors of one run that left everything around its outputs as it was; raises KernelFault otherwise."""
+        errors = self._answers(case, session, slot)
+        self._intact(case, session, slot)
+        return errors
+
+    def _answers(self, case: Case, session: Session, slot: int) -> list[CheckError]:
         """The errors of one run's outputs, all within bounds; raises KernelFault otherwise."""
         work = session.work(slot)
         errors = list(self.oracle.errors(case, work))
         for error in errors:
             if error.wrong:
                 raise KernelFault(Status.WRONG, self.oracle.describe(error, case, work))
+        return errors
+
+    def _intact(self, case: Case, session: Session, slot: int) -> None:
+        """Raises KernelFault where something around the outputs was written to."""
+        work = session.work(slot)
         for name in work.places:
             if not work.slack_intact(name):
                 raise KernelFault(Status.WRONG, f"it wrote past the end of `{name}` on {case.workload.name}")
-        return errors
 
     def _case(self, workload: Workload, family: str, *, at_end: bool) -> Case:
         return self.oracle.case(workload, family, self._rng, at_end=at_end, trusted=self._trusted)
@@ -442,9 +453,13 @@ class Pipeline:
     def _paired(
         self, bound: Sequence[Session], anchors: Sequence[Session], schedule: Schedule, *, race: bool
     ) -> Measurement:
-        pairing = Pairing(bound, anchors, self._cases(), self._accept, self._rng, spread=self.device.spread)
+        cases = self._cases()
+        pairing = Pairing(bound, anchors, cases, self._answers, self._rng, spread=self.device.spread)
         with self.device.machine(exclusive=True):
-            return pairing.measure(schedule, race=race)
+            measured = pairing.measure(schedule, race=race)
+        for session, (slot, case) in product(bound, bound_slots(cases)):
+            self._intact(case, session, slot)  # once: to look takes nearly as long as a call
+        return measured
 
     def _check_physics(self, measured: Measurement) -> None:
         """Faster than the device can be is no speed: the clock lies, or work was not done. Raises KernelFault."""

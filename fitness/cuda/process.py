@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
@@ -214,6 +213,7 @@ class Worker:
         body = pickle.dumps((method, *arguments))
         message = LENGTH.pack(len(body)) + body
         try:
+            self._socket.settimeout(None)
             sent = socket.send_fds(self._socket, [message], list(fds))
             self._socket.sendall(message[sent:])
         except OSError:
@@ -235,10 +235,11 @@ class Worker:
     def _read(self, count: int, deadline: float, timeout_s: float, when: str) -> bytes:
         data = bytearray()
         while len(data) < count:
-            if not wait([self._socket], max(deadline - time.monotonic(), 0)):  # not `select`: files may be many
-                raise KernelFault(Status.TIMEOUT, f"it did not finish within {timeout_s:.2f} s {when}")
+            self._socket.settimeout(max(deadline - time.monotonic(), 1e-6))  # 0 would mean not to wait at all
             try:
                 chunk = self._socket.recv(count - len(data))
+            except TimeoutError:
+                raise KernelFault(Status.TIMEOUT, f"it did not finish within {timeout_s:.2f} s {when}") from None
             except OSError:
                 chunk = b""
             if not chunk:
