@@ -14,7 +14,7 @@ from fitness.cuda.memory import CudaRegion
 from fitness.cuda.oracle import CudaOracle
 from fitness.cuda.process import Worker
 from fitness.cuda.program import Program
-from fitness.cuda.workers import Workers
+from fitness.cuda.workers import RESTING, SPARES, Workers
 from fitness.evaluation import Status
 from fitness.session import KernelFault, KilledFromOutside, Sample
 from fitness.verify import Question
@@ -107,12 +107,16 @@ class CudaSession:
         self._worker = None
 
     def _lasting(self, action: Callable[[Worker], T]) -> T:
-        """What it does with the worker, or with a new one where somebody killed that."""
-        try:
-            return action(self._alive())
-        except KilledFromOutside:
-            self.close()
-            return action(self._alive())
+        """What it does with the worker, or with another one where somebody killed that.
+
+        Who kills one kills many, and those that wait for work are not yet seen to be dead.
+        """
+        for _ in range(RESTING + SPARES):
+            try:
+                return action(self._alive())
+            except KilledFromOutside:
+                self.close()
+        return action(self._alive())
 
     def _alive(self) -> Worker:
         """The worker, or a new one that knows all that the last one knew."""

@@ -8,11 +8,12 @@ kernel serves another, but where a fresh process is asked for.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from threading import Thread
 
 from fitness.cuda.process import Worker
 from fitness.session import KernelFault
+from operators.errors import DeviceError
 
 SPARES = 2
 """Processes that are about to be ready: a confirmation asks for several."""
@@ -46,6 +47,12 @@ class Workers:
             if worker.alive:
                 return worker
             worker.close()
+        for _ in range(SPARES):  # which somebody may have killed just now
+            with suppress(DeviceError):
+                return self._begun()
+        return self._begun()
+
+    def _begun(self) -> Worker:
         worker = self._spare()
         worker.begin()
         while len(self._spares) < SPARES:

@@ -25,7 +25,7 @@ def _launches_of(program: Program, function: Function) -> list[tuple[int, Launch
     ]
 
 
-def _kernels(program: Program) -> Iterator[tuple[Function, int, Launch]]:
+def kernels(program: Program) -> Iterator[tuple[Function, int, Launch]]:
     """Functions that exactly one launch uses and that parsed without error."""
     for function in program.functions:
         launches = _launches_of(program, function)
@@ -36,7 +36,7 @@ def _kernels(program: Program) -> Iterator[tuple[Function, int, Launch]]:
 @rewrite("block_size", "cuda")
 def block_size(program: Program) -> Iterator[Site]:
     """Make a launch's fixed block size a tunable."""
-    for function, index, launch in _kernels(program):
+    for function, index, launch in kernels(program):
         for axis, size in enumerate(launch.block):
             literal = size.text
             if not literal.isdigit() or int(literal) == 1 or _literal_in(program, function, literal):
@@ -60,7 +60,7 @@ def _literal_in(program: Program, function: Function, literal: str) -> bool:
 @rewrite("launch_bounds", "cuda")
 def launch_bounds(program: Program) -> Iterator[Site]:
     """Tell the compiler the block size, and how many blocks a multiprocessor should hold at least."""
-    for function, _, launch in _kernels(program):
+    for function, _, launch in kernels(program):
         head = program.data[_head(program, function) : function.declarator.start_byte]
         allowed = all(axis.names <= set(program.plan.tune) and _plain(axis.text) for axis in launch.block)
         if b"__launch_bounds__" in head or b"__global__" not in head or not allowed or launch.cluster:
@@ -90,8 +90,8 @@ def _plain(text: str) -> bool:
 @rewrite("coarsen", "cuda")
 def coarsen(program: Program) -> Iterator[Site]:
     """Let each thread take several elements, a grid apart, instead of one: `if (i >= n) return;` becomes a loop."""
-    for function, index, launch in _kernels(program):
-        found = _guarded_index(program, function)
+    for function, index, launch in kernels(program):
+        found = guarded_index(program, function)
         if not found or len(launch.grid) != 1:
             continue
         declaration, guard, variable, type_, start, bound = found
@@ -108,14 +108,14 @@ def coarsen(program: Program) -> Iterator[Site]:
 
 
 _INDEX = re.compile(r"(?:blockIdx\.x \* blockDim\.x|blockDim\.x \* blockIdx\.x) \+ threadIdx\.x")
-_BARRIERS = ("__sync", "__shfl", "__shared__", "__ballot", "__any", "__all", "cooperative_groups", "barrier", "goto")
+BARRIERS = ("__sync", "__shfl", "__shared__", "__ballot", "__any", "__all", "cooperative_groups", "barrier", "goto")
 
 
-def _guarded_index(program: Program, function: Function) -> tuple[Node, Node, str, str, str, str] | None:
+def guarded_index(program: Program, function: Function) -> tuple[Node, Node, str, str, str, str] | None:
     """The opening `int i = blockIdx.x * blockDim.x + threadIdx.x; if (i >= n) return;` of a kernel without barriers."""
     statements = [n for n in function.body.named_children if n.type != "comment"]
     text = program.slice(function.body)
-    if len(statements) < 3 or any(word in text for word in _BARRIERS) or text.count("return") != 1:
+    if len(statements) < 3 or any(word in text for word in BARRIERS) or text.count("return") != 1:
         return None
     declaration, guard = statements[0], statements[1]
     match = re.fullmatch(r"(?:const )?([\w ]+?) (\w+) = (.+);", " ".join(program.slice(declaration).split()))

@@ -7,10 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
+import pytest
+
 from fitness.cuda.process import Worker
 from fitness.cuda.workers import SERVES, SPARES, Workers
 from fitness.evaluation import Status
 from fitness.session import KernelFault
+from operators.errors import DeviceError
 
 
 class Fake:
@@ -21,12 +24,16 @@ class Fake:
         self.alive = True
         self.served = 0
         self.broken = False
+        self.dying = False
+        """Killed, and not yet seen to be dead."""
 
     def begin(self) -> None:
         self.begun = True
 
     def ready(self) -> None:
         assert self.begun
+        if self.dying:
+            raise DeviceError("it ended")
 
     def unload(self) -> None:
         if self.broken:
@@ -117,3 +124,22 @@ def test_who_waits_leaves_when_memory_is_wanted() -> None:
     machine.workers.disperse()
     machine.workers.close()
     assert all(fake.closed for fake in machine.made)
+
+
+def test_spares_that_die_when_they_are_needed_are_replaced_until_the_machine_has_shown_that_none_starts() -> None:
+    machine = Machine()
+    machine.workers.hire()
+    for spare in machine.made[1:]:
+        spare.dying = True
+    assert machine.workers.hire() is machine.made[1 + SPARES]
+    made = machine._start
+    machine.workers._start = lambda: _dying(made())
+    with pytest.raises(DeviceError):
+        for _ in range(2):  # the last spares that live
+            machine.workers.hire()
+        machine.workers.hire()
+
+
+def _dying(worker: Worker) -> Worker:
+    cast(Any, worker).dying = True
+    return worker

@@ -40,7 +40,10 @@ CUDA = {
     "launch_bounds": ("matrix_mul", "resident"),
     "reciprocal": ("softmax", ""),
     "restrict": ("softmax", ""),
+    "share_rows": ("softmax", "a block"),
     "split_reduction": ("spmv_csr", ""),
+    "sum_before_atomic": ("cross_entropy_loss", ""),
+    "thread_tile": ("matrix_mul", ""),
     "unroll": ("spmv_csr", "by 8"),
 }
 

@@ -1,0 +1,317 @@
+"""Rewrites that let many threads of a CUDA kernel work on what was one thread's: rows, sums."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from mutators.cpp_tree import Edit, Function, Loop, Node, Program, block, body_text, field_of, reindent, walk
+from mutators.dataflow import Effects, effects, independent, loop_effects, reductions, separate
+from mutators.plan_edit import launch_list
+from mutators.rewrites.base import Site, rewrite
+from mutators.rewrites.cuda import guarded_index, kernels
+from mutators.rewrites.loops import fixed_outside, operand
+from operators.launch import Launch
+
+WARP = 32
+SUMMED = frozenset({"ACC", "float", "double", "int", "unsigned", "long long"})
+"""Types whose values threads can exchange."""
+_QUALIFIER = re.compile(rb"__\w+__(?:\s*\([^()]*\))?\s*\Z")
+"""What the grammar does not count to a function."""
+_PLACES = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"})
+
+_COMBINED = {
+    "+": "value + other",
+    "max": "other > value ? other : value",
+    "min": "other < value ? other : value",
+}
+_WORD = {"+": "sum", "max": "max", "min": "min"}
+
+
+@dataclass(frozen=True)
+class Team:
+    """Threads that share a row."""
+
+    name: str
+    rank: str
+    """A thread's number in its team."""
+    size: str
+    barrier: str
+
+    def helper(self, operation: str) -> str:
+        """The device function that combines one value of every thread, for every thread."""
+        name, combined = f"{self.name}_{_WORD[operation]}", _COMBINED[operation]
+        lines = [
+            block(
+                f"for (int lanes = {WARP // 2}; lanes; lanes /= 2)",
+                "const V other = __shfl_xor_sync(0xffffffffu, value, lanes);",
+                f"value = {combined};",
+                indent="",
+            )
+        ]
+        if self is BLOCK:
+            lines += [
+                "__shared__ V parts[32];",
+                "__syncthreads();  // an earlier call may still be read",
+                "if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = value;",
+                "__syncthreads();",
+                "value = parts[0];",
+                block(
+                    "for (int warp = 1; warp < blockDim.x / 32; warp++)",
+                    "const V other = parts[warp];",
+                    f"value = {combined};",
+                    indent="",
+                ),
+            ]
+        else:
+            lines.append("__syncwarp();")
+        head = f"template <class V> __device__ __forceinline__ V {name}(V value)"
+        return block(head, *lines, "return value;", indent="")
+
+
+BLOCK = Team("block", "threadIdx.x", "blockDim.x", "__syncthreads();")
+ONE_WARP = Team("warp", f"threadIdx.x % {WARP}", str(WARP), "__syncwarp();")
+
+
+class _Helpers:
+    """Device functions that a rewrite needs, put before the kernel unless the file has them."""
+
+    def __init__(self, program: Program, function: Function) -> None:
+        self._program = program
+        self._place = _above(program, function)
+        self._texts: dict[str, str] = {}
+        self._taken: set[str] = set()
+
+    def fresh(self, base: str) -> str:
+        """A name for what the rewrite declares."""
+        self._taken.add(name := self._program.fresh(base, self._taken))
+        return name
+
+    def call(self, team: Team, operation: str, value: str) -> str:
+        """The combination of all threads' values."""
+        text = team.helper(operation)
+        name = usual = f"{team.name}_{_WORD[operation]}"
+        if text not in self._program.text:
+            name = self._program.fresh(usual)
+            self._texts[name] = text.replace(f" {usual}(", f" {name}(")
+        return f"{name}({value})"
+
+    @property
+    def edits(self) -> tuple[Edit, ...]:
+        if not self._texts:
+            return ()
+        return (Edit(self._place, self._place, "".join(f"{text}\n\n" for text in self._texts.values())),)
+
+
+def _above(program: Program, function: Function) -> int:
+    """Where a function begins, with its qualifiers and the comment above it."""
+    node = function.node
+    while node.parent is not None and node.parent.type in ("linkage_specification", "template_declaration"):
+        node = node.parent
+    begin, above = node.start_byte, node.prev_named_sibling
+    while match := _QUALIFIER.search(program.data, 0, begin):
+        begin = match.start()
+    while above is not None and above.type == "comment" and program.slice(above).startswith("//"):
+        if program.data[above.end_byte : begin].strip(b" \t") != b"\n":
+            break
+        begin, above = above.start_byte, above.prev_named_sibling
+    return begin
+
+
+@rewrite("share_rows", "cuda")
+def share_rows(program: Program) -> Iterator[Site]:
+    """Give each row to a block or a warp instead of a thread: loops are dealt out, sums and maxima combined."""
+    for function, index, launch in kernels(program):
+        threads = _threads(program, launch)
+        found = guarded_index(program, function) if threads else None
+        if not found or not threads:
+            continue
+        declaration, guard, _, _, start, bound = found
+        rows = _argument(program, function, launch, bound)
+        statements = [n for n in function.body.named_children if n.start_byte >= guard.end_byte and n.type != "comment"]
+        if rows is None or not statements or _mentions(program, statements, _PLACES):
+            continue
+        for team, row, grid in (
+            (BLOCK, "blockIdx.x", rows),
+            (ONE_WARP, f"({start}) / {WARP}", f"ceil_div({operand(rows)} * {WARP}, {operand(threads)})"),
+        ):
+            helpers = _Helpers(program, function)
+            dealt = _dealt(program, function, statements, team, helpers)
+            wider = launch_list(program.text, index, "grid", 0, grid)
+            at = next((n for n in walk(declaration) if program.slice(n) == start), None)
+            if dealt and wider and at:
+                edits = (Edit(at.start_byte, at.end_byte, row), wider, *dealt, *helpers.edits)
+                yield Site(f"a {team.name} for each `{bound}` of {function.name}", edits)
+
+
+def _threads(program: Program, launch: Launch) -> str | None:
+    """The size of a launch's blocks, where all are whole warps along one axis."""
+    if len(launch.block) != 1 or len(launch.grid) != 1 or launch.cluster or launch.cooperative:
+        return None
+    text = launch.block[0].text
+    sizes = program.plan.tune.get(text, (int(text),) if text.isdigit() else ())
+    return text if sizes and all(size % WARP == 0 for size in sizes) else None
+
+
+def _argument(program: Program, function: Function, launch: Launch, name: str) -> str | None:
+    """What a launch passes for a parameter."""
+    names = [
+        {d.name for listed in function.declarations.values() for d in listed if d.node == parameter}
+        for parameter in function.parameters
+    ]
+    if len(names) != len(launch.args) or {name} not in names:
+        return None
+    return launch.args[names.index({name})].text
+
+
+def _mentions(program: Program, nodes: Iterable[Node], words: frozenset[str]) -> bool:
+    return any(n.type == "identifier" and program.slice(n) in words for node in nodes for n in walk(node))
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A statement of a row's work, and what it does to memory."""
+
+    node: Node
+    known: Effects
+    loop: Loop | None = None
+    """None: every thread does the same."""
+    combined: bool = False
+    """Whether it ends with a barrier."""
+
+
+def _dealt(
+    program: Program, function: Function, statements: Sequence[Node], team: Team, helpers: _Helpers
+) -> tuple[Edit, ...]:
+    """The edits that deal loops out among a team's threads; none where that might change what is computed."""
+    loops = {loop.node.start_byte: loop for loop in program.loops if loop.function is function and not loop.parent}
+    edits: list[Edit] = []
+    since: list[_Part] = []  # the last barrier
+    for node in statements:
+        if node.type == "preproc_call":
+            continue
+        loop = loops.get(node.start_byte)
+        part = _loop_part(loop) if loop else _plain_part(function, node)
+        if part is None:
+            return ()
+        if any(_conflict(earlier, part) for earlier in since):
+            place = loop.begin if loop else node.start_byte
+            edits.append(Edit(place, place, f"{team.barrier}\n{program.indent_at(place)}"))
+            since = []
+        since = [] if part.combined else [*since, part]
+        edits += _shared_loop(program, loop, team, helpers) if loop else _once(program, part, team)
+    return tuple(edits) if any(n.start_byte in loops for n in statements) else ()
+
+
+def _loop_part(loop: Loop) -> _Part | None:
+    operations = reductions(loop)
+    if operations is None or loop.exits or not fixed_outside(loop, loop) or not independent(loop):
+        return None
+    types = {loop.function.type_of(name) for name in operations}
+    if set(operations.values()) - set(_COMBINED) or types - SUMMED:
+        return None
+    return _Part(loop.node, loop_effects(loop), loop, combined=bool(operations))
+
+
+def _plain_part(function: Function, node: Node) -> _Part | None:
+    """Of a statement without control flow, which every thread may do alike."""
+    if node.type not in ("declaration", "expression_statement"):
+        return None
+    known = effects(function, node)
+    return None if known.opaque else _Part(node, known)
+
+
+def _conflict(first: _Part, second: _Part) -> bool:
+    """Whether one writes what the other touches, other than each thread its own."""
+    ours = {a.array for a in first.known.accesses}
+    shared = first.known.written_arrays & {a.array for a in second.known.accesses} | second.known.written_arrays & ours
+    if not shared:
+        return False
+    if not first.loop or not second.loop or _values(first.loop) != _values(second.loop):
+        return True
+    both = ((first.loop, first.known), (second.loop, second.known))
+    changing = first.known.changing | second.known.changing
+    return not all(
+        separate([(loop, a) for loop, known in both for a in known.touching(array)], changing) for array in shared
+    )
+
+
+def _values(loop: Loop) -> tuple[object, ...]:
+    """Equal for loops whose n-th iterations have equal variables."""
+    return loop.variable, loop.start_text, loop.step_text
+
+
+def _shared_loop(program: Program, loop: Loop, team: Team, helpers: _Helpers) -> tuple[Edit, ...]:
+    """The loop with every team-size-th iteration for each thread, and what it reduces combined after it."""
+    operations = reductions(loop) or {}
+    sums = {name: helpers.fresh(f"{name}_part") for name, operation in operations.items() if operation == "+"}
+    step = "" if loop.step is None else f" * {operand(loop.step_text)}"
+    rank = team.rank if not step and "%" not in team.rank else operand(team.rank)
+    first = rank + step if loop.start_text == "0" else f"{operand(loop.start_text)} + {rank}{step}"
+    relation = "<=" if loop.inclusive else "<"
+    head = (
+        f"for ({loop.type} {loop.variable} = {first}; {loop.variable} {relation} {loop.bound_text}; "
+        f"{loop.variable} += {team.size}{step})"
+    )
+    lines = [f"{loop.function.type_of(name)} {part} = 0;" for name, part in sums.items()]
+    lines += [*loop.pragma_texts, block(head, body_text(loop, sums), indent="")]
+    for name, operation in operations.items():
+        value = helpers.call(team, operation, sums.get(name, name))
+        lines.append(f"{name} += {value};" if operation == "+" else f"{name} = {value};")
+    return program.replace(loop, *lines)
+
+
+def _once(program: Program, part: _Part, team: Team) -> tuple[Edit, ...]:
+    """What a statement stores, one thread stores."""
+    if not part.known.written_arrays:
+        return ()
+    place = part.node.start_byte
+    return (Edit(place, place, f"if ({operand(team.rank) if '%' in team.rank else team.rank} == 0) "),)
+
+
+@rewrite("sum_before_atomic", "cuda")
+def sum_before_atomic(program: Program) -> Iterator[Site]:
+    """Add up what a block's threads would each add to a result, so that one thread does so for all."""
+    for function, _, launch in kernels(program):
+        guarded = guarded_index(program, function)
+        returns = any(n.type == "return_statement" for n in walk(function.body))
+        if not _threads(program, launch) or (returns and not guarded):
+            continue
+        statements = [n for n in function.body.named_children if n.type != "comment"]
+        for statement in statements[-1:] if guarded else statements:
+            added = _added(program, function, statement)
+            if not added:
+                continue
+            target, value, type_ = added
+            helpers, part = _Helpers(program, function), program.fresh("part")
+            if guarded:
+                _, guard, variable, _, _, bound = guarded
+                indent = program.indent_at(guard.start_byte)
+                inside = program.data[guard.end_byte : statement.start_byte].decode().strip()
+                body = [reindent(inside, indent, "")] if inside else []
+                begin = guard.start_byte
+                lines = [
+                    f"{type_} {part} = 0;",
+                    block(f"if ({variable} < {bound})", *body, f"{part} = {value};", indent=""),
+                    f"{part} = {helpers.call(BLOCK, '+', part)};",
+                ]
+            else:
+                indent, begin = program.indent_at(statement.start_byte), statement.start_byte
+                lines = [f"const {type_} {part} = {helpers.call(BLOCK, '+', f'{type_}({value})')};"]
+            lines.append(f"if (threadIdx.x == 0) atomicAdd({target}, {part});")
+            text = f"\n{indent}".join(reindent(line, "", indent) for line in lines)
+            edits = (Edit(begin, statement.end_byte, text), *helpers.edits)
+            yield Site(f"add up a block's `{value}` before `{target}` in {function.name}", edits)
+
+
+def _added(program: Program, function: Function, statement: Node) -> tuple[str, str, str] | None:
+    """Target, value and type of `atomicAdd(parameter, value);`."""
+    call = statement.named_children[0] if statement.type == "expression_statement" else None
+    if call is None or call.type != "call_expression" or program.slice(field_of(call, "function")) != "atomicAdd":
+        return None
+    arguments = field_of(call, "arguments").named_children
+    declared = function.declarations.get(program.slice(arguments[0]), ()) if len(arguments) == 2 else ()
+    if len(declared) != 1 or declared[0].node not in function.parameters or declared[0].type not in SUMMED:
+        return None
+    return declared[0].name, program.slice(arguments[1]), declared[0].type

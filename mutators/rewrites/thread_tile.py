@@ -1,0 +1,188 @@
+"""A rewrite that gives each thread of a CUDA kernel a small rectangle of results, which share what they load."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from mutators.cpp_tree import Edit, Function, Loop, Node, Program, block, body_text, reindent, walk
+from mutators.dataflow import effects, loop_effects, names_in, reductions
+from mutators.plan_edit import launch_list
+from mutators.rewrites.base import Site, rewrite
+from mutators.rewrites.cuda import BARRIERS, kernels
+from mutators.rewrites.loops import operand
+
+EACH = (4, 1, 2, 8)
+_INDEX = re.compile(
+    r"(?:const )?int (\w+) = (?:blockIdx\.([xyz]) \* blockDim\.\2|blockDim\.([xyz]) \* blockIdx\.\3) "
+    r"\+ threadIdx\.([xyz]);"
+)
+_PLACES = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"})
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """One index of the result that a thread works on."""
+
+    variable: str
+    letter: str
+    bound: str
+    first: str
+    """Name of the first index that is the thread's."""
+    count: str
+    """Name of the tunable that says how many it has."""
+    step: str
+    """Name of a loop variable."""
+
+    def at(self, *, inside: bool) -> str:
+        """The declaration of the index at a step; `inside`: no further than the last one there is."""
+        place = f"{self.first} + {self.step} * int(blockDim.{self.letter})"
+        value = f"min({place}, {operand(self.bound)} - 1)" if inside else place
+        return f"const int {self.variable} = {value};"
+
+
+@dataclass(frozen=True)
+class _Work:
+    """`ACC s = init; ...; for l { s += ...; } use(s);`, all that a kernel does with its indices."""
+
+    function: Function
+    nest: tuple[Loop, ...]
+    """Perfectly nested, outermost first."""
+    accumulators: dict[str, str]
+    """Type by name."""
+    constants: tuple[Node, ...]
+    """Other declarations before the nest."""
+    tail: tuple[Node, ...]
+
+    def part(self, texts: dict[str, str], *statements: str) -> tuple[str, ...]:
+        """Statements, preceded by those constants that they use."""
+        program, used = self.function.program, names_in(self.function, statements)
+        kept = [node for node in self.constants if effects(self.function, node).declared & used]
+        return (*(program.substitute(node, texts) for node in kept), *statements)
+
+
+@rewrite("thread_tile", "cuda")
+def thread_tile(program: Program) -> Iterator[Site]:
+    """Let each thread compute several results at once, in registers, from what it loads once for all of them."""
+    for function, index, launch in kernels(program):
+        statements = [n for n in function.body.named_children if n.type != "comment"]
+        axes = _axes(program, function, statements)
+        if not axes or launch.cluster or launch.cooperative or len(launch.grid) != len(launch.block):
+            continue
+        letters = ["xyz".index(axis.letter) for axis in axes]
+        work = _work(program, function, axes, statements[len(axes) + 1 :])
+        if not work or max(letters) >= len(launch.grid):
+            continue
+        grid = [
+            launch_list(program.text, index, "grid", at, f"ceil_div({launch.grid[at].text}, {axis.count})")
+            for at, axis in zip(letters, axes, strict=True)
+        ]
+        made = tuple(edit for edit in grid if edit)
+        if len(made) < len(axes):
+            continue
+        text = reindent(_tiled(program, axes, work), "", program.indent_at(statements[0].start_byte))
+        edits = (Edit(statements[0].start_byte, statements[-1].end_byte, text), *made)
+        sizes = " x ".join(axis.count for axis in axes)
+        yield Site(f"{sizes} results for each thread of {function.name}", edits, {a.count: EACH for a in axes})
+
+
+def _axes(program: Program, function: Function, statements: Sequence[Node]) -> tuple[_Axis, ...]:
+    """Of a kernel that opens with its indices and leaves where one of them is beyond the result."""
+    found: list[tuple[str, str]] = []
+    for node in statements[:2]:
+        match = _INDEX.fullmatch(" ".join(program.slice(node).split()))
+        if match and (match[2] or match[3]) == match[4]:
+            found.append((match[1], match[4]))
+        else:
+            break
+    if not found or len(statements) < len(found) + 3 or len({letter for _, letter in found}) < len(found):
+        return ()
+    text, rest = program.slice(function.body), statements[len(found) + 1 :]
+    if any(word in text for word in BARRIERS) or text.count("return") != 1:
+        return ()
+    if any(n.type == "identifier" and program.slice(n) in _PLACES for node in rest for n in walk(node)):
+        return ()
+    condition = r" \|\| ".join(rf"{variable} >= ([^|]+?)" for variable, _ in found)
+    guard = " ".join(program.slice(statements[len(found)]).split())
+    limits = re.fullmatch(rf"if \({condition}\) (?:return;|\{{ return; \}})", guard)
+    variables = {variable for variable, _ in found}
+    if not limits or variables & function.assigned or names_in(function, limits.groups()) & variables:
+        return ()
+    axes: list[_Axis] = []
+    for (variable, letter), bound in zip(found, limits.groups(), strict=True):
+        names = (f"{variable}0", f"PER_{variable.upper()}", f"{variable}_step")
+        axes.append(_Axis(variable, letter, bound, *map(program.fresh, names)))
+    return tuple(axes)
+
+
+def _work(program: Program, function: Function, axes: Sequence[_Axis], statements: Sequence[Node]) -> _Work | None:
+    """The rest of such a kernel, where it is one sum for each result."""
+    tops = {loop.node.start_byte: loop for loop in program.loops if loop.function is function and not loop.parent}
+    at = [n for n, node in enumerate(statements) if node.start_byte in tops]
+    if len(at) != 1 or at[0] + 1 == len(statements):
+        return None
+    nest = [tops[statements[at[0]].start_byte]]
+    while inner := nest[-1].only_child:
+        nest.append(inner)
+    known, operations = loop_effects(nest[0]), reductions(nest[-1])
+    if known.opaque or known.written_arrays or not operations or nest[-1].children or any(x.exits for x in nest):
+        return None
+    ends = [program.slice(n) for x in nest for n in (x.start, x.bound, *((x.step,) if x.step else ()))]
+    if names_in(function, ends) & ({axis.variable for axis in axes} | set(operations)) or any(x.pragmas for x in nest):
+        return None
+    head, tail = statements[: at[0]], statements[at[0] + 1 :]
+    accumulators, constants = {}, []
+    for node in head:
+        declared = [d for listed in function.declarations.values() for d in listed if d.node == node]
+        if node.type != "declaration" or effects(function, node).opaque:
+            return None
+        if {d.name for d in declared} & set(operations):
+            if len(declared) != 1 or declared[0].pointer or declared[0].array or declared[0].type == "auto":
+                return None
+            accumulators[declared[0].name] = declared[0].type
+        elif all(function.definition(d.name) for d in declared):
+            constants.append(node)
+        else:
+            return None
+    ends_well = not any(effects(function, n).opaque or n.type == "preproc_call" for n in tail)
+    changed = set(effects(function, *tail).writes) - set(accumulators)
+    if set(accumulators) != set(operations) or not ends_well or changed:
+        return None
+    return _Work(function, tuple(nest), accumulators, tuple(constants), tuple(tail))
+
+
+def _tiled(program: Program, axes: Sequence[_Axis], work: _Work) -> str:
+    """The kernel's body, for column 0."""
+    tiles = {name: program.fresh(f"{name}_tile") for name in work.accumulators}
+    place = "".join(f"[{axis.step}]" for axis in axes)
+    texts = {name: f"{tile}{place}" for name, tile in tiles.items()}
+
+    def every(*lines: str) -> str:
+        text = "\n".join(lines)
+        for axis in reversed(axes):
+            header = f"for (int {axis.step} = 0; {axis.step} < {axis.count}; {axis.step}++)"
+            text = f"#pragma unroll\n{block(header, text, indent='')}"
+        return text
+
+    inside, beyond = ([axis.at(inside=which) for axis in axes] for which in (True, False))
+    starts = []
+    for name in work.accumulators:
+        value = work.function.declarations[name][0].value
+        starts.append(f"{texts[name]} = {program.slice(value) if value else '0'};")
+    sums = every(*inside, *work.part(texts, body_text(work.nest[-1], texts)))
+    for loop in reversed(work.nest):
+        sums = block(loop.header, sums, indent="")
+    indent = program.indent_at(work.tail[0].start_byte)
+    tail = work.part(texts, reindent(program.substitute(work.tail, texts), indent, ""))
+    exists = " && ".join(f"{axis.variable} < {operand(axis.bound)}" for axis in axes)
+    lines = [
+        f"int {axis.first} = blockIdx.{axis.letter} * blockDim.{axis.letter} * {axis.count} + threadIdx.{axis.letter};"
+        for axis in axes
+    ]
+    sizes = "".join(f"[{axis.count}]" for axis in axes)
+    lines.append(f"if ({' || '.join(f'{axis.first} >= {axis.bound}' for axis in axes)}) return;")
+    lines += [f"{type_} {tiles[name]}{sizes};" for name, type_ in work.accumulators.items()]
+    lines.append(every(*inside, *work.part({}, *starts)))
+    lines += [sums, every(*beyond, block(f"if ({exists})", *tail, indent=""))]
+    return "\n".join(lines)

@@ -1,0 +1,183 @@
+"""Rewrites that share a thread's work among many: what they keep, where barriers go, what they leave alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from fitness.cuda.emulation.target import emulated
+from fitness.evaluation import Rejection
+from mutators.cpp_tree import Program
+from mutators.transform import apply, sites_of
+from operators.catalog import load
+from operators.kernel import Kernel
+
+ROWS = """/*! evo
+[tune]
+BLOCK = [64, 32]
+[[launch]]
+kernel = "softmax"
+grid = ["ceil_div(rows, BLOCK)"]
+block = ["BLOCK"]
+args = ["x", "y", "rows", "cols"]
+*/
+extern "C" __global__ void softmax(const T* x, T* y, int rows, int cols) {
+    int r = blockIdx.x * blockDim.x + threadIdx.x;
+    if (r >= rows) return;
+    const T* in = x + (long long)r * cols;
+    T* out = y + (long long)r * cols;
+"""
+LARGEST = """    ACC largest = load(in[0]);
+    for (int c = 1; c < cols; c++) largest = fmaxf(largest, load(in[c]));
+"""
+SUM = "    ACC sum = 0;\n    for (int c = 0; c < cols; c++) sum += expf(load(in[c]) - largest);\n"
+STORE = "    for (int c = 0; c < cols; c++) out[c] = store(expf(load(in[c]) - largest) / sum);\n"
+
+RIGHT = {
+    "a maximum by a function": LARGEST + SUM + STORE,
+    "a value kept in the output": LARGEST
+    + "    ACC sum = 0;\n    for (int c = 0; c < cols; c++) { out[c] = store(expf(load(in[c]) - largest)); }\n"
+    + SUM.replace("ACC sum = 0;\n", "")
+    + "    for (int c = 0; c < cols; c++) out[c] = store(load(out[c]) / sum);\n",
+    "in two steps and a start": LARGEST
+    + "    ACC sum = expf(load(in[0]) - largest);\n"
+    + "    for (int c = 1; c < cols; c += 2) sum += expf(load(in[c]) - largest);\n"
+    + "    for (int c = 2; c < cols; c += 2) sum += expf(load(in[c]) - largest);\n"
+    + STORE,
+    "a difference": LARGEST + SUM.replace("+=", "-=") + STORE.replace("/ sum", "/ -sum"),
+    "ends that other threads wrote": LARGEST
+    + SUM
+    + "    for (int c = 0; c < cols; c++) out[c] = store(expf(load(in[c]) - largest));\n"
+    + "    for (int c = 1; c < cols; c++) out[c] = store(load(out[c]) / sum);\n"
+    + "    out[0] = store(load(out[0]) / sum);\n",
+    "one element alone": LARGEST
+    + SUM
+    + STORE
+    + "    out[0] = store(ACC(0));\n    out[0] = store(expf(load(in[0]) - largest) / sum);\n",
+}
+LEFT_ALONE = {
+    "a value carried on": """    ACC last = 0;
+    for (int c = 0; c < cols; c++) { out[c] = store(last); last = load(in[c]); }
+""",
+    "a sum that is used on the way": """    ACC sum = 0;
+    for (int c = 0; c < cols; c++) { sum += load(in[c]); out[c] = store(sum); }
+""",
+    "a product": "    ACC p = 1;\n    for (int c = 0; c < cols; c++) p *= load(in[c]);\n    out[0] = store(p);\n",
+    "neighbours": "    for (int c = 1; c < cols; c++) out[c] = store(load(out[c - 1]));\n",
+    "an end within": "    for (int c = 0; c < cols; c++) { if (load(in[c]) > 0) break; out[c] = in[c]; }\n",
+    "its own threads": "    for (int c = 0; c < cols; c++) out[c] = store(ACC(threadIdx.x));\n",
+    "nothing to share": "    out[0] = in[0];\n",
+    "a branch": LARGEST + SUM + "    if (sum > 0) {\n    " + STORE + "    }\n",
+}
+
+
+def sites(body: str, rewrite: str, head: str = ROWS) -> list[str]:
+    """Every child that a rewrite makes of a kernel with this body."""
+    program = Program(f"{head}{body}}}\n", load("softmax"), "cuda", "fp32")
+    return [text for site in sites_of(program, rewrite) if (text := apply(program, site))]
+
+
+@pytest.mark.parametrize("case", RIGHT)
+def test_rows_are_shared_by_blocks_and_by_warps(case: str) -> None:
+    children = sites(RIGHT[case], "share_rows")
+    assert len(children) == 2
+    for text in children:
+        found = emulated(Kernel("softmax", "cuda", text), load("softmax"), "fp32", shapes=4, seed=1)
+        assert not isinstance(found, Rejection), found.message
+
+
+@pytest.mark.parametrize("above", ["// Rows; any.\n// Two lines.\n", "\n", "__device__ int one() { return 1; }\n"])
+def test_helpers_stand_before_the_kernel_and_what_is_said_of_it(above: str) -> None:
+    head = ROWS.replace('extern "C" __global__', f'{above}extern "C" __global__ __launch_bounds__(64)')
+    for text in sites(RIGHT["a difference"], "share_rows", head):
+        before, after = text.split("template <class V>", 1)[0], text.rsplit("return value;\n}\n\n", 1)[1]
+        assert "__launch_bounds__" not in before
+        assert (above if "//" in above else 'extern "C"') in after
+        assert not isinstance(emulated(Kernel("softmax", "cuda", text), load("softmax"), "fp32", shapes=1), Rejection)
+
+
+def test_a_barrier_stands_only_where_threads_touch_what_others_wrote() -> None:
+    apart, crossing = (sites(RIGHT[name], "share_rows") for name in list(RIGHT)[3:5])
+    for team, barrier in enumerate(("__syncthreads();", "__syncwarp();")):
+        assert f"\n    {barrier}\n    for" in crossing[team]
+        assert f"\n    {barrier}\n    for" not in apart[team]
+
+
+@pytest.mark.parametrize("case", LEFT_ALONE)
+def test_rows_that_are_left_alone(case: str) -> None:
+    assert not sites(LEFT_ALONE[case], "share_rows")
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        ROWS.replace("[64, 32]", "[64, 48]"),
+        ROWS.replace('block = ["BLOCK"]', 'block = ["BLOCK", "2"]').replace('BLOCK)"]', 'BLOCK)", "1"]'),
+        ROWS.replace("return;", "{ y[0] = x[0]; return; }"),
+    ],
+)
+def test_teams_are_whole_warps_of_one_axis_whose_threads_end_together(head: str) -> None:
+    assert not sites(LARGEST + SUM + STORE, "share_rows", head)
+
+
+SUMMED = """/*! evo
+deterministic = false
+zero = ["loss"]
+[[launch]]
+kernel = "cross_entropy_loss"
+grid = ["ceil_div(classes, 128)"]
+block = ["128"]
+args = ["predicted", "target", "loss", "classes"]
+*/
+extern "C" __global__ void cross_entropy_loss(const T* predicted, const T* target, ACC* loss, int classes) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= classes) return;
+    ACC p = fmaxf(load(predicted[i]), ACC(1e-8));
+    atomicAdd(loss, -load(target[i]) * logf(p));
+}
+"""
+
+
+def added_up(source: str) -> list[str]:
+    program = Program(source, load("cross_entropy_loss"), "cuda", "fp32")
+    return [text for site in sites_of(program, "sum_before_atomic") if (text := apply(program, site))]
+
+
+def test_threads_beyond_the_end_add_nothing() -> None:
+    [child] = added_up(SUMMED)
+    assert child.count("return;") == 0 and child.count("atomicAdd") == 1
+    found = emulated(Kernel("cross_entropy_loss", "cuda", child), load("cross_entropy_loss"), "fp32", shapes=4, seed=1)
+    assert not isinstance(found, Rejection), found.message
+    assert not added_up(child)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("atomicAdd(loss, ", "atomicAdd(loss + i % 1, "),  # not the same element for all
+        ("    atomicAdd", "    if (p > 0) atomicAdd"),  # not all threads come along
+        ("ACC p =", "if (target[i] == T(0)) return;\n    ACC p ="),
+        ("}\n", "    atomicAdd(loss, ACC(0));\n    loss[0] = 0;\n}\n"),
+        ("128", "100"),
+    ],
+)
+def test_sums_that_are_left_alone(old: str, new: str) -> None:
+    assert old in SUMMED and not added_up(SUMMED.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("l < k", "l < k + 0 * i"),  # threads of one tile would not agree where to end
+        ("int j = blockIdx.x * blockDim.x + threadIdx.x", "int j = blockIdx.x * blockDim.x + threadIdx.y"),
+        ("if (i >= m || j >= n) return;", "if (i >= m && j >= n) return;"),
+        ("    ACC sum = 0;", "    ACC sum = 0;\n    if (j == 3) return;"),
+        ("    ACC sum = 0;", "    ACC sum = 0;\n    c[0] = a[threadIdx.x];"),
+        ("    ACC sum = 0;", "    ACC sum = 0;\n    __shared__ T kept[4];"),
+    ],
+)
+def test_tiles_that_are_left_alone(old: str, new: str) -> None:
+    source = load("matrix_mul").ancestor("naive", "cuda").read_text()
+    operator = load("matrix_mul")
+    assert list(sites_of(Program(source, operator, "cuda", "fp32"), "thread_tile"))
+    assert old in source
+    assert not list(sites_of(Program(source.replace(old, new), operator, "cuda", "fp32"), "thread_tile"))
