@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from mutators.cpp_tree import Edit, Function, Loop, Node, Program, block, body_text, field_of, reindent, walk
 from mutators.dataflow import Effects, effects, independent, loop_effects, reductions, separate
 from mutators.plan_edit import launch_list
 from mutators.rewrites.base import Site, rewrite
-from mutators.rewrites.cuda import guarded_index, kernels
+from mutators.rewrites.cuda import above, guarded_index, kernels
 from mutators.rewrites.loops import fixed_outside, operand
 from operators.launch import Launch
 
 WARP = 32
 SUMMED = frozenset({"ACC", "float", "double", "int", "unsigned", "long long"})
 """Types whose values threads can exchange."""
-_QUALIFIER = re.compile(rb"__\w+__(?:\s*\([^()]*\))?\s*\Z")
-"""What the grammar does not count to a function."""
-_PLACES = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"})
 
 _COMBINED = {
     "+": "value + other",
@@ -79,7 +75,7 @@ class _Helpers:
 
     def __init__(self, program: Program, function: Function) -> None:
         self._program = program
-        self._place = _above(program, function)
+        self._place = above(program, function)
         self._texts: dict[str, str] = {}
         self._taken: set[str] = set()
 
@@ -104,21 +100,6 @@ class _Helpers:
         return (Edit(self._place, self._place, "".join(f"{text}\n\n" for text in self._texts.values())),)
 
 
-def _above(program: Program, function: Function) -> int:
-    """Where a function begins, with its qualifiers and the comment above it."""
-    node = function.node
-    while node.parent is not None and node.parent.type in ("linkage_specification", "template_declaration"):
-        node = node.parent
-    begin, above = node.start_byte, node.prev_named_sibling
-    while match := _QUALIFIER.search(program.data, 0, begin):
-        begin = match.start()
-    while above is not None and above.type == "comment" and program.slice(above).startswith("//"):
-        if program.data[above.end_byte : begin].strip(b" \t") != b"\n":
-            break
-        begin, above = above.start_byte, above.prev_named_sibling
-    return begin
-
-
 @rewrite("share_rows", "cuda")
 def share_rows(program: Program) -> Iterator[Site]:
     """Give each row to a block or a warp instead of a thread: loops are dealt out, sums and maxima combined."""
@@ -130,7 +111,7 @@ def share_rows(program: Program) -> Iterator[Site]:
         declaration, guard, _, _, start, bound = found
         rows = _argument(program, function, launch, bound)
         statements = [n for n in function.body.named_children if n.start_byte >= guard.end_byte and n.type != "comment"]
-        if rows is None or not statements or _mentions(program, statements, _PLACES):
+        if rows is None or not statements:
             continue
         for team, row, grid in (
             (BLOCK, "blockIdx.x", rows),
@@ -163,10 +144,6 @@ def _argument(program: Program, function: Function, launch: Launch, name: str) -
     if len(names) != len(launch.args) or {name} not in names:
         return None
     return launch.args[names.index({name})].text
-
-
-def _mentions(program: Program, nodes: Iterable[Node], words: frozenset[str]) -> bool:
-    return any(n.type == "identifier" and program.slice(n) in words for node in nodes for n in walk(node))
 
 
 @dataclass(frozen=True)

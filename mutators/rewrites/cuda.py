@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from mutators.cpp_tree import Edit, Function, Node, Program, walk
 from mutators.plan_edit import launch_list
@@ -14,6 +14,8 @@ from operators.plan import Launch
 BLOCKS = (32, 64, 128, 256, 512, 1024)
 RESIDENT = (1, 2, 3, 4, 6, 8)
 COARSE = (2, 1, 4, 8, 16)
+_QUALIFIER = re.compile(rb"__\w+__(?:\s*\([^()]*\))?\s*\Z")
+"""What the grammar does not count to a function."""
 
 
 def _launches_of(program: Program, function: Function) -> list[tuple[int, Launch]]:
@@ -108,7 +110,13 @@ def coarsen(program: Program) -> Iterator[Site]:
 
 
 _INDEX = re.compile(r"(?:blockIdx\.x \* blockDim\.x|blockDim\.x \* blockIdx\.x) \+ threadIdx\.x")
+PLACES = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"})
 BARRIERS = ("__sync", "__shfl", "__shared__", "__ballot", "__any", "__all", "cooperative_groups", "barrier", "goto")
+
+
+def mentions_places(program: Program, nodes: Iterable[Node]) -> bool:
+    """Whether statements ask which thread they are in, other than by an index that was worked out before."""
+    return any(n.type == "identifier" and program.slice(n) in PLACES for node in nodes for n in walk(node))
 
 
 def guarded_index(program: Program, function: Function) -> tuple[Node, Node, str, str, str, str] | None:
@@ -123,6 +131,21 @@ def guarded_index(program: Program, function: Function) -> tuple[Node, Node, str
         return None
     condition = " ".join(program.slice(guard).split())
     limit = re.fullmatch(rf"if \({match[2]} >= (\w+)\) (?:return;|\{{ return; \}})", condition)
-    if not limit or match[2] in function.assigned:
+    if not limit or match[2] in function.assigned or mentions_places(program, statements[1:]):
         return None
     return declaration, guard, match[2], match[1], match[3], limit[1]
+
+
+def above(program: Program, function: Function) -> int:
+    """Where a function begins, with its qualifiers and the comment above it."""
+    node = function.node
+    while node.parent is not None and node.parent.type in ("linkage_specification", "template_declaration"):
+        node = node.parent
+    begin, comment = node.start_byte, node.prev_named_sibling
+    while match := _QUALIFIER.search(program.data, 0, begin):
+        begin = match.start()
+    while comment is not None and comment.type == "comment" and program.slice(comment).startswith("//"):
+        if program.data[comment.end_byte : begin].strip(b" \t") != b"\n":
+            break
+        begin, comment = comment.start_byte, comment.prev_named_sibling
+    return begin

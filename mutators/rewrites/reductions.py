@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from mutators.cpp_tree import Edit, Loop, Node, Program, block, body_text, header, reindent
+from mutators.cpp_tree import Edit, Loop, Node, Program, block, body_text, header, reindent, walk
 from mutators.dataflow import effects, independent, loop_effects, names_in, reductions
 from mutators.rewrites.base import Site, rewrite
 from mutators.rewrites.loops import fixed_outside, operand, tile_headers
@@ -194,7 +194,7 @@ def _split_reduction(
     parts = {name: program.fresh(f"{name}_part") for name in operations}
     start, lane = program.fresh(f"{loop.variable}0"), program.fresh("lane")
     each = header("int", lane, "0", lanes)
-    low, high = operand(loop.start_text), operand(loop.bound_text)
+    low, high = operand(loop.start_text), _signed(loop, operand(loop.bound_text))
     texts = {name: f"{part}[{lane}]" for name, part in parts.items()}
     lines = [f"{types[name]} {part}[{lanes}];" for name, part in parts.items()]
     lines.append(block(each, *(f"{texts[n]} = {'0' if o == '+' else n};" for n, o in operations.items()), indent=""))
@@ -206,6 +206,14 @@ def _split_reduction(
     begin = f"{high} - {rest} % {lanes}"
     lines.append(block(header(loop.type, loop.variable, begin, loop.bound_text), body_text(loop), indent=""))
     return program.replace(loop, *lines)
+
+
+def _signed(loop: Loop, bound: str) -> str:
+    """A bound that may be smaller than what is taken from it."""
+    names = {loop.program.slice(n) for n in walk(loop.bound) if n.type == "identifier"} - set(loop.program.plan.tune)
+    known = [loop.function.declarations.get(name, ()) for name in names]
+    signed = all(listed and {d.type for d in listed} <= {"int", "long", "long long"} for listed in known)
+    return bound if signed else f"({loop.type}){bound}"
 
 
 def _combine(name: str, operation: str, part: str) -> str:

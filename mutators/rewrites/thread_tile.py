@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from mutators.cpp_tree import Edit, Function, Loop, Node, Program, block, body_text, reindent, walk
+from mutators.cpp_tree import Edit, Function, Loop, Node, Program, block, body_text, reindent
 from mutators.dataflow import effects, loop_effects, names_in, reductions
 from mutators.plan_edit import launch_list
 from mutators.rewrites.base import Site, rewrite
-from mutators.rewrites.cuda import BARRIERS, kernels
+from mutators.rewrites.cuda import BARRIERS, kernels, mentions_places
 from mutators.rewrites.loops import operand
 
 EACH = (4, 1, 2, 8)
@@ -18,7 +18,6 @@ _INDEX = re.compile(
     r"(?:const )?int (\w+) = (?:blockIdx\.([xyz]) \* blockDim\.\2|blockDim\.([xyz]) \* blockIdx\.\3) "
     r"\+ threadIdx\.([xyz]);"
 )
-_PLACES = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"})
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,7 @@ def _axes(program: Program, function: Function, statements: Sequence[Node]) -> t
     text, rest = program.slice(function.body), statements[len(found) + 1 :]
     if any(word in text for word in BARRIERS) or text.count("return") != 1:
         return ()
-    if any(n.type == "identifier" and program.slice(n) in _PLACES for node in rest for n in walk(node)):
+    if mentions_places(program, rest):
         return ()
     condition = r" \|\| ".join(rf"{variable} >= ([^|]+?)" for variable, _ in found)
     guard = " ".join(program.slice(statements[len(found)]).split())

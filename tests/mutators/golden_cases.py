@@ -45,6 +45,7 @@ CUDA = {
     "sum_before_atomic": ("cross_entropy_loss", ""),
     "thread_tile": ("matrix_mul", ""),
     "unroll": ("spmv_csr", "by 8"),
+    "vectorize": ("gelu", ""),
 }
 
 

@@ -1,4 +1,4 @@
-"""Rewrites that share a thread's work among many: what they keep, where barriers go, what they leave alone."""
+"""Rewrites of CUDA kernels that deal out work anew among threads: what they keep, and what they leave alone."""
 
 from __future__ import annotations
 
@@ -181,3 +181,69 @@ def test_tiles_that_are_left_alone(old: str, new: str) -> None:
     assert list(sites_of(Program(source, operator, "cuda", "fp32"), "thread_tile"))
     assert old in source
     assert not list(sites_of(Program(source.replace(old, new), operator, "cuda", "fp32"), "thread_tile"))
+
+
+ELEMENTS = """/*! evo
+[[launch]]
+kernel = "relu"
+grid = ["ceil_div(n, 64)"]
+block = ["64"]
+args = ["x", "y", "n"]
+*/
+extern "C" __global__ void relu(const T* x, T* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    ACC value = load(x[i]);
+    y[i] = store(value > 0 ? value : ACC(0));
+}
+"""
+
+
+def vectors(source: str) -> list[str]:
+    program = Program(source, load("relu"), "cuda", "fp32")
+    return [text for site in sites_of(program, "vectorize") if (text := apply(program, site))]
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("", ""),
+        ("    y[i] =", "    y[i] = store(ACC(1));\n    y[i] ="),
+        ("load(x[i])", "load(x[i]) + 0 * load(x[n - 1])"),  # x is not moved at once, y is
+        ("    if (i >= n) return;\n", "    if (i >= n) { return; }\n    // of one element\n"),
+    ],
+)
+def test_vectors_of_any_size_and_what_remains(old: str, new: str, dtype: str) -> None:
+    assert old in ELEMENTS
+    [child] = vectors(ELEMENTS.replace(old, new) if old else ELEMENTS)
+    assert ("x_pack" in child) == ("x[n - 1]" not in new) and "y_pack" in child
+    for size in (1, 2, 4, 8):
+        found = emulated(Kernel("relu", "cuda", child, {"VECTOR": size}), load("relu"), dtype, shapes=5, seed=size)
+        assert not isinstance(found, Rejection), found.message
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("    y[i] =", "    if (value > 1) y[i] ="),  # the others' elements are not known
+        ("y[i]", "y[n - 1 - i]"),
+        ("x[i]", "x[blockIdx.x * blockDim.x + threadIdx.x]"),
+        ("    y[i] = store(value > 0 ? value : ACC(0));", "    y[i] = store(value);\n    y[i / 2] = store(value);"),
+    ],
+)
+def test_elements_that_are_left_alone(old: str, new: str) -> None:
+    assert old in ELEMENTS and not vectors(ELEMENTS.replace(old, new))
+    if "threadIdx" in new:
+        program = Program(ELEMENTS.replace(old, new), load("relu"), "cuda", "fp32")
+        assert not list(sites_of(program, "coarsen"))
+
+
+def test_bounds_that_are_unsigned_do_not_wrap_around() -> None:
+    text = sites(RIGHT["a difference"], "share_rows")[0]
+    program = Program(text, load("softmax"), "cuda", "fp32")
+    for site in sites_of(program, "split_reduction"):
+        child = apply(program, site)
+        assert child
+        found = emulated(Kernel("softmax", "cuda", child), load("softmax"), "fp32", shapes=2, seed=1)
+        assert not isinstance(found, Rejection), found.message
