@@ -467,15 +467,15 @@ class Search:
             await self._commit(records.reference_rows(state.task, references))
 
     async def _confirm_best(self) -> None:
-        """Give each task's leader a second, independent measurement if it has none."""
-        for state in self.states.values():
-            for attempt in range(CONFIRMATIONS):
-                leader = self.store.rows(
-                    "select kernel_id, level from best where task = ?", [str(state.task)]
-                ).to_pylist()
-                if not leader or leader[0]["level"] == Level.CONFIRMED.value:
-                    break
-                await self._confirm(state, leader[0]["kernel_id"], attempt)
+        """Give each task's leader a second, independent measurement if it has none; on all devices at once."""
+        await asyncio.gather(*map(self._confirm_leader, self.states.values()))
+
+    async def _confirm_leader(self, state: TaskState) -> None:
+        for attempt in range(CONFIRMATIONS):
+            leader = self.store.rows("select kernel_id, level from best where task = ?", [str(state.task)]).to_pylist()
+            if not leader or leader[0]["level"] == Level.CONFIRMED.value:
+                break
+            await self._confirm(state, leader[0]["kernel_id"], attempt)
 
     async def _confirm(self, state: TaskState, kernel_id: str, attempt: int) -> None:
         kernel = self._parent((kernel_id, "")).kernel
