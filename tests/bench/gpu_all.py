@@ -2,8 +2,8 @@
 
     python -m tests.bench.gpu_all FOLDER [--only tests throughput ...]
 
-Each one's output goes to FOLDER/NAME.txt; a line tells how it ended and how long it took. Takes about half an hour on
-one H100. Exits with 1 when something failed.
+Each one's output goes to FOLDER/NAME.txt; a line tells how it ended and how long it took. Exits with 1 when something
+failed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,16 @@ PARTS: dict[str, tuple[str, ...]] = {
     "doctor": (*BENCH, "evo.cli", "doctor"),
     "tests": (*BENCH, "pytest", "-q", "-p", "no:benchmark", "--tb=short", "tests/gpu"),
     "stages": (*BENCH, "tests.bench.gpu_stages", "--operators", "softmax", "gelu"),
-    "throughput": (*BENCH, "tests.bench.gpu_throughput", "--operators", "softmax", "--rivals", "8"),
+    "throughput": (
+        *BENCH,
+        "tests.bench.gpu_throughput",
+        "--operators",
+        "softmax",
+        "--seconds",
+        "150",
+        "--rivals",
+        "16",
+    ),
     "recovery": (*BENCH, "tests.bench.gpu_recovery"),
     "comparisons": (*BENCH, "tests.bench.gpu_comparisons"),
     "search": (*BENCH, "tests.bench.gpu_search", "--budget", "300s"),
