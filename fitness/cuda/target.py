@@ -59,7 +59,7 @@ AUDITED_WORK = 1_000_000
 """Operations plus bytes of the largest shape that compute-sanitizer sees; it slows kernels down a hundred times."""
 SPARE_SHARE = 0.25
 """So much of the GPU's memory is free when a verdict begins, as far as other tasks of the process can give it."""
-SPREAD = Spread(fixed_ns=130.0, share=0.003)
+SPREAD = Spread(fixed_ns=115.0, share=0.003)
 """As tests/bench/gpu_comparisons finds it on an H100: two processes with one kernel of 4.4 us differ by 4 % (standard
 deviation), also where nothing of them differs but when they began. Longer kernels' differ by less than the share."""
 HARNESS_KERNELS = ("flush_write", "flush_read", "scribble", "hold", "stamp")
