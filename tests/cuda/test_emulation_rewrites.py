@@ -19,7 +19,10 @@ from tests.gpu.kernels import SOFTMAX
 PARENTS = {
     **{
         name: (name, load(name).ancestor("naive", "cuda").read_text(encoding="utf-8"))
-        for name in ("softmax", "matrix_mul", "spmv_csr", "rms_norm", "stencil_2d", "cross_entropy_loss", "gelu")
+        for name in (
+            *("softmax", "matrix_mul", "spmv_csr", "rms_norm", "stencil_2d", "cross_entropy_loss", "gelu", "conv_1d"),
+            *("layer_norm", "fused_add_rms_norm", "dot_product", "softmax_attention", "batch_norm", "vector_add"),
+        )
     },
     "tile": ("matrix_mul", TILE),
     "reduction": ("softmax", SOFTMAX),
