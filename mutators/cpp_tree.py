@@ -491,6 +491,8 @@ def _canonical(program: Program, node: Node, function: Function) -> Loop | None:
     while previous is not None and previous.type == "preproc_call":
         pragmas.insert(0, previous)
         previous = previous.prev_named_sibling
+    if pragmas and program.data[: pragmas[0].start_byte].rstrip().endswith(b")"):
+        return None  # the body of the loop in the line above, from which the grammar's pragmas part it
     return Loop(
         program, node, function, variable, declared[0].type, declared[0].value, bound, relation == "<=", step, body,
         tuple(pragmas),

@@ -168,12 +168,17 @@ def _statements(first: _Side, second: _Side, random: Random) -> _Mixture | None:
 
 
 def _launches(first: _Side, second: _Side, random: Random) -> _Mixture | None:
-    """Launch and buffer tables of the same name, the functions staying as they are."""
+    """Launch and buffer tables of the same name, the functions staying as they are.
+
+    Not where tables count in tunables that the first parent lacks: its functions do not, and would be called wrongly.
+    """
     tables, changed = first.tables, []
+    unknown = set(second.program.plan.tune) - set(first.program.plan.tune)
     for kind in ("launch", "buffer"):
         for name in dict.fromkeys(table.name for table in first.tables.tables if table.kind == kind):
             mine, other = first.tables.of(kind, [name]), second.tables.of(kind, [name])
-            if other and mine != other and random.random() < 0.5:
+            foreign = any(unknown & set(re.findall(r"\w+", table.text)) for table in other)
+            if other and mine != other and not foreign and random.random() < 0.5:
                 tables = tables.with_tables(kind, name, other)
                 changed.append((f"{kind} {name}", other))
     if not changed:

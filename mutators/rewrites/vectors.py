@@ -12,7 +12,7 @@ from mutators.rewrites.cuda import above, guarded_index, kernels
 from mutators.rewrites.loops import fixed_outside, operand
 
 SIZES = (4, 2, 1, 8)
-PACK = "Pack"
+PACK = "Adjacent"
 _PACK = f"""// Neighbours that are moved at once, 16 bytes at most.
 template <class V, int N> struct alignas(sizeof(V) * N < 16 ? sizeof(V) * N : 16) {PACK} {{
     V at[N];
@@ -88,7 +88,7 @@ def _vectorized(
     if not moved or (known.written_arrays and not known.written_arrays & set(moved)):
         return []
     first, lane = program.fresh(f"{variable}0"), program.fresh("lane")
-    packs = {array: program.fresh(f"{array}_{PACK.lower()}") for array in moved}
+    packs = {array: program.fresh(f"{array}_vector") for array in moved}
     edits = [
         Edit(n.start_byte, n.end_byte, f"{packs[program.slice(field_of(n, 'argument'))]}.at[{lane}]")
         for statement in statements

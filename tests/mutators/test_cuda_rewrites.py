@@ -217,7 +217,7 @@ def vectors(source: str) -> list[str]:
 def test_vectors_of_any_size_and_what_remains(old: str, new: str, dtype: str) -> None:
     assert old in ELEMENTS
     [child] = vectors(ELEMENTS.replace(old, new) if old else ELEMENTS)
-    assert ("x_pack" in child) == ("x[n - 1]" not in new) and "y_pack" in child
+    assert ("x_vector" in child) == ("x[n - 1]" not in new) and "y_vector" in child
     for size in (1, 2, 4, 8):
         found = emulated(Kernel("relu", "cuda", child, {"VECTOR": size}), load("relu"), dtype, shapes=5, seed=size)
         assert not isinstance(found, Rejection), found.message

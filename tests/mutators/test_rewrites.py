@@ -126,6 +126,9 @@ def test_the_harness_notices_a_wrong_kernel(tmp_path: Path) -> None:
         ("ACC s = 0;\nfor (unsigned i = 0; i < m; i++) s += a[i];\nc[0] = s;", {"split_reduction"}),
         ("for (int i = m - 1; i >= 0; i--) c[i] = a[i];", {"parallel", "tile", "simd", "unroll"}),
         ("for (int i = 0; i < m; i++) { c[i] = a[i]; i++; }", {"parallel", "tile", "simd", "unroll"}),
+        # The inner loop is all that the outer one does, though the parser takes a pragma for an end.
+        ("for (int i = 0; i < m; i++)\n#pragma GCC unroll 4\nfor (int j = 0; j < n; j++) c[i * n + j] = a[i] / b[j];",
+         {"tile", "parallel", "hoist", "simd", "reciprocal"}),
         # Preprocessor conditions inside a loop may hide anything.
         ("for (int i = 0; i < m; i++) {\n#if 1\nc[0] = a[i];\n#endif\n}", {"parallel", "simd", "fission"}),
     ],
