@@ -359,7 +359,9 @@ def _access(result: Effects, node: Node, *, write: bool, accumulates: bool = Fal
         return
     name, index = resolved
     declared = result.function.declarations.get(name, ())
-    if name in result.declared and any(d.pointer for d in declared):
+    if name in result.function.assigned and any(d.pointer for d in declared):
+        result.opaque = result.opaque or f"pointer `{name}`, which moves"
+    elif name in result.declared and any(d.pointer for d in declared):
         result.opaque = result.opaque or f"pointer `{name}`, which changes"
     elif name not in result.declared:
         result.reads.add(_base(result.function.program, node)[0])

@@ -6,16 +6,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from mutators.cpp_tree import Edit, Function, Loop, Node, Program, block, body_text, field_of, reindent, walk
-from mutators.dataflow import Effects, effects, independent, loop_effects, reductions, separate
+from mutators.dataflow import Effects, effects, independent, loop_effects, names_in, reductions, separate
 from mutators.plan_edit import launch_list
 from mutators.rewrites.base import Site, rewrite
-from mutators.rewrites.cuda import above, guarded_index, kernels
+from mutators.rewrites.grid import Above, guarded, kernels
 from mutators.rewrites.loops import fixed_outside, operand
 from operators.launch import Launch
 
 WARP = 32
 SUMMED = frozenset({"ACC", "float", "double", "int", "unsigned", "long long"})
 """Types whose values threads can exchange."""
+COUNTED = frozenset({"int", "unsigned", "unsigned int", "long", "long long", "size_t", "int64_t", "uint64_t"})
+"""Types of loop variables that a whole block's threads do not overflow."""
 
 _COMBINED = {
     "+": "value + other",
@@ -70,34 +72,9 @@ BLOCK = Team("block", "threadIdx.x", "blockDim.x", "__syncthreads();")
 ONE_WARP = Team("warp", f"threadIdx.x % {WARP}", str(WARP), "__syncwarp();")
 
 
-class _Helpers:
-    """Device functions that a rewrite needs, put before the kernel unless the file has them."""
-
-    def __init__(self, program: Program, function: Function) -> None:
-        self._program = program
-        self._place = above(program, function)
-        self._texts: dict[str, str] = {}
-        self._taken: set[str] = set()
-
-    def fresh(self, base: str) -> str:
-        """A name for what the rewrite declares."""
-        self._taken.add(name := self._program.fresh(base, self._taken))
-        return name
-
-    def call(self, team: Team, operation: str, value: str) -> str:
-        """The combination of all threads' values."""
-        text = team.helper(operation)
-        name = usual = f"{team.name}_{_WORD[operation]}"
-        if text not in self._program.text:
-            name = self._program.fresh(usual)
-            self._texts[name] = text.replace(f" {usual}(", f" {name}(")
-        return f"{name}({value})"
-
-    @property
-    def edits(self) -> tuple[Edit, ...]:
-        if not self._texts:
-            return ()
-        return (Edit(self._place, self._place, "".join(f"{text}\n\n" for text in self._texts.values())),)
+def _combined(above: Above, team: Team, operation: str, value: str) -> str:
+    """All threads' values, combined."""
+    return f"{above.need(f'{team.name}_{_WORD[operation]}', team.helper(operation))}({value})"
 
 
 @rewrite("share_rows", "cuda")
@@ -105,25 +82,21 @@ def share_rows(program: Program) -> Iterator[Site]:
     """Give each row to a block or a warp instead of a thread: loops are dealt out, sums and maxima combined."""
     for function, index, launch in kernels(program):
         threads = _threads(program, launch)
-        found = guarded_index(program, function) if threads else None
+        found = guarded(program, function, launch) if threads else None
         if not found or not threads:
             continue
-        declaration, guard, _, _, start, bound = found
-        rows = _argument(program, function, launch, bound)
-        statements = [n for n in function.body.named_children if n.start_byte >= guard.end_byte and n.type != "comment"]
-        if rows is None or not statements:
-            continue
+        statements = [n for n in found.rest if n.type != "comment"]
         for team, row, grid in (
-            (BLOCK, "blockIdx.x", rows),
-            (ONE_WARP, f"({start}) / {WARP}", f"ceil_div({operand(rows)} * {WARP}, {operand(threads)})"),
+            (BLOCK, "blockIdx.x", found.count),
+            (ONE_WARP, f"({found.start}) / {WARP}", f"ceil_div({operand(found.count)} * {WARP}, {operand(threads)})"),
         ):
-            helpers = _Helpers(program, function)
-            dealt = _dealt(program, function, statements, team, helpers)
+            above = Above(program, function)
+            dealt = _dealt(program, function, statements, team, above)
             wider = launch_list(program.text, index, "grid", 0, grid)
-            at = next((n for n in walk(declaration) if program.slice(n) == start), None)
-            if dealt and wider and at:
-                edits = (Edit(at.start_byte, at.end_byte, row), wider, *dealt, *helpers.edits)
-                yield Site(f"a {team.name} for each `{bound}` of {function.name}", edits)
+            at = next((n for n in walk(found.declaration) if program.slice(n) == found.start), None)
+            if dealt and wider and at and above.usable:
+                edits = (Edit(at.start_byte, at.end_byte, row), wider, *dealt, *above.edits)
+                yield Site(f"a {team.name} for each `{found.bound}` of {function.name}", edits)
 
 
 def _threads(program: Program, launch: Launch) -> str | None:
@@ -135,17 +108,6 @@ def _threads(program: Program, launch: Launch) -> str | None:
     return text if sizes and all(size % WARP == 0 for size in sizes) else None
 
 
-def _argument(program: Program, function: Function, launch: Launch, name: str) -> str | None:
-    """What a launch passes for a parameter."""
-    names = [
-        {d.name for listed in function.declarations.values() for d in listed if d.node == parameter}
-        for parameter in function.parameters
-    ]
-    if len(names) != len(launch.args) or {name} not in names:
-        return None
-    return launch.args[names.index({name})].text
-
-
 @dataclass(frozen=True)
 class _Part:
     """A statement of a row's work, and what it does to memory."""
@@ -154,12 +116,18 @@ class _Part:
     known: Effects
     loop: Loop | None = None
     """None: every thread does the same."""
+    header: frozenset[str] = frozenset()
+    """Arrays that the loop's range is read from."""
     combined: bool = False
     """Whether it ends with a barrier."""
 
+    @property
+    def touched(self) -> set[str]:
+        return {a.array for a in self.known.accesses} | self.header
+
 
 def _dealt(
-    program: Program, function: Function, statements: Sequence[Node], team: Team, helpers: _Helpers
+    program: Program, function: Function, statements: Sequence[Node], team: Team, above: Above
 ) -> tuple[Edit, ...]:
     """The edits that deal loops out among a team's threads; none where that might change what is computed."""
     loops = {loop.node.start_byte: loop for loop in program.loops if loop.function is function and not loop.parent}
@@ -177,55 +145,81 @@ def _dealt(
             edits.append(Edit(place, place, f"{team.barrier}\n{program.indent_at(place)}"))
             since = []
         since = [] if part.combined else [*since, part]
-        edits += _shared_loop(program, loop, team, helpers) if loop else _once(program, part, team)
+        edits += _shared_loop(program, loop, team, above) if loop else _once(program, part, team)
     return tuple(edits) if any(n.start_byte in loops for n in statements) else ()
 
 
 def _loop_part(loop: Loop) -> _Part | None:
-    operations = reductions(loop)
+    function, operations = loop.function, reductions(loop)
     if operations is None or loop.exits or not fixed_outside(loop, loop) or not independent(loop):
         return None
-    types = {loop.function.type_of(name) for name in operations}
-    if set(operations.values()) - set(_COMBINED) or types - SUMMED:
+    types = {function.type_of(name) for name in operations}
+    if set(operations.values()) - set(_COMBINED) or types - SUMMED or loop.type not in COUNTED:
         return None
-    return _Part(loop.node, loop_effects(loop), loop, combined=bool(operations))
+    header = effects(function, *(n for n in (loop.start, loop.bound, loop.step) if n))
+    known = loop_effects(loop)
+    if not _of_parameters(function, known) or not _of_parameters(function, header) or known.declared & _outer(function):
+        return None
+    return _Part(loop.node, known, loop, frozenset(a.array for a in header.accesses), combined=bool(operations))
 
 
 def _plain_part(function: Function, node: Node) -> _Part | None:
-    """Of a statement without control flow, which every thread may do alike."""
+    """Of a statement without control flow, which every thread may do alike, but for what it stores."""
     if node.type not in ("declaration", "expression_statement"):
         return None
     known = effects(function, node)
-    return None if known.opaque else _Part(node, known)
+    lasting = known.writes or node.type == "declaration"  # what the others would miss if one did it
+    if known.opaque or not _of_parameters(function, known) or (known.written_arrays and lasting):
+        return None
+    return _Part(node, known)
+
+
+def _of_parameters(function: Function, known: Effects) -> bool:
+    """Whether all memory is reached through parameters that stay what they are; each thread has its own of the rest."""
+    for access in known.accesses:
+        declared = function.declarations.get(access.array, ())
+        passed = len(declared) == 1 and declared[0].node in function.parameters
+        if access.array in function.assigned or (access.write and not passed) or (declared and not passed):
+            return False
+    return True
+
+
+def _outer(function: Function) -> set[str]:
+    """Names of parameters and of the body's own declarations."""
+    outer = {*function.parameters, *function.body.named_children}
+    return {name for name, listed in function.declarations.items() if any(d.node in outer for d in listed)}
 
 
 def _conflict(first: _Part, second: _Part) -> bool:
     """Whether one writes what the other touches, other than each thread its own."""
-    ours = {a.array for a in first.known.accesses}
-    shared = first.known.written_arrays & {a.array for a in second.known.accesses} | second.known.written_arrays & ours
+    shared = first.known.written_arrays & second.touched | second.known.written_arrays & first.touched
     if not shared:
         return False
-    if not first.loop or not second.loop or _values(first.loop) != _values(second.loop):
+    if not first.loop or not second.loop or shared & (first.header | second.header):
+        return True
+    moving = first.loop.function.assigned  # between the loops, perhaps
+    if _values(first.loop) != _values(second.loop) or names_in(first.loop.function, _values(first.loop)[1:]) & moving:
         return True
     both = ((first.loop, first.known), (second.loop, second.known))
-    changing = first.known.changing | second.known.changing
+    changing = first.known.changing | second.known.changing | moving
     return not all(
         separate([(loop, a) for loop, known in both for a in known.touching(array)], changing) for array in shared
     )
 
 
-def _values(loop: Loop) -> tuple[object, ...]:
-    """Equal for loops whose n-th iterations have equal variables."""
+def _values(loop: Loop) -> tuple[str, str, str]:
+    """Equal for loops whose n-th iterations have equal variables, where these expressions keep their values."""
     return loop.variable, loop.start_text, loop.step_text
 
 
-def _shared_loop(program: Program, loop: Loop, team: Team, helpers: _Helpers) -> tuple[Edit, ...]:
+def _shared_loop(program: Program, loop: Loop, team: Team, above: Above) -> tuple[Edit, ...]:
     """The loop with every team-size-th iteration for each thread, and what it reduces combined after it."""
     operations = reductions(loop) or {}
-    sums = {name: helpers.fresh(f"{name}_part") for name, operation in operations.items() if operation == "+"}
+    sums = {name: above.fresh(f"{name}_part") for name, operation in operations.items() if operation == "+"}
     step = "" if loop.step is None else f" * {operand(loop.step_text)}"
     rank = team.rank if not step and "%" not in team.rank else operand(team.rank)
-    first = rank + step if loop.start_text == "0" else f"{operand(loop.start_text)} + {rank}{step}"
+    # Not unsigned, where the start may be negative and the variable wide.
+    first = rank + step if loop.start_text == "0" else f"{operand(loop.start_text)} + int({team.rank}){step}"
     relation = "<=" if loop.inclusive else "<"
     head = (
         f"for ({loop.type} {loop.variable} = {first}; {loop.variable} {relation} {loop.bound_text}; "
@@ -234,7 +228,7 @@ def _shared_loop(program: Program, loop: Loop, team: Team, helpers: _Helpers) ->
     lines = [f"{loop.function.type_of(name)} {part} = 0;" for name, part in sums.items()]
     lines += [*loop.pragma_texts, block(head, body_text(loop, sums), indent="")]
     for name, operation in operations.items():
-        value = helpers.call(team, operation, sums.get(name, name))
+        value = _combined(above, team, operation, sums.get(name, name))
         lines.append(f"{name} += {value};" if operation == "+" else f"{name} = {value};")
     return program.replace(loop, *lines)
 
@@ -251,35 +245,34 @@ def _once(program: Program, part: _Part, team: Team) -> tuple[Edit, ...]:
 def sum_before_atomic(program: Program) -> Iterator[Site]:
     """Add up what a block's threads would each add to a result, so that one thread does so for all."""
     for function, _, launch in kernels(program):
-        guarded = guarded_index(program, function)
+        found = guarded(program, function, launch)
         returns = any(n.type == "return_statement" for n in walk(function.body))
-        if not _threads(program, launch) or (returns and not guarded):
+        if not _threads(program, launch) or (returns and not found):
             continue
         statements = [n for n in function.body.named_children if n.type != "comment"]
-        for statement in statements[-1:] if guarded else statements:
+        for statement in statements[-1:] if found else statements:
             added = _added(program, function, statement)
             if not added:
                 continue
             target, value, type_ = added
-            helpers, part = _Helpers(program, function), program.fresh("part")
-            if guarded:
-                _, guard, variable, _, _, bound = guarded
-                indent = program.indent_at(guard.start_byte)
-                inside = program.data[guard.end_byte : statement.start_byte].decode().strip()
+            above, part = Above(program, function), program.fresh("part")
+            if found:
+                indent, begin = program.indent_at(found.guard.start_byte), found.guard.start_byte
+                inside = program.data[found.guard.end_byte : statement.start_byte].decode().strip()
                 body = [reindent(inside, indent, "")] if inside else []
-                begin = guard.start_byte
                 lines = [
                     f"{type_} {part} = 0;",
-                    block(f"if ({variable} < {bound})", *body, f"{part} = {value};", indent=""),
-                    f"{part} = {helpers.call(BLOCK, '+', part)};",
+                    block(f"if ({found.variable} < {found.bound})", *body, f"{part} = {value};", indent=""),
+                    f"{part} = {_combined(above, BLOCK, '+', part)};",
                 ]
             else:
                 indent, begin = program.indent_at(statement.start_byte), statement.start_byte
-                lines = [f"const {type_} {part} = {helpers.call(BLOCK, '+', f'{type_}({value})')};"]
+                lines = [f"const {type_} {part} = {_combined(above, BLOCK, '+', f'{type_}({value})')};"]
             lines.append(f"if (threadIdx.x == 0) atomicAdd({target}, {part});")
             text = f"\n{indent}".join(reindent(line, "", indent) for line in lines)
-            edits = (Edit(begin, statement.end_byte, text), *helpers.edits)
-            yield Site(f"add up a block's `{value}` before `{target}` in {function.name}", edits)
+            if above.usable:
+                edits = (Edit(begin, statement.end_byte, text), *above.edits)
+                yield Site(f"add up a block's `{value}` before `{target}` in {function.name}", edits)
 
 
 def _added(program: Program, function: Function, statement: Node) -> tuple[str, str, str] | None:
@@ -291,4 +284,6 @@ def _added(program: Program, function: Function, statement: Node) -> tuple[str, 
     declared = function.declarations.get(program.slice(arguments[0]), ()) if len(arguments) == 2 else ()
     if len(declared) != 1 or declared[0].node not in function.parameters or declared[0].type not in SUMMED:
         return None
+    if declared[0].name in function.assigned:
+        return None  # perhaps another element for each thread
     return declared[0].name, program.slice(arguments[1]), declared[0].type

@@ -3,36 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
-from mutators.cpp_tree import Edit, Function, Node, Program, walk
+from mutators.cpp_tree import Edit, Function, Program, walk
 from mutators.plan_edit import launch_list
 from mutators.rewrites.base import Site, rewrite
+from mutators.rewrites.grid import changed_scalars, guarded, kernels
 from mutators.rewrites.loops import operand
-from operators.plan import Launch
 
 BLOCKS = (32, 64, 128, 256, 512, 1024)
 RESIDENT = (1, 2, 3, 4, 6, 8)
 COARSE = (2, 1, 4, 8, 16)
-_QUALIFIER = re.compile(rb"__\w+__(?:\s*\([^()]*\))?\s*\Z")
-"""What the grammar does not count to a function."""
-
-
-def _launches_of(program: Program, function: Function) -> list[tuple[int, Launch]]:
-    """Launches of a kernel, with their position among the `[[launch]]` tables."""
-    return [
-        (index, launch)
-        for index, launch in enumerate(program.plan.launches)
-        if launch.kernel.split("<")[0].split("::")[-1].strip() == function.name
-    ]
-
-
-def kernels(program: Program) -> Iterator[tuple[Function, int, Launch]]:
-    """Functions that exactly one launch uses and that parsed without error."""
-    for function in program.functions:
-        launches = _launches_of(program, function)
-        if len(launches) == 1 and not function.node.has_error:
-            yield function, *launches[0]
 
 
 @rewrite("block_size", "cuda")
@@ -93,59 +74,16 @@ def _plain(text: str) -> bool:
 def coarsen(program: Program) -> Iterator[Site]:
     """Let each thread take several elements, a grid apart, instead of one: `if (i >= n) return;` becomes a loop."""
     for function, index, launch in kernels(program):
-        found = guarded_index(program, function)
-        if not found or len(launch.grid) != 1:
+        found = guarded(program, function, launch)
+        if not found or changed_scalars(function, found.rest):
             continue
-        declaration, guard, variable, type_, start, bound = found
         factor = program.fresh("PER_THREAD")
         grid = launch_list(program.text, index, "grid", 0, f"ceil_div({launch.grid[0].text}, {factor})")
-        rest = [n for n in function.body.named_children if n.start_byte >= guard.end_byte]
-        if grid is None or not rest or len(grid.text) > 480:
+        if grid is None or len(grid.text) > 480:
             continue
-        indent = program.indent_at(declaration.start_byte)
-        head = f"for ({type_} {variable} = {start}; {variable} < {bound}; {variable} += gridDim.x * blockDim.x) {{"
-        body = program.data[guard.end_byte : rest[-1].end_byte].decode().replace("\n", "\n    ")
-        edits = (Edit(declaration.start_byte, rest[-1].end_byte, f"{head}{body}\n{indent}}}"), grid)
+        indent = program.indent_at(found.declaration.start_byte)
+        step = f"{found.variable} += gridDim.x * blockDim.x"
+        head = f"for ({found.type} {found.variable} = {found.start}; {found.variable} < {found.bound}; {step}) {{"
+        body = program.data[found.guard.end_byte : found.rest[-1].end_byte].decode().replace("\n", "\n    ")
+        edits = (Edit(found.declaration.start_byte, found.rest[-1].end_byte, f"{head}{body}\n{indent}}}"), grid)
         yield Site(f"{factor} elements per thread in {function.name}", edits, {factor: COARSE})
-
-
-_INDEX = re.compile(r"(?:blockIdx\.x \* blockDim\.x|blockDim\.x \* blockIdx\.x) \+ threadIdx\.x")
-PLACES = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"})
-BARRIERS = ("__sync", "__shfl", "__shared__", "__ballot", "__any", "__all", "cooperative_groups", "barrier", "goto")
-
-
-def mentions_places(program: Program, nodes: Iterable[Node]) -> bool:
-    """Whether statements ask which thread they are in, other than by an index that was worked out before."""
-    return any(n.type == "identifier" and program.slice(n) in PLACES for node in nodes for n in walk(node))
-
-
-def guarded_index(program: Program, function: Function) -> tuple[Node, Node, str, str, str, str] | None:
-    """The opening `int i = blockIdx.x * blockDim.x + threadIdx.x; if (i >= n) return;` of a kernel without barriers."""
-    statements = [n for n in function.body.named_children if n.type != "comment"]
-    text = program.slice(function.body)
-    if len(statements) < 3 or any(word in text for word in BARRIERS) or text.count("return") != 1:
-        return None
-    declaration, guard = statements[0], statements[1]
-    match = re.fullmatch(r"(?:const )?([\w ]+?) (\w+) = (.+);", " ".join(program.slice(declaration).split()))
-    if declaration.type != "declaration" or guard.type != "if_statement" or not match or not _INDEX.fullmatch(match[3]):
-        return None
-    condition = " ".join(program.slice(guard).split())
-    limit = re.fullmatch(rf"if \({match[2]} >= (\w+)\) (?:return;|\{{ return; \}})", condition)
-    if not limit or match[2] in function.assigned or mentions_places(program, statements[1:]):
-        return None
-    return declaration, guard, match[2], match[1], match[3], limit[1]
-
-
-def above(program: Program, function: Function) -> int:
-    """Where a function begins, with its qualifiers and the comment above it."""
-    node = function.node
-    while node.parent is not None and node.parent.type in ("linkage_specification", "template_declaration"):
-        node = node.parent
-    begin, comment = node.start_byte, node.prev_named_sibling
-    while match := _QUALIFIER.search(program.data, 0, begin):
-        begin = match.start()
-    while comment is not None and comment.type == "comment" and program.slice(comment).startswith("//"):
-        if program.data[comment.end_byte : begin].strip(b" \t") != b"\n":
-            break
-        begin, comment = comment.start_byte, comment.prev_named_sibling
-    return begin

@@ -10,8 +10,9 @@ from mutators.cpp_tree import Edit, Function, Loop, Node, Program, block, body_t
 from mutators.dataflow import effects, loop_effects, names_in, reductions
 from mutators.plan_edit import launch_list
 from mutators.rewrites.base import Site, rewrite
-from mutators.rewrites.cuda import BARRIERS, kernels, mentions_places
+from mutators.rewrites.grid import BARRIERS, covers, kernels, mentions_places, passed
 from mutators.rewrites.loops import operand
+from operators.launch import Launch
 
 EACH = (4, 1, 2, 8)
 _INDEX = re.compile(
@@ -36,8 +37,8 @@ class _Axis:
 
     def at(self, *, inside: bool) -> str:
         """The declaration of the index at a step; `inside`: no further than the last one there is."""
-        place = f"{self.first} + {self.step} * int(blockDim.{self.letter})"
-        value = f"min({place}, {operand(self.bound)} - 1)" if inside else place
+        place, bound = f"{self.first} + {self.step} * int(blockDim.{self.letter})", operand(self.bound)
+        value = f"{place} < {bound} ? {place} : int({bound} - 1)" if inside else place
         return f"const int {self.variable} = {value};"
 
 
@@ -66,7 +67,7 @@ def thread_tile(program: Program) -> Iterator[Site]:
     """Let each thread compute several results at once, in registers, from what it loads once for all of them."""
     for function, index, launch in kernels(program):
         statements = [n for n in function.body.named_children if n.type != "comment"]
-        axes = _axes(program, function, statements)
+        axes = _axes(program, function, launch, statements)
         if not axes or launch.cluster or launch.cooperative or len(launch.grid) != len(launch.block):
             continue
         letters = ["xyz".index(axis.letter) for axis in axes]
@@ -86,7 +87,7 @@ def thread_tile(program: Program) -> Iterator[Site]:
         yield Site(f"{sizes} results for each thread of {function.name}", edits, {a.count: EACH for a in axes})
 
 
-def _axes(program: Program, function: Function, statements: Sequence[Node]) -> tuple[_Axis, ...]:
+def _axes(program: Program, function: Function, launch: Launch, statements: Sequence[Node]) -> tuple[_Axis, ...]:
     """Of a kernel that opens with its indices and leaves where one of them is beyond the result."""
     found: list[tuple[str, str]] = []
     for node in statements[:2]:
@@ -102,7 +103,7 @@ def _axes(program: Program, function: Function, statements: Sequence[Node]) -> t
         return ()
     if mentions_places(program, rest):
         return ()
-    condition = r" \|\| ".join(rf"{variable} >= ([^|]+?)" for variable, _ in found)
+    condition = r" \|\| ".join(rf"{variable} >= ([^|&?<>=!]+?)" for variable, _ in found)
     guard = " ".join(program.slice(statements[len(found)]).split())
     limits = re.fullmatch(rf"if \({condition}\) (?:return;|\{{ return; \}})", guard)
     variables = {variable for variable, _ in found}
@@ -110,6 +111,9 @@ def _axes(program: Program, function: Function, statements: Sequence[Node]) -> t
         return ()
     axes: list[_Axis] = []
     for (variable, letter), bound in zip(found, limits.groups(), strict=True):
+        changed = names_in(function, [bound]) & function.assigned or len(function.declarations[variable]) > 1
+        if changed or not covers(launch, "xyz".index(letter), passed(program, function, launch, bound)):
+            return ()
         names = (f"{variable}0", f"PER_{variable.upper()}", f"{variable}_step")
         axes.append(_Axis(variable, letter, bound, *map(program.fresh, names)))
     return tuple(axes)
@@ -137,7 +141,8 @@ def _work(program: Program, function: Function, axes: Sequence[_Axis], statement
         if node.type != "declaration" or effects(function, node).opaque:
             return None
         if {d.name for d in declared} & set(operations):
-            if len(declared) != 1 or declared[0].pointer or declared[0].array or declared[0].type == "auto":
+            only = len(declared) == 1 and len(function.declarations[declared[0].name]) == 1
+            if not only or declared[0].pointer or declared[0].array or declared[0].type == "auto":
                 return None
             accumulators[declared[0].name] = declared[0].type
         elif all(function.definition(d.name) for d in declared):
@@ -168,10 +173,11 @@ def _tiled(program: Program, axes: Sequence[_Axis], work: _Work) -> str:
     starts = []
     for name in work.accumulators:
         value = work.function.declarations[name][0].value
-        starts.append(f"{texts[name]} = {program.slice(value) if value else '0'};")
+        starts.append(f"{texts[name]} = {program.substitute(value, texts) if value else '0'};")
     sums = every(*inside, *work.part(texts, body_text(work.nest[-1], texts)))
     for loop in reversed(work.nest):
         sums = block(loop.header, sums, indent="")
+    ranges = work.part({}, *(loop.header for loop in work.nest))[: -len(work.nest)]
     indent = program.indent_at(work.tail[0].start_byte)
     tail = work.part(texts, reindent(program.substitute(work.tail, texts), indent, ""))
     exists = " && ".join(f"{axis.variable} < {operand(axis.bound)}" for axis in axes)
@@ -183,5 +189,5 @@ def _tiled(program: Program, axes: Sequence[_Axis], work: _Work) -> str:
     lines.append(f"if ({' || '.join(f'{axis.first} >= {axis.bound}' for axis in axes)}) return;")
     lines += [f"{type_} {tiles[name]}{sizes};" for name, type_ in work.accumulators.items()]
     lines.append(every(*inside, *work.part({}, *starts)))
-    lines += [sums, every(*beyond, block(f"if ({exists})", *tail, indent=""))]
+    lines += [*ranges, sums, every(*beyond, block(f"if ({exists})", *tail, indent=""))]
     return "\n".join(lines)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 
 from fitness.cuda.emulation.target import emulated
@@ -66,6 +68,22 @@ LEFT_ALONE = {
     "an end within": "    for (int c = 0; c < cols; c++) { if (load(in[c]) > 0) break; out[c] = in[c]; }\n",
     "its own threads": "    for (int c = 0; c < cols; c++) out[c] = store(ACC(threadIdx.x));\n",
     "nothing to share": "    out[0] = in[0];\n",
+    "an array in registers": """    ACC kept[1];
+    kept[0] = load(in[0]);
+    for (int c = 0; c < cols; c++) out[c] = store(kept[0]);
+""",
+    "a store that counts": """    int k = 0;
+    out[k++] = in[0];
+    for (int c = k; c < cols; c++) out[c] = in[c];
+""",
+    "a pointer that moves": """    T* next = y + (long long)r * cols;
+    for (int c = 0; c < cols; c++) next[c] = in[0];
+    next += 1;
+    for (int c = 0; c + 1 < cols; c++) next[c] = in[c];
+""",
+    "two of one name": """    ACC sum = 0;
+    for (int c = 0; c < cols; c++) { sum += load(in[c]); { ACC sum = 3; out[c] = store(sum); } }
+""",
     "a branch": LARGEST + SUM + "    if (sum > 0) {\n    " + STORE + "    }\n",
 }
 
@@ -113,6 +131,8 @@ def test_rows_that_are_left_alone(case: str) -> None:
         ROWS.replace("[64, 32]", "[64, 48]"),
         ROWS.replace('block = ["BLOCK"]', 'block = ["BLOCK", "2"]').replace('BLOCK)"]', 'BLOCK)", "1"]'),
         ROWS.replace("return;", "{ y[0] = x[0]; return; }"),
+        ROWS.replace("ceil_div(rows, BLOCK)", "1"),  # not all rows that the guard allows
+        ROWS.replace('extern "C"', '#define V 4\nextern "C"'),  # which the helper would be made of
     ],
 )
 def test_teams_are_whole_warps_of_one_axis_whose_threads_end_together(head: str) -> None:
@@ -173,6 +193,8 @@ def test_sums_that_are_left_alone(old: str, new: str) -> None:
         ("    ACC sum = 0;", "    ACC sum = 0;\n    if (j == 3) return;"),
         ("    ACC sum = 0;", "    ACC sum = 0;\n    c[0] = a[threadIdx.x];"),
         ("    ACC sum = 0;", "    ACC sum = 0;\n    __shared__ T kept[4];"),
+        ("j >= n)", "j >= n && n > 0)"),
+        ('"ceil_div(n, BLOCK_X)"', '"2 * ceil_div(n, BLOCK_X)"'),
     ],
 )
 def test_tiles_that_are_left_alone(old: str, new: str) -> None:
@@ -247,3 +269,50 @@ def test_bounds_that_are_unsigned_do_not_wrap_around() -> None:
         assert child
         found = emulated(Kernel("softmax", "cuda", child), load("softmax"), "fp32", shapes=2, seed=1)
         assert not isinstance(found, Rejection), found.message
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("for (int l = 0; l < k; l++)", "const int depth = k;\n    for (int l = 0; l < depth; l++)"),
+        ("ACC sum = 0;", "ACC sum = 0, unused = 1;"),
+        ("ACC sum = 0;", "const T* row = a + (long long)i * k;\n    ACC sum = load(row[0]) - load(row[0]);"),
+        ("int i = blockIdx.y", "const int i = blockIdx.y"),
+    ],
+)
+def test_tiles_of_any_size_are_right(old: str, new: str) -> None:
+    operator = load("matrix_mul")
+    source = operator.ancestor("naive", "cuda").read_text()
+    assert old in source
+    program = Program(source.replace(old, new), operator, "cuda", "fp32")
+    children = [apply(program, site) for site in sites_of(program, "thread_tile")]
+    assert len(children) == ("unused" not in new)  # one declaration of several names is left alone
+    for child, size in product(children, ((1, 4), (8, 2))):
+        values = dict(zip(("PER_I", "PER_J"), size, strict=True))
+        found = emulated(Kernel("matrix_mul", "cuda", child or "", values), operator, "fp32", shapes=3, seed=1)
+        assert not isinstance(found, Rejection), found.message
+
+
+def test_elements_that_need_not_be_there_are_not_moved() -> None:
+    [child] = vectors(ELEMENTS.replace("load(x[i])", "i < n / 2 ? load(x[i]) : ACC(0)"))
+    assert "y_vector" in child and "x_vector" not in child
+
+
+def test_loops_that_begin_elsewhere_are_no_vectors() -> None:
+    operator = load("cross_entropy_loss")
+    source = operator.ancestor("naive", "cuda").read_text()
+    assert list(sites_of(Program(source, operator, "cuda", "fp32"), "vectorize"))
+    for old, new in (("threadIdx.x; i <", "threadIdx.x + 1; i <"), ("i += gridDim.x", "i += 2 * gridDim.x")):
+        assert old in source
+        assert not list(sites_of(Program(source.replace(old, new), operator, "cuda", "fp32"), "vectorize"))
+
+
+def test_a_helper_stands_above_all_that_use_it() -> None:
+    operator = load("top_k")
+    text = operator.ancestor("naive", "cuda").read_text()
+    for kernel in ("take", "number"):  # the lower one first
+        program = Program(text, operator, "cuda", "fp32")
+        [text] = [apply(program, s) or "" for s in sites_of(program, "vectorize") if s.description.endswith(kernel)]
+    assert text.count("struct") == 1
+    found = emulated(Kernel("top_k", "cuda", text), operator, "fp32", shapes=2, seed=1)
+    assert not isinstance(found, Rejection), found.message

@@ -50,7 +50,7 @@ extern "C" __global__ void softmax(const T* x, T* y, int rows, int cols) {
     const T* in = x + (long long)r * cols;
     T* out = y + (long long)r * cols;
     ACC largest = load(in[0]);
-    for (int c = 1 + threadIdx.x; c < cols; c += blockDim.x) {
+    for (int c = 1 + int(threadIdx.x); c < cols; c += blockDim.x) {
         ACC value = load(in[c]);
         if (value > largest) largest = value;
     }

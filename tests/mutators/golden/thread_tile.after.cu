@@ -22,8 +22,8 @@ extern "C" __global__ void matrix_mul(const T* a, const T* b, T* c, int m, int n
     for (int i_step = 0; i_step < PER_I; i_step++) {
         #pragma unroll
         for (int j_step = 0; j_step < PER_J; j_step++) {
-            const int i = min(i0 + i_step * int(blockDim.y), m - 1);
-            const int j = min(j0 + j_step * int(blockDim.x), n - 1);
+            const int i = i0 + i_step * int(blockDim.y) < m ? i0 + i_step * int(blockDim.y) : int(m - 1);
+            const int j = j0 + j_step * int(blockDim.x) < n ? j0 + j_step * int(blockDim.x) : int(n - 1);
             sum_tile[i_step][j_step] = 0;
         }
     }
@@ -32,8 +32,8 @@ extern "C" __global__ void matrix_mul(const T* a, const T* b, T* c, int m, int n
         for (int i_step = 0; i_step < PER_I; i_step++) {
             #pragma unroll
             for (int j_step = 0; j_step < PER_J; j_step++) {
-                const int i = min(i0 + i_step * int(blockDim.y), m - 1);
-                const int j = min(j0 + j_step * int(blockDim.x), n - 1);
+                const int i = i0 + i_step * int(blockDim.y) < m ? i0 + i_step * int(blockDim.y) : int(m - 1);
+                const int j = j0 + j_step * int(blockDim.x) < n ? j0 + j_step * int(blockDim.x) : int(n - 1);
                 sum_tile[i_step][j_step] += load(a[(long long)i * k + l]) * load(b[(long long)l * n + j]);
             }
         }
