@@ -72,7 +72,9 @@ class CudaSession:
 
     def run(self, slot: int, *, poison: int, cold: bool = False) -> Sample:
         if cold:  # on a clock: no process comes or goes, and whoever times begins anew
-            return self._run(self._alive(), slot, poison=poison, cold=cold)
+            if self._worker is None:
+                raise KilledFromOutside(Status.RUNTIME_ERROR, "its process is gone")
+            return self._run(self._worker, slot, poison=poison, cold=cold)
         return self._lasting(lambda worker: self._run(worker, slot, poison=poison, cold=cold))
 
     def _run(self, worker: Worker, slot: int, *, poison: int, cold: bool) -> Sample:
