@@ -15,6 +15,7 @@ from typing import Any
 import tree_sitter_cpp
 from tree_sitter import Language, Node, Parser
 
+from mutators.plan_tables import base_name
 from operators.plan import Plan, parse_plan
 from operators.spec import CPP_KEYWORDS, RESERVED, Operator
 
@@ -104,6 +105,11 @@ class Loop:
     @property
     def step_text(self) -> str:
         return self.program.slice(self.step) if self.step else "1"
+
+    @property
+    def ends(self) -> tuple[Node, ...]:
+        """Start, bound and step, where one is written."""
+        return (self.start, self.bound, *((self.step,) if self.step else ()))
 
     @property
     def header(self) -> str:
@@ -199,6 +205,16 @@ class Function:
                     found.setdefault(declaration.name, []).append(declaration)
         return {name: tuple(all_of_it) for name, all_of_it in found.items()}
 
+    def declared_at(self, node: Node) -> list[Declaration]:
+        """What a declaration or parameter declares."""
+        return [d for all_of_it in self.declarations.values() for d in all_of_it if d.node == node]
+
+    @property
+    def outer_loops(self) -> dict[int, Loop]:
+        """Loops that are in no other one, by where they begin, pragmas left out."""
+        loops = self.program.loops
+        return {loop.node.start_byte: loop for loop in loops if loop.function is self and not loop.parent}
+
     @cached_property
     def assigned(self) -> frozenset[str]:
         """Names that are assigned, stepped or have their address taken somewhere (array elements do not count)."""
@@ -291,7 +307,7 @@ class Program:
     @cached_property
     def launched(self) -> frozenset[str]:
         """Functions that the plan launches, without template arguments or namespaces."""
-        return frozenset(launch.kernel.split("<")[0].split("::")[-1].strip() for launch in self.plan.launches)
+        return frozenset(base_name(launch.kernel) for launch in self.plan.launches)
 
     @cached_property
     def loops(self) -> tuple[Loop, ...]:

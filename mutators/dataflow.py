@@ -249,8 +249,7 @@ def loop_effects(loop: Loop) -> Effects:
 
 
 def _declared_at(function: Function, node: Node) -> set[str]:
-    names = {d.name for all_of_it in function.declarations.values() for d in all_of_it if d.node == node}
-    return names or {"?"}
+    return {d.name for d in function.declared_at(node)} or {"?"}
 
 
 def _visit(result: Effects, node: Node) -> None:

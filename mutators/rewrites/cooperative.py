@@ -33,7 +33,7 @@ class Team:
 
     name: str
     rank: str
-    """A thread's number in its team."""
+    """A thread's number in its team, as an operand."""
     size: str
     barrier: str
 
@@ -69,7 +69,7 @@ class Team:
 
 
 BLOCK = Team("block", "threadIdx.x", "blockDim.x", "__syncthreads();")
-ONE_WARP = Team("warp", f"threadIdx.x % {WARP}", str(WARP), "__syncwarp();")
+ONE_WARP = Team("warp", f"(threadIdx.x % {WARP})", str(WARP), "__syncwarp();")
 
 
 def _combined(above: Above, team: Team, operation: str, value: str) -> str:
@@ -130,7 +130,7 @@ def _dealt(
     program: Program, function: Function, statements: Sequence[Node], team: Team, above: Above
 ) -> tuple[Edit, ...]:
     """The edits that deal loops out among a team's threads; none where that might change what is computed."""
-    loops = {loop.node.start_byte: loop for loop in program.loops if loop.function is function and not loop.parent}
+    loops = function.outer_loops
     edits: list[Edit] = []
     since: list[_Part] = []  # the last barrier
     for node in statements:
@@ -156,7 +156,7 @@ def _loop_part(loop: Loop) -> _Part | None:
     types = {function.type_of(name) for name in operations}
     if set(operations.values()) - set(_COMBINED) or types - SUMMED or loop.type not in COUNTED:
         return None
-    header = effects(function, *(n for n in (loop.start, loop.bound, loop.step) if n))
+    header = effects(function, *loop.ends)
     known = loop_effects(loop)
     if not _of_parameters(function, known) or not _of_parameters(function, header) or known.declared & _outer(function):
         return None
@@ -217,9 +217,8 @@ def _shared_loop(program: Program, loop: Loop, team: Team, above: Above) -> tupl
     operations = reductions(loop) or {}
     sums = {name: above.fresh(f"{name}_part") for name, operation in operations.items() if operation == "+"}
     step = "" if loop.step is None else f" * {operand(loop.step_text)}"
-    rank = team.rank if not step and "%" not in team.rank else operand(team.rank)
     # Not unsigned, where the start may be negative and the variable wide.
-    first = rank + step if loop.start_text == "0" else f"{operand(loop.start_text)} + int({team.rank}){step}"
+    first = team.rank + step if loop.start_text == "0" else f"{operand(loop.start_text)} + int({team.rank}){step}"
     relation = "<=" if loop.inclusive else "<"
     head = (
         f"for ({loop.type} {loop.variable} = {first}; {loop.variable} {relation} {loop.bound_text}; "
@@ -238,7 +237,7 @@ def _once(program: Program, part: _Part, team: Team) -> tuple[Edit, ...]:
     if not part.known.written_arrays:
         return ()
     place = part.node.start_byte
-    return (Edit(place, place, f"if ({operand(team.rank) if '%' in team.rank else team.rank} == 0) "),)
+    return (Edit(place, place, f"if ({team.rank} == 0) "),)
 
 
 @rewrite("sum_before_atomic", "cuda")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from mutators.cpp_tree import Edit, Function, Node, Program, walk
 from mutators.dataflow import effects
+from mutators.plan_tables import base_name
 from operators.launch import Launch
 
 PLACES = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"})
@@ -17,7 +18,7 @@ _QUALIFIER = re.compile(rb"__\w+__(?:\s*\([^()]*\))?\s*\Z")
 """What the grammar does not count to a function."""
 _DEFINED = re.compile(r"#\s*define\s+(\w+)")
 _WORD = re.compile(r"[A-Za-z_]\w*")
-_NESTED = re.compile(r"ceil_div\((ceil_div\(.+\)), (\w+)\)")
+_NESTED = re.compile(r"ceil_div\((ceil_div\(.+\)),\w+\)")
 
 
 def kernels(program: Program) -> Iterator[tuple[Function, int, Launch]]:
@@ -26,7 +27,7 @@ def kernels(program: Program) -> Iterator[tuple[Function, int, Launch]]:
         launches = [
             (index, launch)
             for index, launch in enumerate(program.plan.launches)
-            if launch.kernel.split("<")[0].split("::")[-1].strip() == function.name
+            if base_name(launch.kernel) == function.name
         ]
         if len(launches) == 1 and not function.node.has_error:
             yield function, *launches[0]
@@ -74,8 +75,7 @@ def guarded(program: Program, function: Function, launch: Launch) -> Guarded | N
 
 def passed(program: Program, function: Function, launch: Launch, text: str) -> str | None:
     """An expression over parameters as the plan would write it."""
-    listed = [d for all_of_it in function.declarations.values() for d in all_of_it]
-    names = [[d.name for d in listed if d.node == parameter] for parameter in function.parameters]
+    names = [[d.name for d in function.declared_at(parameter)] for parameter in function.parameters]
     if len(names) != len(launch.args) or any(len(name) != 1 for name in names):
         return None
     values = {name: argument.text for (name,), argument in zip(names, launch.args, strict=True)}
@@ -93,11 +93,11 @@ def covers(launch: Launch, axis: int, count: str | None) -> bool:
 
     So it is with `ceil_div(count, block)`, and where rewrites divided that by what each thread takes.
     """
-    if count is None or max(axis + 1, 1) > min(len(launch.grid), len(launch.block)):
+    if count is None or axis >= min(len(launch.grid), len(launch.block)):
         return False
     grid = "".join(launch.grid[axis].text.split())
-    while match := _NESTED.fullmatch(grid.replace(",", ", ")):
-        grid = match[1].replace(" ", "")
+    while match := _NESTED.fullmatch(grid):
+        grid = match[1]
     return grid == f"ceil_div({count},{launch.block[axis].text})".replace(" ", "")
 
 

@@ -24,9 +24,8 @@ TILES = (32, 8, 16, 64, 128, 256)
 
 def fixed_outside(loop: Loop, *others: Loop) -> bool:
     """Whether the loop's range mentions neither the variables of `others` nor anything their bodies change."""
-    ends = (loop.start, loop.bound, *((loop.step,) if loop.step else ()))
-    used = names_in(loop.function, map(loop.program.slice, ends)) - {loop.variable}
-    if effects(loop.function, *ends).opaque:
+    used = names_in(loop.function, map(loop.program.slice, loop.ends)) - {loop.variable}
+    if effects(loop.function, *loop.ends).opaque:
         return False
     return not any(used & (loop_effects(other).changing | loop_effects(other).written_arrays) for other in others)
 

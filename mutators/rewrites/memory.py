@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from mutators.cpp_tree import Edit, Function, Loop, Node, Program, field_of, walk
 from mutators.dataflow import PURE, effects, independent, loop_effects, names_in, resolve
+from mutators.plan_tables import base_name
 from mutators.rewrites.base import Site, rewrite
 from mutators.rewrites.loops import fixed_outside
 
@@ -40,7 +41,7 @@ def _plain_pointer(parameter: Node) -> Node | None:
 def _distinct_arguments(program: Program, function: Function) -> bool:
     """Whether every launch of the function passes each object at most once."""
     for launch in program.plan.launches:
-        if launch.kernel.split("<")[0].split("::")[-1].strip() == function.name:
+        if base_name(launch.kernel) == function.name:
             objects = [n for a in launch.args for n in a.names if n not in program.operator.shape_names]
             objects = [n for n in objects if n not in program.plan.tune]
             if len(objects) != len(set(objects)):

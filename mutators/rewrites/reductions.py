@@ -69,7 +69,7 @@ def match(loop: Loop) -> Pattern | None:
     accumulators: dict[str, str] = {}
     constants = []
     for node in head:
-        declared = [d for all_of_it in loop.function.declarations.values() for d in all_of_it if d.node == node]
+        declared = loop.function.declared_at(node)
         if len(declared) == 1 and declared[0].name in loop_effects(inner).writes and _plain(loop, declared[0].name):
             only = declared[0]
             accumulators[only.name] = only.type

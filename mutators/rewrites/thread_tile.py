@@ -121,7 +121,7 @@ def _axes(program: Program, function: Function, launch: Launch, statements: Sequ
 
 def _work(program: Program, function: Function, axes: Sequence[_Axis], statements: Sequence[Node]) -> _Work | None:
     """The rest of such a kernel, where it is one sum for each result."""
-    tops = {loop.node.start_byte: loop for loop in program.loops if loop.function is function and not loop.parent}
+    tops = function.outer_loops
     at = [n for n, node in enumerate(statements) if node.start_byte in tops]
     if len(at) != 1 or at[0] + 1 == len(statements):
         return None
@@ -131,13 +131,13 @@ def _work(program: Program, function: Function, axes: Sequence[_Axis], statement
     known, operations = loop_effects(nest[0]), reductions(nest[-1])
     if known.opaque or known.written_arrays or not operations or nest[-1].children or any(x.exits for x in nest):
         return None
-    ends = [program.slice(n) for x in nest for n in (x.start, x.bound, *((x.step,) if x.step else ()))]
+    ends = [program.slice(n) for x in nest for n in x.ends]
     if names_in(function, ends) & ({axis.variable for axis in axes} | set(operations)) or any(x.pragmas for x in nest):
         return None
     head, tail = statements[: at[0]], statements[at[0] + 1 :]
     accumulators, constants = {}, []
     for node in head:
-        declared = [d for listed in function.declarations.values() for d in listed if d.node == node]
+        declared = function.declared_at(node)
         if node.type != "declaration" or effects(function, node).opaque:
             return None
         if {d.name for d in declared} & set(operations):
