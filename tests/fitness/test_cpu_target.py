@@ -96,7 +96,7 @@ def _text(file: Path) -> str:
         (f"{LOOP}y[i] = x[i];", Status.WRONG, "out of bounds"),
         ("for (int i = 0; i < n - 1; i++) y[i] = alpha * x[i] + b[i];", Status.WRONG, "elements of `y`"),
         (f"{LOOP}y[i] = 1.500001f * x[i] + b[i];", Status.WRONG, "out of bounds"),
-        (f"{LOOP}y[i] = i % 1000 == 999 ? 0 : alpha * x[i] + b[i];", Status.WRONG, "first at [999]"),
+        (f"{LOOP}y[i] = i % 1000 == 999 ? 1e30f : alpha * x[i] + b[i];", Status.WRONG, "first at [999]"),
         (f"{RIGHT} const_cast<T*>(x)[0] = 0;", Status.RUNTIME_ERROR, "`x`, which is an input"),
         (f"{RIGHT} y[n + 4] = 1;", Status.RUNTIME_ERROR, "past the end of `y`"),
         (f"{LOOP}y[i] = alpha * x[i] + b[i] + 0 * x[n + 4];", Status.RUNTIME_ERROR, "past the end of `x`"),
