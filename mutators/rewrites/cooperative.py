@@ -9,7 +9,7 @@ from mutators.cpp_tree import Edit, Function, Loop, Node, Program, block, body_t
 from mutators.dataflow import Effects, effects, independent, loop_effects, names_in, reductions, separate
 from mutators.plan_edit import launch_list
 from mutators.rewrites.base import Site, rewrite
-from mutators.rewrites.grid import Above, guarded, kernels
+from mutators.rewrites.grid import Above, along_x, kernels
 from mutators.rewrites.loops import fixed_outside, operand
 from operators.launch import Launch
 
@@ -82,21 +82,25 @@ def share_rows(program: Program) -> Iterator[Site]:
     """Give each row to a block or a warp instead of a thread: loops are dealt out, sums and maxima combined."""
     for function, index, launch in kernels(program):
         threads = _threads(program, launch)
-        found = guarded(program, function, launch) if threads else None
+        found = along_x(program, function, launch) if threads else None
         if not found or not threads:
             continue
         statements = [n for n in found.rest if n.type != "comment"]
         for team, row, grid in (
-            (BLOCK, "blockIdx.x", found.count),
-            (ONE_WARP, f"({found.start}) / {WARP}", f"ceil_div({operand(found.count)} * {WARP}, {operand(threads)})"),
+            (BLOCK, "blockIdx.x", found.axis.count),
+            (
+                ONE_WARP,
+                f"({found.axis.start}) / {WARP}",
+                f"ceil_div({operand(found.axis.count)} * {WARP}, {operand(threads)})",
+            ),
         ):
             above = Above(program, function)
             dealt = _dealt(program, function, statements, team, above)
             wider = launch_list(program.text, index, "grid", 0, grid)
-            at = next((n for n in walk(found.declaration) if program.slice(n) == found.start), None)
+            at = next((n for n in walk(found.declaration) if program.slice(n) == found.axis.start), None)
             if dealt and wider and at and above.usable:
                 edits = (Edit(at.start_byte, at.end_byte, row), wider, *dealt, *above.edits)
-                yield Site(f"a {team.name} for each `{found.bound}` of {function.name}", edits)
+                yield Site(f"a {team.name} for each `{found.axis.bound}` of {function.name}", edits)
 
 
 def _threads(program: Program, launch: Launch) -> str | None:
@@ -244,7 +248,7 @@ def _once(program: Program, part: _Part, team: Team) -> tuple[Edit, ...]:
 def sum_before_atomic(program: Program) -> Iterator[Site]:
     """Add up what a block's threads would each add to a result, so that one thread does so for all."""
     for function, _, launch in kernels(program):
-        found = guarded(program, function, launch)
+        found = along_x(program, function, launch)
         returns = any(n.type == "return_statement" for n in walk(function.body))
         if not _threads(program, launch) or (returns and not found):
             continue
@@ -261,7 +265,7 @@ def sum_before_atomic(program: Program) -> Iterator[Site]:
                 body = [reindent(inside, indent, "")] if inside else []
                 lines = [
                     f"{type_} {part} = 0;",
-                    block(f"if ({found.variable} < {found.bound})", *body, f"{part} = {value};", indent=""),
+                    block(f"if ({found.axis.variable} < {found.axis.bound})", *body, f"{part} = {value};", indent=""),
                     f"{part} = {_combined(above, BLOCK, '+', part)};",
                 ]
             else:

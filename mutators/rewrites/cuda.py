@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from mutators.cpp_tree import Edit, Function, Program, walk
 from mutators.plan_edit import launch_list
 from mutators.rewrites.base import Site, rewrite
-from mutators.rewrites.grid import changed_scalars, guarded, kernels
+from mutators.rewrites.grid import along_x, changed_scalars, kernels
 from mutators.rewrites.loops import operand
 
 BLOCKS = (32, 64, 128, 256, 512, 1024)
@@ -74,7 +74,7 @@ def _plain(text: str) -> bool:
 def coarsen(program: Program) -> Iterator[Site]:
     """Let each thread take several elements, a grid apart, instead of one: `if (i >= n) return;` becomes a loop."""
     for function, index, launch in kernels(program):
-        found = guarded(program, function, launch)
+        found = along_x(program, function, launch)
         if not found or changed_scalars(function, found.rest):
             continue
         factor = program.fresh("PER_THREAD")
@@ -82,8 +82,9 @@ def coarsen(program: Program) -> Iterator[Site]:
         if grid is None or len(grid.text) > 480:
             continue
         indent = program.indent_at(found.declaration.start_byte)
-        step = f"{found.variable} += gridDim.x * blockDim.x"
-        head = f"for ({found.type} {found.variable} = {found.start}; {found.variable} < {found.bound}; {step}) {{"
+        axis = found.axis
+        step = f"{axis.variable} += gridDim.x * blockDim.x"
+        head = f"for ({axis.type} {axis.variable} = {axis.start}; {axis.variable} < {axis.bound}; {step}) {{"
         body = program.data[found.guard.end_byte : found.rest[-1].end_byte].decode().replace("\n", "\n    ")
         edits = (Edit(found.declaration.start_byte, found.rest[-1].end_byte, f"{head}{body}\n{indent}}}"), grid)
         yield Site(f"{factor} elements per thread in {function.name}", edits, {factor: COARSE})

@@ -7,13 +7,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from mutators.cpp_tree import Edit, Function, Node, Program, walk
-from mutators.dataflow import effects
+from mutators.dataflow import effects, names_in
 from mutators.plan_tables import base_name
 from operators.launch import Launch
 
 PLACES = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"})
 BARRIERS = ("__sync", "__shfl", "__shared__", "__ballot", "__any", "__all", "cooperative_groups", "barrier", "goto")
-INDEX = re.compile(r"(?:blockIdx\.x \* blockDim\.x|blockDim\.x \* blockIdx\.x) \+ threadIdx\.x")
 _QUALIFIER = re.compile(rb"__\w+__(?:\s*\([^()]*\))?\s*\Z")
 """What the grammar does not count to a function."""
 _DEFINED = re.compile(r"#\s*define\s+(\w+)")
@@ -34,43 +33,84 @@ def kernels(program: Program) -> Iterator[tuple[Function, int, Launch]]:
 
 
 @dataclass(frozen=True)
-class Guarded:
-    """`int i = blockIdx.x * blockDim.x + threadIdx.x; if (i >= n) return; ...`: each thread has an index of its own."""
+class Axis:
+    """`int i = blockIdx.x * blockDim.x + threadIdx.x;`, an index that a thread has along one direction."""
 
-    declaration: Node
-    guard: Node
-    rest: tuple[Node, ...]
-    """The other statements, comments included."""
     variable: str
     type: str
     start: str
+    """The expression that it is declared with."""
+    letter: str
+    """Of the direction: x, y or z."""
     bound: str
-    """A parameter."""
+    """What it must be less than: an expression over parameters."""
     count: str
-    """What the launch passes for it."""
+    """The bound as the plan would write it."""
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """Indices, then `if (i >= n || ...) return;`, then the rest: each thread has an index or a tuple of its own."""
+
+    axes: tuple[Axis, ...]
+    declaration: Node
+    """The first index's."""
+    guard: Node
+    rest: tuple[Node, ...]
+    """The other statements, comments included."""
+
+    @property
+    def axis(self) -> Axis:
+        """The first index."""
+        return self.axes[0]
+
+
+def index_letter(text: str) -> str | None:
+    """The direction (x, y or z) of which an expression is a thread's index, if it is one."""
+    letter = text[-1:]
+    product = (f"blockIdx.{letter} * blockDim.{letter}", f"blockDim.{letter} * blockIdx.{letter}")
+    return letter if text in {f"{p} + threadIdx.{letter}" for p in product} and letter in "xyz" else None
 
 
 def guarded(program: Program, function: Function, launch: Launch) -> Guarded | None:
     """The form of a kernel without barriers that has it; the launch has as many threads as there are indices."""
     statements = [n for n in function.body.named_children if n.type != "comment"]
     text = program.slice(function.body)
-    if len(statements) < 3 or any(word in text for word in BARRIERS) or text.count("return") != 1:
+    if any(word in text for word in BARRIERS) or text.count("return") != 1:
         return None
-    declaration, guard = statements[:2]
-    match = re.fullmatch(r"(?:const )?([\w ]+?) (\w+) = (.+);", " ".join(program.slice(declaration).split()))
-    if declaration.type != "declaration" or guard.type != "if_statement" or not match or not INDEX.fullmatch(match[3]):
+    found: list[re.Match[str]] = []
+    for node in statements[:3]:
+        match = re.fullmatch(r"(?:const )?([\w ]+?) (\w+) = (.+);", " ".join(program.slice(node).split()))
+        if node.type != "declaration" or not match or not index_letter(match[3]) or "const" in match[1].split():
+            break
+        found.append(match)
+    if not found or len(statements) < len(found) + 2:
         return None
-    type_, variable, start = match.groups()
-    condition = " ".join(program.slice(guard).split())
-    limit = re.fullmatch(rf"if \({variable} >= (\w+)\) (?:return;|\{{ return; \}})", condition)
-    if not limit or "const" in type_.split() or len(function.declarations[variable]) > 1:
-        return None
-    count = passed(program, function, launch, limit[1])
-    changed = {variable, limit[1]} & function.assigned
-    if changed or mentions_places(program, statements[1:]) or len(launch.grid) != 1 or not covers(launch, 0, count):
-        return None
+    declaration, guard = statements[0], statements[len(found)]
+    condition = r" \|\| ".join(rf"{match[2]} >= ([^|&?<>=!]+?)" for match in found)
+    limits = re.fullmatch(rf"if \({condition}\) (?:return;|\{{ return; \}})", " ".join(program.slice(guard).split()))
     rest = tuple(n for n in function.body.named_children if n.start_byte >= guard.end_byte)
-    return Guarded(declaration, guard, rest, variable, type_, start, limit[1], count or "")
+    if guard.type != "if_statement" or not limits or mentions_places(program, rest):
+        return None
+    variables, axes = {match[2] for match in found}, []
+    for match, bound in zip(found, limits.groups(), strict=True):
+        type_, variable, start_text = match.groups()
+        letter, count = start_text[-1], passed(program, function, launch, bound)
+        used = names_in(function, [bound])
+        if variables & used or (used | {variable}) & function.assigned or len(function.declarations[variable]) > 1:
+            return None
+        if count is None or not covers(launch, "xyz".index(letter), count):
+            return None
+        axes.append(Axis(variable, type_, start_text, letter, bound, count))
+    if len({axis.letter for axis in axes}) < len(axes) or len(launch.grid) != len(axes):
+        return None
+    return Guarded(tuple(axes), declaration, guard, rest)
+
+
+def along_x(program: Program, function: Function, launch: Launch) -> Guarded | None:
+    """That form where there is one index, and its bound is a parameter."""
+    found = guarded(program, function, launch)
+    return found if found and len(found.axes) == 1 and found.axis.bound.isidentifier() else None
 
 
 def passed(program: Program, function: Function, launch: Launch, text: str) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -10,15 +9,10 @@ from mutators.cpp_tree import Edit, Function, Loop, Node, Program, block, body_t
 from mutators.dataflow import effects, loop_effects, names_in, reductions
 from mutators.plan_edit import launch_list
 from mutators.rewrites.base import Site, rewrite
-from mutators.rewrites.grid import BARRIERS, covers, kernels, mentions_places, passed
+from mutators.rewrites.grid import Axis, guarded, kernels
 from mutators.rewrites.loops import operand
-from operators.launch import Launch
 
 EACH = (4, 1, 2, 8)
-_INDEX = re.compile(
-    r"(?:const )?int (\w+) = (?:blockIdx\.([xyz]) \* blockDim\.\2|blockDim\.([xyz]) \* blockIdx\.\3) "
-    r"\+ threadIdx\.([xyz]);"
-)
 
 
 @dataclass(frozen=True)
@@ -66,57 +60,32 @@ class _Work:
 def thread_tile(program: Program) -> Iterator[Site]:
     """Let each thread compute several results at once, in registers, from what it loads once for all of them."""
     for function, index, launch in kernels(program):
-        statements = [n for n in function.body.named_children if n.type != "comment"]
-        axes = _axes(program, function, launch, statements)
-        if not axes or launch.cluster or launch.cooperative or len(launch.grid) != len(launch.block):
+        found = guarded(program, function, launch)
+        if not found or len(found.axes) > 2 or {axis.type for axis in found.axes} != {"int"}:
             continue
-        letters = ["xyz".index(axis.letter) for axis in axes]
-        work = _work(program, function, axes, statements[len(axes) + 1 :])
-        if not work or max(letters) >= len(launch.grid):
+        if launch.cluster or launch.cooperative or len(launch.grid) != len(launch.block):
             continue
+        axes = [_axis(program, axis) for axis in found.axes]
+        work = _work(program, function, axes, [n for n in found.rest if n.type != "comment"])
+        if not work:
+            continue
+        at = ["xyz".index(axis.letter) for axis in axes]
         grid = [
-            launch_list(program.text, index, "grid", at, f"ceil_div({launch.grid[at].text}, {axis.count})")
-            for at, axis in zip(letters, axes, strict=True)
+            launch_list(program.text, index, "grid", n, f"ceil_div({launch.grid[n].text}, {axis.count})")
+            for n, axis in zip(at, axes, strict=True)
         ]
         made = tuple(edit for edit in grid if edit)
         if len(made) < len(axes):
             continue
-        text = reindent(_tiled(program, axes, work), "", program.indent_at(statements[0].start_byte))
-        edits = (Edit(statements[0].start_byte, statements[-1].end_byte, text), *made)
+        text = reindent(_tiled(program, axes, work), "", program.indent_at(found.declaration.start_byte))
+        edits = (Edit(found.declaration.start_byte, found.rest[-1].end_byte, text), *made)
         sizes = " x ".join(axis.count for axis in axes)
         yield Site(f"{sizes} results for each thread of {function.name}", edits, {a.count: EACH for a in axes})
 
 
-def _axes(program: Program, function: Function, launch: Launch, statements: Sequence[Node]) -> tuple[_Axis, ...]:
-    """Of a kernel that opens with its indices and leaves where one of them is beyond the result."""
-    found: list[tuple[str, str]] = []
-    for node in statements[:2]:
-        match = _INDEX.fullmatch(" ".join(program.slice(node).split()))
-        if match and (match[2] or match[3]) == match[4]:
-            found.append((match[1], match[4]))
-        else:
-            break
-    if not found or len(statements) < len(found) + 3 or len({letter for _, letter in found}) < len(found):
-        return ()
-    text, rest = program.slice(function.body), statements[len(found) + 1 :]
-    if any(word in text for word in BARRIERS) or text.count("return") != 1:
-        return ()
-    if mentions_places(program, rest):
-        return ()
-    condition = r" \|\| ".join(rf"{variable} >= ([^|&?<>=!]+?)" for variable, _ in found)
-    guard = " ".join(program.slice(statements[len(found)]).split())
-    limits = re.fullmatch(rf"if \({condition}\) (?:return;|\{{ return; \}})", guard)
-    variables = {variable for variable, _ in found}
-    if not limits or variables & function.assigned or names_in(function, limits.groups()) & variables:
-        return ()
-    axes: list[_Axis] = []
-    for (variable, letter), bound in zip(found, limits.groups(), strict=True):
-        changed = names_in(function, [bound]) & function.assigned or len(function.declarations[variable]) > 1
-        if changed or not covers(launch, "xyz".index(letter), passed(program, function, launch, bound)):
-            return ()
-        names = (f"{variable}0", f"PER_{variable.upper()}", f"{variable}_step")
-        axes.append(_Axis(variable, letter, bound, *map(program.fresh, names)))
-    return tuple(axes)
+def _axis(program: Program, axis: Axis) -> _Axis:
+    names = (f"{axis.variable}0", f"PER_{axis.variable.upper()}", f"{axis.variable}_step")
+    return _Axis(axis.variable, axis.letter, axis.bound, *map(program.fresh, names))
 
 
 def _work(program: Program, function: Function, axes: Sequence[_Axis], statements: Sequence[Node]) -> _Work | None:

@@ -9,7 +9,7 @@ from mutators.cpp_tree import Edit, Function, Loop, Node, Program, block, field_
 from mutators.dataflow import effects, independent, reductions
 from mutators.plan_edit import launch_list
 from mutators.rewrites.base import Site, rewrite
-from mutators.rewrites.grid import INDEX, Above, changed_scalars, guarded, kernels
+from mutators.rewrites.grid import Above, along_x, changed_scalars, index_letter, kernels
 from mutators.rewrites.loops import fixed_outside, operand
 
 SIZES = (4, 2, 1, 8)
@@ -29,15 +29,16 @@ _CONDITIONAL = frozenset(
 def vectorize(program: Program) -> Iterator[Site]:
     """Let a thread take neighbouring elements, which it loads and stores at once as vectors."""
     for function, index, launch in kernels(program):
-        found = guarded(program, function, launch)
+        found = along_x(program, function, launch)
         if not found or changed_scalars(function, found.rest):
             continue
+        axis = found.axis
         count, above = program.fresh("VECTOR"), Above(program, function)
-        lines = _vectorized(above, function, found.rest, found.variable, found.type, found.bound, count)
+        lines = _vectorized(above, function, found.rest, axis.variable, axis.type, axis.bound, count)
         grid = launch_list(program.text, index, "grid", 0, f"ceil_div({launch.grid[0].text}, {count})")
         if lines and grid:
-            first, begin = program.fresh(f"{found.variable}0"), found.declaration.start_byte
-            head = (f"{found.type} {first} = ({found.start}) * {count};", f"if ({first} >= {found.bound}) return;")
+            first, begin = program.fresh(f"{axis.variable}0"), found.declaration.start_byte
+            head = (f"{axis.type} {first} = ({axis.start}) * {count};", f"if ({first} >= {axis.bound}) return;")
             text = reindent("\n".join((*head, *lines)), "", program.indent_at(begin))
             edits = (Edit(begin, found.rest[-1].end_byte, text), grid, *above.edits)
             yield Site(f"vectors of {count} in {function.name}", edits, {count: SIZES})
@@ -50,7 +51,7 @@ def _strided(program: Program, loop: Loop) -> Iterator[Site]:
     function = loop.function
     if function.name not in program.launched or loop.parent or loop.inclusive or loop.exits or loop.pragmas:
         return
-    if not INDEX.fullmatch(_plain(loop.start_text)) or _plain(loop.step_text) not in STEPS:
+    if index_letter(_plain(loop.start_text)) != "x" or _plain(loop.step_text) not in STEPS:
         return
     if not fixed_outside(loop, loop) or reductions(loop) is None or not independent(loop):
         return
