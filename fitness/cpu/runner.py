@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import socket
 import struct
@@ -13,6 +12,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from fitness.channel import receive, send
 from fitness.cpu.build import CpuBuild, Param
 from fitness.evaluation import Status
 from fitness.memory import Region
@@ -139,10 +139,7 @@ class Runner:
     def _send(self, what: int, words: Sequence[int], fds: Sequence[int] = ()) -> None:
         message = struct.pack(f"<{len(words) + 2}q", what, len(words), *words)
         try:
-            if fds:
-                sent = socket.send_fds(self._socket, [message], list(fds))
-                message = message[sent:]
-            self._socket.sendall(message)
+            send(self._socket, message, fds)
         except OSError:
             raise self._death("before it could be asked") from None
 
@@ -170,20 +167,12 @@ class Runner:
         return words
 
     def _read(self, count: int, deadline: float, timeout_s: float, when: str) -> bytes:
-        data = bytearray()
-        while len(data) < count:
-            left = deadline - time.monotonic()
-            ready, _, _ = select.select([self._socket], [], [], max(left, 0))
-            if not ready:
-                raise KernelFault(Status.TIMEOUT, f"it did not finish within {timeout_s:.2f} s {when}")
-            try:
-                chunk = self._socket.recv(count - len(data))
-            except OSError:
-                chunk = b""
-            if not chunk:
-                raise self._death(when)
-            data += chunk
-        return bytes(data)
+        try:
+            return receive(self._socket, count, deadline)
+        except TimeoutError:
+            raise KernelFault(Status.TIMEOUT, f"it did not finish within {timeout_s:.2f} s {when}") from None
+        except EOFError:
+            raise self._death(when) from None
 
     def _death(self, when: str) -> KernelFault:
         try:

@@ -9,9 +9,9 @@ import socket
 import subprocess
 import sys
 import time
-from multiprocessing.connection import wait
 
-from fitness.cuda.nvrtc import LENGTH, Compiled, Job, include_folders
+from fitness.channel import receive, receive_frame, send_frame
+from fitness.cuda.nvrtc import Compiled, Job, include_folders
 from fitness.native import built, jailed
 from fitness.sandbox import GIB, kill_group
 from operators.errors import UserError
@@ -61,9 +61,8 @@ class Compiler:
         self._jobs += 1
         assert self._socket
         try:
-            data = pickle.dumps((job.unit, job.expressions, job.arch, job.folders))
-            self._socket.sendall(LENGTH.pack(len(data)) + data)
-            return self._answer(time.monotonic() + timeout_s, job)
+            send_frame(self._socket, pickle.dumps((job.unit, job.expressions, job.arch, job.folders)))
+            return _answer(self._socket, time.monotonic() + timeout_s, job)
         except TimeoutError:
             self.close()
             raise CompilerFault(f"the compiler did not finish within {timeout_s:.0f} s") from None
@@ -91,7 +90,7 @@ class Compiler:
             )
         self._socket = ours
         try:
-            self._read(1, time.monotonic() + START_TIMEOUT_S)
+            receive(ours, 1, time.monotonic() + START_TIMEOUT_S)
         except (TimeoutError, OSError, EOFError):
             process = self._process
             self.close()
@@ -102,28 +101,16 @@ class Compiler:
         assert self._process.stderr
         self._process.stderr.close()
 
-    def _answer(self, deadline: float, job: Job) -> Compiled:
-        (size,) = LENGTH.unpack(self._read(LENGTH.size, deadline))
-        head = json.loads(self._read(min(size, ANSWER_BYTES), deadline))
-        if "user" in head:
-            raise UserError(str(head["user"])[:500])
-        if "broken" in head:
-            raise ValueError(head["broken"])
-        sizes = [int(size) for size in head["sizes"]]
-        if sum(sizes) > ANSWER_BYTES:
-            raise ValueError("too long")
-        log, cubin, ptx = (self._read(size, deadline) for size in sizes)
-        lowered = {name: str(head["lowered"][name]) for name in job.expressions} if cubin else {}
-        return Compiled(log.decode(errors="replace"), cubin, ptx.decode(errors="replace"), lowered)
 
-    def _read(self, count: int, deadline: float) -> bytes:
-        assert self._socket
-        data = bytearray()
-        while len(data) < count:
-            if not wait([self._socket], max(deadline - time.monotonic(), 0)):  # not `select`: files may be many
-                raise TimeoutError
-            chunk = self._socket.recv(min(count - len(data), 1 << 20))
-            if not chunk:
-                raise EOFError
-            data += chunk
-        return bytes(data)
+def _answer(channel: socket.socket, deadline: float, job: Job) -> Compiled:
+    head = json.loads(receive_frame(channel, deadline, most_bytes=ANSWER_BYTES))
+    if "user" in head:
+        raise UserError(str(head["user"])[:500])
+    if "broken" in head:
+        raise ValueError(head["broken"])
+    sizes = [int(size) for size in head["sizes"]]
+    if min(sizes) < 0 or sum(sizes) > ANSWER_BYTES:
+        raise ValueError("too long")
+    log, cubin, ptx = (receive(channel, size, deadline) for size in sizes)
+    lowered = {name: str(head["lowered"][name]) for name in job.expressions} if cubin else {}
+    return Compiled(log.decode(errors="replace"), cubin, ptx.decode(errors="replace"), lowered)

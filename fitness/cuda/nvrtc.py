@@ -12,7 +12,6 @@ import json
 import os
 import pickle
 import socket
-import struct
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,12 +19,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from fitness.channel import receive_frame, send, send_frame
 from operators.errors import UserError
 
 FILE = "kernel.cu"
 OPTIONS = ("--std=c++17", "--device-int128", "--ptxas-options=-v", "-default-device", "-w")
 """`-default-device` and `--device-int128` are what CuTe needs."""
-LENGTH = struct.Struct("<I")
 
 
 def _macros(values: Mapping[str, str]) -> str:
@@ -192,22 +191,10 @@ class _Program:
 # --- the process ------------------------------------------------------------------------------------------------------
 
 
-def receive(channel: socket.socket, count: int) -> bytes:
-    """So many bytes. Raises EOFError when the other side is gone."""
-    data = bytearray()
-    while len(data) < count:
-        chunk = channel.recv(min(count - len(data), 1 << 20))
-        if not chunk:
-            raise EOFError
-        data += chunk
-    return bytes(data)
-
-
 def _serve(channel: socket.socket) -> None:
     while True:
         try:
-            (size,) = LENGTH.unpack(receive(channel, LENGTH.size))
-            job = Job(*pickle.loads(receive(channel, size)))
+            job = Job(*pickle.loads(receive_frame(channel)))
         except EOFError:
             return
         blobs = [b"", b"", b""]
@@ -220,7 +207,8 @@ def _serve(channel: socket.socket) -> None:
         except RuntimeError as error:
             answer = {"broken": str(error)}
         head = json.dumps({**answer, "sizes": [len(blob) for blob in blobs]}).encode()
-        channel.sendall(b"".join((LENGTH.pack(len(head)), head, *blobs)))
+        send_frame(channel, head)
+        send(channel, b"".join(blobs))
 
 
 def main() -> None:

@@ -7,7 +7,6 @@ import os
 import pickle
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import threading
@@ -17,6 +16,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from fitness.channel import receive_frame, send_frame
 from fitness.cuda.driver import ENVIRONMENT
 from fitness.cuda.memory import Block
 from fitness.cuda.program import Program
@@ -26,7 +26,6 @@ from fitness.sandbox import kill_group
 from fitness.session import KernelFault, KilledFromOutside
 from operators.errors import DeviceError
 
-LENGTH = struct.Struct("<I")
 ANSWER_BYTES = 1 << 20
 START_TIMEOUT_S = 60.0
 SETUP_TIMEOUT_S = 30.0
@@ -210,42 +209,23 @@ class Worker:
         return answer
 
     def _request(self, method: str, *arguments: Any, fds: Iterable[int] = ()) -> None:
-        body = pickle.dumps((method, *arguments))
-        message = LENGTH.pack(len(body)) + body
         try:
-            self._socket.settimeout(None)
-            sent = socket.send_fds(self._socket, [message], list(fds))
-            self._socket.sendall(message[sent:])
+            send_frame(self._socket, pickle.dumps((method, *arguments)), list(fds))
         except OSError:
             raise self._death("before it could be asked") from None
 
     def _answer(self, timeout_s: float, when: str) -> dict[str, Any]:
-        deadline = time.monotonic() + timeout_s
-        (size,) = LENGTH.unpack(self._read(LENGTH.size, deadline, timeout_s, when))
-        if size > ANSWER_BYTES:
-            raise KernelFault(Status.RUNTIME_ERROR, f"the worker's answer is no answer {when}")
         try:
-            answer = json.loads(self._read(size, deadline, timeout_s, when))
+            answer = json.loads(receive_frame(self._socket, time.monotonic() + timeout_s, most_bytes=ANSWER_BYTES))
+        except TimeoutError:
+            raise KernelFault(Status.TIMEOUT, f"it did not finish within {timeout_s:.2f} s {when}") from None
+        except EOFError:
+            raise self._death(when) from None
         except ValueError:
             answer = None
         if not isinstance(answer, dict):
             raise KernelFault(Status.RUNTIME_ERROR, f"the worker's answer is no answer {when}")
         return answer
-
-    def _read(self, count: int, deadline: float, timeout_s: float, when: str) -> bytes:
-        data = bytearray()
-        while len(data) < count:
-            self._socket.settimeout(max(deadline - time.monotonic(), 1e-6))  # 0 would mean not to wait at all
-            try:
-                chunk = self._socket.recv(count - len(data))
-            except TimeoutError:
-                raise KernelFault(Status.TIMEOUT, f"it did not finish within {timeout_s:.2f} s {when}") from None
-            except OSError:
-                chunk = b""
-            if not chunk:
-                raise self._death(when)
-            data += chunk
-        return bytes(data)
 
     def _death(self, when: str) -> KernelFault:
         try:

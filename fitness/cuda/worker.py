@@ -21,18 +21,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fitness.channel import receive_frame, send_frame
 from fitness.cuda.driver import CudaError, call
 from fitness.cuda.launcher import Arguments, Launcher, pointer
 from fitness.cuda.program import Program
 
-LENGTH = struct.Struct("<I")
-READY = LENGTH.pack(2) + b"{}"
+READY = b"{}"
 HOLD_NS = 50_000_000
 """So long at most the stream is held while work is handed in."""
 FLUSH_L2_SIZES = 2.4
 SCRIBBLE_THREADS = 1024
-RECORDED = 1024
-"""Blocks of memory whose descriptors fit into one message."""
 NOT_STICKY = frozenset(
     f"CUDA_ERROR_{name}"
     for name in (
@@ -259,22 +257,13 @@ class Worker(Launcher):
 # --- the process ------------------------------------------------------------------------------------------------------
 
 
-def _receive(channel: socket.socket, count: int) -> tuple[bytes, list[int]]:
-    data, fds = bytearray(), []
-    while len(data) < count:
-        chunk, got, _, _ = socket.recv_fds(channel, min(count - len(data), 1 << 20), RECORDED)
-        if not chunk:
-            sys.exit(0)
-        data += chunk
-        fds += got
-    return bytes(data), fds
-
-
 def _request(channel: socket.socket) -> tuple[bytes, list[int]]:
-    """The next one, pickled, and the file descriptors that came with it."""
-    head, fds = _receive(channel, LENGTH.size)
-    body, more = _receive(channel, LENGTH.unpack(head)[0])
-    return body, fds + more
+    """The next one, pickled, and the file descriptors that came with it. The process ends with the verifier."""
+    fds: list[int] = []
+    try:
+        return receive_frame(channel, fds=fds), fds
+    except EOFError:
+        sys.exit(0)
 
 
 def _serve(worker: Worker, channel: socket.socket) -> None:
@@ -290,8 +279,7 @@ def _serve(worker: Worker, channel: socket.socket) -> None:
             answer = {"overdue": True}
         except CudaError as error:
             answer = {"error": error.name, "text": str(error), "sticky": error.name not in NOT_STICKY}
-        data = json.dumps(answer).encode()
-        channel.sendall(LENGTH.pack(len(data)) + data)
+        send_frame(channel, json.dumps(answer).encode())
 
 
 def main() -> None:
@@ -299,13 +287,13 @@ def main() -> None:
     fd, ordinal, *confine = sys.argv[1:]
     with socket.socket(fileno=int(fd)) as channel:
         importlib.import_module("cuda.bindings.driver")  # loads no driver yet
-        channel.sendall(READY)
+        send_frame(channel, READY)
         _request(channel)  # whatever it says: now the device may be touched
         worker = Worker(int(ordinal))
         if confine:
             library, readable, writable = confine
             ctypes.CDLL(library).evo_confine(readable.encode(), writable.encode())
-        channel.sendall(READY)
+        send_frame(channel, READY)
         _serve(worker, channel)
 
 
