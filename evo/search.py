@@ -16,7 +16,7 @@ from evo import records
 from evo.budget import Budget
 from evo.calls import interrupted_calls, open_client, restore_spending
 from evo.config import RunConfig
-from evo.individual import Individual
+from evo.individual import NO_CHILD, Individual
 from evo.journal import Journal
 from evo.pool import Pool, WorkerLost
 from evo.records import Rows
@@ -65,6 +65,11 @@ class TaskState:
     idle: int = 0
     """Requests in a row that led to no new program."""
     statuses: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def candidates(self) -> int:
+        """Programs that were new: neither duplicates nor requests that led to none."""
+        return self.told - self.statuses[Status.DUPLICATE.value] - self.statuses[NO_CHILD]
 
     @property
     def load(self) -> int:

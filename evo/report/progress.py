@@ -45,12 +45,12 @@ class Progress:
 
 
 def _rate(search: Search) -> float:
-    told = sum(state.told for state in search.states.values())
-    return 60 * told / max(search.budget.spent["wall_s"], 1.0)
+    candidates = sum(state.candidates for state in search.states.values())
+    return 60 * candidates / max(search.budget.spent["wall_s"], 1.0)
 
 
 def _line(search: Search) -> str:
-    parts = [f"{state.task} {_best(state)} after {state.told}" for state in search.states.values()]
+    parts = [f"{state.task} {_best(state)} after {state.candidates}" for state in search.states.values()]
     return (
         f"{search.budget.spent['wall_s']:.0f} s, {search.phase}: {'; '.join(parts)}; {_rate(search):.0f} candidates/min"
         f"{_models(search)}"
@@ -76,9 +76,9 @@ def _table(search: Search) -> Table:
     used = f"{spent['wall_s']:.0f} s ({100 * search.budget.share():.0f} % of the budget)"
     title = f"{search.phase}, {used}, {_rate(search):.0f} candidates/min{_models(search)}"
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
-    for name in ("task", "best", "told", "running", "outcomes"):
+    for name in ("task", "best", "candidates", "running", "outcomes"):
         table.add_column(name)
     for state in search.states.values():
         outcomes = ", ".join(f"{n} {status}" for status, n in state.statuses.most_common())
-        table.add_row(str(state.task), _best(state), str(state.told), str(state.in_flight), outcomes)
+        table.add_row(str(state.task), _best(state), str(state.candidates), str(state.in_flight), outcomes)
     return table

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from evo.individual import NO_CHILD
 from evo.store import query
+from fitness.evaluation import Status
 
 Z95 = 1.96
 
@@ -32,7 +34,9 @@ class TaskSummary:
     level: str | None
     kernel_id: str | None
     candidates: int
-    """Requests that were answered, of whatever fate."""
+    """Programs that were new, of whatever fate."""
+    duplicates: int
+    """Programs that were known already, as source or as machine code."""
     failures: dict[str, int] = field(default_factory=dict)
     """By status; correct kernels and duplicates are no failures."""
 
@@ -79,6 +83,8 @@ def _task_summary(folder: Path, task: str, best: dict[str, Any] | None) -> TaskS
         folder, f"select status, count(*) as n from tells where task = {quoted(task)} group by status"
     ).to_pylist()
     counts = {row["status"]: row["n"] for row in told}
+    duplicates = counts.get(Status.DUPLICATE.value, 0)
+    candidates = sum(counts.values()) - duplicates - counts.get(NO_CHILD, 0)
     failures = {s: n for s, n in sorted(counts.items()) if s not in ("correct", "duplicate", "slower")}
     references = query(folder, f"select * from baselines where task = {quoted(task)}").to_pylist()
     baseline_us = _geomean([r["latency_us"] for r in references if r["kind"] == "baseline"])
@@ -101,7 +107,9 @@ def _task_summary(folder: Path, task: str, best: dict[str, Any] | None) -> TaskS
         ).to_pylist()
         values["best_us"] = _geomean([t["latency_us"] for t in timings])
         baseline_us = baseline_us or _geomean([t["anchor_latency_us"] for t in timings])
-    return TaskSummary(task=task, baseline_us=baseline_us, candidates=sum(counts.values()), failures=failures, **values)
+    return TaskSummary(
+        task=task, baseline_us=baseline_us, candidates=candidates, duplicates=duplicates, failures=failures, **values
+    )
 
 
 def ancestry(folder: Path, kernel_id: str) -> list[dict[str, Any]]:

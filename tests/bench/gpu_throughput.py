@@ -4,8 +4,9 @@
 
 For each number of GPUs a search of so many seconds is run as a user would run it; its own database tells how many
 candidates were judged, how they ended, and the milliseconds of every stage; nvidia-smi tells the share of time that
-kernels ran. `--rivals` candidates of the last search are then judged as KernelBench does it, all at once so that builds
-use every core: a fresh process each, torch's load_inline, 5 trials against torch, 100 timings. Prints JSON lines.
+kernels ran. Neither duplicates nor requests that led to no kernel count as candidates. `--rivals` candidates of the
+last search are then judged as KernelBench does it, all at once so that builds use every core: a fresh process each,
+torch's load_inline, 5 trials against torch, 100 timings. Prints JSON lines.
 """
 
 from __future__ import annotations
@@ -77,7 +78,8 @@ def _searched(options: argparse.Namespace, gpus: Sequence[str], runs: Path) -> d
     rows = asked(environment, JUDGED)
     screened = [row for row in rows if row["level"] == "screen"]
     statuses = [row["status"] for row in screened]
-    times = sorted(row["at"] for row in screened)
+    judged = [row for row in screened if row["status"] != "duplicate"]
+    times = sorted(row["at"] for row in judged)
     stages = {
         f"{level}.{stage}": [row[f"{stage}_ms"] for row in rows if row["level"] == level and row[f"{stage}_ms"]]
         for level in ("screen", "full", "confirmed")
@@ -88,8 +90,8 @@ def _searched(options: argparse.Namespace, gpus: Sequence[str], runs: Path) -> d
         "ray": options.ray,
         "operators": options.operators,
         "wall_s": round(wall_s, 1),
-        "candidates": len(statuses),
-        "per_minute": round(60 * len(statuses) / options.seconds, 1),
+        "candidates": len(judged),
+        "per_minute": round(60 * len(judged) / options.seconds, 1),
         "steady_per_minute": round(60 * (len(times) - 1) / (times[-1] - times[0]), 1) if len(times) > 1 else None,
         "first_verdict_s": round(times[0] - began_at, 1) if times else None,
         "statuses": {status: statuses.count(status) for status in sorted(set(statuses))},
