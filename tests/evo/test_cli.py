@@ -10,6 +10,12 @@ import pytest
 
 from evo import cli
 
+PROGRAMS = """
+    select (select count(distinct coalesce(code_digest, kernel_id)) from evaluations
+            where status <> 'duplicate') as fresh,
+           (select count(*) from evaluations where status = 'duplicate') as known
+"""
+
 
 def evo(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     """Exit code, stdout, stderr."""
@@ -75,7 +81,10 @@ def test_a_run_ends_in_a_summary(run_folder: Path, monkeypatch: pytest.MonkeyPat
     assert task["speedup_low"] <= task["speedup"] <= task["speedup_high"]
     assert task["against_library"] > 0
     assert task["level"] == "confirmed"
-    assert task["candidates"] >= 6
+    code, out, _ = evo(monkeypatch, capsys, "sql", str(run_folder), PROGRAMS, "--json")
+    (seen,) = json.loads(out)
+    assert seen["fresh"] >= 4
+    assert (task["candidates"], task["duplicates"]) == (seen["fresh"], seen["known"])
     code, out, _ = evo(monkeypatch, capsys, "status", str(run_folder))
     assert "axpb/fp32/cpu" in out
     assert str(run_folder) in out
