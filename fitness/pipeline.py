@@ -66,11 +66,16 @@ class Pipeline:
     def close(self) -> None:
         self.forget()
 
+    @property
+    def resident(self) -> bool:
+        """Whether the inputs of timed calls are drawn, and held."""
+        return bool(self._timing_cases)
+
     def forget(self) -> None:
         """Give up processes and memory that the next verdict makes anew."""
         for session in (*self._anchors.values(), self._trusted_session):
             if session:
-                session.close()
+                session.close(sound=True)
         self._anchors.clear()
         self._trusted_session = None
         self._timing_cases = []

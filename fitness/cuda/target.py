@@ -6,10 +6,8 @@ import math
 import pickle
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,23 +17,19 @@ import torch
 from fitness.base import Anchor, Built, Reference
 from fitness.cuda.arguments import check_arguments, program
 from fitness.cuda.build import CudaBuild, code_digest, compile_cuda
-from fitness.cuda.compiler import Compiler
 from fitness.cuda.driver import CudaError, device_facts
+from fitness.cuda.gpu import Gpu, shared_gpu
 from fitness.cuda.library import LibrarySession
-from fitness.cuda.memory import Pool, check_torch, granularity
-from fitness.cuda.ncu import NOT_INSTALLED, Figures, NcuFailure, measure
-from fitness.cuda.nvrtc import Job, include_folders
+from fitness.cuda.memory import check_torch
+from fitness.cuda.ncu import Figures, NcuFailure, measure
 from fitness.cuda.oracle import CudaOracle
-from fitness.cuda.peaks import known, peaks, remeasure
 from fitness.cuda.process import Worker
 from fitness.cuda.profiler import assembled, placed
 from fitness.cuda.program import Program
-from fitness.cuda.sanitizer import Finding, Sanitizer, audited
+from fitness.cuda.sanitizer import Finding, audited
 from fitness.cuda.session import CudaSession
 from fitness.cuda.solo import Solo, Trial
 from fitness.cuda.tools import find_tool, write_solo
-from fitness.cuda.turns import turns
-from fitness.cuda.workers import Workers
 from fitness.evaluation import Evaluation, Rejection, Status, Timing
 from fitness.inputs import draw
 from fitness.native import publish
@@ -49,20 +43,15 @@ from fitness.verify import Case, Oracle, Question
 from operators.catalog import functions
 from operators.dtypes import resolve_dtype
 from operators.errors import DeviceError, PlanError
-from operators.identity import digest
 from operators.kernel import Kernel
 from operators.plan import Plan, ResolvedPlan, parse_plan
 from operators.spec import Operator, Task, Workload
 
-HARNESS = Path(__file__).with_name("harness.cu")
 AUDITED_WORK = 1_000_000
 """Operations plus bytes of the largest shape that compute-sanitizer sees; it slows kernels down a hundred times."""
-SPARE_SHARE = 0.25
-"""So much of the GPU's memory is free when a verdict begins, as far as other tasks of the process can give it."""
 SPREAD = Spread(fixed_ns=115.0, share=0.003)
 """As tests/bench/gpu_comparisons finds it on an H100: two processes with one kernel of 4.4 us differ by 4 % (standard
 deviation), also where nothing of them differs but when they began. Longer kernels' differ by less than the share."""
-HARNESS_KERNELS = ("flush_write", "flush_read", "scribble", "hold", "stamp")
 
 
 @dataclass(frozen=True)
@@ -96,18 +85,19 @@ class CudaFitness(Pipeline):
     """
 
     def __init__(self, operator: Operator, task: Task, *, workload_set: str, folder: Path):
-        device_facts()  # says what is missing before torch does
+        self._gpu = shared_gpu(folder)
         # Inputs are drawn beside a worker that launches kernels; torch's CPU threads would spin.
         torch.set_num_threads(1)
         with _device_errors():
-            oracle = CudaOracle(operator, functions(operator.folder), task.dtype, Pool(0))
-        self._device = CudaDevice(operator, task, oracle, workload_set=workload_set, folder=folder)
-        super().__init__(operator, task, self._device, oracle, _naive(operator), workload_set=workload_set)
+            oracle = CudaOracle(operator, functions(operator.folder), task.dtype, self._gpu.pool)
+        device = CudaDevice(operator, task, oracle, self._gpu, workload_set=workload_set)
+        super().__init__(operator, task, device, oracle, _naive(operator), workload_set=workload_set)
         self._judging = oracle
+        self._gpu.join(self)
 
     def judge(self, kernel: Kernel, anchor: Anchor, *, race: bool, best: float | None) -> tuple[Evaluation, ...]:
         with _device_errors():
-            self._make_room()
+            self._gpu.make_room(self)
             return super().judge(kernel, anchor, race=race, best=best)
 
     def profile(self, kernel: Kernel, timings: Sequence[Timing]) -> Profile:
@@ -116,51 +106,35 @@ class CudaFitness(Pipeline):
 
     def references(self) -> tuple[Reference, ...]:
         with _device_errors():
-            self._make_room()
+            self._gpu.make_room(self)
             return super().references()
 
     def forget(self) -> None:
         super().forget()
-        self._device.forget()
         self._judging.forget()
 
     def close(self) -> None:
         super().close()
-        self._device.close()
-        with suppress(ValueError):
-            _stages.remove(self)
-
-    def _make_room(self) -> None:
-        """Where the GPU's memory is nearly full, tasks whose turn was long ago draw their inputs again next time."""
-        with suppress(ValueError):
-            _stages.remove(self)
-        _stages.append(self)
-        for other in _stages[:-1]:
-            free, total = torch.cuda.mem_get_info(self._device.gpu.ordinal)
-            if free > SPARE_SHARE * total:
-                return
-            other.forget()
-
-
-_stages: list[CudaFitness] = []
-"""Of this process, the last used one last."""
+        self._gpu.leave(self)
 
 
 class CudaBuilder:
     """`fitness.base.Builder` for one task: the GPU is only asked for its properties, and for a plan's occupancy."""
 
     def __init__(self, operator: Operator, task: Task, *, workload_set: str, folder: Path):
+        self._gpu = shared_gpu(folder)
         oracle = Oracle(operator, functions(operator.folder), task.dtype)
         torch.set_num_threads(1)
-        self._device = CudaDevice(operator, task, oracle, workload_set=workload_set, folder=folder)
-        self._pipeline = Pipeline(operator, task, self._device, oracle, _naive(operator), workload_set=workload_set)
+        device = CudaDevice(operator, task, oracle, self._gpu, workload_set=workload_set)
+        self._pipeline = Pipeline(operator, task, device, oracle, _naive(operator), workload_set=workload_set)
+        self._gpu.join(None)
 
     def build(self, kernel: Kernel) -> Built | Evaluation:
         with _device_errors():
             return self._pipeline.build(kernel)
 
     def close(self) -> None:
-        self._device.close()
+        self._gpu.leave(None)
 
 
 def _naive(operator: Operator) -> Kernel:
@@ -191,38 +165,15 @@ def probe() -> None:
 class CudaDevice:
     """`fitness.session.Device` for one task on one GPU; with a `CudaOracle` it can also run what it builds."""
 
-    def __init__(
-        self,
-        operator: Operator,
-        task: Task,
-        oracle: Oracle,
-        *,
-        workload_set: str,
-        folder: Path,
-    ) -> None:
+    def __init__(self, operator: Operator, task: Task, oracle: Oracle, gpu: Gpu, *, workload_set: str) -> None:
         self.operator = operator
         self.task = task
-        self.folder = folder
         self.processes = 1  # each has a CUDA context and buffers of its own, which take their time and memory
         self.spread = SPREAD
-        self.gpu = device_facts()
+        self._gpu = gpu
+        self._facts = gpu.facts
         self._shapes = Shapes(operator, task, operator.workload_set(workload_set), oracle)
         self._oracle = oracle
-        self._compiler = Compiler()
-        self._workers = Workers(self._worker, self._quiet)
-        self._ncu_lack = "" if find_tool("ncu") else NOT_INSTALLED
-        """Why Nsight Compute tells nothing on this machine, once that is known."""
-        self._auditors = ThreadPoolExecutor(1, thread_name_prefix="audit")
-
-    def forget(self) -> None:
-        """End the processes that hold memory while they wait for work."""
-        self._workers.disperse()
-
-    def close(self) -> None:
-        """End the processes that wait for work."""
-        self._auditors.shutdown(cancel_futures=True)
-        self._compiler.close()
-        self._workers.close()
 
     # --- build ------------------------------------------------------------------------------------------------------
 
@@ -230,7 +181,7 @@ class CudaDevice:
         try:
             plan = parse_plan(kernel.source, self.operator, "cuda")
             plan.settings(kernel.values)
-            supported = self._shapes.supported(plan, kernel, self.gpu.plan_facts)
+            supported = self._shapes.supported(plan, kernel, self._facts.plan_facts)
             if isinstance(supported, Rejection):
                 return supported
             build = self._compiled(kernel)
@@ -245,18 +196,18 @@ class CudaDevice:
 
     def _compiled(self, kernel: Kernel) -> CudaBuild | Rejection:
         """From disk where it was compiled before."""
-        path = self.folder / f"{kernel.id}-{self.task.dtype}-{self.gpu.arch}.pickle"
+        path = self._gpu.folder / f"{kernel.id}-{self.task.dtype}-{self._facts.arch}.pickle"
         if path.exists():
             kept: CudaBuild = pickle.loads(path.read_bytes())
             return kept
-        made = compile_cuda(kernel, self.operator, self.task.dtype, arch=self.gpu.arch, compiler=self._compiler)
+        made = compile_cuda(kernel, self.operator, self.task.dtype, arch=self._facts.arch, compiler=self._gpu.compiler)
         if isinstance(made, CudaBuild):
             publish(path, pickle.dumps(made))
         return made
 
     def _checked(self, plan: Plan, kernel: Kernel, build: CudaBuild, supported: frozenset[str]) -> str:
         """The code digest, once the plan fits the code on every judged shape. Raises PlanError and KernelFault."""
-        path = self.folder / f"{kernel.id}-{self.task.dtype}-{self.gpu.arch}.digest"
+        path = self._gpu.folder / f"{kernel.id}-{self.task.dtype}-{self._facts.arch}.digest"
         if path.exists():
             return path.read_text(encoding="ascii")
         with self._asked(plan, build) as worker:
@@ -265,7 +216,7 @@ class CudaDevice:
             if problem := check_arguments(one, build.params, self.operator, self.task.dtype):
                 raise KernelFault(Status.INVALID, problem)
         text = verdict_text(plan, resolved, supported)
-        found = code_digest(build, resolved=text, dtype=self.task.dtype, device=self.gpu.name)
+        found = code_digest(build, resolved=text, dtype=self.task.dtype, device=self._facts.name)
         publish(path, found.encode("ascii"))
         return found
 
@@ -275,15 +226,15 @@ class CudaDevice:
         if not plan.occupancy_kernels:
             yield None
             return
-        worker = self._workers.hire()
+        worker = self._gpu.workers.hire()
         try:
-            with self._quiet():
+            with self._gpu.quiet():
                 worker.load(build.cubin, build.lowered)
                 yield worker
         except BaseException:
-            self._workers.dismiss(worker)
+            self._gpu.workers.dismiss(worker)
             raise
-        self._workers.rest(worker)
+        self._gpu.workers.rest(worker)
 
     def resolve(self, plan: Plan, kernel: Kernel, dims: Mapping[str, int], worker: Worker | None) -> ResolvedPlan:
         """The plan on some dims; `worker` tells the occupancy. Raises PlanError and KernelFault."""
@@ -294,7 +245,7 @@ class CudaDevice:
                 dtype=self.task.dtype,
                 dims=dims,
                 values=kernel.values,
-                facts=self.gpu.plan_facts,
+                facts=self._facts.plan_facts,
                 occupancy=occupancy,
             )
 
@@ -320,7 +271,7 @@ class CudaDevice:
         def resolve(question: Question, worker: Worker) -> tuple[ResolvedPlan, Program]:
             return self._steps(kernel, question.workload.name, question.dims, worker)
 
-        return CudaSession(self._judging, self._workers, kernel.build, resolve, fresh=fresh)
+        return CudaSession(self._judging, self._gpu.workers, kernel.build, resolve, fresh=fresh)
 
     def _steps(
         self, kernel: CudaKernel, name: str, dims: Mapping[str, int], worker: Worker | None
@@ -335,45 +286,18 @@ class CudaDevice:
         return resolved, program(resolved, kernel.build.params, self.operator)
 
     def open_library(self, cases: Sequence[Sequence[Case]]) -> LibrarySession:
-        return LibrarySession(self._judging, self.gpu.l2_bytes)
+        return LibrarySession(self._judging, self._facts.l2_bytes)
 
     @property
     def _judging(self) -> CudaOracle:
         assert isinstance(self._oracle, CudaOracle)
         return self._oracle
 
-    def _worker(self) -> Worker:
-        """One that has not begun."""
-        return Worker(self.gpu.ordinal, self._harness, granularity(self.gpu.ordinal), quiet=self._quiet)
-
-    def _quiet(self) -> AbstractContextManager[None]:
-        return self.machine(exclusive=False)
-
-    @cached_property
-    def _harness(self) -> bytes:
-        unit, folders = HARNESS.read_text(encoding="utf-8"), tuple(map(str, include_folders()))
-        path = self.folder / f"harness-{digest(unit)[:16]}-{self.gpu.arch}.cubin"
-        if not path.exists():
-            made = self._compiler.compile(Job(unit, HARNESS_KERNELS, self.gpu.arch, folders))
-            publish(path, made.cubin)
-        return path.read_bytes()
-
-    @contextmanager
-    def machine(self, *, exclusive: bool) -> Iterator[None]:
-        mine = turns(self.gpu.uuid)
-        try:
-            with mine.alone() if exclusive else mine.shared():
-                yield
-        finally:
-            if exclusive:
-                self._workers.refresh()
+    def machine(self, *, exclusive: bool) -> AbstractContextManager[None]:
+        return self._gpu.machine(exclusive=exclusive)
 
     def peaks(self, *, again: bool = False) -> Peaks:
-        found = None if again else known(self.gpu.ordinal)
-        if found:
-            return found
-        with self.machine(exclusive=True):
-            return remeasure(self.gpu.ordinal) if again else peaks(self.gpu.ordinal)
+        return self._gpu.peaks(again=again)
 
     # --- what tools say ---------------------------------------------------------------------------------------------
 
@@ -385,20 +309,20 @@ class CudaDevice:
             return Profile(None, (), ("nothing was timed",))
         workload = next(w for w in self._shapes.canonical_dims if w.name == place.worst[1].workload)
         figures: Figures | None = None
-        lack = self._ncu_lack or ("" if place.countable else "it is too slow for counters")
+        lack = self._gpu.ncu_lack or ("" if place.countable else "it is too slow for counters")
         if not lack:
             try:
                 figures = self._counted(prepared, workload)
             except (NcuFailure, KernelFault) as failure:
                 lack = str(failure)
                 if isinstance(failure, NcuFailure) and failure.lasting:
-                    self._ncu_lack = lack
+                    self._gpu.ncu_lack = lack
         facts = prepared.build.facts
-        return assembled(place, facts, figures, sm_count=self.gpu.sm_count, lack=lack)
+        return assembled(place, facts, figures, sm_count=self._facts.sm_count, lack=lack)
 
     def _counted(self, kernel: CudaKernel, workload: Workload) -> Figures:
         """Raises NcuFailure and KernelFault."""
-        with tempfile.TemporaryDirectory(dir=self.folder) as scratch:
+        with tempfile.TemporaryDirectory(dir=self._gpu.folder) as scratch:
             file = write_solo(self._solo(kernel, [workload]), Path(scratch))
             with self.machine(exclusive=True):  # counters count whatever runs
                 return measure(file, Path(scratch))
@@ -408,19 +332,15 @@ class CudaDevice:
         if find_tool("compute-sanitizer") is None:
             return lambda: {"sanitizer": "not run: compute-sanitizer is not installed"}
         workloads = self._small(prepared)
-        solo, sanitizer = self._solo(prepared, workloads), self._sanitizer
+        solo, sanitizer = self._solo(prepared, workloads), self._gpu.sanitizer
         shapes = " and ".join(w.name for w in workloads)
 
         def examined() -> list[Finding]:
             with self.machine(exclusive=False):
                 return sanitizer.examine(solo)
 
-        begun = self._auditors.submit(examined)
+        begun = self._gpu.auditors.submit(examined)
         return lambda: audited(begun.result(), shapes)
-
-    @cached_property
-    def _sanitizer(self) -> Sanitizer:
-        return Sanitizer(self.gpu.ordinal, self._harness, self.folder)
 
     def _small(self, kernel: CudaKernel) -> list[Workload]:
         """The largest judged shape that is small enough for tools which slow a kernel down, and another one."""
@@ -454,4 +374,4 @@ class CudaDevice:
                     for name, t in drawn.tensors.items()
                 }
                 trials.append(Trial(steps, sizes, data))
-        return Solo(self.gpu.ordinal, kernel.build.cubin, kernel.build.lowered, tuple(trials))
+        return Solo(self._facts.ordinal, kernel.build.cubin, kernel.build.lowered, tuple(trials))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from fitness.cuda import nvrtc, target
+from fitness.cuda import gpu, nvrtc
 from fitness.cuda.driver import DeviceFacts
 from fitness.cuda.target import CudaDevice, CudaKernel
 from fitness.verify import Oracle
@@ -41,11 +40,11 @@ def device(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CudaDevice]:
     operator = load("softmax")
     oracle = Oracle(operator, functions(operator.folder), "fp32")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(target, "device_facts", lambda: H100)
-        folder = tmp_path_factory.mktemp("build")
-        made = CudaDevice(operator, Task("softmax", "fp32", "cuda"), oracle, workload_set="cpu", folder=Path(folder))
-    yield made
-    made.close()
+        patch.setattr(gpu, "device_facts", lambda: H100)
+        mine = gpu.shared_gpu(tmp_path_factory.mktemp("build"))
+    mine.join(None)
+    yield CudaDevice(operator, Task("softmax", "fp32", "cuda"), oracle, mine, workload_set="cpu")
+    mine.leave(None)
 
 
 def digest(device: CudaDevice, source: str) -> str:

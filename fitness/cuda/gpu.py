@@ -1,0 +1,152 @@
+"""What all tasks of a process share of a GPU: the compiler, the workers, the memory that these map, the tools."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+
+import torch
+
+from fitness.cuda.compiler import Compiler
+from fitness.cuda.driver import device_facts
+from fitness.cuda.memory import Pool, granularity
+from fitness.cuda.ncu import NOT_INSTALLED
+from fitness.cuda.nvrtc import Job, include_folders
+from fitness.cuda.peaks import known, peaks, remeasure
+from fitness.cuda.process import Worker
+from fitness.cuda.sanitizer import Sanitizer
+from fitness.cuda.tools import find_tool
+from fitness.cuda.turns import turns
+from fitness.cuda.workers import Workers
+from fitness.native import publish
+from fitness.roofline import Peaks
+from operators.identity import digest
+
+HARNESS = Path(__file__).with_name("harness.cu")
+HARNESS_KERNELS = ("flush_write", "flush_read", "scribble", "hold", "stamp")
+SPARE_SHARE, SPARE_SHARE_RESIDENT = 0.25, 0.1
+"""So much of the GPU's memory is free when a verdict begins, as far as other tasks can give it: enough to draw a task's
+inputs, or less where it holds them already."""
+
+
+class Tenant(Protocol):
+    """A task that keeps memory of the GPU between its verdicts."""
+
+    @property
+    def resident(self) -> bool:
+        """Whether it holds the inputs of its timed calls."""
+        ...
+
+    def forget(self) -> None:
+        """Give back whatever the next verdict can make anew."""
+        ...
+
+
+class Gpu:
+    """The first GPU that CUDA_VISIBLE_DEVICES shows. Not thread-safe, but for `machine` and `quiet`."""
+
+    def __init__(self, folder: Path) -> None:
+        """`folder` holds what was compiled. Raises DeviceError where there is no GPU."""
+        self.facts = device_facts()  # says what is missing before torch does
+        self.folder = folder
+        self.compiler = Compiler()
+        self.workers = Workers(self._worker, self.quiet)
+        self.auditors = ThreadPoolExecutor(1, thread_name_prefix="audit")
+        self.ncu_lack = "" if find_tool("ncu") else NOT_INSTALLED
+        """Why Nsight Compute tells nothing on this machine, once that is known."""
+        self._tenants: list[Tenant | None] = []
+
+    @cached_property
+    def pool(self) -> Pool:
+        """Raises UserError where torch has no CUDA."""
+        return Pool(self.facts.ordinal)
+
+    @cached_property
+    def sanitizer(self) -> Sanitizer:
+        return Sanitizer(self.facts.ordinal, self._harness, self.folder)
+
+    @contextmanager
+    def machine(self, *, exclusive: bool) -> Iterator[None]:
+        """See `fitness.session.Device.machine`."""
+        mine = turns(self.facts.uuid)
+        try:
+            with mine.alone() if exclusive else mine.shared():
+                yield
+        finally:
+            if exclusive:
+                self.workers.refresh()
+
+    def quiet(self) -> AbstractContextManager[None]:
+        """Nobody times meanwhile."""
+        return self.machine(exclusive=False)
+
+    def peaks(self, *, again: bool = False) -> Peaks:
+        """See `fitness.session.Device.peaks`."""
+        found = None if again else known(self.facts.ordinal)
+        if found:
+            return found
+        with self.machine(exclusive=True):
+            return remeasure(self.facts.ordinal) if again else peaks(self.facts.ordinal)
+
+    def make_room(self, tenant: Tenant) -> None:
+        """Where memory is nearly full, tasks that wait give theirs back and draw their inputs again next time.
+
+        By chance: tasks take turns, so that the one whose turn was longest ago is likely to be the next.
+        """
+        share = SPARE_SHARE_RESIDENT if tenant.resident else SPARE_SHARE
+        if self._roomy(share):
+            return
+        self.pool.trim()
+        others = [other for other in self._tenants if other and other is not tenant and other.resident]
+        for other in random.sample(others, len(others)):
+            if self._roomy(share):
+                return
+            other.forget()
+        if not self._roomy(share):
+            self.workers.disperse()
+
+    def _roomy(self, share: float) -> bool:
+        free, total = torch.cuda.mem_get_info(self.facts.ordinal)
+        return free > share * total
+
+    def join(self, tenant: Tenant | None) -> None:
+        """One more task uses it, which has to `leave`; None: one that keeps no memory."""
+        self._tenants.append(tenant)
+
+    def leave(self, tenant: Tenant | None) -> None:
+        """The last one ends the processes."""
+        self._tenants.remove(tenant)
+        if not self._tenants:
+            _gpus.pop(self.folder, None)
+            self.auditors.shutdown(cancel_futures=True)
+            self.compiler.close()
+            self.workers.close()
+
+    def _worker(self) -> Worker:
+        """One that has not begun."""
+        return Worker(self.facts.ordinal, self._harness, granularity(self.facts.ordinal), quiet=self.quiet)
+
+    @cached_property
+    def _harness(self) -> bytes:
+        unit, folders = HARNESS.read_text(encoding="utf-8"), tuple(map(str, include_folders()))
+        path = self.folder / f"harness-{digest(unit)[:16]}-{self.facts.arch}.cubin"
+        if not path.exists():
+            made = self.compiler.compile(Job(unit, HARNESS_KERNELS, self.facts.arch, folders))
+            publish(path, made.cubin)
+        return path.read_bytes()
+
+
+_gpus: dict[Path, Gpu] = {}
+"""Of this process, by the folder that they compile into."""
+
+
+def shared_gpu(folder: Path) -> Gpu:
+    """The one of this process and folder; who uses it calls `join`. Raises DeviceError where there is none."""
+    if folder not in _gpus:
+        _gpus[folder] = Gpu(folder)
+    return _gpus[folder]
