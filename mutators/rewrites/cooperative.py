@@ -14,6 +14,8 @@ from mutators.rewrites.loops import fixed_outside, operand
 from operators.launch import Launch
 
 WARP = 32
+LANES = (32, 16, 8, 4, 2)
+"""How many threads of a warp may share a row."""
 SUMMED = frozenset({"ACC", "float", "double", "int", "unsigned", "long long"})
 """Types whose values threads can exchange."""
 COUNTED = frozenset({"int", "unsigned", "unsigned int", "long", "long long", "size_t", "int64_t", "uint64_t"})
@@ -29,78 +31,106 @@ _WORD = {"+": "sum", "max": "max", "min": "min"}
 
 @dataclass(frozen=True)
 class Team:
-    """Threads that share a row."""
+    """Threads that share a row: a block, or neighbours in a warp."""
 
     name: str
     rank: str
     """A thread's number in its team, as an operand."""
     size: str
-    barrier: str
 
-    def helper(self, operation: str) -> str:
-        """The device function that combines one value of every thread, for every thread."""
-        name, combined = f"{self.name}_{_WORD[operation]}", _COMBINED[operation]
-        lines = [
-            block(
-                f"for (int lanes = {WARP // 2}; lanes; lanes /= 2)",
-                "const V other = __shfl_xor_sync(0xffffffffu, value, lanes);",
-                f"value = {combined};",
-                indent="",
-            )
-        ]
-        if self is BLOCK:
-            lines += [
-                "__shared__ V parts[32];",
-                "__syncthreads();  // an earlier call may still be read",
-                "if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = value;",
-                "__syncthreads();",
-                "value = parts[0];",
-                block(
-                    "for (int warp = 1; warp < blockDim.x / 32; warp++)",
-                    "const V other = parts[warp];",
-                    f"value = {combined};",
-                    indent="",
-                ),
-            ]
-        else:
-            lines.append("__syncwarp();")
-        head = f"template <class V> __device__ __forceinline__ V {name}(V value)"
-        return block(head, *lines, "return value;", indent="")
+    def barrier(self, above: Above) -> str:
+        """The statement at which all wait, and after which they see what the others wrote."""
+        return "__syncthreads();" if self is BLOCK else f"__syncwarp({_mask(above)}<{self.size}>());"
+
+    def combined(self, above: Above, operation: str, value: str) -> str:
+        """The values of all threads, combined, for every thread."""
+        kind, arguments = ("block", "") if self is BLOCK else ("lanes", f"<{self.size}>")
+        name = f"{kind}_{_WORD[operation]}"
+        made = _of_block(name, operation) if self is BLOCK else _of_lanes(name, operation, _mask(above))
+        return f"{above.need(name, made)}{arguments}({value})"
 
 
-BLOCK = Team("block", "threadIdx.x", "blockDim.x", "__syncthreads();")
-ONE_WARP = Team("warp", f"(threadIdx.x % {WARP})", str(WARP), "__syncwarp();")
+BLOCK = Team("a block", "threadIdx.x", "blockDim.x")
 
 
-def _combined(above: Above, team: Team, operation: str, value: str) -> str:
-    """All threads' values, combined."""
-    return f"{above.need(f'{team.name}_{_WORD[operation]}', team.helper(operation))}({value})"
+def _some_lanes(count: str) -> Team:
+    """As many neighbours, a power of two that a tunable tells."""
+    return Team(f"{count} threads", f"(threadIdx.x % {count})", count)
+
+
+def _mask(above: Above) -> str:
+    text = block(
+        "template <int COUNT> __device__ __forceinline__ unsigned row_lanes()",
+        f"return (0xffffffffu >> ({WARP} - COUNT)) << (threadIdx.x % {WARP} / COUNT * COUNT);",
+        indent="",
+    )
+    return above.need(
+        "row_lanes", f"// Who shares this thread's row: others of the warp may be elsewhere, or gone.\n{text}"
+    )
+
+
+def _exchange(mask: str, lanes: str, operation: str) -> str:
+    return block(
+        f"for (int lanes = {lanes} / 2; lanes; lanes /= 2)",
+        f"const V other = __shfl_xor_sync({mask}, value, lanes);",
+        f"value = {_COMBINED[operation]};",
+        indent="",
+    )
+
+
+def _of_block(name: str, operation: str) -> str:
+    """The device function that combines one value of every thread of a block."""
+    return block(
+        f"template <class V> __device__ __forceinline__ V {name}(V value)",
+        _exchange("0xffffffffu", str(WARP), operation),
+        "__shared__ V parts[32];",
+        "__syncthreads();  // an earlier call may still be read",
+        "if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = value;",
+        "__syncthreads();",
+        "value = parts[0];",
+        block(
+            "for (int warp = 1; warp < blockDim.x / 32; warp++)",
+            "const V other = parts[warp];",
+            f"value = {_COMBINED[operation]};",
+            indent="",
+        ),
+        "return value;",
+        indent="",
+    )
+
+
+def _of_lanes(name: str, operation: str, mask: str) -> str:
+    return block(
+        f"template <int COUNT, class V> __device__ __forceinline__ V {name}(V value)",
+        _exchange(f"{mask}<COUNT>()", "COUNT", operation),
+        f"__syncwarp({mask}<COUNT>());",
+        "return value;",
+        indent="",
+    )
 
 
 @rewrite("share_rows", "cuda")
 def share_rows(program: Program) -> Iterator[Site]:
-    """Give each row to a block or a warp instead of a thread: loops are dealt out, sums and maxima combined."""
+    """Give each row to a block, or some threads of a warp: loops are dealt out, sums and maxima combined."""
     for function, index, launch in kernels(program):
         threads = _threads(program, launch)
         found = along_x(program, function, launch) if threads else None
         if not found or not threads:
             continue
-        statements = [n for n in found.rest if n.type != "comment"]
-        for team, row, grid in (
-            (BLOCK, "blockIdx.x", found.axis.count),
-            (
-                ONE_WARP,
-                f"({found.axis.start}) / {WARP}",
-                f"ceil_div({operand(found.axis.count)} * {WARP}, {operand(threads)})",
-            ),
+        statements, axis = [n for n in found.rest if n.type != "comment"], found.axis
+        lanes = program.fresh("THREADS_PER_ROW")
+        narrow = f"ceil_div({operand(axis.count)} * {lanes}, {operand(threads)})"
+        for team, row, grid, tune in (
+            (BLOCK, "blockIdx.x", axis.count, {}),
+            (_some_lanes(lanes), f"({axis.start}) / {lanes}", narrow, {lanes: LANES}),
         ):
             above = Above(program, function)
             dealt = _dealt(program, function, statements, team, above)
             wider = launch_list(program.text, index, "grid", 0, grid)
-            at = next((n for n in walk(found.declaration) if program.slice(n) == found.axis.start), None)
+            at = next((n for n in walk(found.declaration) if program.slice(n) == axis.start), None)
             if dealt and wider and at and above.usable:
                 edits = (Edit(at.start_byte, at.end_byte, row), wider, *dealt, *above.edits)
-                yield Site(f"a {team.name} for each `{found.axis.bound}` of {function.name}", edits)
+                yield Site(f"{team.name} for each of `{axis.bound}` in {function.name}", edits, tune)
 
 
 def _threads(program: Program, launch: Launch) -> str | None:
@@ -146,7 +176,7 @@ def _dealt(
             return ()
         if any(_conflict(earlier, part) for earlier in since):
             place = loop.begin if loop else node.start_byte
-            edits.append(Edit(place, place, f"{team.barrier}\n{program.indent_at(place)}"))
+            edits.append(Edit(place, place, f"{team.barrier(above)}\n{program.indent_at(place)}"))
             since = []
         since = [] if part.combined else [*since, part]
         edits += _shared_loop(program, loop, team, above) if loop else _once(program, part, team)
@@ -231,7 +261,7 @@ def _shared_loop(program: Program, loop: Loop, team: Team, above: Above) -> tupl
     lines = [f"{loop.function.type_of(name)} {part} = 0;" for name, part in sums.items()]
     lines += [*loop.pragma_texts, block(head, body_text(loop, sums), indent="")]
     for name, operation in operations.items():
-        value = _combined(above, team, operation, sums.get(name, name))
+        value = team.combined(above, operation, sums.get(name, name))
         lines.append(f"{name} += {value};" if operation == "+" else f"{name} = {value};")
     return program.replace(loop, *lines)
 
@@ -266,11 +296,11 @@ def sum_before_atomic(program: Program) -> Iterator[Site]:
                 lines = [
                     f"{type_} {part} = 0;",
                     block(f"if ({found.axis.variable} < {found.axis.bound})", *body, f"{part} = {value};", indent=""),
-                    f"{part} = {_combined(above, BLOCK, '+', part)};",
+                    f"{part} = {BLOCK.combined(above, '+', part)};",
                 ]
             else:
                 indent, begin = program.indent_at(statement.start_byte), statement.start_byte
-                lines = [f"const {type_} {part} = {_combined(above, BLOCK, '+', f'{type_}({value})')};"]
+                lines = [f"const {type_} {part} = {BLOCK.combined(above, '+', f'{type_}({value})')};"]
             lines.append(f"if (threadIdx.x == 0) atomicAdd({target}, {part});")
             text = f"\n{indent}".join(reindent(line, "", indent) for line in lines)
             if above.usable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import product
 
 import pytest
@@ -95,11 +96,12 @@ def sites(body: str, rewrite: str, head: str = ROWS) -> list[str]:
 
 
 @pytest.mark.parametrize("case", RIGHT)
-def test_rows_are_shared_by_blocks_and_by_warps(case: str) -> None:
-    children = sites(RIGHT[case], "share_rows")
-    assert len(children) == 2
-    for text in children:
-        found = emulated(Kernel("softmax", "cuda", text), load("softmax"), "fp32", shapes=4, seed=1)
+def test_rows_are_shared_by_blocks_and_by_neighbours_in_a_warp(case: str) -> None:
+    by_block, by_lanes = sites(RIGHT[case], "share_rows")
+    variants = [Kernel("softmax", "cuda", by_block)]
+    variants += [Kernel("softmax", "cuda", by_lanes, {"THREADS_PER_ROW": count}) for count in (32, 8, 2)]
+    for kernel in variants:
+        found = emulated(kernel, load("softmax"), "fp32", shapes=4, seed=1)
         assert not isinstance(found, Rejection), found.message
 
 
@@ -107,7 +109,10 @@ def test_rows_are_shared_by_blocks_and_by_warps(case: str) -> None:
 def test_helpers_stand_before_the_kernel_and_what_is_said_of_it(above: str) -> None:
     head = ROWS.replace('extern "C" __global__', f'{above}extern "C" __global__ __launch_bounds__(64)')
     for text in sites(RIGHT["a difference"], "share_rows", head):
-        before, after = text.split("template <class V>", 1)[0], text.rsplit("return value;\n}\n\n", 1)[1]
+        before, after = (
+            re.split("template <(class V|int COUNT)>", text, maxsplit=1)[0],
+            text.rsplit("return value;\n}\n\n", 1)[1],
+        )
         assert "__launch_bounds__" not in before
         assert (above if "//" in above else 'extern "C"') in after
         assert not isinstance(emulated(Kernel("softmax", "cuda", text), load("softmax"), "fp32", shapes=1), Rejection)
@@ -115,7 +120,7 @@ def test_helpers_stand_before_the_kernel_and_what_is_said_of_it(above: str) -> N
 
 def test_a_barrier_stands_only_where_threads_touch_what_others_wrote() -> None:
     apart, crossing = (sites(RIGHT[name], "share_rows") for name in list(RIGHT)[3:5])
-    for team, barrier in enumerate(("__syncthreads();", "__syncwarp();")):
+    for team, barrier in enumerate(("__syncthreads();", "__syncwarp(row_lanes<THREADS_PER_ROW>());")):
         assert f"\n    {barrier}\n    for" in crossing[team]
         assert f"\n    {barrier}\n    for" not in apart[team]
 
