@@ -1,0 +1,97 @@
+"""How many GPUs one driver keeps busy: real mutators, strategy and store, and GPUs that only let time pass.
+
+    python -m tests.bench.scaling --gpus 1 2 4 8 --seconds 20 [--operators softmax] [--judge-ms 230] [--build-ms 143]
+
+Needs no GPU. Every simulated GPU judges one candidate at a time and has three compilers, as in a search; verdicts come
+from a script. The default times are what `gpu_throughput` measured for softmax on an H100: 260 verdicts a minute.
+Efficiency is candidates per minute over what as many GPUs would do that never wait; the rest is lost to the driver,
+whose CPU time per candidate is given too. Prints JSON lines.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import tempfile
+import time
+from pathlib import Path
+
+from evo.config import RunConfig
+from evo.pool import InlinePool
+from evo.search import Search
+from evo.store import Store
+from evo.worker import BUILDERS_PER_GPU
+from fitness.base import Anchor, Built, Fitness
+from fitness.evaluation import Evaluation
+from fitness.scripted import ScriptedFitness
+from operators.kernel import Kernel
+from operators.spec import Task
+
+
+class WaitingPool(InlinePool):
+    """So many judges and compilers, each busy for a given time with every job."""
+
+    def __init__(self, stages: dict[Task, Fitness], gpus: int, *, judge_s: float, build_s: float) -> None:
+        super().__init__(stages, slots=gpus * (1 + BUILDERS_PER_GPU))
+        self._judges, self._judge_s = asyncio.Semaphore(gpus), judge_s
+        self._builders, self._build_s = asyncio.Semaphore(gpus * BUILDERS_PER_GPU), build_s
+        self.judged = 0
+
+    async def build(self, task: Task, kernel: Kernel) -> Built | Evaluation:
+        async with self._builders:
+            await asyncio.sleep(self._build_s)
+            return await super().build(task, kernel)
+
+    async def judge(
+        self, task: Task, kernel: Kernel, anchor: Anchor, *, race: bool, best: float | None
+    ) -> tuple[Evaluation, ...]:
+        async with self._judges:
+            await asyncio.sleep(self._judge_s)
+            self.judged += 1
+            return await super().judge(task, kernel, anchor, race=race, best=best)
+
+
+def scaled(gpus: int, options: argparse.Namespace) -> dict[str, float]:
+    limits = {"wall_s": float(options.seconds)}
+    made = RunConfig(operators=options.operators, target="cpu", budget=limits, ancestors="naive", seed=1).resolved()
+    with tempfile.TemporaryDirectory() as folder, Store(Path(folder), create=True) as store:
+
+        async def run() -> tuple[int, int]:
+            stages: dict[Task, Fitness] = {
+                task: ScriptedFitness(task, Kernel(operator.name, "cpu", operator.ancestor("naive", "cpu").read_text()))
+                for operator, task in made.tasks()
+            }
+            pool = WaitingPool(stages, gpus, judge_s=options.judge_ms / 1e3, build_s=options.build_ms / 1e3)
+            search = Search(made, store, pool)
+            await search.run()
+            return pool.judged, sum(state.told for state in search.states.values())
+
+        begin, cpu = time.perf_counter(), time.process_time()
+        judged, told = asyncio.run(run())
+        wall_s, cpu_s = time.perf_counter() - begin, time.process_time() - cpu
+    ideal = gpus * wall_s / (options.judge_ms / 1e3)
+    return {
+        "gpus": gpus,
+        "judged": judged,
+        "told": told,
+        "per_minute": round(60 * judged / wall_s, 1),
+        "efficiency": round(judged / ideal, 3),
+        "driver_cpu_ms_per_told": round(1e3 * cpu_s / told, 2),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--operators", nargs="+", default=["softmax"])
+    parser.add_argument("--gpus", nargs="+", type=int, default=[1, 2, 4, 8])
+    parser.add_argument("--seconds", type=int, default=20)
+    parser.add_argument("--judge-ms", type=float, default=230.0)
+    parser.add_argument("--build-ms", type=float, default=143.0)
+    options = parser.parse_args()
+    for count in options.gpus:
+        print(json.dumps(scaled(count, options)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
