@@ -78,12 +78,11 @@ def draw(
                     f"{operator.folder}/operator.toml: tensor `{tensor.name}` has no distribution and inputs() of "
                     "reference.py does not make it"
                 )
-            # Functions of reference.py work on the CPU.
-            where = CPU if family == CANCELLATION else device
-            made[tensor.name] = sample(tensor, element, shape, family, rng, device=where)
+            made[tensor.name] = sample(tensor, element, shape, family, rng, device=device)
         _check(operator, "inputs", tensor.name, made[tensor.name], element, shape)
     if family == CANCELLATION:
-        for name, value in functions.cancel(env | extra | made).items():
+        there = {name: tensor.cpu() for name, tensor in made.items()}  # functions of reference.py work on the CPU
+        for name, value in functions.cancel(env | extra | there).items():
             tensor = next(t for t in operator.inputs if t.name == name)
             _check(operator, "cancel", name, value, resolve_dtype(tensor.dtype, dtype), tensor.sizes(env))
             made[name] = value

@@ -69,18 +69,24 @@ def product(row_indices: Tensor, col_indices: Tensor, values: Tensor, x: Tensor,
 
 def zero_rows(row_indices: np.ndarray, values: Tensor, dtype: DType, rng: np.random.Generator) -> Tensor:
     """Values: in every row triples u, v, -(u + v), a third of it apart, and small ones; x must be constant."""
-    order = np.argsort(row_indices, kind="stable")
-    counts = np.bincount(row_indices, minlength=1)
-    starts, lengths = np.cumsum(counts) - counts, counts
-    row = row_indices[order]
-    triples = np.maximum(lengths - lengths // 8 - 1, 0)[row] // 3
-    place = np.arange(len(row)) - starts[row]
-    turn, number = np.divmod(place, np.maximum(triples, 1))
-    turn[triples == 0] = 3  # a small one
-    leader = starts[row] + np.where(turn < 3, number, place)
-    u, v = coarse((2, len(row)), dtype, rng)[:, leader]
-    chosen = np.empty(len(row))
-    chosen[order] = np.choose(np.minimum(turn, 3), [u, v, -(u + v), values.double().numpy()[order] * SMALL])
+    order = None if bool((row_indices[1:] >= row_indices[:-1]).all()) else np.argsort(row_indices, kind="stable")
+    small = values.double().numpy() * SMALL
+    lengths = np.bincount(row_indices, minlength=1).astype(np.int32)
+    starts = np.cumsum(lengths, dtype=np.int32) - lengths
+    triples = np.maximum(lengths - lengths // 8 - 1, 0) // 3
+
+    def each(of_row: np.ndarray) -> np.ndarray:
+        return np.repeat(of_row, lengths)
+
+    place = np.arange(len(row_indices), dtype=np.int32) - each(starts)
+    turn, number = np.divmod(place, each(np.maximum(triples, 1)))
+    turn[(turn > 3) | (each(triples) == 0)] = 3  # a small one
+    number[turn == 3] = 0
+    u, v = coarse((2, int(triples.sum()) + 1), dtype, rng)
+    triple = each(np.cumsum(triples, dtype=np.int32) - triples) + number
+    chosen = np.choose(turn, [u[triple], v[triple], -(u + v)[triple], small if order is None else small[order]])
+    if order is not None:
+        chosen[order] = chosen.copy()
     return torch.from_numpy(chosen).to(values.dtype)
 
 

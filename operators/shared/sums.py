@@ -16,30 +16,37 @@ SMALL = 2.0**-12
 
 
 def coarse(shape: int | tuple[int, ...], dtype: DType, rng: np.random.Generator) -> np.ndarray:
-    """Values of [-0.25, 0.25]; the sum of two is a number of the type."""
+    """Values of [-0.25, 0.25]; the sum of two is a number of the type. In fp32, or fp64 where the type is that."""
     steps = round(0.25 / dtype.unit_roundoff)
-    return np.asarray(rng.integers(-steps, steps, shape, endpoint=True) / steps)
+    whole, wide = (np.int64, np.float64) if dtype.name == "fp64" else (np.int32, np.float32)
+    drawn = rng.integers(-steps, steps, shape, endpoint=True, dtype=whole)
+    # Exact, since it divides by a power of two.
+    return np.asarray(np.multiply(drawn, wide(1 / steps), dtype=wide, casting="same_kind"))
 
 
 def zero_sums(values: Tensor, dtype: DType, rng: np.random.Generator) -> Tensor:
     """Rows of terms: triples u, v, -(u + v) in any order; an eighth of them, at least one, are small."""
-    rows, terms = values.shape
-    triples = max(terms - terms // 8 - 1, 0) // 3
-    first, second, third = rng.permutation(terms)[: 3 * triples].reshape(3, triples)
-    u, v = coarse((rows, triples), dtype, rng), coarse((rows, triples), dtype, rng)
-    changed = values.double().numpy() * SMALL
-    changed[:, first], changed[:, second], changed[:, third] = u, v, -(u + v)
-    return torch.from_numpy(changed).to(values.dtype)
+    return _with_triples(values, _triples(values.shape[1], rng), dtype, rng)
 
 
 def zero_product(left: Tensor, right: Tensor, dtype: DType, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
     """left [m, k] and right [k, n] with triples of terms u y + v y - (u + v) y, whose products round differently."""
-    terms = left.shape[1]
-    triples = max(terms - terms // 8 - 1, 0) // 3
-    first, second, third = rng.permutation(terms)[: 3 * triples].reshape(3, triples)
-    u, v = coarse((len(left), triples), dtype, rng), coarse((len(left), triples), dtype, rng)
-    changed = left.double().numpy() * SMALL
-    changed[:, first], changed[:, second], changed[:, third] = u, v, -(u + v)
+    first, second, third = triples = _triples(left.shape[1], rng)
     right = right.clone()
     right[second] = right[third] = right[first]
-    return torch.from_numpy(changed).to(left.dtype), right
+    return _with_triples(left, triples, dtype, rng), right
+
+
+def _triples(terms: int, rng: np.random.Generator) -> Tensor:
+    """Places of terms [3, triples]."""
+    count = max(terms - terms // 8 - 1, 0) // 3
+    return torch.from_numpy(rng.permutation(terms)[: 3 * count].reshape(3, count))
+
+
+def _with_triples(values: Tensor, places: Tensor, dtype: DType, rng: np.random.Generator) -> Tensor:
+    changed = values * SMALL
+    shape = (len(values), places.shape[1])
+    u, v = (torch.from_numpy(coarse(shape, dtype, rng)) for _ in range(2))
+    for place, term in zip(places, (u, v, -(u + v)), strict=True):
+        changed.index_copy_(1, place, term.to(values.dtype))
+    return changed

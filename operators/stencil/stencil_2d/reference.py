@@ -41,19 +41,30 @@ def library(u: Tensor, rate: Tensor) -> Tensor:
 def cancel(u: Tensor, dtype: DType, rng: np.random.Generator) -> dict[str, Tensor]:
     """At rate 1 / 4, small values on the white squares of a chessboard; each has black neighbours that sum to nothing.
 
-    With d = i + j, e = i - j and a sign s(k) = -s(k + 2), the neighbours of a(d) s(e) + b(e) s(d) cancel for any a, b:
+    With d = i + j, e = i - j + ny and a sign s(k) = -s(k + 2), the neighbours of a(d) s(e) + b(e) s(d) cancel for any
+    a, b:
     above and left in a, above and right in b, and so on, so that no two of them need be equal.
     """
     nx, ny = u.shape
-    i, j = np.arange(nx)[:, None], np.arange(ny)[None, :]
-    d, e = i + j, i - j + ny
     steps = round(0.25 / dtype.unit_roundoff)  # so fine that a sum of two is not rounded
-    a, b = rng.integers(-steps, steps, (2, nx + ny + 1), endpoint=True) / steps
-    sign = np.where(np.arange(nx + ny + 1) % 4 < 2, 1.0, -1.0)
-    black = torch.from_numpy(a[d] * sign[e] + b[e] * sign[d])
-    white = u.double() * 2.0**-12
+    wide = np.float64 if dtype.name == "fp64" else np.float32  # exact either way
+    a, b = (rng.integers(-steps, steps, (2, nx + ny + 1), endpoint=True) / steps).astype(wide)
+    sign = np.where(np.arange(nx + ny + 1) % 4 < 2, wide(1), wide(-1))
+
+    def along_d(values: np.ndarray) -> np.ndarray:
+        """The value of d at every place: a view."""
+        return np.lib.stride_tricks.sliding_window_view(values[: nx + ny - 1], ny)
+
+    def along_e(values: np.ndarray) -> np.ndarray:
+        return np.lib.stride_tricks.sliding_window_view(values[1 : nx + ny], ny)[:, ::-1]
+
+    black = along_d(a) * along_e(sign)
+    black += along_e(b) * along_d(sign)
+    changed = u * 2.0**-12
+    for rows, columns in (slice(0, None, 2), slice(1, None, 2)), (slice(1, None, 2), slice(0, None, 2)):
+        changed[rows, columns] = torch.from_numpy(black[rows, columns]).to(u.dtype)
     rate = torch.tensor([0.25], dtype=u.dtype)
-    return {"u": torch.where(torch.from_numpy(d % 2 == 1), black, white).to(u.dtype), "rate": rate}
+    return {"u": changed, "rate": rate}
 
 
 def relations(u: Tensor, rate: Tensor, rng: np.random.Generator) -> list[Relation]:

@@ -51,8 +51,9 @@ def cancel(u: Tensor, dtype: DType, rng: np.random.Generator) -> dict[str, Tenso
     d, e = j + k, j - k + nz
     a, b = coarse((2, ny + nz + 1), dtype, rng)
     sign = np.where(np.arange(ny + nz + 1) % 4 < 2, 1.0, -1.0)
-    plane = torch.from_numpy(a[d] * sign[e] + b[e] * sign[d])
-    return {"u": (plane + u.double() * SMALL).to(u.dtype), "rate": torch.tensor([0.25], dtype=u.dtype)}
+    wide = torch.promote_types(u.dtype, torch.float32)
+    plane = torch.from_numpy(a[d] * sign[e] + b[e] * sign[d]).to(wide)
+    return {"u": (plane + u.to(wide) * SMALL).to(u.dtype), "rate": torch.tensor([0.25], dtype=u.dtype)}
 
 
 def relations(u: Tensor, rate: Tensor, rng: np.random.Generator) -> list[Relation]:
