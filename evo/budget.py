@@ -66,14 +66,19 @@ class Budget:
         """Time of all sessions of this run together."""
         self._charged["wall_s"] = seconds
 
-    def exhausted(self) -> str | None:
-        """Which limit is reached, in words; None while there is something left."""
+    def exhausted(self, reserved_s: float = 0.0) -> str | None:
+        """Which limit is reached, in words; None while there is something left.
+
+        Of the time, `reserved_s` are for what the run has to do at its end.
+        """
         if self.ledger.refusal:
             return self.ledger.refusal
         spent = self.spent
         for kind, limit in self.limits.items():
             if spent[kind] >= limit:
                 return f"{kind} {spent[kind]:g} of {limit:g}"
+        if not self.allows("wall_s", reserved_s):
+            return f"wall_s {spent['wall_s']:g} of {self.limits['wall_s']:g}, the rest for confirmations"
         return None
 
     def allows(self, kind: str, under_way: float) -> bool:

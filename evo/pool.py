@@ -40,6 +40,11 @@ class Pool(Protocol):
     @property
     def slots(self) -> int: ...
 
+    @property
+    def judges(self) -> int:
+        """How many verdicts can be under way at once."""
+        ...
+
     async def build(self, task: Task, kernel: Kernel) -> Built | Evaluation: ...
 
     async def judge(
@@ -111,6 +116,10 @@ class WorkerPool:
     @property
     def slots(self) -> int:
         return len(self._workers)
+
+    @property
+    def judges(self) -> int:
+        return max(sum("judge" in worker.spec.jobs for worker in self._workers), 1)
 
     async def build(self, task: Task, kernel: Kernel) -> Built | Evaluation:
         return cast(Built | Evaluation, await self._call("build", task, kernel))
@@ -293,6 +302,8 @@ class WorkerProcess:
 
 class InlinePool:
     """Fitness stages called in the driver's own process, one job after the other; for scripted ones."""
+
+    judges = 1
 
     def __init__(self, stages: dict[Task, Fitness], *, slots: int = 2) -> None:
         self.slots = slots

@@ -34,6 +34,8 @@ PARENTS_CACHED = 5_000
 STOPPED = "stopped"
 IDLE_LIMIT = 300
 """A task rests when so many requests in a row led to no new program."""
+CONFIRMATIONS_SHARE = 0.25
+"""Of the time limit, kept at most for confirming the leaders at the end."""
 CONFIRMATIONS = 5
 """How many of a task's leaders may fail their confirmation before the run ends without a confirmed best."""
 
@@ -60,6 +62,10 @@ class TaskState:
     """Notes by kernel id; pending while they are worked out."""
     in_flight: int = 0
     told: int = 0
+    confirmed: set[str] = field(default_factory=set)
+    """Kernels whose verdict is a confirmation."""
+    confirm_s: float = 0.0
+    """What the longest verdict with a confirmation took so far."""
     referenced: bool = False
     """Whether baseline and library are timed, or about to be."""
     idle: int = 0
@@ -170,13 +176,14 @@ class Search:
         reason = ""
         while True:
             self.budget.set_wall(self._wall_s())
-            reason = reason or (STOPPED if self.stopping else self._refusal or self.budget.exhausted() or "")
+            spent = self.budget.exhausted(self._confirmations_s())
+            reason = reason or (STOPPED if self.stopping else self._refusal or spent or "")
             if not reason:
                 await self._ask()
                 self._start_references()
             if not self._running:
                 return reason or self._stuck()
-            if not self.budget.allows("wall_s", 0.0):
+            if not self.budget.allows("wall_s", self._confirmations_s()):
                 # Evaluations end soon; models may take their time, which is over. Their requests stay open.
                 for task in self._thinking:
                     task.cancel()
@@ -263,6 +270,8 @@ class Search:
         kernel, evaluation = individual.kernel, individual.evaluation
         if kernel is None or evaluation is None:
             return
+        if evaluation.level is Level.CONFIRMED:
+            state.confirmed.add(kernel.id)
         if evaluation.status is Status.DUPLICATE:
             self.budget.duplicates += 1
         elif individual.request.mutator == "tune":
@@ -271,6 +280,17 @@ class Search:
             self.budget.charge("evaluations", 1)
         if kernel.id not in state.verdicts or evaluation.status is not Status.DUPLICATE:
             state.verdicts[kernel.id] = records.evaluation_id(individual.request, evaluation.level)
+
+    def _confirmations_s(self) -> float:
+        """What confirming the leaders would take now, by those confirmations that there were: part of the budget."""
+        usual = max(state.confirm_s for state in self.states.values())
+        waiting = 0.0
+        for state in self.states.values():
+            leader = state.strategy.best
+            if leader and leader.kernel.id not in state.confirmed:
+                waiting += state.confirm_s or usual
+        limit = self.config.budget.get("wall_s", 0.0)
+        return min(waiting / self.pool.judges, CONFIRMATIONS_SHARE * limit)
 
     def _spawn(self, state: TaskState, request: Request, sources: tuple[Source, ...]) -> None:
         state.in_flight += 1
@@ -369,6 +389,9 @@ class Search:
 
         result = await self._patiently(state.task, kernel, judge)
         evaluations = result if isinstance(result, tuple) else (result,)
+        if evaluations[-1].level is Level.CONFIRMED:
+            took_ms = sum(e.stage_ms.get(stage, 0.0) for e in evaluations for stage in ("verify", "time", "confirm"))
+            state.confirm_s = max(state.confirm_s, took_ms / 1e3)
         screened = replace(evaluations[0], stage_ms={"build": built.build_ms, **evaluations[0].stage_ms})
         return (screened, *evaluations[1:])
 

@@ -32,3 +32,11 @@ def test_the_first_limit_reached_is_named() -> None:
     assert budget.share() == 0.5
     budget.charge("evaluations", 1)
     assert budget.exhausted() == "evaluations 2 of 2"
+
+
+def test_part_of_the_time_can_be_kept_for_the_end() -> None:
+    budget = Budget({"wall_s": 60})
+    budget.set_wall(50)
+    assert budget.exhausted(9.0) is None
+    assert budget.exhausted(10.0) == "wall_s 50 of 60, the rest for confirmations"
+    assert Budget({"evaluations": 2}).exhausted(1e9) is None

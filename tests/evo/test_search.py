@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ from evo.config import RunConfig
 from evo.pool import InlinePool, WorkerLost
 from evo.search import Search
 from evo.store import Store, query
-from fitness.base import Anchor
-from fitness.evaluation import Evaluation, Status
+from fitness.base import Anchor, Fitness
+from fitness.evaluation import Evaluation, Level, Status
 from fitness.scripted import ScriptedFitness
 from mutators.base import Mutator, Parent, Proposal, Request
 from mutators.catalog import mutator
@@ -100,6 +101,44 @@ def test_the_best_is_the_best_correct_one_and_is_confirmed(tmp_path: Path) -> No
     highest = rows(tmp_path, "select max(log_speedup) as top from evaluations where status = 'correct'")[0]["top"]
     assert best["log_speedup"] == pytest.approx(highest)
     assert best["level"] == "confirmed"
+
+
+class Slow(ScriptedFitness):
+    """Every verdict takes time on the test's clock. Only a first new best is confirmed at once, the leader is not."""
+
+    def __init__(self, clock: list[float], *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._clock = clock
+        self._confirmed = False
+
+    def judge(self, kernel: Kernel, anchor: Anchor, *, race: bool, best: float | None) -> tuple[Evaluation, ...]:
+        found = super().judge(kernel, anchor, race=race, best=10.0 if best is not None and self._confirmed else best)
+        stage_ms = {"verify": 500.0, "time": 500.0}
+        self._clock[0] += 1.0
+        if found[-1].level is Level.CONFIRMED:
+            self._confirmed = True
+            stage_ms |= {"confirm": 4000.0, "audit": 3000.0}  # of which the audit is a part
+            self._clock[0] += 4.0
+        return (*found[:-1], replace(found[-1], stage_ms=stage_ms))
+
+
+@pytest.mark.parametrize("operators", [["softmax"], ["softmax", "matrix_mul"]])
+def test_a_time_limit_holds_the_confirmations_at_the_end(operators: list[str], tmp_path: Path) -> None:
+    made = config(operators=operators, budget={"wall_s": 100.0})
+    clock = [0.0]
+    fitness: dict[Task, Fitness] = {
+        task: Slow(clock, task, Kernel(o.name, "cpu", o.ancestor("naive", "cpu").read_text()))
+        for o, task in made.tasks()
+    }
+    with Store(tmp_path, create=True) as store:
+
+        async def session() -> str:
+            return await Search(made, store, InlinePool(fitness), now=lambda: clock[0]).run()
+
+        reason = asyncio.run(session())
+    assert reason.endswith("of 100, the rest for confirmations")
+    assert [best["level"] for best in rows(tmp_path, "select level from best")] == ["confirmed"] * len(operators)
+    assert 100 - 8 <= clock[0] <= 100 + 4  # a few verdicts were under way when the search ended
 
 
 def told(folder: Path) -> list[tuple[Any, ...]]:
