@@ -29,7 +29,7 @@ from operators.identity import digest
 
 HARNESS = Path(__file__).with_name("harness.cu")
 HARNESS_KERNELS = ("flush_write", "flush_read", "scribble", "hold", "stamp")
-SPARE_SHARE, SPARE_SHARE_RESIDENT = 0.25, 0.1
+SPARE_SHARE, SPARE_SHARE_RESIDENT = 0.25, 0.15
 """So much of the GPU's memory is free when a verdict begins, as far as other tasks can give it: enough to draw a task's
 inputs, or less where it holds them already."""
 
@@ -109,6 +109,16 @@ class Gpu:
             other.forget()
         if not self._roomy(share):
             self.workers.disperse()
+
+    def relieve(self, tenant: Tenant) -> bool:
+        """All that others hold is given back, because `tenant` lacked memory; whether there was anything."""
+        others = [other for other in self._tenants if other and other is not tenant and other.resident]
+        for other in others:
+            other.forget()
+        if others:
+            self.workers.disperse()
+            self.pool.trim()
+        return bool(others)
 
     def _roomy(self, share: float) -> bool:
         free, total = torch.cuda.mem_get_info(self.facts.ordinal)

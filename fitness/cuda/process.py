@@ -39,6 +39,7 @@ KEPT_IDLE_BYTES = 256 << 20
 """The same of a worker that waits for its next candidate."""
 READABLE = ":".join(("/usr", "/lib", "/lib64", "/etc/ld.so.cache", "/proc", "/sys", "/dev/null"))
 """What a worker may still open once it has made its context: what the driver loads late."""
+NO_MEMORY = "the device has no memory left"
 IN_WORDS = {
     "CUDA_ERROR_ILLEGAL_ADDRESS": (
         "an illegal memory access: it reads or writes outside its buffers, or writes to an input, which is read-only"
@@ -49,7 +50,7 @@ IN_WORDS = {
     "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES": "it needs more registers or shared memory than a block can have",
     "CUDA_ERROR_ILLEGAL_INSTRUCTION": "an illegal instruction, or a trap",
     "CUDA_ERROR_LAUNCH_FAILED": "the launch failed; perhaps a trap, or an access to shared memory out of bounds",
-    "CUDA_ERROR_OUT_OF_MEMORY": "the device has no memory left for it",
+    "CUDA_ERROR_OUT_OF_MEMORY": f"{NO_MEMORY} for it",
     "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE": (
         "a cooperative launch with more blocks than the device holds at a time; use sm_count * blocks_per_sm"
     ),

@@ -12,7 +12,7 @@ from fitness.cuda.build import CudaBuild
 from fitness.cuda.driver import CudaError
 from fitness.cuda.memory import CudaRegion
 from fitness.cuda.oracle import CudaOracle
-from fitness.cuda.process import Worker
+from fitness.cuda.process import NO_MEMORY, Worker
 from fitness.cuda.program import Program
 from fitness.cuda.workers import RESTING, SPARES, Workers
 from fitness.evaluation import Status
@@ -63,7 +63,7 @@ class CudaSession:
                 if error.name != "CUDA_ERROR_OUT_OF_MEMORY":
                     raise
                 need = f"{sum(sizes.values()) >> 20} MiB for its outputs and scratch on {question.workload.name}"
-                raise KernelFault(Status.RUNTIME_ERROR, f"the device has no memory left: it needs {need}") from None
+                raise KernelFault(Status.RUNTIME_ERROR, f"{NO_MEMORY}: it needs {need}") from None
             if slot:
                 self._works[key] = work
         self._slots[slot] = question, work, program

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from fitness.cuda.library import LibrarySession
 from fitness.cuda.memory import check_torch
 from fitness.cuda.ncu import Figures, NcuFailure, measure
 from fitness.cuda.oracle import CudaOracle
-from fitness.cuda.process import Worker
+from fitness.cuda.process import NO_MEMORY, Worker
 from fitness.cuda.profiler import assembled, placed
 from fitness.cuda.program import Program
 from fitness.cuda.sanitizer import Finding, audited
@@ -42,11 +42,12 @@ from fitness.timing import Spread
 from fitness.verify import Case, Oracle, Question
 from operators.catalog import functions
 from operators.dtypes import resolve_dtype
-from operators.errors import DeviceError, PlanError
+from operators.errors import DeviceError, OperatorError, PlanError
 from operators.kernel import Kernel
 from operators.plan import Plan, ResolvedPlan, parse_plan
 from operators.spec import Operator, Task, Workload
 
+T = TypeVar("T")
 AUDITED_WORK = 1_000_000
 """Operations plus bytes of the largest shape that compute-sanitizer sees; it slows kernels down a hundred times."""
 SPREAD = Spread(fixed_ns=115.0, share=0.003)
@@ -96,18 +97,31 @@ class CudaFitness(Pipeline):
         self._gpu.join(self)
 
     def judge(self, kernel: Kernel, anchor: Anchor, *, race: bool, best: float | None) -> tuple[Evaluation, ...]:
-        with _device_errors():
-            self._gpu.make_room(self)
-            return super().judge(kernel, anchor, race=race, best=best)
+        def verdict() -> tuple[Evaluation, ...]:
+            return super(CudaFitness, self).judge(kernel, anchor, race=race, best=best)
+
+        found = self._with_room(verdict)
+        # What a kernel lacked may be what other tasks hold.
+        lacked = NO_MEMORY in found[-1].message and self._gpu.relieve(self)
+        return self._with_room(verdict) if lacked else found
 
     def profile(self, kernel: Kernel, timings: Sequence[Timing]) -> Profile:
-        with _device_errors():
-            return super().profile(kernel, timings)
+        return self._with_room(lambda: super(CudaFitness, self).profile(kernel, timings))
 
     def references(self) -> tuple[Reference, ...]:
+        return self._with_room(super().references)
+
+    def _with_room(self, call: Callable[[], T]) -> T:
+        """What it returns; where memory runs out on our side, once more with all that other tasks hold."""
         with _device_errors():
             self._gpu.make_room(self)
-            return super().references()
+            try:
+                return call()
+            except (torch.OutOfMemoryError, CudaError, DeviceError, OperatorError) as error:
+                short = "out of memory" in str(error) or NO_MEMORY in str(error)
+                if not short or not self._gpu.relieve(self):
+                    raise
+            return call()
 
     def forget(self) -> None:
         super().forget()

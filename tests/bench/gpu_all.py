@@ -32,6 +32,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "recovery": (*BENCH, "tests.bench.gpu_recovery"),
     "comparisons": (*BENCH, "tests.bench.gpu_comparisons"),
     "search": (*BENCH, "tests.bench.gpu_search", "--budget", "300s"),
+    "search-bf16": (*BENCH, "tests.bench.gpu_search", "--budget", "300s", "--dtype", "bf16"),
     "operators": (*BENCH, "tests.bench.gpu_operators", "--limit", "500", "--results"),
 }
 

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+import torch
 
+from fitness.base import Anchor
 from fitness.cuda import gpu
+from fitness.cuda.driver import CudaError
 from fitness.cuda.gpu import SPARE_SHARE, SPARE_SHARE_RESIDENT, Gpu, shared_gpu
+from fitness.cuda.process import NO_MEMORY
+from fitness.cuda.target import CudaFitness
+from fitness.evaluation import Evaluation, Level, Status
+from fitness.pipeline import Pipeline
+from operators.errors import DeviceError, OperatorError
+from operators.kernel import Kernel
 from tests.cuda.test_target import H100
 
 TOTAL = 80 << 30
@@ -104,7 +113,7 @@ def test_no_more_tasks_give_way_than_must_and_not_always_the_same(shared: Gpu, m
     gone = set()
     for _ in range(60):
         memory.used = 0
-        tasks = [Task(memory, TOTAL // 8) for _ in range(8)]
+        tasks = [Task(memory, TOTAL // 9) for _ in range(8)]
         for task in tasks:
             shared.join(task)
         shared.make_room(tasks[3])
@@ -124,3 +133,76 @@ def test_workers_go_last(shared: Gpu, memory: Memory) -> None:
     shared.make_room(small)
     assert not other.resident
     assert (memory.trimmed, memory.dispersed) == (1, 1)
+
+
+def test_who_lacks_memory_is_given_what_others_hold(shared: Gpu, memory: Memory) -> None:
+    mine, *others = tenants(shared, memory, 1, 2, 3)
+    assert shared.relieve(mine)
+    assert mine.resident and not any(other.resident for other in others)
+    assert memory.used == 1 and memory.trimmed and memory.dispersed
+    assert not shared.relieve(mine)
+
+
+class Neighbours:
+    """A GPU with so many other tasks that hold memory."""
+
+    def __init__(self, others: int) -> None:
+        self.others = others
+
+    def make_room(self, tenant: object) -> None:
+        pass
+
+    def relieve(self, tenant: object) -> bool:
+        had, self.others = self.others > 0, 0
+        return had
+
+
+LACKS: dict[str, Exception] = {
+    "the verifier": torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+    "a block": CudaError("cuMemCreate", "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"),
+    "a new worker": DeviceError("a GPU worker does not start: cuDevicePrimaryCtxRetain: out of memory"),
+    "the naive kernel": OperatorError(f"naive.cu: the naive kernel fails: {NO_MEMORY} for it"),
+}
+KERNEL = Kernel("softmax", "cuda", "")
+LACKING = Evaluation(KERNEL.id, "t", Level.SCREEN, Status.RUNTIME_ERROR, f"{NO_MEMORY} for it")
+WRONG = Evaluation(KERNEL.id, "t", Level.SCREEN, Status.WRONG, "y[0] is 1")
+
+
+def judged(monkeypatch: pytest.MonkeyPatch, outcomes: list[Exception | Evaluation], others: int) -> Evaluation:
+    """The verdict of a task that meets these, one after the other."""
+
+    def judge(*_: object, **__: object) -> tuple[Evaluation, ...]:
+        outcome = outcomes.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return (outcome,)
+
+    monkeypatch.setattr(Pipeline, "judge", judge)
+    task: Any = CudaFitness.__new__(CudaFitness)
+    task._gpu = Neighbours(others)
+    (verdict,) = task.judge(KERNEL, Anchor(KERNEL, 0.0, 0.0), race=True, best=None)
+    assert not outcomes
+    return cast(Evaluation, verdict)
+
+
+@pytest.mark.parametrize("lack", LACKS)
+def test_a_verdict_that_memory_was_short_for_is_given_again_with_all_of_it(
+    lack: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert judged(monkeypatch, [LACKS[lack], WRONG], others=2) is WRONG
+    with pytest.raises((DeviceError, OperatorError)):
+        judged(monkeypatch, [LACKS[lack]], others=0)
+    with pytest.raises((DeviceError, OperatorError)):
+        judged(monkeypatch, [LACKS[lack], LACKS[lack]], others=2)
+
+
+def test_a_kernel_is_only_blamed_for_lack_of_memory_when_others_hold_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert judged(monkeypatch, [LACKING, WRONG], others=1) is WRONG
+    assert judged(monkeypatch, [LACKING, LACKING], others=1) is LACKING
+    assert judged(monkeypatch, [LACKING], others=0) is LACKING
+    assert judged(monkeypatch, [WRONG], others=1) is WRONG
+
+
+def test_other_errors_are_nobody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(DeviceError, match="ILLEGAL"):
+        judged(monkeypatch, [CudaError("cuCtxSynchronize", "CUDA_ERROR_ILLEGAL_ADDRESS", "illegal")], others=2)
