@@ -69,9 +69,9 @@ def _mask(above: Above) -> str:
     )
 
 
-def _exchange(mask: str, lanes: str, operation: str) -> str:
+def _exchange(mask: str, half: str, operation: str) -> str:
     return block(
-        f"for (int lanes = {lanes} / 2; lanes; lanes /= 2)",
+        f"for (int lanes = {half}; lanes; lanes /= 2)",
         f"const V other = __shfl_xor_sync({mask}, value, lanes);",
         f"value = {_COMBINED[operation]};",
         indent="",
@@ -82,7 +82,7 @@ def _of_block(name: str, operation: str) -> str:
     """The device function that combines one value of every thread of a block."""
     return block(
         f"template <class V> __device__ __forceinline__ V {name}(V value)",
-        _exchange("0xffffffffu", str(WARP), operation),
+        _exchange("0xffffffffu", str(WARP // 2), operation),
         "__shared__ V parts[32];",
         "__syncthreads();  // an earlier call may still be read",
         "if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = value;",
@@ -102,7 +102,7 @@ def _of_block(name: str, operation: str) -> str:
 def _of_lanes(name: str, operation: str, mask: str) -> str:
     return block(
         f"template <int COUNT, class V> __device__ __forceinline__ V {name}(V value)",
-        _exchange(f"{mask}<COUNT>()", "COUNT", operation),
+        _exchange(f"{mask}<COUNT>()", "COUNT / 2", operation),
         f"__syncwarp({mask}<COUNT>());",
         "return value;",
         indent="",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from mutators.cpp_tree import Edit, Function, Program, walk
+from mutators.cpp_tree import Edit, Function, Program, block, reindent, walk
 from mutators.plan_edit import launch_list
 from mutators.rewrites.base import Site, rewrite
 from mutators.rewrites.grid import along_x, changed_scalars, kernels
@@ -74,7 +74,7 @@ def _plain(text: str) -> bool:
 def coarsen(program: Program) -> Iterator[Site]:
     """Let each thread take several elements, a grid apart, instead of one: `if (i >= n) return;` becomes a loop."""
     for function, index, launch in kernels(program):
-        found = along_x(program, function, launch)
+        found = along_x(program, function, launch, within=True)
         if not found or changed_scalars(function, found.rest):
             continue
         factor = program.fresh("PER_THREAD")
@@ -84,7 +84,9 @@ def coarsen(program: Program) -> Iterator[Site]:
         indent = program.indent_at(found.declaration.start_byte)
         axis = found.axis
         step = f"{axis.variable} += gridDim.x * blockDim.x"
-        head = f"for ({axis.type} {axis.variable} = {axis.start}; {axis.variable} < {axis.bound}; {step}) {{"
-        body = program.data[found.guard.end_byte : found.rest[-1].end_byte].decode().replace("\n", "\n    ")
-        edits = (Edit(found.declaration.start_byte, found.rest[-1].end_byte, f"{head}{body}\n{indent}}}"), grid)
+        head = f"for ({axis.type} {axis.variable} = {axis.start}; {axis.variable} < {axis.bound}; {step})"
+        first, last = found.rest[0], found.rest[-1]
+        body = program.data[first.start_byte : last.end_byte].decode()
+        text = block(head, reindent(body, program.indent_at(first.start_byte), ""), indent=indent)
+        edits = (Edit(found.declaration.start_byte, found.end_byte, text), grid)
         yield Site(f"{factor} elements per thread in {function.name}", edits, {factor: COARSE})

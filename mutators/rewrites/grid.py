@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from mutators.cpp_tree import Edit, Function, Node, Program, walk
+from mutators.cpp_tree import Edit, Function, Node, Program, field_of, walk
 from mutators.dataflow import effects, names_in
 from mutators.plan_tables import base_name
 from operators.launch import Launch
@@ -50,7 +50,10 @@ class Axis:
 
 @dataclass(frozen=True)
 class Guarded:
-    """Indices, then `if (i >= n || ...) return;`, then the rest: each thread has an index or a tuple of its own."""
+    """Indices, then `if (i >= n || ...) return;`, then the rest: each thread has an index or a tuple of its own.
+
+    Or `if (i < n && ...)` and the rest within it.
+    """
 
     axes: tuple[Axis, ...]
     declaration: Node
@@ -58,6 +61,13 @@ class Guarded:
     guard: Node
     rest: tuple[Node, ...]
     """The other statements, comments included."""
+    within: bool
+    """Whether they stand in the guard."""
+
+    @property
+    def end_byte(self) -> int:
+        """Of all of it."""
+        return self.guard.end_byte if self.within else self.rest[-1].end_byte
 
     @property
     def axis(self) -> Axis:
@@ -76,7 +86,7 @@ def guarded(program: Program, function: Function, launch: Launch) -> Guarded | N
     """The form of a kernel without barriers that has it; the launch has as many threads as there are indices."""
     statements = [n for n in function.body.named_children if n.type != "comment"]
     text = program.slice(function.body)
-    if any(word in text for word in BARRIERS) or text.count("return") != 1:
+    if any(word in text for word in BARRIERS):
         return None
     found: list[re.Match[str]] = []
     for node in statements[:3]:
@@ -84,33 +94,53 @@ def guarded(program: Program, function: Function, launch: Launch) -> Guarded | N
         if node.type != "declaration" or not match or not index_letter(match[3]) or "const" in match[1].split():
             break
         found.append(match)
-    if not found or len(statements) < len(found) + 2:
+    if not found or len(statements) == len(found) or statements[len(found)].type != "if_statement":
         return None
     declaration, guard = statements[0], statements[len(found)]
-    condition = r" \|\| ".join(rf"{match[2]} >= ([^|&?<>=!]+?)" for match in found)
-    limits = re.fullmatch(rf"if \({condition}\) (?:return;|\{{ return; \}})", " ".join(program.slice(guard).split()))
-    rest = tuple(n for n in function.body.named_children if n.start_byte >= guard.end_byte)
-    if guard.type != "if_statement" or not limits or mentions_places(program, rest):
+    variables, axes = [match[2] for match in found], []
+    within = guard is statements[-1]
+    rest = (
+        _within(guard) if within else tuple(n for n in function.body.named_children if n.start_byte >= guard.end_byte)
+    )
+    limits = _limits(program, guard, variables, within=within)
+    if not rest or not limits or text.count("return") != (not within) or mentions_places(program, rest):
         return None
-    variables, axes = {match[2] for match in found}, []
-    for match, bound in zip(found, limits.groups(), strict=True):
+    for match, bound in zip(found, limits, strict=True):
         type_, variable, start_text = match.groups()
         letter, count = start_text[-1], passed(program, function, launch, bound)
         used = names_in(function, [bound])
-        if variables & used or (used | {variable}) & function.assigned or len(function.declarations[variable]) > 1:
+        if used & set(variables) or (used | {variable}) & function.assigned or len(function.declarations[variable]) > 1:
             return None
         if count is None or not covers(launch, "xyz".index(letter), count):
             return None
         axes.append(Axis(variable, type_, start_text, letter, bound, count))
     if len({axis.letter for axis in axes}) < len(axes) or len(launch.grid) != len(axes):
         return None
-    return Guarded(tuple(axes), declaration, guard, rest)
+    return Guarded(tuple(axes), declaration, guard, rest, within)
 
 
-def along_x(program: Program, function: Function, launch: Launch) -> Guarded | None:
-    """That form where there is one index, and its bound is a parameter."""
+def _limits(program: Program, guard: Node, variables: Sequence[str], *, within: bool) -> tuple[str, ...]:
+    """What each variable is compared with, for threads to leave or to stay within; empty where it is not so."""
+    sign, joint = ("<", " && ") if within else (">=", r" \|\| ")
+    form = joint.join(rf"{variable} {sign} ([^|&?<>=!]+)" for variable in variables)
+    condition, body = (" ".join(program.slice(field_of(guard, n)).split()) for n in ("condition", "consequence"))
+    match = re.fullmatch(rf"\({form}\)", condition)
+    alone = not guard.child_by_field_name("alternative") and (within or body in ("return;", "{ return; }"))
+    return match.groups() if match and alone else ()
+
+
+def _within(guard: Node) -> tuple[Node, ...]:
+    """What is done where its condition holds."""
+    body = field_of(guard, "consequence")
+    return tuple(body.named_children) if body.type == "compound_statement" else (body,)
+
+
+def along_x(program: Program, function: Function, launch: Launch, *, within: bool = False) -> Guarded | None:
+    """That form where there is one index, and its bound is a parameter; `within`: the other form too."""
     found = guarded(program, function, launch)
-    return found if found and len(found.axes) == 1 and found.axis.bound.isidentifier() else None
+    if not found or len(found.axes) > 1 or not found.axis.bound.isidentifier():
+        return None
+    return found if within or not found.within else None
 
 
 def passed(program: Program, function: Function, launch: Launch, text: str) -> str | None:

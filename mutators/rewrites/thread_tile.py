@@ -61,7 +61,7 @@ def thread_tile(program: Program) -> Iterator[Site]:
     """Let each thread compute several results at once, in registers, from what it loads once for all of them."""
     for function, index, launch in kernels(program):
         found = guarded(program, function, launch)
-        if not found or len(found.axes) > 2 or {axis.type for axis in found.axes} != {"int"}:
+        if not found or found.within or len(found.axes) > 2 or {axis.type for axis in found.axes} != {"int"}:
             continue
         if launch.cluster or launch.cooperative or len(launch.grid) != len(launch.block):
             continue

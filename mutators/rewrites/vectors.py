@@ -29,7 +29,7 @@ _CONDITIONAL = frozenset(
 def vectorize(program: Program) -> Iterator[Site]:
     """Let a thread take neighbouring elements, which it loads and stores at once as vectors."""
     for function, index, launch in kernels(program):
-        found = along_x(program, function, launch)
+        found = along_x(program, function, launch, within=True)
         if not found or changed_scalars(function, found.rest):
             continue
         axis = found.axis
@@ -40,7 +40,7 @@ def vectorize(program: Program) -> Iterator[Site]:
             first, begin = program.fresh(f"{axis.variable}0"), found.declaration.start_byte
             head = (f"{axis.type} {first} = ({axis.start}) * {count};", f"if ({first} >= {axis.bound}) return;")
             text = reindent("\n".join((*head, *lines)), "", program.indent_at(begin))
-            edits = (Edit(begin, found.rest[-1].end_byte, text), grid, *above.edits)
+            edits = (Edit(begin, found.end_byte, text), grid, *above.edits)
             yield Site(f"vectors of {count} in {function.name}", edits, {count: SIZES})
     for loop in program.loops:
         yield from _strided(program, loop)

@@ -266,6 +266,53 @@ def test_elements_that_are_left_alone(old: str, new: str) -> None:
         assert not list(sites_of(program, "coarsen"))
 
 
+BODY = """    if (i >= n) return;
+    ACC value = load(x[i]);
+    y[i] = store(value > 0 ? value : ACC(0));
+"""
+INSIDE = {
+    "a block": """    if (i < n) {
+        // of one element
+        ACC value = load(x[i]);
+        y[i] = store(value > 0 ? value : ACC(0));
+    }
+""",
+    "a statement": "    if (i < n) y[i] = store(load(x[i]) > 0 ? load(x[i]) : ACC(0));\n",
+    "on the next line": "    if (i < n)\n        y[i] = store(load(x[i]) > 0 ? load(x[i]) : ACC(0));\n",
+}
+
+
+def guarded_children(body: str, rewrite: str) -> list[str]:
+    assert BODY in ELEMENTS
+    program = Program(ELEMENTS.replace(BODY, body), load("relu"), "cuda", "fp32")
+    return [text for site in sites_of(program, rewrite) if (text := apply(program, site))]
+
+
+@pytest.mark.parametrize("rewrite", ["coarsen", "vectorize"])
+@pytest.mark.parametrize("form", INSIDE)
+def test_what_stands_within_the_guard_is_taken_for_what_follows_it(form: str, rewrite: str) -> None:
+    [child] = guarded_children(INSIDE[form], rewrite)
+    name = {"coarsen": "PER_THREAD", "vectorize": "VECTOR"}[rewrite]
+    for count, dtype in product((1, 2, 8), ("fp32", "bf16")):
+        found = emulated(Kernel("relu", "cuda", child, {name: count}), load("relu"), dtype, shapes=4, seed=count)
+        assert not isinstance(found, Rejection), found.message
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        INSIDE["a block"].rstrip() + " else y[0] = x[0];\n",
+        INSIDE["a block"].replace("// of one element", "if (n == 7) return;"),
+        INSIDE["a block"] + "    if (i == n) y[0] = x[0];\n",
+        INSIDE["a statement"].replace("i < n", "i < n && n > 3"),
+        INSIDE["a statement"].replace("i < n", "i < n - 1"),
+        "    if (i < n) {}\n",
+    ],
+)
+def test_guards_that_hold_more_or_less_are_left_alone(body: str) -> None:
+    assert not guarded_children(body, "coarsen") and not guarded_children(body, "vectorize")
+
+
 def test_bounds_that_are_unsigned_do_not_wrap_around() -> None:
     text = sites(RIGHT["a difference"], "share_rows")[0]
     program = Program(text, load("softmax"), "cuda", "fp32")
