@@ -42,7 +42,7 @@ class Pool(Protocol):
 
     @property
     def judges(self) -> int:
-        """How many verdicts can be under way at once."""
+        """How many kernels can be timed at once."""
         ...
 
     async def build(self, task: Task, kernel: Kernel) -> Built | Evaluation: ...
@@ -119,7 +119,9 @@ class WorkerPool:
 
     @property
     def judges(self) -> int:
-        return max(sum("judge" in worker.spec.jobs for worker in self._workers), 1)
+        timing = [worker.spec for worker in self._workers if "judge" in worker.spec.jobs]
+        groups = {(spec.machine, spec.cores) for spec in timing if spec.cores}  # whose workers take turns
+        return max(len(groups) + sum(not spec.cores for spec in timing), 1)
 
     async def build(self, task: Task, kernel: Kernel) -> Built | Evaluation:
         return cast(Built | Evaluation, await self._call("build", task, kernel))

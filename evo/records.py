@@ -237,6 +237,14 @@ TOLD = """
 """
 """Every tell with what it takes to make its individual again."""
 
+CONFIRMED = """
+    select task, kernel_id, sum(coalesce(verify_ms, 0) + coalesce(time_ms, 0) + coalesce(confirm_ms, 0)) as took_ms
+    from evaluations
+    group by task, kernel_id, request_id
+    having bool_or(level = 'confirmed')
+"""
+"""Every kernel that a confirmation looked at, and how long its whole verdict took."""
+
 
 def history(asked: Iterable[Row], told: Iterable[Row]) -> list[list[Row] | Row]:
     """Rows of `ASKED` and `TOLD` in the order in which they happened; the requests of one ask are one list."""

@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -284,13 +284,13 @@ class Search:
     def _confirmations_s(self) -> float:
         """What confirming the leaders would take now, by those confirmations that there were: part of the budget."""
         usual = max(state.confirm_s for state in self.states.values())
-        waiting = 0.0
-        for state in self.states.values():
-            leader = state.strategy.best
-            if leader and leader.kernel.id not in state.confirmed:
-                waiting += state.confirm_s or usual
+        waiting = [
+            state.confirm_s or usual
+            for state in self.states.values()
+            if (leader := state.strategy.best) and leader.kernel.id not in state.confirmed
+        ]
         limit = self.config.budget.get("wall_s", 0.0)
-        return min(waiting / self.pool.judges, CONFIRMATIONS_SHARE * limit)
+        return min(max((*waiting, sum(waiting) / self.pool.judges)), CONFIRMATIONS_SHARE * limit)
 
     def _spawn(self, state: TaskState, request: Request, sources: tuple[Source, ...]) -> None:
         state.in_flight += 1
@@ -389,9 +389,7 @@ class Search:
 
         result = await self._patiently(state.task, kernel, judge)
         evaluations = result if isinstance(result, tuple) else (result,)
-        if evaluations[-1].level is Level.CONFIRMED:
-            took_ms = sum(e.stage_ms.get(stage, 0.0) for e in evaluations for stage in ("verify", "time", "confirm"))
-            state.confirm_s = max(state.confirm_s, took_ms / 1e3)
+        _note_confirmation(state, evaluations)
         screened = replace(evaluations[0], stage_ms={"build": built.build_ms, **evaluations[0].stage_ms})
         return (screened, *evaluations[1:])
 
@@ -517,6 +515,9 @@ class Search:
         final = replace(last, level=Level.CONFIRMED)
         rows = records.evaluation_rows(final, evaluation_id=name, request_id=None, at=self._now())
         await self._commit(rows)
+        if isinstance(result, tuple):
+            _note_confirmation(state, (*result[:-1], final))
+        state.confirmed.add(kernel_id)
 
     async def _abandon(self) -> None:
         for task in self._running:
@@ -554,6 +555,10 @@ class Search:
         }
         for row in self.store.rows("select distinct task from baselines").to_pylist():
             self.states[Task.parse(row["task"])].referenced = True
+        for row in self.store.rows(records.CONFIRMED).to_pylist():
+            state = self.states[Task.parse(row["task"])]
+            state.confirmed.add(row["kernel_id"])
+            state.confirm_s = max(state.confirm_s, row["took_ms"] / 1e3)
         self._earlier_wall_s = self._stored_wall_s()
         return list(outstanding.values())
 
@@ -607,6 +612,13 @@ class Search:
 
     async def _commit(self, rows: Rows) -> None:
         await asyncio.wrap_future(self.store.commit(rows))
+
+
+def _note_confirmation(state: TaskState, levels: Sequence[Evaluation]) -> None:
+    """How long a verdict took, if it is a confirmation."""
+    if levels[-1].level is Level.CONFIRMED:
+        took_ms = sum(e.stage_ms.get(stage, 0.0) for e in levels for stage in ("verify", "time", "confirm"))
+        state.confirm_s = max(state.confirm_s, took_ms / 1e3)
 
 
 def _duplicate(kernel: Kernel, verdict: Evaluation) -> Evaluation:

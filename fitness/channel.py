@@ -27,9 +27,9 @@ def receive(channel: socket.socket, count: int, deadline: float = math.inf, fds:
     data = bytearray()
     while len(data) < count:
         left = deadline - time.monotonic()
-        channel.settimeout(None if math.isinf(left) else max(left, 1e-6))  # 0 would mean not to wait at all
         most = min(count - len(data), _CHUNK_BYTES)
         try:
+            channel.settimeout(None if math.isinf(left) else max(left, 1e-6))  # 0 would mean not to wait at all
             chunk = channel.recv(most) if fds is None else _with_descriptors(channel, most, fds)
         except TimeoutError:
             raise

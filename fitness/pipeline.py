@@ -357,13 +357,17 @@ class Pipeline:
             return [self._asked(question)]
         except KernelFault:
             # Somebody may have killed its process; a new one tells whether it is the kernel's fault.
-            if self._trusted_session:
-                self._trusted_session.close()
-            self._trusted_session = None
+            self._distrust()
         try:
             return [self._asked(question)]
         except KernelFault as fault:
+            self._distrust()
             raise self._baseline_error(fault) from fault
+
+    def _distrust(self) -> None:
+        if self._trusted_session:
+            self._trusted_session.close()
+        self._trusted_session = None
 
     def _asked(self, question: Question) -> dict[str, Any]:
         if self._trusted_session is None:

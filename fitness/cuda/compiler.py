@@ -66,7 +66,7 @@ class Compiler:
         except TimeoutError:
             self.close()
             raise CompilerFault(f"the compiler did not finish within {timeout_s:.0f} s") from None
-        except (OSError, EOFError, ValueError, KeyError, TypeError):
+        except (OSError, EOFError, ValueError, KeyError, TypeError, ArithmeticError, RecursionError):
             self.close()
             raise CompilerFault("the compiler broke down; it takes at most 16 GiB of memory") from None
 

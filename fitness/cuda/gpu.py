@@ -99,26 +99,39 @@ class Gpu:
         By chance: tasks take turns, so that the one whose turn was longest ago is likely to be the next.
         """
         share = SPARE_SHARE_RESIDENT if tenant.resident else SPARE_SHARE
-        if self._roomy(share):
+        others = self._others(tenant)
+        if not others or self._roomy(share):
             return
         self.pool.trim()
-        others = [other for other in self._tenants if other and other is not tenant and other.resident]
         for other in random.sample(others, len(others)):
             if self._roomy(share):
                 return
-            other.forget()
+            self._dismiss(other)
         if not self._roomy(share):
-            self.workers.disperse()
+            self._disperse()
 
     def relieve(self, tenant: Tenant) -> bool:
         """All that others hold is given back, because `tenant` lacked memory; whether there was anything."""
-        others = [other for other in self._tenants if other and other is not tenant and other.resident]
+        others = self._others(tenant)
         for other in others:
-            other.forget()
+            self._dismiss(other)
         if others:
-            self.workers.disperse()
-            self.pool.trim()
+            self._disperse()
         return bool(others)
+
+    def _others(self, tenant: Tenant) -> list[Tenant]:
+        """Who holds memory besides."""
+        return [other for other in self._tenants if other and other is not tenant and other.resident]
+
+    def _dismiss(self, tenant: Tenant) -> None:
+        tenant.forget()
+        self.workers.settle()  # what they have mapped is not back before they are gone
+        self.pool.trim()
+
+    def _disperse(self) -> None:
+        self.workers.disperse()
+        self.workers.settle()
+        self.pool.trim()
 
     def _roomy(self, share: float) -> bool:
         free, total = torch.cuda.mem_get_info(self.facts.ordinal)

@@ -155,7 +155,7 @@ class Worker:
     def occupancy(self, kernel: str, threads: int, shared_bytes: int) -> int:
         """How many blocks of a kernel a multiprocessor holds at a time."""
         answer = self._do("occupancy", kernel, threads, shared_bytes, when="while its occupancy was asked for")
-        return int(answer["blocks"])
+        return _whole(answer, "blocks")
 
     def bind(self, slot: int, buffers: Sequence[tuple[str, Block, int, int]]) -> None:
         """Give a slot its buffers: (name, block, offset in the block, bytes)."""
@@ -195,7 +195,7 @@ class Worker:
         answer = self._do("run", slot, cold, poison, timeout_s, timeout_s=timeout_s + GRACE_S, when="while it ran")
         if answer.get("overdue"):
             raise KernelFault(Status.TIMEOUT, f"it did not finish within {timeout_s:.2f} s")
-        return int(answer["elapsed_ns"]), int(answer["clock_ns"])
+        return _whole(answer, "elapsed_ns"), _whole(answer, "clock_ns")
 
     def _do(
         self, method: str, *arguments: Any, when: str, timeout_s: float = SETUP_TIMEOUT_S, fds: Iterable[int] = ()
@@ -222,7 +222,7 @@ class Worker:
             raise KernelFault(Status.TIMEOUT, f"it did not finish within {timeout_s:.2f} s {when}") from None
         except EOFError:
             raise self._death(when) from None
-        except ValueError:
+        except (ValueError, RecursionError):
             answer = None
         if not isinstance(answer, dict):
             raise KernelFault(Status.RUNTIME_ERROR, f"the worker's answer is no answer {when}")
@@ -236,3 +236,11 @@ class Worker:
         # A kernel makes no system calls, and we read nothing from a process that we have ended.
         kind = KilledFromOutside if code in (-signal.SIGKILL, -signal.SIGTERM) else KernelFault
         return kind(Status.RUNTIME_ERROR, f"its process ended with code {code} {when}")
+
+
+def _whole(answer: Mapping[str, Any], name: str) -> int:
+    """A number of an answer. Raises KernelFault where there is none."""
+    value = answer.get(name)
+    if type(value) is not int:
+        raise KernelFault(Status.RUNTIME_ERROR, f"the worker's answer has no {name}")
+    return value

@@ -100,10 +100,11 @@ class CudaFitness(Pipeline):
         def verdict() -> tuple[Evaluation, ...]:
             return super(CudaFitness, self).judge(kernel, anchor, race=race, best=best)
 
-        found = self._with_room(verdict)
-        # What a kernel lacked may be what other tasks hold.
-        lacked = NO_MEMORY in found[-1].message and self._gpu.relieve(self)
-        return self._with_room(verdict) if lacked else found
+        with _device_errors():
+            found = self._with_room(verdict)
+            # What a kernel lacked may be what other tasks hold.
+            lacked = NO_MEMORY in found[-1].message and self._gpu.relieve(self)
+            return self._with_room(verdict) if lacked else found
 
     def profile(self, kernel: Kernel, timings: Sequence[Timing]) -> Profile:
         return self._with_room(lambda: super(CudaFitness, self).profile(kernel, timings))
@@ -117,8 +118,8 @@ class CudaFitness(Pipeline):
             self._gpu.make_room(self)
             try:
                 return call()
-            except (torch.OutOfMemoryError, CudaError, DeviceError, OperatorError) as error:
-                short = "out of memory" in str(error) or NO_MEMORY in str(error)
+            except (RuntimeError, CudaError, DeviceError, OperatorError) as error:
+                short = any(words in str(error) for words in ("out of memory", "ALLOC_FAILED", NO_MEMORY))
                 if not short or not self._gpu.relieve(self):
                     raise
             return call()
@@ -145,7 +146,11 @@ class CudaBuilder:
 
     def build(self, kernel: Kernel) -> Built | Evaluation:
         with _device_errors():
-            return self._pipeline.build(kernel)
+            built = self._pipeline.build(kernel)
+        if isinstance(built, Evaluation) and NO_MEMORY in built.message:
+            # Of the device, whose memory others hold: it was only asked how many blocks fit onto a multiprocessor.
+            raise DeviceError(built.message)
+        return built
 
     def close(self) -> None:
         self._gpu.leave(None)

@@ -106,10 +106,15 @@ class Workers:
         self._leaving.append(Thread(target=leave, name="dismiss", daemon=True))
         self._leaving[-1].start()
 
-    def close(self) -> None:
-        """End those that wait for work, and wait for all that are leaving."""
+    def settle(self) -> None:
+        """Wait until those that are leaving are gone, and their memory with them."""
         for thread in self._leaving:
             thread.join()
+        self._leaving = []
+
+    def close(self) -> None:
+        """End those that wait for work, and wait for all that are leaving."""
+        self.settle()
         for worker in (*self._spares, *self._resting):
             worker.close()
-        self._spares, self._resting, self._leaving = [], [], []
+        self._spares, self._resting = [], []

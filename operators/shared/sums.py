@@ -16,7 +16,7 @@ SMALL = 2.0**-12
 
 
 def coarse(shape: int | tuple[int, ...], dtype: DType, rng: np.random.Generator) -> np.ndarray:
-    """Values of [-0.25, 0.25]; the sum of two is a number of the type. In fp32, or fp64 where the type is that."""
+    """Values of [-1, 1], so coarse that the sum of two is a number of the type. In fp32, or fp64 for that type."""
     steps = round(0.25 / dtype.unit_roundoff)
     whole, wide = (np.int64, np.float64) if dtype.name == "fp64" else (np.int32, np.float32)
     drawn = rng.integers(-steps, steps, shape, endpoint=True, dtype=whole)

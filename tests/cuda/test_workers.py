@@ -105,6 +105,8 @@ def test_who_is_dismissed_leaves_when_nothing_is_timed() -> None:
     with machine.quiet():
         machine.workers.dismiss(worker)
         assert not worker.closed
+    machine.workers.settle()
+    assert worker.closed
     machine.workers.close()
     assert all(fake.closed for fake in machine.made)
 

@@ -122,23 +122,51 @@ class Slow(ScriptedFitness):
         return (*found[:-1], replace(found[-1], stage_ms=stage_ms))
 
 
-@pytest.mark.parametrize("operators", [["softmax"], ["softmax", "matrix_mul"]])
-def test_a_time_limit_holds_the_confirmations_at_the_end(operators: list[str], tmp_path: Path) -> None:
-    made = config(operators=operators, budget={"wall_s": 100.0})
-    clock = [0.0]
+def timed(folder: Path, made: RunConfig, clock: list[float], *, judges: int = 1, until_s: float = 1e9) -> str:
+    """A session on the clock; it is interrupted at `until_s`."""
+    create = not (folder / "evo.duckdb").exists()
     fitness: dict[Task, Fitness] = {
         task: Slow(clock, task, Kernel(o.name, "cpu", o.ancestor("naive", "cpu").read_text()))
         for o, task in made.tasks()
     }
-    with Store(tmp_path, create=True) as store:
+    with Store(folder, create=create) as store:
 
         async def session() -> str:
-            return await Search(made, store, InlinePool(fitness), now=lambda: clock[0]).run()
+            pool = InlinePool(fitness)
+            pool.judges = judges
+            running = Search(made, store, pool, now=lambda: clock[0], on_change=stop)
+            return await running.run()
 
-        reason = asyncio.run(session())
-    assert reason.endswith("of 100, the rest for confirmations")
+        def stop(running: Search) -> None:
+            if clock[0] >= until_s:
+                running.stop()
+
+        return asyncio.run(session())
+
+
+@pytest.mark.parametrize("judges", [1, 8])
+@pytest.mark.parametrize("operators", [["softmax"], ["softmax", "matrix_mul"]])
+def test_a_time_limit_holds_the_confirmations_at_the_end(operators: list[str], judges: int, tmp_path: Path) -> None:
+    made, clock = config(operators=operators, budget={"wall_s": 100.0}), [0.0]
+    assert timed(tmp_path, made, clock, judges=judges).endswith("of 100, the rest for confirmations")
     assert [best["level"] for best in rows(tmp_path, "select level from best")] == ["confirmed"] * len(operators)
-    assert 100 - 8 <= clock[0] <= 100 + 4  # a few verdicts were under way when the search ended
+    spare = 5 * (len(operators) - 1) * (judges > 1)  # these judges are one after the other all the same
+    assert 100 - 8 <= clock[0] <= 100 + 4 + spare  # a few verdicts were under way when the search ended
+
+
+def test_a_resumed_run_keeps_time_for_confirmations_as_well(tmp_path: Path) -> None:
+    made, clock = config(budget={"wall_s": 100.0}), [0.0]
+    assert timed(tmp_path, made, clock, until_s=60) == "stopped"
+    assert timed(tmp_path, made, clock).endswith("the rest for confirmations")
+    assert clock[0] <= 100 + 4
+
+
+def test_a_leader_that_is_confirmed_needs_no_more_time(tmp_path: Path) -> None:
+    made, clock = config(budget={"wall_s": 50.0}), [0.0]
+    timed(tmp_path, made, clock)
+    more = config(budget={"wall_s": clock[0] + 3.0})
+    timed(tmp_path, more, clock)
+    assert clock[0] >= more.budget["wall_s"]
 
 
 def told(folder: Path) -> list[tuple[Any, ...]]:

@@ -15,7 +15,7 @@ import pytest
 
 from fitness.base import Anchor, Built
 from fitness.catalog import fitness
-from fitness.cuda import target
+from fitness.cuda import gpu
 from fitness.cuda.nvrtc import cutlass_folders
 from fitness.evaluation import Evaluation, Level, Status
 from operators.catalog import folders, load
@@ -135,7 +135,8 @@ def test_references_are_timed_beside_each_other(stages) -> None:  # type: ignore
 
 
 def test_tasks_of_one_process_make_room_for_each_other(stages, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
-    monkeypatch.setattr(target, "SPARE_SHARE", 1.0)
+    for share in ("SPARE_SHARE", "SPARE_SHARE_RESIDENT"):
+        monkeypatch.setattr(gpu, share, 1.0)
     for name in ("softmax", "gelu", "softmax"):
         found = judged(stages, name, "fp32", naive(name).source)
         assert found.status is Status.CORRECT, found.message
