@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fitness.evaluation import Evaluation, Status
@@ -47,3 +48,8 @@ class Individual:
         spent = (repr(self.seconds), repr(self.cost_usd), self.description)
         kernel_id = self.kernel.id if self.kernel else ""
         return digest("individual", self.request.digest, self.status, kernel_id, *learned, *spent)
+
+
+def new_programs(told: Mapping[str, int]) -> int:
+    """How many of those told are candidates, by how many had which status: a duplicate or no child is none."""
+    return sum(n for status, n in told.items() if status not in (Status.DUPLICATE.value, NO_CHILD))

@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -16,7 +16,7 @@ from evo import records
 from evo.budget import Budget
 from evo.calls import interrupted_calls, open_client, restore_spending
 from evo.config import RunConfig
-from evo.individual import NO_CHILD, Individual
+from evo.individual import Individual, new_programs
 from evo.journal import Journal
 from evo.pool import Pool, WorkerLost
 from evo.records import Rows
@@ -63,7 +63,7 @@ class TaskState:
     in_flight: int = 0
     told: int = 0
     confirmed: set[str] = field(default_factory=set)
-    """Kernels whose verdict is a confirmation."""
+    """Kernels that a confirmation looked at."""
     confirm_s: float = 0.0
     """What the longest verdict with a confirmation took so far."""
     referenced: bool = False
@@ -74,12 +74,17 @@ class TaskState:
 
     @property
     def candidates(self) -> int:
-        """Programs that were new: neither duplicates nor requests that led to none."""
-        return self.told - self.statuses[Status.DUPLICATE.value] - self.statuses[NO_CHILD]
+        """Programs that were new."""
+        return new_programs(self.statuses)
 
     @property
     def load(self) -> int:
         return self.told + self.in_flight
+
+    def confirm(self, kernel_id: str, took_ms: float) -> None:
+        """A confirmation looked at a kernel; its whole verdict took so long."""
+        self.confirmed.add(kernel_id)
+        self.confirm_s = max(self.confirm_s, took_ms / 1e3)
 
 
 @dataclass(frozen=True)
@@ -176,14 +181,14 @@ class Search:
         reason = ""
         while True:
             self.budget.set_wall(self._wall_s())
-            spent = self.budget.exhausted(self._confirmations_s())
-            reason = reason or (STOPPED if self.stopping else self._refusal or spent or "")
+            reserved_s = self._confirmations_s()
+            reason = reason or (STOPPED if self.stopping else self._refusal or self.budget.exhausted(reserved_s) or "")
             if not reason:
                 await self._ask()
                 self._start_references()
             if not self._running:
                 return reason or self._stuck()
-            if not self.budget.allows("wall_s", self._confirmations_s()):
+            if not self.budget.allows("wall_s", reserved_s):
                 # Evaluations end soon; models may take their time, which is over. Their requests stay open.
                 for task in self._thinking:
                     task.cancel()
@@ -270,8 +275,6 @@ class Search:
         kernel, evaluation = individual.kernel, individual.evaluation
         if kernel is None or evaluation is None:
             return
-        if evaluation.level is Level.CONFIRMED:
-            state.confirmed.add(kernel.id)
         if evaluation.status is Status.DUPLICATE:
             self.budget.duplicates += 1
         elif individual.request.mutator == "tune":
@@ -389,7 +392,9 @@ class Search:
 
         result = await self._patiently(state.task, kernel, judge)
         evaluations = result if isinstance(result, tuple) else (result,)
-        _note_confirmation(state, evaluations)
+        if evaluations[-1].level is Level.CONFIRMED:
+            stages = ("verify", "time", "confirm")
+            state.confirm(kernel.id, sum(e.stage_ms.get(stage, 0.0) for e in evaluations for stage in stages))
         screened = replace(evaluations[0], stage_ms={"build": built.build_ms, **evaluations[0].stage_ms})
         return (screened, *evaluations[1:])
 
@@ -515,9 +520,6 @@ class Search:
         final = replace(last, level=Level.CONFIRMED)
         rows = records.evaluation_rows(final, evaluation_id=name, request_id=None, at=self._now())
         await self._commit(rows)
-        if isinstance(result, tuple):
-            _note_confirmation(state, (*result[:-1], final))
-        state.confirmed.add(kernel_id)
 
     async def _abandon(self) -> None:
         for task in self._running:
@@ -556,9 +558,7 @@ class Search:
         for row in self.store.rows("select distinct task from baselines").to_pylist():
             self.states[Task.parse(row["task"])].referenced = True
         for row in self.store.rows(records.CONFIRMED).to_pylist():
-            state = self.states[Task.parse(row["task"])]
-            state.confirmed.add(row["kernel_id"])
-            state.confirm_s = max(state.confirm_s, row["took_ms"] / 1e3)
+            self.states[Task.parse(row["task"])].confirm(row["kernel_id"], row["took_ms"])
         self._earlier_wall_s = self._stored_wall_s()
         return list(outstanding.values())
 
@@ -612,13 +612,6 @@ class Search:
 
     async def _commit(self, rows: Rows) -> None:
         await asyncio.wrap_future(self.store.commit(rows))
-
-
-def _note_confirmation(state: TaskState, levels: Sequence[Evaluation]) -> None:
-    """How long a verdict took, if it is a confirmation."""
-    if levels[-1].level is Level.CONFIRMED:
-        took_ms = sum(e.stage_ms.get(stage, 0.0) for e in levels for stage in ("verify", "time", "confirm"))
-        state.confirm_s = max(state.confirm_s, took_ms / 1e3)
 
 
 def _duplicate(kernel: Kernel, verdict: Evaluation) -> Evaluation:

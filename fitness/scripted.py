@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from fitness.base import Anchor, Built, Reference
 from fitness.evaluation import Evaluation, Level, Status, Timing
 from fitness.profiling import Profile
 from operators.identity import digest
 from operators.kernel import Kernel
-from operators.spec import Task
+from operators.spec import Operator, Task
 
 Script = Callable[[Kernel], Status | float]
 """The log speedup of a correct kernel, or how it fails."""
@@ -86,3 +87,12 @@ class ScriptedFitness:
 
     def _cell(self, kernel: Kernel) -> tuple[str, ...]:
         return (f"cell{int(kernel.id[:6], 16) % self.cells}",)
+
+
+def scripted(tasks: Iterable[tuple[Operator, Task]], **options: Any) -> dict[Task, ScriptedFitness]:
+    """A stage for each task, whose baseline is the operator's naive kernel for the cpu."""
+
+    def naive(operator: Operator) -> Kernel:
+        return Kernel(operator.name, "cpu", operator.ancestor("naive", "cpu").read_text(encoding="utf-8"))
+
+    return {task: ScriptedFitness(task, naive(operator), **options) for operator, task in tasks}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from evo.individual import NO_CHILD
+from evo.individual import new_programs
 from evo.store import query
 from fitness.evaluation import Status
 
@@ -83,8 +83,6 @@ def _task_summary(folder: Path, task: str, best: dict[str, Any] | None) -> TaskS
         folder, f"select status, count(*) as n from tells where task = {quoted(task)} group by status"
     ).to_pylist()
     counts = {row["status"]: row["n"] for row in told}
-    duplicates = counts.get(Status.DUPLICATE.value, 0)
-    candidates = sum(counts.values()) - duplicates - counts.get(NO_CHILD, 0)
     failures = {s: n for s, n in sorted(counts.items()) if s not in ("correct", "duplicate", "slower")}
     references = query(folder, f"select * from baselines where task = {quoted(task)}").to_pylist()
     baseline_us = _geomean([r["latency_us"] for r in references if r["kind"] == "baseline"])
@@ -108,7 +106,12 @@ def _task_summary(folder: Path, task: str, best: dict[str, Any] | None) -> TaskS
         values["best_us"] = _geomean([t["latency_us"] for t in timings])
         baseline_us = baseline_us or _geomean([t["anchor_latency_us"] for t in timings])
     return TaskSummary(
-        task=task, baseline_us=baseline_us, candidates=candidates, duplicates=duplicates, failures=failures, **values
+        task=task,
+        baseline_us=baseline_us,
+        candidates=new_programs(counts),
+        duplicates=counts.get(Status.DUPLICATE.value, 0),
+        failures=failures,
+        **values,
     )
 
 

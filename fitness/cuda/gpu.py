@@ -126,7 +126,6 @@ class Gpu:
     def _dismiss(self, tenant: Tenant) -> None:
         tenant.forget()
         self.workers.settle()  # what they have mapped is not back before they are gone
-        self.pool.trim()
 
     def _disperse(self) -> None:
         self.workers.disperse()

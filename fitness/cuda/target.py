@@ -97,14 +97,12 @@ class CudaFitness(Pipeline):
         self._gpu.join(self)
 
     def judge(self, kernel: Kernel, anchor: Anchor, *, race: bool, best: float | None) -> tuple[Evaluation, ...]:
-        def verdict() -> tuple[Evaluation, ...]:
-            return super(CudaFitness, self).judge(kernel, anchor, race=race, best=best)
+        def lacks_memory(found: tuple[Evaluation, ...]) -> bool:
+            return NO_MEMORY in found[-1].message
 
-        with _device_errors():
-            found = self._with_room(verdict)
-            # What a kernel lacked may be what other tasks hold.
-            lacked = NO_MEMORY in found[-1].message and self._gpu.relieve(self)
-            return self._with_room(verdict) if lacked else found
+        return self._with_room(
+            lambda: super(CudaFitness, self).judge(kernel, anchor, race=race, best=best), lacks_memory
+        )
 
     def profile(self, kernel: Kernel, timings: Sequence[Timing]) -> Profile:
         return self._with_room(lambda: super(CudaFitness, self).profile(kernel, timings))
@@ -112,16 +110,19 @@ class CudaFitness(Pipeline):
     def references(self) -> tuple[Reference, ...]:
         return self._with_room(super().references)
 
-    def _with_room(self, call: Callable[[], T]) -> T:
-        """What it returns; where memory runs out on our side, once more with all that other tasks hold."""
+    def _with_room(self, call: Callable[[], T], lacks_memory: Callable[[T], bool] = lambda found: False) -> T:
+        """What it returns; where memory runs out, on our side or a kernel's, once more with all that others hold."""
         with _device_errors():
             self._gpu.make_room(self)
             try:
-                return call()
+                found = call()
             except (RuntimeError, CudaError, DeviceError, OperatorError) as error:
                 short = any(words in str(error) for words in ("out of memory", "ALLOC_FAILED", NO_MEMORY))
                 if not short or not self._gpu.relieve(self):
                     raise
+            else:
+                if not lacks_memory(found) or not self._gpu.relieve(self):
+                    return found
             return call()
 
     def forget(self) -> None:

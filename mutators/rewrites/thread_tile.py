@@ -78,7 +78,7 @@ def thread_tile(program: Program) -> Iterator[Site]:
         if len(made) < len(axes):
             continue
         text = reindent(_tiled(program, axes, work), "", program.indent_at(found.declaration.start_byte))
-        edits = (Edit(found.declaration.start_byte, found.rest[-1].end_byte, text), *made)
+        edits = (Edit(found.declaration.start_byte, found.end_byte, text), *made)
         sizes = " x ".join(axis.count for axis in axes)
         yield Site(f"{sizes} results for each thread of {function.name}", edits, {a.count: EACH for a in axes})
 

@@ -79,8 +79,9 @@ def zero_rows(row_indices: np.ndarray, values: Tensor, dtype: DType, rng: np.ran
         return np.repeat(of_row, lengths)
 
     place = np.arange(len(row_indices), dtype=np.int32) - each(starts)
-    turn, number = np.divmod(place, each(np.maximum(triples, 1)))
-    turn[(turn > 3) | (each(triples) == 0)] = 3  # a small one
+    in_row = each(triples)
+    turn, number = np.divmod(place, np.maximum(in_row, 1))
+    turn[(turn > 3) | (in_row == 0)] = 3  # a small one
     number[turn == 3] = 0
     u, v = coarse((2, int(triples.sum()) + 1), dtype, rng)
     triple = each(np.cumsum(triples, dtype=np.int32) - triples) + number

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from numpy.lib.stride_tricks import sliding_window_view
 from torch import Tensor
 
 from operators.dtypes import DType
@@ -35,6 +36,29 @@ def zero_product(left: Tensor, right: Tensor, dtype: DType, rng: np.random.Gener
     right = right.clone()
     right[second] = right[third] = right[first]
     return _with_triples(left, triples, dtype, rng), right
+
+
+def zero_neighbours(rows: int, columns: int, dtype: DType, rng: np.random.Generator) -> Tensor:
+    """A plane in which the four neighbours of every point sum to nothing. In fp32, or fp64 for that type.
+
+    With d = i + j, e = i - j and a sign s(k) = -s(k + 2), the neighbours of a(d) s(e) + b(e) s(d) cancel for any a, b:
+    above and left in a, above and right in b, and so on, so that no two of them need be equal.
+    """
+    count = rows + columns
+    a, b = coarse((2, count + 1), dtype, rng)
+    sign = np.where(np.arange(count + 1) % 4 < 2, a.dtype.type(1), a.dtype.type(-1))
+
+    def along_d(values: np.ndarray) -> np.ndarray:
+        """The value of d at every place: a view."""
+        return sliding_window_view(values[: count - 1], columns)
+
+    def along_e(values: np.ndarray) -> np.ndarray:
+        """The value of e + columns."""
+        return sliding_window_view(values[1:count], columns)[:, ::-1]
+
+    plane = along_d(a) * along_e(sign)
+    plane += along_e(b) * along_d(sign)
+    return torch.from_numpy(plane)
 
 
 def _triples(terms: int, rng: np.random.Generator) -> Tensor:

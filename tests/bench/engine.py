@@ -41,7 +41,7 @@ from evo.journal import Journal
 from evo.pool import InlinePool
 from evo.search import Search
 from evo.store import Store
-from fitness.scripted import ScriptedFitness
+from fitness.scripted import scripted
 from mutators.base import Call, CallStatus, Message, Parent, Proposal, Request
 from mutators.catalog import MUTATORS, mutator
 from operators.catalog import load
@@ -165,10 +165,7 @@ def config_of(work: Path, arguments: argparse.Namespace) -> RunConfig:
 def session(folder: Path, arguments: argparse.Namespace, on_change: Callable[[Search], None], *, fast: bool) -> int:
     """Search until `on_change` stops it; returns how many calls of models it made."""
     made = config_of(folder.parent, arguments)
-    stages = {
-        task: ScriptedFitness(task, Kernel(operator.name, "cpu", operator.ancestor("naive", "cpu").read_text()))
-        for operator, task in made.tasks()
-    }
+    stages = scripted(made.tasks())
     models = tuple(f"model{number}" for number in range(arguments.models))
 
     def make_strategy(operator: Operator, task: Task) -> Any:

@@ -24,7 +24,7 @@ from evo.store import Store
 from evo.worker import BUILDERS_PER_GPU
 from fitness.base import Anchor, Built, Fitness
 from fitness.evaluation import Evaluation
-from fitness.scripted import ScriptedFitness
+from fitness.scripted import scripted
 from operators.kernel import Kernel
 from operators.spec import Task
 
@@ -58,11 +58,8 @@ def scaled(gpus: int, options: argparse.Namespace) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder, Store(Path(folder), create=True) as store:
 
         async def run() -> tuple[int, int]:
-            stages: dict[Task, Fitness] = {
-                task: ScriptedFitness(task, Kernel(operator.name, "cpu", operator.ancestor("naive", "cpu").read_text()))
-                for operator, task in made.tasks()
-            }
-            pool = WaitingPool(stages, gpus, judge_s=options.judge_ms / 1e3, build_s=options.build_ms / 1e3)
+            stages = scripted(made.tasks())
+            pool = WaitingPool(dict(stages), gpus, judge_s=options.judge_ms / 1e3, build_s=options.build_ms / 1e3)
             search = Search(made, store, pool)
             await search.run()
             return pool.judged, sum(state.told for state in search.states.values())

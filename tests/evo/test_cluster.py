@@ -22,7 +22,7 @@ from evo.search import Search
 from evo.store import Store, query
 from evo.strategies.base import Strategy
 from fitness.base import Built
-from fitness.scripted import ScriptedFitness
+from fitness.scripted import scripted
 from operators.errors import UserError
 from operators.kernel import Kernel
 from operators.spec import Operator, Task
@@ -59,10 +59,7 @@ def config(**changes: Any) -> RunConfig:
 
 def search(made: RunConfig, store: Journal, make: MakeStrategy, on_change: Callable[[int], None] | None = None) -> str:
     """A search with one slot, so that its order is fixed."""
-    stages = {
-        task: ScriptedFitness(task, Kernel(o.name, "cpu", o.ancestor("naive", "cpu").read_text()))
-        for o, task in made.tasks()
-    }
+    stages = scripted(made.tasks())
 
     def changed(running: Search) -> None:
         if on_change:

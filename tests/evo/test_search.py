@@ -16,7 +16,7 @@ from evo.search import Search
 from evo.store import Store, query
 from fitness.base import Anchor, Fitness
 from fitness.evaluation import Evaluation, Level, Status
-from fitness.scripted import ScriptedFitness
+from fitness.scripted import ScriptedFitness, scripted
 from mutators.base import Mutator, Parent, Proposal, Request
 from mutators.catalog import mutator
 from operators.errors import UserError
@@ -32,10 +32,7 @@ def config(**changes: Any) -> RunConfig:
 
 
 def stages(made: RunConfig, **options: Any) -> dict[Task, ScriptedFitness]:
-    return {
-        task: ScriptedFitness(task, Kernel(o.name, "cpu", o.ancestor("naive", "cpu").read_text()), **options)
-        for o, task in made.tasks()
-    }
+    return scripted(made.tasks(), **options)
 
 
 def search(

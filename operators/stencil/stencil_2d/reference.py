@@ -8,6 +8,7 @@ from torch import Tensor
 
 from operators.dtypes import DType
 from operators.relations import Relation, permuted, scaled
+from operators.shared.sums import SMALL, zero_neighbours
 
 TORCH_DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "bf16": torch.bfloat16}
 
@@ -39,30 +40,12 @@ def library(u: Tensor, rate: Tensor) -> Tensor:
 
 
 def cancel(u: Tensor, dtype: DType, rng: np.random.Generator) -> dict[str, Tensor]:
-    """At rate 1 / 4, small values on the white squares of a chessboard; each has black neighbours that sum to nothing.
-
-    With d = i + j, e = i - j + ny and a sign s(k) = -s(k + 2), the neighbours of a(d) s(e) + b(e) s(d) cancel for any
-    a, b:
-    above and left in a, above and right in b, and so on, so that no two of them need be equal.
-    """
+    """At rate 1 / 4, small values on the white squares of a chessboard; each has neighbours that sum to nothing."""
     nx, ny = u.shape
-    steps = round(0.25 / dtype.unit_roundoff)  # so fine that a sum of two is not rounded
-    wide = np.float64 if dtype.name == "fp64" else np.float32  # exact either way
-    a, b = (rng.integers(-steps, steps, (2, nx + ny + 1), endpoint=True) / steps).astype(wide)
-    sign = np.where(np.arange(nx + ny + 1) % 4 < 2, wide(1), wide(-1))
-
-    def along_d(values: np.ndarray) -> np.ndarray:
-        """The value of d at every place: a view."""
-        return np.lib.stride_tricks.sliding_window_view(values[: nx + ny - 1], ny)
-
-    def along_e(values: np.ndarray) -> np.ndarray:
-        return np.lib.stride_tricks.sliding_window_view(values[1 : nx + ny], ny)[:, ::-1]
-
-    black = along_d(a) * along_e(sign)
-    black += along_e(b) * along_d(sign)
-    changed = u * 2.0**-12
+    black = zero_neighbours(nx, ny, dtype, rng).to(u.dtype)
+    changed = u * SMALL
     for rows, columns in (slice(0, None, 2), slice(1, None, 2)), (slice(1, None, 2), slice(0, None, 2)):
-        changed[rows, columns] = torch.from_numpy(black[rows, columns]).to(u.dtype)
+        changed[rows, columns] = black[rows, columns]
     rate = torch.tensor([0.25], dtype=u.dtype)
     return {"u": changed, "rate": rate}
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from operators.dtypes import DType
 from operators.relations import Relation, permuted, scaled
-from operators.shared.sums import SMALL, coarse
+from operators.shared.sums import SMALL, zero_neighbours
 
 TORCH_DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "bf16": torch.bfloat16}
 INNER = (slice(1, -1),) * 3
@@ -43,17 +43,11 @@ def library(u: Tensor, rate: Tensor) -> Tensor:
 def cancel(u: Tensor, dtype: DType, rng: np.random.Generator) -> dict[str, Tensor]:
     """At rate 1 / 4: planes alike along x, in each of which the four neighbours of a point sum to nearly nothing.
 
-    With d = j + k, e = j - k and a sign s(k) = -s(k + 2) those of a(d) s(e) + b(e) s(d) do, for any a and b. What is
-    left is u + (2 u - 6 u) / 4.
+    What is left is u + (2 u - 6 u) / 4.
     """
     _, ny, nz = u.shape
-    j, k = np.arange(ny)[:, None], np.arange(nz)[None, :]
-    d, e = j + k, j - k + nz
-    a, b = coarse((2, ny + nz + 1), dtype, rng)
-    sign = np.where(np.arange(ny + nz + 1) % 4 < 2, 1.0, -1.0)
-    wide = torch.promote_types(u.dtype, torch.float32)
-    plane = torch.from_numpy(a[d] * sign[e] + b[e] * sign[d]).to(wide)
-    return {"u": (plane + u.to(wide) * SMALL).to(u.dtype), "rate": torch.tensor([0.25], dtype=u.dtype)}
+    plane = zero_neighbours(ny, nz, dtype, rng)
+    return {"u": (plane + u.to(plane.dtype) * SMALL).to(u.dtype), "rate": torch.tensor([0.25], dtype=u.dtype)}
 
 
 def relations(u: Tensor, rate: Tensor, rng: np.random.Generator) -> list[Relation]:
