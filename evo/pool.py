@@ -6,10 +6,13 @@ import asyncio
 import os
 import subprocess
 import sys
+import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from multiprocessing import Pipe
 from typing import Any, Protocol, cast
 
@@ -24,6 +27,12 @@ from operators.spec import Task
 ENTRY = "from evo.worker import main; main()"
 PROBES = 3
 """A device that fails so many times in a row to show that it works is left out."""
+PROBE_S = 120.0
+"""A device that has not shown by then that it works has failed to."""
+REAP_S = 5.0
+"""A process that is not gone so long after its kill is stuck in the kernel of the system, and left there."""
+GRACE_S = 3.0
+"""How long a worker may go on with a job that nobody waits for any more, before it is replaced."""
 
 
 class EngineError(Exception):
@@ -34,8 +43,28 @@ class WorkerLost(Exception):
     """The worker process ended during a job; the job may be given to another."""
 
 
+@dataclass(frozen=True)
+class Job:
+    """What a worker is doing."""
+
+    method: str
+    task: Task
+    kernel_id: str
+    """Empty: the job is about no single kernel."""
+    began: float
+    """By `time.monotonic`."""
+
+    def __str__(self) -> str:
+        kernel = f" of kernel {self.kernel_id[:12]}" if self.kernel_id else ""
+        return f"{self.method} of {self.task}{kernel} for {time.monotonic() - self.began:.0f} s"
+
+
 class Pool(Protocol):
-    """Runs `fitness.base.Fitness` methods elsewhere. Safe to call concurrently; jobs beyond `slots` wait."""
+    """Runs `fitness.base.Fitness` methods elsewhere. Safe to call concurrently; jobs beyond `slots` wait.
+
+    A call may be cancelled at any moment: its worker is free again within GRACE_S, or replaced, and whatever it still
+    answers reaches nobody.
+    """
 
     @property
     def slots(self) -> int: ...
@@ -54,6 +83,14 @@ class Pool(Protocol):
     async def profile(self, task: Task, kernel: Kernel, timings: Sequence[Timing]) -> Profile: ...
 
     async def references(self, task: Task) -> tuple[Reference, ...]: ...
+
+    def jobs(self) -> tuple[Job, ...]:
+        """What is being done now, the oldest job first."""
+        ...
+
+    def restart(self, older_than_s: float) -> tuple[Job, ...]:
+        """Replace the workers of all jobs that take longer; these jobs end as WorkerLost. Returns them."""
+        ...
 
     async def close(self) -> None: ...
 
@@ -110,6 +147,10 @@ class WorkerPool:
         self._idle = [worker for spec in specs if (worker := start(spec))]
         self._workers = set(self._idle)
         self._waiting: deque[tuple[str, str, asyncio.Future[Worker]]] = deque()
+        self._jobs: dict[Worker, tuple[Job, asyncio.Task[Answer]]] = {}
+        """What each worker that is neither idle nor probed works on, until its answer is there."""
+        self._orphans: set[asyncio.Task[None]] = set()
+        """Those who wait for the end of jobs that were cancelled."""
         self._built_on: dict[str, str] = {}
         self._closed = False
 
@@ -138,20 +179,47 @@ class WorkerPool:
     async def references(self, task: Task) -> tuple[Reference, ...]:
         return cast(tuple[Reference, ...], await self._call("references", task))
 
+    def jobs(self) -> tuple[Job, ...]:
+        return tuple(sorted((job for job, _ in self._jobs.values()), key=lambda job: job.began))
+
+    def restart(self, older_than_s: float) -> tuple[Job, ...]:
+        limit = time.monotonic() - older_than_s
+        stuck = [
+            (worker, job, answer)
+            for worker, (job, answer) in self._jobs.items()
+            if job.began <= limit and not answer.done()
+        ]
+        for worker, _, answer in stuck:
+            self._replace(worker)
+            answer.cancel()  # also of a worker that would not even notice its end
+        return tuple(job for _, job, _ in stuck)
+
     async def close(self) -> None:
         """End every worker at once, whatever it is doing."""
         self._closed = True
-        for probe in self._probing:
-            probe.cancel()
+        for waiting in (*self._probing, *self._orphans):
+            waiting.cancel()
+        answers = [answer for _, answer in self._jobs.values()]
         for worker in self._workers:
             worker.close()
+        for answer in answers:
+            answer.cancel()
+        await asyncio.gather(*answers, return_exceptions=True)
 
     async def _call(self, method: str, task: Task, *arguments: Any, **options: Any) -> Any:
         kernel_id = arguments[0].id if arguments else ""
         worker = await self._take(method, self._built_on.pop(kernel_id, ""))
+        answering = asyncio.ensure_future(worker.ask((method, task, arguments, options)))
+        self._jobs[worker] = Job(method, task, kernel_id, time.monotonic()), answering
+        answering.add_done_callback(lambda _: self._jobs.pop(worker, None))
         try:
-            answer = await worker.ask((method, task, arguments, options))
-        except WorkerLost:
+            answer = await _unless_cancelled(answering)
+        except asyncio.CancelledError:
+            orphan = asyncio.ensure_future(self._outlast(worker, answering))
+            self._orphans.add(orphan)
+            orphan.add_done_callback(self._orphans.discard)
+            raise
+        except BaseException:
             self._replace(worker)
             raise
         if answer[0] == "device":
@@ -163,6 +231,16 @@ class WorkerPool:
             self._built_on[kernel_id] = worker.spec.machine
         return value
 
+    async def _outlast(self, worker: Worker, answering: asyncio.Task[Answer]) -> None:
+        """Free the worker of a cancelled job: by itself if it ends soon, for another worker if it does not."""
+        await asyncio.wait({answering}, timeout=GRACE_S)
+        if answering.done() and not answering.cancelled() and not answering.exception():
+            if answering.result()[0] != "device":
+                self._release(worker)
+                return
+        self._replace(worker)
+        answering.cancel()
+
     async def _take(self, method: str, machine: str) -> Worker:
         able = [w for w in self._idle if method in w.spec.jobs]
         if able:
@@ -172,8 +250,16 @@ class WorkerPool:
         if not self._can(method):
             raise EngineError(f"no evaluation worker is left for {method}")
         turn: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
-        self._waiting.append((method, machine, turn))
-        return await turn
+        waiting = (method, machine, turn)
+        self._waiting.append(waiting)
+        try:
+            return await turn
+        except asyncio.CancelledError:
+            if turn.cancelled():
+                self._waiting.remove(waiting)
+            else:  # its turn had come in the same moment
+                self._release(turn.result())
+            raise
 
     def _release(self, worker: Worker) -> None:
         """To whoever waits for such a worker: those who want its machine first, then by age."""
@@ -186,8 +272,12 @@ class WorkerPool:
         chosen[2].set_result(worker)
 
     def _replace(self, worker: Worker) -> None:
+        """Put another worker in its place; nothing happens for one that was replaced already."""
         worker.close()
+        if worker not in self._workers:
+            return
         self._workers.discard(worker)
+        self._jobs.pop(worker, None)
         if self._closed:
             return
         if worker.spec.cuda:
@@ -209,9 +299,12 @@ class WorkerPool:
                 break
             self._workers.add(another)
             try:
-                kind, value = await another.ask((PROBE, Task("", "", "cuda"), (), {}))
+                async with asyncio.timeout(PROBE_S):
+                    kind, value = await another.ask((PROBE, Task("", "", "cuda"), (), {}))
             except WorkerLost as error:
                 kind, value = "device", str(error)
+            except TimeoutError:
+                kind, value = "device", f"no sign of life in {PROBE_S:g} s"
             if kind == "done":
                 self._release(another)
                 return
@@ -237,34 +330,42 @@ class WorkerPool:
                 turn.set_exception(EngineError(f"no evaluation worker is left for {method}"))
 
 
+async def _unless_cancelled(answering: asyncio.Task[Answer]) -> Answer:
+    """Wait for a worker's answer; to be cancelled leaves the worker at it. Raises WorkerLost if the pool gave it up."""
+    try:
+        return await asyncio.shield(answering)
+    except asyncio.CancelledError:
+        caller = asyncio.current_task()
+        if answering.cancelled() and caller and not caller.cancelling():
+            raise WorkerLost("the job took too long, its evaluation worker was ended") from None
+        raise
+
+
 class LocalPool(WorkerPool):
     """Worker processes of this machine."""
 
     def __init__(self, specs: Sequence[WorkerSpec]) -> None:
         """Must be made in the thread that lives as long as the pool: workers die with the thread that made them."""
-        self._threads = ThreadPoolExecutor(max_workers=len(specs), thread_name_prefix="pool")
-        super().__init__(specs, lambda spec: _LocalWorker(spec, self._threads))
-
-    async def close(self) -> None:
-        await super().close()
-        self._threads.shutdown(wait=True)
+        super().__init__(specs, _LocalWorker)
 
 
 class _LocalWorker:
-    def __init__(self, spec: WorkerSpec, threads: ThreadPoolExecutor) -> None:
+    def __init__(self, spec: WorkerSpec) -> None:
         self.spec = spec
-        self._threads = threads
+        # A thread of its own: one that waits for a process that cannot even be killed takes no other worker's.
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="worker")
         self._process = WorkerProcess(spec, os.environ)
 
     async def ask(self, message: Message) -> Answer:
         loop = asyncio.get_running_loop()
         try:
-            return await loop.run_in_executor(self._threads, self._process.ask, message)
+            return await loop.run_in_executor(self._thread, self._process.ask, message)
         except (EOFError, OSError) as error:
             raise WorkerLost(f"an evaluation worker ended during {message[0]} of {message[1]}") from error
 
     def close(self) -> None:
         self._process.kill()
+        self._thread.shutdown(wait=False)
 
 
 class WorkerProcess:
@@ -287,19 +388,31 @@ class WorkerProcess:
         )
         theirs.close()
         self._connection.send(spec)
+        self._asking = threading.Lock()
 
     def ask(self, message: Message) -> Answer:
         """Raises EOFError or OSError if the process ends before it answers."""
-        self._connection.send(message)
-        answer: Answer = self._connection.recv()
-        return answer
+        with self._asking:
+            try:
+                self._connection.send(message)
+                answer: Answer = self._connection.recv()
+                return answer
+            except (EOFError, OSError):
+                self._connection.close()
+                raise
 
     def kill(self) -> None:
-        """End it at once and reap it. Safe to call twice."""
+        """End it at once and reap it, from any thread. Safe to call twice.
+
+        A thread that waits in `ask` hears the end of the file, and closes it: closed here, its number could already
+        belong to the next worker, whose answers that thread would then read.
+        """
         self._process.kill()
-        self._process.wait()
-        with suppress(OSError):
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=REAP_S)
+        if self._asking.acquire(blocking=False):
             self._connection.close()
+            self._asking.release()
 
 
 class InlinePool:
@@ -326,6 +439,12 @@ class InlinePool:
 
     async def references(self, task: Task) -> tuple[Reference, ...]:
         return self.stages[task].references()
+
+    def jobs(self) -> tuple[Job, ...]:
+        return ()
+
+    def restart(self, older_than_s: float) -> tuple[Job, ...]:
+        return ()
 
     async def close(self) -> None:
         for stage in self.stages.values():

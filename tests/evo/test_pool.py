@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from evo.pool import PROBES, EngineError, Message, WorkerLost, WorkerPool, WorkerProcess
+from evo.pool import PROBES, EngineError, LocalPool, Message, WorkerLost, WorkerPool, WorkerProcess
 from evo.worker import BUILD_JOBS, JUDGE_JOBS, PROBE, Answer, WorkerSpec, answered, gpu_specs
 from fitness.base import Anchor, Built
+from operators.catalog import load
 from operators.errors import DeviceError, OperatorError
 from operators.kernel import Kernel
 from operators.spec import Task
@@ -150,3 +154,146 @@ def test_a_worker_sees_its_own_device_alone(monkeypatch: pytest.MonkeyPatch) -> 
     for descriptor in held:
         os.close(descriptor)
     assert seen == ["GPU-7", "GPU-7", "GPU-3,GPU-7"]
+
+
+class Patient:
+    """A worker whose jobs end when the test says so; each answer carries the kernel that it was asked about."""
+
+    def __init__(self, spec: WorkerSpec) -> None:
+        self.spec = spec
+        self.closed = False
+        self.busy: asyncio.Future[Answer] | None = None
+        self.kernel_id = ""
+
+    async def ask(self, message: Message) -> Answer:
+        assert not self.closed, "a worker that was ended is asked"
+        assert self.busy is None or self.busy.done(), "a worker is asked for two things at once"
+        self.kernel_id = message[2][0].id
+        self.busy = asyncio.get_running_loop().create_future()
+        return await self.busy
+
+    def answer(self) -> None:
+        if self.busy and not self.busy.done():
+            self.busy.set_result(("done", (self.kernel_id,)))
+
+    def die(self) -> None:
+        """While it works."""
+        if self.busy and not self.busy.done():
+            self.busy.set_exception(WorkerLost("died"))
+
+    def close(self) -> None:
+        self.closed = True
+        self.die()
+
+
+async def settle(turns: int = 8) -> None:
+    for _ in range(turns):
+        await asyncio.sleep(0)
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["judge", "profile", "cancel", "answer", "restart", "lose", "turn"]), st.integers(0, 9)),
+    max_size=60,
+)
+
+
+@given(STEPS, st.integers(1, 3))
+@settings(deadline=None, max_examples=150)
+def test_whatever_is_cancelled_no_worker_is_lost_and_nobody_hears_anothers_answer(
+    steps: list[tuple[str, int]], count: int
+) -> None:
+    async def session() -> None:
+        made: list[Patient] = []
+
+        def start(spec: WorkerSpec) -> Patient:
+            made.append(Patient(spec))
+            return made[-1]
+
+        pool = WorkerPool([BASE] * count, start, fail)
+        jobs: list[tuple[str, asyncio.Task[tuple[object, ...]]]] = []
+        for number, (step, which) in enumerate(steps):
+            living = [worker for worker in made if not worker.closed]
+            if step in ("judge", "profile"):
+                kernel = Kernel("softmax", "cpu", f"{number}")
+                call = (
+                    pool.judge(TASK, kernel, ANCHOR, race=False, best=None)
+                    if step == "judge"
+                    else pool.profile(TASK, kernel, ())
+                )
+                jobs.append((kernel.id, asyncio.ensure_future(call)))
+            elif step == "cancel" and jobs:
+                jobs[which % len(jobs)][1].cancel()
+            elif step == "answer":
+                living[which % len(living)].answer()
+            elif step == "restart":
+                pool.restart(older_than_s=0.0)
+            elif step == "lose":
+                living[which % len(living)].die()
+            elif step == "turn":
+                await asyncio.sleep(0)
+        while not all(job.done() for _, job in jobs):
+            for worker in made:
+                worker.answer()
+            await settle()
+        for kernel_id, job in jobs:
+            outcome = None if job.cancelled() else job.exception() or job.result()
+            assert outcome is None or isinstance(outcome, WorkerLost) or outcome == (kernel_id,)
+        last = [asyncio.ensure_future(judged(pool)) for _ in range(count)]
+        for _ in range(3):
+            await settle()
+            for worker in made:
+                worker.answer()
+        assert [(await job) for job in last] == [(KERNEL.id,)] * count  # all of them at once
+        assert pool.jobs() == ()
+        await pool.close()
+
+    def fail(text: str) -> None:
+        raise AssertionError(text)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("evo.pool.GRACE_S", 0.0)
+        asyncio.run(session())
+
+
+def test_a_job_that_takes_too_long_is_given_up_even_if_its_worker_notices_nothing() -> None:
+    class Deaf(Patient):
+        def close(self) -> None:
+            self.closed = True
+
+    async def session() -> None:
+        pool = WorkerPool([BASE], Deaf)
+        job = asyncio.ensure_future(judged(pool))
+        await settle()
+        (seen,) = pool.jobs()
+        assert (seen.method, seen.task, seen.kernel_id) == ("judge", TASK, KERNEL.id)
+        assert pool.restart(older_than_s=60.0) == ()
+        assert pool.restart(older_than_s=0.0) == (seen,)
+        with pytest.raises(WorkerLost, match="took too long"):
+            await job
+        await pool.close()
+
+    asyncio.run(session())
+
+
+def test_a_cancelled_job_of_a_real_process_costs_no_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer of a cancelled job comes late, or its process is ended; the next one gets its own in both cases."""
+    task = Task("softmax", "fp32", "cpu")
+    kernel = Kernel("softmax", "cpu", load("softmax").ancestor("naive", "cpu").read_text())
+
+    async def session() -> list[object]:
+        pool = LocalPool([WorkerSpec({"softmax": "softmax"}, "cpu", str(tmp_path))])
+        try:
+            built = await pool.build(task, kernel)
+            for grace_s in (60.0, 0.0):
+                monkeypatch.setattr("evo.pool.GRACE_S", grace_s)
+                job = asyncio.ensure_future(pool.build(task, Kernel("softmax", "cpu", "no kernel")))
+                await asyncio.sleep(0.01)
+                job.cancel()
+                built, earlier = await pool.build(task, kernel), built
+                assert isinstance(built, Built) and isinstance(earlier, Built)
+                assert built.code_digest == earlier.code_digest
+            return list(pool.jobs())
+        finally:
+            await pool.close()
+
+    assert asyncio.run(session()) == []
