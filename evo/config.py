@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from evo.budget import KINDS
+from evo.strategies.base import PROTOCOL
 from fitness.catalog import check_target
 from mutators.llm import LlmSettings
 from operators.catalog import load
@@ -54,6 +55,10 @@ class RunConfig(BaseModel):
     profile: bool = True
     """Whether language models are told what a profiler says of the kernel that they are to better."""
     seed: int = Field(0, ge=0, lt=2**63)
+    protocol: int = Field(PROTOCOL, ge=1, le=PROTOCOL)
+    """The version of the rules by which requests are made."""
+    stall_s: Amount = 120.0
+    """Seconds in which nothing moves until the search says so; what is stuck is restarted after three times as many."""
     workers: int = Field(0, ge=0, le=256)
     """Evaluation workers; 0: two for every group of cores, as long as there are cores.
 
@@ -102,8 +107,10 @@ class RunConfig(BaseModel):
         module, _, name = STRATEGIES[self.strategy].partition(":")
         names = operator.ancestors(task.target) if self.ancestors == "all" else ("naive",)
         settings = dict(self.settings) | {"workload_set": self.workload_set, "ancestors": names}
+        settings["protocol"] = self.protocol
         if self.llm:
             settings["models"] = self.llm.models
+            settings["questions"] = max(self.llm.concurrency // (len(self.operators) * max(len(self.dtypes), 1)), 1)
         try:
             return getattr(import_module(module), name)(operator, task, seed=self.seed, settings=settings)
         except ValidationError as error:
@@ -115,8 +122,8 @@ class RunConfig(BaseModel):
 
     @classmethod
     def from_json(cls, text: str) -> RunConfig:
-        """Of a run that was stored; runs that are older than `ancestors` began with the naive kernel alone."""
-        return cls.model_validate_json(json.dumps({"ancestors": "naive"} | json.loads(text)))
+        """Of a run that was stored; what older runs do not say was as it is filled in here."""
+        return cls.model_validate_json(json.dumps({"ancestors": "naive", "protocol": 1} | json.loads(text)))
 
 
 def read_config(path: Path | None, changes: Mapping[str, Any], settings: Sequence[str]) -> RunConfig:

@@ -234,12 +234,12 @@ class WorkerPool:
     async def _outlast(self, worker: Worker, answering: asyncio.Task[Answer]) -> None:
         """Free the worker of a cancelled job: by itself if it ends soon, for another worker if it does not."""
         await asyncio.wait({answering}, timeout=GRACE_S)
-        if answering.done() and not answering.cancelled() and not answering.exception():
-            if answering.result()[0] != "device":
-                self._release(worker)
-                return
-        self._replace(worker)
-        answering.cancel()
+        ended = answering.done() and not answering.cancelled() and not answering.exception()
+        if ended and answering.result()[0] != "device":
+            self._release(worker)
+        else:
+            self._replace(worker)
+            answering.cancel()
 
     async def _take(self, method: str, machine: str) -> Worker:
         able = [w for w in self._idle if method in w.spec.jobs]

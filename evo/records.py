@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -246,13 +247,48 @@ CONFIRMED = """
 """Every kernel that a confirmation looked at, and how long its whole verdict took."""
 
 
-def history(asked: Iterable[Row], told: Iterable[Row]) -> list[list[Row] | Row]:
-    """Rows of `ASKED` and `TOLD` in the order in which they happened; the requests of one ask are one list."""
+PROFILED = "select seq, task, kernel_id, notes_json from profiles order by seq nulls first"
+"""Every profile that prompts may hold, in the order in which they were there."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """An ask: rows of `ASKED`."""
+
+    rows: list[Row]
+
+
+@dataclass(frozen=True)
+class Told:
+    """A tell: a row of `TOLD`."""
+
+    row: Row
+
+
+@dataclass(frozen=True)
+class Profiled:
+    """A profile from which on prompts knew it: a row of `PROFILED`."""
+
+    row: Row
+
+
+Entry = Asked | Told | Profiled
+
+
+def history(asked: Iterable[Row], told: Iterable[Row], profiled: Iterable[Row]) -> list[tuple[int, Entry]]:
+    """Rows of `ASKED`, `TOLD` and `PROFILED` in the order in which they happened, with their place in it.
+
+    Profiles of older runs have none: their prompts knew them from the first question on.
+    """
     asks: dict[int, list[Row]] = {}
     for row in asked:
         asks.setdefault(row["seq"], []).append(row)
-    entries: list[tuple[int, list[Row] | Row]] = [*asks.items(), *((row["seq"], row) for row in told)]
-    return [entry for _, entry in sorted(entries, key=lambda item: item[0])]
+    entries: list[tuple[int, Entry]] = [
+        *((row["seq"] or 0, Profiled(row)) for row in profiled),
+        *((seq, Asked(rows)) for seq, rows in asks.items()),
+        *((row["seq"], Told(row)) for row in told),
+    ]
+    return sorted(entries, key=lambda entry: entry[0])
 
 
 def individual_from(row: Mapping[str, Any]) -> Individual:

@@ -20,11 +20,11 @@ from evo.individual import Individual
 from evo.journal import Journal
 from evo.pool import Pool
 from evo.records import Row, Rows
-from evo.search import Search, Source, TaskState, bound_parents
+from evo.search import Bound, Outstanding, Search, TaskState, bind
 from evo.session import run_row
 from evo.store import Store, open_reader
 from fitness.evaluation import Evaluation
-from mutators.base import Call, Message, Parent, Proposal, Request
+from mutators.base import Call, Message, Proposal, Request
 from mutators.llm import LlmSettings, cache_key
 from operators.errors import UserError
 from operators.kernel import Kernel
@@ -105,15 +105,18 @@ class Replay(Search):
         """How many individuals were told, and the first difference in words (empty: none)."""
         await self._commit(records.event_rows("session", {"replayed": name}, at=self._now()))
         self.phase = "replaying"
-        outstanding: dict[str, tuple[Request, tuple[Source, ...]]] = {}
+        outstanding: dict[str, Outstanding] = {}
         told = 0
         try:
-            for entry in records.history(self._read(records.ASKED), self._read(records.TOLD)):
-                if isinstance(entry, list):
-                    outstanding |= await self._ask_as_then(entry)
-                else:
-                    await self._tell_as_then(entry, *outstanding.pop(entry["request_id"]))
+            queries = (records.ASKED, records.TOLD, records.PROFILED)
+            for _, entry in records.history(*map(self._read, queries)):
+                if isinstance(entry, records.Asked):
+                    outstanding |= await self._ask_as_then(entry.rows)
+                elif isinstance(entry, records.Told):
+                    await self._tell_as_then(entry.row, *outstanding.pop(entry.row["request_id"]))
                     told += 1
+                else:
+                    await self._profiled_as_then(entry.row)
                 self.budget.set_wall(self._wall_s())
                 self._on_change(self)
             await self._take_over()
@@ -126,19 +129,19 @@ class Replay(Search):
                 await asyncio.wrap_future(self._pending)
         return told, ""
 
-    async def _ask_as_then(self, rows: list[Row]) -> dict[str, tuple[Request, tuple[Source, ...]]]:
+    async def _ask_as_then(self, rows: list[Row]) -> dict[str, Outstanding]:
         state = self.states[Task.parse(rows[0]["task"])]
         requests = state.strategy.ask(rows[0]["wanted"])
         for row, request in zip(rows, [*requests, *[None] * len(rows)], strict=False):
             if request is None or request.digest != row["digest"]:
                 then, now = row["request_json"], request.to_json() if request else "nothing"
                 raise Different(f"{row['request_id']}: the request differs: {_first_difference(then, now)}")
-        asked = {request.id: (request, bound_parents(state, request)) for request in requests}
+        asked = {request.id: (request, bind(state, request)) for request in requests}
         await self._commit(records.ask_rows(requests, seq=self._next_seq(), wanted=rows[0]["wanted"], at=self._now()))
         return asked
 
-    async def _tell_as_then(self, row: Row, request: Request, parents: tuple[Source, ...]) -> None:
-        done = await self._carry(self.states[request.task], request, parents)
+    async def _tell_as_then(self, row: Row, request: Request, bound: Bound) -> None:
+        done = await self._carry(self.states[request.task], request, bound)
         assert done  # nothing is paid, so nothing is refused
         if done.individual.digest != row["digest"]:
             self._explain(records.individual_from(row), done.individual)
@@ -170,14 +173,17 @@ class Replay(Search):
         key = [row["evaluation_id"]]
         return {t: self._read(f"select * from {t} where evaluation_id = ? order by rowid", key) for t in tables}
 
-    async def _profile(self, state: TaskState, parent: Parent, evaluation_id: str) -> tuple[str, ...]:
-        key = [str(state.task), parent.kernel.id]
-        tables = ("profiles", "metrics")
-        rows = {
-            t: self._read(f"select * from {t} where task = ? and kernel_id = ? order by rowid", key) for t in tables
-        }
+    async def _profiled_as_then(self, row: Row) -> None:
+        key = [row["task"], row["kernel_id"]]
+        where = "where task = ? and kernel_id = ? order by rowid"
+        rows: Rows = {table: self._read(f"select * from {table} {where}", key) for table in ("profiles", "metrics")}
+        if row["seq"] is not None:
+            rows["profiles"] = [rows["profiles"][0] | {"seq": self._next_seq()}]
         await self._commit(rows)
-        return tuple(json.loads(rows["profiles"][0]["notes_json"])) if rows["profiles"] else ()
+        self._profiled_again(row)
+
+    def _want_profile(self, state: TaskState, request: Request, bound: Bound) -> None:
+        """All there are come from the store."""
 
     def _refuse_silence(self, proposal: Proposal) -> None:
         """Calls that failed then are served like others."""
@@ -195,7 +201,7 @@ class Replay(Search):
         rows["llm_sent"] = self._read("select * from llm_sent order by rowid")
         await self._commit(rows)
 
-    async def _commit(self, rows: Rows) -> None:
+    async def _commit(self, rows: Rows, *, moves: bool = True) -> None:
         """As `Search._commit`, without waiting for each: what is lost can be replayed once more."""
         self._pending = self.store.commit(rows)
         self._commits += 1

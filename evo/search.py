@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Coroutine
@@ -21,6 +22,7 @@ from evo.journal import Journal
 from evo.pool import Pool, WorkerLost
 from evo.records import Rows
 from evo.strategies.base import ANCESTOR, Restorable, Strategy, other_request
+from evo.watchdog import Watchdog
 from fitness.base import Anchor, Built
 from fitness.evaluation import Evaluation, Level, Status
 from fitness.profiling import Profile
@@ -32,6 +34,8 @@ from operators.spec import Operator, Task
 
 PARENTS_CACHED = 5_000
 STOPPED = "stopped"
+ANSWERS_S = 60.0
+"""How long a search that ends waits for answers that are under way and paid."""
 IDLE_LIMIT = 300
 """A task rests when so many requests in a row led to no new program."""
 CONFIRMATIONS_SHARE = 0.25
@@ -39,9 +43,26 @@ CONFIRMATIONS_SHARE = 0.25
 CONFIRMATIONS = 5
 """How many of a task's leaders may fail their confirmation before the run ends without a confirmed best."""
 
+WATCH_EVERY_S = 1.0
+
 Promised = TypeVar("Promised")
 Source = tuple[str, str]
 """A parent as a request was asked for: kernel id, and the evaluation told of it by then; empty where none was."""
+Notes = tuple[str, ...]
+"""What a profiler said of a kernel, in lines for a prompt; none: it had nothing to say, or failed."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What was known when a request was asked for, so that its prompt is the same whenever it is carried out."""
+
+    sources: tuple[Source, ...]
+    """The request's parents, in its order."""
+    notes: Notes = ()
+    """Of the principal parent's profile, if there was one."""
+
+
+Outstanding = tuple[Request, Bound]
 
 
 @dataclass
@@ -58,8 +79,8 @@ class TaskState:
     """The same by code digest."""
     verdicts: dict[str, str] = field(default_factory=dict)
     """By kernel id, the evaluation that the strategy was told of; of several the first one that is no duplicate's."""
-    profiles: dict[str, asyncio.Future[tuple[str, ...]]] = field(default_factory=dict)
-    """Notes by kernel id; pending while they are worked out."""
+    profiles: dict[str, Notes] = field(default_factory=dict)
+    """By kernel id."""
     in_flight: int = 0
     told: int = 0
     confirmed: set[str] = field(default_factory=set)
@@ -88,6 +109,16 @@ class TaskState:
 
 
 @dataclass(frozen=True)
+class _Profiled:
+    """A profile that was taken, and its rows but for their place in the history."""
+
+    state: TaskState
+    kernel_id: str
+    notes: Notes
+    rows: Rows
+
+
+@dataclass(frozen=True)
 class _Done:
     """A finished request: its individual and the rows to be committed with its tell."""
 
@@ -111,7 +142,9 @@ class Search:
         make_strategy: Callable[[Operator, Task], Strategy] | None = None,
         on_change: Callable[[Search], None] = lambda _: None,
         now: Callable[[], float] = time.time,
+        say: Callable[[str], None] = lambda text: print(f"evo: {text}", file=sys.stderr),
     ) -> None:
+        """`say` tells the user what needs to be known at once."""
         self.config = config
         self.store = store
         self.pool = pool
@@ -125,6 +158,14 @@ class Search:
         self._check_models = own.check if own else None
         self._thinking: set[asyncio.Task[Any]] = set()
         """Those of the running requests that wait for a language model."""
+        self._profiling: dict[str, asyncio.Task[Any]] = {}
+        """By kernel id, those of the running tasks that take profiles."""
+        self._requests: dict[asyncio.Task[Any], tuple[TaskState, Request, Bound]] = {}
+        """What each of the running tasks carries out, for those that carry out a request."""
+        self._late = False
+        """Whether there is no time left for what models may still answer."""
+        self._watchdog = Watchdog(config.stall_s, now)
+        self._say = say
         self._refusal = ""
         """Why a model could not be asked for want of budget; empty while it could."""
         self._heard: set[str] = set()
@@ -145,10 +186,15 @@ class Search:
         return TaskState(operator, task, self._make_strategy(operator, task), baseline)
 
     def stop(self) -> None:
-        """End soon: what is in flight is given up, and taken up again by a resume."""
-        self.stopping = True
+        """End soon: what is in flight is given up, and taken up again by a resume.
+
+        Answers of models that are under way are paid: they are waited for, ANSWERS_S at most. Called again, they are
+        given up too.
+        """
+        again, self.stopping, self._late = self.stopping, True, True
         for task in self._running:
-            task.cancel()
+            if again or task not in self._thinking:
+                task.cancel()
 
     async def run(self) -> str:
         """Until the budget is used up or `stop`; returns why it ended."""
@@ -159,15 +205,18 @@ class Search:
             await self._check_models()
         await self._commit(records.event_rows("session", {"resumed": self._seq > 0}, at=self._now()))
         self.phase = "searching"
+        watching = asyncio.ensure_future(self._watch())
         try:
-            for request, sources in outstanding:
-                self._spawn(self.states[request.task], request, sources)
+            for request, bound in outstanding:
+                self._spawn(self.states[request.task], request, bound)
             reason = await self._loop()
             if not self.stopping:
                 self.phase = "confirming"
                 self._on_change(self)
                 reason = await self._interruptible(self._confirm_best()) or reason
+            await self._last_answers()
         finally:
+            watching.cancel()
             await self._abandon()
             self._threads.shutdown(wait=False, cancel_futures=True)
         wall = {"reason": reason, "wall_s": self._wall_s()}
@@ -178,6 +227,7 @@ class Search:
     # --- the loop ---------------------------------------------------------------------------------------------------
 
     async def _loop(self) -> str:
+        """Search until there is a reason to end and nothing is under way; late, answers of models may be."""
         reason = ""
         while True:
             self.budget.set_wall(self._wall_s())
@@ -186,23 +236,69 @@ class Search:
             if not reason:
                 await self._ask()
                 self._start_references()
-            if not self._running:
+            else:
+                self._end_profiles()
+            self._late = self._late or not self.budget.allows("wall_s", reserved_s)
+            if not (self._running - self._thinking if self._late else self._running):
                 return reason or self._stuck()
-            if not self.budget.allows("wall_s", reserved_s):
-                # Evaluations end soon; models may take their time, which is over. Their requests stay open.
-                for task in self._thinking:
-                    task.cancel()
             left = self.config.budget.get("wall_s", float("inf")) - self._wall_s()
             timeout = min(max(left, 0.05), 1.0) if not reason else 1.0
-            done, self._running = await asyncio.wait(
-                self._running, timeout=timeout, return_when=asyncio.FIRST_COMPLETED
-            )
-            finished = [task for task in done if not task.cancelled()]
-            # What was measured beside a failure is not lost with it.
-            await self._deliver([task.result() for task in finished if not task.exception()])
-            for task in finished:
-                task.result()
+            await self._hear(await asyncio.wait(self._running, timeout=timeout, return_when=asyncio.FIRST_COMPLETED))
             self._on_change(self)
+
+    async def _hear(self, waited: tuple[set[asyncio.Task[Any]], set[asyncio.Task[Any]]]) -> None:
+        """Deliver what has finished; of failures, the first is raised."""
+        done, _ = waited
+        self._running -= done
+        finished = [task for task in done if not task.cancelled()]
+        # What was measured beside a failure is not lost with it.
+        await self._deliver([task.result() for task in finished if not task.exception()])
+        for task in finished:
+            task.result()
+
+    def _end_profiles(self) -> None:
+        """No further question will be asked that they could serve."""
+        for task in self._profiling.values():
+            task.cancel()
+
+    async def _last_answers(self) -> None:
+        """Wait for answers under way, as long as the time limit and ANSWERS_S allow; a resume finds them stored."""
+        began = self._now()
+        limit_s = ANSWERS_S if self.stopping else self.config.budget.get("wall_s", float("inf")) - self._wall_s()
+        while self._thinking and (left := min(limit_s, ANSWERS_S) - (self._now() - began)) > 0:
+            again = "; once more to give them up" if self.stopping else ""
+            self.phase = f"waiting for {len(self._thinking)} answers that are paid{again}"
+            self._on_change(self)
+            await asyncio.wait(self._thinking, timeout=min(left, 1.0), return_when=asyncio.FIRST_COMPLETED)
+
+    async def _watch(self) -> None:
+        """Say when nothing moves, and restart what is stuck when nothing moves for long."""
+        while True:
+            await asyncio.sleep(WATCH_EVERY_S)
+            alarm = self._watchdog.check()
+            if not alarm:
+                continue
+            still_s, jobs = self._watchdog.still_s, [str(job) for job in self.pool.jobs()]
+            restarted: list[str] = []
+            if alarm == "restart":
+                restarted = [str(job) for job in self.pool.restart(self.config.stall_s)] or self._restart_requests()
+            what = f"under way: {', '.join(jobs) or 'nothing'}; {len(self._thinking)} questions wait for models"
+            more = f"; restarted: {', '.join(restarted)}" if restarted else ""
+            self._say(f"nothing has moved for {still_s:.0f} s; {what}{more}")
+            detail = {"still_s": still_s, "jobs": jobs, "thinking": len(self._thinking), "restarted": restarted}
+            await self._commit(records.event_rows(alarm, detail, at=self._now()), moves=False)
+
+    def _restart_requests(self) -> list[str]:
+        """Carry out anew every request that waits for neither a worker nor a model; returns their ids.
+
+        None ever should: this is for what nobody has thought of.
+        """
+        stuck = [(task, *found) for task, found in self._requests.items() if task not in self._thinking]
+        for task, state, request, bound in stuck:
+            task.cancel()
+            if not self._late:
+                self._spawn(state, request, bound)
+        return [request.id for _, _, request, _ in stuck]
 
     async def _interruptible(self, work: Coroutine[Any, Any, None]) -> str:
         """Something that `stop` ends; returns `stopped` if it did."""
@@ -210,6 +306,7 @@ class Search:
         self._running.add(task)
         with suppress(asyncio.CancelledError):
             await task
+        self._running.discard(task)
         return STOPPED if self.stopping else ""
 
     def _stuck(self) -> str:
@@ -223,7 +320,7 @@ class Search:
     async def _ask(self) -> None:
         """Fill the free places, the task with the least behind it first; all that is asked is one commit."""
         asleep = {task for task, state in self.states.items() if state.idle >= IDLE_LIMIT}
-        asked: list[tuple[TaskState, Request, tuple[Source, ...]]] = []
+        asked: list[tuple[TaskState, Request, Bound]] = []
         rows: list[Rows] = []
         waiting: Counter[Task] = Counter()
         thinking = 0
@@ -236,13 +333,14 @@ class Search:
                 continue
             waiting[state.task] += len(requests)
             thinking += sum(asks_model(request.mutator) for request in requests)
-            asked += [(state, request, bound_parents(state, request)) for request in requests]
+            asked += [(state, request, bind(state, request)) for request in requests]
             rows.append(records.ask_rows(requests, seq=self._next_seq(), wanted=1, at=self._now()))
         if not asked:
             return
         await self._commit(records.join(*rows))
-        for state, request, sources in asked if not self.stopping else ():
-            self._spawn(state, request, sources)
+        for state, request, bound in asked if not self.stopping else ():
+            self._spawn(state, request, bound)
+            self._want_profile(state, request, bound)
 
     def _may_ask(self, asked: int, thinking: int) -> bool:
         """Whether there is a free place, and a budget for one more evaluation besides those that may be under way.
@@ -251,21 +349,30 @@ class Search:
         `asked` requests will soon be under way too, `thinking` of them at a model.
         """
         at_once = self.config.llm.concurrency if self.config.llm else 0
-        under_way = len(self._running) + asked
+        under_way = len(self._running) - len(self._profiling) + asked
         free = under_way - min(len(self._thinking) + thinking, at_once) < 2 * self.pool.slots
         return free and self.budget.allows("evaluations", under_way)
 
-    async def _deliver(self, finished: list[_Done | None]) -> None:
-        """Commit the tells in one transaction, then let the strategies hear them in the same order."""
+    async def _deliver(self, finished: list[_Done | _Profiled | None]) -> None:
+        """Commit tells and profiles in one transaction, then let them count in the same order."""
         arrived = [done for done in finished if done]
         if not arrived:
             return
-        tells = [records.tell_rows(done.individual, seq=self._next_seq(), at=self._now()) for done in arrived]
-        await self._commit(records.join(*(done.rows for done in arrived), *tells))
+        await self._commit(records.join(*(self._rows(done) for done in arrived)))
         for done in arrived:
-            done.state.strategy.tell(done.individual)
-            self._count(done.state, done.individual)
-            self._remember(done)
+            if isinstance(done, _Profiled):
+                done.state.profiles[done.kernel_id] = done.notes
+            else:
+                done.state.strategy.tell(done.individual)
+                self._count(done.state, done.individual)
+                self._remember(done)
+
+    def _rows(self, done: _Done | _Profiled) -> Rows:
+        """What is to be committed with its place in the history."""
+        seq = self._next_seq()
+        if isinstance(done, _Done):
+            return records.join(done.rows, records.tell_rows(done.individual, seq=seq, at=self._now()))
+        return done.rows | {"profiles": [row | {"seq": seq} for row in done.rows["profiles"]]}
 
     def _count(self, state: TaskState, individual: Individual) -> None:
         """The part of a tell that a resume repeats itself."""
@@ -295,23 +402,28 @@ class Search:
         limit = self.config.budget.get("wall_s", 0.0)
         return min(max((*waiting, sum(waiting) / self.pool.judges)), CONFIRMATIONS_SHARE * limit)
 
-    def _spawn(self, state: TaskState, request: Request, sources: tuple[Source, ...]) -> None:
+    def _spawn(self, state: TaskState, request: Request, bound: Bound) -> None:
         state.in_flight += 1
-        task = asyncio.ensure_future(self._carry(state, request, sources))
-        task.add_done_callback(lambda _: self._landed(state))
+        task = asyncio.ensure_future(self._carry(state, request, bound))
+        self._requests[task] = state, request, bound
+        task.add_done_callback(self._ended)
         self._running.add(task)
 
-    def _landed(self, state: TaskState) -> None:
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        state, _, _ = self._requests.pop(task)
         state.in_flight -= 1
 
     # --- one request ------------------------------------------------------------------------------------------------
 
-    async def _carry(self, state: TaskState, request: Request, sources: tuple[Source, ...]) -> _Done | None:
+    async def _carry(self, state: TaskState, request: Request, bound: Bound) -> _Done | None:
         """The request's fate; None leaves it open, for a session with more to spend."""
         try:
-            proposal = await self._propose(state, request, sources)
+            proposal = await self._propose(state, request, bound)
         except OutOfBudget as error:
             self._refusal = str(error)
+            return None
+        self._watchdog.moved()
+        if self._late and asks_model(request.mutator):  # the answer is stored; its kernel is for a later session
             return None
         rows: Rows = {"proposals": [records.proposal_row(request, proposal, at=self._now())]}
         if proposal.kernel is None:
@@ -333,17 +445,16 @@ class Search:
         child = Individual(request, kernel, told, seconds, proposal.cost_usd, proposal.description)
         return _Done(state, child, rows, stored)
 
-    async def _propose(self, state: TaskState, request: Request, sources: tuple[Source, ...]) -> Proposal:
-        parents = tuple(self._parent(source) for source in sources)
+    async def _propose(self, state: TaskState, request: Request, bound: Bound) -> Proposal:
+        parents = tuple(self._parent(state, source) for source in bound.sources)
         if not asks_model(request.mutator):
             return await propose(request, parents, state.operator, threads=self._threads)
+        if parents:
+            parents = (replace(parents[0], profile=bound.notes), *parents[1:])
         task = asyncio.current_task()
         assert task
         self._thinking.add(task)
         try:
-            if parents:
-                notes = await self._profile_notes(state, parents[0], sources[0][1])
-                parents = (replace(parents[0], profile=notes), *parents[1:])
             proposal = await propose(request, parents, state.operator, client=self._client)
         finally:
             self._thinking.discard(task)
@@ -363,15 +474,15 @@ class Search:
 
     async def _evaluate(self, state: TaskState, request: Request, kernel: Kernel) -> tuple[Evaluation, ...]:
         """The verdicts on a kernel, inherited ones included; never two evaluations of the same program."""
-        if earlier := state.known.get(kernel.id):
-            return (_duplicate(kernel, await _outcome(earlier)),)
+        if earlier := await _announced(state.known, kernel.id):
+            return (_duplicate(kernel, earlier),)
         with _promise(state.known, kernel.id) as promise:
             built = await self._patiently(state.task, kernel, lambda: self.pool.build(state.task, kernel))
             if isinstance(built, Evaluation):
                 promise.set_result(built)
                 return (built,)
-            if earlier := state.codes.get(built.code_digest):
-                inherited = _duplicate(kernel, await _outcome(earlier))
+            if earlier := await _announced(state.codes, built.code_digest):
+                inherited = _duplicate(kernel, earlier)
                 promise.set_result(inherited)
                 return (inherited,)
             with _promise(state.codes, built.code_digest) as by_code:
@@ -421,8 +532,10 @@ class Search:
         if done.state.verdicts[kernel.id] == evaluation_id:
             self._cache_parent((kernel.id, evaluation_id), Parent(kernel, evaluation))
 
-    def _parent(self, source: Source) -> Parent:
+    def _parent(self, state: TaskState, source: Source) -> Parent:
         """A kernel with its verdict, as they stood when a child of it was asked for."""
+        if source == (state.baseline.id, ""):  # which models are asked to better before anything is stored of it
+            return Parent(state.baseline)
         if source not in self._parents:
             self._cache_parent(source, self._stored_parent(*source))
         self._parents.move_to_end(source)
@@ -445,25 +558,27 @@ class Search:
         timings, errors = (rows(table, "evaluation_id", evaluation_id) for table in ("timings", "errors"))
         return Parent(kernel, records.evaluation_from(verdict, timings=timings, errors=errors))
 
-    async def _profile_notes(self, state: TaskState, parent: Parent, evaluation_id: str) -> tuple[str, ...]:
-        """What a profiler says of a kernel that was timed; every kernel is profiled once a run at most.
+    # --- profiles ---------------------------------------------------------------------------------------------------
 
-        The answer is stored before anybody hears it, failures too: prompts stay the same in every session.
+    def _want_profile(self, state: TaskState, request: Request, bound: Bound) -> None:
+        """Have the principal parent of a question profiled beside it, for the next question about the same kernel.
+
+        Nobody waits for a profile, and no more than a judge's share of the pool is at profiles at a time.
         """
-        kernel, evaluation = parent.kernel, parent.evaluation
-        if not self.config.profile or evaluation is None or not evaluation.correct or not evaluation.timings:
-            return ()
-        if earlier := state.profiles.get(kernel.id):
-            return await asyncio.shield(earlier)
-        with _promise(state.profiles, kernel.id) as promise:
-            found = self.store.rows(
-                "select notes_json from profiles where task = ? and kernel_id = ?", [str(state.task), kernel.id]
-            ).to_pylist()
-            notes = tuple(json.loads(found[0]["notes_json"])) if found else None
-            promise.set_result(notes if notes is not None else await self._profile(state, parent, evaluation_id))
-            return promise.result()
+        wanted = self.config.profile and bound.sources and asks_model(request.mutator)
+        if not wanted or len(self._profiling) >= self.pool.judges:
+            return
+        source = bound.sources[0]
+        if not source[1] or source[0] in state.profiles or source[0] in self._profiling:
+            return
+        parent = self._parent(state, source)
+        if parent.evaluation and parent.evaluation.correct and parent.evaluation.timings:
+            task = asyncio.ensure_future(self._profile(state, parent, source[1]))
+            self._profiling[source[0]] = task
+            task.add_done_callback(lambda _: self._profiling.pop(source[0]))
+            self._running.add(task)
 
-    async def _profile(self, state: TaskState, parent: Parent, evaluation_id: str) -> tuple[str, ...]:
+    async def _profile(self, state: TaskState, parent: Parent, evaluation_id: str) -> _Profiled:
         assert parent.evaluation
         kernel, began = parent.kernel, self._now()
         profile, failure = Profile(None, (), ()), ""
@@ -472,12 +587,10 @@ class Search:
         except Exception as error:  # noqa: BLE001 the border to profilers: the search does without them
             failure = f"{type(error).__name__}: {error}"
         seconds = self._now() - began
-        await self._commit(
-            records.profile_rows(
-                profile, evaluation_id, state.task, kernel.id, failure=failure, seconds=seconds, at=self._now()
-            )
+        rows = records.profile_rows(
+            profile, evaluation_id, state.task, kernel.id, failure=failure, seconds=seconds, at=self._now()
         )
-        return profile.notes
+        return _Profiled(state, kernel.id, profile.notes, rows)
 
     def _verdict_of(self, state: TaskState, kernel: Kernel) -> Evaluation | None:
         future = state.known.get(kernel.id)
@@ -509,7 +622,7 @@ class Search:
             await self._confirm(state, leader[0]["kernel_id"], attempt)
 
     async def _confirm(self, state: TaskState, kernel_id: str, attempt: int) -> None:
-        kernel = self._parent((kernel_id, "")).kernel
+        kernel = self._parent(state, (kernel_id, "")).kernel
         baseline = Anchor(state.baseline, 0.0, 0.0)
         result = await self._patiently(
             state.task, kernel, lambda: self.pool.judge(state.task, kernel, baseline, race=False, best=None)
@@ -530,25 +643,26 @@ class Search:
 
     # --- resume -----------------------------------------------------------------------------------------------------
 
-    def _restore(self) -> list[tuple[Request, tuple[Source, ...]]]:
+    def _restore(self) -> list[Outstanding]:
         """Apply the stored asks and tells again, in their order; returns the requests that were never told."""
         restore_spending(self.budget.ledger, self.store)
         self._heard |= set(
             self.store.rows("select distinct model from llm_calls where status <> 'failed'").column("model").to_pylist()
         )
-        asked, told = (self.store.rows(sql).to_pylist() for sql in (records.ASKED, records.TOLD))
-        outstanding: dict[str, tuple[Request, tuple[Source, ...]]] = {}
+        queries = (records.ASKED, records.TOLD, records.PROFILED)
+        outstanding: dict[str, Outstanding] = {}
         asks: Counter[Task] = Counter()
-        for entry in records.history(asked, told):
-            if isinstance(entry, list):
-                self._seq = entry[0]["seq"]
-                for request in self._ask_again(entry):
-                    outstanding[request.id] = request, bound_parents(self.states[request.task], request)
+        for seq, entry in records.history(*(self.store.rows(sql).to_pylist() for sql in queries)):
+            self._seq = max(self._seq, seq)
+            if isinstance(entry, records.Asked):
+                for request in self._ask_again(entry.rows):
+                    outstanding[request.id] = request, bind(self.states[request.task], request)
                 asks[request.task] += 1
+            elif isinstance(entry, records.Told):
+                self._tell_again(entry.row)
+                del outstanding[entry.row["request_id"]]
             else:
-                self._seq = entry["seq"]
-                self._tell_again(entry)
-                del outstanding[entry["request_id"]]
+                self._profiled_again(entry.row)
         for task, state in self.states.items():
             if isinstance(state.strategy, Restorable):
                 state.strategy.restore(asks[task], state.told)
@@ -570,6 +684,9 @@ class Search:
         if [r.digest for r in requests] != [row["digest"] for row in rows]:
             raise other_request(state.task, rows[0]["request_id"])
         return requests
+
+    def _profiled_again(self, row: dict[str, Any]) -> None:
+        self.states[Task.parse(row["task"])].profiles[row["kernel_id"]] = tuple(json.loads(row["notes_json"]))
 
     def _tell_again(self, row: dict[str, Any]) -> None:
         individual = records.individual_from(row)
@@ -610,8 +727,11 @@ class Search:
     def _wall_s(self) -> float:
         return self._earlier_wall_s + self._now() - self._begin
 
-    async def _commit(self, rows: Rows) -> None:
+    async def _commit(self, rows: Rows, *, moves: bool = True) -> None:
+        """Store rows for good. `moves` says whether they are a sign that the search gets on."""
         await asyncio.wrap_future(self.store.commit(rows))
+        if moves:
+            self._watchdog.moved()
 
 
 def _duplicate(kernel: Kernel, verdict: Evaluation) -> Evaluation:
@@ -630,18 +750,30 @@ def _duplicate(kernel: Kernel, verdict: Evaluation) -> Evaluation:
     )
 
 
-def bound_parents(state: TaskState, request: Request) -> tuple[Source, ...]:
-    """The request's parents as the strategy knew them when it asked: to be called before it is told more."""
-    return tuple((parent, state.verdicts.get(parent, "")) for parent in request.parents)
+def bind(state: TaskState, request: Request) -> Bound:
+    """What is known now of the request's parents: to be called before the strategy is told more."""
+    sources = tuple((parent, state.verdicts.get(parent, "")) for parent in request.parents)
+    timed = sources and sources[0][1] and asks_model(request.mutator)
+    return Bound(sources, state.profiles.get(sources[0][0], ()) if timed else ())
 
 
-async def _outcome(future: asyncio.Future[Evaluation]) -> Evaluation:
-    """Another request's verdict. Waiting for it must not cancel it."""
-    return await asyncio.shield(future)
+async def _announced(place: dict[str, asyncio.Future[Promised]], key: str) -> Promised | None:
+    """What another request found, or is about to find, under this key; None: nobody is at it.
+
+    Waiting for it does not cancel it, and its own cancelling is not ours: then the next one is asked.
+    """
+    while earlier := place.get(key):
+        try:
+            return await asyncio.shield(earlier)
+        except asyncio.CancelledError:
+            waiting = asyncio.current_task()
+            if not earlier.cancelled() or (waiting and waiting.cancelling()):
+                raise
+    return None
 
 
 class _promise(Generic[Promised]):
-    """Announces a verdict (or a profile) under a key, and takes the announcement back when it never comes."""
+    """Announces a verdict under a key, and takes the announcement back when it never comes."""
 
     def __init__(self, place: dict[str, asyncio.Future[Promised]], key: str) -> None:
         self._place = place

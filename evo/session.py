@@ -30,6 +30,8 @@ from operators.errors import UserError
 from operators.spec import Operator, Task
 
 DATABASE = "evo.duckdb"
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that end a search in good order: Ctrl-C, a batch system's limit, a terminal that is closed."""
 
 
 def new_folder(runs: Path, config: RunConfig) -> Path:
@@ -169,11 +171,12 @@ async def _search(
     loop = asyncio.get_running_loop()
 
     def interrupted() -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)  # a second Ctrl-C ends the program the hard way
+        if search.stopping:  # the second one gives up paid answers too; a third one ends the program the hard way
+            for number in ENDING:
+                loop.remove_signal_handler(number)
         search.stop()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in ENDING:
         loop.add_signal_handler(number, interrupted)
     try:
         return await search.run()

@@ -14,9 +14,13 @@ from operators.errors import UserError
 from operators.identity import digest
 from operators.spec import Operator, Task
 
-GIVEN = ("workload_set", "models", "ancestors")
-"""Settings that the run gives to every strategy: the name of its workload set, its language models (often none), and
-the kernel files that it starts from (`naive`, and often no other). All others are the strategy's own."""
+GIVEN = ("workload_set", "models", "ancestors", "questions", "protocol")
+"""Settings that the run gives to every strategy: the name of its workload set, its language models (often none), the
+kernel files that it starts from (`naive`, and often no other), how many of its questions to models may be open at a
+time, and the version of the rules that requests are made by. All others are the strategy's own."""
+PROTOCOL = 2
+"""The rules by which strategies of this version make requests. A run keeps those it began with, so that it can be
+resumed and replayed: 1 is that of runs which do not say."""
 ANCESTOR = "ancestor"
 """The mutator name of requests for a kernel file of the operator's own folder; `params["name"]` says which."""
 
@@ -78,6 +82,9 @@ class Ancestors:
     def __init__(self, task: Task, settings: Mapping[str, Any]) -> None:
         self.task = task
         self.names: tuple[str, ...] = tuple(settings.get("ancestors", ("naive",)))
+        self._asked = 0
+        self.failed = False
+        """Whether the naive kernel is known to be wrong, so that there is nothing to search for."""
         self.correct: dict[str, Elite] = {}
         """By name, in the order of the tells."""
 
@@ -89,16 +96,25 @@ class Ancestors:
         """None until it is told of, and for good if it fails."""
         return self.correct.get("naive")
 
+    @property
+    def left(self) -> int:
+        """How many have not been asked for."""
+        return len(self.names) - self._asked
+
     def request(self, number: int) -> Request | None:
-        """The request of this number, below the count of names; None while it has to wait."""
-        if number and self.naive is None:
+        """Ask for the next one under this number; None while it has to wait for the naive one, or if none is left."""
+        if not self.left or (self._asked and self.naive is None):
             return None
-        return Request(self.task, number, ANCESTOR, (), 0, {"name": self.names[number]})
+        self._asked += 1
+        return Request(self.task, number, ANCESTOR, (), 0, {"name": self.names[self._asked - 1]})
 
     def tell(self, individual: Individual, elite: Elite | None) -> None:
         """Learn the fate of one of these requests."""
+        name = individual.request.params["name"]
         if elite:
-            self.correct[individual.request.params["name"]] = elite
+            self.correct[name] = elite
+        elif name == "naive":
+            self.failed = True
 
 
 class StrategyFactory(Protocol):

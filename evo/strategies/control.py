@@ -53,10 +53,8 @@ class ControlArm(ABC, Generic[SettingsT]):
         requests: list[Request] = []
         while len(requests) < count:
             rng = request_rng(self.seed, self.task, self._number)
-            request = None
-            if self._number < len(self.ancestors):
-                request = self.ancestors.request(self._number)
-            elif self.ancestors.naive:
+            request = self.ancestors.request(self._number)
+            if request is None and self.ancestors.naive:
                 correct = list(self.ancestors.correct.values())
                 request = self.next(self._number, correct[self._number % len(correct)], rng)
             if request is None:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from evo.archive import MARGIN, Cell, Elite
 from evo.individual import Individual
 from evo.population import TRIALS_PER_SOURCE, Population, elite_of
-from evo.strategies.base import ANCESTOR, GIVEN, Ancestors, request_rng
+from evo.strategies.base import ANCESTOR, GIVEN, PROTOCOL, Ancestors, request_rng
 from fitness.base import Anchor
 from fitness.evaluation import Status
 from mutators.bandit import Arm, Bandit
@@ -28,6 +28,8 @@ REMEMBERED = 2_000
 """Files of which is known what cannot be made of them, and kernels of which is known what was tried; the latest."""
 TRIED_SHOWN = 5
 """Earlier attempts at one kernel that a model is told of."""
+MODELS_FROM_THE_START = 2
+"""The protocol from which on models are asked before the naive kernel is judged, and only so many at a time."""
 FAILURES_KEPT = 16
 """Failing kernels that wait for a repair; the latest."""
 
@@ -89,6 +91,9 @@ class Islands:
     other one has touched. Then a bandit chooses among the mutators (and models) that have something to work on. An
     island that gets no further makes longer steps, as in variable neighbourhood search (Mladenovic and Hansen 1997,
     doi 10.1016/S0305-0548(97)00031-2). It asks nothing when there is nothing left to make of any elite.
+
+    Models take their time, so they are asked from the start: for a better naive kernel before that one is judged, then
+    in turn with the first rewrites. At most `questions` of them are open, so that slow models keep nothing waiting.
     """
 
     def __init__(self, operator: Operator, task: Task, *, seed: int, settings: Mapping[str, Any]) -> None:
@@ -97,15 +102,22 @@ class Islands:
         self.seed = seed
         made = self.settings = IslandsSettings(**{k: v for k, v in settings.items() if k not in GIVEN})
         self.workload_set = settings["workload_set"]
-        self.models = tuple(settings.get("models", ()))
+        self.models: tuple[str, ...] = tuple(settings.get("models", ()))
+        self.questions: int = settings.get("questions", 4)
+        self.protocol: int = settings.get("protocol", PROTOCOL)
         self.population = Population(
             islands=made.islands, migration_interval=made.migration_interval, patience=made.patience
         )
         self.bandit = Bandit(memory=made.memory, least_share=made.least_share, usd_per_hour=made.usd_per_hour)
         self._number = 0
         self._ancestors = Ancestors(task, settings)
-        self._openings = list(rewrite_names(task.target))
+        self._openings = deque(rewrite_names(task.target))
         request_rng(seed, task, 0).shuffle(self._openings)
+        asks_early = self.models if self.protocol >= MODELS_FROM_THE_START else ()
+        self._early = deque(asks_early[: self.questions])
+        """Models that are to be asked before the naive kernel is judged."""
+        self._question_next = bool(asks_early)
+        """Whether it is a model's turn among the openings."""
         self._pending: dict[int, _Pending] = {}
         self._failures: deque[_Failure] = deque(maxlen=FAILURES_KEPT)
         self._barren: OrderedDict[tuple[str, str], None] = OrderedDict()
@@ -118,12 +130,7 @@ class Islands:
     def ask(self, count: int) -> list[Request]:
         requests: list[Request] = []
         while len(requests) < count:
-            if self._number < len(self._ancestors):
-                request = self._ancestors.request(self._number)
-            elif naive := self._ancestors.naive:
-                request = self._child(self._number, naive)
-            else:
-                request = None
+            request = self._ancestors.request(self._number) or self._begin(self._number) or self._child(self._number)
             if request is None:
                 break  # nothing to start from until the naive kernel is back, or nothing left to make of what there is
             requests.append(request)
@@ -159,20 +166,35 @@ class Islands:
 
     # --- asking -----------------------------------------------------------------------------------------------------
 
-    def _child(self, number: int, naive: Elite) -> Request | None:
+    def _begin(self, number: int) -> Request | None:
+        """A request of the beginning: early questions, then the first rewrites in turn with questions."""
+        rng, naive = request_rng(self.seed, self.task, number), self._ancestors.naive
+        if naive is None:
+            if self._ancestors.failed or not self._early:
+                return None
+            source = self.operator.ancestor("naive", self.task.target).read_text(encoding="utf-8")
+            unjudged = Elite(Kernel(self.operator.name, self.task.target, source), (), 0.0, 0.0)
+            return self._request(number, Arm("rewrite", self._early.popleft()), (unjudged,), rng, {})
+        if not self._openings:
+            return None
+        if self._question_next and (question := self._child(number, questions_only=True)):
+            self._question_next = False
+            return question
+        self._question_next = self.protocol >= MODELS_FROM_THE_START
+        return self._request(number, Arm("transform"), (naive,), rng, {"rewrite": self._openings.popleft()})
+
+    def _child(self, number: int, *, questions_only: bool = False) -> Request | None:
         """The next request; None, and nothing has changed, where no elite has anything left to be made of it."""
+        if self._ancestors.naive is None:
+            return None
         rng = request_rng(self.seed, self.task, number)
-        opening = number - len(self._ancestors)
-        if opening < len(self._openings):
-            params = {"rewrite": self._openings[opening]}
-            return self._request(number, Arm("transform"), (naive,), rng, params)
         home = number % self.settings.islands
         pressure = 1.0 if rng.random() < self.settings.explore else 2.0
         for shift in range(self.settings.islands):
             island = (home + shift) % self.settings.islands
             for parent in self.population.draw(island, rng, pressure=pressure):
                 partner = self._partner(parent, island, rng)
-                arms = self._arms(parent, partner)
+                arms = [arm for arm in self._arms(parent, partner) if arm.model or not questions_only]
                 if arms:
                     return self._of(self.bandit.choose(arms, rng), number, parent, partner, rng)
         return None
@@ -195,13 +217,19 @@ class Islands:
             arms.append(Arm("tune"))
         if partner:
             arms.append(Arm("recombine"))
-        for model in self.models:
+        for model in self.models if self._may_question() else ():
             arms.append(Arm("rewrite", model))
             if partner:
                 arms.append(Arm("crossover", model))
             if self._failures:
                 arms.append(Arm("repair", model))
         return arms
+
+    def _may_question(self) -> bool:
+        """Whether one more question to a model may be open."""
+        if self.protocol < MODELS_FROM_THE_START:
+            return True
+        return sum(bool(pending.arm.model) for pending in self._pending.values()) < self.questions
 
     def _can_be_tuned(self, kernel: Kernel) -> bool:
         if kernel.source_id not in self._tunable:

@@ -68,7 +68,8 @@ class StrategyContract:
                 assert Request.from_json(event.request.to_json()) == event.request
 
     def test_requests_are_numbered_and_start_from_kernels_it_was_told_of(self, axpb: Operator) -> None:
-        strategy, world, known, number = self.make(axpb), World(axpb, TASK), set[str](), 0
+        strategy, world, number = self.make(axpb), World(axpb, TASK), 0
+        known = {world.unjudged.id}
         order = Random(5)
         flying: list[Request] = []
         for _ in range(self.requests):
@@ -88,10 +89,13 @@ class StrategyContract:
 
     def test_it_waits_for_the_ancestor(self, axpb: Operator) -> None:
         strategy = self.make(axpb)
-        (first,) = strategy.ask(4)
+        (first,) = strategy.ask(1)
         assert (first.mutator, first.params["name"]) == (ANCESTOR, "naive")
+        world = World(axpb, TASK)
+        early = strategy.ask(4)  # models alone, of what is known: its source
+        assert all(r.mutator == "rewrite" and r.parents == (world.unjudged.id,) for r in early)
         assert strategy.ask(4) == []
-        strategy.tell(World(axpb, TASK).answer(first))
+        strategy.tell(world.answer(first))
         assert len(strategy.ask(2)) == 2
 
     def test_a_failing_ancestor_ends_it(self, axpb: Operator) -> None:
@@ -188,6 +192,29 @@ def test_a_run_can_be_configured_with_it(strategy: str) -> None:
     made = RunConfig(operators=["softmax"], strategy=strategy).resolved()
     ((operator, task),) = made.tasks()
     assert made.make_strategy(operator, task).ask(1)
+
+
+def test_islands_ask_every_model_before_anything_is_judged_and_then_in_turn_with_the_first_rewrites(
+    axpb: Operator,
+) -> None:
+    strategy, world = make(Islands, axpb, models=MODELS, questions=6), World(axpb, TASK)
+    naive, *early = strategy.ask(10)
+    assert [r.params["model"] for r in early] == list(MODELS)
+    strategy.tell(world.answer(naive))
+    first = strategy.ask(7)
+    assert ["model" in r.params for r in first] == [True, False, True, False, True, False, True]
+    assert not any("model" in r.params for r in strategy.ask(10))  # six are open
+    strategy.tell(world.answer(first[0]))
+    assert sum("model" in r.params for r in strategy.ask(4)) == 1
+
+
+def test_islands_of_an_older_run_ask_as_they_did(axpb: Operator) -> None:
+    strategy, world = make(Islands, axpb, models=MODELS, protocol=1), World(axpb, TASK)
+    (naive,) = strategy.ask(10)
+    strategy.tell(world.answer(naive))
+    openings = strategy.ask(len(rewrite_names("cpu")))
+    assert [r.params.get("rewrite") for r in openings] != [None] * len(openings)
+    assert {r.mutator for r in openings} == {"transform"}
 
 
 # --- islands --------------------------------------------------------------------------------------------------------

@@ -51,6 +51,15 @@ class World:
     verdicts: dict[str, Evaluation] = field(default_factory=dict)
     anchors: Callable[[Request, tuple[str, ...]], Any] = lambda *_: None
 
+    def __post_init__(self) -> None:
+        source = self.operator.ancestor("naive", self.task.target).read_text(encoding="utf-8")
+        self.unjudged = Kernel(self.operator.name, self.task.target, source)
+        """The naive kernel as its file has it: models may be asked to better it before anything is told."""
+        self.kernels[self.unjudged.id] = self.unjudged
+        self.verdicts[self.unjudged.id] = self._evaluation(
+            Request(self.task, 0, ANCESTOR, (), 0, {"name": "naive"}), self.unjudged
+        )
+
     def answer(self, request: Request) -> Individual:
         """What the driver would tell."""
         kernel = self._kernel(request)
