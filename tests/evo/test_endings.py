@@ -1,0 +1,184 @@
+"""How searches with language models begin, stand still and end: nothing hangs, and nothing that is paid is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evo.pool import InlinePool, Job, WorkerLost
+from evo.replay import replay
+from evo.search import Search
+from evo.session import run_row
+from evo.store import Store, query
+from evo.watchdog import RESTARTS_AFTER, Watchdog
+from fitness.evaluation import Evaluation, Timing
+from fitness.profiling import Profile
+from operators.kernel import Kernel
+from operators.spec import Task
+from tests.evo import model_runs
+from tests.mutators.llm_server import LlmServer, Reply
+
+
+def rows(folder: Path, sql: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = query(folder, sql).to_pylist()
+    return found
+
+
+async def session(folder: Path, url: str, pool: type[InlinePool], when: Any = lambda _: None, **changes: Any) -> str:
+    """A search by islands on a pool of this kind; `when` is called whenever something changed."""
+    made = model_runs.config(url, **({"strategy": "islands"} | changes))
+    with Store(folder, create=not (folder / "evo.duckdb").exists()) as store:
+        store.commit({"runs": [run_row(made, folder)]}).result()
+        search = Search(made, store, pool(dict(model_runs.stages(made))), on_change=when, say=lambda _: None)
+        return await search.run()
+
+
+def searched(folder: Path, script: Any = model_runs.script, **options: Any) -> tuple[str, LlmServer]:
+    async def everything() -> tuple[str, LlmServer]:
+        async with LlmServer(script) as server:
+            return await session(folder, server.url, options.pop("pool", InlinePool), **options), server
+
+    return asyncio.run(everything())
+
+
+class Late(InlinePool):
+    """Profiles never come to an end by themselves."""
+
+    async def profile(self, task: Task, kernel: Kernel, timings: Sequence[Timing]) -> Profile:
+        return await asyncio.Future()
+
+
+def test_models_are_asked_before_anything_is_judged(tmp_path: Path) -> None:
+    searched(tmp_path)
+    (first,) = rows(tmp_path, "select min(seq) as seq from asks where mutator = 'rewrite'")
+    (naive,) = rows(tmp_path, "select t.seq from tells t join asks a using (request_id) where a.mutator = 'ancestor'")
+    assert first["seq"] < naive["seq"]
+    asked = rows(tmp_path, "select messages_json from llm_calls where request_id like '%#1'")
+    assert "It has not been timed yet." in asked[0]["messages_json"]
+    done = replay(tmp_path)
+    assert done.equal, done.difference
+
+
+def test_nobody_waits_for_a_profile_and_the_end_gives_it_up(tmp_path: Path) -> None:
+    reason, _ = searched(tmp_path, pool=Late)
+    assert reason == "evaluations 20 of 20"
+    assert rows(tmp_path, "select count(*) as n from llm_calls")[0]["n"] > 3
+    assert rows(tmp_path, "select * from profiles") == []
+
+
+def test_a_profile_serves_the_questions_after_it_and_a_replay_knows_which(tmp_path: Path) -> None:
+    searched(tmp_path, budget={"evaluations": 60})
+    profiles = {row["kernel_id"]: row["seq"] for row in rows(tmp_path, "select kernel_id, seq from profiles")}
+    assert profiles
+    shown = "What a profiler says"
+    calls = rows(
+        tmp_path,
+        "select a.seq, p.parent_id, c.messages_json from llm_calls c join asks a using (request_id)"
+        " join parents p on p.request_id = a.request_id and p.position = 0 where a.mutator <> 'repair'",
+    )
+    assert {shown in call["messages_json"] for call in calls} == {True, False}
+    for call in calls:
+        assert (shown in call["messages_json"]) == (profiles.get(call["parent_id"], 1e9) < call["seq"])
+    done = replay(tmp_path)
+    assert done.equal, done.difference
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_stop_waits_for_answers_that_are_paid_unless_it_is_said_twice(tmp_path: Path, again: bool) -> None:
+    server: list[LlmServer] = []
+
+    def when(search: Search) -> None:
+        if server[0].requests and (not search.stopping or (again and search.phase.startswith("waiting for"))):
+            search.stop()
+
+    async def everything() -> None:
+        async with LlmServer(lambda request, number: Reply("I know nothing.", delay_s=600 if again else 0.5)) as made:
+            server.append(made)
+            assert await session(tmp_path, made.url, InlinePool, when) == "stopped"
+
+    asyncio.run(everything())
+    (found,) = rows(
+        tmp_path,
+        "select count(*) filter (where status = 'answered') as answered, sum(lost_tokens) as lost from llm_calls",
+    )
+    assert (found["answered"] > 0, found["lost"] > 0) == (not again, again)
+    assert rows(tmp_path, "select kind from events order by created_at")[-1]["kind"] == "stopped"
+
+
+class Stuck(InlinePool):
+    """The second kernel is judged for ever, until its worker is replaced."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.judged = 0
+        self.waiting: asyncio.Future[tuple[Evaluation, ...]] | None = None
+
+    async def judge(self, task: Task, kernel: Kernel, *arguments: Any, **options: Any) -> tuple[Evaluation, ...]:
+        self.judged += 1
+        if self.judged == 2:
+            self.job = Job("judge", task, kernel.id, 0.0)
+            self.waiting = asyncio.get_running_loop().create_future()
+            return await self.waiting
+        return await super().judge(task, kernel, *arguments, **options)
+
+    def jobs(self) -> tuple[Job, ...]:
+        return (self.job,) if self.waiting and not self.waiting.done() else ()
+
+    def restart(self, older_than_s: float) -> tuple[Job, ...]:
+        stuck = self.jobs()
+        if self.waiting and stuck:
+            self.waiting.set_exception(WorkerLost("it took too long"))
+        return stuck
+
+
+def test_a_search_in_which_nothing_moves_says_so_and_restarts_what_is_stuck(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("evo.search.WATCH_EVERY_S", 0.01)
+    reason, _ = searched(tmp_path, pool=Stuck, llm=None, stall_s=0.2)
+    assert reason == "evaluations 20 of 20"
+    events = rows(tmp_path, "select kind, detail_json from events order by created_at")
+    assert {"stalled", "restart", "worker_lost"} <= {e["kind"] for e in events}
+    assert any("judge of softmax/fp32/cpu of kernel" in e["detail_json"] for e in events if e["kind"] == "restart")
+    assert not rows(tmp_path, "select request_id from asks except select request_id from tells")
+
+
+class Forgetful(InlinePool):
+    """One build is never answered, and nobody knows of it."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.built = 0
+
+    async def build(self, task: Task, kernel: Kernel) -> Any:
+        self.built += 1
+        if self.built == 3:
+            await asyncio.Future()
+        return await super().build(task, kernel)
+
+
+def test_a_request_that_nobody_is_at_is_carried_out_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evo.search.WATCH_EVERY_S", 0.01)
+    reason, _ = searched(tmp_path, pool=Forgetful, llm=None, stall_s=0.2)
+    assert reason == "evaluations 20 of 20"
+    assert not rows(tmp_path, "select request_id from asks except select request_id from tells")
+    assert replay(tmp_path).equal
+
+
+def test_the_watchdog_barks_once_then_bites_until_something_moves() -> None:
+    clock = [0.0]
+    dog = Watchdog(10.0, lambda: clock[0])
+    heard = []
+    for clock[0] in range(75):
+        heard.append(dog.check())
+    assert [(at, alarm) for at, alarm in enumerate(heard) if alarm] == [
+        (10, "stalled"), (10 * RESTARTS_AFTER, "restart"), (20 * RESTARTS_AFTER, "restart"),
+    ]  # fmt: skip
+    dog.moved()
+    assert dog.check() == ""
+    clock[0] += 10
+    assert dog.check() == "stalled"
