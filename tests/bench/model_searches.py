@@ -126,10 +126,10 @@ def _told(folder: Path, began: float, ended: float) -> dict[str, Any]:
         found: list[dict[str, Any]] = query(folder, sql).to_pylist()
         return found
 
-    signs = " union all ".join(f"select epoch({column}) as at from {table}" for table, column in SIGNS)
-    moments = [row["at"] for row in rows(f"select at from ({signs}) order by at")]
-    session = rows("select epoch(min(created_at)) as at from events where kind = 'session'")[0]["at"]
-    asked = rows("select epoch(min(created_at)) as at from llm_sent")[0]["at"]
+    signs = " union all ".join(f"select epoch({column}) as moment from {table}" for table, column in SIGNS)
+    moments = [row["moment"] for row in rows(f"select moment from ({signs}) order by moment")]
+    session = rows("select epoch(min(created_at)) as moment from events where kind = 'session'")[0]["moment"]
+    asked = rows("select epoch(min(created_at)) as moment from llm_sent")[0]["moment"]
     calls = rows("select count(*) filter (where status = 'answered') as answers, count(*) as calls from llm_calls")[0]
     profiles = rows("select count(*) as profiles, median(seconds) as profile_s from profiles")[0]
     best = rows("select count(*) as tasks, count(*) filter (where level = 'confirmed') as confirmed from best")[0]
