@@ -13,9 +13,9 @@ import typer
 from operators.errors import UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from evo.report.queries import TaskSummary
+    from evo.report.summary import Standing, TaskSummary
 
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
@@ -130,7 +130,7 @@ def replay(run: RunName = "last", runs: Runs = RUNS, as_json: AsJson = False) ->
 @app.command()
 def status(run: RunName = "last", runs: Runs = RUNS, as_json: AsJson = False) -> None:
     """Show where a run stands, while it runs or later."""
-    from evo.report.queries import summary
+    from evo.report.summary import summary
     from evo.session import find_run
 
     folder = find_run(runs, run)
@@ -148,6 +148,7 @@ def best(
 ) -> None:
     """The best kernel of each task."""
     from evo.report.queries import best_kernels
+    from evo.report.summary import standings
     from evo.session import find_run
     from operators.defaults import with_defaults
 
@@ -170,8 +171,7 @@ def best(
             print(f"// {row['task']} {row['kernel_id'][:12]}, {row['speedup']:.2f}x")
             print(with_defaults(row["source"], row["values"]))
     else:
-        names = ["task", "kernel_id", "level", "speedup", "values"]
-        _show_rows(names, [{n: row[n] for n in names} for row in kernels], as_json=as_json)
+        _show_best(kernels, standings(folder), as_json=as_json)
 
 
 @app.command()
@@ -283,7 +283,7 @@ def doctor(as_json: AsJson = False) -> None:
 
 def _searching(folder: Path, search: Any, *, as_json: bool) -> None:
     from evo.report.progress import Progress
-    from evo.report.queries import summary
+    from evo.report.summary import summary
 
     with Progress() as progress:
         try:
@@ -293,17 +293,23 @@ def _searching(folder: Path, search: Any, *, as_json: bool) -> None:
         except (Exception, KeyboardInterrupt):  # whatever it is, it goes on; the user is told what is not lost
             print(f"the run is kept; continue with: evo resume {folder}", file=sys.stderr)
             raise
-    _show_summary(folder, summary(folder), as_json=as_json)
+    tasks = summary(folder)
+    _show_summary(folder, tasks, as_json=as_json)
     if reason == "stopped":
         print(f"stopped; continue with: evo resume {folder}", file=sys.stderr)
         raise typer.Exit(INTERRUPTED)
+    if any(task.problem for task in tasks):
+        raise typer.Exit(FAILED)
 
 
 def _show_summary(folder: Path, tasks: Sequence[TaskSummary], *, as_json: bool) -> None:
     from evo.report.queries import spending
     from evo.report.score import NOTE, run_scores
+    from evo.report.tables import problem_lines
 
     spent, scores = spending(folder), run_scores(folder)
+    for line in problem_lines(tasks):
+        print(f"evo: {line}", file=sys.stderr)
     if as_json:
         shown = {
             "run": str(folder), "tasks": [asdict(t) for t in tasks], "models": asdict(spent) if spent else None,
@@ -319,6 +325,16 @@ def _show_summary(folder: Path, tasks: Sequence[TaskSummary], *, as_json: bool) 
     if scores:
         print(", ".join(f"{task} P {value:.2f}" for task, value in scores.items()) + f". {NOTE}")
     print(f"run {folder}")
+
+
+def _show_best(kernels: Sequence[dict[str, Any]], known: Mapping[str, tuple[Standing, str]], *, as_json: bool) -> None:
+    if as_json:
+        rows = [{"task": k["task"], **asdict(known[k["task"]][0]), "values": k["values"]} for k in kernels]
+        print(json.dumps(rows, indent=2))
+        return
+    from evo.report.tables import best_table, console
+
+    console().print(best_table((k["task"], known[k["task"]][0], k["values"]) for k in kernels))
 
 
 def _show_rows(names: Sequence[str], rows: Sequence[dict[str, Any]], *, as_json: bool) -> None:

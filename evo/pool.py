@@ -17,10 +17,10 @@ from multiprocessing import Pipe
 from typing import Any, Protocol, cast
 
 from evo.worker import PROBE, Answer, WorkerSpec
-from fitness.base import Anchor, Built, Fitness, Reference
+from fitness.base import Anchor, Built, Fitness
 from fitness.evaluation import Evaluation, Timing
 from fitness.profiling import Profile
-from operators.errors import UserError
+from operators.errors import OperatorError, UserError
 from operators.kernel import Kernel
 from operators.spec import Task
 
@@ -82,8 +82,6 @@ class Pool(Protocol):
 
     async def profile(self, task: Task, kernel: Kernel, timings: Sequence[Timing]) -> Profile: ...
 
-    async def references(self, task: Task) -> tuple[Reference, ...]: ...
-
     def jobs(self) -> tuple[Job, ...]:
         """What is being done now, the oldest job first."""
         ...
@@ -100,8 +98,13 @@ Message = tuple[str, Task, tuple[Any, ...], dict[str, Any]]
 
 
 def value_of(answer: Answer) -> Any:
-    """The value of an answer from another process. Raises UserError, or EngineError with that process's traceback."""
+    """The value of an answer from another process. Raises UserError, or EngineError with that process's traceback.
+
+    An operator that is at fault is an OperatorError here as well, so that other tasks can go on.
+    """
     kind, value = answer
+    if kind == "operator":
+        raise OperatorError(value)
     if kind in ("user", "device"):
         raise UserError(value)
     if kind == "broken":
@@ -175,9 +178,6 @@ class WorkerPool:
 
     async def profile(self, task: Task, kernel: Kernel, timings: Sequence[Timing]) -> Profile:
         return cast(Profile, await self._call("profile", task, kernel, timings))
-
-    async def references(self, task: Task) -> tuple[Reference, ...]:
-        return cast(tuple[Reference, ...], await self._call("references", task))
 
     def jobs(self) -> tuple[Job, ...]:
         return tuple(sorted((job for job, _ in self._jobs.values()), key=lambda job: job.began))
@@ -436,9 +436,6 @@ class InlinePool:
 
     async def profile(self, task: Task, kernel: Kernel, timings: Sequence[Timing]) -> Profile:
         return self.stages[task].profile(kernel, timings)
-
-    async def references(self, task: Task) -> tuple[Reference, ...]:
-        return self.stages[task].references()
 
     def jobs(self) -> tuple[Job, ...]:
         return ()

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from evo.individual import Individual
-from fitness.base import Reference
 from fitness.evaluation import CheckError, Evaluation, Level, Status, Timing
 from fitness.profiling import Profile
 from mutators.base import Call, CallStatus, Proposal, Request
@@ -19,6 +18,10 @@ from operators.spec import Task
 Row = dict[str, Any]
 Rows = dict[str, list[Row]]
 
+NO_LIBRARY = "library_not_timed"
+"""The event that says why a confirmation has no times of the vendor's library."""
+TASK_FAILED = "task_failed"
+"""The event that says why a task could not go on in a session."""
 STAGES = ("build", "verify", "time", "confirm")
 
 
@@ -89,7 +92,7 @@ def proposal_row(request: Request, proposal: Proposal, *, at: float) -> Row:
 
 
 def evaluation_rows(evaluation: Evaluation, *, evaluation_id: str, request_id: str | None, at: float) -> Rows:
-    """One evaluation with its timings and errors."""
+    """One evaluation with its timings and errors; an event where the vendor's library could not be timed beside it."""
     e = evaluation
     row: Row = {
         "evaluation_id": evaluation_id, "request_id": request_id, "task": e.task, "kernel_id": e.kernel_id,
@@ -100,18 +103,6 @@ def evaluation_rows(evaluation: Evaluation, *, evaluation_id: str, request_id: s
         "cell": "/".join(e.cell), "facts_json": compact(e.facts), "created_at": moment(at),
     }  # fmt: skip
     row |= {f"{stage}_ms": e.stage_ms.get(stage) for stage in STAGES}
-    timings = [
-        {
-            "evaluation_id": evaluation_id,
-            "workload": t.workload,
-            "latency_us": t.latency_us,
-            "anchor_latency_us": t.anchor_latency_us,
-            "log_ratio": t.log_ratio,
-            "log_ratio_se": t.log_ratio_se,
-            "pairs": t.pairs,
-        }
-        for t in e.timings
-    ]
     errors = [
         {
             "evaluation_id": evaluation_id,
@@ -125,7 +116,29 @@ def evaluation_rows(evaluation: Evaluation, *, evaluation_id: str, request_id: s
         }
         for c in e.errors
     ]
-    return {"evaluations": [row], "timings": timings, "errors": errors}
+    rows: Rows = {
+        "evaluations": [row],
+        "timings": [_timing_row(t, evaluation_id, "anchor_latency_us") for t in e.timings],
+        "library_timings": [_timing_row(t, evaluation_id, "library_latency_us") for t in e.library_timings],
+        "errors": errors,
+    }
+    if e.library_lack:
+        detail = {"evaluation_id": evaluation_id, "reason": e.library_lack}
+        rows |= event_rows(NO_LIBRARY, detail, at=at, task=Task.parse(e.task))
+    return rows
+
+
+def _timing_row(timing: Timing, evaluation_id: str, other: str) -> Row:
+    """`other` is how the table calls the time of whoever the kernel was paired with."""
+    t = timing
+    return {
+        "evaluation_id": evaluation_id, "workload": t.workload, "latency_us": t.latency_us,
+        other: t.anchor_latency_us, "log_ratio": t.log_ratio, "log_ratio_se": t.log_ratio_se, "pairs": t.pairs,
+    }  # fmt: skip
+
+
+def _timing_from(row: Mapping[str, Any], other: str = "anchor_latency_us") -> Timing:
+    return Timing(row["workload"], row["latency_us"], row[other], row["log_ratio"], row["log_ratio_se"], row["pairs"])
 
 
 def evaluation_id(request: Request, level: Level) -> str:
@@ -151,22 +164,6 @@ def tell_rows(individual: Individual, *, seq: int, at: float) -> Rows:
         "created_at": moment(at),
     }  # fmt: skip
     return {"tells": [tell], "trials": [trial]}
-
-
-def reference_rows(task: Task, references: Iterable[Reference]) -> Rows:
-    return {
-        "baselines": [
-            {
-                "task": str(task),
-                "workload": r.workload,
-                "kind": r.kind,
-                "latency_us": r.latency_us,
-                "log_ratio_to_baseline": r.log_ratio_to_baseline,
-                "log_ratio_se": r.log_ratio_se,
-            }
-            for r in references
-        ]
-    }
 
 
 def event_rows(kind: str, detail: Mapping[str, Any], *, at: float, task: Task | None = None) -> Rows:
@@ -306,13 +303,21 @@ def kernel_from(row: Mapping[str, Any]) -> Kernel:
 def as_stored(evaluation: Evaluation) -> Evaluation:
     """The evaluation as it comes back from the store, so that nobody can tell a resumed run from another one."""
     rows = evaluation_rows(evaluation, evaluation_id="", request_id=None, at=0.0)
-    return evaluation_from(rows["evaluations"][0], timings=rows["timings"], errors=rows["errors"])
+    return evaluation_from(rows["evaluations"][0], **{table: rows[table] for table in MEASURED})
+
+
+MEASURED = ("timings", "library_timings", "errors")
+"""Tables with what belongs to one evaluation each, by its id."""
 
 
 def evaluation_from(
-    row: Mapping[str, Any], *, timings: Iterable[Mapping[str, Any]] = (), errors: Iterable[Mapping[str, Any]] = ()
+    row: Mapping[str, Any],
+    *,
+    timings: Iterable[Mapping[str, Any]] = (),
+    library_timings: Iterable[Mapping[str, Any]] = (),
+    errors: Iterable[Mapping[str, Any]] = (),
 ) -> Evaluation:
-    """The evaluation of one row of `evaluations`, with such rows of `timings` and `errors` as are given."""
+    """The evaluation of one row of `evaluations`, with such rows of the tables `MEASURED` as are given."""
     return Evaluation(
         kernel_id=row["kernel_id"],
         task=row["task"],
@@ -330,7 +335,8 @@ def evaluation_from(
         inherited=Status(row["inherited"]) if row["inherited"] else None,
         cell=tuple(row["cell"].split("/")) if row["cell"] else (),
         facts=json.loads(row["facts_json"]),
-        timings=tuple(Timing(**_but_id(t)) for t in timings),
+        timings=tuple(map(_timing_from, timings)),
+        library_timings=tuple(_timing_from(t, "library_latency_us") for t in library_timings),
         errors=tuple(CheckError(**_but_id(e)) for e in errors),
         stage_ms={stage: row[f"{stage}_ms"] for stage in STAGES if row[f"{stage}_ms"] is not None},
     )

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
@@ -168,10 +169,14 @@ class Replay(Search):
         return tuple(records.evaluation_from(row, **self._measured(row)) for row in found)
 
     def _measured(self, row: Row) -> dict[str, list[Row]]:
-        """Timings and errors of an evaluation."""
-        tables = ("timings", "errors")
-        key = [row["evaluation_id"]]
-        return {t: self._read(f"select * from {t} where evaluation_id = ? order by rowid", key) for t in tables}
+        """Timings and errors of an evaluation; a run of an older version lacks a table of them."""
+        sql = "select * from {} where evaluation_id = ? order by rowid"
+        return {table: self._read(sql.format(table), [row["evaluation_id"]]) for table in self._measured_tables}
+
+    @cached_property
+    def _measured_tables(self) -> list[str]:
+        there = {row["table_name"] for row in self._read("select table_name from duckdb_tables()")}
+        return [table for table in records.MEASURED if table in there]
 
     async def _profiled_as_then(self, row: Row) -> None:
         key = [row["task"], row["kernel_id"]]
@@ -191,7 +196,10 @@ class Replay(Search):
     async def _take_over(self) -> None:
         """What belongs to no tell: reference times, last confirmations, and calls that led to nothing."""
         final = self._read("select * from evaluations where request_id is null order by rowid")
-        rows: Rows = {"baselines": self._read("select * from baselines order by rowid")}
+        rows: Rows = {
+            "baselines": self._read("select * from baselines order by rowid"),
+            "events": self._read(f"select * from events where kind = '{records.NO_LIBRARY}' order by rowid"),
+        }
         # A kernel's birth is the first sign of it: confirmations stay behind the requests that were carried out.
         at = records.moment(self._now())
         for row in final:

@@ -19,6 +19,7 @@ from evo.calls import interrupted_calls, open_client, restore_spending
 from evo.config import RunConfig
 from evo.individual import Individual, new_programs
 from evo.journal import Journal
+from evo.naive import is_naive, naive_fault
 from evo.pool import Pool, WorkerLost
 from evo.records import Rows
 from evo.strategies.base import ANCESTOR, Restorable, Strategy, other_request
@@ -28,7 +29,7 @@ from fitness.evaluation import Evaluation, Level, Status
 from fitness.profiling import Profile
 from mutators.base import CallStatus, Client, OutOfBudget, Parent, Proposal, Request
 from mutators.catalog import asks_model, propose
-from operators.errors import UserError
+from operators.errors import OperatorError, UserError
 from operators.kernel import Kernel
 from operators.spec import Operator, Task
 
@@ -87,10 +88,10 @@ class TaskState:
     """Kernels that a confirmation looked at."""
     confirm_s: float = 0.0
     """What the longest verdict with a confirmation took so far."""
-    referenced: bool = False
-    """Whether baseline and library are timed, or about to be."""
     idle: int = 0
     """Requests in a row that led to no new program."""
+    fault: str = ""
+    """Why nothing can be judged any more, such as a naive kernel that is wrong; other tasks go on."""
     statuses: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -204,6 +205,9 @@ class Search:
         if self._check_models:
             await self._check_models()
         await self._commit(records.event_rows("session", {"resumed": self._seq > 0}, at=self._now()))
+        for state in self.states.values():
+            if state.fault:
+                await self._tell_fault(state)
         self.phase = "searching"
         watching = asyncio.ensure_future(self._watch())
         try:
@@ -235,7 +239,6 @@ class Search:
             reason = reason or (STOPPED if self.stopping else self._refusal or self.budget.exhausted(reserved_s) or "")
             if not reason:
                 await self._ask()
-                self._start_references()
             else:
                 self._end_profiles()
             self._late = self._late or not self.budget.allows("wall_s", reserved_s)
@@ -310,16 +313,14 @@ class Search:
         return STOPPED if self.stopping else ""
 
     def _stuck(self) -> str:
-        """Nothing runs and no strategy has anything to ask: say which ancestor is to blame."""
-        for state in self.states.values():
-            verdict = self._verdict_of(state, state.baseline)
-            if verdict and not verdict.correct:
-                raise UserError(f"{state.task}: the naive kernel is {verdict.verdict}: {verdict.message}")
+        """Nothing runs and no strategy has anything to ask."""
+        if all(state.fault for state in self.states.values()):
+            return "no task can be judged"
         return f"nothing new in {IDLE_LIMIT} requests of each task"
 
     async def _ask(self) -> None:
         """Fill the free places, the task with the least behind it first; all that is asked is one commit."""
-        asleep = {task for task, state in self.states.items() if state.idle >= IDLE_LIMIT}
+        asleep = {task for task, state in self.states.items() if state.fault or state.idle >= IDLE_LIMIT}
         asked: list[tuple[TaskState, Request, Bound]] = []
         rows: list[Rows] = []
         waiting: Counter[Task] = Counter()
@@ -364,8 +365,11 @@ class Search:
                 done.state.profiles[done.kernel_id] = done.notes
             else:
                 done.state.strategy.tell(done.individual)
+                sound = not done.state.fault
                 self._count(done.state, done.individual)
                 self._remember(done)
+                if sound and done.state.fault:
+                    await self._tell_fault(done.state)
 
     def _rows(self, done: _Done | _Profiled) -> Rows:
         """What is to be committed with its place in the history."""
@@ -382,6 +386,8 @@ class Search:
         kernel, evaluation = individual.kernel, individual.evaluation
         if kernel is None or evaluation is None:
             return
+        if is_naive(individual.request) and not evaluation.correct:
+            state.fault = naive_fault(state.operator, state.task, evaluation, workload_set=self.config.workload_set)
         if evaluation.status is Status.DUPLICATE:
             self.budget.duplicates += 1
         elif individual.request.mutator == "tune":
@@ -433,7 +439,11 @@ class Search:
         if kernel.id not in self._stored_kernels:
             self._stored_kernels.add(kernel.id)
             rows["kernels"] = [records.kernel_row(kernel)]
-        evaluations = await self._evaluate(state, request, kernel)
+        try:
+            evaluations = await self._evaluate(state, request, kernel)
+        except OperatorError as error:
+            await self._give_up(state, str(error))
+            return None
         for evaluation in evaluations:
             name = records.evaluation_id(request, evaluation.level)
             rows = records.join(
@@ -441,9 +451,19 @@ class Search:
             )
         seconds = sum(evaluations[0].stage_ms.get(stage, 0.0) for stage in ("build", "verify", "time")) / 1e3
         stored = records.as_stored(evaluations[-1])
-        told = replace(stored, timings=(), errors=())
+        told = replace(stored, timings=(), library_timings=(), errors=())
         child = Individual(request, kernel, told, seconds, proposal.cost_usd, proposal.description)
         return _Done(state, child, rows, stored)
+
+    async def _give_up(self, state: TaskState, fault: str) -> None:
+        """Leave a task alone whose operator is at fault: in this session, it may be mended by the next one."""
+        if not state.fault:
+            state.fault = " ".join(fault.split())
+            await self._tell_fault(state)
+
+    async def _tell_fault(self, state: TaskState) -> None:
+        detail = {"reason": state.fault}
+        await self._commit(records.event_rows(records.TASK_FAILED, detail, at=self._now(), task=state.task))
 
     async def _propose(self, state: TaskState, request: Request, bound: Bound) -> Proposal:
         parents = tuple(self._parent(state, source) for source in bound.sources)
@@ -487,7 +507,7 @@ class Search:
                 return (inherited,)
             with _promise(state.codes, built.code_digest) as by_code:
                 evaluations = await self._judge(state, request, kernel, built)
-                slim = replace(evaluations[-1], timings=(), errors=(), stage_ms={})
+                slim = replace(evaluations[-1], timings=(), library_timings=(), errors=(), stage_ms={})
                 by_code.set_result(slim)
                 promise.set_result(slim)
                 return evaluations
@@ -592,29 +612,19 @@ class Search:
         )
         return _Profiled(state, kernel.id, profile.notes, rows)
 
-    def _verdict_of(self, state: TaskState, kernel: Kernel) -> Evaluation | None:
-        future = state.known.get(kernel.id)
-        return future.result() if future and future.done() and not future.cancelled() else None
-
     # --- before and after -------------------------------------------------------------------------------------------
-
-    def _start_references(self) -> None:
-        """Time baseline and library beside the search, once per run, as soon as a task's ancestor is judged."""
-        for state in self.states.values():
-            if state.told and not state.referenced:
-                state.referenced = True
-                self._running.add(asyncio.ensure_future(self._references(state)))
-
-    async def _references(self, state: TaskState) -> None:
-        references = await self._patiently(state.task, state.baseline, lambda: self.pool.references(state.task))
-        if not isinstance(references, Evaluation):
-            await self._commit(records.reference_rows(state.task, references))
 
     async def _confirm_best(self) -> None:
         """Give each task's leader a second, independent measurement if it has none; on all devices at once."""
         await asyncio.gather(*map(self._confirm_leader, self.states.values()))
 
     async def _confirm_leader(self, state: TaskState) -> None:
+        try:
+            await self._confirmed_leader(state)
+        except OperatorError as error:
+            await self._give_up(state, str(error))
+
+    async def _confirmed_leader(self, state: TaskState) -> None:
         for attempt in range(CONFIRMATIONS):
             leader = self.store.rows("select kernel_id, level from best where task = ?", [str(state.task)]).to_pylist()
             if not leader or leader[0]["level"] == Level.CONFIRMED.value:
@@ -669,8 +679,6 @@ class Search:
         self._stored_kernels = {
             row["kernel_id"] for row in self.store.rows("select kernel_id from kernels").to_pylist()
         }
-        for row in self.store.rows("select distinct task from baselines").to_pylist():
-            self.states[Task.parse(row["task"])].referenced = True
         for row in self.store.rows(records.CONFIRMED).to_pylist():
             self.states[Task.parse(row["task"])].confirm(row["kernel_id"], row["took_ms"])
         self._earlier_wall_s = self._stored_wall_s()
@@ -745,6 +753,7 @@ def _duplicate(kernel: Kernel, verdict: Evaluation) -> Evaluation:
         inherited=verdict.verdict,
         message=f"the same program as kernel {original[:12]}, which is {verdict.verdict}",
         timings=(),
+        library_timings=(),
         errors=(),
         stage_ms={},
     )

@@ -18,11 +18,11 @@ from fitness.base import Builder
 from fitness.catalog import builder, check_device, fitness
 from fitness.cpu.cores import groups, stay_on
 from operators.catalog import load
-from operators.errors import DeviceError, UserError
+from operators.errors import DeviceError, OperatorError, UserError
 from operators.spec import Task
 
 PR_SET_PDEATHSIG = 1
-ALL_JOBS = frozenset({"build", "judge", "profile", "references"})
+ALL_JOBS = frozenset({"build", "judge", "profile"})
 """The methods of `fitness.base.Fitness` that a worker can be asked for."""
 BUILD_JOBS = frozenset({"build"})
 JUDGE_JOBS = ALL_JOBS - BUILD_JOBS
@@ -31,8 +31,8 @@ PROBE = "probe"
 """Asks a worker whether its device works."""
 BUILDERS_PER_GPU = 3
 Answer = tuple[str, Any]
-"""How a call in another process ended: (`done`, value), (`user`, text of a UserError), (`device`, text of a
-DeviceError) or (`broken`, traceback)."""
+"""How a call in another process ended: (`done`, value), (`user`, text of a UserError), (`operator`, text of
+an OperatorError), (`device`, text of a DeviceError) or (`broken`, traceback)."""
 
 
 def worker_cores(workers: int, threads: int, available: Collection[int]) -> list[tuple[int, ...]]:
@@ -67,6 +67,8 @@ def answered(call: Callable[[], Any]) -> Answer:
         return "done", call()
     except DeviceError as error:
         return "device", str(error)
+    except OperatorError as error:
+        return "operator", str(error)
     except UserError as error:
         return "user", str(error)
     except Exception:  # noqa: BLE001 the border of the process: the driver reports it, with where it happened

@@ -31,19 +31,6 @@ class Built:
     build_ms: float = 0.0
 
 
-@dataclass(frozen=True)
-class Reference:
-    """How fast something that is not a candidate runs one workload: the baseline or the vendor's library."""
-
-    workload: str
-    kind: str
-    """baseline or library."""
-    latency_us: float
-    log_ratio_to_baseline: float
-    """ln(baseline time / its time)."""
-    log_ratio_se: float
-
-
 class Builder(Protocol):
     """Compiles kernels of one task. One instance serves one caller at a time; several may share a machine."""
 
@@ -73,8 +60,4 @@ class Fitness(Builder, Protocol):
 
     def profile(self, kernel: Kernel, timings: Sequence[Timing]) -> Profile:
         """What a profiler says of a correct kernel that was timed; for those who propose changes, never for fitness."""
-        ...
-
-    def references(self) -> tuple[Reference, ...]:
-        """Time baseline and library on every workload, paired."""
         ...

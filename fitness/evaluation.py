@@ -51,10 +51,12 @@ class Timing:
 
     workload: str
     latency_us: float
-    """Median over the samples."""
+    """The kernel's, median over the samples."""
     anchor_latency_us: float
+    """As the pairs have it: `latency_us` exp(`log_ratio`), so that the two times always show the ratio beside them. So
+    do their geometric means over workloads with the exponential of the mean log ratio."""
     log_ratio: float
-    """Median over pairs of ln(anchor time / kernel time): above 0 the kernel is faster."""
+    """Location over pairs of ln(anchor time / kernel time): above 0 the kernel is faster."""
     log_ratio_se: float
     """Standard error of `log_ratio`."""
     pairs: int
@@ -117,6 +119,10 @@ class Evaluation:
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Build facts: registers, vector width, code bytes, ..."""
     timings: tuple[Timing, ...] = ()
+    library_timings: tuple[Timing, ...] = ()
+    """Of a confirmation, with the vendor's library as the anchor, from calls between those of `timings`."""
+    library_lack: str = ""
+    """Why a confirmation has no such timings although there is a library."""
     errors: tuple[CheckError, ...] = ()
     stage_ms: Mapping[str, float] = field(default_factory=dict)
     """Wall time of each stage that ran: build, verify, time, confirm."""

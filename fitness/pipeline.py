@@ -18,13 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from fitness.base import Anchor, Built, Reference
+from fitness.base import Anchor, Built
 from fitness.evaluation import CheckError, Evaluation, Level, Rejection, Status, Timing
-from fitness.measure import AnchorFault, Measurement, Pairing, bound_slots
+from fitness.measure import AnchorFault, Guest, Measurement, Pairing, bound_slots
 from fitness.profiling import Profile
 from fitness.roofline import floor_us
 from fitness.session import LARGE, NAN, Device, KernelFault, KilledFromOutside, Prepared, Session
-from fitness.timing import CONFIRM, FULL, REFERENCE, SCREEN, Schedule, Verdict
+from fitness.timing import CONFIRM, FULL, SCREEN, Schedule, Verdict
 from fitness.verify import Case, Oracle, Question, worst
 from operators.errors import OperatorError
 from operators.kernel import Kernel
@@ -168,7 +168,10 @@ class Pipeline:
         return self._verdict(prepared, Level.FULL, measured, anchor, errors, stage_ms, race=False)
 
     def _confirm(self, prepared: Prepared) -> Evaluation:
-        """Every shape with new inputs, reruns, relations, and a second, independent measurement in fresh processes."""
+        """Every shape with new inputs, reruns, relations, and a second, independent measurement in fresh processes.
+
+        The vendor's library is called between the two kernels of that measurement, on the same inputs.
+        """
         stage_ms: dict[str, float] = {}
         checks = self._drawn(self._supported(prepared), 2) + self._drawn(self.workloads, 2)
         try:
@@ -183,14 +186,31 @@ class Pipeline:
                     processes = range(self.device.processes)
                     fresh = [opened.enter_context(self._session(prepared, fresh=True)) for _ in processes]
                     others = [opened.enter_context(self._another(self.baseline, fresh=True)) for _ in processes]
+                    guest = opened.enter_context(self._library())
                     with _clock(stage_ms, "audit"):
                         facts = audited()
-                    measured = self._against(fresh, others, CONFIRM, race=False)
+                    measured = self._against(fresh, others, CONFIRM, race=False, guest=guest)
                     self._check_physics(measured)
         except KernelFault as fault:
             return self._failure(prepared.kernel, Level.CONFIRMED, fault.rejection, stage_ms, (), prepared)
         verdict = self._verdict(prepared, Level.CONFIRMED, measured, self._start, errors, stage_ms, race=False)
-        return replace(verdict, facts={**verdict.facts, **facts})
+        facts = {**verdict.facts, **facts}
+        return replace(verdict, facts=facts, library_timings=measured.library, library_lack=guest.lack)
+
+    @contextmanager
+    def _library(self) -> Iterator[Guest]:
+        """The vendor's library, with the timing sets. Whatever is wrong with it is no kernel's fault."""
+        if not self.oracle.functions.offers("library"):
+            yield Guest(None)
+            return
+        with ExitStack() as opened:
+            try:
+                session = self.device.open_library(self._cases())
+                opened.callback(session.close)
+                guest = Guest(self._bound(session))
+            except (KernelFault, OperatorError) as fault:
+                guest = Guest(None, str(fault))
+            yield guest
 
     def _some(self, prepared: Prepared, count: int) -> list[Workload]:
         hidden = self._supported(prepared)
@@ -450,18 +470,30 @@ class Pipeline:
             raise AnchorFault(str(fault)) from fault
 
     def _against(
-        self, sessions: Sequence[Session], anchors: Sequence[Session], schedule: Schedule, *, race: bool
+        self,
+        sessions: Sequence[Session],
+        anchors: Sequence[Session],
+        schedule: Schedule,
+        *,
+        race: bool,
+        guest: Guest | None = None,
     ) -> Measurement:
         try:
-            return self._paired(sessions, anchors, schedule, race=race)
+            return self._paired(sessions, anchors, schedule, guest, race=race)
         except KilledFromOutside:
-            return self._paired(sessions, anchors, schedule, race=race)
+            return self._paired(sessions, anchors, schedule, guest, race=race)
 
     def _paired(
-        self, sessions: Sequence[Session], anchors: Sequence[Session], schedule: Schedule, *, race: bool
+        self,
+        sessions: Sequence[Session],
+        anchors: Sequence[Session],
+        schedule: Schedule,
+        guest: Guest | None,
+        *,
+        race: bool,
     ) -> Measurement:
         bound, cases = [self._bound(s) for s in sessions], self._cases()
-        pairing = Pairing(bound, anchors, cases, self._answers, self._rng, spread=self.device.spread)
+        pairing = Pairing(bound, anchors, cases, self._answers, self._rng, spread=self.device.spread, guest=guest)
         with self.device.machine(exclusive=True):
             measured = pairing.measure(schedule, race=race)
         for session, (slot, case) in product(bound, bound_slots(cases)):
@@ -490,27 +522,6 @@ class Pipeline:
         if isinstance(prepared, Rejection):
             return Profile(None, (), (f"it does not build: {prepared.message}",))
         return self.device.profile(prepared, timings)
-
-    def references(self) -> tuple[Reference, ...]:
-        results: list[Reference] = []
-        try:
-            with self._another(self.baseline, fresh=True) as baseline:
-                if not self.oracle.functions.offers("library"):
-                    alone = self._against([self._anchor_session(self.baseline)], [baseline], SCREEN, race=False)
-                    return tuple(Reference(t.workload, "baseline", t.latency_us, 0.0, 0.0) for t in alone.timings)
-                library = self.device.open_library(self._cases())
-                try:
-                    measured = self._against([library], [baseline], REFERENCE, race=False)
-                finally:
-                    library.close()
-        except KernelFault as fault:
-            raise OperatorError(f"{self.operator.folder}/reference.py: library(): {fault}") from None
-        except AnchorFault as fault:
-            raise self._baseline_error(fault) from fault
-        for t in measured.timings:
-            results.append(Reference(t.workload, "baseline", t.anchor_latency_us, 0.0, 0.0))
-            results.append(Reference(t.workload, "library", t.latency_us, t.log_ratio, t.log_ratio_se))
-        return tuple(results)
 
 
 def _is_new_best(evaluation: Evaluation, best: float | None) -> bool:

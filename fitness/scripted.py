@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from fitness.base import Anchor, Built, Reference
+from fitness.base import Anchor, Built
 from fitness.evaluation import Evaluation, Level, Status, Timing
 from fitness.profiling import Profile
 from operators.identity import digest
@@ -72,12 +72,6 @@ class ScriptedFitness:
 
     def profile(self, kernel: Kernel, timings: Sequence[Timing]) -> Profile:
         return Profile(None, (), (f"scripted profile of {kernel.id[:8]}",))
-
-    def references(self) -> tuple[Reference, ...]:
-        return (
-            Reference("scripted", "baseline", 1000.0, 0.0, 0.0),
-            Reference("scripted", "library", 500.0, 0.69, 0.01),
-        )
 
     def close(self) -> None:
         pass

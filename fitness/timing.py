@@ -58,8 +58,6 @@ ACCUSATION_ALPHA = 1e-4
 SCREEN = Schedule(looks=(5, 10, 20), detectable=0.035, budget_s=0.6, least_gain=0.01)
 FULL = Schedule(looks=(10, 20, 40), detectable=0.02, budget_s=1.2, until_decided=False)
 CONFIRM = Schedule(looks=(10, 20, 40, 80, 160), detectable=0.02, budget_s=4.0, until_decided=False)
-REFERENCE = Schedule(looks=(10, 20, 40), detectable=0.02, budget_s=1.0, until_decided=False)
-"""For the vendor's library, which nobody's place in an archive depends on."""
 
 
 @dataclass(frozen=True)

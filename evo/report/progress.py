@@ -9,8 +9,10 @@ from types import TracebackType
 from rich.live import Live
 from rich.table import Table
 
-from evo.report.tables import console, times, tokens
+from evo.individual import NO_CHILD
+from evo.report.tables import console, tally, times, tokens
 from evo.search import Search, TaskState
+from fitness.evaluation import Status
 
 LINE_EVERY_S = 10.0
 
@@ -67,6 +69,8 @@ def _models(search: Search) -> str:
 
 
 def _best(state: TaskState) -> str:
+    if state.fault:
+        return "failed"
     elite = state.strategy.best
     return "-" if elite is None else times(math.exp(elite.log_speedup))
 
@@ -76,9 +80,11 @@ def _table(search: Search) -> Table:
     used = f"{spent['wall_s']:.0f} s ({100 * search.budget.share():.0f} % of the budget)"
     title = f"{search.phase}, {used}, {_rate(search):.0f} candidates/min{_models(search)}"
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
-    for name in ("task", "best", "candidates", "running", "outcomes"):
+    for name in ("task", "best", "running", "tried", "of these", "not tried"):
         table.add_column(name)
     for state in search.states.values():
-        outcomes = ", ".join(f"{n} {status}" for status, n in state.statuses.most_common())
-        table.add_row(str(state.task), _best(state), str(state.candidates), str(state.in_flight), outcomes)
+        counts = dict(state.statuses.most_common())
+        rest = {name: counts.pop(name, 0) for name in (Status.DUPLICATE.value, NO_CHILD)}
+        cells = (str(state.in_flight), str(state.candidates), tally(counts), tally(rest))
+        table.add_row(str(state.task), _best(state), *cells)
     return table

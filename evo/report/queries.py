@@ -3,42 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evo.individual import new_programs
 from evo.store import query
-from fitness.evaluation import Status
-
-Z95 = 1.96
-
-
-@dataclass(frozen=True)
-class TaskSummary:
-    """One line of the table a run ends with."""
-
-    task: str
-    baseline_us: float | None
-    """Geometric mean over the workloads."""
-    best_us: float | None
-    speedup: float | None
-    speedup_low: float | None
-    """Of the 95 % interval."""
-    speedup_high: float | None
-    against_library: float | None
-    """Library time / best time, geometric mean; None where there is no library call."""
-    against_library_low: float | None
-    against_library_high: float | None
-    level: str | None
-    kernel_id: str | None
-    candidates: int
-    """Programs that were new, of whatever fate."""
-    duplicates: int
-    """Programs that were known already, as source or as machine code."""
-    failures: dict[str, int] = field(default_factory=dict)
-    """By status; correct kernels and duplicates are no failures."""
 
 
 @dataclass(frozen=True)
@@ -69,50 +38,6 @@ def spending(folder: Path) -> Spending | None:
     if not row["calls"]:
         return None
     return Spending(**{name: value if name.endswith("usd") else int(value) for name, value in row.items()})
-
-
-def summary(folder: Path) -> list[TaskSummary]:
-    """Every task of the run, in the order of its configuration."""
-    tasks = query(folder, "select task, min(seq) as first from asks group by task order by first").to_pylist()
-    best = {row["task"]: row for row in query(folder, "select * from best").to_pylist()}
-    return [_task_summary(folder, row["task"], best.get(row["task"])) for row in tasks]
-
-
-def _task_summary(folder: Path, task: str, best: dict[str, Any] | None) -> TaskSummary:
-    told = query(
-        folder, f"select status, count(*) as n from tells where task = {quoted(task)} group by status"
-    ).to_pylist()
-    counts = {row["status"]: row["n"] for row in told}
-    failures = {s: n for s, n in sorted(counts.items()) if s not in ("correct", "duplicate", "slower")}
-    references = query(folder, f"select * from baselines where task = {quoted(task)}").to_pylist()
-    baseline_us = _geomean([r["latency_us"] for r in references if r["kind"] == "baseline"])
-    library = [r for r in references if r["kind"] == "library"]
-    values: dict[str, Any] = dict.fromkeys(
-        ("best_us", "speedup", "speedup_low", "speedup_high", "against_library", "against_library_low",
-         "against_library_high", "level", "kernel_id")
-    )  # fmt: skip
-    if best:
-        log, se = best["log_speedup"], best["log_speedup_se"]
-        values |= {"level": best["level"], "kernel_id": best["kernel_id"]}
-        values |= dict(zip(("speedup", "speedup_low", "speedup_high"), _interval(log, se), strict=True))
-        if library:
-            library_log = sum(r["log_ratio_to_baseline"] for r in library) / len(library)
-            library_se = math.sqrt(sum(r["log_ratio_se"] ** 2 for r in library)) / len(library)
-            names = ("against_library", "against_library_low", "against_library_high")
-            values |= dict(zip(names, _interval(log - library_log, math.hypot(se, library_se)), strict=True))
-        timings = query(
-            folder, f"select * from timings where evaluation_id = {quoted(best['evaluation_id'])}"
-        ).to_pylist()
-        values["best_us"] = _geomean([t["latency_us"] for t in timings])
-        baseline_us = baseline_us or _geomean([t["anchor_latency_us"] for t in timings])
-    return TaskSummary(
-        task=task,
-        baseline_us=baseline_us,
-        candidates=new_programs(counts),
-        duplicates=counts.get(Status.DUPLICATE.value, 0),
-        failures=failures,
-        **values,
-    )
 
 
 def ancestry(folder: Path, kernel_id: str) -> list[dict[str, Any]]:
@@ -165,11 +90,3 @@ def best_kernels(folder: Path) -> list[dict[str, Any]]:
 def quoted(text: str) -> str:
     """A SQL string literal."""
     return "'" + text.replace("'", "''") + "'"
-
-
-def _geomean(values: list[float]) -> float | None:
-    return math.exp(sum(map(math.log, values)) / len(values)) if values else None
-
-
-def _interval(log: float, se: float) -> tuple[float, float, float]:
-    return math.exp(log), math.exp(log - Z95 * se), math.exp(log + Z95 * se)

@@ -9,28 +9,61 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from evo.report.queries import Spending, TaskSummary
+from evo.report.queries import Spending
+from evo.report.summary import Standing, TaskSummary
+
+STANDING = ("baseline", "best", "speedup", "95 %", "verdict", "vs library", "95 %")
+LEFT = ("task", "kernel", "verdict", "of these", "not tried", "values")
 
 
 def summary_table(tasks: Iterable[TaskSummary]) -> Table:
     """The table that a run ends with."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("task", "baseline", "best", "speedup", "95 %", "vs library", "95 %", "tried", "failures"):
-        table.add_column(name, justify="left" if name in ("task", "failures") else "right")
+    for name in ("task", *STANDING, "tried", "of these", "not tried"):
+        table.add_column(name, justify="left" if name in LEFT else "right")
     for t in tasks:
-        failures = ", ".join(f"{n} {status}" for status, n in t.failures.items()) or "none"
         table.add_row(
-            t.task,
-            microseconds(t.baseline_us),
-            microseconds(t.best_us),
-            times(t.speedup),
-            interval(t.speedup_low, t.speedup_high),
-            times(t.against_library),
-            interval(t.against_library_low, t.against_library_high),
-            str(t.candidates),
-            failures,
-        )
+            t.task, *standing_cells(t), str(t.candidates), tally(t.outcomes),
+            tally({"duplicate": t.duplicates, "no child": t.no_child}),
+        )  # fmt: skip
     return table
+
+
+def best_table(rows: Iterable[tuple[str, Standing, Mapping[str, int]]]) -> Table:
+    """Each task's best kernel with its tunables."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("task", "kernel", *STANDING, "values"):
+        table.add_column(name, justify="left" if name in LEFT else "right", overflow="fold")
+    for task, standing, values in rows:
+        settings = " ".join(f"{name}={value}" for name, value in values.items()) or "-"
+        table.add_row(task, (standing.kernel_id or "")[:12], *standing_cells(standing), settings)
+    return table
+
+
+def standing_cells(s: Standing) -> tuple[str, ...]:
+    """In the order of `STANDING`."""
+    return (
+        microseconds(s.baseline_us),
+        microseconds(s.best_us),
+        times(s.speedup),
+        interval(s.speedup_low, s.speedup_high),
+        "-" if s.level is None else "confirmed" if s.confirmed else f"unconfirmed ({s.level})",
+        ("" if s.library_paired else "~") + times(s.against_library),
+        interval(s.against_library_low, s.against_library_high),
+    )
+
+
+def tally(counts: Mapping[str, int]) -> str:
+    """`5 correct, 3 slower, 1 compile error`."""
+    return ", ".join(f"{n} {name.replace('_', ' ')}" for name, n in counts.items() if n) or "none"
+
+
+def problem_lines(tasks: Iterable[TaskSummary]) -> list[str]:
+    """What kept tasks, or their libraries, from being measured."""
+    return [
+        *(f"{t.task}: {t.problem}" for t in tasks if t.problem),
+        *(f"{t.task}: library() was not timed: {t.library_problem}" for t in tasks if t.library_problem),
+    ]
 
 
 def spending_line(spent: Spending) -> str:

@@ -13,9 +13,9 @@ from typing import Any
 from evo.config import DEFAULT_SETS
 from fitness.base import Anchor
 from fitness.catalog import fitness
-from fitness.evaluation import Evaluation
+from fitness.evaluation import Evaluation, Timing
 from fitness.profiling import Profile
-from fitness.timing import smallest_detectable
+from fitness.timing import Ratio, mean, smallest_detectable
 from operators.catalog import load
 from operators.errors import UserError
 from operators.expression import unknown_name
@@ -112,19 +112,30 @@ def verdict_lines(evaluations: Sequence[Evaluation]) -> list[str]:
         ]
         lines += [f"  {stage} {ms:.0f} ms" for stage, ms in e.stage_ms.items()]
     last = evaluations[-1]
-    lines += [
-        f"{t.workload}: {t.latency_us:.1f} us, baseline {t.anchor_latency_us:.1f} us, "
-        f"{math.exp(t.log_ratio):.2f}x (95 %: {math.exp(t.log_ratio - 1.96 * t.log_ratio_se):.2f}-"
-        f"{math.exp(t.log_ratio + 1.96 * t.log_ratio_se):.2f}, {t.pairs} pairs)"
-        for t in last.timings
-    ]
+    lines += [timing_line(t, "baseline") for t in last.timings]
+    lines += [timing_line(t, "library") for t in last.library_timings]
+    if last.library_lack:
+        lines.append(f"library() was not timed: {last.library_lack}")
     if last.cell:
         lines.append(f"behaviour: {' '.join(last.cell)}; " + ", ".join(f"{k} {v}" for k, v in last.facts.items()))
     if last.log_speedup is not None and last.log_speedup_se is not None:
-        low, high = (math.exp(last.log_speedup + sign * 1.96 * last.log_speedup_se) for sign in (-1, 1))
         seen = math.expm1(smallest_detectable(last.log_ratio_se or 0.0))
         lines.append(
-            f"speedup {math.exp(last.log_speedup):.2f}x over the baseline (95 %: {low:.2f}-{high:.2f}); "
+            f"speedup {_times(Ratio(last.log_speedup, last.log_speedup_se))} over the baseline; "
             f"a difference of {seen:.1%} would have been seen in 95 of 100 such measurements"
         )
+    if last.library_timings:
+        found = mean([Ratio(t.log_ratio, t.log_ratio_se) for t in last.library_timings])
+        lines.append(f"{_times(found)} over the library")
     return lines
+
+
+def timing_line(timing: Timing, other: str) -> str:
+    """One workload against the baseline or the library; the quotient of the two times is the ratio."""
+    ratio = _times(Ratio(timing.log_ratio, timing.log_ratio_se), f", {timing.pairs} pairs")
+    return f"{timing.workload}: {timing.latency_us:.1f} us, {other} {timing.anchor_latency_us:.1f} us, {ratio}"
+
+
+def _times(ratio: Ratio, more: str = "") -> str:
+    value, low, high = (math.exp(ratio.value + sign * 1.96 * ratio.se) for sign in (0, -1, 1))
+    return f"{value:.2f}x (95 %: {low:.2f}-{high:.2f}{more})"

@@ -23,7 +23,7 @@ from fitness.cpu.profiler import Subject, profile
 from fitness.cpu.runner import Runner, check_arguments, plan_words
 from fitness.evaluation import Rejection, Status, Timing
 from fitness.memory import Region
-from fitness.native import publish
+from fitness.native import cache_folder, publish
 from fitness.pipeline import Pipeline
 from fitness.profiling import Profile
 from fitness.roofline import Peaks
@@ -147,9 +147,17 @@ class CpuDevice:
         return CpuSession(self, runner, prepared, self._oracle)
 
     def open_library(self, cases: Sequence[Sequence[Case]]) -> CpuSession:
+        from fitness.cpu.library import ENVIRONMENT
+
         folder = str(self.operator.folder)
         command = [sys.executable, "-m", "fitness.cpu.library", folder, self.task.dtype, str(self.threads)]
-        environment = {"PYTHONPATH": os.pathsep.join(sys.path), "HOME": "/nonexistent", "PYTHONDONTWRITEBYTECODE": "1"}
+        environment = {
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "HOME": "/nonexistent",
+            "XDG_CACHE_HOME": str(cache_folder().parent),
+            **ENVIRONMENT,
+        }
         dims: list[dict[str, int]] = [{}] + [dict(case.dims) for sets in cases for case in sets]
         runner = Runner(command, threads=self.threads, environment=environment)
         try:

@@ -5,15 +5,19 @@ It is no candidate's code, so nothing has to be kept from it; only its call is t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
+from fitness.cuda.driver import CudaError
 from fitness.cuda.memory import CudaRegion
 from fitness.cuda.oracle import CudaOracle
+from fitness.cuda.process import NO_MEMORY
+from fitness.evaluation import Status
 from fitness.inputs import TORCH_DTYPES
-from fitness.session import Sample
+from fitness.session import KernelFault, Sample
 from fitness.verify import Question
 from operators.errors import OperatorError
 
@@ -21,6 +25,17 @@ _cuda: Any = torch.cuda
 AHEAD_CYCLES = 200_000
 """The device waits so long before the clock starts, while the call is queued."""
 FLUSH_L2_SIZES = 2.4
+
+
+@contextmanager
+def enough_memory() -> Iterator[None]:
+    """Raise KernelFault where the device has no memory left for the library: no error of the device."""
+    try:
+        yield
+    except (torch.OutOfMemoryError, CudaError) as error:
+        if isinstance(error, CudaError) and error.name != "CUDA_ERROR_OUT_OF_MEMORY":
+            raise
+        raise KernelFault(Status.RUNTIME_ERROR, f"{NO_MEMORY} for the library") from error
 
 
 class LibrarySession:
@@ -36,6 +51,10 @@ class LibrarySession:
         """What captured calls read, such as a vendor's matrix object: nobody else keeps it."""
 
     def bind(self, slot: int, question: Question, *, at_end: bool) -> None:
+        with enough_memory():
+            self._bind(slot, question, at_end=at_end)
+
+    def _bind(self, slot: int, question: Question, *, at_end: bool) -> None:
         oracle, operator = self._oracle, self._oracle.operator
         self._slots.pop(slot, None)
         lent = oracle.timed_blocks(question.dims) if slot else None

@@ -14,12 +14,12 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from fitness.base import Anchor, Built, Reference
+from fitness.base import Anchor, Built
 from fitness.cuda.arguments import check_arguments, program
 from fitness.cuda.build import CudaBuild, code_digest, compile_cuda
 from fitness.cuda.driver import CudaError, device_facts
 from fitness.cuda.gpu import Gpu, shared_gpu
-from fitness.cuda.library import LibrarySession
+from fitness.cuda.library import LibrarySession, enough_memory
 from fitness.cuda.memory import check_torch
 from fitness.cuda.ncu import Figures, NcuFailure, measure
 from fitness.cuda.oracle import CudaOracle
@@ -98,7 +98,7 @@ class CudaFitness(Pipeline):
 
     def judge(self, kernel: Kernel, anchor: Anchor, *, race: bool, best: float | None) -> tuple[Evaluation, ...]:
         def lacks_memory(found: tuple[Evaluation, ...]) -> bool:
-            return NO_MEMORY in found[-1].message
+            return NO_MEMORY in found[-1].message or _is_short(found[-1].library_lack)
 
         return self._with_room(
             lambda: super(CudaFitness, self).judge(kernel, anchor, race=race, best=best), lacks_memory
@@ -107,9 +107,6 @@ class CudaFitness(Pipeline):
     def profile(self, kernel: Kernel, timings: Sequence[Timing]) -> Profile:
         return self._with_room(lambda: super(CudaFitness, self).profile(kernel, timings))
 
-    def references(self) -> tuple[Reference, ...]:
-        return self._with_room(super().references)
-
     def _with_room(self, call: Callable[[], T], lacks_memory: Callable[[T], bool] = lambda found: False) -> T:
         """What it returns; where memory runs out, on our side or a kernel's, once more with all that others hold."""
         with _device_errors():
@@ -117,8 +114,7 @@ class CudaFitness(Pipeline):
             try:
                 found = call()
             except (RuntimeError, CudaError, DeviceError, OperatorError) as error:
-                short = any(words in str(error) for words in ("out of memory", "ALLOC_FAILED", NO_MEMORY))
-                if not short or not self._gpu.relieve(self):
+                if not _is_short(str(error)) or not self._gpu.relieve(self):
                     raise
             else:
                 if not lacks_memory(found) or not self._gpu.relieve(self):
@@ -155,6 +151,11 @@ class CudaBuilder:
 
     def close(self) -> None:
         self._gpu.leave(None)
+
+
+def _is_short(text: str) -> bool:
+    """Whether it speaks of memory that the device has not."""
+    return any(words in text for words in ("out of memory", "ALLOC_FAILED", NO_MEMORY))
 
 
 def _naive(operator: Operator) -> Kernel:
@@ -306,7 +307,8 @@ class CudaDevice:
         return resolved, program(resolved, kernel.build.params, self.operator)
 
     def open_library(self, cases: Sequence[Sequence[Case]]) -> LibrarySession:
-        return LibrarySession(self._judging, self._facts.l2_bytes)
+        with enough_memory():
+            return LibrarySession(self._judging, self._facts.l2_bytes)
 
     @property
     def _judging(self) -> CudaOracle:

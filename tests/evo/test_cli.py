@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,46 @@ def test_a_run_ends_in_a_summary(run_folder: Path, monkeypatch: pytest.MonkeyPat
     code, out, _ = evo(monkeypatch, capsys, "status", str(run_folder))
     assert "axpb/fp32/cpu" in out
     assert str(run_folder) in out
+
+
+def test_a_row_of_a_real_run_is_of_one_pairing(run_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    (task,) = json.loads(evo(monkeypatch, capsys, "status", str(run_folder), "--json")[1])["tasks"]
+    (best,) = json.loads(evo(monkeypatch, capsys, "best", str(run_folder), "--json")[1])
+    for row in (task, best):
+        assert row["baseline_us"] / row["best_us"] == pytest.approx(row["speedup"])
+        assert row["library_us"] / row["best_us"] == pytest.approx(row["against_library"])
+        assert row["against_library_low"] < row["against_library"] < row["against_library_high"]
+    assert {name: best[name] for name in best if name in task} == {name: task[name] for name in task if name in best}
+    sql = (
+        "select exp(avg(log_ratio)) as speedup, exp(avg(ln(anchor_latency_us / latency_us))) as times from timings"
+        " where evaluation_id = (select evaluation_id from best)"
+    )
+    (stored,) = json.loads(evo(monkeypatch, capsys, "sql", str(run_folder), sql, "--json")[1])
+    assert stored["times"] == pytest.approx(stored["speedup"])
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("+ load(b[i])", ""), "the naive kernel is wrong"),
+        (("load(b[i])", "load(c[i])"), "the naive kernel does not compile"),
+    ],
+)
+def test_a_naive_kernel_that_fails_is_one_line_and_exit_code_1(
+    change: tuple[str, str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    folder = shutil.copytree(Path(__file__).parents[1] / "data" / "axpb", tmp_path / "mine")
+    naive = folder / "naive.cpp"
+    naive.write_text(naive.read_text().replace(*change))
+    options = ("--budget", "1evals", "--workers", "1", "--runs", str(tmp_path / "runs"))
+    code, out, err = evo(monkeypatch, capsys, "run", str(folder), *options)
+    assert code == 1
+    assert "axpb/fp32/cpu" in out
+    (line,) = [line for line in err.splitlines() if line.startswith("evo: ")]
+    assert line.startswith(f"evo: axpb/fp32/cpu: {words}, ")
+    command = line.split("`")[-2]
+    assert command == f"evo evaluate {folder} {naive} --dtype fp32 --workloads cpu"
+    assert evo(monkeypatch, capsys, *command.split()[1:])[0] == 1
 
 
 def test_best_can_be_exported_and_judged_again(

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evo.pool import PROBES, EngineError, LocalPool, Message, WorkerLost, WorkerPool, WorkerProcess
+from evo.pool import PROBES, EngineError, LocalPool, Message, WorkerLost, WorkerPool, WorkerProcess, value_of
 from evo.worker import BUILD_JOBS, JUDGE_JOBS, PROBE, Answer, WorkerSpec, answered, gpu_specs
 from fitness.base import Anchor, Built
 from operators.catalog import load
@@ -42,7 +42,9 @@ def test_a_device_that_fails_is_no_error_of_the_users() -> None:
         return call
 
     assert answered(fail(DeviceError("gone"))) == ("device", "gone")
-    assert answered(fail(OperatorError("wrong"))) == ("user", "wrong")
+    assert answered(fail(OperatorError("wrong"))) == ("operator", "wrong")
+    with pytest.raises(OperatorError, match="wrong"):
+        value_of(("operator", "wrong"))
 
 
 class Device:

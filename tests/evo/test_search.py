@@ -12,6 +12,7 @@ import pytest
 
 from evo.config import RunConfig
 from evo.pool import InlinePool, WorkerLost
+from evo.report.summary import summary
 from evo.search import Search
 from evo.store import Store, query
 from fitness.base import Anchor, Fitness
@@ -19,7 +20,7 @@ from fitness.evaluation import Evaluation, Level, Status
 from fitness.scripted import ScriptedFitness, scripted
 from mutators.base import Mutator, Parent, Proposal, Request
 from mutators.catalog import mutator
-from operators.errors import UserError
+from operators.errors import OperatorError, UserError
 from operators.kernel import Kernel
 from operators.spec import Operator, Task
 
@@ -252,13 +253,77 @@ def test_tasks_share_the_budget_evenly(tmp_path: Path) -> None:
     assert max(counts) - min(counts) <= 2
 
 
-def test_a_wrong_naive_kernel_ends_the_run_with_one_line(tmp_path: Path) -> None:
-    made = config()
+def failing_naive(made: RunConfig, status: Status = Status.WRONG) -> dict[Task, ScriptedFitness]:
+    """The naive kernel of softmax has that verdict."""
     fitness = stages(made)
     fitness[SOFTMAX].baseline = Kernel("softmax", "cpu", "something else")
-    fitness[SOFTMAX].script = lambda _: Status.WRONG
-    with pytest.raises(UserError, match="the naive kernel is wrong"):
-        search(tmp_path, made, fitness)
+    fitness[SOFTMAX].script = lambda _: status
+    return fitness
+
+
+@pytest.mark.parametrize("budget", [{"evaluations": 1}, {"evaluations": 1000}])
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [(Status.WRONG, "is wrong"), (Status.COMPILE_ERROR, "does not compile"), (Status.RUNTIME_ERROR, "does not run")],
+)
+def test_a_naive_kernel_that_fails_is_one_line_whatever_ends_the_run(
+    tmp_path: Path, budget: dict[str, float], status: Status, words: str
+) -> None:
+    made = config(budget=budget)
+    search(tmp_path, made, failing_naive(made, status))
+    (task,) = summary(tmp_path)
+    assert task.problem.startswith(
+        f"the naive kernel {words}, and all others are compared with it: scripted {status}; "
+    )
+    assert "`evo evaluate softmax " in task.problem
+    assert "naive.cpp --dtype fp32 --workloads cpu`" in task.problem
+    assert "\n" not in task.problem
+    assert (task.speedup, task.candidates, task.failures) == (None, 1, {status.value: 1})
+
+
+def test_other_tasks_are_searched_although_a_naive_kernel_fails(tmp_path: Path) -> None:
+    made = config(operators=["softmax", "matrix_mul"], budget={"evaluations": 30})
+    assert search(tmp_path, made, failing_naive(made)) == "evaluations 30 of 30"
+    broken, sound = summary(tmp_path)
+    assert (broken.task, bool(broken.problem), sound.problem) == (str(SOFTMAX), True, "")
+    assert sound.confirmed
+    assert sound.candidates > 20
+
+
+def test_a_resumed_run_says_again_that_a_naive_kernel_fails(tmp_path: Path) -> None:
+    made = config(operators=["softmax", "matrix_mul"], budget={"evaluations": 30})
+    fitness = failing_naive(made)
+    assert search(tmp_path, made, fitness, stop_after=9) == "stopped"
+    search(tmp_path, made, fitness)
+    broken, _ = summary(tmp_path)
+    assert broken.problem.startswith("the naive kernel is wrong")
+    assert broken.candidates == 1
+
+
+class Contradicting(ScriptedFitness):
+    """Its operator is found to contradict itself as long as `broken`."""
+
+    broken = True
+
+    def judge(self, kernel: Kernel, anchor: Anchor, *, race: bool, best: float | None) -> tuple[Evaluation, ...]:
+        if self.broken and kernel.id != self.baseline.id:
+            raise OperatorError("reference.py:7: reference() raised\nKeyError: 'x'")
+        return super().judge(kernel, anchor, race=race, best=best)
+
+
+def test_an_operator_at_fault_ends_its_own_task_until_it_is_mended(tmp_path: Path) -> None:
+    made = config(operators=["softmax", "matrix_mul"], budget={"evaluations": 30})
+    fitness = stages(made)
+    fitness[SOFTMAX] = mended = Contradicting(SOFTMAX, fitness[SOFTMAX].baseline)
+    search(tmp_path, made, fitness)
+    broken, sound = summary(tmp_path)
+    assert broken.problem == "reference.py:7: reference() raised KeyError: 'x'"
+    assert (sound.problem, sound.confirmed) == ("", True)
+    mended.broken = False
+    search(tmp_path, config(operators=["softmax", "matrix_mul"], budget={"evaluations": 50}), fitness)
+    now, _ = summary(tmp_path)
+    assert (now.problem, now.confirmed) == ("", True)
+    assert now.candidates > 5
 
 
 class Dying(ScriptedFitness):

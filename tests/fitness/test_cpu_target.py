@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -12,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from fitness.base import Anchor, Built
-from fitness.cpu.target import CpuFitness
+from fitness.cpu.target import CpuDevice, CpuFitness
 from fitness.evaluation import Evaluation, Level, Status
-from fitness.measure import Measurement, Pairing
+from fitness.measure import LIBRARY_PAIRS, Measurement, Pairing
 from fitness.timing import FULL, SCREEN, Ratio, Schedule
+from operators.catalog import load
 from operators.kernel import Kernel
 from operators.spec import Operator, Task
 from tests.fitness.kernels import LOOP, RIGHT, axpb_kernel
@@ -228,12 +231,43 @@ def test_the_next_verdict_is_quick_after_a_hang(stage: CpuFitness) -> None:
     assert time.monotonic() - begin < 20
 
 
-def test_the_library_is_timed_against_the_baseline(stage: CpuFitness) -> None:
-    references = stage.references()
-    assert {(r.workload, r.kind) for r in references} == {
-        (w.name, kind) for w in stage.workloads for kind in ("baseline", "library")
-    }
-    assert all(r.latency_us > 0 for r in references)
+def test_a_confirmation_times_kernel_baseline_and_library_beside_each_other(stage: CpuFitness) -> None:
+    result = verdict(stage, axpb_kernel(f"{RIGHT} // beside the library"), best=None)
+    assert (result.status, result.level, result.library_lack) == (Status.CORRECT, Level.CONFIRMED, "")
+    assert [t.workload for t in result.library_timings] == [w.name for w in stage.workloads]
+    for mine, beside in zip(result.timings, result.library_timings, strict=True):
+        assert beside.latency_us == mine.latency_us
+        assert LIBRARY_PAIRS.start <= beside.pairs <= min(mine.pairs, LIBRARY_PAIRS.stop - 1)
+    for timing in (*result.timings, *result.library_timings):
+        assert timing.anchor_latency_us / timing.latency_us == pytest.approx(math.exp(timing.log_ratio))
+
+
+def test_only_confirmations_call_the_library(stage: CpuFitness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(CpuDevice, "open_library")
+    result = verdict(stage, axpb_kernel(f"{RIGHT} // no library"))
+    assert (result.status, result.level) == (Status.CORRECT, Level.FULL)
+    assert result.library_timings == ()
+
+
+@pytest.mark.parametrize(
+    ("call", "why"),
+    [
+        ("b.add(x, alpha=alpha + 1)", "elements of `y` are out of bounds"),
+        ("b.add(x, alpha=alhpa)", "name 'alhpa' is not defined"),
+    ],
+)
+def test_a_library_that_is_wrong_is_no_fault_of_the_kernel(axpb: Operator, tmp_path: Path, call: str, why: str) -> None:
+    folder = shutil.copytree(axpb.folder, tmp_path / "axpb")
+    text = (folder / "reference.py").read_text()
+    (folder / "reference.py").write_text(text.replace("b.add(x, alpha=alpha)", call))
+    made = CpuFitness(load(str(folder)), Task("axpb", "fp32", "cpu"), workload_set="cpu", folder=tmp_path)
+    try:
+        result = verdict(made, axpb_kernel(RIGHT), best=None)
+    finally:
+        made.close()
+    assert (result.status, result.level) == (Status.CORRECT, Level.CONFIRMED)
+    assert result.library_timings == ()
+    assert why in result.library_lack
 
 
 def test_what_was_compiled_is_found_again(stage: CpuFitness, axpb: Operator) -> None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fitness.evaluation import Status
-from fitness.measure import Pairing
-from fitness.session import KernelFault, Sample
-from fitness.timing import CONFIRM, SCREEN, Spread, Verdict
+from fitness.measure import LIBRARY_PAIRS, Guest, Measurement, Pairing
+from fitness.session import KernelFault, Sample, Session
+from fitness.timing import CONFIRM, SCREEN, Schedule, Spread, Verdict
 
 Draw = Callable[[np.random.Generator], Sample]
 
@@ -91,6 +94,83 @@ def test_a_hopeless_kernel_is_sampled_twice_only() -> None:
     found = pairing(noisy(9000), noisy(100)).measure(SCREEN, race=True)
     assert found.verdict is Verdict.SLOWER
     assert [t.pairs for t in found.timings] == [2, 2, 2]
+
+
+def beside(library: Draw, *, seed: int = 0, seconds: float = 0.0) -> tuple[Measurement, Guest]:
+    """Of a kernel that takes 100 us, its anchor 200 us; every sample of the library takes `seconds` of our time."""
+    cases: Any = [[SimpleNamespace(workload=SimpleNamespace(name=f"n={n}"))] * 3 for n in range(2)]
+    mine, anchor, other = (ScriptedSession(draw, seed + i) for i, draw in enumerate((noisy(100), noisy(200), library)))
+    other.charged = False
+    guest = Guest(cast(Session, other))
+    guest.spent_s += seconds
+    rng = np.random.default_rng(seed)
+    sessions: Any = [mine], [anchor]
+    return Pairing(*sessions, cases, lambda *_: None, rng, guest=guest).measure(CONFIRM, race=False), guest
+
+
+def test_the_library_is_paired_with_the_kernel_itself() -> None:
+    found, guest = beside(noisy(150))
+    assert guest.lack == ""
+    assert [t.workload for t in found.library] == ["n=0", "n=1"]
+    for mine, other in zip(found.timings, found.library, strict=True):
+        assert math.exp(mine.log_ratio) == pytest.approx(2.0, rel=0.03)
+        assert math.exp(other.log_ratio) == pytest.approx(1.5, rel=0.03)
+        assert other.latency_us == mine.latency_us
+
+
+def test_the_intervals_of_the_library_hold_what_they_promise() -> None:
+    held = []
+    for seed in range(40):
+        found, _ = beside(noisy(150), seed=3 * seed)
+        held += [abs(t.log_ratio - math.log(1.5)) < 1.96 * t.log_ratio_se for t in found.library]
+    assert sum(held) >= 0.85 * len(held)
+
+
+def test_a_slow_library_takes_part_in_few_rounds_only() -> None:
+    found, _ = beside(noisy(150), seconds=1e6)
+    assert [t.pairs for t in found.library] == [LIBRARY_PAIRS.start] * 2
+    assert min(t.pairs for t in found.timings) >= CONFIRM.looks[0]  # and costs the two others none of theirs
+
+
+def test_a_library_that_fails_leaves_the_measurement_as_it_is() -> None:
+    calls = []
+
+    def failing(rng: np.random.Generator) -> Sample:
+        calls.append(None)
+        if len(calls) == 7:
+            raise KernelFault(Status.WRONG, "it is out of bounds")
+        return noisy(150)(rng)
+
+    found, guest = beside(failing)
+    assert (found.library, guest.lack, len(calls)) == ((), "it is out of bounds", 7)
+    assert found.verdict is Verdict.FASTER
+
+
+@given(
+    times=st.lists(
+        st.lists(st.tuples(st.integers(1, 10**9), st.integers(1, 10**9)), min_size=10, max_size=10),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_times_show_the_ratio_beside_them_whatever_was_measured(times: list[list[tuple[int, int]]]) -> None:
+    cases: Any = [[SimpleNamespace(workload=SimpleNamespace(name=f"n={n}"))] for n in range(len(times))]
+
+    def replayed(side: int) -> Any:
+        left = [iter([row[0][side], *(pair[side] for pair in row)]) for row in times]
+        return SimpleNamespace(
+            charged=False, run=lambda slot, **_: Sample(next(left[slot - 1]), 0), work=lambda slot: None
+        )
+
+    schedule = Schedule(looks=(10,), detectable=0.0, budget_s=1e9)
+    pairing = Pairing([replayed(0)], [replayed(1)], cases, lambda *_: None, np.random.default_rng(0))
+    found = pairing.measure(schedule, race=False)
+    for timing, row in zip(found.timings, times, strict=True):
+        assert timing.latency_us == pytest.approx(np.median([mine for mine, _ in row]) / 1e3)
+        assert math.log(timing.anchor_latency_us / timing.latency_us) == pytest.approx(timing.log_ratio, abs=1e-9)
+    both = [[t.latency_us for t in found.timings], [t.anchor_latency_us for t in found.timings]]
+    mine, other = (sum(map(math.log, side)) / len(times) for side in both)
+    assert other - mine == pytest.approx(found.ratio.value, abs=1e-9)
 
 
 def test_processes_whose_clocks_lie_apart_are_not_called_different() -> None:

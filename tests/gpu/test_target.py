@@ -18,6 +18,7 @@ from fitness.catalog import fitness
 from fitness.cuda import gpu
 from fitness.cuda.nvrtc import cutlass_folders
 from fitness.evaluation import Evaluation, Level, Status
+from fitness.measure import LIBRARY_PAIRS
 from operators.catalog import folders, load
 from operators.kernel import Kernel
 from operators.spec import Task
@@ -128,10 +129,12 @@ def test_who_kills_its_processes_does_not_make_a_right_kernel_wrong(stages, afte
     assert found.status is Status.CORRECT, found.message
 
 
-def test_references_are_timed_beside_each_other(stages) -> None:  # type: ignore[no-untyped-def]
-    found = stages("softmax", "fp32").references()
-    assert {r.kind for r in found} == {"baseline", "library"}
-    assert all(r.latency_us > 0 for r in found)
+def test_a_confirmation_times_the_library_beside_the_kernel(stages) -> None:  # type: ignore[no-untyped-def]
+    stage = stages("softmax", "fp32")
+    found = stage.judge(stage.baseline, Anchor(stage.baseline, 0.0, 0.0), race=False, best=None)[-1]
+    assert (found.level, found.status, found.library_lack) == (Level.CONFIRMED, Status.CORRECT, "")
+    assert [t.workload for t in found.library_timings] == [t.workload for t in found.timings]
+    assert all(t.anchor_latency_us > 0 and t.pairs >= LIBRARY_PAIRS.start for t in found.library_timings)
 
 
 def test_tasks_of_one_process_make_room_for_each_other(stages, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]

@@ -15,7 +15,7 @@ from tests.store.rows import START_S, event, run
 
 DOCUMENTED = {
     "runs", "kernels", "asks", "parents", "proposals", "llm_calls", "llm_sent", "evaluations", "tells", "timings",
-    "errors", "profiles", "metrics", "trials", "baselines", "events",
+    "errors", "profiles", "metrics", "trials", "baselines", "library_timings", "events",
 }  # fmt: skip
 
 

@@ -1,0 +1,202 @@
+"""Where each task of a run stands: its best kernel with figures of one pairing, and what became of the rest."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from evo.individual import NO_CHILD, new_programs
+from evo.records import NO_LIBRARY, TASK_FAILED
+from evo.report.queries import quoted
+from evo.store import query
+from fitness.evaluation import Level, Status
+
+Z95 = 1.96
+NO_FAILURES = (Status.CORRECT.value, Status.SLOWER.value)
+"""Fates of a candidate that are none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """A task's best kernel. Every figure is of the verdict that counts, and so of one measurement:
+
+    `best_us` is measured, the geometric mean over workloads of the kernel's median times; `speedup` is the geometric
+    mean over workloads of the paired ratios, with its 95 % interval; `baseline_us` is their product. So baseline / best
+    is the speedup, and just so library / best is `against_library`. A kernel that is not confirmed was paired with its
+    anchor, whose own speedup is in `speedup` and widens the interval.
+    """
+
+    kernel_id: str | None = None
+    level: str | None = None
+    """Of the verdict; only `confirmed` means paired with the baseline, and the library, in fresh processes."""
+    baseline_us: float | None = None
+    best_us: float | None = None
+    speedup: float | None = None
+    speedup_low: float | None = None
+    speedup_high: float | None = None
+    library_us: float | None = None
+    against_library: float | None = None
+    """Library time / best time. None where there is no library, or the best is not confirmed."""
+    against_library_low: float | None = None
+    against_library_high: float | None = None
+    library_paired: bool = True
+    """False in runs of older versions, which timed the library early, beside the baseline."""
+
+    @property
+    def confirmed(self) -> bool:
+        return self.level == Level.CONFIRMED.value
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskSummary(Standing):
+    """One line of the table a run ends with."""
+
+    task: str
+    candidates: int
+    """Programs that were new, of whatever fate."""
+    outcomes: dict[str, int] = field(default_factory=dict)
+    """Of the candidates, by status."""
+    failures: dict[str, int] = field(default_factory=dict)
+    """Of the outcomes, those of candidates that failed: neither correct nor only slower."""
+    duplicates: int
+    """Children that were known already, as source or as machine code; they are no candidates."""
+    no_child: int
+    """Requests whose mutator had no child to offer."""
+    problem: str = ""
+    """Why the task could not go on, such as a naive kernel that is wrong."""
+    library_problem: str = ""
+    """Why the library was not timed beside the best kernel."""
+
+
+def summary(folder: Path) -> list[TaskSummary]:
+    """Every task of the run, in the order of its configuration."""
+    tasks = query(folder, "select task, min(seq) as first from asks group by task order by first").to_pylist()
+    best, faults = standings(folder), problems(folder)
+    found = []
+    for row in tasks:
+        task = row["task"]
+        counts = _counts(folder, task)
+        outcomes = {s: n for s, n in counts.items() if s not in (Status.DUPLICATE.value, NO_CHILD)}
+        standing, library_problem = best.get(task, (Standing(), ""))
+        found.append(
+            TaskSummary(
+                **asdict(standing),
+                task=task,
+                candidates=new_programs(counts),
+                outcomes=outcomes,
+                failures={s: n for s, n in outcomes.items() if s not in NO_FAILURES},
+                duplicates=counts.get(Status.DUPLICATE.value, 0),
+                no_child=counts.get(NO_CHILD, 0),
+                problem=faults.get(task, ""),
+                library_problem=library_problem,
+            )
+        )
+    return found
+
+
+def standings(folder: Path) -> dict[str, tuple[Standing, str]]:
+    """By task, how its best kernel stands, and why its library was not timed where that is known."""
+    tables = query(folder, "select table_name from duckdb_tables()").column("table_name").to_pylist()
+    lacks = _lacks(folder)
+    found = {}
+    for row in query(folder, "select * from best").to_pylist():
+        key = quoted(row["evaluation_id"])
+        timings = query(folder, f"select * from timings where evaluation_id = {key}").to_pylist()
+        library: list[dict[str, Any]] = []
+        if "library_timings" in tables:  # a run of an older version, which nobody has resumed, has no such table
+            library = query(folder, f"select * from library_timings where evaluation_id = {key}").to_pylist()
+        early = query(
+            folder, f"select * from baselines where kind = 'library' and task = {quoted(row['task'])}"
+        ).to_pylist()
+        found[row["task"]] = standing(row, timings, library, early), lacks.get(row["evaluation_id"], "")
+    return found
+
+
+def standing(
+    best: Mapping[str, Any],
+    timings: Sequence[Mapping[str, Any]],
+    library: Sequence[Mapping[str, Any]] = (),
+    early: Sequence[Mapping[str, Any]] = (),
+) -> Standing:
+    """Of a row of `best` with its evaluation's rows of `timings` and `library_timings`.
+
+    `early`: the library's rows of `baselines`, which older versions wrote; they count where nothing better is known.
+    """
+    best_us = _geomean(row["latency_us"] for row in timings)
+    speedup, low, high = _interval(best["log_speedup"], best["log_speedup_se"])
+    known: dict[str, Any] = {}
+    if ratio := _mean(library) or _early(best, early):
+        against, against_low, against_high = _interval(*ratio)
+        known = {
+            "library_us": best_us and best_us * against, "against_library": against, "library_paired": bool(library),
+            "against_library_low": against_low, "against_library_high": against_high,
+        }  # fmt: skip
+    return Standing(
+        kernel_id=best["kernel_id"],
+        level=best["level"],
+        baseline_us=best_us and best_us * speedup,
+        best_us=best_us,
+        speedup=speedup,
+        speedup_low=low,
+        speedup_high=high,
+        **known,
+    )
+
+
+def problems(folder: Path) -> dict[str, str]:
+    """By task, why it could not go on in the latest session."""
+    rows = query(
+        folder,
+        f"""
+        select task, arg_max(detail_json, rowid) as detail_json from events
+        where kind = '{TASK_FAILED}'
+          and rowid > (select coalesce(max(rowid), -1) from events where kind = 'session')
+        group by task
+        """,
+    ).to_pylist()
+    return {row["task"]: json.loads(row["detail_json"])["reason"] for row in rows}
+
+
+def _lacks(folder: Path) -> dict[str, str]:
+    """By evaluation id."""
+    rows = query(folder, f"select detail_json from events where kind = '{NO_LIBRARY}'").to_pylist()
+    details = [json.loads(row["detail_json"]) for row in rows]
+    return {detail["evaluation_id"]: detail["reason"] for detail in details}
+
+
+def _counts(folder: Path, task: str) -> dict[str, int]:
+    """How many requests ended in which status, the most frequent first."""
+    rows = query(
+        folder,
+        f"select status, count(*) as n from tells where task = {quoted(task)} group by status order by n desc, status",
+    ).to_pylist()
+    return {row["status"]: row["n"] for row in rows}
+
+
+def _mean(rows: Sequence[Mapping[str, Any]]) -> tuple[float, float] | None:
+    """Of the workloads' log ratios, with its standard error."""
+    if not rows:
+        return None
+    count = len(rows)
+    return sum(r["log_ratio"] for r in rows) / count, math.sqrt(sum(r["log_ratio_se"] ** 2 for r in rows)) / count
+
+
+def _early(best: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> tuple[float, float] | None:
+    """ln(library / best) by way of the baseline, with its standard error."""
+    found = _mean([{**row, "log_ratio": row["log_ratio_to_baseline"]} for row in rows])
+    if found is None:
+        return None
+    return best["log_speedup"] - found[0], math.hypot(best["log_speedup_se"], found[1])
+
+
+def _geomean(values: Iterable[float]) -> float | None:
+    logs = [math.log(value) for value in values]
+    return math.exp(sum(logs) / len(logs)) if logs else None
+
+
+def _interval(log: float, se: float) -> tuple[float, float, float]:
+    return math.exp(log), math.exp(log - Z95 * se), math.exp(log + Z95 * se)

@@ -1,0 +1,157 @@
+"""What is told of a task's best kernel agrees with itself, and what is counted cannot be misread."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evo import records
+from evo.report.summary import Standing, TaskSummary, standing, standings, summary
+from evo.report.tables import console, interval, problem_lines, standing_cells, summary_table, tally, times
+from evo.store import Store
+from fitness.evaluation import Evaluation, Level, Status, Timing
+from operators.spec import Task
+from tests.store.rows import TASK, run
+
+Row = dict[str, Any]
+MICROSECONDS = st.floats(0.5, 1e7)
+LOG = st.floats(-4.0, 4.0)
+SE = st.floats(1e-4, 0.5)
+
+
+def timing_rows(found: list[tuple[float, float, float]]) -> list[Row]:
+    return [{"latency_us": us, "log_ratio": ratio, "log_ratio_se": se} for us, ratio, se in found]
+
+
+PAIRED = st.lists(st.tuples(MICROSECONDS, LOG, SE), min_size=1, max_size=5).map(timing_rows)
+
+
+def best_row(rows: list[Row], **changes: Any) -> Row:
+    """As the view has it, of a kernel that was paired with the baseline."""
+    count = len(rows)
+    log = sum(row["log_ratio"] for row in rows) / count
+    se = math.sqrt(sum(row["log_ratio_se"] ** 2 for row in rows)) / count
+    return {"kernel_id": "k", "level": "confirmed", "log_speedup": log, "log_speedup_se": se, **changes}
+
+
+@given(PAIRED, PAIRED)
+def test_times_and_speedups_of_a_row_are_of_one_pairing(rows: list[Row], library: list[Row]) -> None:
+    found = standing(best_row(rows), rows, library)
+    assert found.best_us and found.baseline_us and found.library_us and found.speedup and found.against_library
+    assert found.baseline_us / found.best_us == pytest.approx(found.speedup)
+    assert found.library_us / found.best_us == pytest.approx(found.against_library)
+    assert found.speedup_low and found.speedup_high and found.speedup_low <= found.speedup <= found.speedup_high
+    assert math.log(found.best_us) == pytest.approx(sum(math.log(r["latency_us"]) for r in rows) / len(rows))
+    per_workload = [r["latency_us"] * math.exp(r["log_ratio"]) for r in rows]
+    assert math.log(found.baseline_us) == pytest.approx(sum(map(math.log, per_workload)) / len(rows), abs=1e-6)
+
+
+@given(PAIRED, st.floats(-2.0, 2.0))
+def test_of_an_unconfirmed_best_the_anchors_speedup_is_a_part(rows: list[Row], anchor: float) -> None:
+    best = best_row(rows, level="full")
+    best["log_speedup"] += anchor
+    found = standing(best, rows)
+    assert found.baseline_us and found.best_us and found.speedup
+    assert found.baseline_us / found.best_us == pytest.approx(found.speedup)
+    assert not found.confirmed
+    assert found.library_us is found.against_library is None
+    assert standing_cells(found)[4:] == ("unconfirmed (full)", "-", "")
+
+
+def test_older_runs_tell_of_the_library_what_they_have() -> None:
+    rows = timing_rows([(100.0, math.log(3.0), 0.01)])
+    early = [{"log_ratio_to_baseline": math.log(2.0), "log_ratio_se": 0.02}]
+    found = standing(best_row(rows), rows, early=early)
+    assert found.against_library == pytest.approx(1.5)
+    assert found.library_us == pytest.approx(150.0)
+    assert not found.library_paired
+    assert standing_cells(found)[5] == "~1.50x"
+    again = standing(best_row(rows), rows, timing_rows([(100.0, math.log(1.4), 0.01)]), early)
+    assert (again.library_paired, standing_cells(again)[5]) == (True, "1.40x")
+
+
+def confirmed(**changes: Any) -> Evaluation:
+    mine = (Timing("n=1", 100.0, 200.0, math.log(2), 0.01, 40), Timing("n=2", 50.0, 400.0, math.log(8), 0.01, 40))
+    library = (Timing("n=1", 100.0, 150.0, math.log(1.5), 0.02, 20), Timing("n=2", 50.0, 60.0, math.log(1.2), 0.02, 20))
+    known: Row = {
+        "log_speedup": math.log(4), "log_speedup_se": 0.01, "anchor_id": "naive", "anchor_log_speedup": 0.0,
+        "log_ratio": math.log(4), "log_ratio_se": 0.01, "timings": mine, "library_timings": library,
+    }  # fmt: skip
+    return Evaluation("k", TASK, Level.CONFIRMED, Status.CORRECT, **(known | changes))
+
+
+def stored(folder: Path, evaluation: Evaluation, statuses: list[str]) -> Path:
+    rows = records.evaluation_rows(evaluation, evaluation_id="e", request_id=None, at=1.0)
+    ask = {"seq": 1, "position": 0, "wanted": 1, "task": TASK, "number": 0, "request_id": "r", "mutator": "m"}
+    ask |= {"request_json": "{}", "digest": "d", "created_at": 1.0}
+    tells = [
+        {"seq": 2 + i, "task": TASK, "number": i, "request_id": f"r{i}", "status": s, "digest": "d", "created_at": 1.0}
+        for i, s in enumerate(statuses)
+    ]
+    with Store(folder, create=True) as store:
+        store.commit({"runs": [run()], "asks": [ask], "tells": tells, **rows}).result()
+    return folder
+
+
+def shown(tasks: list[TaskSummary]) -> str:
+    made = console()
+    with made.capture() as captured:
+        made.print(summary_table(tasks))
+    return captured.get()
+
+
+def test_a_confirmed_evaluation_is_shown_as_it_was_stored(tmp_path: Path) -> None:
+    found, problem = standings(stored(tmp_path, confirmed(), []))[TASK]
+    assert problem == ""
+    expected = {"best_us": 70.71, "baseline_us": 282.84, "library_us": 94.87, "speedup": 4.0, "against_library": 1.342}
+    assert {name: getattr(found, name) for name in expected} == pytest.approx(expected, rel=1e-3)
+
+
+def test_what_is_stored_of_a_library_comes_back() -> None:
+    assert records.as_stored(confirmed()).library_timings == confirmed().library_timings
+
+
+def test_why_a_library_was_not_timed_is_told(tmp_path: Path) -> None:
+    (task,) = summary(stored(tmp_path, confirmed(library_timings=(), library_lack="it is wrong"), []))
+    assert problem_lines([task]) == [f"{TASK}: library() was not timed: it is wrong"]
+    assert task.against_library is None
+
+
+def test_requests_without_a_child_are_no_failures(tmp_path: Path) -> None:
+    statuses = ["correct"] * 5 + ["slower"] * 3 + ["compile_error"] + ["no_child"] * 8 + ["duplicate"] * 2
+    (task,) = summary(stored(tmp_path, confirmed(), statuses))
+    assert (task.candidates, task.failures, task.no_child, task.duplicates) == (9, {"compile_error": 1}, 8, 2)
+    assert sum(task.outcomes.values()) == task.candidates
+    line = shown([task]).splitlines()[1].split()
+    assert " ".join(line[-13:]) == "9 5 correct, 3 slower, 1 compile error 2 duplicate, 8 no child"
+
+
+@given(st.dictionaries(st.sampled_from([s.value for s in Status]), st.integers(0, 99)))
+def test_a_tally_names_every_count(counts: dict[str, int]) -> None:
+    text = tally(counts)
+    assert text.count(",") == max(sum(n > 0 for n in counts.values()) - 1, 0)
+    assert "_" not in text
+
+
+def test_a_problem_counts_in_the_session_that_met_it(tmp_path: Path) -> None:
+    def events(*kinds: str) -> dict[str, list[Row]]:
+        detail = json.dumps({"reason": "the naive kernel is wrong"})
+        return {"events": [{"created_at": 1.0, "kind": k, "task": TASK, "detail_json": detail} for k in kinds]}
+
+    stored(tmp_path, confirmed(), [])
+    for kinds, problem in ((("session", records.TASK_FAILED), "the naive kernel is wrong"), (("session",), "")):
+        with Store(tmp_path, create=False) as store:
+            store.commit(events(*kinds)).result()
+        assert summary(tmp_path)[0].problem == problem
+
+
+def test_a_task_without_a_verdict_is_dashes() -> None:
+    assert standing_cells(Standing()) == ("-", "-", "-", "", "-", "-", "")
+    assert (times(None), interval(None, None)) == ("-", "")
+    assert Task.parse(TASK).operator in shown([TaskSummary(task=TASK, candidates=0, duplicates=0, no_child=0)])
