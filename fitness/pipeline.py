@@ -207,7 +207,8 @@ class Pipeline:
             try:
                 session = self.device.open_library(self._cases())
                 opened.callback(session.close)
-                guest = Guest(self._bound(session))
+                with self.device.machine(exclusive=False):
+                    guest = Guest(self._bound(session))
             except (KernelFault, OperatorError) as fault:
                 guest = Guest(None, str(fault))
             yield guest

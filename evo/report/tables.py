@@ -58,9 +58,11 @@ def tally(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{n} {name.replace('_', ' ')}" for name, n in counts.items() if n) or "none"
 
 
-def problem_lines(tasks: Iterable[TaskSummary]) -> list[str]:
-    """What kept tasks, or their libraries, from being measured."""
+def problem_lines(tasks: Sequence[TaskSummary]) -> list[str]:
+    """What kept tasks, or their libraries, from being measured as they should."""
+    early = [t.task for t in tasks if t.against_library is not None and not t.library_paired]
     return [
+        *([f"~ an older version timed the library of {', '.join(early)} once, apart from the best"] if early else []),
         *(f"{t.task}: {t.problem}" for t in tasks if t.problem),
         *(f"{t.task}: library() was not timed: {t.library_problem}" for t in tasks if t.library_problem),
     ]
