@@ -244,8 +244,8 @@ CONFIRMED = """
 """Every kernel that a confirmation looked at, and how long its whole verdict took."""
 
 
-PROFILED = "select seq, task, kernel_id, notes_json from profiles order by seq nulls first"
-"""Every profile that prompts may hold, in the order in which they were there."""
+PROFILED = "select * from profiles order by rowid"
+"""Every profile that prompts may hold; older stores have no column `seq`."""
 
 
 @dataclass(frozen=True)
@@ -281,7 +281,7 @@ def history(asked: Iterable[Row], told: Iterable[Row], profiled: Iterable[Row]) 
     for row in asked:
         asks.setdefault(row["seq"], []).append(row)
     entries: list[tuple[int, Entry]] = [
-        *((row["seq"] or 0, Profiled(row)) for row in profiled),
+        *((row.get("seq") or 0, Profiled(row)) for row in profiled),
         *((seq, Asked(rows)) for seq, rows in asks.items()),
         *((row["seq"], Told(row)) for row in told),
     ]

@@ -182,7 +182,7 @@ class Replay(Search):
         key = [row["task"], row["kernel_id"]]
         where = "where task = ? and kernel_id = ? order by rowid"
         rows: Rows = {table: self._read(f"select * from {table} {where}", key) for table in ("profiles", "metrics")}
-        if row["seq"] is not None:
+        if row.get("seq") is not None:
             rows["profiles"] = [rows["profiles"][0] | {"seq": self._next_seq()}]
         await self._commit(rows)
         self._profiled_again(row)
