@@ -12,10 +12,19 @@ import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
+from fitness.cuda.line import LINES, check_driver, driver_cuda, fitting_extra
 from fitness.native import CXX, ToolchainError, cache_folder, checks, compiler_version
+from fitness.packages import (
+    CUPY,
+    MissingPackage,
+    installed,
+    installing,
+    pip,
+    reinstalling_toolchain,
+    reinstalling_torch,
+)
 from operators.errors import UserError
 
 OPENMP_TEST = """
@@ -40,13 +49,10 @@ LEAST_OF_PROMISED = 0.6
 CLASHING = ("evo", "fitness", "runs", "operators", "mutators")
 """Distributions on PyPI whose modules would overwrite ours, or be overwritten."""
 
-CUPY = ("cupy-cuda12x", "cupy-cuda13x", "cupy")
-"""Distributions that overwrite each other."""
-
 
 @dataclass(frozen=True)
 class Finding:
-    """One check: `ok`, `missing` (the cpu target cannot work) or `absent` (something optional)."""
+    """One check: `ok`, `missing` (the cpu target cannot work, or packages clash) or `absent` (something optional)."""
 
     check: str
     state: str
@@ -60,8 +66,8 @@ class Finding:
 def examine() -> list[Finding]:
     """Every check, in the order of what depends on what."""
     checks_: tuple[Callable[[], Finding], ...] = (
-        _python, _compiler, _openmp, _native, _cpus, _memory_files, _landlock, _seccomp, _disk, _packages, _nvrtc,
-        _cutlass, _driver, _gpus, _torch, _peaks, _ncu, _sanitizer,
+        _python, _compiler, _openmp, _native, _cpus, _memory_files, _landlock, _seccomp, _disk, _packages, _driver,
+        _nvrtc, _cupy, _cutlass, _gpus, _torch, _peaks, _ncu, _sanitizer,
     )  # fmt: skip
     return [check() for check in checks_]
 
@@ -146,40 +152,65 @@ def _disk() -> Finding:
     return Finding("disk", "ok", f"{free >> 30} GiB free here")
 
 
-def _installed(name: str) -> str:
-    """The version of a distribution; empty where there is none."""
-    try:
-        return distribution(name).version
-    except PackageNotFoundError:
-        return ""
-
-
 def _packages() -> Finding:
-    found = [f"{name} {version}" for name in CLASHING if (version := _installed(name))]
-    cupy = [f"{name} {version}" for name in CUPY if (version := _installed(name))]
-    if len(cupy) > 1:
-        found.append(f"{' and '.join(cupy)} are one package in two builds")
+    alien = [name for name in CLASHING if installed(name)]
+    found = [f"{name} {installed(name)}" for name in alien]
     for package, file in OURS.items():
         spec = importlib.util.find_spec(package)
         folder = Path(spec.origin).parent if spec and spec.origin else None
         if folder is None or not (folder.parent / file).exists():
             found.append(f"package {package} is not ours")
     if found:
-        cure = "pip uninstall what is too much, then pip install --force-reinstall --no-deps kernel-evo"
+        remove = [pip("uninstall", "-y", *alien)] if alien else []
+        cure = " && ".join([*remove, installing("", "--force-reinstall", "--no-deps")])
         return Finding("package clashes", "missing", ", ".join(found), cure)
     return Finding("package clashes", "ok", "none")
 
 
+def _driver() -> Finding:
+    version = driver_cuda()
+    if version is None:
+        cure = "the cpu target needs none; for cuda install NVIDIA's driver"
+        return Finding("cuda driver", "absent", "no libcuda.so.1", cure)
+    number = ".".join(map(str, version))
+    if version[0] < min(LINES):
+        cure = f"install a driver for CUDA {min(LINES)} or newer"
+        return Finding("cuda driver", "absent", f"for CUDA {number}, which is too old", cure)
+    return Finding("cuda driver", "ok", f"for CUDA {number}")
+
+
 def _nvrtc() -> Finding:
-    if importlib.util.find_spec("cuda") is None or importlib.util.find_spec("cuda.bindings") is None:
-        return Finding("nvrtc", "absent", "CUDA kernels cannot be compiled", "pip install 'kernel-evo[nvrtc]'")
-    from fitness.cuda.nvrtc import include_folders, version
+    from fitness.cuda import nvrtc
 
     try:
-        folders = include_folders()
-    except UserError as error:
-        return Finding("nvrtc", "absent", str(error), "pip install 'kernel-evo[nvrtc]'")
-    return Finding("nvrtc", "ok", f"{version()}, headers in {', '.join(map(str, folders))}")
+        folders = nvrtc.include_folders()
+    except MissingPackage as error:
+        return Finding("nvrtc", "missing" if error.clash else "absent", error.what, error.cure)
+    version = nvrtc.version()
+    found = f"{version}, headers {nvrtc.headers_version(folders[0])} in {folders[0]}"
+    try:
+        check_driver(version)
+    except MissingPackage as error:
+        return Finding("nvrtc", "absent", error.what, error.cure)
+    return Finding("nvrtc", "ok", found)
+
+
+def _cupy() -> Finding:
+    found = [f"{name} {installed(name)}" for name in CUPY if installed(name)]
+    if not found:
+        extra = fitting_extra()
+        needed = extra != "nvrtc"
+        cure = installing(extra) if needed else "the cpu target needs none"
+        return Finding("cupy", "absent", "libraries of NVIDIA's that torch lacks cannot be called", cure)
+    if len(found) > 1:
+        clash = f"{' and '.join(found)} are one package in two builds"
+        return Finding("cupy", "missing", clash, reinstalling_toolchain(fitting_extra()))
+    (line,) = (CUPY[name] for name in CUPY if installed(name))
+    bindings = installed("cuda-bindings")
+    if line and bindings and int(bindings.partition(".")[0]) != line:
+        clash = f"{found[0]} and cuda-bindings {bindings} are of different CUDA lines"
+        return Finding("cupy", "missing", clash, reinstalling_toolchain(fitting_extra()))
+    return Finding("cupy", "ok", found[0])
 
 
 def _cutlass() -> Finding:
@@ -187,19 +218,9 @@ def _cutlass() -> Finding:
 
     folders = cutlass_folders()
     if not folders:
-        cure = "pip install --no-deps nvidia-cutlass (its headers are all that is needed)"
-        return Finding("cutlass", "absent", "kernels cannot include CUTLASS or CuTe", cure)
+        what = "kernels cannot include CUTLASS or CuTe, whose headers need no other package"
+        return Finding("cutlass", "absent", what, pip("install", "--no-deps", "nvidia-cutlass"))
     return Finding("cutlass", "ok", f"headers in {folders[0]}")
-
-
-def _driver() -> Finding:
-    try:
-        ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return Finding(
-            "cuda driver", "absent", "no libcuda.so.1", "the cpu target needs none; for cuda install NVIDIA's driver"
-        )
-    return Finding("cuda driver", "ok", "libcuda.so.1 loads")
 
 
 def _gpus() -> Finding:
@@ -221,7 +242,7 @@ def _torch() -> Finding:
     try:
         check_device("cuda", computes=True)
     except UserError as error:
-        cure = "install a build of torch with CUDA (https://pytorch.org/get-started/locally); see nvidia-smi"
+        cure = f"{reinstalling_torch(fitting_extra())}; see nvidia-smi"
         return Finding("torch on the gpu", "absent", str(error), cure)
     return Finding("torch on the gpu", "ok", "computes, where references will be computed")
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from fitness.cuda.line import fitting_extra
+from fitness.packages import installing
 from operators.errors import DeviceError, UserError
 
 ENVIRONMENT = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH")
@@ -28,15 +30,18 @@ def driver() -> Any:
     """The bindings, initialised. Raises DeviceError where there is no driver or no device."""
     try:
         from cuda.bindings import driver as bindings
-
+    except ImportError as error:
+        what = f"no CUDA device can be used here: cuda.bindings is not installed ({error})"
+        raise DeviceError(f"{what}: {installing(fitting_extra())}") from error
+    try:
         (result,) = bindings.cuInit(0)
         reason = result.name
-    except (ImportError, RuntimeError) as error:
-        bindings, reason = None, (str(error).strip().splitlines() or [type(error).__name__])[0]
-    if bindings is None or reason != "CUDA_SUCCESS":
+    except RuntimeError as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    if reason != "CUDA_SUCCESS":
         raise DeviceError(
-            f"no CUDA device can be used here ({reason}): the cuda target needs an NVIDIA GPU, its driver and "
-            "pip install 'kernel-evo[cuda13]' (or cuda12); without one there is --target cpu"
+            f"no CUDA device can be used here ({reason}): the cuda target needs an NVIDIA GPU and its driver; "
+            "without one there is --target cpu"
         )
     return bindings
 

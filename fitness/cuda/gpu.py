@@ -14,9 +14,10 @@ import torch
 
 from fitness.cuda.compiler import Compiler
 from fitness.cuda.driver import device_facts
+from fitness.cuda.line import check_driver
 from fitness.cuda.memory import Pool, granularity
 from fitness.cuda.ncu import NOT_INSTALLED
-from fitness.cuda.nvrtc import Job, include_folders
+from fitness.cuda.nvrtc import Job, include_folders, version
 from fitness.cuda.peaks import known, peaks, remeasure
 from fitness.cuda.process import Worker
 from fitness.cuda.sanitizer import Sanitizer
@@ -155,6 +156,7 @@ class Gpu:
 
     @cached_property
     def _harness(self) -> bytes:
+        check_driver(version())
         unit, folders = HARNESS.read_text(encoding="utf-8"), tuple(map(str, include_folders()))
         path = self.folder / f"harness-{digest(unit)[:16]}-{self.facts.arch}.cubin"
         if not path.exists():

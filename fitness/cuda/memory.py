@@ -13,7 +13,9 @@ from typing import Any
 import torch
 
 from fitness.cuda.driver import CudaError, call, driver
+from fitness.cuda.line import fitting_extra
 from fitness.memory import ALIGNMENT, SLACK_PATTERNS, Place
+from fitness.packages import reinstalling_torch
 from operators.errors import UserError
 
 FIRST_ADDRESS = 1 << 46
@@ -88,8 +90,8 @@ def check_torch() -> None:
     """Raise UserError where torch has no CUDA."""
     if not torch.cuda.is_available():
         raise UserError(
-            f"torch {torch.__version__} cannot use the GPU, where references are computed: install a build "
-            "of torch with CUDA (https://pytorch.org/get-started/locally)"
+            f"torch {torch.__version__} cannot use the GPU, where references are computed; see nvidia-smi, or "
+            f"install a build for this driver: {reinstalling_torch(fitting_extra())}"
         )
 
 

@@ -11,6 +11,7 @@ import importlib.util
 import json
 import os
 import pickle
+import re
 import socket
 import sys
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from fitness.channel import receive_frame, send, send_frame
+from fitness.cuda.line import fitting_extra
+from fitness.packages import MissingPackage, installing, reinstalling_toolchain
 from operators.errors import UserError
 
 FILE = "kernel.cu"
@@ -90,31 +93,51 @@ class Compiled:
 
 @lru_cache
 def library() -> Any:
-    """The bindings, with NVRTC loaded. Raises UserError where it is not installed."""
+    """The bindings, with NVRTC loaded. Raises MissingPackage where it is not installed, or of another CUDA line."""
     try:
+        from cuda import bindings
         from cuda.bindings import nvrtc
 
-        nvrtc.nvrtcVersion()
+        _, *numbers = nvrtc.nvrtcVersion()
     except (ImportError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[0]
-        raise UserError(f"NVRTC is not installed ({reason}): pip install 'kernel-evo[nvrtc]'") from error
+        raise MissingPackage(f"NVRTC is not installed ({reason})", installing(fitting_extra())) from error
+    _check_line(f"cuda-bindings {bindings.__version__}", bindings.__version__, ".".join(map(str, numbers)))
     return nvrtc
 
 
 @lru_cache
 def include_folders() -> tuple[Path, ...]:
-    """Where headers lie: CUDA's, CCCL's, CUTLASS's if it is there. Raises UserError where one of the others is not."""
+    """Where headers lie: CUDA's, CCCL's, CUTLASS's if it is there.
+
+    Raises MissingPackage where one of the others is not, or CUDA's are of another line than NVRTC.
+    """
     library()
     from cuda.pathfinder import find_nvidia_header_directory
 
     folders = [find_nvidia_header_directory(name) for name in ("cudart", "cccl")]
     if not all(folders):
-        raise UserError("the CUDA headers are not installed: pip install 'kernel-evo[nvrtc]'")
+        raise MissingPackage("the CUDA headers are not installed", installing(fitting_extra()))
     found = [Path(folder) for folder in folders if folder]
+    _check_line(f"the headers in {found[0]}", headers_version(found[0]), version())
     cutlass = cutlass_folders()
     if cutlass:  # which names CCCL's headers as <cccl/...>
         found += [folder.parent for folder in found if folder.name == "cccl" and folder.parent not in found]
     return (*found, *cutlass)
+
+
+def headers_version(folder: Path) -> str:
+    """Of CUDA's headers in a folder, as in `12.9`; empty where they do not tell."""
+    text = (folder / "cuda_runtime_api.h").read_text(encoding="utf-8", errors="replace")
+    found = re.search(r"^#define\s+CUDART_VERSION\s+(\d+)", text, re.MULTILINE)
+    return f"{int(found[1]) // 1000}.{int(found[1]) % 1000 // 10}" if found else ""
+
+
+def _check_line(what: str, its_version: str, nvrtc_version: str) -> None:
+    """Raise MissingPackage for something of another line than NVRTC: what one makes, the other need not understand."""
+    if its_version and its_version.partition(".")[0] != nvrtc_version.partition(".")[0]:
+        cure = reinstalling_toolchain(fitting_extra())
+        raise MissingPackage(f"NVRTC {nvrtc_version} and {what} are of different CUDA lines", cure, clash=True)
 
 
 def cutlass_folders() -> tuple[Path, ...]:

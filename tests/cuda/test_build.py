@@ -14,7 +14,9 @@ import pytest
 
 from fitness.cuda import build, nvrtc
 from fitness.cuda.build import DIALECT, CudaBuild, compile_cuda, read_ptxas_log, scrub_log
+from fitness.cuda.line import fitting_extra
 from fitness.evaluation import Rejection, Status
+from fitness.packages import MissingPackage, installing
 from fitness.source import forbidden
 from operators.catalog import load
 from operators.errors import UserError
@@ -385,15 +387,38 @@ def uncached() -> Iterator[None]:
 @pytest.mark.usefixtures("uncached")
 def test_without_the_bindings_the_user_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cuda.bindings", None)
-    with pytest.raises(UserError, match=r"NVRTC is not installed \(.*\): pip install 'kernel-evo\[nvrtc\]'"):
+    with pytest.raises(UserError, match=rf"NVRTC is not installed \(.*\): {re.escape(installing(fitting_extra()))}"):
         compiled(f'extern "C" __global__ void f{SIGNATURE} {{}}')
 
 
 @pytest.mark.usefixtures("uncached")
 def test_without_the_headers_the_user_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cuda.pathfinder.find_nvidia_header_directory", lambda name: None)
-    with pytest.raises(UserError, match=r"the CUDA headers are not installed: pip install 'kernel-evo\[nvrtc\]'"):
+    told = re.escape(f"the CUDA headers are not installed: {installing(fitting_extra())}")
+    with pytest.raises(UserError, match=told):
         nvrtc.include_folders()
+
+
+@pytest.mark.usefixtures("uncached")
+def test_headers_of_another_line_than_the_compilers_are_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    other = 12 if nvrtc.version().startswith("13") else 13
+    (tmp_path / "cuda_runtime_api.h").write_text(f"#define CUDART_VERSION  {other}090\n")
+    monkeypatch.setattr("cuda.pathfinder.find_nvidia_header_directory", lambda name: str(tmp_path))
+    told = rf"NVRTC {nvrtc.version()} and the headers in {tmp_path} are of different CUDA lines: .* pip uninstall -y .*"
+    with pytest.raises(MissingPackage, match=told) as error:
+        nvrtc.include_folders()
+    assert error.value.clash
+    assert error.value.cure.endswith(installing(fitting_extra()))
+
+
+@pytest.mark.usefixtures("uncached")
+def test_bindings_of_another_line_than_the_compilers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = "12.9.10" if nvrtc.version().startswith("13") else "13.5.0"
+    monkeypatch.setattr("cuda.bindings.__version__", other)
+    with pytest.raises(MissingPackage, match=f"and cuda-bindings {other} are of different CUDA lines"):
+        nvrtc.library()
 
 
 def test_a_build_is_plain_data() -> None:

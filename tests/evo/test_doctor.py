@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from evo import doctor
-from fitness import catalog
+from fitness import catalog, packages
+from fitness.cuda import line
 from fitness.roofline import Peaks
 from operators.errors import DeviceError
 
@@ -56,8 +58,64 @@ def test_a_gpu_that_does_not_compute(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (found.state, found.detail) == ("absent", "it counts 3 instead of 4")
 
 
+def having(monkeypatch: pytest.MonkeyPatch, driver: tuple[int, int] | None, **versions: str) -> None:
+    """A machine with these packages, `_` for `-`."""
+    for module in (doctor, line, packages):
+        monkeypatch.setattr(module, "installed", lambda name: versions.get(name.replace("-", "_"), ""))
+    monkeypatch.setattr(doctor, "driver_cuda", lambda: driver)
+    monkeypatch.setattr(line, "driver_cuda", lambda: driver)
+
+
 def test_two_builds_of_one_package_are_a_clash(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "_installed", lambda name: "14.2" if name.startswith("cupy-") else "")
-    found = doctor._packages()
+    having(monkeypatch, (13, 0), cupy_cuda12x="14.2", cupy_cuda13x="14.2")
+    found = doctor._cupy()
     assert found.state == "missing"
-    assert "cupy-cuda12x 14.2 and cupy-cuda13x 14.2 are one package in two builds" in found.detail
+    assert found.detail == "cupy-cuda12x 14.2 and cupy-cuda13x 14.2 are one package in two builds"
+    assert "pip uninstall -y cupy-cuda12x cupy-cuda13x && " in found.cure
+    assert found.cure.endswith(packages.installing("cuda13"))
+
+
+def test_a_cupy_of_another_line_than_the_bindings_is_a_clash(monkeypatch: pytest.MonkeyPatch) -> None:
+    having(monkeypatch, (12, 4), cupy_cuda12x="14.2", cuda_bindings="13.5.0")
+    found = doctor._cupy()
+    assert found.state == "missing"
+    assert found.detail == "cupy-cuda12x 14.2 and cuda-bindings 13.5.0 are of different CUDA lines"
+    assert found.cure.endswith(packages.installing("cuda12"))
+
+
+@pytest.mark.parametrize(("driver", "cure"), [((12, 4), "cuda12"), ((13, 1), "cuda13")])
+def test_a_machine_with_a_driver_lacks_the_extra_of_its_line(
+    monkeypatch: pytest.MonkeyPatch, driver: tuple[int, int], cure: str
+) -> None:
+    having(monkeypatch, driver)
+    assert (doctor._cupy().state, doctor._cupy().cure) == ("absent", packages.installing(cure))
+    assert doctor._driver().detail == f"for CUDA {driver[0]}.{driver[1]}"
+
+
+def test_a_whole_installation_of_either_line_is_fine(monkeypatch: pytest.MonkeyPatch) -> None:
+    having(monkeypatch, (12, 4), cupy_cuda12x="14.2", cuda_bindings="12.9.10")
+    assert (doctor._cupy().state, doctor._cupy().detail) == ("ok", "cupy-cuda12x 14.2")
+
+
+def test_a_compiler_that_the_driver_cannot_load_from(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    having(monkeypatch, (12, 4), cuda_bindings="13.5.0")
+    (tmp_path / "cuda_runtime_api.h").touch()
+    monkeypatch.setattr("fitness.cuda.nvrtc.include_folders", lambda: (tmp_path,))
+    monkeypatch.setattr("fitness.cuda.nvrtc.version", lambda: "13.0")
+    found = doctor._nvrtc()
+    assert found.state == "absent"
+    assert found.detail == "the driver is for CUDA 12.4 and cannot load kernels of NVRTC 13.0"
+    assert found.cure.endswith(packages.installing("cuda12"))
+
+
+def test_a_driver_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    having(monkeypatch, (11, 8))
+    assert (doctor._driver().state, doctor._driver().detail) == ("absent", "for CUDA 11.8, which is too old")
+
+
+def test_strangers_packages_are_removed_and_ours_comes_from_where_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    having(monkeypatch, None, runs="1.0")
+    found = doctor._packages()
+    assert (found.state, found.detail) == ("missing", "runs 1.0")
+    assert "pip uninstall -y runs && " in found.cure
+    assert found.cure.endswith(packages.installing("", "--force-reinstall", "--no-deps"))
