@@ -33,7 +33,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a ta
 Models = Annotated[
     list[str], typer.Option("--llm", metavar="MODEL", help="Language model, as litellm names it; repeatable.")
 ]
-BudgetOption = Annotated[list[str], typer.Option("--budget", help="60s, 8h, 500evals, 5usd, 2Mtok; repeatable.")]
+MoreBudget = Annotated[
+    list[str], typer.Option("--budget", help="60s, 8h, 500evals, 5usd, 2Mtok, of the whole run; repeatable.")
+]
 RayOption = Annotated[bool, typer.Option("--ray", help="Work in Ray actors, on a cluster started for this run.")]
 RayAddress = Annotated[str, typer.Option(metavar="HOST:PORT", help="Work on this Ray cluster, on all its machines.")]
 RUNS = Path("runs")
@@ -54,12 +56,12 @@ def main() -> None:
 def run(
     operators: Annotated[list[str], typer.Argument(metavar="OPERATOR...", help="Names, or folders of your own.")] = [],  # noqa: B006
     family: Annotated[list[str], typer.Option(help="All operators of this family; repeatable.")] = [],  # noqa: B006
-    target: Annotated[str, typer.Option(help="cpu or cuda.")] = "",
+    target: Annotated[str, typer.Option(help="cpu (default) or cuda.")] = "",
     dtype: Annotated[list[str], typer.Option(help="Element type; repeatable. Default: the operator's first.")] = [],  # noqa: B006
-    ancestors: Annotated[str, typer.Option(help="Kernel files to start from: naive or all.")] = "",
-    strategy: Annotated[str, typer.Option(help="islands or random.")] = "",
+    ancestors: Annotated[str, typer.Option(help="Kernel files to start from: naive or all (default).")] = "",
+    strategy: Annotated[str, typer.Option(help="islands (default), best_of_n, random or tune_only.")] = "",
     llm: Models = [],  # noqa: B006
-    budget: BudgetOption = [],  # noqa: B006
+    budget: Annotated[list[str], typer.Option(help="60s (default), 8h, 500evals, 5usd, 2Mtok; repeatable.")] = [],  # noqa: B006
     seed: Annotated[int | None, typer.Option(help="Everything random in the search comes from here.")] = None,
     workers: Annotated[int | None, typer.Option(help="Evaluation workers.")] = None,
     threads: Annotated[int | None, typer.Option(help="Cores that a kernel on the cpu target runs on.")] = None,
@@ -93,7 +95,7 @@ def run(
 @app.command()
 def resume(
     run: RunName,
-    budget: BudgetOption = [],  # noqa: B006
+    budget: MoreBudget = [],  # noqa: B006
     ray: RayOption = False,
     ray_address: RayAddress = "",
     runs: Runs = RUNS,

@@ -62,6 +62,7 @@ PAGE_ROWS = 2_000
 PAGE_BYTES = 4 << 20
 UNHEARD_LIMIT = 50
 """Tells that may be on their way to a population before the driver waits for it."""
+COPY_TOKEN = "copy the head's ~/.ray/auth_token here, or set RAY_AUTH_TOKEN to what `ray get-auth-token` prints there"
 SCRATCH = Path("/tmp")
 """Not $TMPDIR: Ray keeps sockets below it, whose paths may have 107 bytes at most."""
 Files = Mapping[str, Mapping[str, bytes]]
@@ -343,7 +344,7 @@ class Cluster:
             }
             os.environ |= {MARK: self.mark, "SPT_NOENV": "1"}  # titles of processes must not overwrite the mark
         else:
-            _knock(address)
+            _knock(address, ray)
         try:
             ray.init(**options)
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
@@ -544,8 +545,8 @@ class Cluster:
         return {node: machine["cores"] for node, machine in told.items()}
 
 
-def _knock(address: str) -> None:
-    """Raise UserError where nobody listens; Ray itself would try for minutes."""
+def _knock(address: str, ray: Any) -> None:
+    """Raise UserError where nobody listens, or not to us; Ray itself would try for long and not say why."""
     host, _, port = address.rpartition(":")
     if address.startswith("ray://") or not host or not port.isdecimal():
         raise UserError(f"--ray-address {address}: write HOST:PORT, and run evo on a machine of that cluster")
@@ -553,6 +554,24 @@ def _knock(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), timeout=KNOCK_S).close()
     except OSError as error:
         raise UserError(f"--ray-address {address}: no Ray there ({error}); see `ray status`") from None
+    if os.environ.get("RAY_AUTH_MODE") == "token" and not _has_token():  # of which Ray itself dies
+        raise UserError(f"--ray-address {address}: RAY_AUTH_MODE is token, and there is none here: {COPY_TOKEN}")
+    try:
+        ray._raylet.GcsClient(address=address)
+    except ray.exceptions.AuthenticationError:
+        ours = "ours is another:" if os.environ.get("RAY_AUTH_MODE") == "token" else "set RAY_AUTH_MODE=token and"
+        raise UserError(f"--ray-address {address}: the cluster wants its token; {ours} {COPY_TOKEN}") from None
+
+
+def _has_token() -> bool:
+    """Whether there is one where Ray looks for it."""
+    if os.environ.get("RAY_AUTH_TOKEN"):
+        return True
+    with suppress(OSError):
+        return bool(
+            Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token").read_text().strip()
+        )
+    return False
 
 
 def _guard(folder: str) -> subprocess.Popen[bytes]:
@@ -651,6 +670,10 @@ class RemoteStore:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="evo-remote-store")
         try:
             self.notes, self._counts = self._thread.submit(self._open, create).result()
+        except ActorGone as error:
+            self._thread.shutdown()
+            told = f"RAY_AUTH_MODE must be here what it was for `ray start`: {error}"
+            raise UserError(f"the cluster starts no actors for this run; {told}") from error
         except BaseException:
             self._thread.shutdown()
             raise

@@ -1,19 +1,24 @@
 """What the engine itself costs: candidates a second, CPU time each, memory and disk, on histories of growing length.
 
     python -m tests.bench.engine --histories 100 1000 10000 100000 --count 500
+    python -m tests.bench.engine --histories 100 1000 10000 --models 1 --http --strategy asking
 
-Everything is real but what makes and judges kernels: the driver, the store on disk, the strategy, and with `--models`
-the prompts, the parsing of answers and the client's protocol. Mutators rename a comment, models answer at once, and
-verdicts come from a script, so that whatever is measured is the engine. A history is made by the driver too, on a
-journal that commits a thousand times less often. Then a fresh process resumes the run, and is measured once it has told
-WARM candidates. With `--ray` store and population are actors on a cluster of this machine, as in `evo run --ray`; what
-they use besides the driver is in `actors_cpu_ms`. Prints JSON, one entry for each history:
+The driver, the store on disk and the strategy are real; mutators rename a comment, and verdicts come from a script, so
+that whatever is measured is the engine. With `--models` also the prompts, the parsing of answers and the rows of
+`llm_calls` are real, and models answer at once within the process: the client is left out, which is litellm, HTTP, the
+ledger and the rows of `llm_sent`. With `--http` these are real too, and the models are a server on loopback in another
+process, which shares the machine. The strategy `asking` has every child made by a model; others ask now and then.
+
+A history is made by the driver, on a journal that commits a thousand times less often, with models that answer within
+the process. Then a fresh one resumes the run, and is measured once it has told WARM candidates. With `--ray` store and
+population are actors on a cluster of this machine, as in `evo run --ray`; what they use besides the driver is in
+`actors_cpu_ms`. Prints JSON, one entry for each history:
 
 `first_request_s`, `first_request_cpu_s`: from the start of that process to its first request, with everything it has to
 read again.
 `candidates_per_s`, `cpu_ms`: of the process with all its threads, per candidate.
 `rss_mb`: in the end; `idle_rss_mb`: of the process once everything is imported, before it opens the run.
-`calls_per_candidate`: of models, all that the process made over all that it told.
+`calls_per_candidate`: of models, all that the process made over all that it told; `failed_calls` of these.
 `disk_mb_per_1000`: size of the run's folder when it is closed, per thousand individuals.
 """
 
@@ -29,9 +34,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import closing
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -42,12 +47,14 @@ from evo.pool import InlinePool
 from evo.search import Search
 from evo.store import Store
 from fitness.scripted import scripted
-from mutators.base import Call, CallStatus, Message, Parent, Proposal, Request
+from mutators.base import Call, CallStatus, Client, Message, Parent, Proposal, Request
 from mutators.catalog import MUTATORS, mutator
 from operators.catalog import load
 from operators.identity import digest
 from operators.kernel import Kernel
 from operators.spec import Operator, Task
+from tests.evo import model_runs  # noqa: F401 (it adds the strategy `asking`)
+from tests.mutators.llm_server import LlmServer, Reply
 
 WARM = 50
 """Candidates told before the clock starts."""
@@ -75,7 +82,7 @@ class Instant:
     """A language model that answers at once with an edit of that comment; its calls are stored as real ones are."""
 
     def __init__(self, journal: Journal) -> None:
-        self.calls = 0
+        self.calls = self.failed = 0
         self._stored = StoredCalls(journal)
 
     async def complete(
@@ -83,12 +90,7 @@ class Instant:
     ) -> Call:
         note_first_request()
         self.calls += 1
-        mark = _MARK.search(messages[-1]["content"])
-        assert mark
-        answer = (
-            "Change: rename the child\n\n"
-            f"<<<<<<< SEARCH\n{mark[0]}\n=======\n// child {request.number} {sample}\n>>>>>>> REPLACE\n"
-        )
+        answer = edit(messages[-1]["content"], f"{request.number} {sample}")
         key = digest("call", request.digest, sample, model, json.dumps([dict(m) for m in messages]))
         call = Call(
             request.id, role, model, tuple(messages), sample, key, CallStatus.ANSWERED, answer,
@@ -96,6 +98,36 @@ class Instant:
         )  # fmt: skip
         await self._stored.add(call)
         return call
+
+
+class Counted:
+    """The real client, whose calls are counted."""
+
+    def __init__(self, client: Client) -> None:
+        self.calls = self.failed = 0
+        self._client = client
+
+    async def complete(self, messages: Sequence[Message], **options: Any) -> Call:
+        note_first_request()
+        self.calls += 1
+        call = await self._client.complete(messages, **options)
+        self.failed += call.status is not CallStatus.ANSWERED
+        return call
+
+
+def edit(prompt: str, what: str) -> str:
+    """An answer that edits the comment of the kernel in a prompt."""
+    mark = _MARK.search(prompt)
+    assert mark
+    return f"Change: rename the child\n\n<<<<<<< SEARCH\n{mark[0]}\n=======\n// child {what}\n>>>>>>> REPLACE\n"
+
+
+async def serve() -> None:
+    """Answer at once as an OpenAI-compatible server, whose address is printed, until stdin ends."""
+    server = LlmServer(lambda request, number: Reply(edit(request["messages"][-1]["content"], f"http {number}")))
+    async with server:
+        print(server.url, flush=True)
+        await asyncio.to_thread(sys.stdin.read)
 
 
 class Buffered:
@@ -159,14 +191,18 @@ def config_of(work: Path, arguments: argparse.Namespace) -> RunConfig:
         naive.write_text(naive.read_text() + "\n// child 0\n")
         description = folder / "operator.toml"
         description.write_text(description.read_text().replace('name = "softmax"', 'name = "marked_softmax"', 1))
-    return RunConfig(operators=[str(folder)], strategy=arguments.strategy, budget={}, seed=1).resolved()
+    names = [f"openai/instant{number}" for number in range(arguments.models)]
+    llm = {"models": names, "api_base": arguments.url or None} if names else None
+    return RunConfig(operators=[str(folder)], strategy=arguments.strategy, budget={}, seed=1, llm=llm).resolved()
 
 
-def session(folder: Path, arguments: argparse.Namespace, on_change: Callable[[Search], None], *, fast: bool) -> int:
-    """Search until `on_change` stops it; returns how many calls of models it made."""
+def session(
+    folder: Path, arguments: argparse.Namespace, on_change: Callable[[Search], None], *, fast: bool
+) -> Instant | Counted:
+    """Search until `on_change` stops it; returns what counted the calls of models."""
     made = config_of(folder.parent, arguments)
     stages = scripted(made.tasks())
-    models = tuple(f"model{number}" for number in range(arguments.models))
+    models = tuple(f"openai/instant{number}" for number in range(arguments.models))
 
     def make_strategy(operator: Operator, task: Task) -> Any:
         from importlib import import_module
@@ -178,19 +214,24 @@ def session(folder: Path, arguments: argparse.Namespace, on_change: Callable[[Se
             operator, task, seed=made.seed, settings={"workload_set": made.workload_set, "models": models}
         )
 
-    def searching(journal: Journal, make: Callable[[Operator, Task], Any]) -> tuple[Search, Instant]:
-        model = Instant(journal)
+    def searching(journal: Journal, make: Callable[[Operator, Task], Any]) -> tuple[Search, Instant | Counted]:
         pool = InlinePool(dict(stages), slots=arguments.slots)
+        if arguments.url:
+            search = Search(made, journal, pool, make_strategy=make, on_change=on_change)
+            assert search._client
+            search._client = counted = Counted(search._client)
+            return search, counted
+        model = Instant(journal)
         client = model if models else None
         return Search(made, journal, pool, client=client, make_strategy=make, on_change=on_change), model
 
-    async def here() -> int:
+    async def here() -> Instant | Counted:
         with Store(folder, create=True) as store:
             journal: Journal = Buffered(store) if fast else store
             search, model = searching(journal, make_strategy)
             await search.run()
             journal.close()
-            return model.calls
+            return model
 
     if arguments.ray and not fast:
         from evo.cluster import HERE, Cluster
@@ -198,7 +239,7 @@ def session(folder: Path, arguments: argparse.Namespace, on_change: Callable[[Se
         with closing(Cluster(HERE)) as cluster, closing(cluster.store(folder, create=False)) as store:
             search, model = searching(store, cluster.maker(made, store))
             asyncio.run(cluster.carry(search.run()))
-            return model.calls
+            return model
     return asyncio.run(here())
 
 
@@ -245,7 +286,7 @@ def probe(folder: Path, arguments: argparse.Namespace) -> dict[str, float]:
             memory.append(rss_mb())
             search.stop()
 
-    calls = session(folder, arguments, on_change, fast=False)
+    model = session(folder, arguments, on_change, fast=False)
     (wall, cpu, actors, start), (wall_end, cpu_end, actors_end, end) = marks
     size = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
     return {
@@ -255,11 +296,22 @@ def probe(folder: Path, arguments: argparse.Namespace) -> dict[str, float]:
         "candidates_per_s": round((end - start) / (wall_end - wall), 1),
         "cpu_ms": round(1e3 * (cpu_end - cpu) / (end - start), 2),
         "actors_cpu_ms": round(1e3 * (actors_end - actors) / (end - start), 2),
-        "calls_per_candidate": round(calls / (end - first[0]), 2),
+        "calls_per_candidate": round(model.calls / (end - first[0]), 2),
+        "failed_calls": model.failed,
         "idle_rss_mb": round(idle_rss, 1),
         "rss_mb": round(memory[0], 1),
         "disk_mb_per_1000": round(size / 1e6 / end * 1e3, 2),
     }
+
+
+@contextmanager
+def serving() -> Iterator[str]:
+    """The address of models in a process of their own."""
+    command = [sys.executable, "-m", "tests.bench.engine", "--serve"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdin and server.stdout
+        yield server.stdout.readline().strip()
+        server.stdin.close()
 
 
 def main() -> None:
@@ -270,6 +322,9 @@ def main() -> None:
     parser.add_argument("--strategy", default="islands")
     parser.add_argument("--models", type=int, default=0, help="language models besides the mutators that need none")
     parser.add_argument("--ray", action="store_true", help="store and population in actors")
+    parser.add_argument("--http", action="store_true", help="ask a server on loopback through the real client")
+    parser.add_argument("--url", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--grow", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--probe", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--size", type=int, default=0, help=argparse.SUPPRESS)
@@ -277,7 +332,12 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.ray and arguments.models:
         parser.error("--ray goes without --models")
+    if arguments.http and not arguments.models:
+        parser.error("--http goes with --models")
     install()
+    if arguments.serve:
+        asyncio.run(serve())
+        return
     if arguments.grow:
         grow(arguments.grow, arguments.size, arguments)
         return
@@ -294,8 +354,9 @@ def main() -> None:
             begin = time.monotonic()
             subprocess.run([*command, "--grow", str(folder), "--size", str(size)], check=True)
             print(f"history of {size} made in {time.monotonic() - begin:.0f} s", file=sys.stderr)
-            started = ["--probe", str(folder), "--started", repr(time.time())]
-            done = subprocess.run([*command, *started], check=True, stdout=subprocess.PIPE, text=True)
+            with serving() if arguments.http else nullcontext("") as url:
+                started = ["--probe", str(folder), "--url", url, "--started", repr(time.time())]
+                done = subprocess.run([*command, *started], check=True, stdout=subprocess.PIPE, text=True)
             result[size] = json.loads(done.stdout)
             print(size, result[size], file=sys.stderr)
     print(json.dumps(result))

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from evo import cli
+from evo.config import STRATEGIES, RunConfig
 
 PROGRAMS = """
     select (select count(distinct coalesce(code_digest, kernel_id)) from evaluations
@@ -72,6 +73,16 @@ def test_what_the_user_can_cure_is_one_line_and_exit_code_2(
     assert out == ""
     assert words in err.splitlines()[-1]
     assert "Traceback" not in err
+
+
+def test_the_help_names_every_choice_and_the_defaults(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    _, out, _ = evo(monkeypatch, capsys, "run", "--help")
+    words = " ".join(out.split())
+    default = RunConfig(operators=["softmax"])
+    assert default.budget == {"wall_s": 60}
+    ours = [name for name, place in STRATEGIES.items() if place.startswith("evo.")]  # tests add others
+    for expected in (*ours, *(f"{word} (default)" for word in (default.strategy, default.target, "all", "60s"))):
+        assert expected in words
 
 
 def test_a_run_ends_in_a_summary(run_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

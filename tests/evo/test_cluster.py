@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from evo.cluster import HERE, Cluster, Scratch
+from evo.cluster import HERE, Cluster, Scratch, _knock
 from evo.config import RunConfig
 from evo.guard import marked
 from evo.journal import Journal
@@ -155,6 +157,59 @@ def test_acknowledged_rows_outlive_their_writer(cluster: Cluster, tmp_path: Path
         numbers.append(str(number))
     store.close()
     assert query(tmp_path, "select kind from events order by rowid").column(0).to_pylist() == numbers
+
+
+class AuthenticationError(Exception):
+    """Ray's."""
+
+
+class GuardedRay:
+    """As much of ray as is asked whether a cluster, of which there is only the port, takes this process's token."""
+
+    exceptions = SimpleNamespace(AuthenticationError=AuthenticationError)
+
+    def __init__(self, token: str) -> None:
+        self.token = token
+        self.asked = 0
+        self._raylet = SimpleNamespace(GcsClient=self._connect)
+
+    def _connect(self, *, address: str) -> None:
+        self.asked += 1
+        if os.environ.get("RAY_AUTH_MODE") != "token" or os.environ.get("RAY_AUTH_TOKEN") != self.token:
+            raise AuthenticationError
+
+
+@pytest.mark.parametrize(
+    ("environment", "words", "asked"),
+    [
+        ({}, "the cluster wants its token; set RAY_AUTH_MODE=token and copy", 1),
+        ({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "other"}, "the cluster wants its token; ours is another", 1),
+        ({"RAY_AUTH_MODE": "token"}, "RAY_AUTH_MODE is token, and there is none here", 0),
+        ({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": "empty"}, "and there is none here", 0),
+        ({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "right"}, "", 1),
+    ],
+)
+def test_a_cluster_that_wants_a_token_is_told_at_once_which(
+    environment: dict[str, str], words: str, asked: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"HOME": str(tmp_path), **environment}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").write_text("\n")
+    ray = GuardedRay("right")
+    told = ""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+        try:
+            _knock(address, ray)
+        except UserError as error:
+            told = str(error)
+    assert words in told
+    assert bool(told) == bool(words)
+    assert not told or (address in told and "the head's ~/.ray/auth_token here" in told)
+    assert ray.asked == asked
 
 
 @pytest.mark.slow
