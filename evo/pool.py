@@ -20,7 +20,7 @@ from evo.worker import PROBE, Answer, WorkerSpec
 from fitness.base import Anchor, Built, Fitness
 from fitness.evaluation import Evaluation, Timing
 from fitness.profiling import Profile
-from operators.errors import OperatorError, UserError
+from operators.errors import DiskError, OperatorError, UserError
 from operators.kernel import Kernel
 from operators.spec import Task
 
@@ -100,11 +100,13 @@ Message = tuple[str, Task, tuple[Any, ...], dict[str, Any]]
 def value_of(answer: Answer) -> Any:
     """The value of an answer from another process. Raises UserError, or EngineError with that process's traceback.
 
-    An operator that is at fault is an OperatorError here as well, so that other tasks can go on.
+    An operator that is at fault is an OperatorError here as well, so that other tasks can go on, and a disk a DiskError.
     """
     kind, value = answer
     if kind == "operator":
         raise OperatorError(value)
+    if kind == "disk":
+        raise DiskError(value)
     if kind in ("user", "device"):
         raise UserError(value)
     if kind == "broken":

@@ -182,8 +182,7 @@ class Search:
         self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="propose")
 
     def _state(self, operator: Operator, task: Task) -> TaskState:
-        source = operator.ancestor("naive", task.target).read_text(encoding="utf-8")
-        baseline = Kernel(operator.name, task.target, source)
+        baseline = Kernel(operator.name, task.target, operator.naive(task.target))
         return TaskState(operator, task, self._make_strategy(operator, task), baseline)
 
     def stop(self) -> None:

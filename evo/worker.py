@@ -18,7 +18,7 @@ from fitness.base import Builder
 from fitness.catalog import builder, check_device, fitness
 from fitness.cpu.cores import groups, stay_on
 from operators.catalog import load
-from operators.errors import DeviceError, OperatorError, UserError
+from operators.errors import DeviceError, DiskError, OperatorError, UserError, disk_error
 from operators.spec import Task
 
 PR_SET_PDEATHSIG = 1
@@ -32,7 +32,7 @@ PROBE = "probe"
 BUILDERS_PER_GPU = 3
 Answer = tuple[str, Any]
 """How a call in another process ended: (`done`, value), (`user`, text of a UserError), (`operator`, text of
-an OperatorError), (`device`, text of a DeviceError) or (`broken`, traceback)."""
+an OperatorError), (`device`, text of a DeviceError), (`disk`, text of a DiskError) or (`broken`, traceback)."""
 
 
 def worker_cores(workers: int, threads: int, available: Collection[int]) -> list[tuple[int, ...]]:
@@ -61,18 +61,21 @@ def gpu_specs(base: WorkerSpec, devices: Sequence[str], *, builders: int, cores:
     return judging + compiling
 
 
-def answered(call: Callable[[], Any]) -> Answer:
-    """What a call came to, for the process that asked for it."""
+def answered(call: Callable[[], Any], *, folder: str = "") -> Answer:
+    """What a call came to, for the process that asked for it; `folder`, if there is one, is where it writes."""
     try:
         return "done", call()
     except DeviceError as error:
         return "device", str(error)
     except OperatorError as error:
         return "operator", str(error)
+    except DiskError as error:
+        return "disk", str(error)
     except UserError as error:
         return "user", str(error)
-    except Exception:  # noqa: BLE001 the border of the process: the driver reports it, with where it happened
-        return "broken", traceback.format_exc()
+    except Exception as error:  # noqa: BLE001 the border of the process: the driver reports it, with where it happened
+        disk = disk_error(error, folder) if isinstance(error, OSError) else None
+        return ("disk", str(disk)) if disk else ("broken", traceback.format_exc())
 
 
 @dataclass(frozen=True)
@@ -130,7 +133,7 @@ def _answer(
             stages[task] = make(operator, task, workload_set=spec.workload_set, folder=Path(spec.folder))
         return getattr(stages[task], method)(*arguments, **options)
 
-    return answered(call)
+    return answered(call, folder=spec.folder)
 
 
 def main() -> None:

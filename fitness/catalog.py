@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 
 from fitness.base import Builder, Fitness
@@ -57,6 +58,27 @@ def devices(target: str) -> list[str]:
     from fitness.cuda.driver import visible_devices
 
     return visible_devices()
+
+
+@dataclass(frozen=True)
+class GpuModels:
+    """Of the GPUs that kernels run on; no names: none does."""
+
+    names: tuple[str, ...] = ()
+    driver: str = ""
+    """Its version; empty where nobody knows."""
+
+
+NO_GPUS = GpuModels()
+
+
+def gpu_models(target: str) -> GpuModels:
+    """Of this machine's GPUs. Raises UserError."""
+    if target != "cuda":
+        return NO_GPUS
+    from fitness.cuda.driver import device_count, device_facts, driver_version
+
+    return GpuModels(tuple(sorted({device_facts(n).name for n in range(device_count())})), driver_version())
 
 
 def fitness(operator: Operator, task: Task, *, workload_set: str, folder: Path) -> Fitness:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
+from fitness.disk import refuse_full_disk
 from operators.errors import UserError
 from operators.identity import digest
 
@@ -63,6 +64,7 @@ def built(source: str, *flags: str) -> Path:
                 [*command, str(HERE / source), "-o", str(partial), "-ldl"], capture_output=True, text=True
             )
             if run.returncode != 0:
+                refuse_full_disk(run.stderr, folder)
                 raise ToolchainError(f"{CXX} cannot build {source}: {run.stderr.strip().splitlines()[:1]}")
             partial.replace(target)
     return target
@@ -83,6 +85,7 @@ def precompiled(includes: str, *flags: str) -> Path:
             command = [CXX, *flags, "-x", "c++-header", str(header), "-o", f"{header}.gch"]
             run = subprocess.run(command, capture_output=True, text=True)
             if run.returncode != 0:
+                refuse_full_disk(run.stderr, scratch)
                 raise ToolchainError(f"{CXX} cannot compile its own headers: {run.stderr.strip().splitlines()[:1]}")
             with contextlib.suppress(OSError):  # another process was quicker
                 header.parent.rename(folder)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from fitness.disk import FILE_BYTES
 from fitness.native import jailed
 
 GIB = 1 << 30
@@ -42,7 +43,7 @@ def run_confined(
     cwd: str,
     timeout_s: float,
     memory_bytes: int = 4 * GIB,
-    file_bytes: int = 256 << 20,
+    file_bytes: int = FILE_BYTES,
     output_bytes: int = 64 << 10,
     readable: Sequence[str] | None = None,
     environment: Mapping[str, str] | None = None,

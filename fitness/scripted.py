@@ -87,6 +87,6 @@ def scripted(tasks: Iterable[tuple[Operator, Task]], **options: Any) -> dict[Tas
     """A stage for each task, whose baseline is the operator's naive kernel for the cpu."""
 
     def naive(operator: Operator) -> Kernel:
-        return Kernel(operator.name, "cpu", operator.ancestor("naive", "cpu").read_text(encoding="utf-8"))
+        return Kernel(operator.name, "cpu", operator.naive("cpu"))
 
     return {task: ScriptedFitness(task, naive(operator), **options) for operator, task in tasks}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 
@@ -11,6 +13,26 @@ class UserError(Exception):
 
 class DeviceError(UserError):
     """A device that kernels run on is not there, or has failed; another one may still work."""
+
+
+class DiskError(UserError):
+    """A disk is full, or does not take what must be written to it; what was written before is still there."""
+
+
+DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.ESTALE)
+"""What is wrong with a disk rather than with what was asked of it."""
+
+
+def disk_error(error: OSError, folder: str | Path = "") -> DiskError | None:
+    """What an error of the operating system says of a disk; None where it says nothing of it.
+
+    `folder` is one that only we write to: whatever fails there, as when it was removed, is no fault of a kernel.
+    """
+    place = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
+    ours = folder and place and Path(place).is_relative_to(folder)
+    if error.errno not in DISK_FAULTS and not ours:
+        return None
+    return DiskError(f"{place or folder or 'a file'}: cannot be written: {error.strerror}")
 
 
 class OperatorError(UserError):

@@ -7,11 +7,11 @@ import keyword
 import math
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -273,6 +273,16 @@ class Operator:
         """The file of a first kernel, such as `naive`."""
         return self.folder / f"{name}{'.cpp' if target == 'cpu' else '.cu'}"
 
+    def naive(self, target: str) -> str:
+        """The source of the naive kernel. Raises OperatorError."""
+        path = self.ancestor("naive", target)
+        try:
+            return path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            raise OperatorError(f"{self.folder}: {path.name} is missing") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise OperatorError(f"{path}: cannot be read: {error}") from None
+
     def ancestors(self, target: str) -> tuple[str, ...]:
         """The names of all first kernels that the folder holds, `naive` before the others."""
         naive = self.ancestor("naive", target)
@@ -391,12 +401,23 @@ def first_problem(error: ValidationError) -> str:
     return f"`{where}`: {message[0].lower()}{message[1:]}, not {problem['input']!r:.60}"
 
 
+Made = TypeVar("Made")
+
+
 def read_operator(folder: Path) -> Operator:
     """Read and check `folder/operator.toml`. Raises OperatorError: one line, file first."""
+    return _read(folder, lambda raw: _build(raw, folder))
+
+
+def declared(folder: Path) -> dict[str, Any]:
+    """What `folder/operator.toml` says with the form that it is like, key by key. Raises OperatorError."""
+    return _read(folder, lambda raw: dict.fromkeys(_File.model_fields) | raw.model_dump(exclude_defaults=True))
+
+
+def _read(folder: Path, made: Callable[[_File], Made]) -> Made:
     path = folder / "operator.toml"
     try:
-        raw = _File.model_validate(_completed(tomllib.loads(path.read_text(encoding="utf-8"))))
-        return _build(raw, folder)
+        return made(_File.model_validate(_completed(tomllib.loads(path.read_text(encoding="utf-8")))))
     except (FileNotFoundError, NotADirectoryError):
         raise OperatorError(
             f"{path}: no such file; an operator is a folder with operator.toml and reference.py"

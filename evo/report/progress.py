@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from contextlib import suppress
 from types import TracebackType
 
 from rich.live import Live
@@ -36,9 +37,16 @@ class Progress:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._live:
-            self._live.stop()
+            with suppress(OSError):
+                self._live.stop()
 
     def __call__(self, search: Search) -> None:
+        try:
+            self._show(search)
+        except OSError:  # the terminal was closed, or the disk that holds the log is full: no search ends for that
+            self._console.quiet = True
+
+    def _show(self, search: Search) -> None:
         if self._live:
             self._live.update(_table(search))
         elif time.monotonic() - self._last_line >= LINE_EVERY_S:

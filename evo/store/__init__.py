@@ -3,8 +3,8 @@
 Importing this imports duckdb and pyarrow: do it where it is needed.
 """
 
-from evo.store.errors import StoreError
+from evo.store.errors import StoreDiskError, StoreError
 from evo.store.reader import export_parquet, open_reader, query
 from evo.store.writer import Store
 
-__all__ = ["Store", "StoreError", "export_parquet", "open_reader", "query"]
+__all__ = ["Store", "StoreDiskError", "StoreError", "export_parquet", "open_reader", "query"]

@@ -1,12 +1,33 @@
-"""The store's one error, and DuckDB's errors as one line."""
+"""The store's errors, and DuckDB's errors as one line."""
 
 from __future__ import annotations
 
-from operators.errors import UserError
+import errno
+import os
+
+import duckdb
+
+from operators.errors import DISK_FAULTS, DiskError, UserError
 
 
 class StoreError(UserError):
     """The run's database cannot be opened, cannot take these rows or cannot answer this query."""
+
+
+class StoreDiskError(StoreError, DiskError):
+    """The disk does not take the run's database; what was acknowledged is in it."""
+
+
+def store_error(what: str, error: duckdb.Error) -> StoreError:
+    """DuckDB's complaint as ours, with its cause; one of the disk if that is to blame."""
+    reason = next((text for text in _REASONS if f": {text}" in str(error)), "")
+    failure = StoreDiskError(f"{what}: {reason}") if reason else StoreError(f"{what}: {one_line(error)}")
+    failure.__cause__ = error
+    return failure
+
+
+_REASONS = tuple(os.strerror(fault) for fault in (*DISK_FAULTS, errno.ENOENT))
+"""How DuckDB's messages end that blame the disk; it has no codes for them. A removed folder is one of these."""
 
 
 def one_line(error: Exception) -> str:

@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from evo.store import snapshots
-from evo.store.errors import StoreError, one_line
+from evo.store.errors import StoreError, one_line, store_error
+from evo.store.schema import VERSION_TABLE
 from evo.store.writer import FILE, lock_holder
 
 OPEN_WAIT_S = 10.0
@@ -42,7 +43,11 @@ def open_reader(folder: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     """
     connection = _open(Path(folder).absolute())
     try:
+        if not connection.execute("FROM duckdb_tables() WHERE table_name = ?", [VERSION_TABLE]).fetchall():
+            raise StoreError(f"{folder}: its {FILE} is no run's")
         yield connection
+    except duckdb.Error as error:  # of a damaged file, for one
+        raise store_error(f"{folder}: its database does not answer", error) from error
     finally:
         connection.close()
 

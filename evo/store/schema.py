@@ -89,6 +89,8 @@ def migrate(connection: duckdb.DuckDBPyConnection) -> None:
             f"CREATE TABLE IF NOT EXISTS {VERSION_TABLE} (version INTEGER NOT NULL, applied_at TIMESTAMPTZ NOT NULL)"
         )
         (version,) = connection.execute(f"SELECT coalesce(max(version), 0) FROM {VERSION_TABLE}").fetchall()[0]
+        if version == 0 and (foreign := tables(connection)):
+            raise StoreError(f"the database is no run's: it holds {', '.join(foreign)[:100]} and no schema version")
         if version > len(pending):
             raise StoreError(
                 f"the run was written by a newer kernel-evo (schema {version}; this one knows {len(pending)}): upgrade"

@@ -20,9 +20,10 @@ import duckdb
 import pyarrow as pa
 
 from evo.store import snapshots
-from evo.store.errors import StoreError, one_line
+from evo.store.errors import StoreError, one_line, store_error
 from evo.store.ledger import Ledger
 from evo.store.schema import concatenated, migrate, row_counts, tables
+from operators.errors import disk_error
 from operators.expression import unknown_name
 
 FILE = "evo.duckdb"
@@ -31,6 +32,8 @@ LEDGER = "evo.rows"
 LOCK_WAIT_S = 5.0
 """How long to wait for whoever holds the file: a reader of a finished run is done soon."""
 SNAPSHOT_AGE_S = 2.0
+SNAPSHOT_ROOM = 3
+"""A reader's snapshot wants so many times the run's size free: what CHECKPOINT adds, the copy, and some to go on."""
 CONFIG: Mapping[str, Any] = {
     "threads": 1,
     "memory_limit": "2GB",
@@ -149,6 +152,14 @@ class Store:
     # --- Everything below runs in the store's thread, but for _snapshot_path. ---
 
     def _open(self, create: bool) -> duckdb.DuckDBPyConnection:
+        try:
+            return self._migrated(create)
+        except (duckdb.OperationalError, duckdb.FatalException) as error:
+            raise store_error(f"{self.folder / FILE} cannot be opened", error) from error
+        except OSError as error:
+            raise disk_error(error, self.folder) or StoreError(f"{self.folder}: {error}") from error
+
+    def _migrated(self, create: bool) -> duckdb.DuckDBPyConnection:
         path = self.folder / FILE
         if not path.exists():
             if not create:
@@ -179,7 +190,7 @@ class Store:
             reason = one_line(error)
             log = path.with_name(LOG)
             if "replaying WAL" not in str(error) or not log.exists():
-                raise StoreError(f"{path} cannot be opened: {reason}") from error
+                raise store_error(f"{path} cannot be opened", error) from error
         aside = _free_name(log)
         log.rename(aside)
         self.notes.append(f"{LOG} could not be replayed ({reason}) and is kept as {aside.name}")
@@ -187,7 +198,7 @@ class Store:
             return _connect_to_prefix(path, aside, reason)
         except duckdb.Error as error:
             aside.replace(log)
-            raise StoreError(f"{path} cannot be opened, not even without its log: {one_line(error)}") from error
+            raise store_error(f"{path} cannot be opened, not even without its log", error) from error
 
     def _note_missing(self, rows: Mapping[str, int]) -> None:
         if not rows:
@@ -228,13 +239,12 @@ class Store:
                 self._connection.execute("ROLLBACK")
             if not isinstance(error, duckdb.Error):
                 return error
-            failure = StoreError(f"run {self.folder.name}: rows could not be written: {one_line(error)}")
-            failure.__cause__ = error
-            return failure
+            return store_error(f"run {self.folder.name}: rows could not be written", error)
         for name, batch in rows.items():
             self._counts[name] += batch.num_rows
         self._commits += len(batches)
-        self._ledger.record(self._counts)
+        with suppress(OSError):  # the rows are committed; counts that are too low only miss what a disk loses later
+            self._ledger.record(self._counts)
         return None
 
     def _finish(self) -> None:
@@ -244,7 +254,9 @@ class Store:
             self._connection.execute("CHECKPOINT")
             complete = True
         except duckdb.Error as error:
-            raise StoreError(f"run {self.folder.name}: the last checkpoint failed: {one_line(error)}") from error
+            raise store_error(
+                f"run {self.folder.name}: its log could not be merged into its database", error
+            ) from error
         finally:
             self._connection.close()
             self._ledger.close(remove=complete)
@@ -259,10 +271,24 @@ class Store:
         if last and last.path.exists() and (last.commits == self._commits or now_s - last.made_s <= SNAPSHOT_AGE_S):
             return last.path
         self._flush()
+        self._refuse_without_room()
         self._connection.execute("CHECKPOINT")
         path = snapshots.copy(self.folder / FILE, self.folder / snapshots.FOLDER)
         self._snapshot = _Snapshot(path, self._commits, time.monotonic())
         return path
+
+    def _refuse_without_room(self) -> None:
+        """Raise StoreError where a reader's snapshot might take the room that the run itself needs.
+
+        A CHECKPOINT that finds none makes DuckDB give up the database: no reader may end a search.
+        """
+        files = [self.folder / name for name in (FILE, LOG)]
+        wanted = SNAPSHOT_ROOM * sum(file.stat().st_size for file in files if file.exists())
+        free = shutil.disk_usage(self.folder).free
+        if free < wanted:
+            raise StoreError(
+                f"the disk has {free >> 20} MiB left and a snapshot might take {-(-wanted >> 20)}: make room"
+            )
 
 
 def _insert(connection: duckdb.DuckDBPyConnection, table: str, batch: pa.Table) -> None:
@@ -278,18 +304,21 @@ def _free_name(log: Path) -> Path:
 def _create(path: Path) -> None:
     """A new, migrated database, there as a whole or not at all; one that someone else just made is left alone."""
     part = path.with_name(f"{FILE}.{uuid.uuid4().hex}.new")
-    connection = duckdb.connect(str(part), config={**CONFIG, "storage_compatibility_version": STORAGE_VERSION})
     try:
-        migrate(connection)
+        connection = duckdb.connect(str(part), config={**CONFIG, "storage_compatibility_version": STORAGE_VERSION})
+        try:
+            migrate(connection)
+        finally:
+            connection.close()
+        try:
+            path.hardlink_to(part)
+        except FileExistsError:
+            pass
+        except OSError:  # a file system without links
+            part.rename(path)
     finally:
-        connection.close()
-    try:
-        path.hardlink_to(part)
-    except FileExistsError:
-        pass
-    except OSError:  # a file system without links
-        part.rename(path)
-    part.unlink(missing_ok=True)
+        for file in (part, part.with_name(f"{part.name}.wal")):
+            file.unlink(missing_ok=True)
 
 
 def _connect_locked(path: Path) -> duckdb.DuckDBPyConnection:

@@ -18,6 +18,7 @@ from elftools.elf.relocation import RelocationSection
 from elftools.elf.sections import Section, SymbolTableSection
 
 from fitness.cpu.gate import DIALECT, objection, symbols
+from fitness.disk import refuse_full_disk
 from fitness.evaluation import Rejection, Status
 from fitness.native import CXX, compiler_version, include_folders, precompiled, toolchain_folders
 from fitness.sandbox import run_confined
@@ -156,6 +157,7 @@ def _compile(command: list[str], folder: str) -> Rejection | None:
     if outcome.timed_out:
         return Rejection(Status.COMPILE_ERROR, f"the compiler did not finish within {COMPILE_TIMEOUT_S:.0f} s")
     if outcome.returncode != 0:
+        refuse_full_disk(outcome.output, folder)
         return Rejection(Status.COMPILE_ERROR, tidy_log(outcome.output))
     return None
 

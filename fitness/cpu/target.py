@@ -76,8 +76,7 @@ class CpuFitness(Pipeline):
         torch.set_num_threads(1)
         oracle = Oracle(operator, functions(operator.folder), task.dtype)
         device = CpuDevice(operator, task, oracle, workload_set=workload_set, folder=folder)
-        naive = operator.ancestor("naive", "cpu").read_text(encoding="utf-8")
-        baseline = Kernel(operator.name, "cpu", naive)
+        baseline = Kernel(operator.name, "cpu", operator.naive("cpu"))
         super().__init__(operator, task, device, oracle, baseline, workload_set=workload_set)
 
 

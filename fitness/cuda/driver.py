@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from fitness.cuda.line import fitting_extra
@@ -110,6 +112,18 @@ def device_count() -> int:
     """Of devices that CUDA_VISIBLE_DEVICES shows. Raises DeviceError where there is no driver or no device at all."""
     driver()
     return int(call("DeviceGetCount"))
+
+
+def driver_version() -> str:
+    """Of the kernel module where it tells, such as 580.65.06, else the CUDA version that the driver is of."""
+    try:
+        said = Path("/proc/driver/nvidia/version").read_text(encoding="utf-8")
+    except OSError:
+        said = ""
+    if found := re.search(r"\b\d{3,}\.\d+(\.\d+)?\b", said):
+        return found[0]
+    version = int(call("DriverGetVersion"))
+    return f"CUDA {version // 1000}.{version % 1000 // 10}"
 
 
 @lru_cache

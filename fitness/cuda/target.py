@@ -159,7 +159,7 @@ def _is_short(text: str) -> bool:
 
 
 def _naive(operator: Operator) -> Kernel:
-    return Kernel(operator.name, "cuda", operator.ancestor("naive", "cuda").read_text(encoding="utf-8"))
+    return Kernel(operator.name, "cuda", operator.naive("cuda"))
 
 
 @contextmanager

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from fitness import disk
 from fitness.cpu.build import CpuBuild, build
 from fitness.evaluation import Rejection, Status
+from operators.errors import DiskError
 from operators.kernel import Kernel
 from operators.plan import parse_plan
 from operators.spec import Operator
@@ -107,3 +110,14 @@ def test_a_file_outside_the_headers_is_never_opened(axpb: Operator, tmp_path: Pa
     assert isinstance(result, Rejection)
     assert result.status is Status.INVALID
     assert "write the name of a header" in result.message
+
+
+def test_a_full_disk_is_not_the_kernels_fault(axpb: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    liar = axpb_kernel(RIGHT, before="#error No space left on device")
+    result = attempt(liar, axpb, tmp_path)
+    assert isinstance(result, Rejection) and result.status is Status.COMPILE_ERROR
+    monkeypatch.setattr(disk, "FILE_BYTES", os.statvfs(tmp_path).f_blocks * os.statvfs(tmp_path).f_frsize)
+    with pytest.raises(DiskError, match="the compiler cannot write there: No space left on device"):
+        attempt(liar, axpb, tmp_path)
+    wrong = attempt(axpb_kernel("no C++ at all"), axpb, tmp_path)
+    assert isinstance(wrong, Rejection) and wrong.status is Status.COMPILE_ERROR

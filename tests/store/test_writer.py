@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import os
 import random
+import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,12 +16,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import duckdb
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from evo.store import Store, StoreError, export_parquet, open_reader, query
+from evo.store import Store, StoreDiskError, StoreError, export_parquet, open_reader, query
 from tests.store.rows import START_S, event, run
 
 
@@ -356,3 +359,57 @@ def test_every_table_is_exported(store: Store, tmp_path: Path) -> None:
     assert all(f.suffix == ".parquet" for f in (tmp_path / "out").iterdir())
     assert pq.read_table(tmp_path / "out" / "events.parquet").column("kind").to_pylist() == ["é\0\n"]
     assert pq.read_table(tmp_path / "out" / "kernels.parquet").num_rows == 0
+
+
+def test_a_disk_that_is_full_costs_nothing_that_was_acknowledged(folder: Path) -> None:
+    store = Store(folder, create=True)
+    acknowledged = 0
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        store.commit({"events": [event("before")]}).result()
+        acknowledged += 1
+        resource.setrlimit(resource.RLIMIT_FSIZE, ((folder / "evo.duckdb.wal").stat().st_size + 5_000, hard))
+        with pytest.raises(StoreDiskError, match="rows could not be written: File too large"):
+            for number in range(100):
+                store.commit({"events": [event(f"{number}" * 200)]}).result()
+                acknowledged += 1
+        with pytest.raises(StoreDiskError, match="could not be merged into its database: File too large"):
+            store.close()
+        assert query(folder, "FROM events").num_rows == acknowledged > 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with Store(folder, create=False) as store:
+        assert store.notes == []
+        assert store.rows("FROM events").num_rows == acknowledged
+
+
+def test_a_database_that_cannot_be_made_leaves_nothing(folder: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
+    try:
+        with pytest.raises(StoreDiskError, match="cannot be opened: File too large"):
+            Store(folder, create=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list(folder.iterdir()) == []
+
+
+def test_no_reader_takes_the_last_room(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.commit({"events": [event("before")]}).result()
+    usage = shutil.disk_usage(store.folder)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=100_000))
+    with pytest.raises(StoreError, match="no snapshot: the disk has 0 MiB left"):
+        query(store.folder, "FROM events")
+    store.commit({"events": [event("after")]}).result()
+
+
+def test_another_programs_database_is_refused_and_left_alone(folder: Path) -> None:
+    folder.mkdir()
+    with duckdb.connect(str(folder / "evo.duckdb")) as connection:
+        connection.execute("create table runs as select 42 as answer")
+    with pytest.raises(StoreError, match="is no run's"):
+        query(folder, "FROM runs")
+    with pytest.raises(StoreError, match="is no run's"):
+        Store(folder, create=False)
+    with duckdb.connect(str(folder / "evo.duckdb")) as connection:
+        assert connection.execute("show tables").fetchall() == [("runs",)]

@@ -20,6 +20,7 @@ from fitness.cpu.gate import symbols
 from fitness.cuda.build import DIALECT
 from fitness.cuda.cubin import Param
 from fitness.cuda.nvrtc import FILE, HEADERS
+from fitness.disk import refuse_full_disk
 from fitness.evaluation import Rejection, Status
 from fitness.native import CXX, built, compiler_version, precompiled, toolchain_folders
 from fitness.sandbox import run_confined
@@ -158,5 +159,6 @@ def _run(command: list[str], folder: str) -> Rejection | None:
     if outcome.timed_out:
         return Rejection(Status.COMPILE_ERROR, f"g++ did not finish within {COMPILE_TIMEOUT_S:.0f} s")
     if outcome.returncode != 0:
+        refuse_full_disk(outcome.output, folder)
         return Rejection(Status.COMPILE_ERROR, f"does not compile for emulation:\n{tidy_log(outcome.output)}")
     return None
