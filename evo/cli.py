@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from operators.errors import UserError
+from operators.errors import DiskError, UserError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-RunName = Annotated[str, typer.Argument(metavar="RUN", help="Folder, id or its beginning, or `last`.")]
+RunName = Annotated[str, typer.Argument(metavar="RUN", help="Folder, id or its beginning, `last` or `last-replay`.")]
 Runs = Annotated[Path, typer.Option("--runs", help="Folder that holds the runs.", envvar="EVO_RUNS")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Models = Annotated[
@@ -42,13 +42,16 @@ RUNS = Path("runs")
 
 
 def main() -> None:
-    """Entry point: one line and exit code 2 for what the user can cure."""
+    """Entry point: one line and exit code 2 for what the user can cure, 1 where a file or a disk fails."""
     try:
         app()
     except UserError as error:
         print(f"evo: {error}", file=sys.stderr)
-        sys.exit(USAGE)
+        sys.exit(FAILED if isinstance(error, DiskError) else USAGE)
     except BrokenPipeError:
+        sys.exit(FAILED)
+    except OSError as error:
+        print(f"evo: {error.filename or 'output'}: {error.strerror or error}", file=sys.stderr)
         sys.exit(FAILED)
 
 
@@ -293,7 +296,8 @@ def _searching(folder: Path, search: Any, *, as_json: bool) -> None:
         except UserError:
             raise
         except (Exception, KeyboardInterrupt):  # whatever it is, it goes on; the user is told what is not lost
-            print(f"the run is kept; continue with: evo resume {folder}", file=sys.stderr)
+            if folder.exists():
+                print(f"the run is kept; continue with: evo resume {folder}", file=sys.stderr)
             raise
     tasks = summary(folder)
     _show_summary(folder, tasks, as_json=as_json)
@@ -321,7 +325,10 @@ def _show_summary(folder: Path, tasks: Sequence[TaskSummary], *, as_json: bool) 
         return
     from evo.report.tables import console, spending_line, summary_table
 
-    console().print(summary_table(tasks))
+    if tasks:
+        console().print(summary_table(tasks))
+    else:
+        print("nothing was asked for yet")
     if spent:
         print(spending_line(spent))
     if scores:

@@ -27,12 +27,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from evo import guard, records
 from evo.archive import Cell, Elite
+from evo.conditions import ACCELERATOR
 from evo.config import RunConfig
 from evo.guard import MARK, end_marked
 from evo.individual import Individual
@@ -40,9 +40,10 @@ from evo.journal import Journal
 from evo.pool import EngineError, Message, WorkerLost, WorkerPool, WorkerProcess, value_of
 from evo.records import Rows
 from evo.strategies.base import Strategy, other_request
+from evo.version import engine_version
 from evo.worker import Answer, WorkerSpec, answered, gpu_specs, worker_cores
 from fitness.base import Anchor
-from fitness.catalog import devices
+from fitness.catalog import GpuModels, devices, gpu_models
 from fitness.cpu.cores import processor
 from mutators.base import Request
 from operators import catalog
@@ -234,7 +235,7 @@ def _environment(threads: str | None, *, cuda: bool) -> dict[str, str]:
 def _describe() -> dict[str, Any]:
     """The machine that this runs on."""
     return {
-        "version": version("kernel-evo"),
+        "version": engine_version(),
         "processor": processor(),
         "cores": sorted(os.sched_getaffinity(0)),
         "niceness": os.nice(0),
@@ -466,6 +467,12 @@ class Cluster:
             return RemoteStrategy(populations[operator.name], task)
 
         return make
+
+    def gpus(self, config: RunConfig) -> GpuModels:
+        if self._own or config.target != "cuda":
+            return gpu_models(config.target)
+        offered = {name for node in self._ray.nodes() for name in node["Resources"] if name.startswith(ACCELERATOR)}
+        return GpuModels(tuple(sorted(offered)))
 
     def pool(self, config: RunConfig, build: Path) -> WorkerPool:
         """Evaluation workers on every machine, as many on each as there would be without Ray. Raises UserError.

@@ -72,15 +72,12 @@ class RunConfig(BaseModel):
         if self.target not in DEFAULT_SETS:
             raise UserError(unknown_name(self.target, DEFAULT_SETS).replace("name", "target", 1))
         check_target(self.target)
-        if self.strategy not in STRATEGIES:
-            raise UserError(unknown_name(self.strategy, STRATEGIES).replace("name", "strategy", 1))
         if len(set(self.operators)) < len(self.operators):
             raise UserError("an operator is named twice; name each once")
         config = self.model_copy(update={"workload_set": self.workload_set or DEFAULT_SETS[self.target]})
         for operator, task in config.tasks():
             operator.workload_set(config.workload_set)
-            if not operator.ancestor("naive", task.target).exists():
-                raise UserError(f"{operator.folder}: {operator.ancestor('naive', task.target).name} is missing")
+            operator.naive(task.target)
             if not (operator.folder / "reference.py").is_file():
                 raise UserError(f"{operator.folder}: reference.py is missing; it defines reference(...) in fp64 torch")
             config.make_strategy(operator, task)
@@ -104,6 +101,8 @@ class RunConfig(BaseModel):
 
     def make_strategy(self, operator: Operator, task: Task) -> Any:
         """A fresh strategy for one task. Raises UserError for settings it does not have."""
+        if self.strategy not in STRATEGIES:
+            raise UserError(unknown_name(self.strategy, STRATEGIES).replace("name", "strategy", 1))
         module, _, name = STRATEGIES[self.strategy].partition(":")
         names = operator.ancestors(task.target) if self.ancestors == "all" else ("naive",)
         settings = dict(self.settings) | {"workload_set": self.workload_set, "ancestors": names}
@@ -122,8 +121,16 @@ class RunConfig(BaseModel):
 
     @classmethod
     def from_json(cls, text: str) -> RunConfig:
-        """Of a run that was stored; what older runs do not say was as it is filled in here."""
-        return cls.model_validate_json(json.dumps({"ancestors": "naive", "protocol": 1} | json.loads(text)))
+        """Of a run that was stored; what older runs do not say was as it is filled in here.
+
+        Raises UserError.
+        """
+        try:
+            stored = {"ancestors": "naive", "protocol": 1} | dict(json.loads(text))
+            return cls.model_validate_json(json.dumps(stored))
+        except (ValueError, TypeError) as error:
+            reason = first_problem(error) if isinstance(error, ValidationError) else str(error)
+            raise UserError(f"the run's stored configuration cannot be used: {reason}") from None
 
 
 def read_config(path: Path | None, changes: Mapping[str, Any], settings: Sequence[str]) -> RunConfig:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn, cast
 
 from evo import records
+from evo.conditions import ASKED_TASKS, check_tasks
 from evo.config import RunConfig
 from evo.individual import Individual
 from evo.journal import Journal
@@ -68,6 +69,7 @@ def replay(folder: Path, on_change: Callable[[Search], None] = lambda _: None) -
         if not stored:
             raise UserError(f"{folder}: the run was stopped before it began; there is nothing to replay")
         config = RunConfig.from_json(stored[0]["config_json"])
+        check_tasks([row["task"] for row in read(ASKED_TASKS)], config)
         copy = _new_folder(folder)
         with Store(copy, create=True) as store:
             store.commit({"runs": [run_row(config, copy)]}).result()

@@ -3,35 +3,39 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
-import platform
 import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
 
 from evo import records
+from evo.conditions import ASKED_TASKS, Conditions, check_same, check_tasks, conditions, host
 from evo.config import RunConfig
 from evo.journal import Journal
 from evo.pool import LocalPool, Pool
 from evo.search import Search
-from evo.store import Store
+from evo.store import Store, StoreError, query
 from evo.strategies.base import Strategy
+from evo.version import engine_version
 from evo.worker import WorkerSpec, gpu_specs, worker_cores
-from fitness.catalog import devices
-from fitness.cpu.cores import processor
-from operators.errors import UserError
+from fitness.catalog import NO_GPUS, GpuModels, devices, gpu_models
+from operators.errors import DiskError, UserError, disk_error
 from operators.spec import Operator, Task
 
 DATABASE = "evo.duckdb"
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that end a search in good order: Ctrl-C, a batch system's limit, a terminal that is closed."""
+CONFIG = "config.json"
+"""A search's settings, for readers; its time is that of the last session's beginning. A replay has none."""
+DEFINITIONS = "definitions"
+"""The event that holds what the run's operators were when it began."""
 
 
 def new_folder(runs: Path, config: RunConfig) -> Path:
@@ -50,12 +54,15 @@ def new_folder(runs: Path, config: RunConfig) -> Path:
 
 
 def find_run(runs: Path, name: str) -> Path:
-    """The folder of a run: a path, an id below `runs`, the beginning of one, or `last`. Raises UserError."""
+    """The folder of a run: a path, an id below `runs`, or the beginning of one. Raises UserError.
+
+    `last` is the search that a session of began last; `last-replay` the newest replay.
+    """
     if (Path(name) / DATABASE).exists():
         return Path(name)
     folders = sorted(path.parent for path in runs.glob(f"*/{DATABASE}"))
-    if name == "last" and folders:
-        return max(folders, key=lambda folder: (folder / DATABASE).stat().st_ctime)
+    if name in ("last", "last-replay"):
+        return _last(runs, folders, replay=name != "last")
     matches = [folder for folder in folders if folder.name == name] or [f for f in folders if f.name.startswith(name)]
     if len(matches) == 1:
         return matches[0]
@@ -64,39 +71,119 @@ def find_run(runs: Path, name: str) -> Path:
     raise UserError(f"run {name} {problem} in {runs}/; there are: {known} (or say `last`)")
 
 
+def _last(runs: Path, folders: Sequence[Path], *, replay: bool) -> Path:
+    file = DATABASE if replay else CONFIG
+    found = [folder for folder in folders if (folder / CONFIG).exists() != replay]
+    for folder in sorted(found, key=lambda folder: (folder / file).stat().st_mtime, reverse=True):
+        if replay or began(folder):
+            return folder
+    raise UserError(f"{runs}/ holds no {'replay' if replay else 'run'} yet")
+
+
+def began(folder: Path) -> bool:
+    """Whether a session of the run in `folder` began, as far as can be told."""
+    if not (folder / DATABASE).exists():
+        return any(folder.glob(f"{DATABASE}*"))
+    try:
+        return bool(query(folder, "select 1 from events where kind = 'session' limit 1").num_rows)
+    except StoreError:  # whoever asks for this run hears of it
+        return True
+
+
 def start(config: RunConfig, folder: Path, on_change: Callable[[Search], None], *, ray: str = "") -> str:
     """Search in a new folder; returns why it ended (`stopped` after Ctrl-C).
 
     `ray`: nothing to work without Ray; `local`, or the address of a cluster that this machine belongs to.
     """
-    (folder / "config.json").write_text(config.model_dump_json(indent=2), encoding="utf-8")
-    with _place(ray) as place, closing(place.store(folder, create=True)) as store:
-        store.commit({"runs": [run_row(config, folder)]}).result()
-        return asyncio.run(place.carry(_search(config, folder, place, store, on_change)))
+    try:
+        with _disk_explained(folder), _place(ray) as place, _opened(place, folder, create=True) as store:
+            gpus = place.gpus(config)
+            events = records.event_rows(DEFINITIONS, conditions(config, gpus).definitions or {}, at=time.time())
+            store.commit({"runs": [run_row(config, folder, gpus)], **events}).result()
+            (folder / CONFIG).write_text(config.model_dump_json(indent=2), encoding="utf-8")
+            return asyncio.run(place.carry(_search(config, folder, place, store, on_change)))
+    except BaseException:
+        if not began(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
-def run_row(config: RunConfig, folder: Path) -> dict[str, object]:
+def run_row(config: RunConfig, folder: Path, gpus: GpuModels = NO_GPUS) -> dict[str, object]:
     """What the store keeps of a run as such."""
     return {
         "run_id": folder.name,
         "created_at": records.moment(time.time()),
-        "engine_version": version("kernel-evo"),
+        "engine_version": engine_version(),
         "seed": config.seed,
         "config_json": config.to_json(),
-        "host_json": records.compact(_host()),
+        "host_json": records.compact(host(gpus)),
     }
 
 
 def resume(folder: Path, budget: dict[str, float], on_change: Callable[[Search], None], *, ray: str = "") -> str:
     """Continue where the store ends; `budget` replaces the stored limits it names. `ray` as for `start`."""
-    with _place(ray) as place, closing(place.store(folder, create=False)) as store:
+    with _disk_explained(folder), _place(ray) as place, _opened(place, folder, create=False) as store:
         stored = store.rows("select config_json from runs").to_pylist()
         if not stored:
             raise UserError(f"{folder}: the run was stopped before it began; start a new one")
-        config = RunConfig.from_json(stored[0]["config_json"])
+        config = RunConfig.from_json(stored[0]["config_json"]).resolved()
+        place.notes += _check_conditions(config, folder, place, store)
         if budget:
             config = config.model_copy(update={"budget": {**config.budget, **budget}})
+        with suppress(FileNotFoundError):
+            os.utime(folder / CONFIG)
         return asyncio.run(place.carry(_search(config, folder, place, store, on_change)))
+
+
+def _check_conditions(config: RunConfig, folder: Path, place: Place, store: Journal) -> list[str]:
+    """See `evo.conditions.check_same`."""
+    (run,) = store.rows("select engine_version, host_json from runs limit 1").to_pylist()
+    found = store.rows(f"select detail_json from events where kind = '{DEFINITIONS}' limit 1").to_pylist()
+    definitions = json.loads(found[0]["detail_json"]) if found else None
+    then = Conditions(run["engine_version"], dict(json.loads(run["host_json"])), definitions)
+    check_tasks(store.rows(ASKED_TASKS).column("task").to_pylist(), config)
+    return check_same(then, conditions(config, place.gpus(config)), config, run=folder.name)
+
+
+@contextmanager
+def _opened(place: Place, folder: Path, *, create: bool) -> Iterator[Journal]:
+    """The run's store; where something fails, what closing it would add does not hide that."""
+    store = place.store(folder, create=create)
+    try:
+        yield store
+    except BaseException:
+        with suppress(UserError):
+            store.close()
+        raise
+    store.close()
+
+
+@contextmanager
+def _disk_explained(folder: Path) -> Iterator[None]:
+    """A session whose disk fails ends in a DiskError that says what is safe."""
+    try:
+        yield
+    except DiskError as error:
+        raise DiskError(f"{error}; {_safe(folder)}") from error
+    except OSError as error:
+        if disk := disk_error(error, folder):
+            raise DiskError(f"{disk}; {_safe(folder)}") from error
+        raise
+
+
+def _safe(folder: Path) -> str:
+    if not folder.exists():
+        return "the run's folder was removed while it ran, and with it what was found"
+    if not began(folder):
+        return "nothing was begun"
+    try:
+        (row,) = query(folder, "select count(*) as told from tells").to_pylist()
+    except StoreError as error:
+        return f"what was acknowledged is in {folder}, which cannot be read now: {error}"
+    return (
+        f"all that was acknowledged is stored, {row['told']} finished requests among it; "
+        f"make room there and go on with: evo resume {folder}"
+    )
 
 
 class Place(Protocol):
@@ -106,6 +193,10 @@ class Place(Protocol):
     """What the user should know of it, each a sentence."""
 
     def store(self, folder: Path, *, create: bool) -> Journal: ...
+
+    def gpus(self, config: RunConfig) -> GpuModels:
+        """Those that the run's kernels run on."""
+        ...
 
     def maker(self, config: RunConfig, store: Journal) -> Callable[[Operator, Task], Strategy]: ...
 
@@ -128,6 +219,9 @@ class Here:
 
     def store(self, folder: Path, *, create: bool) -> Store:
         return Store(folder, create=create)
+
+    def gpus(self, config: RunConfig) -> GpuModels:
+        return gpu_models(config.target)
 
     def maker(self, config: RunConfig, store: Journal) -> Callable[[Operator, Task], Strategy]:
         return config.make_strategy
@@ -183,13 +277,3 @@ async def _search(
     finally:
         await pool.close()
         shutil.rmtree(build, ignore_errors=True)
-
-
-def _host() -> dict[str, object]:
-    return {
-        "machine": platform.machine(),
-        "system": platform.platform(),
-        "python": platform.python_version(),
-        "cpus": len(os.sched_getaffinity(0)),
-        "processor": processor(),
-    }

@@ -34,9 +34,11 @@ def evaluation_score(operator: Operator, evaluation: Evaluation) -> float | None
 
 def run_scores(folder: Path) -> dict[str, float]:
     """By task, of the best kernels that were confirmed, which means timed beside the baseline; in runs of that set."""
-    (row,) = query(folder, "select config_json from runs").to_pylist()
-    config = RunConfig.from_json(row["config_json"])
     found: dict[str, float] = {}
+    rows = query(folder, "select config_json from runs").to_pylist()
+    if not rows:
+        return found  # it was stopped before it began
+    config = RunConfig.from_json(rows[0]["config_json"])
     for operator, task in config.tasks() if config.workload_set == PUBLISHED else ():
         timings = query(
             folder,

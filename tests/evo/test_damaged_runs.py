@@ -1,0 +1,128 @@
+"""Every command on run folders that are wrong, cut off or somebody else's: one line and an exit code, no traceback."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from evo import session
+from evo.pool import InlinePool
+from evo.store import Store
+from fitness.scripted import scripted
+from tests.evo.test_cli import evo
+
+AXPB = str(Path(__file__).parents[1] / "data" / "axpb")
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with scripted stages."""
+    runs = tmp_path_factory.mktemp("runs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(session.Here, "pool", lambda self, config, build: InlinePool(dict(scripted(config.tasks()))))
+        patch.setattr("sys.argv", ["evo", "run", AXPB, "--budget", "6evals", "--runs", str(runs)])
+        with pytest.raises(SystemExit, match="0"):
+            session_main()
+    (folder,) = runs.iterdir()
+    return folder
+
+
+def session_main() -> None:
+    from evo import cli
+
+    cli.main()
+    raise SystemExit(0)
+
+
+def edited(statement: str) -> Callable[[Path], None]:
+    def damage(file: Path) -> None:
+        with duckdb.connect(str(file)) as connection:
+            connection.execute(statement)
+
+    return damage
+
+
+def flip(file: Path) -> None:
+    content, place = bytearray(file.read_bytes()), random.Random(7)
+    for _ in range(200):
+        content[place.randrange(len(content))] = place.randrange(256)
+    file.write_bytes(content)
+
+
+def cut(share: float) -> Callable[[Path], None]:
+    return lambda file: file.write_bytes(file.read_bytes()[: int(share * file.stat().st_size)]) and None
+
+
+def foreign(table: str) -> Callable[[Path], None]:
+    def replace(file: Path) -> None:
+        file.unlink()
+        edited(f"create table {table} (x int)")(file)
+
+    return replace
+
+
+def unbegun(file: Path) -> None:
+    file.unlink()
+    Store(file.parent, create=True).close()
+
+
+def directory(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
+DAMAGES: dict[str, Callable[[Path], Any]] = {
+    "empty": lambda file: file.write_bytes(b""),
+    "text": lambda file: file.write_text("hello " * 1000),
+    "cut early": cut(0.1),
+    "cut": cut(0.5),
+    "cut late": cut(0.95),
+    "flipped": flip,
+    "foreign": foreign("mine"),
+    "foreign with a table of our name": foreign("runs"),
+    "directory": directory,
+    "killed before it began": unbegun,
+    "configuration of another shape": edited("update runs set config_json = '{\"operators\": 3}'"),
+    "configuration cut": edited("update runs set config_json = '{'"),
+    "configuration a list": edited("update runs set config_json = '[1]'"),
+    "strategy unknown": edited("update runs set config_json = replace(config_json, 'islands', 'gone')"),
+    "operator gone": edited("update runs set config_json = replace(config_json, 'axpb', 'gone')"),
+    "tasks unknown": edited("update asks set task = 'nosuch/fp32/cpu'"),
+    "requests of another version": edited("update asks set digest = 'x'"),
+    "no tables": edited("drop view best; drop table timings cascade"),
+    "newer": edited("insert into schema_version values (99, now())"),
+    "log of noise": lambda file: file.with_name("evo.duckdb.wal").write_bytes(random.Random(7).randbytes(5000)),
+    "counts of noise": lambda file: file.with_name("evo.rows").write_bytes(b"{]"),
+    "socket of nobody": lambda file: file.with_name("evo.sock").write_bytes(b""),
+}
+COMMANDS = (
+    ("status",), ("status", "--json"), ("best",), ("best", "--show"), ("lineage",), ("sql", "select * from best"),
+    ("replay",), ("resume", "--budget", "7evals"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_run_is_one_line(
+    damage: str, sound: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setattr(session.Here, "pool", lambda self, config, build: InlinePool(dict(scripted(config.tasks()))))
+    folder = tmp_path / "run"
+    folder.mkdir()
+    shutil.copy(sound / "evo.duckdb", folder)
+    DAMAGES[damage](folder / "evo.duckdb")
+    for name, *rest in COMMANDS:
+        code, out, err = evo(monkeypatch, capsys, name, str(folder), *rest)
+        said = err.strip().splitlines()
+        if code == 0:
+            assert len(said) <= 1, (name, err)  # a note at most
+        elif name == "replay" and code == 1:  # where it differs is its answer
+            assert "then" in out
+        else:
+            assert (code, out, len(said)) == (2, "", 1), (name, code, out, err)
+            assert said[0].startswith("evo: ") and len(said[0]) < 600

@@ -1,0 +1,347 @@
+"""What ends a session besides its budget: full disks, changed operators, other machines, folders that are gone."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import resource
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from evo import conditions, session, version
+from evo.conditions import Conditions, check_same
+from evo.config import RunConfig
+from evo.pool import InlinePool, value_of
+from evo.search import Search
+from evo.store import query
+from evo.worker import answered
+from fitness.catalog import GpuModels
+from fitness.scripted import ScriptedFitness, scripted
+from operators.errors import DiskError, UserError
+from operators.kernel import Kernel
+from tests.evo.test_cli import evo
+
+AXPB = Path(__file__).parents[1] / "data" / "axpb"
+FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+Evo = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def operator(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(AXPB, tmp_path / "my op", ignore=shutil.ignore_patterns("__pycache__")))
+
+
+@pytest.fixture
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Evo:
+    """`evo` in this process, with fitness stages that are scripted."""
+    monkeypatch.setenv("EVO_RUNS", str(tmp_path / "runs"))
+    monkeypatch.setattr(session.Here, "pool", lambda self, config, build: InlinePool(dict(scripted(config.tasks()))))
+    monkeypatch.setattr("operators.catalog._read", session_reader())
+    return lambda *arguments: evo(monkeypatch, capsys, *arguments)
+
+
+def session_reader() -> Callable[[Path], Any]:
+    """As a process of its own would read a folder: every time anew."""
+    from operators.spec import read_operator
+
+    return read_operator
+
+
+@pytest.fixture
+def run(command: Evo, operator: Path, tmp_path: Path) -> Path:
+    assert command("run", str(operator), "--budget", "6evals")[0] == 0
+    (folder,) = (tmp_path / "runs").iterdir()
+    return folder
+
+
+def told(folder: Path) -> int:
+    (row,) = query(folder, "select count(*) as n from tells").to_pylist()
+    return int(row["n"])
+
+
+def one_line(result: tuple[int, str, str], code: int, *words: str) -> str:
+    found, out, err = result
+    lines = [line for line in err.strip().splitlines() if not line.startswith("run ")]
+    assert (found, out, len(lines)) == (code, "", 1), (found, out, err)
+    assert all(word in lines[0] for word in words), lines[0]
+    return lines[0]
+
+
+# --- disks ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def file_size() -> Iterator[Callable[[int], None]]:
+    """Limits the size of files, so that writing fails as it does on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def limit(size: int) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+
+    yield limit
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_disk_that_takes_no_more_rows_ends_the_run_and_loses_nothing(
+    command: Evo, operator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file_size: Callable[[int], None]
+) -> None:
+    count = Search._count
+
+    def fill(search: Search, state: Any, individual: Any) -> None:
+        count(search, state, individual)
+        if state.told == 5:
+            (log,) = (tmp_path / "runs").glob("*/evo.duckdb.wal")
+            file_size(log.stat().st_size)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Search, "_count", fill)
+        result = command("run", str(operator), "--budget", "1000evals")
+    file_size(resource.getrlimit(resource.RLIMIT_FSIZE)[1])
+    (folder,) = (tmp_path / "runs").iterdir()
+    line = one_line(result, 1, "File too large", f"evo resume {folder}")
+    assert told(folder) == int(re.findall(r"(\d+) finished requests", line)[0]) >= 5
+    assert not (folder / "build").exists()
+    assert command("resume", str(folder), "--budget", "12evals")[0] == 0
+    (row,) = query(
+        folder, "select count(*) as n from asks where request_id not in (select request_id from tells)"
+    ).to_pylist()
+    assert row["n"] == 0
+
+
+def test_a_disk_that_takes_no_build_is_not_the_kernels_fault(
+    command: Evo, operator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build, built = ScriptedFitness.build, []
+
+    def fail(stage: ScriptedFitness, kernel: Kernel) -> Any:
+        built.append(kernel)
+        if len(built) == 4:
+            raise DiskError("/somewhere/build: the compiler cannot write there: No space left on device")
+        return build(stage, kernel)
+
+    monkeypatch.setattr(ScriptedFitness, "build", fail)
+    result = command("run", str(operator), "--budget", "1000evals")
+    one_line(result, 1, "/somewhere/build", "make room there", "evo resume")
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert query(folder, "select * from evaluations where kernel_id = '" + built[3].id + "'").num_rows == 0
+
+
+def test_a_disk_that_takes_no_configuration_leaves_no_run(
+    command: Evo, operator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = Path.write_text
+
+    def fail(path: Path, *arguments: Any, **options: Any) -> int:
+        if path.name == session.CONFIG:
+            raise FULL
+        return write(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "write_text", fail)
+    one_line(command("run", str(operator), "--budget", "6evals"), 1, "No space left on device", "nothing was begun")
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (FULL, "disk"),
+        (OSError(errno.EDQUOT, "Disk quota exceeded", "/elsewhere"), "disk"),
+        (FileNotFoundError(errno.ENOENT, "No such file or directory", "/run/build/tmp1"), "disk"),
+        (FileNotFoundError(errno.ENOENT, "No such file or directory", "/elsewhere"), "broken"),
+        (PermissionError(errno.EACCES, "Permission denied"), "broken"),
+    ],
+    ids=str,
+)
+def test_a_worker_tells_disks_from_bugs(error: OSError, kind: str) -> None:
+    def fail() -> None:
+        raise error
+
+    answer = answered(fail, folder="/run/build")
+    assert answer[0] == kind
+    if kind == "disk":
+        with pytest.raises(DiskError, match="cannot be written"):
+            value_of(answer)
+
+
+def test_progress_that_cannot_be_shown_ends_no_search(
+    command: Evo, operator: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("evo.report.progress.LINE_EVERY_S", 0.0)
+    shown = []
+
+    def fail(*arguments: Any, **options: Any) -> None:
+        shown.append(arguments)
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("evo.report.progress.Progress._show", fail)
+        assert command("run", str(operator), "--budget", "6evals")[0] == 0
+    assert shown
+
+
+def test_a_folder_that_is_removed_meanwhile_is_one_line(
+    command: Evo, operator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = Search._count
+
+    def remove(search: Search, state: Any, individual: Any) -> None:
+        count(search, state, individual)
+        if state.told == 3:
+            shutil.rmtree(tmp_path / "runs")
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(search_folder / "build" / "x"))
+
+    (tmp_path / "runs").mkdir()
+    search_folder = tmp_path / "runs" / "mine"
+    monkeypatch.setattr(session, "new_folder", lambda runs, config: search_folder.mkdir() or search_folder)
+    monkeypatch.setattr(Search, "_count", remove)
+    one_line(command("run", str(operator), "--budget", "50evals"), 1, "folder was removed while it ran")
+
+
+# --- what `last` is ---------------------------------------------------------------------------------------------------
+
+
+def test_it_works_where_it_is_not_installed(
+    command: Evo, operator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(name: str) -> str:
+        raise version.PackageNotFoundError(name)
+
+    monkeypatch.setattr(version, "version", missing)
+    assert command("run", str(operator), "--budget", "3evals")[0] == 0
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert query(folder, "select engine_version as v from runs").to_pylist() == [{"v": version.engine_version()}]
+    assert version.engine_version().endswith("(not installed)")
+
+
+def test_last_is_the_search_that_began_last(command: Evo, operator: Path, run: Path) -> None:
+    failed = command("run", str(operator), "--llm", "nosuch/model", "--budget", "3evals")
+    one_line(failed, 2, "nosuch")
+    assert [path.name for path in run.parent.iterdir()] == [run.name]
+    assert command("replay", "last")[0] == 0
+    assert command("status")[1].strip().endswith(f"run {run}")
+    assert command("status", "last-replay")[1].strip().endswith(f"{run.name}-replay")
+    os.utime(run / session.CONFIG, (0, 0))
+    assert command("run", str(operator), "--budget", "3evals")[0] == 0
+    newer = next(path for path in run.parent.iterdir() if run.name not in path.name or path.name == f"{run.name}-2")
+    assert command("status")[1].strip().endswith(f"run {newer}")
+    assert command("resume", str(run), "--budget", "7evals")[0] == 0
+    assert command("status")[1].strip().endswith(f"run {run}")
+
+
+def test_a_run_that_was_killed_before_it_began_is_shown_and_is_not_last(command: Evo, run: Path) -> None:
+    killed = run.with_name("killed")
+    shutil.copytree(run, killed)
+    with duckdb.connect(str(killed / session.DATABASE)) as connection:
+        for table in ("runs", "events", "asks", "tells", "evaluations"):
+            connection.execute(f"delete from {table}")
+    code, out, err = command("status", str(killed))
+    assert (code, err) == (0, "") and "nothing was asked for yet" in out
+    assert command("status")[1].strip().endswith(f"run {run}")
+
+
+# --- changed conditions -----------------------------------------------------------------------------------------------
+
+CHANGES = {
+    "tolerance": ("operator.toml", 'bound = "rounding"', 'bound = "measured"', "axpb: operator.toml: tolerance"),
+    "hidden shapes": ("operator.toml", "[1, 3, 7,", "[2, 3, 7,", "axpb: operator.toml: hidden"),
+    "reference": ("reference.py", "return abs(alpha)", "return 2 * abs(alpha)", "axpb: reference.py"),
+    "naive kernel": ("naive.cpp", "load(alpha)", "load( alpha)", "axpb: naive.cpp"),
+    "name": ("operator.toml", 'name = "axpb"', 'name = "other"', "it has axpb/fp32/cpu, they offer other/fp32/cpu"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_changed_operator_is_refused(command: Evo, operator: Path, run: Path, name: str) -> None:
+    file, old, new, words = CHANGES[name]
+    text = (operator / file).read_text()
+    assert old in text
+    (operator / file).write_text(text.replace(old, new))
+    one_line(command("resume", str(run), "--budget", "9evals"), 2, words, "restore")
+    (operator / file).write_text(text)
+    assert command("resume", str(run), "--budget", "9evals")[0] == 0
+
+
+def test_what_decides_no_verdict_may_change(command: Evo, operator: Path, run: Path) -> None:
+    (operator / "README.md").write_text("Mine.")
+    (operator / "naive.cu").unlink()
+    toml, reference = operator / "operator.toml", operator / "reference.py"
+    toml.write_text("# mine\n" + re.sub(r'formula = ".*"', 'formula = "y"', toml.read_text().replace(" = ", "  =  ")))
+    reference.write_text("# mine\n\n" + reference.read_text().replace("\n", "  # here\n", 1) + "\n\n")
+    code, _, err = command("resume", str(run), "--budget", "9evals")
+    assert (code, err) == (0, "")
+
+
+def test_a_kernel_file_that_a_run_did_not_begin_with_is_named(command: Evo, operator: Path, run: Path) -> None:
+    (operator / "better.cpp").write_text("// not yet")
+    one_line(command("resume", str(run), "--budget", "9evals"), 2, "axpb: which kernel files there are", "restore")
+
+
+@pytest.mark.parametrize("file", ["naive.cpp", "reference.py", "operator.toml"])
+def test_a_missing_file_at_resume_is_named(command: Evo, operator: Path, run: Path, file: str) -> None:
+    (operator / file).unlink()
+    one_line(command("resume", str(run), "--budget", "9evals"), 2, file)
+
+
+def test_another_processor_is_refused(command: Evo, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(conditions, "processor", lambda: "Other 9000")
+        one_line(command("resume", str(run), "--budget", "9evals"), 2, "here Other 9000", "start a new run")
+    assert command("resume", str(run), "--budget", "9evals")[0] == 0
+
+
+def test_a_run_that_is_older_than_digests_goes_on(command: Evo, run: Path) -> None:
+    with duckdb.connect(str(run / session.DATABASE)) as connection:
+        connection.execute(f"delete from events where kind = '{session.DEFINITIONS}'")
+    code, _, err = command("resume", str(run), "--budget", "9evals")
+    (note,) = err.strip().splitlines()
+    assert code == 0 and "older than digests of operators" in note
+
+
+def made(**host: Any) -> Conditions:
+    return Conditions("1.0", {"processor": "P", "cpus": 8} | host, {})
+
+
+GPU = RunConfig(operators=["softmax"], target="cuda")
+CPU = RunConfig(operators=["softmax"])
+
+
+@pytest.mark.parametrize(
+    ("config", "then", "now", "words"),
+    [
+        (CPU, {}, {"cpus": 4}, "a kernel had 7 threads, here 3"),
+        (CPU.model_copy(update={"threads": 2}), {}, {"cpus": 4}, ""),
+        (CPU, {"processor": None, "cpus": None}, {}, ""),
+        (
+            GPU,
+            {"gpus": ["NVIDIA H100 80GB HBM3"]},
+            {"gpus": ["NVIDIA H200"]},
+            "NVIDIA H100 80GB HBM3, here NVIDIA H200",
+        ),
+        (GPU, {"gpus": ["NVIDIA H200"]}, {}, "NVIDIA H200, here none"),
+        (GPU, {"gpus": ["NVIDIA H200"]}, {"gpus": ["NVIDIA H200"], "processor": "Q", "cpus": 2}, ""),
+        (GPU, {"gpus": ["NVIDIA H200"]}, {"gpus": ["accelerator_type:H200"]}, ""),
+        (GPU, {"gpus": ["NVIDIA H200"]}, {"gpus": ["accelerator_type:H100"]}, "here accelerator_type:H100"),
+        (GPU, {}, {"gpus": ["NVIDIA H200"]}, ""),
+    ],
+)
+def test_hardware_that_timings_depend_on(config: RunConfig, then: Any, now: Any, words: str) -> None:
+    if not words:
+        assert check_same(made(**then), made(**now), config, run="r") == []
+        return
+    with pytest.raises(UserError, match=re.escape(words)):
+        check_same(made(**then), made(**now), config, run="r")
+
+
+def test_another_driver_is_noted() -> None:
+    gpus = {"gpus": ["NVIDIA H200"]}
+    (note,) = check_same(made(**gpus, gpu_driver="570.1"), made(**gpus, gpu_driver="580.2"), GPU, run="r")
+    assert note == "the GPU's driver is 580.2 now; the run began with 570.1"
+    assert conditions.host(GpuModels(("NVIDIA H200",), "580.2")) | gpus == conditions.host(
+        GpuModels(("NVIDIA H200",), "580.2")
+    )
