@@ -162,8 +162,8 @@ def compile_here(job: Job) -> Compiled:
         if not program.compile(job.arch, job.folders):
             return Compiled(program.log(), b"", "", {})
         lowered = {expression: program.lowered_name(expression) for expression in job.expressions}
-        ptx = program.bytes("PTX").rstrip(b"\0").decode(errors="replace")
-        return Compiled(program.log(), program.bytes("CUBIN"), ptx, lowered)
+        ptx = program.data("PTX").rstrip(b"\0").decode(errors="replace")
+        return Compiled(program.log(), program.data("CUBIN"), ptx, lowered)
 
 
 class _Program:
@@ -192,16 +192,18 @@ class _Program:
 
     def log(self) -> str:
         # Where ptxas fails, its words follow a NUL of the compiler's own.
-        return self.bytes("ProgramLog").replace(b"\0", b"").decode(errors="replace")
+        return self.data("ProgramLog").replace(b"\0", b"").decode(errors="replace")
 
     def lowered_name(self, expression: str) -> str:
         name: bytes = self._call("GetLoweredName", expression.encode())
         return name.decode()
 
-    def bytes(self, what: str) -> bytes:
-        buffer = b" " * int(self._call(f"Get{what}Size"))
+    def data(self, what: str) -> bytes:
+        # Memory of our own: what the bindings are given is written to, even a bytes object, and of those with one
+        # byte a process has only one each.
+        buffer = bytearray(int(self._call(f"Get{what}Size")))
         self._call(f"Get{what}", buffer)
-        return buffer
+        return bytes(buffer)
 
     def _call(self, function: str, *arguments: object) -> Any:
         program = () if function == "CreateProgram" else (self.handle,)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -53,6 +55,21 @@ def test_a_source_that_takes_too_long_costs_only_itself(compiler: Compiler) -> N
     with pytest.raises(CompilerFault, match="did not finish within 0 s"):
         compiler.compile(job(slow), timeout_s=0.05)
     assert compiler.compile(job(GOOD)).cubin
+
+
+SHARED_BYTES = """
+from fitness.cuda import nvrtc
+nvrtc.OPTIONS = ()  # without ptxas -v the compiler has nothing to say
+made = nvrtc.compile_here(nvrtc.Job("", (), "sm_90a", ()))
+assert made.cubin and not made.log, made  # a log of one byte: its end
+print([n for n in range(256) if bytes((0, n))[1:].hex() != f"{n:02x}"])
+"""
+
+
+def test_a_log_of_one_byte_is_not_written_over_the_byte_that_all_share(compiler: Compiler) -> None:
+    """In a process of its own, because one that fails here is of no use any more."""
+    done = subprocess.run([sys.executable, "-c", SHARED_BYTES], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
 def test_an_unknown_architecture_is_the_users_affair(compiler: Compiler) -> None:

@@ -214,6 +214,6 @@ def test_the_cuda_prelude_compiles(dtype: str, include: str) -> None:
     options = [b"--gpu-architecture=sm_90a", b"-std=c++17", b"-I%b" % bytes(folder), b"-I%b" % bytes(folder / "cccl")]
     (result,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
     _, size = nvrtc.nvrtcGetProgramLogSize(program)
-    log = b" " * size
+    log = bytearray(size)
     nvrtc.nvrtcGetProgramLog(program, log)
     assert result == nvrtc.nvrtcResult.NVRTC_SUCCESS, log.decode()
