@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from fitness.cuda.compiler import Compiler, CompilerFault
 from fitness.cuda.cubin import Param, code_bytes, instructions, parameters, sections
 from fitness.cuda.nvrtc import FILE, HEADERS, OPTIONS, Job, include_folders, version
-from fitness.cuda.ptx import lower_precision, objection, traits
+from fitness.cuda.ptx import flagged, lower_precision, objection, traits
 from fitness.evaluation import Rejection, Status
 from fitness.source import Dialect, forbidden
 from operators.errors import PlanError
@@ -118,9 +118,10 @@ def compile_cuda(
         return Rejection(Status.INVALID, problem)
     names = tuple(dict.fromkeys(launch.kernel for launch in plan.launches))
     tables = tuple(f"&evo_shim::parameters<decltype({name})>" for name in names)
-    folders = include_folders()
+    folders, compiler = include_folders(), compiler or _shared()
+    job = Job(unit, names + tables, arch, tuple(map(str, folders)))
     try:
-        made = (compiler or _shared()).compile(Job(unit, names + tables, arch, tuple(map(str, folders))))
+        made = compiler.compile(job)
     except CompilerFault as fault:
         return Rejection(Status.COMPILE_ERROR, str(fault))
     if not made.cubin:
@@ -135,6 +136,7 @@ def compile_cuda(
     params = {name: parameters(made.cubin, made.lowered[table]) for name, table in zip(names, tables, strict=True)}
     kernels = {name: by_symbol[symbol] for name, symbol in lowered.items()}
     facts = _facts(made.cubin, made.ptx, plan, kernels, dtype, arch)
+    facts["flagged"] = ", ".join(_flagged(made.ptx, job, compiler)) or "none"
     return CudaBuild(arch, made.cubin, lowered, kernels, params, _cell(facts), facts)
 
 
@@ -144,6 +146,17 @@ def _shared() -> Compiler:
     compiler = Compiler()
     atexit.register(compiler.close)
     return compiler
+
+
+def _flagged(ptx: str, job: Job, compiler: Compiler) -> tuple[str, ...]:
+    """What the kernel's own code does that few kernels need; seldom anything, so that few are compiled twice."""
+    found = flagged(ptx)
+    if not found:
+        return ()
+    try:
+        return flagged(compiler.compile(replace(job, lines=True)).ptx, file=FILE)
+    except CompilerFault:  # slower than the first time; then headers count as well
+        return found
 
 
 def code_digest(build: CudaBuild, *, resolved: str, dtype: str, device: str) -> str:
@@ -184,7 +197,6 @@ def _facts(
             else "none"
         ),
         "lower_precision": ", ".join(lower_precision(found, dtype)) or "none",
-        "flagged": ", ".join(found.flagged) or "none",
         **{f"{name}_instructions": count for name, count in instructions(cubin, arch).items()},
     }  # fmt: skip
 

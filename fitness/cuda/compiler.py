@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import astuple
 
 from fitness.channel import receive, receive_frame, send_frame
 from fitness.cuda.nvrtc import Compiled, Job, include_folders
@@ -61,7 +62,7 @@ class Compiler:
         self._jobs += 1
         assert self._socket
         try:
-            send_frame(self._socket, pickle.dumps((job.unit, job.expressions, job.arch, job.folders)))
+            send_frame(self._socket, pickle.dumps(astuple(job)))
             return _answer(self._socket, time.monotonic() + timeout_s, job)
         except TimeoutError:
             self.close()

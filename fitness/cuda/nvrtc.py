@@ -77,6 +77,8 @@ class Job:
     """sm_90a and the like."""
     folders: tuple[str, ...]
     """With headers."""
+    lines: bool = False
+    """Whether the PTX tells which line of which file every instruction came from."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +161,7 @@ def version() -> str:
 def compile_here(job: Job) -> Compiled:
     """Compile in this process. Raises UserError where NVRTC knows nothing of the architecture."""
     with _Program(job.unit, job.expressions) as program:
-        if not program.compile(job.arch, job.folders):
+        if not program.compile(job):
             return Compiled(program.log(), b"", "", {})
         lowered = {expression: program.lowered_name(expression) for expression in job.expressions}
         ptx = program.data("PTX").rstrip(b"\0").decode(errors="replace")
@@ -183,11 +185,12 @@ class _Program:
     def __exit__(self, *_: object) -> None:
         self.nvrtc.nvrtcDestroyProgram(self.handle)
 
-    def compile(self, arch: str, folders: Sequence[str]) -> bool:
-        options = [f"--gpu-architecture={arch}", *OPTIONS, *(f"--include-path={folder}" for folder in folders)]
+    def compile(self, job: Job) -> bool:
+        folders = (f"--include-path={folder}" for folder in job.folders)
+        options = [f"--gpu-architecture={job.arch}", *OPTIONS, *folders, *(("-lineinfo",) if job.lines else ())]
         (result,) = self.nvrtc.nvrtcCompileProgram(self.handle, len(options), [option.encode() for option in options])
         if result == self.nvrtc.nvrtcResult.NVRTC_ERROR_INVALID_OPTION:
-            raise UserError(f"NVRTC {version()} cannot compile for {arch!r}")
+            raise UserError(f"NVRTC {version()} cannot compile for {job.arch!r}")
         return bool(result == self.nvrtc.nvrtcResult.NVRTC_SUCCESS)
 
     def log(self) -> str:

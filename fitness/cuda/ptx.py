@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 _COMMENT = re.compile(r"//[^\n]*")
@@ -29,17 +29,27 @@ FLAGGED = {
     "multiprocessor": r"%(?:n?smid)\b",
     "cache policy": r"\b(?:createpolicy|discard|applypriority)\.|L[12]::(?:evict_(?:last|first|unchanged)|cache_hint)",
     "launch dependence": r"\bgriddepcontrol\b",
-    "trap": r"\b(?:trap|brkpt)\s*;",
-    "absolute address": r"\[\s*(?:0[xX][0-9a-fA-F]+|\d{5,})\s*[\]+]",
+    "trap": r"\b(?:trap|brkpt)$",
 }
+"""By pattern of one instruction; declarations are none."""
+ABSOLUTE = "absolute address"
+DEVICE_ADDRESSES = range(2**32, 2**49)
+"""Where a number that reaches the brackets of a load or store is taken for an address; offsets are smaller."""
+GUARDS = frozenset({"trap"})
+"""What headers put into the code of whoever calls them, against wrong use: a barrier of the grid checks that there is
+one to wait at. No choice of the kernel's, unless it stands in its own file."""
+_FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"(?:[^"]*/)?([^"/]*)"', re.MULTILINE)
+_PLACE = re.compile(r"\s*\.loc\s+(\d+)\b(?:.*\binlined_at\s+(\d+))?")
 LIBRARY_TABLES = frozenset({"__cudart_i2opi_f", "__cudart_i2opi_d", "__cudart_sin_cos_coeffs"})
 """What sin() and its relatives read, in variables that NVIDIA's library did not declare constant."""
 _LABEL = re.compile(r"^(?:\s*[\w$]+:)*\s*(?:@!?%?\w+\s+)?")
 _OPERAND = re.compile(r"%?[A-Za-z_$][\w$]*")
 _ADDRESSING = re.compile(
-    r"(?:mov|cvta(?:\.to)?(?:\.global)?|add|sub|mad\.(?:wide|lo)|shl)\.[usb]\d+\s+(?P<to>%?[\w$]+)\s*,(?P<from>[^\[\]]*)",
+    r"(?:mov|cvta(?:\.to)?(?:\.global)?|add|sub|or|mad\.(?:wide|lo)|shl)\.[usb]\d+\s+(?P<to>%?[\w$]+)\s*,(?P<from>[^\[\]]*)",
     re.DOTALL,
 )
+_NUMBER = re.compile(r",\s*(\d+|0[xX][0-9a-fA-F]+)\s*$")
+_BASE = re.compile(r"\[\s*(%?[\w$]+)")
 _LOAD = re.compile(r"ld(?:\.\w+(?:::\w+)*)*\s+[^\[\]]*\[[^\[\]]*\]", re.DOTALL)
 RUNTIME = {
     "malloc": "allocates on the device; declare a [[buffer]]",
@@ -76,8 +86,6 @@ class Traits:
     """Of what tensor cores multiply: tf32, bf16, f16, e4m3, s8, f64 and the like."""
     scalar_types: tuple[str, ...]
     """Narrow types of ordinary arithmetic: f16, bf16."""
-    flagged: tuple[str, ...]
-    """What an honest kernel seldom needs: clocks, cache policies, traps. A reader's business, no verdict."""
 
 
 def objection(ptx: str) -> str | None:
@@ -101,8 +109,18 @@ def objection(ptx: str) -> str | None:
 
 def _only_read(body: str, name: str) -> bool:
     """Whether no instruction can write to a variable: its address, wherever it goes, is added to and loaded from."""
-    instructions = [_LABEL.sub("", part).strip("{} \t\n") for part in body.split(";")]
-    addresses = {name}
+    instructions = _statements(body)
+    addresses = _derived({name}, instructions)
+    return all(
+        _ADDRESSING.fullmatch(instruction) or (_LOAD.fullmatch(instruction) and not _loaded(instruction) & addresses)
+        for instruction in instructions
+        if addresses & set(_OPERAND.findall(instruction))
+    )
+
+
+def _derived(names: Collection[str], instructions: Sequence[str]) -> set[str]:
+    """These variables and registers, and all that addresses in them are added to or copied into."""
+    addresses = set(names)
     while True:
         grown = set(addresses)
         for instruction in instructions:
@@ -110,13 +128,13 @@ def _only_read(body: str, name: str) -> bool:
             if match and addresses & set(_OPERAND.findall(match["from"])):
                 grown.add(match["to"])
         if grown == addresses:
-            break
+            return addresses
         addresses = grown
-    return all(
-        _ADDRESSING.fullmatch(instruction) or (_LOAD.fullmatch(instruction) and not _loaded(instruction) & addresses)
-        for instruction in instructions
-        if addresses & set(_OPERAND.findall(instruction))
-    )
+
+
+def _statements(body: str) -> list[str]:
+    """Instructions and declarations, without labels and predicates."""
+    return [_LABEL.sub("", part).strip("{} \t\n") for part in body.split(";")]
 
 
 def _loaded(instruction: str) -> set[str]:
@@ -148,8 +166,59 @@ def traits(ptx: str) -> Traits:
         shared=_has(text, r"(?:ld|st|atom|red)\.(?:\w+\.)*shared"),
         tensor_types=tuple(sorted(set(_tensor_types(text)))),
         scalar_types=tuple(sorted({m[1].removesuffix("x2") for m in _NARROW.finditer(text)})),
-        flagged=tuple(name for name, pattern in FLAGGED.items() if re.search(pattern, text)),
     )
+
+
+def flagged(ptx: str, *, file: str | None = None) -> tuple[str, ...]:
+    """What an honest kernel seldom needs: clocks, cache policies, traps. A reader's business, no verdict.
+
+    With `file`, for PTX that tells lines: only what stands in this file or in a function of a header that it calls
+    itself, of `GUARDS` only the former. What headers do on their own account (barriers that sleep until a time is up)
+    is left out.
+    """
+    bodies = "\n".join(_bodies(_COMMENT.sub("", ptx)))
+    if file is None:
+        direct = own = _commands(bodies)
+    else:
+        numbers = {number for number, name in _FILE.findall(ptx) if name == file}
+        own, called = (_commands(text) for text in _by_origin(bodies, numbers))
+        direct = own + called
+    found = [
+        name
+        for name, pattern in FLAGGED.items()
+        if any(re.search(pattern, command) for command in (own if name in GUARDS else direct))
+    ]
+    return tuple(found + [ABSOLUTE] * _has_absolute(direct))
+
+
+def _has_absolute(commands: Sequence[str]) -> bool:
+    """Whether something is read or written at an address that the code holds as a number."""
+    numbers = {
+        match["to"]
+        for command in commands
+        if (match := _ADDRESSING.fullmatch(command)) and (number := _NUMBER.search(command))
+        and int(number[1], 0) in DEVICE_ADDRESSES
+    }  # fmt: skip
+    addresses = _derived(numbers, commands)
+    return any(not addresses.isdisjoint(_BASE.findall(command)) for command in commands)
+
+
+def _commands(body: str) -> list[str]:
+    """Instructions alone."""
+    return [statement for statement in _statements(body) if not statement.startswith(".")]
+
+
+def _by_origin(bodies: str, numbers: Collection[str]) -> tuple[str, str]:
+    """The lines that came from files of these numbers, and those from functions of others that these call."""
+    own: list[str] = []
+    called: list[str] = []
+    into = own
+    for line in bodies.splitlines():
+        if place := _PLACE.match(line):
+            into = own if place[1] in numbers else called if place[2] in numbers else []
+        else:
+            into.append(line)
+    return "\n".join(own), "\n".join(called)
 
 
 def lower_precision(found: Traits, dtype: str) -> tuple[str, ...]:

@@ -103,6 +103,37 @@ def test_clocks_and_cache_policies_are_flagged() -> None:
     assert built("softmax", SOFTMAX).facts["flagged"] == "none"
 
 
+COOPERATIVE = "#include <cooperative_groups.h>\nnamespace cg = cooperative_groups;\n"
+BARRIER = """    __shared__ cuda::barrier<cuda::thread_scope_block> all;
+    init(&all, blockDim.x);
+    all.arrive_and_wait();
+    out[threadIdx.x] = in[threadIdx.x];
+"""
+CHRONO = "    out[0] = store((ACC)cuda::std::chrono::high_resolution_clock::now().time_since_epoch().count());\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "body", "said"),
+    [
+        ("", "    __shared__ float tile[10000];\n    tile[threadIdx.x] = 1;\n    __syncthreads();\n    "
+         "out[threadIdx.x] = store((ACC)tile[threadIdx.x ^ 1]);\n", "none"),
+        ("", "    ((float*)0x7f0000000000ull)[threadIdx.x] = 1;\n", "absolute address"),
+        ("", "    out[threadIdx.x] = in[threadIdx.x + 100000];\n", "none"),
+        (COOPERATIVE, "    cg::this_grid().sync();\n", "none"),
+        (COOPERATIVE, "    cg::this_grid().sync();\n    if (in == nullptr) __trap();\n", "trap"),
+        ("#include <cuda/barrier>\n", BARRIER, "none"),
+        ("#include <cuda/barrier>\n", BARRIER + "    __nanosleep(20);\n", "sleep"),
+        ("#include <cuda/std/chrono>\n", CHRONO, "clock"),
+        ("#define WHEN clock64\n", "    out[0] = store((ACC)WHEN());\n", "clock"),
+    ],
+)  # fmt: skip
+def test_what_the_kernel_itself_does_is_flagged_and_neither_sizes_nor_what_headers_do(
+    before: str, body: str, said: str
+) -> None:
+    source = ROWS.replace('extern "C"', before + 'extern "C"') + body + "}\n"
+    assert built("softmax", source).facts["flagged"] == said
+
+
 def test_machine_instructions_are_counted() -> None:
     facts = built("softmax", SOFTMAX).facts
     seen = {name for name, count in facts.items() if name.endswith("_instructions") and count}
