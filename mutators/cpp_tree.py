@@ -21,7 +21,7 @@ from operators.spec import CPP_KEYWORDS, RESERVED, Operator
 
 __all__ = [
     "Declaration", "Edit", "Function", "Loop", "Node", "Program", "Unreadable",
-    "apply_edits", "block", "body_text", "field_of", "header", "reindent", "walk",
+    "apply_edits", "block", "body_text", "field_of", "header", "pragmas_before", "reindent", "walk",
 ]  # fmt: skip
 
 INDENT = "    "
@@ -502,17 +502,23 @@ def _canonical(program: Program, node: Node, function: Function) -> Loop | None:
     known, step = _step(program, update, variable)
     if bound is None or not known or _writes_name(program, body, variable):
         return None
-    pragmas: list[Node] = []
-    previous = node.prev_named_sibling
-    while previous is not None and previous.type == "preproc_call":
-        pragmas.insert(0, previous)
-        previous = previous.prev_named_sibling
+    pragmas = pragmas_before(node)
     if pragmas and program.data[: pragmas[0].start_byte].rstrip().endswith(b")"):
         return None  # the body of the loop in the line above, from which the grammar's pragmas part it
     return Loop(
         program, node, function, variable, declared[0].type, declared[0].value, bound, relation == "<=", step, body,
-        tuple(pragmas),
+        pragmas,
     )  # fmt: skip
+
+
+def pragmas_before(node: Node) -> tuple[Node, ...]:
+    """The pragmas of a statement, in the order of the text."""
+    found: list[Node] = []
+    previous = node.prev_named_sibling
+    while previous is not None and previous.type == "preproc_call":
+        found.insert(0, previous)
+        previous = previous.prev_named_sibling
+    return tuple(found)
 
 
 def _condition(program: Program, node: Node, variable: str) -> tuple[str, Node | None]:

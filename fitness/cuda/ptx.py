@@ -183,11 +183,8 @@ def flagged(ptx: str, *, file: str | None = None) -> tuple[str, ...]:
         numbers = {number for number, name in _FILE.findall(ptx) if name == file}
         own, called = (_commands(text) for text in _by_origin(bodies, numbers))
         direct = own + called
-    found = [
-        name
-        for name, pattern in FLAGGED.items()
-        if any(re.search(pattern, command) for command in (own if name in GUARDS else direct))
-    ]
+    texts = {True: "\n".join(own), False: "\n".join(direct)}
+    found = [name for name, pattern in FLAGGED.items() if re.search(pattern, texts[name in GUARDS], re.MULTILINE)]
     return tuple(found + [ABSOLUTE] * _has_absolute(direct))
 
 
@@ -199,7 +196,7 @@ def _has_absolute(commands: Sequence[str]) -> bool:
         if (match := _ADDRESSING.fullmatch(command)) and (number := _NUMBER.search(command))
         and int(number[1], 0) in DEVICE_ADDRESSES
     }  # fmt: skip
-    addresses = _derived(numbers, commands)
+    addresses = _derived(numbers, commands) if numbers else set()
     return any(not addresses.isdisjoint(_BASE.findall(command)) for command in commands)
 
 

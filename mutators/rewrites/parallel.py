@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
-from mutators.cpp_tree import Edit, Loop, Program
+from mutators.cpp_tree import Edit, Loop, Node, Program, pragmas_before, walk
 from mutators.dataflow import independent, loop_effects, reductions, split
 from mutators.rewrites.base import Site, rewrite
 from mutators.rewrites.loops import fixed_outside
@@ -113,8 +114,59 @@ def unroll(program: Program) -> Iterator[Site]:
 
 @rewrite("drop_pragma")
 def drop_pragma(program: Program) -> Iterator[Site]:
-    """Take a pragma away from a loop."""
+    """Take a pragma away from a loop, with those inside the loop that mean nothing without it."""
     for loop in program.loops:
         for pragma, text in zip(loop.pragmas, loop.pragma_texts, strict=True):
+            if _shares_work(text):
+                continue
             end = loop.node.start_byte if pragma == loop.pragmas[-1] else pragma.end_byte
-            yield Site(f"drop `{text}` from {loop.place}", (Edit(pragma.start_byte, end, ""),))
+            dependents = [Edit(node.start_byte, node.end_byte, "") for node in _bound_to(loop, text)]
+            yield Site(f"drop `{text}` from {loop.place}", (Edit(pragma.start_byte, end, ""), *dependents))
+
+
+BINDINGS = (
+    (r"scan\b", r"\binscan\b"),
+    (r"ordered\b.*\bsimd\b", r"^[^(]*\bsimd\b"),
+    (r"ordered\b(?!.*\bsimd\b)", r"^[^(]*\bfor\b.*\bordered\b"),
+    (r"cancel(?:lation point)?\s+for\b", r"^[^(]*\bfor\b"),
+    (r"cancel(?:lation point)?\s+parallel\b", r"^[^(]*\bparallel\b"),
+    (r"cancel(?:lation point)?\s+taskgroup\b", r"^[^(]*\btaskloop\b"),
+)
+"""Directives that OpenMP allows only in a loop whose own directive has something: patterns of what follows `omp`.
+
+Those of blocks (`section` in `sections`) stand and fall with a pragma that is no loop's.
+"""
+
+
+def _openmp_text(text: str) -> str:
+    """What follows `#pragma omp`; empty for other pragmas."""
+    match = re.fullmatch(r"#\s*pragma\s+omp\s+(.*)", " ".join(text.replace("\\\n", " ").split()))
+    return match[1] if match else ""
+
+
+def _shares_work(text: str) -> bool:
+    """Whether it deals the loop out to threads that run anyway: without it each of them would do all of the work."""
+    words = set(re.findall(r"\w+", re.split(r"\(", _openmp_text(text))[0]))
+    return bool(words & {"for", "distribute", "loop"}) and not words & {"parallel", "teams"}
+
+
+def _bound_to(loop: Loop, text: str) -> Iterator[Node]:
+    """Pragmas inside a loop that belong to this one of its own, and not to one of a loop between them."""
+    directive = _openmp_text(text)
+    for node in walk(loop.body):
+        inner = _openmp_text(loop.program.slice(node)) if node.type == "preproc_call" else ""
+        needed = [outer for pattern, outer in BINDINGS if re.match(pattern, inner)]
+        if needed and re.search(needed[0], directive) and _holder(loop, node, needed[0]) == loop.node:
+            yield node
+
+
+def _holder(loop: Loop, node: Node, needed: str) -> Node:
+    """The innermost loop around a node, `loop` at the latest, whose directive has what is needed."""
+    around = node.parent
+    while around is not None and around != loop.node:
+        if around.type == "for_statement" and any(
+            re.search(needed, _openmp_text(loop.program.slice(pragma))) for pragma in pragmas_before(around)
+        ):
+            return around
+        around = around.parent
+    return loop.node

@@ -217,3 +217,59 @@ def test_every_rewrite_says_what_it_does() -> None:
     for rewrite in REWRITES.values():
         assert rewrite.summary.endswith(".")
         assert len(rewrite.summary) < 120
+
+
+SCAN = (
+    "float s = 0;\n#pragma omp simd reduction(inscan, +:s)\nfor (int i = 0; i < m; i++) {\n    s += a[i];\n"
+    "    #pragma omp scan inclusive(s)\n    c[i] = s;\n}"
+)
+ORDERED = (
+    "float s = 0;\n#pragma omp parallel for ordered reduction(+:s)\nfor (int i = 0; i < m; i++) {\n"
+    "    float v = a[i];\n    #pragma omp ordered\n    { s += v; }\n}\nc[0] = s;"
+)
+DOACROSS = (
+    "#pragma omp parallel for ordered(1)\nfor (int i = 1; i < m; i++) {\n    #pragma omp ordered depend(sink: i - 1)\n"
+    "    c[i] = c[i - 1] + a[i];\n    #pragma omp ordered depend(source)\n}"
+)
+LANES = (
+    "#pragma omp parallel for simd\nfor (int i = 0; i < m; i++) {\n    float v = a[i];\n"
+    "    #pragma omp ordered simd\n    { c[(int)v] += v; }\n}"
+)
+CANCEL = (
+    "#pragma omp parallel for\nfor (int i = 0; i < m; i++) {\n    if (a[i] < 0) {\n"
+    "        #pragma omp cancel for\n    }\n    #pragma omp cancellation point for\n    c[i] = a[i];\n}"
+)
+NESTED = (
+    "#pragma omp parallel for\nfor (int i = 0; i < m; i++) {\n    float s = 0;\n"
+    "    #pragma omp simd reduction(inscan, + : s)\n    for (int j = 0; j < n; j++) {\n        c[i * n + j] = s;\n"
+    "        #pragma omp scan exclusive(s)\n        s += a[i * n + j];\n    }\n}"
+)
+SECTIONS = (
+    "#pragma omp parallel for\nfor (int i = 0; i < m; i++) {\n    #pragma omp parallel sections\n    {\n"
+    "        #pragma omp section\n        c[i] = a[i];\n        #pragma omp section\n        c[i + m] = a[i];\n    }\n}"
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "left"),
+    [
+        (SCAN, [[]]), (ORDERED, [[]]), (DOACROSS, [[]]), (LANES, [[]]), (CANCEL, [[]]),
+        (NESTED, [["simd reduction(inscan, + : s)", "scan exclusive(s)"], ["parallel for"]]),
+        (SECTIONS, [["parallel sections", "section", "section"]]),
+    ],
+    ids=["scan", "ordered", "doacross", "ordered simd", "cancel", "nested", "sections"],
+)  # fmt: skip
+def test_a_dropped_pragma_takes_along_what_is_only_legal_inside_it(
+    body: str, left: list[list[str]], tmp_path: Path
+) -> None:
+    program = matrix_mul(body)
+    children = [apply(program, site) for site in sites_of(program, "drop_pragma")]
+    assert [re.findall(r"#pragma omp (.*)", child) for child in children] == left
+    build_all([(text, {}) for text in (program.text, *children)], load("matrix_mul"), tmp_path)
+
+
+def test_the_share_of_a_parallel_region_keeps_its_pragma() -> None:
+    """Without it each thread would add everything."""
+    loop = "#pragma omp for reduction(+:s)\nfor (int i = 0; i < m; i++) s += a[i];"
+    program = matrix_mul(f"float s = 0;\n#pragma omp parallel\n{{\n{loop}\n}}\nc[0] = s;")
+    assert not list(sites_of(program, "drop_pragma"))
