@@ -17,6 +17,7 @@ from mutators.dataflow import (
     separate,
     tile_of,
 )
+from mutators.openmp import bound_to, directive
 from mutators.rewrites.base import Site, rewrite
 
 TILES = (32, 8, 16, 64, 128, 256)
@@ -93,6 +94,8 @@ def tile(program: Program) -> Iterator[Site]:
         over, within = tile_headers(loop, start, size)
         simd = [text for text in loop.pragma_texts if "parallel" not in text]
         kept = [text for text in loop.pragma_texts if "parallel" in text]
+        if any("section" in directive(text) for text in simd) or any(any(bound_to(loop, text)) for text in kept):
+            continue  # a block is a section's whole; what belongs to a directive stands in its own loop
         inner = program.data[loop.body.start_byte : loop.end].decode()
         lines = (*simd, f"{within} {reindent(inner, loop.indent, '')}")
         text = "".join(f"{pragma}\n{loop.indent}" for pragma in kept) + block(over, *lines, indent=loop.indent)

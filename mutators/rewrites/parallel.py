@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
-from mutators.cpp_tree import Edit, Loop, Node, Program, pragmas_before, walk
+from mutators.cpp_tree import Edit, Loop, Program
 from mutators.dataflow import independent, loop_effects, reductions, split
+from mutators.openmp import IN_LANES, IN_SHARES, admits, bound_to, dispensable, in_parallel
 from mutators.rewrites.base import Site, rewrite
 from mutators.rewrites.loops import fixed_outside
 
@@ -32,19 +32,13 @@ def _parallel_loops(program: Program) -> Iterator[tuple[Loop, str]]:
     found: list[Loop] = []
     for loop in program.loops:
         nested = any(a in found for a in loop.ancestors)
-        threaded = loop.within("parallel") or any("parallel" in p for inner in _below(loop) for p in inner.pragma_texts)
-        if nested or threaded or loop.pragmas or not _openmp(loop) or not independent(loop):
+        free = not (loop.pragmas or in_parallel(loop)) and admits(loop, IN_SHARES)
+        if nested or not free or not _openmp(loop) or not independent(loop):
             continue
         clause = _clause(loop)
         if clause is not None:
             found.append(loop)
             yield loop, clause
-
-
-def _below(loop: Loop) -> Iterator[Loop]:
-    for child in loop.children:
-        yield child
-        yield from _below(child)
 
 
 @rewrite("parallel", "cpu")
@@ -83,6 +77,8 @@ def simd(program: Program) -> Iterator[Site]:
     for loop in program.loops:
         if loop.children or loop.pragmas or not _openmp(loop) or not _vectorisable(loop):
             continue
+        if not admits(loop, IN_LANES):
+            continue
         clause = _clause(loop)
         if clause is not None:
             yield Site(f"vectorise {loop.place}{clause}", program.before(loop, f"#pragma omp simd{clause}"))
@@ -117,56 +113,8 @@ def drop_pragma(program: Program) -> Iterator[Site]:
     """Take a pragma away from a loop, with those inside the loop that mean nothing without it."""
     for loop in program.loops:
         for pragma, text in zip(loop.pragmas, loop.pragma_texts, strict=True):
-            if _shares_work(text):
+            if not dispensable(text):
                 continue
             end = loop.node.start_byte if pragma == loop.pragmas[-1] else pragma.end_byte
-            dependents = [Edit(node.start_byte, node.end_byte, "") for node in _bound_to(loop, text)]
+            dependents = [Edit(node.start_byte, node.end_byte, "") for node in bound_to(loop, text)]
             yield Site(f"drop `{text}` from {loop.place}", (Edit(pragma.start_byte, end, ""), *dependents))
-
-
-BINDINGS = (
-    (r"scan\b", r"\binscan\b"),
-    (r"ordered\b.*\bsimd\b", r"^[^(]*\bsimd\b"),
-    (r"ordered\b(?!.*\bsimd\b)", r"^[^(]*\bfor\b.*\bordered\b"),
-    (r"cancel(?:lation point)?\s+for\b", r"^[^(]*\bfor\b"),
-    (r"cancel(?:lation point)?\s+parallel\b", r"^[^(]*\bparallel\b"),
-    (r"cancel(?:lation point)?\s+taskgroup\b", r"^[^(]*\btaskloop\b"),
-)
-"""Directives that OpenMP allows only in a loop whose own directive has something: patterns of what follows `omp`.
-
-Those of blocks (`section` in `sections`) stand and fall with a pragma that is no loop's.
-"""
-
-
-def _openmp_text(text: str) -> str:
-    """What follows `#pragma omp`; empty for other pragmas."""
-    match = re.fullmatch(r"#\s*pragma\s+omp\s+(.*)", " ".join(text.replace("\\\n", " ").split()))
-    return match[1] if match else ""
-
-
-def _shares_work(text: str) -> bool:
-    """Whether it deals the loop out to threads that run anyway: without it each of them would do all of the work."""
-    words = set(re.findall(r"\w+", re.split(r"\(", _openmp_text(text))[0]))
-    return bool(words & {"for", "distribute", "loop"}) and not words & {"parallel", "teams"}
-
-
-def _bound_to(loop: Loop, text: str) -> Iterator[Node]:
-    """Pragmas inside a loop that belong to this one of its own, and not to one of a loop between them."""
-    directive = _openmp_text(text)
-    for node in walk(loop.body):
-        inner = _openmp_text(loop.program.slice(node)) if node.type == "preproc_call" else ""
-        needed = [outer for pattern, outer in BINDINGS if re.match(pattern, inner)]
-        if needed and re.search(needed[0], directive) and _holder(loop, node, needed[0]) == loop.node:
-            yield node
-
-
-def _holder(loop: Loop, node: Node, needed: str) -> Node:
-    """The innermost loop around a node, `loop` at the latest, whose directive has what is needed."""
-    around = node.parent
-    while around is not None and around != loop.node:
-        if around.type == "for_statement" and any(
-            re.search(needed, _openmp_text(loop.program.slice(pragma))) for pragma in pragmas_before(around)
-        ):
-            return around
-        around = around.parent
-    return loop.node

@@ -268,6 +268,35 @@ def test_a_dropped_pragma_takes_along_what_is_only_legal_inside_it(
     build_all([(text, {}) for text in (program.text, *children)], load("matrix_mul"), tmp_path)
 
 
+BLOCKS = {
+    "critical": "for (int i = 0; i < m; i++) {\n    #pragma omp critical\n    { c[i] = a[i]; }\n}",
+    "barrier": (
+        "#pragma omp parallel\n{\n    for (int i = 0; i < m; i++) {\n        #pragma omp barrier\n"
+        "        for (int j = 0; j < n; j++) c[i * n + j] = a[i];\n    }\n}"
+    ),
+    "copyprivate": (
+        "#pragma omp parallel\n{\n    for (int i = 0; i < m; i++) {\n        float v;\n"
+        "        #pragma omp single copyprivate(v)\n        { v = a[i]; }\n        #pragma omp for\n"
+        "        for (int j = 0; j < n; j++) c[i * n + j] = v;\n    }\n}"
+    ),
+    "section": (
+        "#pragma omp parallel sections\n{\n    #pragma omp section\n    for (int i = 0; i < m; i++) c[i] = a[i];\n"
+        "    #pragma omp section\n    for (int i = 0; i < m; i++) c[i + m] = a[i];\n}"
+    ),
+    "task": (
+        "#pragma omp parallel\n#pragma omp single\nfor (int i = 0; i < m; i++) {\n    #pragma omp task\n"
+        "    c[i] = a[i];\n}"
+    ),
+}
+
+
+@pytest.mark.parametrize("body", [SCAN, ORDERED, DOACROSS, LANES, CANCEL, NESTED, SECTIONS, *BLOCKS.values()])
+def test_no_rewrite_puts_a_directive_where_openmp_forbids_it(body: str, tmp_path: Path) -> None:
+    program = matrix_mul(body)
+    children = [apply(program, site) for name in REWRITES for site in sites_of(program, name)]
+    build_all([(child, {}) for child in children if child], load("matrix_mul"), tmp_path)
+
+
 def test_the_share_of_a_parallel_region_keeps_its_pragma() -> None:
     """Without it each thread would add everything."""
     loop = "#pragma omp for reduction(+:s)\nfor (int i = 0; i < m; i++) s += a[i];"
