@@ -18,6 +18,7 @@ from elftools.elf.relocation import RelocationSection
 from elftools.elf.sections import Section, SymbolTableSection
 
 from fitness.cpu.gate import DIALECT, objection, symbols
+from fitness.cpu.loops import vector_work
 from fitness.disk import refuse_full_disk
 from fitness.evaluation import Rejection, Status
 from fitness.native import CXX, compiler_version, include_folders, precompiled, toolchain_folders
@@ -40,7 +41,8 @@ HEADERS = "#include <cstddef>\n#include <type_traits>\n#include <utility>\n#incl
 LINK_FLAGS = ("-shared", "-fopenmp", "-Wl,-z,defs", "-Wl,--as-needed")
 LIBRARIES = ("-lmvec", "-lm")
 COMPILE_TIMEOUT_S = 20.0
-LISTING_BYTES = 32 << 20
+LISTING_BYTES = 4 << 20
+"""Of disassembly that is read; a hundred times what kernels have."""
 PARAM = struct.Struct("<5i")
 SHIM = Path(__file__).with_name("shim.hpp")
 
@@ -220,28 +222,21 @@ def parameters(elf: ELFFile, index: int) -> tuple[Param, ...]:
     return tuple(params)
 
 
-PACKED = re.compile(r"\tv?(?:f?n?m?(?:add|sub)\w*|mul|div|sqrt|max|min|rcp14|fmadd\w+|fnmadd\w+)p[sd]\s.*%([xyz])mm")
-SCALAR = re.compile(r"\tv?(?:f?n?m?(?:add|sub)\w*|mul|div|sqrt|max|min|fmadd\w+|fnmadd\w+)s[sd]\s")
-
-
 def _facts(elf: ELFFile, compiled: Path) -> dict[str, Any]:
     text = sum(s["sh_size"] for s in elf.iter_sections() if s["sh_flags"] & 0x6 == 0x6)  # allocated, executable
     undefined = sorted(s.name for s in symbols(elf).iter_symbols() if s["st_shndx"] == "SHN_UNDEF" and s.name)
     listing = run_confined(
-        ["objdump", "-d", "--no-show-raw-insn", compiled.name],
+        ["objdump", "-dr", "--no-show-raw-insn", compiled.name],
         cwd=str(compiled.parent),
         timeout_s=COMPILE_TIMEOUT_S,
         output_bytes=LISTING_BYTES,
         readable=toolchain_folders(),
     ).output
-    widths = PACKED.findall(listing)
-    counts = {bits: widths.count(letter) for letter, bits in (("x", 128), ("y", 256), ("z", 512))}
-    arithmetic = sum(counts.values()) + len(SCALAR.findall(listing))
-    wide = [bits for bits, count in counts.items() if count * 20 >= max(arithmetic, 1)]
+    vector_bits, packed_share = vector_work(listing)
     return {
         "code_bytes": text,
-        "vector_bits": max(wide, default=0),
-        "packed_share": round(sum(counts.values()) / max(arithmetic, 1), 3),
+        "vector_bits": vector_bits,
+        "packed_share": round(packed_share, 3),
         "threads": any(name.startswith("GOMP_parallel") for name in undefined),
         "undefined_symbols": undefined,
     }

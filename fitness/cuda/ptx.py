@@ -68,7 +68,8 @@ class Traits:
     access_bytes: int
     """Widest load or store of global memory by one thread."""
     vectors: bool
-    """Several elements in one such access."""
+    """Several elements in one such access, wherever it stands: a thread often makes a single one, outside all loops,
+    and what is left to it at the end of an array is a loop of scalar ones."""
     async_copies: bool
     """cp.async"""
     bulk_copies: bool

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,32 @@ def test_threads_and_vectors_are_seen(axpb: Operator, tmp_path: Path) -> None:
     assert plain.cell[:2] == ("scalar", "serial")
     assert parallel.facts["threads"]
     assert parallel.facts["vector_bits"] >= 128
+
+
+RESTRICT = "void axpb(const T* __restrict x, const T* __restrict b, T* __restrict y, T alpha, int n)"
+LANES = "#pragma omp simd\nfor (int j = i; j < i + 512; j++) y[j] = x[j] * b[j];\n"
+REST = "".join(f"if (i + {k} < n) y[i + {k}] += x[i * {k}];\n" for k in range(60))
+CHAIN = "for (int j = 0; j < n; j++) s = s * x[j] + b[j];\n"
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="machine code of other processors is not read")
+@pytest.mark.parametrize(
+    ("body", "vectors"),
+    [
+        (f"for (int i = 0; i < n; i += 512) {{\n{LANES}{REST}}}", True),
+        (f"{LOOP}y[i] = 2 * x[i] + b[i];\nfloat s = 0;\n"
+         f"{LOOP}{{\nfor (int k = 0; k < n; k++) {{\n{CHAIN}}}\ny[i] += s;\n}}", False),
+        ("#pragma omp parallel for simd\n" + LOOP + "y[i] = expf(x[i]);", True),
+        (f"{LOOP}y[i] = x[n - 1 - i];", True),
+        (f"{LOOP}y[i] = x[i];", True),
+        (f"{LOOP}y[i] = x[(i * 7919LL) % n];", False),
+        ("y[0] = alpha * x[0] + b[0];", False),
+    ],
+    ids=["unrolled rest", "vectors before a deep chain", "library", "reversed", "memcpy", "gather", "no loop"],
+)  # fmt: skip
+def test_the_cell_tells_what_the_innermost_loops_do(axpb: Operator, tmp_path: Path, body: str, vectors: bool) -> None:
+    made = compiled(axpb_kernel(body, signature=RESTRICT), axpb, tmp_path)
+    assert made.cell[0].startswith("simd" if vectors else "scalar"), made.facts
 
 
 @pytest.mark.parametrize("broken", ["int broken = ;", "#error is meant"])
