@@ -13,9 +13,11 @@ import re
 import shutil
 import signal
 import struct
+import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -50,7 +52,10 @@ LINE_BYTES = 64
 MANY_MISPREDICTIONS = 5.0
 """Percent of branches."""
 MUCH_L1_WASTE = 4.0
+SIMULATED_VECTORS = ("-mavx2", "-mfma") if platform.machine() == "x86_64" else ()
+"""In place of -march=native: valgrind knows no AVX-512."""
 LIBRARY = "kernel.so"
+SOURCE = "kernel.cpp"
 KERNEL = "kernel"
 """What the compiler is told the kernel's file is called, apart from the lines that stand before it."""
 
@@ -192,7 +197,7 @@ def vectorizer_remarks(subject: Subject, scratch: Path) -> list[Remark]:
     """One remark per line of the kernel that the vectorizer had something to say of; empty when it does not compile."""
     _write_source(subject, scratch)
     options = ("-fopt-info-vec-optimized", "-fopt-info-vec-missed", "-o", "/dev/null")
-    outcome = _compile([CXX, *FLAGS, *options, "-c", "kernel.cpp"], scratch)
+    outcome = _compile([CXX, *FLAGS, *options, "-c", SOURCE], scratch)
     return parse_remarks(outcome.output) if outcome.returncode == 0 else []
 
 
@@ -352,13 +357,15 @@ def simulate(subject: Subject, workload: Workload, facts: Mapping[str, int], scr
 
     Raises PlanError where the plan does not resolve.
     """
-    # Valgrind knows no AVX-512.
-    vectors = ("-mavx2", "-mfma") if platform.machine() == "x86_64" else ()
-    flags = [flag for flag in FLAGS if flag != "-march=native"]
     _write_source(subject, scratch)
-    command = [CXX, *flags, *vectors, "-g", "kernel.cpp", *LINK_FLAGS, "-o", LIBRARY, *LIBRARIES]
+    unit = _unit_that_runs(subject.kernel.source, scratch)
+    command = [CXX, *_simulated_flags(), "-g", unit, *LINK_FLAGS, "-o", LIBRARY, *LIBRARIES]
     if _compile(command, scratch).returncode != 0:
-        return f"no simulation: it does not compile with {' '.join(vectors) or 'plain flags'}, all that valgrind knows"
+        vectors = " ".join(SIMULATED_VECTORS) or "plain flags"
+        own = "; an #if of the kernel takes code for more than that, and the other branch never runs here"
+        return (
+            f"no simulation: it does not compile with {vectors}, all that valgrind knows{own if unit != SOURCE else ''}"
+        )
     dims = _write_task(subject, workload, facts, scratch / "task")
     if dims is None:
         return f"no simulation: {workload.name} needs more than {SIMULATE_BYTES >> 20} MiB"
@@ -376,6 +383,51 @@ def simulate(subject: Subject, workload: Workload, facts: Mapping[str, int], scr
     operator = subject.operator
     flops = operator.flops.evaluate(operator.cost_environment(dims, subject.dtype))
     return Simulation(workload.name, flops, traffic(operator, dims, subject.dtype).total, events, lines)
+
+
+def _simulated_flags() -> list[str]:
+    return [*(flag for flag in FLAGS if flag != "-march=native"), *SIMULATED_VECTORS]
+
+
+def _unit_that_runs(source: str, scratch: Path) -> str:
+    """The file to simulate: with those branches of the kernel's #if that its own build has.
+
+    As preprocessed for this processor, where they are others than for the one that valgrind knows; lines that never run
+    would be annotated otherwise.
+    """
+    if not _switches().intersection(re.findall(r"\w+", source)):
+        return SOURCE
+    kept = []
+    for name, flags in (("runs.ii", FLAGS), ("simulated.ii", _simulated_flags())):
+        done = _compile([CXX, *flags, "-E", SOURCE, "-o", name], scratch)
+        text = (scratch / name).read_text(encoding="utf-8", errors="replace") if done.returncode == 0 else ""
+        kept.append(_own_lines(text))
+    return SOURCE if kept[0] == kept[1] else "runs.ii"
+
+
+@lru_cache
+def _switches() -> frozenset[str]:
+    """Names of what the compiler predefines differently for this processor and for the one that valgrind knows."""
+    listed = []
+    for flags in (FLAGS, _simulated_flags()):
+        command = [CXX, *flags, "-dM", "-E", "-x", "c++", "/dev/null"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        listed.append(set(done.stdout.splitlines()))
+    return frozenset(line.split()[1].partition("(")[0] for line in listed[0] ^ listed[1])
+
+
+def _own_lines(preprocessed: str) -> dict[int, str]:
+    """What the preprocessor left of each of the kernel's lines."""
+    found: dict[int, str] = {}
+    file, line = "", 0
+    for text in preprocessed.splitlines():
+        if marker := re.match(r'# (\d+) "(.*?)"', text):
+            file, line = marker[2], int(marker[1])
+            continue
+        if file == KERNEL and text.strip():
+            found[line] = found.get(line, "") + text
+        line += 1
+    return found
 
 
 def _callgrind(scratch: Path) -> Outcome:
@@ -400,7 +452,7 @@ def _write_source(subject: Subject, scratch: Path) -> None:
     launches = subject.build.launches
     text = translation_unit(subject.kernel, subject.plan, subject.operator, dtype=subject.dtype, launches=launches)
     text = '#line 1 "prelude"\n' + text.replace("#line 1\n", f'#line 1 "{KERNEL}"\n', 1)
-    (scratch / "kernel.cpp").write_text(text, encoding="utf-8")
+    (scratch / SOURCE).write_text(text, encoding="utf-8")
 
 
 def _compile(command: list[str], scratch: Path) -> Outcome:

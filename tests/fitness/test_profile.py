@@ -216,6 +216,34 @@ def test_strides_show_as_first_cache_misses_of_their_line(axpb: Operator, tmp_pa
     assert "the first cache is filled with 16 times the least traffic" in result.notes[0]
 
 
+SWITCHES = profiler._switches()
+SWITCHED = """#ifdef __AVX512F__
+{wide}
+#else
+    for (int i = 0; i < n; i++) y[i] = alpha * x[i] + b[i];
+#endif"""
+
+
+@needs_valgrind
+@pytest.mark.skipif("__AVX512F__" not in SWITCHES, reason="this processor has no AVX-512")
+def test_what_is_annotated_is_the_branch_of_an_if_that_runs_here(axpb: Operator, tmp_path: Path) -> None:
+    wide = "    for (int i = n - 1; i >= 0; i--) y[i] = alpha * x[i] + b[i];"
+    notes = profile_of(axpb, axpb_kernel(SWITCHED.format(wide=wide)), tmp_path).notes
+    hot = [note for note in notes if "% of instructions" in note]
+    assert any(wide.strip() in note for note in hot)
+    assert not any("i++" in note for note in hot)
+
+
+@needs_valgrind
+@pytest.mark.skipif("__AVX512F__" not in SWITCHES, reason="this processor has no AVX-512")
+def test_a_branch_that_valgrind_cannot_run_is_not_passed_over_in_silence(axpb: Operator, tmp_path: Path) -> None:
+    wide = "    for (int i = 0; i < n; i += 16) _mm512_storeu_ps(y + i, _mm512_loadu_ps(x + i));"
+    kernel = axpb_kernel(SWITCHED.format(wide=wide), before="#include <immintrin.h>")
+    notes = profile_of(axpb, kernel, tmp_path).notes
+    assert not any("% of instructions" in note for note in notes)
+    assert "the other branch never runs here" in notes[-1]
+
+
 @needs_valgrind
 def test_threads_run_as_one_and_all_of_their_work_is_counted(axpb: Operator, tmp_path: Path) -> None:
     # `volatile` keeps the iterations apart.
