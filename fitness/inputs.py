@@ -20,6 +20,7 @@ FAMILIES = ("nominal", "scaled", "integers", "structured", "specials", "mixture"
 
 `scaled`: rows of very different size; `integers`: exact small integers; `structured`: constant, one-hot, sorted, tied;
 `specials`: zeros, infinities and the like in a few places; `mixture`: some of everything, in drawn proportions.
+A tensor that is `bounded` stays within its distribution's range in all of them, but for specials that it declares.
 """
 CPU = torch.device("cpu")
 CANCELLATION = "cancellation"
@@ -107,7 +108,7 @@ def sample(
     assert tensor.distribution is not None
     make = _MAKERS[family] if element.is_float else _nominal
     source = _source(device, rng)
-    values = make(_Recipe(tensor.distribution, shape, element, tensor.specials, rng, device, source))
+    values = make(_Recipe(tensor.distribution, shape, element, tensor.specials, tensor.bounded, rng, device, source))
     return values.to(TORCH_DTYPES[element.name])
 
 
@@ -136,6 +137,7 @@ class _Recipe:
     shape: tuple[int, ...]
     element: DType
     specials: tuple[str, ...]
+    bounded: bool
     rng: np.random.Generator
     device: torch.device
     source: torch.Generator | None
@@ -179,7 +181,8 @@ class _Recipe:
         return torch.randint(low, high + 1, shape, generator=self.source, device=self.device)
 
     def scales(self, exponent: float) -> torch.Tensor:
-        """A factor per row, 2^-exponent to 2^exponent."""
+        """A factor per row, 2^-exponent to 2^exponent; 1 where nothing may leave its range."""
+        exponent = 0.0 if self.bounded else exponent
         return self.uniform(self.rows, -exponent, exponent).exp2_()
 
 
@@ -216,7 +219,9 @@ def _structured(recipe: _Recipe) -> torch.Tensor:
     if not values.numel():
         return values.reshape(recipe.shape)
     forms: list[Callable[[torch.Tensor, _Recipe], torch.Tensor]]
-    forms = [_constant, _sorted, _reversed, _tied, _dominated]
+    forms = [_constant, _sorted, _reversed, _tied]
+    if not recipe.bounded:
+        forms.append(_dominated)
     if "zero" in recipe.specials:
         forms.append(_one_hot)
     return forms[recipe.rng.integers(len(forms))](values, recipe).reshape(recipe.shape)

@@ -22,6 +22,7 @@ from fitness.bounds import LINEAR_FAMILIES as LINEAR_FAMILIES
 from fitness.bounds import SMALLEST_SUBNORMAL as SMALLEST_SUBNORMAL
 from fitness.bounds import Precision, analysed, demand_exact, element_bound, measured, rms_limit
 from fitness.compare import Bound, Judgement, judge
+from fitness.doubts import advice, departures
 from fitness.evaluation import CheckError
 from fitness.inputs import TORCH_DTYPES, Inputs, data_dims, draw, families, sample
 from fitness.memory import Memory, Region
@@ -60,8 +61,12 @@ class Case(Question):
     allowed: Mapping[str, Any]
     rms_limit: Mapping[str, float]
     """Largest root mean square of error / allowed."""
+    out_of_bounds: Mapping[str, str]
+    """By output, which of the trusted implementations is out of bounds itself, in words; most often none."""
 
 
+NAIVE = "The naive kernel"
+"""As one of the trusted implementations."""
 Trusted = Callable[[Question], Sequence[Mapping[str, Any]]]
 """Runs kernels that are known to be right, in processes of their own; their outputs by name, in any shape."""
 
@@ -221,8 +226,17 @@ class Oracle:
         return (
             f"{where}: {error.mismatches} of {math.prod(shape)} elements of `{tensor.name}` are out of bounds, the "
             f"first at {index}: {found:.9g}, expected {wanted:.9g} within {allowed:.2g}; the worst is "
-            f"{error.max_ratio:.3g} times its bound off"
+            f"{error.max_ratio:.3g} times its bound off{self._doubt(tensor.name, case)}"
         )
+
+    def _doubt(self, output: str, case: Case) -> str:
+        """What to look at in the operator where others do no better."""
+        if output not in case.out_of_bounds:
+            return ""
+        hints = advice(self.operator, self.dtype, case.family, has_magnitude=self.functions.offers("magnitude"))
+        who = case.out_of_bounds[output]
+        so = "if it is right, the operator asks" if who == NAIVE else "the operator seems to ask"
+        return f". {who} is out of bounds here as well; {so} too much" + (f": {hints}" if hints else "")
 
     def outputs(self, question: Question, work: Memory) -> dict[str, torch.Tensor]:
         """A copy of what `work` holds, in fp64 and in shape: what `related_problem` compares and `Trusted` returns."""
@@ -369,14 +383,16 @@ class Oracle:
         self._check("reference", answer, question)
         magnitude = self.functions.magnitude(values | {"outputs": answer, "dtype": DTYPES[self.dtype]})
         self._check("magnitude", magnitude or {}, question)
-        others: list[dict[str, Any]] = []
+        others: list[tuple[str, dict[str, Any]]] = []
         if self.operator.tolerance.bound != "exact":
             others = [*self._second_opinions(question.inputs)]
-            if trusted is not None:
-                others += [{n: self._flat(torch.as_tensor(y)) for n, y in found.items()} for found in trusted(question)]
+            for outputs in trusted(question) if trusted is not None else ():
+                found = {n: self._flat(torch.as_tensor(y)) for n, y in outputs.items()}
+                others.append((NAIVE, found))
         expected: dict[str, Any] = {}
         allowed: dict[str, Any] = {}
         limit: dict[str, float] = {}
+        out: dict[str, str] = {}
         for tensor in self.operator.outputs:
             name = tensor.name
             if self.operator.tolerance.bound == "exact" or not self.element(tensor).is_float:
@@ -384,16 +400,18 @@ class Oracle:
                 expected[name], allowed[name] = self._flat(rounded), self._flat(torch.zeros_like(rounded))
                 limit[name] = math.inf
                 continue
-            y64, found = self._flat(answer[name]), [other[name] for other in others]
+            y64, opinions = self._flat(answer[name]), [other[name] for _, other in others]
             s = y64 if magnitude is None else self._flat(magnitude[name])
-            limits = self._limits(tensor, question, y64, s, found)
+            limits = self._limits(tensor, question, y64, s, opinions)
             if self._integral(question, magnitude is not None):
                 demand_exact(self._precision(tensor), limits, y64, s)
-            judged = [judge(y, y64, limits.allowed) for y in found]
+            judged = [judge(y, y64, limits.allowed) for y in opinions]
+            if missed := [who for (who, _), verdict in zip(others, judged, strict=True) if verdict.mismatches]:
+                out[name] = missed[0]
             expected[name], allowed[name] = y64, limits.allowed
             limit[name] = rms_limit(self._precision(tensor), limits, judged, naive=trusted is not None)
         q = question
-        return Case(q.workload, q.family, q.inputs, q.region, q.at_end, expected, allowed, limit)
+        return Case(q.workload, q.family, q.inputs, q.region, q.at_end, expected, allowed, limit, out)
 
     def _values(self, inputs: Inputs, dtype: torch.dtype) -> dict[str, Any]:
         """What functions of reference.py are called with: copies, floating tensors in a type of our choice."""
@@ -401,20 +419,20 @@ class Oracle:
         tensors = {n: t.to(dtype if t.is_floating_point() else t.dtype, copy=True) for n, t in placed}
         return {**inputs.dims, **self._scalars, **tensors}
 
-    def _second_opinions(self, inputs: Inputs) -> Iterator[dict[str, Any]]:
+    def _second_opinions(self, inputs: Inputs) -> Iterator[tuple[str, dict[str, Any]]]:
         """Outputs of the library in the task's own type and of the reference in the accumulator's, as rounded."""
         if self._library:
             values: dict[str, Any] = {n: t.clone() for n, t in self._placed(inputs).items()}
             values = {**inputs.dims, **self._scalars, **values}
             result = self.functions.library(values | {"prepared": self.functions.prepare(values)})
-            yield self._rounded("library", result, inputs.dims)
+            yield "The library", self._rounded("library", result, inputs.dims)
         if self.accumulator.name != "fp64":
             values = self._values(inputs, TORCH_DTYPES[self.accumulator.name])
             try:
                 result = self.functions.reference(values)
             except OperatorError:
                 return  # one that insists on fp64 has no second opinion to offer
-            yield self._rounded("reference", result, inputs.dims)
+            yield f"The reference in {self.accumulator.name}", self._rounded("reference", result, inputs.dims)
 
     def _rounded(self, function: str, result: Any, dims: Mapping[str, int]) -> dict[str, Any]:
         by_name = result if isinstance(result, Mapping) else {self.operator.outputs[0].name: result}
@@ -477,7 +495,11 @@ class Oracle:
         positive = function == "reference" or not bool((value < 0).any())
         if not (finite and positive):
             problem = "not finite" if function == "reference" else "negative or not finite"
-            raise OperatorError(f"{self._file}: {function}() made values of `{tensor.name}` that are {problem}")
+            hints = "".join(f"; {hint}" for hint in departures(self.operator, self.dtype, question.family))
+            raise OperatorError(
+                f"{self._file}: {function}() made values of `{tensor.name}` that are {problem}, on "
+                f"{question.workload.name} ({question.family} inputs){hints}"
+            )
 
     @property
     def _declares_infinities(self) -> bool:

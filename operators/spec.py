@@ -138,6 +138,11 @@ class Distribution:
             raise ValueError(f"{text!r}: the bounds are the wrong way round")
         return cls(kind, a, b)  # type: ignore[arg-type]
 
+    @property
+    def leaves_out_zero(self) -> bool:
+        """Whether all values are on one side of zero, as only an operator that needs it asks for."""
+        return self.kind != "normal" and (self.a > 0 or self.b < 0)
+
 
 @dataclass(frozen=True)
 class Tensor:
@@ -153,6 +158,8 @@ class Tensor:
     """None for outputs and for inputs that `inputs()` of reference.py makes."""
     specials: tuple[Special, ...] = ("zero",)
     """Values that the operator's definition handles and the input family `specials` strews in; floating inputs only."""
+    bounded: bool = False
+    """Whether all input families keep to the distribution's range, but for `specials`."""
 
     def sizes(self, env: Mapping[str, int]) -> tuple[int, ...]:
         """The concrete shape."""
@@ -333,60 +340,124 @@ Sizes = Annotated[str | int | list[int], BeforeValidator(_sizes)]
 
 
 class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
 
 
 class _Tensor(_Table):
+    """One tensor that kernels are given; dense, row-major."""
+
     name: str
+    """What kernels and reference.py call it."""
     role: Role
+    """`in`: only read. `out`: only written. `inout`: changed in place."""
     dtype: str = "T"
+    """`T`, the task's element type; `ACC`, its accumulator; or a type of its own, such as int32."""
     shape: list[Formula]
+    """A formula over dims for every axis, the last one contiguous; empty for a single number."""
     distribution: str | None = None
+    """How nominal values are drawn: `uniform(low, high)`, `normal(mean, sd)` or `integers(low, high)`, both ends
+    included. Other input families start from them and depart: rows scaled by up to 4,096, one row or element 8 times
+    larger, ties, order, zeros. Left out where `inputs(...)` of reference.py makes the tensor."""
     specials: list[Special] | None = None
+    """Values that the operator's definition handles, which the input family `specials` strews in; `structured` and
+    `mixture` inputs hold zeros where `zero` is among them. `[]`: none. Left out: zero, unless `bounded`."""
+    bounded: bool | None = None
+    """Whether all input families keep to the range of the distribution, because the operator means nothing outside of
+    it, or amplifies errors (divisors, diagonals, probabilities). Left out: where that range leaves out zero."""
 
 
 class _Scalar(_Table):
+    """A number that every call passes by value."""
+
     name: str
+    """What kernels and reference.py call it."""
     dtype: str
+    """As a tensor's."""
     value: float | int
+    """Always the same."""
 
 
 class _Shapes(_Table):
+    """Settings of the dims."""
+
     dims: dict[str, Sizes]
+    """Of every dim an integer, a list of them (lists multiply), or a formula over the dims before it."""
     source: str = ""
+    """Where the sizes come from, for people."""
+
+
+class _Hidden(_Shapes):
+    """Shapes that only verification uses: odd ones, small ones, multiples of 8 and of 32, at least one of each kind."""
 
 
 class _Workload(_Shapes):
+    """Shapes that are timed; a kernel is as fast as their geometric mean says."""
+
     set: str
+    """The set it belongs to, one of which a run is told to use: `cpu` is the default on the cpu target, `realistic` on
+    cuda, `published` what others have published."""
     weight: Formula = 1
+    """What a benchmark's own score weighs it with; fitness knows no weights."""
 
 
 class _Cost(_Table):
+    """What the work amounts to: formulas over dims, `sizeof_T` and `sizeof_ACC`."""
+
     flops: Formula
+    """Operations of a plain algorithm; what is reported."""
     min_flops: Formula
+    """Operations that no algorithm can go below; a kernel that is faster than these allow is quarantined."""
     min_bytes: Formula
+    """Bytes that must come from or go to memory; likewise."""
 
 
 class _Tolerance(_Table):
+    """How far from the fp64 reference a result may be."""
+
     bound: Bound
+    """`exact`: bit-equal. `rounding`: |y - y64| <= a u |y64| + b g u_acc S + eta, S from `magnitude(...)` of
+    reference.py (|y| without it), g the root of `terms` (`terms` itself for inputs whose errors line up). `measured`:
+    for what is no plain sum of products; 4 times the largest error of trusted implementations in place of b g u_acc."""
     terms: Formula = 1
+    """Terms that a result sums, a formula over dims."""
     exact_integers: bool = False
+    """Whether sums of small integers must be bit-equal, whatever their order: for operators that are linear in each of
+    their inputs. Needs `magnitude(...)`."""
 
 
 class _File(_Table):
+    """operator.toml as a whole."""
+
     name: str
+    """Of the operator: letters, digits and `_`."""
+    like: str | None = None
+    """A form of operators/shared, an unfinished operator.toml: what this file says takes its place, tables key by key,
+    workloads set by set. Workloads and hidden shapes of a form with other dims are left out."""
     family: str
+    """What it belongs to, for `evo run --family`."""
     formula: str
+    """What it computes, for people and language models."""
     dims: Annotated[list[str], Field(min_length=1)]
+    """Names of the sizes that a workload sets."""
     derived: dict[str, Formula] = {}
+    """Sizes that follow from dims: name and formula, each over the dims and the derived ones before it."""
     data_dims: dict[str, str] = {}
+    """Sizes that only the data tells (the longest row of a sparse matrix): name and meaning. `data_dims(...)` of
+    reference.py computes them."""
     dtypes: dict[str, list[str]]
+    """By target (`cpu`, `cuda`) the element types that `T` may be; the first is the default."""
     tensor: Annotated[list[_Tensor], Field(min_length=1)]
+    """[[tensor]] for every tensor, in any order."""
     scalar: list[_Scalar] = []
+    """[[scalar]] for every number passed by value."""
     workload: Annotated[list[_Workload], Field(min_length=1)]
-    hidden: Annotated[list[_Shapes], Field(min_length=1)]
+    """[[workload]] for every setting, or list of settings, that is timed."""
+    hidden: Annotated[list[_Hidden], Field(min_length=1)]
+    """[[hidden]] for shapes that only verification uses."""
     cost: _Cost
+    """[cost]"""
     tolerance: _Tolerance
+    """[tolerance]"""
 
 
 def first_problem(error: ValidationError) -> str:
@@ -549,9 +620,10 @@ def _evaluate(expression: Expression, env: Mapping[str, int], where: str) -> int
 def _tensor(raw: _Tensor, names: Iterable[str], index: int) -> Tensor:
     where = f"tensor[{index}] `{raw.name}`"
     shape = tuple(_expression(axis, names, f"{where}: shape") for axis in raw.shape)
-    specials = _specials(raw, where)
     if raw.distribution is None:
-        return Tensor(raw.name, raw.role, raw.dtype, shape, None, specials)
+        if raw.bounded is not None:
+            raise ValueError(f"{where}: bounded needs a distribution uniform(low, high) or integers(low, high)")
+        return Tensor(raw.name, raw.role, raw.dtype, shape, None, _specials(raw, where, bounded=False))
     if raw.role == "out":
         raise ValueError(f"{where}: an output has no distribution")
     try:
@@ -563,13 +635,17 @@ def _tensor(raw: _Tensor, names: Iterable[str], index: int) -> Tensor:
             raise ValueError(f"{where}: {raw.dtype} needs a distribution integers(low, high)")
         if distribution.a < _smallest(raw.dtype) or distribution.b > DTYPES[raw.dtype].exact_integer_limit:
             raise ValueError(f"{where}: distribution {raw.distribution!r} exceeds what {raw.dtype} holds")
-    return Tensor(raw.name, raw.role, raw.dtype, shape, distribution, specials)
+    if raw.bounded and distribution.kind == "normal":
+        raise ValueError(f"{where}: a normal distribution has no bounds; write uniform(low, high)")
+    bounded = distribution.leaves_out_zero if raw.bounded is None else raw.bounded
+    specials = _specials(raw, where, bounded=bounded)
+    return Tensor(raw.name, raw.role, raw.dtype, shape, distribution, specials, bounded)
 
 
-def _specials(raw: _Tensor, where: str) -> tuple[Special, ...]:
+def _specials(raw: _Tensor, where: str, *, bounded: bool) -> tuple[Special, ...]:
     floating = raw.dtype not in DTYPES or DTYPES[raw.dtype].is_float
     if raw.specials is None:
-        return ("zero",) if raw.role != "out" and floating else ()
+        return ("zero",) if raw.role != "out" and floating and not bounded else ()
     if raw.role == "out":
         raise ValueError(f"{where}: an output has no specials")
     if not floating:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -120,6 +121,16 @@ def test_no_zeros_where_a_tensor_declares_none() -> None:
     for family in ("structured", "specials", "mixture"):
         for seed in range(20):
             assert (values(family, law="uniform(0.25, 0.75)", specials=(), seed=seed) > 0).all()
+
+
+@pytest.mark.parametrize("law", ["uniform(3, 4)", "uniform(-4, -3)", "integers(2, 9)", "uniform(-1, 1)"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_is_bounded_stays_in_its_range_in_every_family(law: str, family: str) -> None:
+    bounds = Distribution.parse(law)
+    bounded = replace(tensor(law, ()), bounded=True)
+    for seed in range(20):
+        found = sample(bounded, DTYPES["fp32"], (7, 33), family, np.random.default_rng(seed))
+        assert bounds.a <= found.min() <= found.max() <= bounds.b
 
 
 def test_specials_are_few_and_only_those_declared() -> None:
