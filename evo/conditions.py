@@ -17,7 +17,7 @@ from evo.config import RunConfig
 from evo.version import engine_version
 from fitness.catalog import GpuModels
 from fitness.cpu.cores import groups, processor
-from operators.definition import definition
+from operators.fingerprint import fingerprint
 from operators.errors import UserError
 from operators.identity import digest
 
@@ -36,14 +36,14 @@ class Conditions:
     """Its version."""
     host: Mapping[str, Any]
     definitions: Mapping[str, Mapping[str, str]] | None
-    """By operator: see `operators.definition`. None: not known."""
+    """By operator: see `operators.fingerprint`. None: not known."""
 
 
 def conditions(config: RunConfig, gpus: GpuModels) -> Conditions:
     """Those of a session that begins now. Raises OperatorError."""
     definitions = {}
     for operator, _ in config.tasks():
-        parts = definition(operator, target=config.target, workload_set=config.workload_set)
+        parts = fingerprint(operator, target=config.target, workload_set=config.workload_set)
         if config.ancestors == "all":
             parts[KERNEL_FILES] = digest(*operator.ancestors(config.target))
         definitions[operator.name] = parts

@@ -16,9 +16,10 @@ from evo.strategies.base import PROTOCOL
 from fitness.catalog import check_target
 from mutators.llm import LlmSettings
 from operators.catalog import load
+from operators.definition import first_problem
 from operators.errors import UserError
 from operators.expression import unknown_name
-from operators.spec import Operator, Task, first_problem
+from operators.spec import Operator, Task
 
 STRATEGIES: Mapping[str, str] = {
     "islands": "evo.strategies.islands:Islands",

@@ -13,9 +13,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from operators.definition import read_operator
 from operators.errors import OperatorError
 from operators.expression import unknown_name
-from operators.spec import Operator, read_operator
+from operators.spec import Operator
 
 ROOT = Path(__file__).parent
 

@@ -1,66 +1,431 @@
-"""What of an operator's folder decides verdicts, as digests: a run that goes on must find it as it was."""
+"""Reads `operator.toml`: the models of its tables, whose docstrings are its reference, and every check of them."""
 
 from __future__ import annotations
 
-import io
-import json
-import tokenize
-from collections.abc import Iterator
+import itertools
+import keyword
+import math
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Annotated, Any, TypeVar
 
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from operators.dtypes import ACCUMULATOR, DTYPES, TARGETS
 from operators.errors import OperatorError
-from operators.identity import digest
-from operators.spec import Operator, declared
+from operators.expression import Expression, ExpressionError, parse
+from operators.forms import Inherited, complete
+from operators.spec import (
+    CPP_KEYWORDS,
+    HIDDEN,
+    IDENTIFIER,
+    RESERVED,
+    Bound,
+    Distribution,
+    Operator,
+    Role,
+    Scalar,
+    Special,
+    Tensor,
+    Tolerance,
+    Workload,
+)
 
-DECIDING = ("name", "dims", "derived", "data_dims", "tensor", "scalar", "workload", "hidden", "cost", "tolerance")
-"""Of operator.toml; the rest is for readers, or says which tasks there are."""
-PROSE = {"source", "weight", "flops"}
-"""Keys within these that reports alone go by."""
-OTHERS = {".md", ".rst", ".cpp", ".cu", ".cuh", ".hpp", ".h"}
-"""Endings of files that decide nothing: notes, and kernels that the search starts from."""
+REFERENCE_ARGUMENTS = frozenset({"outputs", "prepared", "dtype", "rng", "family"})
+"""What the functions of reference.py may be given besides the dims, tensors and scalars."""
+MAX_SHAPES = 1000
+"""From one table: lists of dims multiply."""
 
 
-def definition(operator: Operator, *, target: str, workload_set: str) -> dict[str, str]:
-    """Digests by `operator.toml: key` or file name: what verdicts on this target and workload set go by.
+def _formula(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise ValueError('write an integer or a formula such as "ceil_div(n, 4)"')
+    return value
 
-    Of Python, comments and empty lines do not count; of the naive kernel every character does, for it is another
-    kernel then. Raises OperatorError.
-    """
-    found = {f"operator.toml: {key}": value for key, value in _declared(operator, workload_set)}
-    naive = operator.ancestor("naive", target)
+
+def _sizes(value: object) -> object:
+    """A formula or a list of integers; said in one sentence, which a union of types would not do."""
+    if isinstance(value, list):
+        if not value or any(type(size) is not int for size in value):
+            raise ValueError("a list of sizes holds one integer or more, and nothing else")
+        return value
+    return _formula(value)
+
+
+Formula = Annotated[str | int, BeforeValidator(_formula)]
+Sizes = Annotated[str | int | list[int], BeforeValidator(_sizes)]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
+
+
+class _Tensor(_Table):
+    """One tensor that kernels are given; dense, row-major."""
+
+    name: str
+    """What kernels and reference.py call it."""
+    role: Role
+    """`in`: only read. `out`: only written. `inout`: changed in place."""
+    dtype: str = "T"
+    """`T`, the task's element type; `ACC`, its accumulator; or a type of its own, such as int32."""
+    shape: list[Formula]
+    """A formula over dims for every axis, the last one contiguous; empty for a single number."""
+    distribution: str | None = None
+    """How nominal values are drawn: `uniform(low, high)`, `normal(mean, sd)` or `integers(low, high)`, both ends
+    included. Other input families start from them and depart: rows scaled by up to 4,096, one row or element 8 times
+    larger, ties, order, zeros. Left out where `inputs(...)` of reference.py makes the tensor."""
+    specials: list[Special] | None = None
+    """Values that the operator's definition handles, which the input family `specials` strews in; `structured` and
+    `mixture` inputs hold zeros where `zero` is among them. `[]`: none. Left out: zero, unless `bounded`."""
+    bounded: bool | None = None
+    """Whether all input families keep to the range of the distribution, because the operator means nothing outside of
+    it, or amplifies errors (divisors, diagonals, probabilities). Left out: where that range leaves out zero."""
+
+
+class _Scalar(_Table):
+    """A number that every call passes by value."""
+
+    name: str
+    """What kernels and reference.py call it."""
+    dtype: str
+    """As a tensor's."""
+    value: float | int
+    """Always the same."""
+
+
+class _Shapes(_Table):
+    """Settings of the dims."""
+
+    dims: dict[str, Sizes]
+    """Of every dim an integer, a list of them (lists multiply), or a formula over the dims before it."""
+    source: str = ""
+    """Where the sizes come from, for people."""
+
+
+class _Hidden(_Shapes):
+    """Shapes that only verification uses: odd ones, small ones, multiples of 8 and of 32, at least one of each kind."""
+
+
+class _Workload(_Shapes):
+    """Shapes that are timed; a kernel is as fast as their geometric mean says."""
+
+    set: str
+    """The set it belongs to, one of which a run is told to use: `cpu` is the default on the cpu target, `realistic` on
+    cuda, `published` what others have published."""
+    weight: Formula = 1
+    """What a benchmark's own score weighs it with; fitness knows no weights."""
+
+
+class _Cost(_Table):
+    """What the work amounts to: formulas over dims, `sizeof_T` and `sizeof_ACC`."""
+
+    flops: Formula
+    """Operations of a plain algorithm; what is reported."""
+    min_flops: Formula
+    """Operations that no algorithm can go below; a kernel that is faster than these allow is quarantined."""
+    min_bytes: Formula
+    """Bytes that must come from or go to memory; likewise."""
+
+
+class _Tolerance(_Table):
+    """How far from the fp64 reference a result may be."""
+
+    bound: Bound
+    """`exact`: bit-equal. `rounding`: |y - y64| <= a u |y64| + b g u_acc S + eta, S from `magnitude(...)` of
+    reference.py (|y| without it), g the root of `terms` (`terms` itself for inputs whose errors line up). `measured`:
+    for what is no plain sum of products; 4 times the largest error of trusted implementations in place of b g u_acc."""
+    terms: Formula = 1
+    """Terms that a result sums, a formula over dims."""
+    exact_integers: bool = False
+    """Whether sums of small integers must be bit-equal, whatever their order: for operators that are linear in each of
+    their inputs. Needs `magnitude(...)`."""
+
+
+class _File(_Table):
+    """operator.toml as a whole."""
+
+    name: str
+    """Of the operator: letters, digits and `_`."""
+    like: str | None = None
+    """A form of operators/shared, an unfinished operator.toml: what this file says takes its place, tables key by key,
+    workloads set by set. Workloads and hidden shapes of a form with other dims are left out."""
+    family: str
+    """What it belongs to, for `evo run --family`."""
+    formula: str
+    """What it computes, for people and language models."""
+    dims: Annotated[list[str], Field(min_length=1)]
+    """Names of the sizes that a workload sets."""
+    derived: dict[str, Formula] = {}
+    """Sizes that follow from dims: name and formula, each over the dims and the derived ones before it."""
+    data_dims: dict[str, str] = {}
+    """Sizes that only the data tells (the longest row of a sparse matrix): name and meaning. `data_dims(...)` of
+    reference.py computes them."""
+    dtypes: dict[str, list[str]]
+    """By target (`cpu`, `cuda`) the element types that `T` may be; the first is the default."""
+    tensor: Annotated[list[_Tensor], Field(min_length=1)]
+    """[[tensor]] for every tensor, in any order."""
+    scalar: list[_Scalar] = []
+    """[[scalar]] for every number passed by value."""
+    workload: Annotated[list[_Workload], Field(min_length=1)]
+    """[[workload]] for every setting, or list of settings, that is timed."""
+    hidden: Annotated[list[_Hidden], Field(min_length=1)]
+    """[[hidden]] for shapes that only verification uses."""
+    cost: _Cost
+    """[cost]"""
+    tolerance: _Tolerance
+    """[tolerance]"""
+
+
+def first_problem(error: ValidationError) -> str:
+    """One complaint of pydantic as one phrase: where, what is wrong; a misspelt key before what it left missing."""
+    problem = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
+    where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"]).lstrip(".")
+    if problem["type"] == "extra_forbidden":
+        return f"`{where}` is not a key that exists here"
+    if problem["type"] == "missing":
+        return f"`{where}` is missing"
+    message = problem["msg"].removeprefix("Value error, ")
+    return f"`{where}`: {message[0].lower()}{message[1:]}, not {problem['input']!r:.60}"
+
+
+Made = TypeVar("Made")
+
+
+def read_operator(folder: Path) -> Operator:
+    """Read and check `folder/operator.toml`. Raises OperatorError: one line, file first."""
+    return _read(folder, lambda raw: _build(raw, folder))
+
+
+def declared(folder: Path) -> dict[str, Any]:
+    """What `folder/operator.toml` says with the form that it is like, key by key. Raises OperatorError."""
+    return _read(folder, lambda raw: dict.fromkeys(_File.model_fields) | raw.model_dump(exclude_defaults=True))
+
+
+def _read(folder: Path, made: Callable[[_File], Made]) -> Made:
+    path = folder / "operator.toml"
+    inherited = Inherited()
     try:
-        for path in sorted(operator.folder.iterdir()):
-            kept = path == naive or not (path.suffix in OTHERS or path.name.startswith(".") or path.name[-1] == "~")
-            if kept and path.is_file() and path.name != "operator.toml":
-                found[path.name] = digest(_code(path) if path.suffix == ".py" else path.read_bytes())
-    except OSError as error:
-        raise OperatorError(f"{operator.folder}: cannot be read: {error}") from None
-    return found
+        completed, inherited = complete(tomllib.loads(path.read_text(encoding="utf-8")))
+        return made(_File.model_validate(completed))
+    except (FileNotFoundError, NotADirectoryError):
+        raise OperatorError(
+            f"{path}: no such file; an operator is a folder with operator.toml and reference.py"
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise OperatorError(f"{path}: cannot be read: {error}") from None
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise OperatorError(f"{path}: not valid TOML: {error}") from None
+    except ValidationError as error:
+        problem = first_problem(error)
+        raise OperatorError(f"{path}: {problem}{inherited.named_in(problem)}") from None
+    except ValueError as error:
+        raise OperatorError(f"{path}: {error}{inherited.named_in(str(error))}") from None
 
 
-def _declared(operator: Operator, workload_set: str) -> Iterator[tuple[str, str]]:
-    table = declared(operator.folder)
-    table["workload"] = [entry for entry in table["workload"] if entry["set"] == workload_set]
-    for key in DECIDING:
-        yield key, digest(json.dumps(_without_prose(table[key]), sort_keys=True))
+def _build(raw: _File, folder: Path) -> Operator:
+    _check_names(raw)
+    _check_dtypes(raw)
+    derived: dict[str, Expression] = {}
+    for name, text in raw.derived.items():
+        derived[name] = _expression(text, (*raw.dims, *derived), f"derived.{name}")
+    static_names = (*raw.dims, *derived)
+    shape_names = (*static_names, *raw.data_dims)
+    cost_names = (*static_names, "sizeof_T", "sizeof_ACC")
+    operator = Operator(
+        name=raw.name,
+        family=raw.family,
+        formula=raw.formula,
+        dims=tuple(raw.dims),
+        derived=MappingProxyType(derived),
+        data_dims=MappingProxyType(raw.data_dims),
+        tensors=tuple(_tensor(t, shape_names, index) for index, t in enumerate(raw.tensor)),
+        scalars=tuple(_scalar(s, index) for index, s in enumerate(raw.scalar)),
+        dtypes=MappingProxyType({target: tuple(names) for target, names in raw.dtypes.items()}),
+        workloads=tuple(_workloads(raw, derived)),
+        hidden=tuple(_hidden(raw)),
+        flops=_expression(raw.cost.flops, cost_names, "cost.flops"),
+        min_flops=_expression(raw.cost.min_flops, cost_names, "cost.min_flops"),
+        min_bytes=_expression(raw.cost.min_bytes, cost_names, "cost.min_bytes"),
+        tolerance=Tolerance(
+            raw.tolerance.bound,
+            _expression(raw.tolerance.terms, shape_names, "tolerance.terms"),
+            raw.tolerance.exact_integers,
+        ),
+        folder=folder,
+    )
+    if not operator.outputs:
+        raise ValueError("no tensor has the role out or inout")
+    _check_shapes(operator)
+    return operator
 
 
-def _without_prose(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_prose(inner) for key, inner in value.items() if key not in PROSE}
-    return [_without_prose(inner) for inner in value] if isinstance(value, list) else value
+def _check_names(raw: _File) -> None:
+    if not IDENTIFIER.fullmatch(raw.name):
+        raise ValueError(f"name: {raw.name!r} is not an identifier; use letters, digits and _, a letter first")
+    seen: dict[str, str] = {}
+    tensors = ((t.name, "a tensor") for t in raw.tensor)
+    scalars = ((s.name, "a scalar") for s in raw.scalar)
+    dims = ((name, "a dim") for name in (*raw.dims, *raw.derived, *raw.data_dims))
+    for name, what in itertools.chain(dims, tensors, scalars):
+        if not IDENTIFIER.fullmatch(name):
+            raise ValueError(f"{what} is called {name!r}; names are letters, digits and _, a letter first")
+        if name in RESERVED | CPP_KEYWORDS | REFERENCE_ARGUMENTS or keyword.iskeyword(name):
+            raise ValueError(f"{what} is called `{name}`, which is reserved; choose another name")
+        if seen.get(name) == what:
+            raise ValueError(f"{what} called `{name}` is declared twice; names must differ")
+        if name in seen:
+            raise ValueError(f"`{name}` is both {seen[name]} and {what}; names must differ")
+        seen[name] = what
 
 
-def _code(path: Path) -> bytes:
-    """A Python file without its comments and empty lines."""
-    content = path.read_bytes()
+def _check_dtypes(raw: _File) -> None:
+    if not any(raw.dtypes.values()):
+        raise ValueError('dtypes: name at least one, such as cpu = ["fp32"]')
+    for target, names in raw.dtypes.items():
+        if target not in TARGETS:
+            raise ValueError(f"dtypes.{target}: no such target; there are {', '.join(TARGETS)}")
+        for name in names:
+            if name not in ACCUMULATOR:
+                raise ValueError(f"dtypes.{target}: {name!r} cannot be T; allowed are {', '.join(ACCUMULATOR)}")
+            if names.count(name) > 1:
+                raise ValueError(f"dtypes.{target}: {name} stands twice")
+    elements: list[_Tensor | _Scalar] = [*raw.tensor, *raw.scalar]
+    for entry in elements:
+        if entry.dtype not in DTYPES and entry.dtype not in ("T", "ACC"):
+            raise ValueError(f"`{entry.name}` has dtype {entry.dtype!r}; allowed are T, ACC, {', '.join(DTYPES)}")
+    if raw.dtypes.get("cpu"):
+        for name in (*raw.dtypes["cpu"], *(entry.dtype for entry in elements)):
+            if name in DTYPES and not DTYPES[name].cpp:
+                raise ValueError(f"dtypes.cpu: the cpu target has no {name}")
+
+
+def _expression(text: Formula, names: Iterable[str], where: str) -> Expression:
     try:
-        lines = content.decode("utf-8").split("\n")
-        for token in tokenize.generate_tokens(io.StringIO("\n".join(lines)).readline):
-            if token.type == tokenize.COMMENT:
-                row, column = token.start
-                lines[row - 1] = lines[row - 1][:column]
-    except (UnicodeDecodeError, tokenize.TokenError, SyntaxError):
-        return content
-    return "\n".join(line.rstrip() for line in lines if line.strip()).encode()
+        return parse(text, tuple(names))
+    except ExpressionError as error:
+        raise ValueError(f"{where}: {error}") from None
+
+
+def _evaluate(expression: Expression, env: Mapping[str, int], where: str) -> int:
+    """A value that cannot be negative."""
+    try:
+        value = expression.evaluate(env)
+    except ExpressionError as error:
+        raise ValueError(f"{where}: {error}") from None
+    if value < 0:
+        raise ValueError(f"{where}: `{expression.text}` = {value} is negative")
+    return value
+
+
+def _tensor(raw: _Tensor, names: Iterable[str], index: int) -> Tensor:
+    where = f"tensor[{index}] `{raw.name}`"
+    shape = tuple(_expression(axis, names, f"{where}: shape") for axis in raw.shape)
+    if raw.distribution is None:
+        if raw.bounded is not None:
+            raise ValueError(f"{where}: bounded needs a distribution uniform(low, high) or integers(low, high)")
+        return Tensor(raw.name, raw.role, raw.dtype, shape, None, _specials(raw, where, bounded=False))
+    if raw.role == "out":
+        raise ValueError(f"{where}: an output has no distribution")
+    try:
+        distribution = Distribution.parse(raw.distribution)
+    except ValueError as error:
+        raise ValueError(f"{where}: distribution {error}") from None
+    if raw.dtype in DTYPES and not DTYPES[raw.dtype].is_float:
+        if distribution.kind != "integers":
+            raise ValueError(f"{where}: {raw.dtype} needs a distribution integers(low, high)")
+        if distribution.a < _smallest(raw.dtype) or distribution.b > DTYPES[raw.dtype].exact_integer_limit:
+            raise ValueError(f"{where}: distribution {raw.distribution!r} exceeds what {raw.dtype} holds")
+    if raw.bounded and distribution.kind == "normal":
+        raise ValueError(f"{where}: a normal distribution has no bounds; write uniform(low, high)")
+    bounded = distribution.leaves_out_zero if raw.bounded is None else raw.bounded
+    specials = _specials(raw, where, bounded=bounded)
+    return Tensor(raw.name, raw.role, raw.dtype, shape, distribution, specials, bounded)
+
+
+def _specials(raw: _Tensor, where: str, *, bounded: bool) -> tuple[Special, ...]:
+    floating = raw.dtype not in DTYPES or DTYPES[raw.dtype].is_float
+    if raw.specials is None:
+        return ("zero",) if raw.role != "out" and floating and not bounded else ()
+    if raw.role == "out":
+        raise ValueError(f"{where}: an output has no specials")
+    if not floating:
+        raise ValueError(f"{where}: {raw.dtype} has no specials; only floating tensors do")
+    return tuple(raw.specials)
+
+
+def _smallest(integer_dtype: str) -> int:
+    return 0 if integer_dtype.startswith("u") else -DTYPES[integer_dtype].exact_integer_limit - 1
+
+
+def _scalar(raw: _Scalar, index: int) -> Scalar:
+    where = f"scalar[{index}] `{raw.name}`"
+    if raw.dtype in DTYPES and not DTYPES[raw.dtype].is_float:
+        if not isinstance(raw.value, int):
+            raise ValueError(f"{where}: {raw.dtype} needs an integer, not {raw.value}")
+        if not _smallest(raw.dtype) <= raw.value <= DTYPES[raw.dtype].exact_integer_limit:
+            raise ValueError(f"{where}: {raw.value} exceeds what {raw.dtype} holds")
+    return Scalar(raw.name, raw.dtype, raw.value)
+
+
+def _settings(raw: _Shapes, declared: list[str], where: str) -> Iterator[dict[str, int]]:
+    """Every combination of the listed values; a string is a formula over the dims before it."""
+    if set(raw.dims) != set(declared):
+        raise ValueError(f"{where}: dims must be exactly {', '.join(declared)}, not {', '.join(raw.dims) or 'none'}")
+    lists = [value if isinstance(value, list) else [value] for value in (raw.dims[name] for name in declared)]
+    if math.prod(map(len, lists)) > MAX_SHAPES:
+        raise ValueError(
+            f"{where}: its lists make {math.prod(map(len, lists))} shapes; at most {MAX_SHAPES} are allowed"
+        )
+    for combination in itertools.product(*lists):
+        dims: dict[str, int] = {}
+        for name, value in zip(declared, combination, strict=True):
+            dims[name] = _evaluate(_expression(value, dims, f"{where}: {name}"), dims, f"{where}: {name}")
+        yield dims
+
+
+def _workloads(raw: _File, derived: Mapping[str, Expression]) -> Iterator[Workload]:
+    for index, entry in enumerate(raw.workload):
+        where = f"workload[{index}]"
+        if entry.set == HIDDEN or not IDENTIFIER.fullmatch(entry.set):
+            raise ValueError(f"{where}: a set cannot be called {entry.set!r}; use a word such as cpu or realistic")
+        weight = _expression(entry.weight, (*raw.dims, *derived), f"{where}: weight")
+        for dims in _settings(entry, raw.dims, where):
+            env = dict(dims)
+            for name, expression in derived.items():
+                env[name] = _evaluate(expression, env, f"{where}: {name}")
+            yield Workload(
+                entry.set, MappingProxyType(dims), float(_evaluate(weight, env, f"{where}: weight")), entry.source
+            )
+
+
+def _hidden(raw: _File) -> Iterator[Workload]:
+    for index, entry in enumerate(raw.hidden):
+        for dims in _settings(entry, raw.dims, f"hidden[{index}]"):
+            yield Workload(HIDDEN, MappingProxyType(dims), source=entry.source)
+
+
+def _check_shapes(operator: Operator) -> None:
+    """Everything has a value on every workload and hidden shape, and none stands twice in a set."""
+    seen: set[tuple[str, str]] = set()
+    data_dims = dict.fromkeys(operator.data_dims, 1)
+    for workload in (*operator.workloads, *operator.hidden):
+        where = f"{workload.set} {workload.name}"
+        if (workload.set, workload.name) in seen:
+            raise ValueError(f"workload {workload.name} stands twice in set `{workload.set}`")
+        seen.add((workload.set, workload.name))
+        env: dict[str, int] = dict(workload.dims)
+        for name, expression in operator.derived.items():
+            env[name] = _evaluate(expression, env, f"{where}: {name}")
+        for tensor in operator.tensors:
+            for axis in tensor.shape:
+                _evaluate(axis, env | data_dims, f"{where}: shape of tensor `{tensor.name}`")
+        _evaluate(operator.tolerance.terms, env | data_dims, f"{where}: tolerance.terms")
+        cost = operator.cost_environment(workload.dims, "fp32")
+        flops = _evaluate(operator.flops, cost, f"{where}: cost.flops")
+        min_flops = _evaluate(operator.min_flops, cost, f"{where}: cost.min_flops")
+        _evaluate(operator.min_bytes, cost, f"{where}: cost.min_bytes")
+        if min_flops > flops:
+            raise ValueError(f"{where}: cost.min_flops = {min_flops} exceeds cost.flops = {flops}")

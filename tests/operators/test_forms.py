@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from operators.definition import read_operator
 from operators.errors import OperatorError
-from operators.spec import read_operator
 
 OWN = """
 name = "mine"
@@ -45,3 +45,56 @@ def test_what_is_wrong_is_one_line(tmp_path: Path, old: str, new: str, message: 
         read_operator(tmp_path)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+OTHER_DIMS = """
+name = "mine"
+like = "elementwise"
+formula = "y[i][j] = x[i][j]"
+dims = ["rows", "cols"]
+cost = { flops = "rows * cols", min_flops = "rows", min_bytes = "rows" }
+"""
+WORKLOAD = '[[workload]]\nset = "cpu"\ndims = { rows = 7, cols = 8 }\n'
+SHAPES = "[[hidden]]\ndims = { rows = 1, cols = [1, 3] }\n"
+TENSORS = "".join(
+    f'[[tensor]]\nname = "{name}"\nrole = "{role}"\nshape = ["rows", "cols"]\n{more}\n'
+    for name, role, more in (("x", "in", 'distribution = "uniform(-1, 1)"'), ("y", "out", ""))
+)
+
+
+def test_workloads_of_a_form_with_other_dims_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "operator.toml").write_text(OTHER_DIMS + WORKLOAD + SHAPES + TENSORS)
+    operator = read_operator(tmp_path)
+    assert [workload.set for workload in operator.workloads] == ["cpu"]
+    assert len(operator.hidden) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (OTHER_DIMS, ["`workload` is missing", "over its own dims (n), not over yours (rows, cols)", "cols = 64 }"]),
+        (OTHER_DIMS + WORKLOAD, ["`hidden` is missing", "write [[hidden]] with dims = { rows = 64, cols = 64 }"]),
+        (OTHER_DIMS + WORKLOAD + SHAPES, ["tensor[0] `x`: shape", "write [[tensor]] of your own in its place"]),
+        (OTHER_DIMS.replace(', min_bytes = "rows"', "") + WORKLOAD + SHAPES + TENSORS, ["write min_bytes of your own"]),
+        (OWN.replace("n = 7", "m = 7"), ["workload[0]: dims must be exactly n, not m", "dims = [n] comes from"]),
+        (
+            OWN.replace('"n", min_flops = "n"', '"99 * n", min_flops = "n * n"'),
+            ["the workload set published comes from"],
+        ),
+    ],
+)
+def test_what_a_user_did_not_write_is_traced_to_its_form(tmp_path: Path, text: str, said: list[str]) -> None:
+    (tmp_path / "operator.toml").write_text(text)
+    with pytest.raises(OperatorError) as caught:
+        read_operator(tmp_path)
+    assert all(
+        part in str(caught.value) for part in [*said, "the form elementwise (operators/shared/elementwise.toml)"]
+    )
+    assert "\n" not in str(caught.value)
+
+
+def test_what_a_user_wrote_is_not(tmp_path: Path) -> None:
+    (tmp_path / "operator.toml").write_text(OWN.replace("n = 7", "n = -7"))
+    with pytest.raises(OperatorError) as caught:
+        read_operator(tmp_path)
+    assert "elementwise" not in str(caught.value)

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from operators.definition import read_operator
 from operators.errors import OperatorError
-from operators.spec import Distribution, Operator, Task, read_operator
+from operators.spec import Distribution, Operator, Task
 
 GOOD = """
 name = "scale_rows"

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from operators import spec
 from operators.catalog import folders, load
-from operators.definition import _code, definition
-from operators.spec import read_operator
+from operators.fingerprint import _code, fingerprint
+from operators.definition import read_operator
 from tests.conftest import DATA
 
 
 def of(folder: Path, target: str = "cpu") -> dict[str, str]:
-    return definition(read_operator(folder), target=target, workload_set="cpu")
+    return fingerprint(read_operator(folder), target=target, workload_set="cpu")
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_every_operator_has_one() -> None:
     for name in folders():
         operator = load(name)
         for target in operator.dtypes:
-            found = definition(operator, target=target, workload_set="cpu")
+            found = fingerprint(operator, target=target, workload_set="cpu")
             assert {"reference.py", operator.ancestor("naive", target).name, "operator.toml: tolerance"} <= set(found)
 
 

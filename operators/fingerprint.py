@@ -1,0 +1,67 @@
+"""What of an operator's folder decides verdicts, as digests: a run that goes on must find it as it was."""
+
+from __future__ import annotations
+
+import io
+import json
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from operators.definition import declared
+from operators.errors import OperatorError
+from operators.identity import digest
+from operators.spec import Operator
+
+DECIDING = ("name", "dims", "derived", "data_dims", "tensor", "scalar", "workload", "hidden", "cost", "tolerance")
+"""Of operator.toml; the rest is for readers, or says which tasks there are."""
+PROSE = {"source", "weight", "flops"}
+"""Keys within these that reports alone go by."""
+OTHERS = {".md", ".rst", ".cpp", ".cu", ".cuh", ".hpp", ".h"}
+"""Endings of files that decide nothing: notes, and kernels that the search starts from."""
+
+
+def fingerprint(operator: Operator, *, target: str, workload_set: str) -> dict[str, str]:
+    """Digests by `operator.toml: key` or file name: what verdicts on this target and workload set go by.
+
+    Of Python, comments and empty lines do not count; of the naive kernel every character does, for it is another
+    kernel then. Raises OperatorError.
+    """
+    found = {f"operator.toml: {key}": value for key, value in _declared(operator, workload_set)}
+    naive = operator.ancestor("naive", target)
+    try:
+        for path in sorted(operator.folder.iterdir()):
+            kept = path == naive or not (path.suffix in OTHERS or path.name.startswith(".") or path.name[-1] == "~")
+            if kept and path.is_file() and path.name != "operator.toml":
+                found[path.name] = digest(_code(path) if path.suffix == ".py" else path.read_bytes())
+    except OSError as error:
+        raise OperatorError(f"{operator.folder}: cannot be read: {error}") from None
+    return found
+
+
+def _declared(operator: Operator, workload_set: str) -> Iterator[tuple[str, str]]:
+    table = declared(operator.folder)
+    table["workload"] = [entry for entry in table["workload"] if entry["set"] == workload_set]
+    for key in DECIDING:
+        yield key, digest(json.dumps(_without_prose(table[key]), sort_keys=True))
+
+
+def _without_prose(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_prose(inner) for key, inner in value.items() if key not in PROSE}
+    return [_without_prose(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _code(path: Path) -> bytes:
+    """A Python file without its comments and empty lines."""
+    content = path.read_bytes()
+    try:
+        lines = content.decode("utf-8").split("\n")
+        for token in tokenize.generate_tokens(io.StringIO("\n".join(lines)).readline):
+            if token.type == tokenize.COMMENT:
+                row, column = token.start
+                lines[row - 1] = lines[row - 1][:column]
+    except (UnicodeDecodeError, tokenize.TokenError, SyntaxError):
+        return content
+    return "\n".join(line.rstrip() for line in lines if line.strip()).encode()
