@@ -15,6 +15,7 @@ from operators.errors import DiskError, UserError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from evo.report.reference import Page
     from evo.report.summary import Standing, TaskSummary
 
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
@@ -73,9 +74,15 @@ def run(
     ray: RayOption = False,
     ray_address: RayAddress = "",
     runs: Runs = RUNS,
+    schema: Annotated[bool, typer.Option("--schema", help="List all settings and mutators instead.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Search for faster kernels of one or several operators."""
+    if schema:
+        from evo.report.reference import run_pages
+
+        _show_pages(run_pages(), as_json=as_json)
+        return
     from evo.budget import parse_limits
     from evo.config import read_config
     from evo.session import new_folder, start
@@ -254,9 +261,15 @@ def operators(
     operator: Annotated[str, typer.Argument(help="Show this one.")] = "",
     family: Annotated[str, typer.Option(help="Only this family.")] = "",
     target: Annotated[str, typer.Option(help="Whose roofline: cpu or cuda; default: the GPU's if there is one.")] = "",
+    schema: Annotated[bool, typer.Option("--schema", help="List what an operator's files may hold instead.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """List the operators, or show one with its workloads and the least time that a device needs for each."""
+    if schema:
+        from evo.report.reference import operator_pages
+
+        _show_pages(operator_pages(), as_json=as_json)
+        return
     from evo.report.catalog import listing, one, workload_cells, workloads
     from operators.catalog import folders, load, of_family
 
@@ -284,6 +297,16 @@ def doctor(as_json: AsJson = False) -> None:
     _show_rows(["check", "state", "detail", "cure"], [f.row() for f in findings], as_json=as_json)
     if any(f.state == "missing" for f in findings):
         raise typer.Exit(FAILED)
+
+
+def _show_pages(pages: Sequence[Page], *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps([asdict(page) for page in pages], indent=2))
+        return
+    from evo.report.tables import console, page_table
+
+    for page in pages:
+        console().print(page_table(page))
 
 
 def _searching(folder: Path, search: Any, *, as_json: bool) -> None:

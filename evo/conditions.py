@@ -17,8 +17,8 @@ from evo.config import RunConfig
 from evo.version import engine_version
 from fitness.catalog import GpuModels
 from fitness.cpu.cores import groups, processor
-from operators.fingerprint import fingerprint
 from operators.errors import UserError
+from operators.fingerprint import fingerprint
 from operators.identity import digest
 
 ASKED_TASKS = "select distinct task from asks"

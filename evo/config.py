@@ -35,11 +35,12 @@ DEFAULT_SETS = {"cpu": "cpu", "cuda": "realistic"}
 class RunConfig(BaseModel):
     """Everything that decides a run. Unknown keys are refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     operators: list[str] = Field(min_length=1)
     """Names, or folders of a user's own operators."""
     target: str = "cpu"
+    """`cpu` or `cuda`."""
     dtypes: list[str] = []
     """Empty: the operator's first for the target."""
     workload_set: str = ""
@@ -47,8 +48,9 @@ class RunConfig(BaseModel):
     ancestors: Literal["naive", "all"] = "all"
     """Which of an operator's kernel files the search starts from; comparisons with published systems take `naive`."""
     strategy: str = "islands"
+    """`islands`, `best_of_n`, `random` or `tune_only`."""
     settings: dict[str, Any] = {}
-    """Of the strategy."""
+    """Of the strategy, as listed for each below."""
     budget: dict[Literal[KINDS], Amount] = {"wall_s": 60.0}  # type: ignore[valid-type]
     """Limits by kind of spending; none: until Ctrl-C, or until nothing new turns up."""
     llm: LlmSettings | None = None
@@ -56,6 +58,7 @@ class RunConfig(BaseModel):
     profile: bool = True
     """Whether language models are told what a profiler says of the kernel that they are to better."""
     seed: int = Field(0, ge=0, lt=2**63)
+    """Everything random in the search comes from it; inputs of checks do not."""
     protocol: int = Field(PROTOCOL, ge=1, le=PROTOCOL)
     """The version of the rules by which requests are made."""
     stall_s: Amount = 120.0

@@ -100,7 +100,7 @@ Message = tuple[str, Task, tuple[Any, ...], dict[str, Any]]
 def value_of(answer: Answer) -> Any:
     """The value of an answer from another process. Raises UserError, or EngineError with that process's traceback.
 
-    An operator that is at fault is an OperatorError here as well, so that other tasks can go on, and a disk a DiskError.
+    An operator that is at fault is an OperatorError here too, so that other tasks can go on; a disk, a DiskError.
     """
     kind, value = answer
     if kind == "operator":

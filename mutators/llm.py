@@ -40,16 +40,18 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 class Price(BaseModel):
     """Dollars per million tokens."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     input: float = Field(ge=0, allow_inf_nan=False)
+    """Of the prompt."""
     output: float = Field(ge=0, allow_inf_nan=False)
+    """Of the answer, reasoning included."""
 
 
 class LlmSettings(BaseModel):
     """Which models, and how they are called. Keys come from the environment, as litellm names them."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     models: tuple[Annotated[str, Field(min_length=1)], ...] = Field(min_length=1)
     """In litellm's notation, such as `anthropic/claude-sonnet-4-5` or `openai/NAME` for a server of one's own."""
@@ -58,8 +60,11 @@ class LlmSettings(BaseModel):
     max_tokens: int = Field(8192, ge=1)
     """Of one answer."""
     temperature: float | None = Field(None, ge=0, le=2)
+    """Sent to the model as it is; none: the provider's default, here and below."""
     top_p: float | None = Field(None, gt=0, le=1)
+    """Sent to the model as it is."""
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
+    """How much a model that reasons may think before it answers."""
     concurrency: int = Field(16, ge=1, le=1024)
     """Calls in flight at most."""
     timeout_s: Positive = 600.0

@@ -19,6 +19,36 @@ from operators.expression import unknown_name
 from operators.spec import Operator
 
 ROOT = Path(__file__).parent
+FUNCTIONS: Mapping[str, str] = {
+    "reference": "Gets floating tensors in fp64 and returns the outputs: one tensor, or tensors by name.",
+    "magnitude": (
+        "S of the error bound, returned like `reference`: how large the terms of each result are inside, |y| without "
+        "it. May name `outputs`, those of the reference by name, and `dtype` (T). Needed where sums cancel, and for "
+        "`exact_integers`."
+    ),
+    "library": (
+        "The vendor's call, which kernels are compared with: gets tensors in the task's own dtype, and `prepared`, "
+        "what `prepare` returned, if it names that."
+    ),
+    "prepare": "What `library` needs and nobody should time, such as a vendor's matrix object.",
+    "inputs": (
+        "Returns by name the tensors that operator.toml gives no distribution. May name `dtype` (T), `rng` (numpy's "
+        "Generator, the only randomness) and `family`, and no tensors."
+    ),
+    "data_dims": (
+        "Gets the tensors that `inputs` made and returns by name the dims that operator.toml lists in data_dims."
+    ),
+    "cancel": (
+        "Changes drawn inputs so that the operator's sums cancel: pairs +x, -x and small terms, S / |y| >= 1000 for "
+        "most outputs. Returns the changed tensors by name, in the task's dtype; may name `rng` and `dtype`. With it "
+        "there is one more input family, `cancellation`."
+    ),
+    "relations": (
+        "Returns a list of `operators.relations.Relation`: what a change of the inputs does to the outputs, which a "
+        "new best must keep (permuted rows, shifts, linearity). Gets drawn tensors; may name `rng` and `dtype`."
+    ),
+}
+"""What reference.py may define. All of them may name dims, derived ones too, scalars and tensors as arguments."""
 
 
 @lru_cache
@@ -55,23 +85,7 @@ _read = lru_cache(read_operator)
 
 @dataclass(frozen=True)
 class Functions:
-    """What reference.py offers. Each function is called with the arguments it names, as pytest does with fixtures.
-
-    Every function may name dims (derived ones too), scalars and tensors. Besides:
-
-    - `reference(...)`: gets floating tensors in fp64 and returns the outputs (one tensor, or tensors by name);
-    - `magnitude(...)`: may name `outputs`, those of the reference, and `dtype` (the `DType` of T); returns S of the
-      error bound, like `reference`;
-    - `inputs(...)`: may name `dtype` (the `DType` of T), `rng` and `family`, and no tensors: it returns by name those
-      whose distribution operator.toml leaves open;
-    - `data_dims(...)`: gets the tensors that `inputs` made; returns the data-dependent dims by name;
-    - `cancel(...)`: gets drawn tensors of the task's dtype and may name `rng` and `dtype`; returns by name those that
-      it changes so that the operator's sums cancel: pairs +x, -x and small terms, S / |y| >= 1000 for most outputs;
-    - `relations(...)`: gets drawn tensors of the task's dtype and may name `rng` and `dtype`; returns a list of
-      `operators.relations.Relation`;
-    - `prepare(...)`: what `library` needs and nobody should time, such as a vendor's matrix object;
-    - `library(...)`: tensors in the task's own dtype; may name `prepared`, what `prepare` returned.
-    """
+    """What reference.py offers of `FUNCTIONS`; each is called with the arguments it names, as pytest's fixtures are."""
 
     operator: Operator
     module: ModuleType
@@ -119,6 +133,7 @@ class Functions:
         return self.call("library", values)
 
     def offers(self, name: str) -> bool:
+        assert name in FUNCTIONS, name
         return callable(getattr(self.module, name, None))
 
     def call(self, name: str, values: Mapping[str, Any]) -> Any:

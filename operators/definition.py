@@ -145,7 +145,7 @@ class _Tolerance(_Table):
 
 
 class _File(_Table):
-    """operator.toml as a whole."""
+    """What an operator is; the tables of the pages below belong to it."""
 
     name: str
     """Of the operator: letters, digits and `_`."""
@@ -174,9 +174,21 @@ class _File(_Table):
     hidden: Annotated[list[_Hidden], Field(min_length=1)]
     """[[hidden]] for shapes that only verification uses."""
     cost: _Cost
-    """[cost]"""
+    """[cost]: what the work amounts to."""
     tolerance: _Tolerance
-    """[tolerance]"""
+    """[tolerance]: how far from the reference a result may be."""
+
+
+TABLES: Mapping[str, type[BaseModel]] = {
+    "": _File,
+    "[[tensor]]": _Tensor,
+    "[[scalar]]": _Scalar,
+    "[[workload]]": _Workload,
+    "[[hidden]]": _Hidden,
+    "[cost]": _Cost,
+    "[tolerance]": _Tolerance,
+}
+"""The models of operator.toml, by how their tables are written."""
 
 
 def first_problem(error: ValidationError) -> str:

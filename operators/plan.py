@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from operators import plan_keys
 from operators.dtypes import ACCUMULATOR, DTYPES, TARGETS, resolve_dtype
 from operators.errors import PlanError
 from operators.expression import Expression, ExpressionError, quote, unknown_name
@@ -239,12 +240,6 @@ def parse_plan(source: str, operator: Operator, target: str, *, name: str | None
     return _Reader(read_header(source, name), operator, target).plan()
 
 
-_TOP_KEYS = ("requires", "deterministic", "zero", "tune", "buffer", "launch", "group", "tensor_map")
-_CPU_LAUNCH_KEYS = ("kernel", "args", "when", "group")
-_CUDA_LAUNCH_KEYS = (*_CPU_LAUNCH_KEYS, "grid", "block", "cluster", "shared", "cooperative")
-_TENSOR_MAP_KEYS = (
-    "name", "tensor", "shape", "strides", "box", "element_strides", "swizzle", "l2_promotion", "oob_fill",
-)  # fmt: skip
 _TUNABLE = re.compile(r"[A-Z][A-Z0-9_]*")
 _MACROS = frozenset(("NULL", "NAN", "INFINITY", "EOF", "HUGE_VAL", "SNAN", "MATH_ERRNO", "INT_MAX", "INT_MIN"))
 _CPU_ONLY_NOTE = "exists on the cuda target only; on cpu a launch has kernel, args, when and group"
@@ -263,10 +258,12 @@ class _Reader:
         self.numbers = operator.shape_names | FACTS[target] - {"blocks_per_sm"}
 
     def plan(self) -> Plan:
-        misplaced = {key: "belongs into a [[launch]] table" for key in _CUDA_LAUNCH_KEYS if key not in _TOP_KEYS}
+        misplaced = {
+            key: "belongs into a [[launch]] table" for key in plan_keys.CUDA_LAUNCH if key not in plan_keys.TOP
+        }
         if self.target == "cpu":
             misplaced["tensor_map"] = "exists on the cuda target only"
-        self.top.only([key for key in _TOP_KEYS if key not in misplaced], misplaced)
+        self.top.only([key for key in plan_keys.TOP if key not in misplaced], misplaced)
         tune = self._tune()
         self.numbers |= tune.keys()
         buffers = tuple(self._buffer(section) for section in self._sections("buffer", "name", MAX_BUFFERS))
@@ -364,7 +361,7 @@ class _Reader:
         return dtype
 
     def _buffer(self, section: Section) -> Buffer:
-        section.only(("name", "dtype", "shape"))
+        section.only(plan_keys.BUFFER)
         name = section.string("name", "partial")
         shape = section.items("shape", 1, MAX_BUFFER_RANK, '["rows", "256"]')
         self._new_name(section, "name", name, "a buffer")
@@ -372,7 +369,7 @@ class _Reader:
         return Buffer(name, self._dtype(section), axes, section.line)
 
     def _tensor_map(self, section: Section, buffers: tuple[Buffer, ...]) -> TensorMap:
-        section.only(_TENSOR_MAP_KEYS)
+        section.only(plan_keys.TENSOR_MAP)
         name = self._new_name(section, "name", section.string("name", "x_map"), "a tensor map")
         tensor = section.string("tensor", "x")
         tensors = {t.name for t in self.operator.tensors} | {b.name for b in buffers}
@@ -407,7 +404,7 @@ class _Reader:
             section = Section(self.header, content, ("group", name), f"group `{name[:60]}`")
             if not IDENTIFIER.fullmatch(name):
                 raise section.error("has no proper name; use letters, digits and _, a letter first")
-            section.only(("repeat",))
+            section.only(plan_keys.GROUP)
             if "repeat" not in section.table:
                 raise section.error('is missing; write repeat = "ceil_log2(n)"', "repeat")
             groups[name] = self._expression(section, "repeat", section.table["repeat"], self.numbers)
@@ -415,8 +412,8 @@ class _Reader:
 
     def _launch(self, section: Section, kinds: Mapping[str, ArgumentKind], groups: Mapping[str, Expression]) -> Launch:
         cuda = self.target == "cuda"
-        elsewhere = {} if cuda else dict.fromkeys((*_CUDA_LAUNCH_KEYS, "tensor_map"), _CPU_ONLY_NOTE)
-        section.only(_CUDA_LAUNCH_KEYS if cuda else _CPU_LAUNCH_KEYS, elsewhere)
+        elsewhere = {} if cuda else dict.fromkeys((*plan_keys.CUDA_LAUNCH, "tensor_map"), _CPU_ONLY_NOTE)
+        section.only(plan_keys.CUDA_LAUNCH if cuda else plan_keys.CPU_LAUNCH, elsewhere)
         kernel = self._kernel(section)
         group = self._group_name(section, groups)
         names = self.numbers | {"i"} if group else self.numbers

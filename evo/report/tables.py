@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -14,6 +14,9 @@ from evo.report.summary import Standing, TaskSummary
 
 STANDING = ("baseline", "best", "speedup", "95 %", "verdict", "vs library", "95 %")
 LEFT = ("task", "kernel", "verdict", "of these", "not tried", "values")
+
+if TYPE_CHECKING:
+    from evo.report.reference import Page
 
 
 def summary_table(tasks: Iterable[TaskSummary]) -> Table:
@@ -90,6 +93,19 @@ def rows_table(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Table
         table.add_column(name, overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell(row[name])) for name in names))
+    return table
+
+
+def page_table(page: Page) -> Table:
+    """A table of a reference, with its title and what it is about above it."""
+    title = Text.assemble((page.title, "bold"), f": {page.about}\n")
+    table = Table(box=None, pad_edge=False, show_header=False, title=title, title_justify="left", title_style="")
+    for width in (22, 18, 10):
+        table.add_column(overflow="fold", max_width=width)
+    table.add_column(overflow="fold")
+    for entry in page.entries:
+        table.add_row(*map(Text, (entry.name, entry.type, entry.default, entry.meaning)))
+    table.add_row()
     return table
 
 

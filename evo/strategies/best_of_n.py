@@ -22,7 +22,7 @@ from operators.spec import Operator, Task
 class BestOfNSettings(BaseModel):
     """Settings of the strategy `best_of_n`."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     n: int = Field(64, ge=1)
     """Independent attempts."""

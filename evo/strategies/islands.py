@@ -37,9 +37,10 @@ FAILURES_KEPT = 16
 class IslandsSettings(BaseModel):
     """Settings of the strategy `islands`."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     islands: int = Field(2, ge=1, le=64)
+    """Populations that share nothing but migrants."""
     migration_interval: int = Field(20, ge=1)
     """Correct individuals between two migrations."""
     patience: int = Field(150, ge=1)
@@ -52,6 +53,7 @@ class IslandsSettings(BaseModel):
     long_step: float = Field(0.35, ge=0, lt=1)
     """Chance of each further rewrite after the first in one child of `transform`."""
     most_steps: int = Field(4, ge=1, le=16)
+    """Rewrites of one child of `transform`, at most."""
     repairs: int = Field(2, ge=0, le=8)
     """Requests that may be spent on mending one failing child of a model, what becomes of it included."""
     memory: float = Field(300.0, ge=10)
@@ -96,11 +98,13 @@ class Islands:
     in turn with the first rewrites. At most `questions` of them are open, so that slow models keep nothing waiting.
     """
 
+    Settings = IslandsSettings
+
     def __init__(self, operator: Operator, task: Task, *, seed: int, settings: Mapping[str, Any]) -> None:
         self.operator = operator
         self.task = task
         self.seed = seed
-        made = self.settings = IslandsSettings(**{k: v for k, v in settings.items() if k not in GIVEN})
+        made = self.settings = self.Settings(**{k: v for k, v in settings.items() if k not in GIVEN})
         self.workload_set = settings["workload_set"]
         self.models: tuple[str, ...] = tuple(settings.get("models", ()))
         self.questions: int = settings.get("questions", 4)

@@ -18,7 +18,7 @@ from operators.spec import Operator, Task
 class RandomSettings(BaseModel):
     """Settings of the strategy `random`."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     most_steps: int = Field(6, ge=1, le=32)
     """Rewrites per child: between 1 and this, equally likely."""

@@ -23,7 +23,7 @@ from operators.spec import Operator, Task
 class TuneOnlySettings(BaseModel):
     """Settings of the strategy `tune_only`."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     rewrites: bool = True
     """Whether the naive kernel's children by a single rewrite are tuned besides the naive kernel itself, which often

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from operators import spec
 from operators.catalog import folders, load
-from operators.fingerprint import _code, fingerprint
 from operators.definition import read_operator
+from operators.fingerprint import _code, fingerprint
 from tests.conftest import DATA
 
 

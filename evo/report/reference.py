@@ -1,0 +1,176 @@
+"""What may be written where: every key of operator.toml, of kernel headers and of runs, as their models tell it."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import types
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from evo.config import STRATEGIES, RunConfig
+from mutators.catalog import MUTATORS
+from mutators.llm import LlmSettings, Price
+from mutators.rewrites import REWRITES
+from operators import definition, plan_keys, relations
+from operators.catalog import FUNCTIONS
+from operators.definition import Formula, Sizes
+from operators.forms import FORMS
+
+REQUIRED = "required"
+WORDS = {str: "text", int: "integer", float: "number", bool: "true or false", Any: "any value"}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One key, function or name."""
+
+    name: str
+    type: str
+    default: str
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Page:
+    """One table."""
+
+    title: str
+    about: str
+    entries: tuple[Entry, ...]
+
+
+def operator_pages() -> list[Page]:
+    """What an operator's folder may hold: operator.toml, its forms, reference.py, and the headers of kernel files."""
+    keys = [_model_page(f"operator.toml {table}".strip(), model) for table, model in definition.TABLES.items()]
+    forms = [Entry(path.stem, "form", "", _first_comment(path.read_text(encoding="utf-8"))) for path in _forms()]
+    functions = [Entry(f"{name}(...)", "function", "", meaning) for name, meaning in FUNCTIONS.items()]
+    functions[0] = Entry(functions[0].name, "function", REQUIRED, functions[0].meaning)
+    about = (
+        "Functions name what they want of dims, derived dims, scalars and tensors as arguments, and what is said below."
+    )
+    makers = [Entry(f"{name}{_arguments(f)}", "function", "", _summary(f)) for name, f in _makers()]
+    return [
+        *keys,
+        Page("forms", "What `like` may name; each is an unfinished operator.toml in operators/shared.", tuple(forms)),
+        Page("reference.py", about, tuple(functions)),
+        Page("operators.relations", "What makes the relations that `relations(...)` returns.", tuple(makers)),
+        *(_header_page(table, keys) for table, keys in plan_keys.TABLES.items()),
+    ]
+
+
+def run_pages() -> list[Page]:
+    """What a run's TOML file or `--set KEY=VALUE` may say, the settings of every strategy, and the mutators."""
+    models: list[tuple[str, type[BaseModel]]] = [
+        ("run", RunConfig),
+        ("[llm]", LlmSettings),
+        ("[llm.prices.MODEL]", Price),
+    ]
+    models += [(f"[settings] of strategy {name}", _settings(path)) for name, path in STRATEGIES.items()]
+    mutators = tuple(Entry(name, _waits(path), "", _summary(_named(path))) for name, path in MUTATORS.items())
+    rewrites = tuple(Entry(r.name, ", ".join(r.targets), "", r.summary) for _, r in sorted(REWRITES.items()))
+    return [
+        *(_model_page(title, model) for title, model in models),
+        Page("mutators", "What makes children; those that ask a language model work where a run has one.", mutators),
+        Page("rewrites", "What the mutator `transform` does to a kernel, by target.", rewrites),
+    ]
+
+
+def _model_page(title: str, model: type[BaseModel]) -> Page:
+    entries = (
+        Entry(name, type_name(_annotation(field)), _default(field), " ".join((field.description or "").split()))
+        for name, field in model.model_fields.items()
+    )
+    return Page(title, _summary(model), tuple(entries))
+
+
+def _header_page(table: str, keys: Mapping[str, plan_keys.Key]) -> Page:
+    entries = (Entry(n, k.type, REQUIRED if k.default is None else k.default, k.meaning) for n, k in keys.items())
+    return Page(f"kernel header {table}".strip(), "Between `/*! evo` and `*/` of a kernel file.", tuple(entries))
+
+
+def _annotation(field: FieldInfo) -> Any:
+    """With the validators that pydantic has taken off it."""
+    return Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
+
+
+def type_name(annotation: Any) -> str:
+    """A type in the words of a TOML file."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        for known, name in ((Formula, "formula"), (Sizes, "formula or list of integers")):
+            if get_args(known)[1] in arguments[1:]:
+                return name
+        return type_name(arguments[0]) + "".join(_limits(arguments[1:]))
+    if origin is Literal:
+        return ", ".join(map(str, arguments))
+    if origin in (Union, types.UnionType):
+        return " or ".join(type_name(part) for part in arguments if part is not type(None))
+    if origin in (list, tuple):
+        return f"list of {type_name(arguments[0])}"
+    if origin is dict:
+        return f"table of {type_name(arguments[1])}"
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return "table"
+    return WORDS.get(annotation, str(getattr(annotation, "__name__", annotation)))
+
+
+def _limits(metadata: Iterable[Any]) -> Iterator[str]:
+    for constraint in metadata:
+        for attribute, sign in (("ge", ">="), ("gt", ">"), ("le", "<="), ("lt", "<")):
+            if (value := getattr(constraint, attribute, None)) is not None:
+                yield f" {sign} {value:g}"
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return REQUIRED
+    value = field.get_default(call_default_factory=True)
+    return "none" if value is None else json.dumps(value)
+
+
+def _named(path: str) -> Any:
+    module, _, name = path.partition(":")
+    return getattr(import_module(module), name)
+
+
+def _settings(path: str) -> type[BaseModel]:
+    strategy = _named(path)
+    made: type[BaseModel] = strategy.Settings
+    return made
+
+
+def _waits(path: str) -> str:
+    return "language model" if inspect.iscoroutinefunction(_named(path).propose) else "program"
+
+
+def _forms() -> list[Any]:
+    return sorted(FORMS.glob("*.toml"))
+
+
+def _makers() -> list[tuple[str, Any]]:
+    found = inspect.getmembers(relations, inspect.isfunction)
+    return [(name, f) for name, f in found if f.__module__ == relations.__name__ and not name.startswith("_")]
+
+
+def _arguments(function: Any) -> str:
+    return f"({', '.join(inspect.signature(function).parameters)})"
+
+
+def _summary(documented: Any) -> str:
+    """The first paragraph of a docstring, in one line."""
+    return " ".join((inspect.getdoc(documented) or "").split("\n\n")[0].split())
+
+
+def _first_comment(text: str) -> str:
+    lines = []
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            break
+        lines.append(line.lstrip("# "))
+    return " ".join(lines)
