@@ -114,6 +114,26 @@ def test_what_the_oracle_is_told_arrives(tmp_path: Path) -> None:
     assert operator.tensors[0].specials == ("inf", "nan")
 
 
+@pytest.mark.parametrize(
+    ("law", "more", "bounded", "specials"),
+    [
+        ("uniform(3, 4)", "", True, ()),
+        ("uniform(-4, -3)", "", True, ()),
+        ("integers(2, 9)", "", True, ()),
+        ("uniform(0, 1)", "", False, ("zero",)),
+        ("normal(5, 1)", "", False, ("zero",)),
+        ("uniform(-1, 1)", "bounded = true", True, ()),
+        ("uniform(3, 4)", "bounded = false", False, ("zero",)),
+        ("uniform(3, 4)", 'specials = ["zero"]', True, ("zero",)),
+    ],
+)
+def test_a_range_that_leaves_out_zero_is_kept_to_unless_the_file_says_otherwise(
+    tmp_path: Path, law: str, more: str, bounded: bool, specials: tuple[str, ...]
+) -> None:
+    tensor = read(tmp_path, GOOD.replace('"uniform(-1, 1)"', f'"{law}"\n{more}')).tensors[0]
+    assert (tensor.bounded, tensor.specials) == (bounded, specials)
+
+
 def test_lists_of_dims_multiply_and_formulas_use_the_dims_before_them(tmp_path: Path) -> None:
     operator = read(tmp_path, GOOD)
     assert [w.name for w in operator.workload_set("cpu")] == ["rows=4,cols=8", "rows=8,cols=16"]
@@ -222,6 +242,12 @@ BAD = {
         'distribution = "uniform(-1, 1)"\nspecials = ["infinity"]',
         "`tensor[0].specials[0]`: input should be 'zero', 'subnormal', 'huge', 'inf' or 'nan'",
     ),
+    "bounds of a normal law": (
+        '"uniform(-1, 1)"',
+        '"normal(0, 1)"\nbounded = true',
+        "`x`: a normal distribution has no bounds; write uniform",
+    ),
+    "bounds without a law": ('role = "out"', 'role = "out"\nbounded = true', "`y`: bounded needs a distribution"),
     "specials of an output": ('role = "out"', 'role = "out"\nspecials = ["nan"]', "`y`: an output has no specials"),
     "specials of integers": (
         'dtype = "int32"\nshape',

@@ -8,7 +8,7 @@ kernel = "tridiagonal"
 args = ["a", "b", "c", "d", "x", "upper", "systems", "n"]
 */
 
-void tridiagonal(const T* a, const T* b, const T* c, const T* d, T* x, ACC* upper, int systems, int n) {
+extern "C" void tridiagonal(const T* a, const T* b, const T* c, const T* d, T* x, ACC* upper, int systems, int n) {
 #pragma omp parallel for
     for (int s = 0; s < systems; s++) {
         long long at = (long long)s * n;
