@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators import spec
+from operators import forms
 from operators.catalog import folders, load
 from operators.definition import read_operator
 from operators.fingerprint import _code, fingerprint
@@ -54,9 +54,9 @@ def test_what_a_form_says_counts_too(tmp_path: Path, monkeypatch: pytest.MonkeyP
     elu = folders()["elu"]
     assert 'like = "elementwise"' in (elu / "operator.toml").read_text()
     before = of(elu)
-    monkeypatch.setattr(spec, "FORMS", Path(shutil.copytree(spec.FORMS, tmp_path / "forms")))
+    monkeypatch.setattr(forms, "FORMS", Path(shutil.copytree(forms.FORMS, tmp_path / "forms")))
     assert of(elu) == before
-    form = spec.FORMS / "elementwise.toml"
+    form = forms.FORMS / "elementwise.toml"
     form.write_text(form.read_text().replace('bound = "rounding"', 'bound = "measured"'))
     assert {name for name, value in of(elu).items() if before[name] != value} == {"operator.toml: tolerance"}
 
