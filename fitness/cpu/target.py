@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import pickle
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,12 +17,13 @@ import torch
 
 from fitness.cpu.build import CpuBuild, build
 from fitness.cpu.cores import lock_name
+from fitness.cpu.kept import Kept, held
 from fitness.cpu.peaks import peaks, remeasure
 from fitness.cpu.profiler import Subject, profile
 from fitness.cpu.runner import Runner, check_arguments, plan_words
 from fitness.evaluation import Rejection, Status, Timing
 from fitness.memory import Region
-from fitness.native import cache_folder, publish
+from fitness.native import cache_folder
 from fitness.pipeline import Pipeline
 from fitness.profiling import Profile
 from fitness.roofline import Peaks
@@ -87,6 +87,7 @@ class CpuDevice:
         self.operator = operator
         self.task = task
         self.folder = folder
+        self._kept = Kept(folder)
         self.processes = 3
         self.spread = Spread()
         self.threads = len(os.sched_getaffinity(0))
@@ -114,10 +115,9 @@ class CpuDevice:
     def _compiled(
         self, kernel: Kernel, plan: Plan, resolved: Sequence[ResolvedPlan], supported: frozenset[str]
     ) -> CpuBuild | Rejection:
-        metadata = self.folder / f"{kernel.id}-{self.task.dtype}.pickle"
-        if metadata.exists():
-            compiled: CpuBuild = pickle.loads(metadata.read_bytes())
-            return compiled
+        name = f"{kernel.id}-{self.task.dtype}"
+        if kept := self._kept.find(name):
+            return kept
         text = verdict_text(plan, resolved, supported)
         with self.machine(exclusive=False):
             made = build(kernel, plan, self.operator, dtype=self.task.dtype, folder=self.folder, resolved=text)
@@ -126,8 +126,9 @@ class CpuDevice:
         for one in resolved:
             problem = check_arguments(one, made, self.operator, self.task.dtype)
             if problem:
+                made.library.unlink(missing_ok=True)
                 return Rejection(Status.INVALID, problem)
-        publish(metadata, pickle.dumps(made))
+        self._kept.add(name, made)
         return made
 
     def resolve(self, plan: Plan, kernel: Kernel, dims: Mapping[str, int]) -> ResolvedPlan:
@@ -137,12 +138,22 @@ class CpuDevice:
 
     def open(self, prepared: Prepared, *, fresh: bool = False) -> CpuSession:
         assert isinstance(prepared, CpuKernel)
-        runner = Runner(threads=self.threads)
         try:
-            runner.load(prepared.build.library)
-        except KernelFault:
-            runner.close()
-            raise
+            return self._opened(prepared)
+        except FileNotFoundError:  # evicted since it was prepared
+            again = self.prepare(prepared.kernel)
+        if isinstance(again, Rejection):
+            raise KernelFault(again.status, again.message)
+        return self._opened(again)
+
+    def _opened(self, prepared: CpuKernel) -> CpuSession:
+        with held(prepared.build.library) as library:
+            runner = Runner(threads=self.threads)
+            try:
+                runner.load(library)
+            except KernelFault:
+                runner.close()
+                raise
         return CpuSession(self, runner, prepared, self._oracle)
 
     def open_library(self, cases: Sequence[Sequence[Case]]) -> CpuSession:

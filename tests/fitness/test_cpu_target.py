@@ -15,7 +15,7 @@ import pytest
 
 from fitness.base import Anchor, Built
 from fitness.cpu.target import CpuDevice, CpuFitness
-from fitness.evaluation import Evaluation, Level, Status
+from fitness.evaluation import Evaluation, Level, Rejection, Status
 from fitness.measure import LIBRARY_PAIRS, Measurement, Pairing
 from fitness.session import KernelFault
 from fitness.timing import FULL, SCREEN, Ratio, Schedule
@@ -73,6 +73,28 @@ def test_a_lucky_first_measurement_does_not_get_a_kernel_into_an_archive(
     assert schedules == [SCREEN, FULL]
     assert (result.status, result.level) == (Status.CORRECT, Level.FULL)
     assert result.log_speedup is not None and result.log_speedup < 5
+
+
+def test_builds_on_disk_are_bounded_and_made_again_when_they_are_needed(
+    axpb: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fitness.cpu.kept.KEPT", 2)
+    stage = CpuFitness(axpb, Task("axpb", "fp32", "cpu"), workload_set="cpu", folder=tmp_path)
+    first = stage.device.prepare(axpb_kernel(RIGHT))
+    assert not isinstance(first, Rejection)
+    for number in range(3):
+        assert isinstance(stage.build(axpb_kernel(f"{RIGHT} // {number}")), Built)
+        assert stage.device.prepare(stage.baseline)  # in use all the time
+    bad = axpb_kernel(RIGHT, signature="void axpb(const T* x, const T* b, T* y, T alpha, const T* n)")
+    assert isinstance(stage.build(bad), Evaluation)
+    kept = {path.name for path in tmp_path.iterdir() if path.suffix in (".so", ".pickle")}
+    newest = axpb_kernel(f"{RIGHT} // 2").id
+    assert kept == {f"{i}-fp32{end}" for i in (stage.baseline.id, newest) for end in (".so", ".pickle")}
+    stage.device.open(first).close()  # evicted since
+    assert verdict(stage, axpb_kernel(RIGHT)).correct
+    stage.close()
+    assert len(list(tmp_path.glob("*.so"))) == 2
+    assert not list(tmp_path.glob("open-*"))
 
 
 def test_kernels_that_others_are_compared_with_may_lose_their_processes(stage: CpuFitness) -> None:
