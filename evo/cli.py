@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import sys
+import traceback
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from evo.report.output import as_json as json_of
+from evo.report.output import raw, safe_streams
 from operators.errors import DiskError, UserError
 
 if TYPE_CHECKING:
@@ -44,16 +46,20 @@ RUNS = Path("runs")
 
 def main() -> None:
     """Entry point: one line and exit code 2 for what the user can cure, 1 where a file or a disk fails."""
-    try:
-        app()
-    except UserError as error:
-        print(f"evo: {error}", file=sys.stderr)
-        sys.exit(FAILED if isinstance(error, DiskError) else USAGE)
-    except BrokenPipeError:
-        sys.exit(FAILED)
-    except OSError as error:
-        print(f"evo: {error.filename or 'output'}: {error.strerror or error}", file=sys.stderr)
-        sys.exit(FAILED)
+    with safe_streams():
+        try:
+            app()
+        except UserError as error:
+            print(f"evo: {error}", file=sys.stderr)
+            sys.exit(FAILED if isinstance(error, DiskError) else USAGE)
+        except BrokenPipeError:
+            sys.exit(FAILED)
+        except OSError as error:
+            print(f"evo: {error.filename or 'output'}: {error.strerror or error}", file=sys.stderr)
+            sys.exit(FAILED)
+        except Exception:  # noqa: BLE001 (the border to the terminal: a traceback may quote anything)
+            traceback.print_exc()
+            sys.exit(FAILED)
 
 
 @app.command()
@@ -131,7 +137,7 @@ def replay(run: RunName = "last", runs: Runs = RUNS, as_json: AsJson = False) ->
     with Progress() as progress:
         done = repeat(find_run(runs, run), progress)
     if as_json:
-        print(json.dumps({**asdict(done), "equal": done.equal}, indent=2))
+        print(json_of({**asdict(done), "equal": done.equal}))
     else:
         print(f"{done.individuals} individuals equal" + (f"; then {done.difference}" if done.difference else ""))
         print(f"run {done.replay}")
@@ -181,7 +187,9 @@ def best(
     elif show:
         for row in kernels:
             print(f"// {row['task']} {row['kernel_id'][:12]}, {row['speedup']:.2f}x")
-            print(with_defaults(row["source"], row["values"]))
+            source = with_defaults(row["source"], row["values"])
+            # To the letter for a file or a pipe; what is only shown may not steer the terminal.
+            print(source, file=sys.stdout if sys.stdout.isatty() else raw(sys.stdout))
     else:
         _show_best(kernels, standings(folder), as_json=as_json)
 
@@ -190,10 +198,11 @@ def best(
 def lineage(
     run: RunName = "last",
     kernel: Annotated[str, typer.Argument(help="Kernel id or its beginning. Default: the best of each task.")] = "",
+    principal: Annotated[bool, typer.Option("--principal", help="Only the chain of principal parents.")] = False,
     runs: Runs = RUNS,
     as_json: AsJson = False,
 ) -> None:
-    """How a kernel came to be: its chain of principal parents, the oldest first."""
+    """How a kernel came to be: all its ancestors, parents before children."""
     from evo.report import queries
     from evo.session import find_run
 
@@ -202,28 +211,44 @@ def lineage(
         found = queries.kernel(folder, kernel)
         if not found:
             raise UserError(f"run {folder.name} has no single kernel whose id begins with {kernel}")
-        ids = [found["kernel_id"]]
+        wanted = [(task, found["kernel_id"]) for task in queries.tasks_of(folder, found["kernel_id"])]
     else:
-        ids = [row["kernel_id"] for row in queries.best_kernels(folder)]
+        wanted = [(row["task"], row["kernel_id"]) for row in queries.best_kernels(folder)]
     rows = [
-        {**row, "kernel_id": row["kernel_id"][:12], "of": kernel_id[:12]}
-        for kernel_id in ids
-        for row in queries.ancestry(folder, kernel_id)
+        {
+            "task": task,
+            **row,
+            "kernel_id": row["kernel_id"][:12],
+            "parents": [parent[:12] for parent in row["parents"]],
+        }
+        for task, kernel_id in wanted
+        for row in queries.ancestry(folder, task, kernel_id, principal=principal)
     ]
-    names = ["of", "depth", "kernel_id", "mutator", "description", "status", "level", "speedup"]
+    names = ["task", "generation", "kernel_id", "parents", "mutator", "description", "status", "level", "speedup"]
     _show_rows(names, [{n: row[n] for n in names} for row in rows], as_json=as_json)
 
 
 @app.command()
 def sql(
-    run: RunName, query: Annotated[str, typer.Argument(help="One SELECT.")], runs: Runs = RUNS, as_json: AsJson = False
+    run: RunName,
+    query: Annotated[str, typer.Argument(help="One SELECT.")],
+    rows: Annotated[int, typer.Option(min=1, help="Show so many rows at most.")] = 10_000,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="Give up after so long.")] = 60.0,
+    runs: Runs = RUNS,
+    as_json: AsJson = False,
 ) -> None:
-    """Ask a run's database, while it runs or later. `evo sql last "show tables"` lists what there is."""
-    from evo.session import find_run
-    from evo.store import query as ask
+    """Ask a run's database, while it runs or later. `evo sql last "show tables"` lists what there is.
 
-    table = ask(find_run(runs, run), query)
-    _show_rows(table.column_names, table.to_pylist(), as_json=as_json)
+    In JSON, NaN and infinities are null, times ISO 8601, intervals their months, days and nanoseconds, bytes
+    hexadecimal digits. A column whose name is taken gets a number: speedup, speedup_1.
+    """
+    from evo.session import find_run
+    from evo.store import Limits, ask
+
+    answer = ask(find_run(runs, run), query, Limits(rows=rows, timeout_s=timeout))
+    _show_rows(answer.table.column_names, answer.table.to_pylist(), as_json=as_json)
+    if answer.cut:
+        print(f"evo: there are more rows than these {rows}; add LIMIT, aggregate, or say --rows", file=sys.stderr)
 
 
 @app.command()
@@ -247,7 +272,7 @@ def evaluate(
     )
     if as_json:
         levels = [verdict_json(e) for e in evaluations]
-        print(json.dumps([*levels, {"profile": asdict(seen)}] if seen else levels, indent=2))
+        print(json_of([*levels, {"profile": asdict(seen)}] if seen else levels))
     else:
         print("\n".join([*verdict_lines(evaluations), *(profile_lines(seen) if seen else [])]))
         if (scored := evaluation_score(load(operator), evaluations[-1])) is not None:
@@ -277,7 +302,7 @@ def operators(
         known = load(operator)
         rows, placed = one(known), workloads(known, target)
         if as_json:
-            print(json.dumps({**{row["property"]: row["value"] for row in rows}, **placed}, indent=2))
+            print(json_of({**{row["property"]: row["value"] for row in rows}, **placed}))
             return
         _show_rows(["property", "value"], rows, as_json=False)
         cells = [workload_cells(row) for row in placed["workloads"]]
@@ -301,7 +326,7 @@ def doctor(as_json: AsJson = False) -> None:
 
 def _show_pages(pages: Sequence[Page], *, as_json: bool) -> None:
     if as_json:
-        print(json.dumps([asdict(page) for page in pages], indent=2))
+        print(json_of([asdict(page) for page in pages]))
         return
     from evo.report.tables import console, page_table
 
@@ -344,7 +369,7 @@ def _show_summary(folder: Path, tasks: Sequence[TaskSummary], *, as_json: bool) 
             "run": str(folder), "tasks": [asdict(t) for t in tasks], "models": asdict(spent) if spent else None,
             "scores": scores,
         }  # fmt: skip
-        print(json.dumps(shown, indent=2))
+        print(json_of(shown))
         return
     from evo.report.tables import console, spending_line, summary_table
 
@@ -362,7 +387,7 @@ def _show_summary(folder: Path, tasks: Sequence[TaskSummary], *, as_json: bool) 
 def _show_best(kernels: Sequence[dict[str, Any]], known: Mapping[str, tuple[Standing, str]], *, as_json: bool) -> None:
     if as_json:
         rows = [{"task": k["task"], **asdict(known[k["task"]][0]), "values": k["values"]} for k in kernels]
-        print(json.dumps(rows, indent=2))
+        print(json_of(rows))
         return
     from evo.report.tables import best_table, console
 
@@ -371,7 +396,7 @@ def _show_best(kernels: Sequence[dict[str, Any]], known: Mapping[str, tuple[Stan
 
 def _show_rows(names: Sequence[str], rows: Sequence[dict[str, Any]], *, as_json: bool) -> None:
     if as_json:
-        print(json.dumps(rows, indent=2, default=str))
+        print(json_of(rows))
         return
     from evo.report.tables import console, rows_table
 

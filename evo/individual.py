@@ -41,6 +41,11 @@ class Individual:
         return self.evaluation is not None and self.evaluation.status is not Status.DUPLICATE
 
     @property
+    def repeats(self) -> bool:
+        """Whether its verdict is that of another request for the same kernel."""
+        return self.evaluation is not None and self.evaluation.duplicate_of == self.evaluation.kernel_id
+
+    @property
     def digest(self) -> str:
         """Over everything a strategy may learn from."""
         e = self.evaluation

@@ -83,24 +83,43 @@ def kernel_row(kernel: Kernel) -> Row:
 
 
 def proposal_row(request: Request, proposal: Proposal, *, at: float) -> Row:
+    """What `placed` adds is known when the request is told."""
     return {
         "request_id": request.id, "task": str(request.task), "number": request.number, "mutator": request.mutator,
         "model": proposal.model, "kernel_id": proposal.kernel.id if proposal.kernel else None,
-        "description": proposal.description, "failure": proposal.failure, "seconds": proposal.seconds,
-        "created_at": moment(at),
+        "parents": list(request.parents), "description": proposal.description, "failure": proposal.failure,
+        "seconds": proposal.seconds, "created_at": moment(at),
     }  # fmt: skip
 
 
+def placed(rows: Rows, *, generation: int, is_new: bool) -> Rows:
+    """The rows of one request (its proposal, its evaluations, least severe first) with their place in the lineage.
+
+    `is_new`: no request told before had its kernel in its task.
+    """
+    (proposal,) = rows["proposals"]
+    judged = rows.get("evaluations", [])
+    spent_ms = sum(row[f"{stage}_ms"] or 0.0 for row in judged for stage in STAGES)
+    told = proposal | {"generation": generation, "is_new": is_new, "evaluate_s": spent_ms / 1e3}
+    last = len(judged) - 1
+    marked = [row | {"is_verdict": is_new and place == last} for place, row in enumerate(judged)]
+    return rows | {"proposals": [told], "evaluations": marked}
+
+
 def evaluation_rows(evaluation: Evaluation, *, evaluation_id: str, request_id: str | None, at: float) -> Rows:
-    """One evaluation with its timings and errors; an event where the vendor's library could not be timed beside it."""
+    """One evaluation with its timings and errors; an event where the vendor's library could not be timed beside it.
+
+    Without a request it is the kernel's verdict from now on.
+    """
     e = evaluation
     row: Row = {
         "evaluation_id": evaluation_id, "request_id": request_id, "task": e.task, "kernel_id": e.kernel_id,
-        "level": e.level.value, "status": e.status.value, "inherited": e.inherited.value if e.inherited else None,
-        "duplicate_of": e.duplicate_of, "message": e.message, "log_speedup": e.log_speedup,
-        "log_speedup_se": e.log_speedup_se, "anchor_id": e.anchor_id, "anchor_log_speedup": e.anchor_log_speedup,
-        "log_ratio": e.log_ratio, "log_ratio_se": e.log_ratio_se, "code_digest": e.code_digest,
-        "cell": "/".join(e.cell), "facts_json": compact(e.facts), "created_at": moment(at),
+        "level": e.level.value, "status": e.status.value, "is_verdict": request_id is None,
+        "inherited": e.inherited.value if e.inherited else None, "duplicate_of": e.duplicate_of,
+        "message": e.message, "log_speedup": e.log_speedup, "log_speedup_se": e.log_speedup_se,
+        "anchor_id": e.anchor_id, "anchor_log_speedup": e.anchor_log_speedup, "log_ratio": e.log_ratio,
+        "log_ratio_se": e.log_ratio_se, "code_digest": e.code_digest, "cell": "/".join(e.cell),
+        "facts_json": compact(e.facts), "created_at": moment(at),
     }  # fmt: skip
     row |= {f"{stage}_ms": e.stage_ms.get(stage) for stage in STAGES}
     errors = [

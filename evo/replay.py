@@ -269,6 +269,8 @@ COMPARED = {
     "proposal": "select request_id, kernel_id, model, description, failure from proposals order by request_id",
     "verdict": "select task, kernel_id, level, status, log_speedup, log_speedup_se, anchor_id, code_digest, cell,"
     " message from evaluations order by all",
+    "individual of the lineage": "select task, kernel_id, generation, parents, status, level from lineage"
+    " order by task, number",
     "answer": "select request_id, role, model, cache_key, answer, cost_usd from llm_calls order by all",
     "best kernel": "select task, kernel_id, level, log_speedup from best order by task",
 }

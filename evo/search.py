@@ -84,6 +84,8 @@ class TaskState:
     """By kernel id."""
     in_flight: int = 0
     told: int = 0
+    generations: dict[str, int] = field(default_factory=dict)
+    """By kernel id, of every kernel that was told."""
     confirmed: set[str] = field(default_factory=set)
     """Kernels that a confirmation looked at."""
     confirm_s: float = 0.0
@@ -102,6 +104,14 @@ class TaskState:
     @property
     def load(self) -> int:
         return self.told + self.in_flight
+
+    def born(self, request: Request, kernel: Kernel | None) -> tuple[int, bool]:
+        """The generation of a request's child, told now, and whether it is new; takes note of it."""
+        generation = 1 + max(self.generations.get(parent, 0) for parent in request.parents) if request.parents else 0
+        is_new = kernel is not None and kernel.id not in self.generations
+        if kernel and is_new:
+            self.generations[kernel.id] = generation
+        return generation, is_new
 
     def confirm(self, kernel_id: str, took_ms: float) -> None:
         """A confirmation looked at a kernel; its whole verdict took so long."""
@@ -358,6 +368,8 @@ class Search:
         arrived = [done for done in finished if done]
         if not arrived:
             return
+        # Who waited for another's verdict on the same kernel is told after it.
+        arrived.sort(key=lambda done: isinstance(done, _Done) and done.individual.repeats)
         await self._commit(records.join(*(self._rows(done) for done in arrived)))
         for done in arrived:
             if isinstance(done, _Profiled):
@@ -374,7 +386,9 @@ class Search:
         """What is to be committed with its place in the history."""
         seq = self._next_seq()
         if isinstance(done, _Done):
-            return records.join(done.rows, records.tell_rows(done.individual, seq=seq, at=self._now()))
+            generation, is_new = done.state.born(done.individual.request, done.individual.kernel)
+            rows = records.placed(done.rows, generation=generation, is_new=is_new)
+            return records.join(rows, records.tell_rows(done.individual, seq=seq, at=self._now()))
         return done.rows | {"profiles": [row | {"seq": seq} for row in done.rows["profiles"]]}
 
     def _count(self, state: TaskState, individual: Individual) -> None:
@@ -675,6 +689,8 @@ class Search:
         for task, state in self.states.items():
             if isinstance(state.strategy, Restorable):
                 state.strategy.restore(asks[task], state.told)
+        for row in self.store.rows("select task, kernel_id, generation from individuals").to_pylist():
+            self.states[Task.parse(row["task"])].generations[row["kernel_id"]] = row["generation"]
         self._stored_kernels = {
             row["kernel_id"] for row in self.store.rows("select kernel_id from kernels").to_pylist()
         }

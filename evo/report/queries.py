@@ -40,34 +40,27 @@ def spending(folder: Path) -> Spending | None:
     return Spending(**{name: value if name.endswith("usd") else int(value) for name, value in row.items()})
 
 
-def ancestry(folder: Path, kernel_id: str) -> list[dict[str, Any]]:
-    """The chain of principal parents, the oldest first."""
-    chain: list[dict[str, Any]] = query(
+def ancestry(folder: Path, task: str, kernel_id: str, *, principal: bool = False) -> list[dict[str, Any]]:
+    """A kernel and all its ancestors, or (`principal`) those along principal parents; parents before children."""
+    found: list[dict[str, Any]] = query(
         folder,
-        f"""
-        with recursive chain(request_id, kernel_id, depth) as (
-            select request_id, kernel_id, 0 from (
-                select request_id, kernel_id from tells where kernel_id = {quoted(kernel_id)} order by seq limit 1
-            )
-            union all
-            select t.request_id, t.kernel_id, c.depth + 1
-            from chain c
-            join parents p on p.request_id = c.request_id and p.position = 0
-            join (
-                select kernel_id, arg_min(request_id, seq) as request_id from tells
-                where kernel_id is not null group by kernel_id
-            ) t on t.kernel_id = p.parent_id
-        )
-        select c.depth, c.kernel_id, c.request_id, r.mutator, r.description, e.status, e.level,
-               exp(e.log_speedup) as speedup
-        from chain c
-        join proposals r using (request_id)
-        left join tells t using (request_id)
-        left join evaluations e on e.evaluation_id = t.evaluation_id
-        order by c.depth desc
-        """,
+        "select generation, kernel_id, parents, mutator, description, status, level, speedup"
+        f" from ancestors({quoted(task)}, {quoted(kernel_id)}) order by generation, created_at",
     ).to_pylist()
-    return chain
+    if not principal:
+        return found
+    known, wanted, chain = {row["kernel_id"]: row for row in found}, kernel_id, []
+    while row := known.pop(wanted, None):
+        chain.append(row)
+        wanted = next(iter(row["parents"]), "")
+    return chain[::-1]
+
+
+def tasks_of(folder: Path, kernel_id: str) -> list[str]:
+    """The tasks that a kernel was proposed in, in their order."""
+    rows = query(folder, f"select task from individuals where kernel_id = {quoted(kernel_id)} order by created_at")
+    tasks: list[str] = rows.column("task").to_pylist()
+    return tasks
 
 
 def kernel(folder: Path, prefix: str) -> dict[str, Any] | None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from evo.report.output import printable, raw
 from evo.report.queries import Spending
 from evo.report.summary import Standing, TaskSummary
 
@@ -90,7 +93,7 @@ def rows_table(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Table
     """Rows of a query."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in names:
-        table.add_column(name, overflow="fold")
+        table.add_column(Text(printable(name)), overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell(row[name])) for name in names))
     return table
@@ -110,10 +113,12 @@ def page_table(page: Page) -> Table:
 
 
 def cell(value: Any) -> str:
-    """One value of a query, as text."""
+    """One value of a query, as text that is safe to show."""
     if value is None:
         return ""
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    if isinstance(value, list):
+        return ", ".join(map(cell, value))
+    return f"{value:.6g}" if isinstance(value, float) else printable(str(value))
 
 
 def microseconds(value: float | None) -> str:
@@ -130,7 +135,16 @@ def interval(low: float | None, high: float | None) -> str:
     return "" if low is None or high is None else f"{low:.2f}-{high:.2f}"
 
 
+class SafeConsole(Console):
+    """Writes control sequences of its own, and none that come with the text."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(printable(segment.text), segment.style)
+
+
 def console(*, stderr: bool = False) -> Console:
     """Wide enough for tables when nobody looks."""
-    made = Console(stderr=stderr, highlight=False)
-    return made if made.is_terminal else Console(stderr=stderr, highlight=False, width=max(made.width, 160))
+    file = raw(sys.stderr if stderr else sys.stdout)
+    made = SafeConsole(file=file, highlight=False)
+    return made if made.is_terminal else SafeConsole(file=file, highlight=False, width=max(made.width, 160))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import resource
+import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import duckdb
 import pyarrow as pa
@@ -15,7 +19,8 @@ import pyarrow.parquet as pq
 
 from evo.store import snapshots
 from evo.store.errors import StoreError, one_line, store_error
-from evo.store.schema import VERSION_TABLE
+from evo.store.schema import VERSION_TABLE, is_older
+from evo.store.upgrading import upgraded
 from evo.store.writer import FILE, lock_holder
 
 OPEN_WAIT_S = 10.0
@@ -32,6 +37,29 @@ CONFIG: Mapping[str, Any] = {
 """The same for every reader: a process that opens a file twice must configure it alike."""
 
 QUERIES = "SELECT, FROM, WITH, DESCRIBE, SUMMARIZE, SHOW and EXPLAIN"
+PROCESS_BYTES = 4 * 2**30
+"""What a user's query may allocate besides what there is: some functions of DuckDB heed no limit of its own."""
+GRACE_S = 5.0
+"""By so much longer may a query run that DuckDB cannot interrupt; then the whole process ends."""
+TIMED_OUT = 2
+"""Exit code of that process."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of one user's query that has the process to itself."""
+
+    rows: int
+    timeout_s: float
+    bytes: int = 2**28
+    """Of the answer."""
+
+
+class Answer(NamedTuple):
+    """Of one query; `cut` if there were more rows than it may have."""
+
+    table: pa.Table
+    cut: bool
 
 
 @contextmanager
@@ -53,18 +81,31 @@ def open_reader(folder: Path) -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def query(folder: Path, sql: str, *, max_bytes: int = 2**30, timeout_s: float = 300.0) -> pa.Table:
-    """The answer to one query of a user. Raises StoreError for anything but a query, and beyond the limits."""
+    """The whole answer to one query; of columns that share a name, the later ones get a number.
+
+    Raises StoreError for anything but a query, and beyond the limits.
+    """
+    return _answer(folder, sql, Limits(sys.maxsize, timeout_s, max_bytes)).table
+
+
+def ask(folder: Path, sql: str, limits: Limits) -> Answer:
+    """As `query`, for users' own: the first rows, within limits that hold for whatever was asked.
+
+    Ends the process where DuckDB heeds no interrupt. Raises StoreError.
+    """
+    with _bounded_process(limits.timeout_s):
+        return _answer(folder, sql, limits)
+
+
+def _answer(folder: Path, sql: str, limits: Limits) -> Answer:
     _check_query(sql)
-    with open_reader(folder) as connection:
-        watchdog = threading.Timer(timeout_s, connection.interrupt)
-        watchdog.start()
+    with open_reader(folder) as connection, _interrupted(connection, limits.timeout_s):
         try:
             connection.execute("BEGIN TRANSACTION READ ONLY")
-            return _bounded(connection.sql(sql).to_arrow_reader(BATCH_ROWS), max_bytes)
-        except (duckdb.Error, pa.ArrowException, OSError) as error:  # OSError: pyarrow's, while it reads the answer
-            raise _refusal(error, timeout_s) from error
-        finally:
-            watchdog.cancel()
+            found = _bounded(connection.sql(sql).to_arrow_reader(BATCH_ROWS), limits)
+        except (duckdb.Error, pa.ArrowException, OSError, MemoryError) as error:  # OSError: pyarrow's, while it reads
+            raise _refusal(error, limits.timeout_s) from error
+        return Answer(found.table.rename_columns(_distinct(found.table.column_names)), found.cut)
 
 
 def export_parquet(folder: Path, out: Path) -> list[Path]:
@@ -81,18 +122,26 @@ def _open(folder: Path) -> duckdb.DuckDBPyConnection:
         raise StoreError(f"{folder}: no {FILE} there; is this a run's folder?")
     deadline_s = time.monotonic() + OPEN_WAIT_S
     while True:
-        snapshot = snapshots.ask(folder)
+        file = snapshots.ask(folder) or folder / FILE
         try:
-            return duckdb.connect(str(snapshot or folder / FILE), read_only=True, config=dict(CONFIG))
+            connection = _connect(file)
+            if not is_older(connection):
+                return connection
+            connection.close()
+            return _connect(upgraded(file, folder))
         except duckdb.Error as error:
             # Between two of the writer's states: it is opening or closing, or a newer snapshot replaced this one.
-            replaced = snapshot is not None and not snapshot.exists()
+            replaced = file != folder / FILE and not file.exists()
             holder = lock_holder(error)
             if not replaced and holder is None:
-                raise StoreError(f"{snapshot or folder / FILE} cannot be read: {one_line(error)}") from error
+                raise StoreError(f"{file} cannot be read: {one_line(error)}") from error
             if time.monotonic() > deadline_s:
                 raise StoreError(f"run {folder.name} is held by {holder}, which serves no readers") from error
         time.sleep(0.02)
+
+
+def _connect(file: Path) -> duckdb.DuckDBPyConnection:
+    return duckdb.connect(str(file), read_only=True, config=dict(CONFIG))
 
 
 def _check_query(sql: str) -> None:
@@ -111,23 +160,90 @@ def _check_query(sql: str) -> None:
         raise StoreError(f"{kind.name} is no query; {QUERIES} are allowed")
 
 
+@contextmanager
+def _interrupted(connection: duckdb.DuckDBPyConnection, timeout_s: float) -> Iterator[None]:
+    """Interrupt what the connection does after so long, again and again: an interrupt between two steps is lost."""
+    done = threading.Event()
+
+    def watch() -> None:
+        if not done.wait(timeout_s):
+            while not done.wait(0.1):
+                connection.interrupt()
+
+    watchdog = threading.Thread(target=watch, name="evo-query-limit", daemon=True)
+    watchdog.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watchdog.join()
+
+
+@contextmanager
+def _bounded_process(timeout_s: float) -> Iterator[None]:
+    """No more memory than PROCESS_BYTES from here on, and the end of the process GRACE_S after the time is up."""
+
+    def end() -> None:
+        print(f"evo: {_too_long(timeout_s)}", file=sys.stderr, flush=True)
+        os._exit(TIMED_OUT)  # nothing gentler ends a thread that is deep in a library
+
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    most = min(filter(lambda limit: limit >= 0, (_data_bytes() + PROCESS_BYTES, *before)))
+    resource.setrlimit(resource.RLIMIT_DATA, (most, before[1]))
+    timer = threading.Timer(timeout_s + GRACE_S, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        resource.setrlimit(resource.RLIMIT_DATA, before)
+
+
+def _data_bytes() -> int:
+    """What RLIMIT_DATA counts of this process."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmData:"))
+
+
+def _too_long(timeout_s: float) -> str:
+    return f"the query did not end within {timeout_s:g} s; simplify it, or allow more time"
+
+
 def _refusal(error: Exception, timeout_s: float) -> StoreError:
     if "INTERRUPT Error" in str(error):
-        return StoreError(f"the query did not end within {timeout_s:g} s; simplify it")
+        return StoreError(_too_long(timeout_s))
+    if isinstance(error, MemoryError):
+        return StoreError("the query needs more memory than a query may have; simplify it")
     if "read-only mode" in str(error):
         return StoreError("a query changes nothing here: no INSERT, UPDATE or DELETE, not even in WITH")
     return StoreError(one_line(error))
 
 
-def _bounded(batches: pa.RecordBatchReader, max_bytes: int) -> pa.Table:
+def _bounded(batches: pa.RecordBatchReader, limits: Limits) -> Answer:
     with batches:
-        kept, size = [], 0
+        kept, rows, size = [], 0, 0
         for batch in batches:
-            kept.append(batch)
-            size += batch.nbytes
-            if size > max_bytes:
-                raise StoreError(f"the result exceeds {max_bytes / 2**20:g} MiB; add LIMIT, or aggregate")
-        return pa.Table.from_batches(kept, batches.schema)
+            kept.append(batch[: limits.rows - rows])
+            rows += batch.num_rows
+            size += kept[-1].nbytes
+            if size > limits.bytes:
+                raise StoreError(f"the result exceeds {limits.bytes / 2**20:g} MiB; add LIMIT, or aggregate")
+            if rows > limits.rows:
+                break
+        return Answer(pa.Table.from_batches(kept, batches.schema), rows > limits.rows)
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """The names, with `_1`, `_2`, ... behind those that were there before; no name that was unique changes."""
+    taken, found = set(names), []
+    for name in names:
+        free, number = name, 0
+        while free in found or (number and free in taken):
+            number += 1
+            free = f"{name}_{number}"
+        found.append(free)
+    return found
 
 
 def _export(connection: duckdb.DuckDBPyConnection, table: str, out: Path) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,14 @@ import duckdb
 import pyarrow as pa
 
 from evo.store.errors import StoreError
+from evo.store.placing import place
 from operators.expression import unknown_name
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 """`0001_what.sql`, `0002_what.sql`, ...: each is run once, in order, and never edited after a release."""
+
+PREPARATIONS: Mapping[int, Callable[[duckdb.DuckDBPyConnection], None]] = {3: place}
+"""By the number of a migration, what is run just before it: what SQL alone would take too long for."""
 
 VERSION_TABLE = "schema_version"
 
@@ -77,6 +81,12 @@ def row_counts(connection: duckdb.DuckDBPyConnection) -> dict[str, int]:
     return counts
 
 
+def is_older(connection: duckdb.DuckDBPyConnection) -> bool:
+    """Whether the database lacks migrations that this version knows."""
+    (version,) = connection.execute(f"SELECT max(version) FROM {VERSION_TABLE}").fetchall()[0]
+    return bool(version < len(_migrations()))
+
+
 def migrate(connection: duckdb.DuckDBPyConnection) -> None:
     """Bring the database to the newest schema; all pending migrations are one transaction.
 
@@ -96,6 +106,8 @@ def migrate(connection: duckdb.DuckDBPyConnection) -> None:
                 f"the run was written by a newer kernel-evo (schema {version}; this one knows {len(pending)}): upgrade"
             )
         for number, sql in enumerate(pending[version:], version + 1):
+            if number in PREPARATIONS:
+                PREPARATIONS[number](connection)
             connection.execute(sql)
             connection.execute(f"INSERT INTO {VERSION_TABLE} VALUES (?, now())", [number])
     except (duckdb.Error, StoreError):

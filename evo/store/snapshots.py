@@ -106,15 +106,20 @@ def copy(source: Path, folder: Path) -> Path:
     folder.mkdir(exist_ok=True)
     target = folder / f"{time.time_ns()}.duckdb"
     part = target.with_suffix(".part")
-    command = [sys.executable, "-I", "-S", copying.__file__, str(source), str(part), str(os.getpid())]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    if done.returncode:
-        part.unlink(missing_ok=True)
-        reason = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
-        raise StoreError(f"copying {source.name} failed: {reason[0]}")
+    copy_file(source, part)
     part.rename(target)
     clear(folder, keep=target)
     return target
+
+
+def copy_file(source: Path, target: Path) -> None:
+    """Copy a database's file, which nobody changes meanwhile. Raises StoreError."""
+    command = [sys.executable, "-I", "-S", copying.__file__, str(source), str(target), str(os.getpid())]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode:
+        target.unlink(missing_ok=True)
+        reason = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
+        raise StoreError(f"copying {source.name} failed: {reason[0]}")
 
 
 def clear(folder: Path, *, keep: Path | None = None) -> None:

@@ -163,11 +163,20 @@ def test_a_wrong_kernel_fails_with_exit_code_1(tmp_path: Path, monkeypatch: pyte
     assert "elements of `y` are out of bounds" in out
 
 
-def test_lineage_leads_back_to_the_ancestor(run_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    _, out, _ = evo(monkeypatch, capsys, "lineage", str(run_folder), "--json")
-    chain = json.loads(out)
-    assert chain[0]["mutator"] == "ancestor"
-    assert [row["depth"] for row in chain] == list(range(len(chain) - 1, -1, -1))
+def test_lineage_leads_back_to_the_ancestors_and_agrees_with_best(
+    run_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    found = json.loads(evo(monkeypatch, capsys, "lineage", str(run_folder), "--json")[1])
+    assert found[0]["mutator"] == "ancestor"
+    known: dict[str, int] = {}
+    for row in found:  # parents before children, and all of them
+        assert row["generation"] == max((1 + known[parent] for parent in row["parents"]), default=0)
+        known[row["kernel_id"]] = row["generation"]
+    (best,) = json.loads(evo(monkeypatch, capsys, "best", str(run_folder), "--json")[1])
+    assert (found[-1]["level"], found[-1]["speedup"]) == (best["level"], best["speedup"])
+    chain = json.loads(evo(monkeypatch, capsys, "lineage", str(run_folder), "--principal", "--json")[1])
+    assert [row["parents"][:1] for row in chain[1:]] == [[row["kernel_id"]] for row in chain[:-1]]
+    assert chain[-1] == found[-1]
 
 
 def test_sql_answers_and_guards(run_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
@@ -177,6 +186,106 @@ def test_sql_answers_and_guards(run_folder: Path, monkeypatch: pytest.MonkeyPatc
     code, _, err = evo(monkeypatch, capsys, "sql", str(run_folder), "delete from tells")
     assert code == 2
     assert len(err.strip().splitlines()) == 1
+
+
+def test_no_column_of_the_same_name_is_lost(run_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    join = "select child.status, child.number, parent.number, parent.number + 7 as number_1 from lineage as child" \
+        " join lineage as parent on parent.kernel_id = child.parent_id order by child.number"  # fmt: skip
+    rows = json.loads(evo(monkeypatch, capsys, "sql", str(run_folder), join, "--json")[1])
+    assert [list(row) for row in rows] == [["status", "number", "number_2", "number_1"]] * len(rows)
+    assert rows and all(row["number_1"] == row["number_2"] + 7 and row["number"] > row["number_2"] for row in rows)
+    text = evo(monkeypatch, capsys, "sql", str(run_folder), join)[1]
+    assert text.split()[:4] == ["status", "number", "number_2", "number_1"]
+    assert text.splitlines()[1].split() == [str(value) for value in rows[0].values()]
+
+
+def test_json_is_valid_whatever_is_in_it(run_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    asked = """select 'nan'::double as a, [1.5, '-inf'::double] as b, {'x': 'inf'::float} as c,
+        map {'k': 'nan'::double} as d, 12.50::decimal(9, 2) as e, sum(3) as f,
+        date '2026-01-02' as g, 'ab'::blob as h, interval 90 second as i,
+        timestamptz '2026-01-02 03:04:05+00' as j, uuid '00000000-0000-0000-0000-000000000001' as k"""
+
+    def refuse(word: str) -> None:
+        raise AssertionError(word)
+
+    out = evo(monkeypatch, capsys, "sql", str(run_folder), asked, "--json")[1]
+    (row,) = json.loads(out, parse_constant=refuse)
+    times = {name: row.pop(name) for name in ("g", "j")}
+    assert row == {
+        "a": None, "b": [1.5, None], "c": {"x": None}, "d": [["k", None]], "e": 12.5, "f": 3, "h": "6162",
+        "i": [0, 0, 90 * 10**9], "k": "00000000-0000-0000-0000-000000000001",
+    }  # fmt: skip
+    assert times["g"] == "2026-01-02" and times["j"].startswith("2026-01-0")
+
+
+HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\x00\r\u202e\u2066x"
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        f"select '{HOSTILE[:-1].replace(chr(0), '')}' || chr(0) as found",
+        f'select 1 as "{HOSTILE.replace(chr(0), "")}"',
+        f"select ['{HOSTILE.replace(chr(0), '')}', 'b'] as list",
+        f"select {HOSTILE.replace(chr(0), '')}",
+    ],
+)
+def test_nothing_that_a_terminal_obeys_leaves(
+    run_folder: Path, asked: str, options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    _, out, err = evo(monkeypatch, capsys, "sql", str(run_folder), asked, *options)
+    assert out + err
+    assert not set(HOSTILE[:-1]) - set("]0;owned[2J31m") & set(out + err)
+
+
+def test_a_kernel_is_exported_to_the_letter_and_shown_harmlessly(
+    run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    source = f"// {HOSTILE}\nvoid f() {{}}\n"
+    row = {"task": "t", "kernel_id": "k" * 32, "speedup": 2.0, "level": "full", "source": source, "values": {}}
+    monkeypatch.setattr("evo.report.queries.best_kernels", lambda folder: [row])
+    evo(monkeypatch, capsys, "best", str(run_folder), "--export", str(tmp_path / "k.cpp"))
+    assert (tmp_path / "k.cpp").read_bytes().decode() == source
+    assert source in evo(monkeypatch, capsys, "best", str(run_folder), "--show")[1]  # a pipe
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    shown = evo(monkeypatch, capsys, "best", str(run_folder), "--show")[1]
+    assert "\\x1b]0;owned\\x07" in shown and "\x1b" not in shown and "void f() {}" in shown
+
+
+def test_tracebacks_are_harmless_too(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    def fail() -> None:
+        raise RuntimeError(HOSTILE)
+
+    monkeypatch.setattr(cli, "app", fail)
+    code, _, err = evo(monkeypatch, capsys)
+    assert code == 1
+    assert "Traceback" in err and "\\x1b]0;owned" in err and "\x1b" not in err
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "with recursive t(x) as (select 1 union all select x + 1 from t) select count(*) from t",
+        "select count(*) from range(1_000_000_000_000)",
+        "select count(*) from range(10_000_000) a, range(10_000_000) b where a.range * b.range % 7 = 8",
+    ],
+)
+def test_a_query_without_end_ends_in_one_line(
+    asked: str, run_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    code, out, err = evo(monkeypatch, capsys, "sql", str(run_folder), asked, "--timeout", "0.5")
+    assert (code, out) == (2, "")
+    assert err == "evo: the query did not end within 0.5 s; simplify it, or allow more time\n"
+
+
+def test_rows_that_are_left_out_are_said(run_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    asked = ("sql", str(run_folder), "from range(1_000_000_000_000)", "--json")
+    _, out, err = evo(monkeypatch, capsys, *asked)
+    assert len(json.loads(out)) == 10_000
+    assert err == "evo: there are more rows than these 10000; add LIMIT, aggregate, or say --rows\n"
+    _, out, err = evo(monkeypatch, capsys, "sql", str(run_folder), "from range(3)", "--json", "--rows", "3")
+    assert (len(json.loads(out)), err) == (3, "")
 
 
 def test_operators_are_listed_and_shown(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

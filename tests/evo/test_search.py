@@ -101,6 +101,34 @@ def test_the_best_is_the_best_correct_one_and_is_confirmed(tmp_path: Path) -> No
     assert best["level"] == "confirmed"
 
 
+def test_what_is_written_with_a_tell_is_what_the_whole_history_says(tmp_path: Path) -> None:
+    """Over two sessions: generations, and which verdict counts, once more from parents and evaluations alone."""
+    search(tmp_path, config(budget={"evaluations": 40}), stages(config()))
+    made = config(budget={"evaluations": 120})
+    search(tmp_path, made, stages(made))
+    parents: dict[str, list[str]] = {}
+    for row in rows(tmp_path, "select * from parents order by request_id, position"):
+        parents.setdefault(row["request_id"], []).append(row["parent_id"])
+    generations: dict[str, int] = {}
+    for tell in rows(tmp_path, "select request_id, kernel_id from tells where kernel_id is not null order by seq"):
+        above = [generations[parent] for parent in parents.get(tell["request_id"], [])]
+        generations.setdefault(tell["kernel_id"], max(above, default=-1) + 1)
+    severity = ("screen", "full", "confirmed")
+    judged = {
+        row["kernel_id"]: row
+        for row in sorted(rows(tmp_path, "select * from evaluations"), key=lambda row: severity.index(row["level"]))
+        if row["status"] != "duplicate"
+    }
+    found = rows(tmp_path, "from lineage")
+    assert {row["kernel_id"]: row["generation"] for row in found} == generations
+    assert len(found) == len(generations) and any(len(row["parents"]) > 1 for row in found)
+    for row in found:
+        verdict = judged[row["duplicate_of"] or row["kernel_id"]]
+        assert [row[name] for name in ("status", "level", "log_speedup")] == [
+            verdict[name] for name in ("status", "level", "log_speedup")
+        ]
+
+
 class Slow(ScriptedFitness):
     """Every verdict takes time on the test's clock. Only a first new best is confirmed at once, the leader is not."""
 

@@ -27,6 +27,8 @@ class History:
     def __init__(self, task: str = TASK) -> None:
         self.task = task
         self.tables: dict[str, list[Row]] = {t: [] for t in ("proposals", "parents", "evaluations", "llm_calls")}
+        self._generations: dict[str, int] = {}
+        self._births: dict[str, str] = {}
         self._now_s = START_S
 
     def propose(self, number: int, mutator: str, parents: str, child: str | None, **columns: Any) -> History:
@@ -37,8 +39,12 @@ class History:
         ]
         row = {
             "request_id": request_id, "task": self.task, "number": number, "mutator": mutator, "kernel_id": child,
-            "description": f"{mutator} made {child}", "seconds": 2.0, "created_at": self._tick(),
+            "description": f"{mutator} made {child}", "seconds": 2.0, "evaluate_s": 0.0, "created_at": self._tick(),
+            "parents": parents.split(), "is_new": child is not None and child not in self._births,
+            "generation": max((1 + self._generations.get(p, 0) for p in parents.split()), default=0),
         }  # fmt: skip
+        if child is not None and row["is_new"]:
+            self._generations[child], self._births[child] = row["generation"], request_id
         self.tables["proposals"].append(row | columns)
         return self
 
@@ -47,8 +53,14 @@ class History:
         row = {
             "evaluation_id": f"{number}@{level}/{kernel}/{self._now_s}", "request_id": request_id, "task": self.task,
             "kernel_id": kernel, "level": level, "status": status, "message": "", "cell": "",
-            "created_at": self._tick(),
+            "is_verdict": number is None or self._births[kernel] == request_id, "created_at": self._tick(),
         }  # fmt: skip
+        levels = [e for e in self.tables["evaluations"] if number is not None and e["request_id"] == request_id]
+        for less_severe in levels:
+            less_severe["is_verdict"] = False
+        for proposal in self.tables["proposals"]:
+            if proposal["request_id"] == request_id and not levels:
+                proposal["evaluate_s"], row["build_ms"] = 0.5, 500.0
         if columns.get("log_speedup") is not None:
             row["log_speedup_se"] = 0.01
         self.tables["evaluations"].append(row | columns)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from evo.store import Store, StoreError, open_reader, query, snapshots
+from evo.store import Limits, Store, StoreError, ask, open_reader, query, snapshots
 from tests.store.rows import event
 
 
@@ -247,6 +247,28 @@ def test_a_query_may_stand_beside_an_open_reader(finished: Path) -> None:
     with open_reader(finished) as connection:
         assert count(finished) == 10
         assert connection.execute("SELECT count(*) FROM events").fetchall() == [(10,)]
+
+
+DEAF = """
+import sys
+from pathlib import Path
+from evo.store import Limits, ask, reader
+reader.GRACE_S = 0.5
+ask(Path(sys.argv[1]), "select list_sort(range(60_000_000))[1]", Limits(rows=10, timeout_s=0.1))
+"""
+
+
+def test_a_query_that_heeds_no_interrupt_ends_with_its_process(finished: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", DEAF, finished], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "evo: the query did not end within 0.1 s; simplify it, or allow more time\n"
+
+
+def test_a_query_cannot_take_all_memory(finished: Path) -> None:
+    with pytest.raises(StoreError, match=r"[Aa]lloc|memory") as caught:
+        ask(finished, "select list_sort(range(2_000_000_000))[1]", Limits(rows=10, timeout_s=60))
+    assert "\n" not in str(caught.value)
+    assert count(finished) == 10
 
 
 COPY_FOR_EVER = """
