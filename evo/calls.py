@@ -3,15 +3,76 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
 from evo import records
 from evo.journal import Journal
 from mutators.base import Call, CallStatus
-from mutators.ledger import Ledger
+from mutators.ledger import Ledger, Tally
 from mutators.llm import LLM, LlmSettings
+
+SPOOL = "evo.answers"
+
+
+class Spool:
+    """Rows of `llm_calls` on their way into the store, in a file beside it: there before the store has taken them.
+
+    A commit takes tens of milliseconds, more behind others; a line in a file is safe from the end of this process at
+    once. It need not reach the disk: what a failing machine forgets, the store's own commit soon has. The file is
+    there only while something is on its way.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / SPOOL
+        self._order = threading.Lock()
+        self._file: int | None = None
+        self._waiting = 0
+
+    def left(self) -> list[records.Row]:
+        """What an earlier process left there; a line that it could not finish is none."""
+        rows = []
+        with suppress(FileNotFoundError):
+            for line in self._path.read_bytes().split(b"\n"):
+                with suppress(ValueError):
+                    rows.append(json.loads(line))
+        return rows
+
+    def keep(self, row: Mapping[str, Any], committed: Callable[[], Future[None]]) -> Future[None]:
+        """Write the row down, then start its commit; forget it once that is done."""
+        line = json.dumps({**row, "created_at": row["created_at"].timestamp()}).encode() + b"\n"
+        with self._order:
+            self._waiting += 1
+            with suppress(OSError):  # a disk that is full: the store says so
+                if self._file is None:
+                    self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+                while line:
+                    line = line[os.write(self._file, line) :]
+        done = committed()
+        done.add_done_callback(self._settled)
+        return done
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._path.unlink(missing_ok=True)
+
+    def _settled(self, done: Future[None]) -> None:
+        if done.exception():
+            return  # the row, and what comes after it, stays for the next session
+        with self._order:
+            self._waiting -= 1
+            if self._waiting == 0 and self._file is not None:
+                os.close(self._file)
+                self._file = None
+                self._path.unlink(missing_ok=True)
 
 
 class StoredCalls:
@@ -20,18 +81,27 @@ class StoredCalls:
     def __init__(self, store: Journal, *, now: Callable[[], float] = time.time) -> None:
         self._store = store
         self._now = now
-        found = store.rows("select cache_key from llm_calls where status <> 'failed'")
+        self._spool = Spool(store.folder)
+        self._take_over()
+        found = store.rows("select cache_key, model from llm_calls where status not in ('failed', 'unavailable')")
         self._answered = set(found.column("cache_key").to_pylist())
         """Cache keys, so that calls that are new ask the store nothing."""
+        self._heard = set(found.column("model").to_pylist())
 
     def find(self, cache_key: str) -> Call | None:
         """See `CallStore.find`."""
         if cache_key not in self._answered:
             return None
         rows = self._store.rows(
-            "select * from llm_calls where cache_key = ? and status <> 'failed' order by rowid limit 1", [cache_key]
+            "select * from llm_calls where cache_key = ? and status not in ('failed', 'unavailable')"
+            " order by rowid limit 1",
+            [cache_key],
         )
         return records.call_from(rows.to_pylist()[0])
+
+    def heard(self, model: str) -> bool:
+        """See `CallStore.heard`."""
+        return model in self._heard
 
     async def announce(self, call: Call, most_tokens: int, most_usd: float) -> None:
         """See `CallStore.announce`."""
@@ -43,12 +113,25 @@ class StoredCalls:
         await asyncio.wrap_future(self._store.commit({"llm_sent": [row]}))
 
     async def add(self, call: Call) -> None:
-        """See `CallStore.add`. The rows are on their way before anything is waited for: cancelling loses nothing."""
+        """See `CallStore.add`. The row is safe before anything is waited for: cancelling or killing loses nothing."""
         row = records.call_row(call, call_id=uuid.uuid4().hex, at=self._now())
-        committed = self._store.commit({"llm_calls": [row]})
-        if call.status is not CallStatus.FAILED:
+        committed = self._spool.keep(row, lambda: self._store.commit({"llm_calls": [row]}))
+        if call.status.heard:
             self._answered.add(call.cache_key)
+            self._heard.add(call.model)
         await asyncio.wrap_future(committed)
+
+    async def note(self, kind: str, detail: Mapping[str, Any]) -> None:
+        """See `CallStore.note`."""
+        await asyncio.wrap_future(self._store.commit(records.event_rows(kind, detail, at=self._now())))
+
+    def _take_over(self) -> None:
+        """Commit what an earlier session heard and could not commit any more."""
+        if left := self._spool.left():
+            stored = set(self._store.rows("select call_id from llm_calls").column("call_id").to_pylist())
+            rows = [row for row in left if row["call_id"] not in stored]
+            self._store.commit({"llm_calls": rows}).result()
+        self._spool.clear()
 
 
 def interrupted_calls(store: Journal, *, at: float) -> list[records.Row]:
@@ -81,8 +164,37 @@ def restore_spending(ledger: Ledger, store: Journal) -> None:
     for name in columns:
         whole = not name.endswith("usd")
         setattr(ledger, name, int(row[name]) if whole else row[name])
+    (row,) = store.rows(
+        "select count(*) as n, coalesce(sum(most_tokens), 0) as tokens, coalesce(sum(most_usd), 0) as usd from llm_sent"
+    ).to_pylist()
+    ledger.admitted, ledger.admitted_tokens, ledger.admitted_usd = row["n"], int(row["tokens"]), row["usd"]
+    for row in store.rows(_TALLIES).to_pylist():
+        model = row.pop("model")
+        ledger.tallies[model] = Tally(**{n: v if n.endswith("usd") else int(v) for n, v in row.items()})
 
 
-def open_client(settings: LlmSettings, store: Journal, ledger: Ledger) -> LLM:
-    """The client of a run's language models, which knows the answers of earlier sessions."""
-    return LLM(settings, ledger=ledger, calls=StoredCalls(store))
+_TALLIES = """
+    with sent as (
+        select cache_key, any_value(most_tokens) as most_tokens, any_value(most_usd) as most_usd
+        from llm_sent group by cache_key
+    ),
+    calls as (
+        select c.*, sent.most_tokens, sent.most_usd,
+               c.status not in ('failed', 'unavailable') and coalesce(c.usage_doubt, '') = '' as told
+        from llm_calls c left join sent on sent.cache_key = c.cache_key
+    )
+    select model,
+           coalesce(sum(most_tokens) filter (told), 0) as most_tokens,
+           coalesce(sum(most_usd) filter (told), 0.0) as most_usd,
+           coalesce(sum(tokens_in + tokens_out) filter (told), 0) as tokens,
+           coalesce(sum(cost_usd) filter (told), 0.0) as usd,
+           coalesce(sum(lost_tokens), 0) as lost_tokens,
+           coalesce(sum(lost_usd), 0.0) as lost_usd
+    from calls group by model
+"""
+"""Of every model what its calls came to, and what they might have cost at most; as the view `cost` has it."""
+
+
+def open_client(settings: LlmSettings, store: Journal, ledger: Ledger, say: Callable[[str], None]) -> LLM:
+    """The client of a run's language models, which knows the answers of earlier sessions; `say` is for the user."""
+    return LLM(settings, ledger=ledger, calls=StoredCalls(store), say=say)

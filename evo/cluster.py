@@ -670,7 +670,8 @@ class RemoteStore:
     def __init__(self, cluster: Cluster, folder: Path, *, create: bool) -> None:
         """Raises UserError where `Store` does."""
         self._cluster = cluster
-        self._folder = str(folder.resolve())
+        self.folder = folder.resolve()
+        self._folder = str(self.folder)
         self._waiting: queue.SimpleQueue[_Batch] = queue.SimpleQueue()
         self._order = threading.Lock()
         self._closed = False

@@ -11,6 +11,7 @@ from operators.identity import digest
 from operators.kernel import Kernel
 
 NO_CHILD = "no_child"
+UNAVAILABLE = "unavailable"
 
 
 @dataclass(frozen=True)
@@ -29,11 +30,15 @@ class Individual:
     """What the language models were paid for it."""
     description: str = ""
     """What the mutator says it changed."""
+    unavailable: bool = False
+    """Whether there is no kernel because the language model could not be asked: nothing to learn from."""
 
     @property
     def status(self) -> str:
-        """The evaluation's status, or `no_child`."""
-        return self.evaluation.status.value if self.evaluation else NO_CHILD
+        """The evaluation's status, `no_child` or `unavailable`."""
+        if self.evaluation:
+            return self.evaluation.status.value
+        return UNAVAILABLE if self.unavailable else NO_CHILD
 
     @property
     def fresh(self) -> bool:
@@ -57,4 +62,4 @@ class Individual:
 
 def new_programs(told: Mapping[str, int]) -> int:
     """How many of those told are candidates, by how many had which status: a duplicate or no child is none."""
-    return sum(n for status, n in told.items() if status not in (Status.DUPLICATE.value, NO_CHILD))
+    return sum(n for status, n in told.items() if status not in (Status.DUPLICATE.value, NO_CHILD, UNAVAILABLE))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any, Protocol
 
 
 class Journal(Protocol):
     """Takes rows and acknowledges them; answers the engine's own queries. Methods may be called from any thread."""
 
+    folder: Path
+    """The run's folder on the driver's machine."""
     notes: list[str]
     """What was out of the ordinary when it was opened, each a sentence for the user."""
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from evo.individual import Individual
+from evo.individual import UNAVAILABLE, Individual
 from fitness.evaluation import CheckError, Evaluation, Level, Status, Timing
 from fitness.profiling import Profile
 from mutators.base import Call, CallStatus, Proposal, Request
@@ -206,17 +206,18 @@ def call_row(call: Call, *, call_id: str, at: float) -> Row:
         "tokens_out": call.tokens_out, "cost_usd": call.cost_usd, "attempts": call.attempts,
         "lost_tokens": call.lost_tokens, "lost_usd": call.lost_usd, "latency_s": call.latency_s,
         "status": call.status.value, "error": call.error, "cache_key": call.cache_key, "sample": call.sample,
-        "created_at": moment(at),
+        "usage_json": call.usage_json or None, "usage_doubt": call.usage_doubt, "created_at": moment(at),
     }  # fmt: skip
 
 
 def call_from(row: Mapping[str, Any]) -> Call:
-    """The inverse of `call_row`."""
+    """The inverse of `call_row`; rows of older runs have no usage."""
     names = (
         "request_id", "role", "model", "sample", "cache_key", "answer", "error", "tokens_in", "tokens_out", "cost_usd",
         "attempts", "lost_tokens", "lost_usd", "latency_s",
     )  # fmt: skip
     fields = {name: row[name] for name in names}
+    fields |= {name: row.get(name) or "" for name in ("usage_json", "usage_doubt")}
     return Call(**fields, messages=tuple(json.loads(row["messages_json"])), status=CallStatus(row["status"]))
 
 
@@ -242,7 +243,7 @@ ASKED = "select seq, wanted, task, request_id, request_json, digest from asks or
 
 TOLD = """
     select
-        t.seq, t.task, t.request_id, t.kernel_id, t.digest, t.seconds, t.cost_usd, a.request_json,
+        t.seq, t.task, t.request_id, t.kernel_id, t.status as told, t.digest, t.seconds, t.cost_usd, a.request_json,
         coalesce(p.description, '') as description,
         k.operator, k.target, k.source, k.values_json, e.* exclude (task, request_id, kernel_id)
     from tells t
@@ -312,7 +313,8 @@ def individual_from(row: Mapping[str, Any]) -> Individual:
     kernel = kernel_from(row) if row["source"] is not None else None
     evaluation = evaluation_from(row) if row["evaluation_id"] is not None else None
     request = Request.from_json(row["request_json"])
-    return Individual(request, kernel, evaluation, row["seconds"], row["cost_usd"], row["description"])
+    unavailable = row["told"] == UNAVAILABLE
+    return Individual(request, kernel, evaluation, row["seconds"], row["cost_usd"], row["description"], unavailable)
 
 
 def kernel_from(row: Mapping[str, Any]) -> Kernel:

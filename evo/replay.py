@@ -26,7 +26,7 @@ from evo.search import Bound, Outstanding, Search, TaskState, bind
 from evo.session import run_row
 from evo.store import Store, open_reader
 from fitness.evaluation import Evaluation
-from mutators.base import Call, Message, Proposal, Request
+from mutators.base import Call, Message, Request
 from mutators.llm import LlmSettings, cache_key
 from operators.errors import UserError
 from operators.kernel import Kernel
@@ -192,9 +192,6 @@ class Replay(Search):
     def _want_profile(self, state: TaskState, request: Request, bound: Bound) -> None:
         """All there are come from the store."""
 
-    def _refuse_silence(self, proposal: Proposal) -> None:
-        """Calls that failed then are served like others."""
-
     async def _take_over(self) -> None:
         """What belongs to no tell: reference times, last confirmations, and calls that led to nothing."""
         final = self._read("select * from evaluations where request_id is null order by rowid")
@@ -232,7 +229,9 @@ class _Answers:
         model = model or self._settings.models[0]
         key = cache_key(self._settings, messages, request=request, model=model, sample=sample)
         rows = self._read(
-            "select * from llm_calls where cache_key = ? order by status = 'failed', rowid desc limit 1", [key]
+            "select * from llm_calls where cache_key = ?"
+            " order by status in ('failed', 'unavailable'), rowid desc limit 1",
+            [key],
         )
         if not rows:
             raise Different(

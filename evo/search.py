@@ -27,7 +27,7 @@ from evo.watchdog import Watchdog
 from fitness.base import Anchor, Built
 from fitness.evaluation import Evaluation, Level, Status
 from fitness.profiling import Profile
-from mutators.base import CallStatus, Client, OutOfBudget, Parent, Proposal, Request
+from mutators.base import Client, OutOfBudget, Parent, Proposal, Request
 from mutators.catalog import asks_model, propose
 from operators.errors import OperatorError, UserError
 from operators.kernel import Kernel
@@ -164,9 +164,11 @@ class Search:
         self.states = {task: self._state(operator, task) for operator, task in config.tasks()}
         self.stopping = False
         self.phase = "starting"
-        own = open_client(config.llm, store, self.budget.ledger) if config.llm and client is None else None
+        own = open_client(config.llm, store, self.budget.ledger, say) if config.llm and client is None else None
         self._client = client or own
         self._check_models = own.check if own else None
+        self._held: Callable[[], set[asyncio.Task[Any]]] = own.held if own else set
+        """Those of the thinking requests whose model is put aside, so that nothing of theirs is under way."""
         self._thinking: set[asyncio.Task[Any]] = set()
         """Those of the running requests that wait for a language model."""
         self._profiling: dict[str, asyncio.Task[Any]] = {}
@@ -179,8 +181,6 @@ class Search:
         self._say = say
         self._refusal = ""
         """Why a model could not be asked for want of budget; empty while it could."""
-        self._heard: set[str] = set()
-        """Models that have answered."""
         self._on_change = on_change
         self._now = now
         self._seq = 0
@@ -277,11 +277,11 @@ class Search:
         """Wait for answers under way, as long as the time limit and ANSWERS_S allow; a resume finds them stored."""
         began = self._now()
         limit_s = ANSWERS_S if self.stopping else self.config.budget.get("wall_s", float("inf")) - self._wall_s()
-        while self._thinking and (left := min(limit_s, ANSWERS_S) - (self._now() - began)) > 0:
+        while (paid := self._thinking - self._held()) and (left := min(limit_s, ANSWERS_S) - (self._now() - began)) > 0:
             again = "; once more to give them up" if self.stopping else ""
-            self.phase = f"waiting for {len(self._thinking)} answers that are paid{again}"
+            self.phase = f"waiting for {len(paid)} answers that are paid{again}"
             self._on_change(self)
-            await asyncio.wait(self._thinking, timeout=min(left, 1.0), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(paid, timeout=min(left, 1.0), return_when=asyncio.FIRST_COMPLETED)
 
     async def _watch(self) -> None:
         """Say when nothing moves, and restart what is stuck when nothing moves for long."""
@@ -360,7 +360,9 @@ class Search:
         """
         at_once = self.config.llm.concurrency if self.config.llm else 0
         under_way = len(self._running) - len(self._profiling) + asked
-        free = under_way - min(len(self._thinking) + thinking, at_once) < 2 * self.pool.slots
+        # A model that is put aside holds one question of each task, if the strategy asks more they take places.
+        held = min(len(self._held()), len(self.states) * len(self.config.llm.models) if self.config.llm else 0)
+        free = under_way - held - min(len(self._thinking) - held + thinking, at_once) < 2 * self.pool.slots
         return free and self.budget.allows("evaluations", under_way)
 
     async def _deliver(self, finished: list[_Done | _Profiled | None]) -> None:
@@ -395,7 +397,8 @@ class Search:
         """The part of a tell that a resume repeats itself."""
         state.told += 1
         state.statuses[individual.status] += 1
-        state.idle = 0 if individual.fresh else state.idle + 1
+        if not individual.unavailable:
+            state.idle = 0 if individual.fresh else state.idle + 1
         kernel, evaluation = individual.kernel, individual.evaluation
         if kernel is None or evaluation is None:
             return
@@ -446,7 +449,8 @@ class Search:
             return None
         rows: Rows = {"proposals": [records.proposal_row(request, proposal, at=self._now())]}
         if proposal.kernel is None:
-            lost = Individual(request, None, None, 0.0, proposal.cost_usd, proposal.description)
+            gone = proposal.unavailable
+            lost = Individual(request, None, None, 0.0, proposal.cost_usd, proposal.description, gone)
             return _Done(state, lost, rows)
         kernel = proposal.kernel
         if kernel.id not in self._stored_kernels:
@@ -488,22 +492,9 @@ class Search:
         assert task
         self._thinking.add(task)
         try:
-            proposal = await propose(request, parents, state.operator, client=self._client)
+            return await propose(request, parents, state.operator, client=self._client)
         finally:
             self._thinking.discard(task)
-        self._refuse_silence(proposal)
-        return proposal
-
-    def _refuse_silence(self, proposal: Proposal) -> None:
-        """Raise UserError for a model that failed before it ever answered: it is set up wrongly, or not there.
-
-        One that has answered may fail at times, overnight for a while even; the search goes on with other children.
-        """
-        for call in proposal.calls:
-            if call.status is not CallStatus.FAILED:
-                self._heard.add(call.model)
-            elif call.model not in self._heard:
-                raise UserError(f"model {call.model} has not answered yet and fails: {call.error}")
 
     async def _evaluate(self, state: TaskState, request: Request, kernel: Kernel) -> tuple[Evaluation, ...]:
         """The verdicts on a kernel, inherited ones included; never two evaluations of the same program."""
@@ -669,9 +660,6 @@ class Search:
     def _restore(self) -> list[Outstanding]:
         """Apply the stored asks and tells again, in their order; returns the requests that were never told."""
         restore_spending(self.budget.ledger, self.store)
-        self._heard |= set(
-            self.store.rows("select distinct model from llm_calls where status <> 'failed'").column("model").to_pylist()
-        )
         queries = (records.ASKED, records.TOLD, records.PROFILED)
         outstanding: dict[str, Outstanding] = {}
         asks: Counter[Task] = Counter()

@@ -81,6 +81,13 @@ class CallStatus(StrEnum):
     """A content filter of the provider kept it back."""
     FAILED = "failed"
     """No answer, after every attempt that was worth making."""
+    UNAVAILABLE = "unavailable"
+    """No answer, and others would get none either: a key, a credit, a name or a whole server that is gone."""
+
+    @property
+    def heard(self) -> bool:
+        """Whether the provider answered, in whatever way."""
+        return self not in (CallStatus.FAILED, CallStatus.UNAVAILABLE)
 
 
 @dataclass(frozen=True)
@@ -98,21 +105,25 @@ class Call:
     status: CallStatus
     answer: str = ""
     error: str = ""
-    """Why there is no answer; empty when there is one."""
+    """Why there is no answer, or only a part of one; empty when it is whole."""
     tokens_in: int = 0
     tokens_out: int = 0
     cost_usd: float = 0.0
-    """By the usage that the provider told."""
+    """Tokens and dollars by the usage that the provider told, as far as that can be true."""
     latency_s: float = 0.0
     """From the first attempt to the end of the last, waits included."""
     attempts: int = 0
     lost_tokens: int = 0
     """Upper bound of what attempts whose end nobody knows (timeouts, broken connections) were billed besides."""
     lost_usd: float = 0.0
+    usage_json: str = ""
+    """What the provider said of its usage, as JSON; empty when it said nothing."""
+    usage_doubt: str = ""
+    """Why tokens are not counted as the provider said; empty when they are."""
 
 
 class OutOfBudget(Exception):
-    """The next call of a model might exceed the budget; the text says which one."""
+    """The budget is spent: the next call of a model might exceed it; the text says which one."""
 
 
 class Client(Protocol):
@@ -123,8 +134,9 @@ class Client(Protocol):
     ) -> Call:
         """The answer to a conversation, or why there is none; `model` is the client's first unless it is named.
 
-        The same arguments give the same call again, without a new one being paid. Raises OutOfBudget, and UserError
-        where no call can ever succeed (a wrong key, a model that does not exist).
+        The same arguments give the same call again, without a new one being paid. Waits while the model is put aside,
+        because it answered before and cannot be asked any more. Raises OutOfBudget, and UserError where the model has
+        never answered and fails (a wrong key, a model that does not exist).
         """
         ...
 
@@ -150,6 +162,11 @@ class Proposal:
     def model(self) -> str | None:
         """The language model that was asked last, if any was."""
         return self.calls[-1].model if self.calls else None
+
+    @property
+    def unavailable(self) -> bool:
+        """Whether there is no child because the model cannot be asked at present."""
+        return self.kernel is None and bool(self.calls) and self.calls[-1].status is CallStatus.UNAVAILABLE
 
     @property
     def cost_usd(self) -> float:

@@ -6,7 +6,7 @@ import time
 
 from mutators.base import Call, CallStatus, Client, Message, Parent, Proposal, Request
 from mutators.edit import AnswerError, child_source, description
-from mutators.prompts import complaint, conversation
+from mutators.prompts import complaint, conversation, shortened
 from operators.errors import PlanError
 from operators.kernel import Kernel
 from operators.plan import parse_plan
@@ -14,6 +14,8 @@ from operators.spec import Operator
 
 TRIES = 2
 """Answers asked for until one can be used."""
+MAX_ECHO = 64_000
+"""Characters of its own answer that a model is shown again; what does not fit is left out of its middle."""
 
 
 async def ask_for_child(
@@ -23,7 +25,8 @@ async def ask_for_child(
 
     An answer that holds no child, or one whose plan is broken, is asked for once more, with the reason. A plan that is
     broken still is the evaluator's to reject, so that it can be repaired like any other failure. Raises OutOfBudget,
-    also after the first answer: asked again with a larger budget, the conversation goes on where it ended.
+    also after the first answer: asked again with a larger budget, the conversation goes on where it ended. Where only
+    the second question is too large for what is left, the first answer is all there is.
     """
     started = time.perf_counter()
     messages: list[Message] = list(conversation(role, request, parents, operator))
@@ -32,14 +35,15 @@ async def ask_for_child(
     while len(calls) < TRIES:
         call = await client.complete(messages, request=request, role=role, model=request.params.get("model", ""))
         calls.append(call)
-        if call.status in (CallStatus.FAILED, CallStatus.REFUSED):
+        if not call.status.heard or call.status is CallStatus.REFUSED:
             failure = f"{call.model} gave no answer: {call.error or 'its provider kept it back'}"
             break
         kernel, failure = _child(call, parents[0].kernel, operator)
         text = description(call.answer, f"{role} by {call.model}") if kernel else role
         if not failure:
             break
-        messages += [{"role": "assistant", "content": call.answer}, complaint(failure)]
+        echo = shortened(call.answer, MAX_ECHO)
+        messages += [{"role": "assistant", "content": echo}, complaint(shortened(failure))]
     seconds = time.perf_counter() - started
     return Proposal(kernel, text, "" if kernel else failure, seconds=seconds, calls=tuple(calls))
 

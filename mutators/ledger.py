@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from mutators.base import OutOfBudget
 
+OUTLIER = 2.0
+"""A call that may cost more than so many times the usual one does not speak for others."""
+
+
+class TooLarge(Exception):
+    """One call is too large for what is left of the budget, though usual ones fit; the text says which budget."""
+
 
 @dataclass
 class Reservation:
     """What one attempt may cost at most, and what became of it."""
 
+    model: str
     tokens: int
     cost_usd: float
     lost: bool = True
@@ -22,15 +31,41 @@ class Reservation:
     tokens_in: int = 0
     tokens_out: int = 0
     paid_usd: float = 0.0
+    told: bool = False
+    """Whether what it cost is known, rather than an upper bound."""
 
-    def settle(self, tokens_in: int, tokens_out: int, cost_usd: float) -> None:
-        """The provider told what it cost."""
+    def settle(self, tokens_in: int, tokens_out: int, cost_usd: float, *, told: bool = True) -> None:
+        """The provider told what it cost; or did not (`told` false), and this is what it can be at most."""
         self.lost = False
-        self.tokens_in, self.tokens_out, self.paid_usd = tokens_in, tokens_out, cost_usd
+        self.tokens_in, self.tokens_out, self.paid_usd, self.told = tokens_in, tokens_out, cost_usd, told
 
     def free(self) -> None:
         """The provider turned it away: nothing is owed."""
         self.lost = False
+
+
+@dataclass
+class Tally:
+    """What one model's attempts came to, beside what they might have cost at most."""
+
+    most_tokens: int = 0
+    """Of those whose cost is known."""
+    most_usd: float = 0.0
+    tokens: int = 0
+    """That these really cost."""
+    usd: float = 0.0
+    lost_tokens: int = 0
+    lost_usd: float = 0.0
+
+    @property
+    def likely_tokens(self) -> float:
+        """What is lost, if it cost the same part of its upper bound as what is known; all of it while nothing is."""
+        return self.lost_tokens * (self.tokens / self.most_tokens if self.most_tokens else 1.0)
+
+    @property
+    def likely_usd(self) -> float:
+        """The same in dollars."""
+        return self.lost_usd * (self.usd / self.most_usd if self.most_usd else 1.0)
 
 
 @dataclass
@@ -52,6 +87,12 @@ class Ledger:
     attempts: int = 0
     reserved_tokens: int = 0
     reserved_usd: float = 0.0
+    admitted: int = 0
+    """Calls for which something was reserved, and the sums of that."""
+    admitted_tokens: int = 0
+    admitted_usd: float = 0.0
+    tallies: dict[str, Tally] = field(default_factory=lambda: defaultdict(Tally))
+    """By model."""
     refusal: str = ""
     """Why an attempt was turned away for good; empty while none was."""
     _closed: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
@@ -67,20 +108,30 @@ class Ledger:
         """All that counts against the limit, reservations apart."""
         return self.cost_usd + self.lost_usd
 
+    @property
+    def likely_lost_tokens(self) -> int:
+        """What attempts without a known end likely cost, going by each model's other attempts."""
+        return round(sum(tally.likely_tokens for tally in self.tallies.values()))
+
     @asynccontextmanager
-    async def reserve(self, tokens: int, cost_usd: float) -> AsyncIterator[Reservation]:
-        """Room for one attempt; waits while calls in flight might leave some. Raises OutOfBudget.
+    async def reserve(self, model: str, tokens: int, cost_usd: float) -> AsyncIterator[Reservation]:
+        """Room for one attempt; waits while calls in flight might leave some. Raises OutOfBudget and TooLarge.
 
         Whoever leaves without having settled or freed the reservation has lost it, in whatever way they leave.
         """
         while self._excess(tokens, cost_usd, in_flight=True):
             if problem := self._excess(tokens, cost_usd, in_flight=False):
+                if self._alone(tokens, cost_usd):
+                    raise TooLarge(problem)
                 self.refusal = problem
                 raise OutOfBudget(problem)
             await self._closed.wait()
         self.reserved_tokens += tokens
         self.reserved_usd += cost_usd
-        reservation = Reservation(tokens, cost_usd)
+        self.admitted += 1
+        self.admitted_tokens += tokens
+        self.admitted_usd += cost_usd
+        reservation = Reservation(model, tokens, cost_usd)
         try:
             yield reservation
         finally:
@@ -88,11 +139,20 @@ class Ledger:
             self._closed.set()
             self._closed = asyncio.Event()
 
-    def _excess(self, tokens: int, cost_usd: float, *, in_flight: bool) -> str:
+    def _alone(self, tokens: int, cost_usd: float) -> bool:
+        """Whether an attempt that does not fit is much larger than the usual one, which does."""
+        if not self.admitted:
+            return False
+        usual_tokens, usual_usd = self.admitted_tokens / self.admitted, self.admitted_usd / self.admitted
+        if self._excess(usual_tokens, usual_usd, in_flight=False):
+            return False
+        return tokens > OUTLIER * usual_tokens or cost_usd > OUTLIER * usual_usd
+
+    def _excess(self, tokens: float, cost_usd: float, *, in_flight: bool) -> str:
         """Which limit an attempt would break, with all that is in flight or without; empty: none."""
         total = self.tokens + tokens + (self.reserved_tokens if in_flight else 0)
         if total > self.limit_tokens:
-            return f"{self.tokens} of {self.limit_tokens:g} tokens are spent, and the next call may take {tokens}"
+            return f"{self.tokens} of {self.limit_tokens:g} tokens are spent, and the next call may take {tokens:.0f}"
         dollars = self.dollars + cost_usd + (self.reserved_usd if in_flight else 0.0)
         if dollars > self.limit_usd:
             return f"{self.dollars:.4g} of {self.limit_usd:g} dollars are spent; the next call may cost {cost_usd:.4g}"
@@ -106,6 +166,14 @@ class Ledger:
         self.tokens_in += reservation.tokens_in
         self.tokens_out += reservation.tokens_out
         self.cost_usd += reservation.paid_usd
+        tally = self.tallies[reservation.model]
+        if reservation.told:
+            tally.most_tokens += reservation.tokens
+            tally.most_usd += reservation.cost_usd
+            tally.tokens += reservation.tokens_in + reservation.tokens_out
+            tally.usd += reservation.paid_usd
         if reservation.lost:
             self.lost_tokens += reservation.tokens
             self.lost_usd += reservation.cost_usd
+            tally.lost_tokens += reservation.tokens
+            tally.lost_usd += reservation.cost_usd

@@ -10,22 +10,31 @@ import os
 import re
 import time
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from types import ModuleType
-from typing import Annotated, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, cast
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from mutators.base import Call, CallStatus, Message, OutOfBudget, Request
-from mutators.ledger import Ledger, Reservation
+from mutators.breaker import Breaker
+from mutators.ledger import Ledger, Reservation, TooLarge
+from mutators.usage import Usage, counted, most_tokens
+from mutators.wire import ARRIVAL, Arrival, BodyTooLong, Wire
 from operators.errors import UserError
 from operators.identity import digest
 
-BYTES_PER_TOKEN = 2
-"""Of code and prose, tokenizers make a token of three to four bytes: reserved amounts are upper bounds."""
+if TYPE_CHECKING:
+    import httpx
+
+TOKENS_PER_MESSAGE = 16
+"""Upper bound of what a message has besides its text."""
+CHARACTERS_PER_TOKEN = 16
+"""Of what a model writes, on average: far more than there are. Longer answers are cut."""
 LONGEST_BACKOFF_S = 60.0
 LONGEST_RETRY_AFTER_S = 600.0
 """A provider that wants a longer rest is taken to have failed."""
@@ -73,6 +82,9 @@ class LlmSettings(BaseModel):
     """Per call, the first included."""
     backoff_s: Positive = 1.0
     """Before the second attempt, about; doubles with each further one."""
+    pause_s: Positive = 10.0
+    """Before a model that answered and cannot be asked any more is tried again; doubles with each trial that fails, up
+    to ten minutes."""
     prices: dict[str, Price] = {}
     """By model; of others litellm's table is asked."""
 
@@ -107,12 +119,21 @@ class CallStore(Protocol):
         """Keep a call, failed ones too; it is safe once this returns."""
         ...
 
+    def heard(self, model: str) -> bool:
+        """Whether this model has ever answered a call that is kept here."""
+        ...
+
+    async def note(self, kind: str, detail: Mapping[str, Any]) -> None:
+        """Keep what else happened, `model_out` and `model_back`."""
+        ...
+
 
 class MemoryCalls:
     """Calls of one process, in the order in which they ended."""
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
+        self.notes: list[tuple[str, Mapping[str, Any]]] = []
         self._answered: dict[str, Call] = {}
 
     def find(self, cache_key: str) -> Call | None:
@@ -123,8 +144,14 @@ class MemoryCalls:
 
     async def add(self, call: Call) -> None:
         self.calls.append(call)
-        if call.status is not CallStatus.FAILED:
+        if call.status.heard:
             self._answered[call.cache_key] = call
+
+    def heard(self, model: str) -> bool:
+        return any(call.model == model for call in self._answered.values())
+
+    async def note(self, kind: str, detail: Mapping[str, Any]) -> None:
+        self.notes.append((kind, detail))
 
 
 def cache_key(settings: LlmSettings, messages: Sequence[Message], *, request: Request, model: str, sample: int) -> str:
@@ -151,6 +178,11 @@ class LLM:
         self._say = say
         self._prices: dict[str, Price | None] = {}
         self._places = asyncio.Semaphore(settings.concurrency)
+        self._breakers: defaultdict[str, Breaker] = defaultdict(lambda: Breaker(settings.pause_s))
+
+    def held(self) -> set[asyncio.Task[Any]]:
+        """Those who wait for models that are put aside; they take no place from others."""
+        return {task for breaker in self._breakers.values() for task in breaker.held}
 
     async def complete(
         self, messages: Sequence[Message], *, request: Request, role: str, model: str = "", sample: int = 0
@@ -161,10 +193,16 @@ class LLM:
         if known := self.calls.find(key):
             return known
         call = Call(request.id, role, model, tuple(messages), sample, key, CallStatus.FAILED)
-        call, problem = await self._persist(call)
-        await self.calls.add(call)
-        if problem:
-            raise problem
+        breaker = self._breakers[model]
+        async with breaker.turn() as trial:
+            began = time.monotonic()
+            call, fault = await self._persist(call, attempts=1 if trial else self.settings.attempts)
+            if fault and not fault.alive and (fault.kind == "setup" or breaker.silent_since(began)):
+                call = replace(call, status=CallStatus.UNAVAILABLE)
+            await self.calls.add(call)
+            if fault and fault.kind == "budget":
+                raise OutOfBudget(fault.text)
+            await self._learn(breaker, call, fault, began)
         return call
 
     async def check(self) -> None:
@@ -184,40 +222,56 @@ class LLM:
         if self.settings.api_base:
             await _check_server(self.settings.api_base)
 
-    async def _persist(self, call: Call) -> tuple[Call, Exception | None]:
-        """Attempts until one succeeds, none is left or no further one makes sense; and what is to be raised then."""
+    async def _learn(self, breaker: Breaker, call: Call, fault: _Fault | None, began: float) -> None:
+        """Put the model aside, or take it back, for what became of a call. Raises UserError if it never answered."""
+        if fault and fault.kind != "size" and not self.calls.heard(call.model):
+            raise UserError(f"model {call.model} has not answered yet and fails: {fault.text}")
+        if fault and call.status is CallStatus.UNAVAILABLE:
+            if breaker.failed(began, fault.retry_after_s):
+                await self.calls.note("model_out", {"model": call.model, "error": call.error})
+                self._say(f"model {call.model} is put aside and tried again later: {call.error}")
+        elif (fault is None or fault.alive) and breaker.answered(began):
+            await self.calls.note("model_back", {"model": call.model})
+            self._say(f"model {call.model} answers again")
+
+    async def _persist(self, call: Call, attempts: int) -> tuple[Call, _Fault | None]:
+        """Attempts until one succeeds, none is left or no further one makes sense; and what was wrong with the last.
+
+        Raises OutOfBudget before the first one.
+        """
         litellm = await asyncio.to_thread(_litellm)
         began, random = time.monotonic(), Random(call.cache_key)
-        problem: Exception | None = None
-        for attempt in range(1, self.settings.attempts + 1):
+        for attempt in range(1, attempts + 1):
             try:
                 call, fault = await self._attempt(litellm, replace(call, attempts=attempt))
             except OutOfBudget as error:
                 if attempt == 1:
                     raise
-                problem = error
+                fault = _Fault(str(error), "budget", turned_away=True)
+            except TooLarge as error:
+                fault = _Fault(f"it is too large for the budget: {error}", "size", turned_away=True)
+                call = replace(call, attempts=attempt - 1, error=fault.text)
+            if fault is None or fault.kind != "transient" or fault.retry_after_s > LONGEST_RETRY_AFTER_S:
                 break
-            if fault is None or fault.kind != "transient" or attempt == self.settings.attempts:
-                if fault and fault.kind == "setup":
-                    problem = UserError(f"model {call.model}: {fault.text}")
-                break
-            if fault.retry_after_s > LONGEST_RETRY_AFTER_S:
+            if attempt == attempts:
                 break
             backoff = min(self.settings.backoff_s * 2 ** (attempt - 1), LONGEST_BACKOFF_S)
             await asyncio.sleep(max(backoff * random.uniform(0.5, 1.5), fault.retry_after_s))
-        return replace(call, latency_s=time.monotonic() - began), problem
+        return replace(call, latency_s=time.monotonic() - began), fault
 
     async def _attempt(self, litellm: ModuleType, call: Call) -> tuple[Call, _Fault | None]:
-        """One request to the provider. Raises OutOfBudget before it is made."""
-        price, most_out = self._price(litellm, call.model), self.settings.max_tokens
-        most_in = sum(_most_tokens(message["content"]) + 16 for message in call.messages)
-        async with self._places, self.ledger.reserve(most_in + most_out, _dollars(price, most_in, most_out)) as room:
+        """One request to the provider. Raises OutOfBudget and TooLarge before it is made."""
+        price, most_out = self._price(litellm, call.model), self._most_out(litellm)
+        most_in = sum(most_tokens(message["content"]) + TOKENS_PER_MESSAGE for message in call.messages)
+        most_usd = _dollars(price, most_in, most_out)
+        async with self._places, self.ledger.reserve(call.model, most_in + most_out, most_usd) as room:
             if call.attempts == 1:
                 await self.calls.announce(call, room.tokens, room.cost_usd)
+            arrival = Arrival(CHARACTERS_PER_TOKEN * self.settings.max_tokens)
             try:
                 async with asyncio.timeout(self.settings.timeout_s):
-                    response = await self._send(litellm, call)
-                answer = _read(response)
+                    response = await self._send(litellm, call, arrival)
+                answer = _read(response, arrival, most_in=most_in, most_out=most_out)
             except asyncio.CancelledError:  # what it may have cost is not forgotten with it
                 await self.calls.add(_failed(call, _Fault("interrupted", "transient", turned_away=False), room))
                 raise
@@ -225,27 +279,37 @@ class LLM:
             except Exception as error:  # noqa: BLE001
                 fault = translate(error)
                 return _failed(call, fault, room), fault
-            if not (answer.tokens_in or answer.tokens_out):  # the server does not count: the upper bounds do
-                answer = replace(answer, tokens_in=most_in, tokens_out=min(_most_tokens(answer.text), most_out))
-            cost_usd = self._cost(litellm, call.model, price, response, answer)
-            room.settle(answer.tokens_in, answer.tokens_out, cost_usd)
+            usage = answer.usage
+            cost_usd = min(self._cost(litellm, call.model, price, response, usage), room.cost_usd)
+            room.settle(usage.tokens_in, usage.tokens_out, cost_usd, told=not usage.doubt)
         return _answered(call, answer, cost_usd), None
 
-    async def _send(self, litellm: ModuleType, call: Call) -> Any:
+    def _most_out(self, litellm: ModuleType) -> int:
+        """Tokens that an answer may have, thoughts included: some providers count these apart."""
+        effort = (self.settings.reasoning_effort or "none").upper()
+        thoughts: int = getattr(litellm.constants, f"DEFAULT_REASONING_EFFORT_{effort}_THINKING_BUDGET", 0)
+        return self.settings.max_tokens + thoughts
+
+    async def _send(self, litellm: ModuleType, call: Call, arrival: Arrival) -> Any:
+        """The provider's answer as the library has it; `arrival` gets what was seen of it before."""
         options: dict[str, Any] = dict(self.settings.parameters)
         if self.settings.api_base:
             options["api_base"] = self.settings.api_base
             if call.model.startswith("openai/") and "OPENAI_API_KEY" not in os.environ:
                 options["api_key"] = "none"  # the library insists on one, servers of one's own do not
-        return await litellm.acompletion(
-            model=call.model,
-            messages=[dict(message) for message in call.messages],
-            timeout=self.settings.timeout_s,
-            num_retries=0,
-            max_retries=0,
-            drop_params=True,
-            **options,
-        )
+        token = ARRIVAL.set(arrival)
+        try:
+            return await litellm.acompletion(
+                model=call.model,
+                messages=[dict(message) for message in call.messages],
+                timeout=self.settings.timeout_s,
+                num_retries=0,
+                max_retries=0,
+                drop_params=True,
+                **options,
+            )
+        finally:
+            ARRIVAL.reset(token)
 
     def _price(self, litellm: ModuleType, model: str) -> Price | None:
         """None: unknown, which is said once and counts as 0."""
@@ -256,30 +320,36 @@ class LLM:
                 self._say(f"the price of {model} is not known and counts as 0; set llm.prices to have dollars counted")
         return self._prices[model]
 
-    def _cost(self, litellm: ModuleType, model: str, price: Price | None, response: Any, answer: _Answer) -> float:
+    def _cost(self, litellm: ModuleType, model: str, price: Price | None, response: Any, usage: Usage) -> float:
         """What the call cost; litellm knows of discounts for what the provider had in its cache."""
-        if price is None or model in self.settings.prices:
-            return _dollars(price, answer.tokens_in, answer.tokens_out)
+        usual = _dollars(price, usage.tokens_in, usage.tokens_out)
+        if price is None or model in self.settings.prices or usage.doubt:
+            return usual
         try:
-            return float(litellm.completion_cost(response.model_copy(update={"model": model}), model=model))
+            cost_usd = float(litellm.completion_cost(response.model_copy(update={"model": model}), model=model))
         except Exception:  # noqa: BLE001 - the border to litellm: an answer that is there is not lost to its arithmetic
-            return _dollars(price, answer.tokens_in, answer.tokens_out)
+            return usual
+        return cost_usd if 0 <= cost_usd < math.inf else usual
 
 
 @dataclass(frozen=True)
 class _Answer:
     text: str
     status: CallStatus
-    tokens_in: int
-    tokens_out: int
+    usage: Usage
+    error: str
 
 
-def _read(response: Any) -> _Answer:
-    choice, usage = response.choices[0], response.usage
+def _read(response: Any, arrival: Arrival, *, most_in: int, most_out: int) -> _Answer:
+    choice, usage = response.choices[0], getattr(response, "usage", None)
     status = {"length": CallStatus.CUT, "content_filter": CallStatus.REFUSED}.get(choice.finish_reason)
-    tokens = (usage.prompt_tokens or 0, usage.completion_tokens or 0) if usage else (0, 0)
     text = (choice.message.content or "").encode(errors="replace").decode()  # half a surrogate pair is no text
-    return _Answer(text, status or CallStatus.ANSWERED, *tokens)
+    error, characters = "", max(arrival.characters, len(text))
+    if characters > arrival.most_characters:
+        text, status = text[: arrival.most_characters], CallStatus.CUT
+        error = f"of {characters} characters, more than its limit of tokens can hold, the first {len(text)} are kept"
+    said = arrival.usage if arrival.read else usage.model_dump() if usage else None
+    return _Answer(text, status or CallStatus.ANSWERED, counted(said, text, most_in=most_in, most_out=most_out), error)
 
 
 def _failed(call: Call, fault: _Fault, room: Reservation) -> Call:
@@ -292,13 +362,10 @@ def _failed(call: Call, fault: _Fault, room: Reservation) -> Call:
 
 def _answered(call: Call, answer: _Answer, cost_usd: float) -> Call:
     return replace(
-        call, status=answer.status, answer=answer.text, error="", tokens_in=answer.tokens_in,
-        tokens_out=answer.tokens_out, cost_usd=cost_usd,
+        call, status=answer.status, answer=answer.text, error=answer.error, tokens_in=answer.usage.tokens_in,
+        tokens_out=answer.usage.tokens_out, cost_usd=cost_usd, usage_json=answer.usage.said,
+        usage_doubt=answer.usage.doubt,
     )  # fmt: skip
-
-
-def _most_tokens(text: str) -> int:
-    return len(text.encode(errors="surrogatepass")) // BYTES_PER_TOKEN + 1
 
 
 def _dollars(price: Price | None, tokens_in: int, tokens_out: int) -> float:
@@ -345,7 +412,22 @@ def _litellm() -> ModuleType:
     litellm.suppress_debug_info = True
     litellm.disable_hf_tokenizer_download = True
     logging.getLogger("LiteLLM").setLevel(logging.ERROR)
+    if litellm.aclient_session is None:  # what it takes for servers that speak OpenAI's language
+        litellm.aclient_session = _http_client()
     return litellm
+
+
+def _http_client() -> httpx.AsyncClient:
+    """As litellm makes it, with an eye on what arrives."""
+    import httpx
+    from litellm.llms.custom_httpx.http_handler import AsyncHTTPHandler, get_ssl_configuration
+
+    ssl = get_ssl_configuration()
+    inner = AsyncHTTPHandler.create_async_transport(
+        ssl_context=None if isinstance(ssl, bool | str) else ssl, ssl_verify=ssl if isinstance(ssl, bool) else None
+    )
+    wire = Wire(inner or httpx.AsyncHTTPTransport(verify=ssl))
+    return httpx.AsyncClient(transport=cast(httpx.AsyncBaseTransport, wire), follow_redirects=True)
 
 
 # --- what can go wrong --------------------------------------------------------------------------------------------
@@ -356,11 +438,17 @@ class _Fault:
     """What one failed attempt means."""
 
     text: str
-    kind: Literal["transient", "call", "refused", "setup"]
-    """`transient`: again may help. `call`: this conversation cannot be answered. `setup`: none can."""
+    kind: Literal["transient", "call", "refused", "setup", "budget", "size"]
+    """`transient`: again may help. `call`: this conversation cannot be answered. `setup`: none can. `budget`, `size`:
+    it was not asked again, because nothing or too little is left to spend."""
     turned_away: bool
     """Whether the provider said so itself, and so bills nothing."""
     retry_after_s: float = 0.0
+
+    @property
+    def alive(self) -> bool:
+        """Whether the provider showed that it works, or was not asked at all."""
+        return self.kind not in ("transient", "setup")
 
 
 _SETUP = frozenset({401, 402, 403, 404})
@@ -375,6 +463,8 @@ def translate(error: Exception) -> _Fault:
     text = _one_line(error)
     told = any(type(link).__name__ == "HTTPStatusError" for link in chain)
     status = getattr(error, "status_code", None)
+    if long := next((link for link in chain if isinstance(link, BodyTooLong)), None):
+        return _Fault(str(long), "call", turned_away=False)
     if isinstance(error, TimeoutError):
         return _Fault("no answer in time", "transient", turned_away=False)
     if isinstance(error, known.ContentPolicyViolationError):

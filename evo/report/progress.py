@@ -72,7 +72,8 @@ def _models(search: Search) -> str:
     ledger = search.budget.ledger
     if not ledger.attempts:
         return ""
-    lost = f" ({tokens(ledger.lost_tokens)} lost)" if ledger.lost_tokens else ""
+    likely = tokens(ledger.likely_lost_tokens)
+    lost = f" ({tokens(ledger.lost_tokens)} lost at most, likely {likely})" if ledger.lost_tokens else ""
     return f"; models: {ledger.attempts} attempts, {tokens(ledger.tokens)}{lost}, {ledger.dollars:.4g} USD"
 
 

@@ -22,22 +22,72 @@ class Spending:
     lost_tokens: int
     """Upper bound of what attempts whose end nobody knows were billed besides; counts against the budget."""
     lost_usd: float
+    likely_lost_tokens: int
+    """The same, if they took the part of their bound that the model's answered calls took."""
+    likely_lost_usd: float
+    doubted: int
+    """Calls whose provider told a usage that cannot be, or none."""
+    out: tuple[Outage, ...]
+    """Models that did not answer any more at last."""
+
+
+@dataclass(frozen=True)
+class Outage:
+    """A model that was put aside and has not answered since."""
+
+    model: str
+    since: str
+    """ISO 8601, UTC."""
+    error: str
 
 
 def spending(folder: Path) -> Spending | None:
     """None where no language model was called."""
-    (row,) = query(
+    models = query(folder, "select * from cost").to_pylist()
+    if not models:
+        return None
+
+    def total(name: str, instead: str = "") -> Any:
+        """Over the models; runs of older versions, read as they are, lack some columns."""
+        return sum(model.get(name, model.get(instead, 0)) for model in models)
+
+    return Spending(
+        calls=total("calls"),
+        failed=total("failed_calls"),
+        tokens_in=total("tokens_in"),
+        tokens_out=total("tokens_out"),
+        cost_usd=total("cost_usd"),
+        lost_tokens=total("lost_tokens"),
+        lost_usd=total("lost_usd"),
+        likely_lost_tokens=total("likely_lost_tokens", "lost_tokens"),
+        likely_lost_usd=total("likely_lost_usd", "lost_usd"),
+        doubted=total("doubted_calls"),
+        out=outages(folder),
+    )
+
+
+def outages(folder: Path) -> tuple[Outage, ...]:
+    """Models that were put aside and have not answered since."""
+    rows = query(
         folder,
         """
-        select coalesce(sum(calls), 0) as calls, sum(failed_calls) as failed, sum(tokens_in) as tokens_in,
-               sum(tokens_out) as tokens_out, sum(cost_usd) as cost_usd, sum(lost_tokens) as lost_tokens,
-               sum(lost_usd) as lost_usd
-        from cost
+        with events as (
+            select created_at, detail_json->>'model' as model, detail_json->>'error' as error
+            from events where kind = 'model_out'
+        ),
+        outs as (
+            select model, max(created_at) as since, arg_max(error, created_at) as error from events group by model
+        )
+        select model, strftime(since at time zone 'UTC', '%Y-%m-%dT%H:%M:%SZ') as since, error
+        from outs
+        where not exists (
+            select 1 from llm_calls as c
+            where c.model = outs.model and c.created_at > since and c.status not in ('failed', 'unavailable')
+        )
+        order by model
         """,
     ).to_pylist()
-    if not row["calls"]:
-        return None
-    return Spending(**{name: value if name.endswith("usd") else int(value) for name, value in row.items()})
+    return tuple(Outage(**row) for row in rows)
 
 
 def ancestry(folder: Path, task: str, kernel_id: str, *, principal: bool = False) -> list[dict[str, Any]]:

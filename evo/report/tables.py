@@ -75,12 +75,20 @@ def problem_lines(tasks: Sequence[TaskSummary]) -> list[str]:
 
 
 def spending_line(spent: Spending) -> str:
-    """Calls, tokens and dollars of language models; what was lost stands apart."""
+    """Calls, tokens and dollars of language models; what was lost stands apart, as do models that are gone."""
     failed = f" ({spent.failed} failed)" if spent.failed else ""
-    lost = f"; lost at most {tokens(spent.lost_tokens)}, {spent.lost_usd:.4g} USD" if spent.lost_tokens else ""
+    lost = doubted = ""
+    if spent.lost_tokens:
+        lost = (
+            f"; lost at most {tokens(spent.lost_tokens)}, {spent.lost_usd:.4g} USD, "
+            f"likely {tokens(spent.likely_lost_tokens)}, {spent.likely_lost_usd:.4g} USD"
+        )
+    if spent.doubted:
+        doubted = f"; {spent.doubted} answers told no usage that can be true, and count with upper bounds"
+    gone = "".join(f"\nmodel {o.model} does not answer since {o.since}: {o.error}" for o in spent.out)
     return (
         f"language models: {spent.calls} calls{failed}, {tokens(spent.tokens_in)} in, {tokens(spent.tokens_out)} out, "
-        f"{spent.cost_usd:.4g} USD{lost}"
+        f"{spent.cost_usd:.4g} USD{lost}{doubted}{gone}"
     )
 
 

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from evo.archive import Elite
 from evo.individual import Individual
 from evo.strategies.control import ControlArm
+from evo.strategies.outages import Outages
 from fitness.evaluation import Status
 from mutators.base import Request
 from operators.kernel import Kernel
@@ -49,10 +50,10 @@ class _Child:
 class BestOfN(ControlArm[BestOfNSettings]):
     """Each attempt is a chain that starts at the naive kernel; every child, fast or slow, is the parent of the next.
 
-    With language models a child is one of their answers to `rewrite`, the models in turn; without, one random rewrite
-    of `transform`. What one attempt found is never used in another. A child that fails ends its chain; one that was
-    raced out does not, and one that a model can repair gets `repairs` chances. Attempts under way go on before new ones
-    begin; when all are done, it asks nothing more.
+    With language models a child is one of their answers to `rewrite`, the models in turn, one that is unavailable left
+    out; without, one random rewrite of `transform`. What one attempt found is never used in another. A child that fails
+    ends its chain; one that was raced out does not, and one that a model can repair gets `repairs` chances. Attempts
+    under way go on before new ones begin; when all are done, it asks nothing more.
     """
 
     Settings = BestOfNSettings
@@ -61,11 +62,14 @@ class BestOfN(ControlArm[BestOfNSettings]):
         super().__init__(operator, task, seed=seed, settings=settings)
         self._steps = self.settings.steps or (1 if self.models else 4)
         self._begun = 0
+        self._outages = Outages()
         self._waiting: deque[_Child] = deque()
         self._pending: dict[int, _Child] = {}
         """By the number of the request."""
 
     def next(self, number: int, ancestor: Elite, rng: Random) -> Request | None:
+        if self.models and not any(map(self._outages.askable, self.models)):
+            return None
         if self._waiting:
             child = self._waiting.popleft()
         elif self._begun < self.settings.n:
@@ -76,12 +80,23 @@ class BestOfN(ControlArm[BestOfNSettings]):
         self._pending[number] = child
         if not self.models:
             return self.request(number, "transform", child.parent, rng, {"count": 1})
-        model = {"model": self.models[child.attempt % len(self.models)]}
         mutator = "repair" if child.failing else "rewrite"
-        return self.request(number, mutator, child.parent, rng, model, failing=child.failing)
+        model = {"model": self._model(child.attempt)}
+        request = self.request(number, mutator, child.parent, rng, model, failing=child.failing)
+        self._outages.asked(request)
+        return request
+
+    def _model(self, attempt: int) -> str:
+        """The one whose turn it is, or the next one that can be asked."""
+        turns = (self.models[(attempt + shift) % len(self.models)] for shift in range(len(self.models)))
+        return next(filter(self._outages.askable, turns))
 
     def heard(self, individual: Individual) -> None:
         child = self._pending.pop(individual.request.number)
+        self._outages.told(individual)
+        if individual.unavailable:
+            self._waiting.append(child)
+            return
         kernel, evaluation = individual.kernel, individual.evaluation
         if kernel and evaluation and evaluation.verdict in (Status.CORRECT, Status.SLOWER):
             if child.place < self._steps:

@@ -15,6 +15,7 @@ from evo.archive import MARGIN, Cell, Elite
 from evo.individual import Individual
 from evo.population import TRIALS_PER_SOURCE, Population, elite_of
 from evo.strategies.base import ANCESTOR, GIVEN, PROTOCOL, Ancestors, request_rng
+from evo.strategies.outages import Outages
 from fitness.base import Anchor
 from fitness.evaluation import Status
 from mutators.bandit import Arm, Bandit
@@ -123,6 +124,7 @@ class Islands:
         self._question_next = bool(asks_early)
         """Whether it is a model's turn among the openings."""
         self._pending: dict[int, _Pending] = {}
+        self._outages = Outages()
         self._failures: deque[_Failure] = deque(maxlen=FAILURES_KEPT)
         self._barren: OrderedDict[tuple[str, str], None] = OrderedDict()
         """Mutator and source file: nothing can be made of it that way."""
@@ -138,6 +140,7 @@ class Islands:
             if request is None:
                 break  # nothing to start from until the naive kernel is back, or nothing left to make of what there is
             requests.append(request)
+            self._outages.asked(request)
             self._number += 1
         return requests
 
@@ -149,6 +152,11 @@ class Islands:
             self._ancestors.tell(individual, elite_of(individual))
             return self.population.add(individual, island).value
         pending = self._pending.pop(request.number)
+        self._outages.told(individual)
+        if individual.unavailable:  # says nothing of mutator, model or parents
+            if pending.failure:
+                self._failures.append(pending.failure)
+            return individual.status
         self._learn(individual, pending)
         if individual.kernel is None and pending.arm.mutator in ("tune", "transform"):
             _remember(self._barren, (pending.arm.mutator, pending.parent.kernel.source_id), None)
@@ -221,7 +229,7 @@ class Islands:
             arms.append(Arm("tune"))
         if partner:
             arms.append(Arm("recombine"))
-        for model in self.models if self._may_question() else ():
+        for model in filter(self._outages.askable, self.models) if self._may_question() else ():
             arms.append(Arm("rewrite", model))
             if partner:
                 arms.append(Arm("crossover", model))
@@ -233,7 +241,8 @@ class Islands:
         """Whether one more question to a model may be open."""
         if self.protocol < MODELS_FROM_THE_START:
             return True
-        return sum(bool(pending.arm.model) for pending in self._pending.values()) < self.questions
+        asked = (pending.arm.model for pending in self._pending.values())
+        return sum(bool(model) and not self._outages.out(model) for model in asked) < self.questions
 
     def _can_be_tuned(self, kernel: Kernel) -> bool:
         if kernel.source_id not in self._tunable:

@@ -135,6 +135,7 @@ class Buffered:
 
     def __init__(self, store: Store) -> None:
         self.store = store
+        self.folder = store.folder
         self.notes: list[str] = []
         self._waiting: list[Mapping[str, Sequence[Mapping[str, Any]]]] = []
 

@@ -119,7 +119,7 @@ def test_a_model_that_never_answers_ends_the_run_with_one_line(tmp_path: Path) -
     with pytest.raises(UserError, match=r"model openai/scripted has not answered yet and fails: .*out of order"):
         asyncio.run(silent())
     (call, *_) = rows(tmp_path / "run", "select * from llm_calls")
-    assert (call["status"], call["attempts"]) == ("failed", 2)
+    assert (call["status"], call["attempts"]) == ("unavailable", 2)
 
 
 @pytest.mark.slow

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
 JSON = {"content-type": "application/json"}
+CLOSED_WITHIN_S = 5.0
+"""How long a client may take to close its connection."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,8 @@ class Reply:
     """Close it before anything is sent."""
     usage: bool = True
     """Whether the answer tells its tokens."""
+    usage_json: str = ""
+    """What it tells instead of them, be it JSON or nearly so."""
 
 
 Script = Callable[[Mapping[str, Any], int], Reply]
@@ -49,6 +54,10 @@ class LlmServer:
         self.tokens_in = 0
         self.tokens_out = 0
         """Of the answers that were sent whole, by the usage that was told."""
+        self.sent_at: dict[int, float] = {}
+        """By number of the request, when its answer was sent whole; on the monotonic clock."""
+        self.read_at: dict[int, float] = {}
+        """The same, when the client closed the connection, having read all of it or being gone."""
         self.at_once = 0
         self.most_at_once = 0
         self._handlers: set[asyncio.Task[None]] = set()
@@ -75,17 +84,26 @@ class LlmServer:
         assert task
         self._handlers.add(task)
         task.add_done_callback(self._handlers.discard)
+        try:
+            number = await self._counted(reader, writer)
+            async with asyncio.timeout(CLOSED_WITHIN_S):
+                await reader.read()  # the client was told that the connection closes: it does so once all is read
+            self.read_at[number] = time.monotonic()
+        except (ConnectionError, TimeoutError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass  # the client gave up, or the test is over; asyncio's streams dislike handlers that end cancelled
+        finally:
+            writer.close()
+
+    async def _counted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> int:
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
         try:
-            await self._serve(reader, writer)
-        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            pass  # the client gave up, or the test is over; asyncio's streams dislike handlers that end cancelled
+            return await self._serve(reader, writer)
         finally:
             self.at_once -= 1
-            writer.close()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> int:
+        """The number of the request."""
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
         length = next(int(h.split(":")[1]) for h in head.split("\r\n") if h.lower().startswith("content-length:"))
         request = json.loads(await reader.readexactly(length))
@@ -95,17 +113,27 @@ class LlmServer:
         reply = self.script(request, number)
         await asyncio.sleep(reply.delay_s)
         if reply.drop:
-            return
-        body = reply.body if reply.body is not None else json.dumps(self._json(request, number, reply)).encode()
+            raise ConnectionAbortedError
+        body = reply.body if reply.body is not None else self._body(request, number, reply)
         lines = {**JSON, **reply.headers, "content-length": str(len(body)), "connection": "close"}
         told = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
         writer.write(f"HTTP/1.1 {reply.status} Scripted\r\n{told}\r\n".encode())
         writer.write(body[: len(body) // 2] if reply.cut else body)
         await writer.drain()
-        if reply.status == 200 and reply.body is None and not reply.cut and reply.usage:
+        if reply.status == 200 and reply.body is None and not reply.cut and reply.usage and not reply.usage_json:
             tokens_in, tokens_out = self.usage(request, reply.text or "")
             self.tokens_in += tokens_in
             self.tokens_out += tokens_out
+        if reply.cut:
+            raise ConnectionAbortedError
+        self.sent_at[number] = time.monotonic()
+        return number
+
+    def _body(self, request: Mapping[str, Any], number: int, reply: Reply) -> bytes:
+        text = json.dumps(self._json(request, number, reply))
+        if reply.usage_json:
+            text = f'{text[:-1]}, "usage": {reply.usage_json}}}'
+        return text.encode()
 
     def _json(self, request: Mapping[str, Any], number: int, reply: Reply) -> dict[str, Any]:
         if reply.status != 200:
@@ -115,7 +143,7 @@ class LlmServer:
             "id": f"scripted-{number}", "object": "chat.completion", "created": 0, "model": request["model"],
             "choices": [{"index": 0, "finish_reason": reply.finish, "message": message}],
         }  # fmt: skip
-        if reply.usage:
+        if reply.usage and not reply.usage_json:
             tokens_in, tokens_out = self.usage(request, reply.text or "")
             answer["usage"] = {
                 "prompt_tokens": tokens_in,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
@@ -12,11 +13,15 @@ from typing import Any
 
 import httpx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from mutators.base import Call, CallStatus, Message, OutOfBudget, Request
 from mutators.ledger import Ledger
 from mutators.llm import LLM, LlmSettings, MemoryCalls, _litellm, translate
+from mutators.usage import COUNTS, counted, plain
+from mutators.wire import MOST_BODY
 from operators.errors import UserError
 from operators.spec import Task
 from tests.mutators.llm_server import LlmServer, Reply, Script
@@ -42,6 +47,15 @@ def settings(server: LlmServer, **changes: Any) -> LlmSettings:
 @pytest.fixture(autouse=True)
 def key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+
+
+def heard() -> MemoryCalls:
+    """Calls of which one was answered, so that later ones may fail."""
+    calls = MemoryCalls()
+    answered = Call("r", "rewrite", MODEL, (), 0, "earlier", CallStatus.ANSWERED, "yes")
+    asyncio.run(calls.add(answered))
+    calls.calls.clear()
+    return calls
 
 
 def with_server(script: Script, work: Callable[[LlmServer], Coroutine[Any, Any, None]]) -> None:
@@ -110,7 +124,7 @@ def test_the_same_call_is_never_paid_twice_and_another_sample_is_another_call() 
 )
 def test_what_may_pass_is_tried_again(fault: Reply) -> None:
     async def work(server: LlmServer) -> None:
-        llm = LLM(settings(server, timeout_s=1.0 if fault.delay_s else 60.0))
+        llm = LLM(settings(server, timeout_s=2.0 if fault.delay_s else 60.0))
         call = await llm.complete(ASKED, request=request(), role="rewrite")
         assert (call.status, call.answer, call.attempts) == (CallStatus.ANSWERED, "at last", 3)
         assert call.error == ""
@@ -125,26 +139,27 @@ def test_what_may_pass_is_tried_again(fault: Reply) -> None:
 
 def test_after_the_last_attempt_the_call_says_why_and_is_no_answer() -> None:
     async def work(server: LlmServer) -> None:
-        calls = MemoryCalls()
-        llm = LLM(settings(server, attempts=4), calls=calls)
+        llm = LLM(settings(server, attempts=4, pause_s=0.01), calls=calls, say=lambda text: None)
         call = await llm.complete(ASKED, request=request(), role="rewrite")
-        assert call.status is CallStatus.FAILED and call.attempts == 4
+        assert call.status is CallStatus.UNAVAILABLE and call.attempts == 4
         assert "overloaded" in call.error and "\n" not in call.error
         assert calls.calls == [call]
         await llm.complete(ASKED, request=request(), role="rewrite")
-        assert len(server.requests) == 8
+        assert len(server.requests) == 5
+
+    calls = heard()
 
     with_server(lambda sent, number: Reply(status=503, error="overloaded"), work)
 
 
 def test_retry_after_is_honoured_and_absurd_ones_end_the_call() -> None:
     async def work(server: LlmServer) -> None:
-        llm = LLM(settings(server))
+        llm = LLM(settings(server), say=lambda text: None)
         began = time.monotonic()
         call = await llm.complete(ASKED, request=request(), role="rewrite")
         assert call.status is CallStatus.ANSWERED and time.monotonic() - began >= 0.7
         call = await llm.complete(ASKED, request=request(1), role="rewrite")
-        assert call.status is CallStatus.FAILED and call.attempts == 1
+        assert not call.status.heard and call.attempts == 1
 
     waits = ["0.7", None, "86400"]
 
@@ -165,18 +180,18 @@ def test_retry_after_is_honoured_and_absurd_ones_end_the_call() -> None:
         (Reply(status=429, error="insufficient_quota: you exceeded your quota"), "exceeded your quota"),
     ],
 )
-def test_what_no_call_can_cure_is_one_line_for_the_user(fault: Reply, words: str) -> None:
+def test_what_no_call_can_cure_is_one_line_for_the_user_if_the_model_never_answered(fault: Reply, words: str) -> None:
     async def work(server: LlmServer) -> None:
         calls = MemoryCalls()
         llm = LLM(settings(server), calls=calls)
         with pytest.raises(UserError) as caught:
             await llm.complete(ASKED, request=request(), role="rewrite")
         text = str(caught.value)
-        assert text.startswith(f"model {MODEL}: ") and words in text and "\n" not in text
+        assert text.startswith(f"model {MODEL} has not answered yet and fails: ") and words in text and "\n" not in text
         assert SECRET not in text
         assert len(server.requests) == 1
         (call,) = calls.calls
-        assert call.status is CallStatus.FAILED and SECRET not in repr(call)
+        assert call.status is CallStatus.UNAVAILABLE and SECRET not in repr(call)
         assert llm.ledger.tokens == 0
 
     with_server(lambda sent, number: fault, work)
@@ -185,7 +200,7 @@ def test_what_no_call_can_cure_is_one_line_for_the_user(fault: Reply, words: str
 def test_a_model_without_provider_is_one_line_for_the_user() -> None:
     async def work(server: LlmServer) -> None:
         llm = LLM(LlmSettings(models=("nonsense-7b",)), say=lambda text: None)
-        with pytest.raises(UserError, match="model nonsense-7b: litellm knows no such model; write provider/model"):
+        with pytest.raises(UserError, match=r"model nonsense-7b .* litellm knows no such model; write provider/model"):
             await llm.complete(ASKED, request=request(), role="rewrite")
 
     with_server(lambda sent, number: Reply(), work)
@@ -193,12 +208,13 @@ def test_a_model_without_provider_is_one_line_for_the_user() -> None:
 
 def test_a_conversation_that_cannot_be_answered_fails_alone() -> None:
     async def work(server: LlmServer) -> None:
-        llm = LLM(settings(server))
+        llm = LLM(settings(server), calls=calls)
         call = await llm.complete(ASKED, request=request(), role="rewrite")
         assert (call.status, call.attempts) == (CallStatus.FAILED, 1)
         assert "maximum context length" in call.error
         assert (await llm.complete(ASKED, request=request(1), role="rewrite")).status is CallStatus.ANSWERED
 
+    calls = heard()
     long = Reply(status=400, error="This model's maximum context length is 10 tokens")
     with_server(lambda sent, number: long if number == 0 else Reply("ok"), work)
 
@@ -456,3 +472,201 @@ def test_a_server_of_ones_own_needs_no_key(monkeypatch: pytest.MonkeyPatch) -> N
         assert "authorization: bearer none" in server.headers[0].lower()
 
     with_server(lambda sent, number: Reply("ok"), work)
+
+
+# --- models that are gone, answers that are too long, usage that cannot be -----------------------------------------
+
+
+GONE = [
+    Reply(status=401, error="Incorrect API key"), Reply(status=402, error="pay first"), Reply(status=403),
+    Reply(status=404), Reply(status=429, error="insufficient_quota"), Reply(status=500), Reply(drop=True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", GONE, ids=["401", "402", "403", "404", "quota", "500", "dropped"])
+def test_a_model_that_is_gone_is_put_aside_and_tried_with_one_call_at_a_time(fault: Reply) -> None:
+    gone = True
+
+    def script(sent: Mapping[str, Any], number: int) -> Reply:
+        return fault if gone and sent["model"] == "scripted" else Reply("here")
+
+    async def work(server: LlmServer) -> None:
+        nonlocal gone
+        said: list[str] = []
+        made = settings(server, models=(MODEL, "openai/other"), attempts=2, pause_s=0.05)
+        llm = LLM(made, calls=calls, say=said.append)
+        first = await llm.complete(ASKED, request=request(), role="rewrite", model=MODEL)
+        assert first.status is CallStatus.UNAVAILABLE and first.error
+        assert len(said) == 1 and MODEL in said[0] and "tried again" in said[0]
+        before = len(server.requests)
+        waiting = [
+            asyncio.ensure_future(llm.complete(ASKED, request=request(n), role="rewrite", model=MODEL))
+            for n in range(1, 6)
+        ]
+        for _ in range(3):  # every trial ends one call, and says nothing of the others
+            await asyncio.wait([task for task in waiting if not task.done()], return_when=asyncio.FIRST_COMPLETED)
+        ended = [task.result() for task in waiting if task.done()]
+        assert {call.status for call in ended} == {CallStatus.UNAVAILABLE} and {c.attempts for c in ended} == {1}
+        assert len(server.requests) - before <= len(ended) + 1
+        other = await llm.complete(ASKED, request=request(9), role="rewrite", model="openai/other")
+        assert other.status is CallStatus.ANSWERED
+        gone = False
+        left = await asyncio.gather(*(task for task in waiting if not task.done()))
+        assert all(call.status is CallStatus.ANSWERED for call in left[1:])
+        assert len(said) == 3 - (not left) and not llm.held()
+        assert [kind for kind, _ in calls.notes] == ["model_out", "model_back"]
+
+    calls = heard()
+    with_server(script, lambda server: asyncio.wait_for(work(server), 60))
+
+
+def test_who_waits_for_a_model_can_be_cancelled_and_leaves_the_trial_to_others() -> None:
+    gone = True
+
+    async def work(server: LlmServer) -> None:
+        nonlocal gone
+        llm = LLM(settings(server, pause_s=0.2), calls=calls, say=lambda text: None)
+        await llm.complete(ASKED, request=request(), role="rewrite")
+        waiting = [asyncio.ensure_future(llm.complete(ASKED, request=request(n), role="rewrite")) for n in (1, 2)]
+        while llm.held() != set(waiting):
+            await asyncio.sleep(0)
+        gone = False
+        waiting[0].cancel()
+        assert (await waiting[1]).status is CallStatus.ANSWERED
+        assert waiting[0].cancelled() and not llm.held()
+        assert len(server.requests) == 2 and llm.ledger.lost_tokens == 0
+
+    calls = heard()
+    with_server(lambda sent, number: Reply(status=401) if gone else Reply("ok"), work)
+
+
+def test_one_failing_call_among_answers_puts_no_model_aside() -> None:
+    async def work(server: LlmServer) -> None:
+        llm = LLM(settings(server, attempts=2, backoff_s=0.05), calls=calls)
+        unlucky = asyncio.ensure_future(llm.complete(ASKED, request=request(), role="rewrite"))
+        while not server.requests:
+            await asyncio.sleep(0)
+        assert (await llm.complete(ASKED, request=request(1), role="rewrite")).status is CallStatus.ANSWERED
+        assert (await unlucky).status is CallStatus.FAILED
+        assert not calls.notes
+
+    calls = heard()
+    with_server(lambda sent, number: Reply("ok") if number == 1 else Reply(status=500), work)
+
+
+def test_an_answer_of_ten_megabytes_is_cut_paid_and_said() -> None:
+    async def work(server: LlmServer) -> None:
+        llm = LLM(settings(server, max_tokens=100))
+        call = await llm.complete(ASKED, request=request(), role="rewrite")
+        assert call.status is CallStatus.CUT
+        assert len(call.answer) == 1600 and call.answer == ("prose " * 300)[:1600]
+        assert "10000000 characters" in call.error
+        assert call.tokens_out == 100 and llm.ledger.tokens == call.tokens_in + 100
+        assert json.loads(call.usage_json)["completion_tokens"] == len(prose.split())
+
+    prose = ("prose " * 1_700_000)[:10_000_000]
+    with_server(lambda sent, number: Reply(prose), work)
+
+
+def test_an_answer_without_end_is_not_read_to_its_end() -> None:
+    async def work(server: LlmServer) -> None:
+        llm = LLM(settings(server), calls=calls)
+        call = await llm.complete(ASKED, request=request(), role="rewrite")
+        assert (call.status, call.attempts) == (CallStatus.FAILED, 1)
+        assert "more than" in call.error
+        assert llm.ledger.lost_tokens == call.lost_tokens > 0
+        assert (await llm.complete(ASKED, request=request(1), role="rewrite")).status is CallStatus.ANSWERED
+
+    calls = heard()
+    with_server(lambda sent, n: Reply(body=b"x" * (MOST_BODY + 1)) if n == 0 else Reply("ok"), work)
+
+
+USAGES = [
+    '{"prompt_tokens": -5, "completion_tokens": -70000, "total_tokens": -70005}', '{"prompt_tokens": 1e20}',
+    '{"prompt_tokens": NaN, "completion_tokens": Infinity}', '{"prompt_tokens": "many", "completion_tokens": "3"}',
+    '{"prompt_tokens": null, "completion_tokens": null}', "null", "{}", '"x"', "[1, 2]", "7", "-1e308",
+    '{"prompt_tokens": true, "completion_tokens": false}', '{"prompt_tokens": 5.5, "completion_tokens": 3}',
+    '{"prompt_tokens": {"a": 1}, "completion_tokens": [3]}', '{"prompt_tokens": 0, "completion_tokens": 2}',
+    '{"prompt_tokens": 100000000000000000000000, "completion_tokens": 3}',
+    '{"prompt_tokens": 5, "completion_tokens": -3, "completion_tokens_details": {"reasoning_tokens": "a"}}',
+    '{"prompt_tokens": 5, "completion_tokens": 1e9, "prompt_tokens_details": "x", "cost": NaN}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("usage", USAGES)
+def test_usage_that_cannot_be_is_charged_by_bounds_and_recorded(usage: str) -> None:
+    """The answer is kept whatever stands beside it, and whoever tells less than nothing does not lower the bill."""
+
+    async def work(server: LlmServer) -> None:
+        llm = LLM(settings(server, models=("openai/gpt-4o",), prices={}))
+        call = await llm.complete(ASKED, request=request(), role="rewrite")
+        assert (call.status, call.answer, call.attempts) == (CallStatus.ANSWERED, "two words", 1)
+        assert 5 <= call.tokens_in <= 2 * 30 and 2 <= call.tokens_out <= 100
+        assert 0 < call.cost_usd < 0.01
+        assert llm.ledger.tokens == call.tokens_in + call.tokens_out and llm.ledger.dollars == call.cost_usd
+        assert call.usage_doubt
+        if usage != "null":
+            json.loads(call.usage_json, parse_constant=pytest.fail)
+
+    with_server(lambda sent, number: Reply("two words", usage_json=usage), work)
+
+
+def test_no_provider_makes_a_budget_endless() -> None:
+    async def work(server: LlmServer) -> None:
+        llm = LLM(settings(server), ledger=Ledger(limit_tokens=5000))
+        with pytest.raises(OutOfBudget):
+            for number in range(10_000):
+                await llm.complete(ASKED, request=request(number), role="rewrite")
+        assert len(server.requests) < 200 and llm.ledger.tokens <= 5000
+
+    with_server(lambda sent, n: Reply("two words", usage_json=USAGES[n % len(USAGES)]), work)
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.sampled_from(COUNTS), inner),
+    max_leaves=8,
+)
+
+
+@given(_JSON | st.dictionaries(st.sampled_from([*COUNTS, "total_tokens"]), _JSON), st.text(), st.integers(1, 10**6))
+def test_whatever_is_said_counts_within_bounds(said: Any, text: str, most: int) -> None:
+    usage = counted(said, text, most_in=most, most_out=most)
+    assert 1 <= usage.tokens_in <= most and 0 <= usage.tokens_out <= most
+    assert usage.tokens_out or not text
+    json.loads(usage.said or "0", parse_constant=pytest.fail)
+    if not usage.doubt:
+        assert (usage.tokens_in, usage.tokens_out) == tuple(said[name] for name in COUNTS)
+    assert plain(plain(said)) == plain(said) or said != said or usage.doubt
+
+
+def test_a_call_that_is_too_large_alone_fails_alone() -> None:
+    async def work(server: LlmServer) -> None:
+        llm = LLM(settings(server), ledger=Ledger(limit_tokens=2000))
+        for number in range(3):
+            assert (await llm.complete(ASKED, request=request(number), role="rewrite")).status is CallStatus.ANSWERED
+        large = ({"role": "user", "content": "prose " * 2000},)
+        call = await llm.complete(large, request=request(3), role="rewrite")
+        assert (call.status, call.attempts) == (CallStatus.FAILED, 0)
+        assert "too large for the budget" in call.error and llm.ledger.refusal == ""
+        assert (await llm.complete(ASKED, request=request(4), role="rewrite")).status is CallStatus.ANSWERED
+        with pytest.raises(OutOfBudget):  # and the budget ends all the same
+            for number in range(5, 1000):
+                await llm.complete(ASKED, request=request(number), role="rewrite")
+        assert llm.ledger.refusal and len(server.requests) < 100
+
+    with_server(lambda sent, number: Reply("word " * 20), work)
+
+
+def test_what_is_lost_is_shown_with_what_it_likely_cost() -> None:
+    async def work(server: LlmServer) -> None:
+        llm = LLM(settings(server, attempts=1), calls=calls)
+        for number in range(4):
+            await llm.complete(ASKED, request=request(number), role="rewrite")
+        await llm.complete(ASKED, request=request(4), role="rewrite")
+        ledger = llm.ledger
+        assert ledger.likely_lost_tokens == 5 + 20
+        assert ledger.lost_tokens > 100 == settings(server).max_tokens
+
+    calls = heard()
+    with_server(lambda sent, number: Reply("word " * 20) if number < 4 else Reply(drop=True), work)

@@ -158,8 +158,31 @@ def test_mutators_get_credit_for_new_kernels_only(folder: Path) -> None:
 
 def test_cost_adds_up_per_model(folder: Path) -> None:
     cost = by(folder, "model", "FROM cost")
-    assert list(cost["big"].values()) == ["big", 2, 1, 150, 10, 0.75, 6, 90, 0.5, 3.0]
-    assert list(cost["small"].values()) == ["small", 1, 0, 7, 3, 0.01, 0, 0, 0.0, 0.5]
+    assert list(cost["big"].values()) == ["big", 2, 1, 0, 150, 10, 0.75, 6, 90, 0.5, 90, 0.5, 3.0]
+    assert list(cost["small"].values()) == ["small", 1, 0, 0, 7, 3, 0.01, 0, 0, 0.0, 0, 0.0, 0.5]
+
+
+def test_what_is_lost_likely_took_the_part_of_its_bound_that_answered_calls_took(tmp_path: Path) -> None:
+    history = History()
+    lost = {"status": "failed", "lost_tokens": 1000, "lost_usd": 0.1, "tokens_in": 0, "tokens_out": 0, "cost_usd": 0.0}
+    paid = {"status": "answered", "tokens_in": 200, "tokens_out": 50, "cost_usd": 0.02}
+    history.call(0, "m", cache_key="a", usage_doubt="", **paid)
+    history.call(1, "m", cache_key="b", **paid)  # of an older version
+    history.call(2, "m", cache_key="c", usage_doubt="no usage was told", **paid | {"tokens_in": 950})
+    history.call(3, "m", cache_key="d", **lost)
+    history.call(4, "never heard", cache_key="e", **lost)
+    history.tables["llm_sent"] = [
+        {
+            "request_id": "r", "role": "rewrite", "model": "m", "cache_key": key, "sample": 0, "most_tokens": 1000,
+            "most_usd": 0.1, "created_at": 0.0,
+        }
+        for key in "abcde"
+    ]  # fmt: skip
+    cost = by(stored(tmp_path, history), "model", "FROM cost")
+    assert (cost["m"]["lost_tokens"], cost["m"]["likely_lost_tokens"]) == (1000, 250)
+    assert cost["m"]["likely_lost_usd"] == pytest.approx(0.02)
+    assert (cost["m"]["doubted_calls"], cost["m"]["failed_calls"]) == (1, 1)
+    assert cost["never heard"]["likely_lost_tokens"] == 1000
 
 
 def test_failures_come_with_an_example(folder: Path) -> None:

@@ -1,0 +1,41 @@
+"""Which language models a strategy had better not ask at present, by what it was told."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from evo.individual import Individual
+from mutators.base import Request
+
+
+class Outages:
+    """Models that were told to be unavailable, each until one of its requests comes to anything else.
+
+    Of such a model one request at a time is worth making: its client keeps it until the model is to be tried again.
+    """
+
+    def __init__(self) -> None:
+        self._out: set[str] = set()
+        self._open: Counter[str] = Counter()
+
+    def asked(self, request: Request) -> None:
+        """A request was made."""
+        if model := request.params.get("model"):
+            self._open[model] += 1
+
+    def told(self, individual: Individual) -> None:
+        """And this became of it."""
+        if not (model := individual.request.params.get("model")):
+            return
+        self._open[model] -= 1
+        if individual.unavailable:
+            self._out.add(model)
+        else:
+            self._out.discard(model)
+
+    def out(self, model: str) -> bool:
+        return model in self._out
+
+    def askable(self, model: str) -> bool:
+        """Whether a request for this model is worth making."""
+        return model not in self._out or not self._open[model]
