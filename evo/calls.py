@@ -56,7 +56,11 @@ class Spool:
                     self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
                 while line:
                     line = line[os.write(self._file, line) :]
-        done = committed()
+        try:
+            done = committed()
+        except BaseException:
+            self._forget()  # no store will ever take it
+            raise
         done.add_done_callback(self._settled)
         return done
 
@@ -65,8 +69,10 @@ class Spool:
         self._path.unlink(missing_ok=True)
 
     def _settled(self, done: Future[None]) -> None:
-        if done.exception():
-            return  # the row, and what comes after it, stays for the next session
+        if done.exception() is None:  # else the row, and what comes after it, stays for the next session
+            self._forget()
+
+    def _forget(self) -> None:
         with self._order:
             self._waiting -= 1
             if self._waiting == 0 and self._file is not None:

@@ -251,7 +251,8 @@ class Search:
             else:
                 self._end_profiles()
             self._late = self._late or not self.budget.allows("wall_s", reserved_s)
-            if not (self._running - self._thinking if self._late else self._running):
+            given_up = self._thinking if self._late else self._held() if reason else set()
+            if not self._running - given_up:
                 return reason or self._stuck()
             left = self.config.budget.get("wall_s", float("inf")) - self._wall_s()
             timeout = min(max(left, 0.05), 1.0) if not reason else 1.0
@@ -359,10 +360,11 @@ class Search:
         `asked` requests will soon be under way too, `thinking` of them at a model.
         """
         at_once = self.config.llm.concurrency if self.config.llm else 0
-        under_way = len(self._running) - len(self._profiling) + asked
-        # A model that is put aside holds one question of each task, if the strategy asks more they take places.
-        held = min(len(self._held()), len(self.states) * len(self.config.llm.models) if self.config.llm else 0)
-        free = under_way - held - min(len(self._thinking) - held + thinking, at_once) < 2 * self.pool.slots
+        # A model that is put aside holds one question of each task, and what was asked before that was known.
+        most_held = at_once + len(self.states) * len(self.config.llm.models) if self.config.llm else 0
+        held = min(len(self._held()), most_held)
+        under_way = len(self._running) - len(self._profiling) - held + asked
+        free = under_way - min(len(self._thinking) - held + thinking, at_once) < 2 * self.pool.slots
         return free and self.budget.allows("evaluations", under_way)
 
     async def _deliver(self, finished: list[_Done | _Profiled | None]) -> None:

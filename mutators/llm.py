@@ -503,5 +503,6 @@ def _one_line(error: Exception) -> str:
     for name, value in os.environ.items():
         if re.search(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", name, re.IGNORECASE) and len(value) >= 8:
             text = text.replace(value, "***")
+    text = text.encode(errors="replace").decode()
     text = re.sub(r"\b(sk-|Bearer )[^\s,;'\"]{4,}", r"\1***", text)
     return text if len(text) <= MAX_ERROR_CHARACTERS else text[:MAX_ERROR_CHARACTERS] + " ..."

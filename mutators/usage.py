@@ -40,7 +40,7 @@ def counted(said: Any, text: str, *, most_in: int, most_out: int) -> Usage:
     asked = _count(said.get(COUNTS[0]), least=1, most=most_in, bound=most_in)
     answered = _count(said.get(COUNTS[1]), least=int(bool(text)), most=most_out, bound=_bound(text, most_out))
     doubts = [
-        f"{name} {str(said.get(name))[:40]} is {problem}: counted as {tokens}"
+        f"{name} {ascii(said.get(name))[:40]} is {problem}: counted as {tokens}"
         for name, (tokens, problem) in zip(COUNTS, (asked, answered), strict=True)
         if problem
     ]

@@ -9,29 +9,33 @@ from mutators.base import Request
 
 
 class Outages:
-    """Models that were told to be unavailable, each until one of its requests comes to anything else.
+    """Models that were told to be unavailable, each until a request that was made after that comes to anything else.
 
     Of such a model one request at a time is worth making: its client keeps it until the model is to be tried again.
     """
 
     def __init__(self) -> None:
-        self._out: set[str] = set()
+        self._out: dict[str, int] = {}
+        """By model, the last request that was made before that was known."""
         self._open: Counter[str] = Counter()
+        self._last = -1
 
     def asked(self, request: Request) -> None:
         """A request was made."""
+        self._last = request.number
         if model := request.params.get("model"):
             self._open[model] += 1
 
     def told(self, individual: Individual) -> None:
         """And this became of it."""
-        if not (model := individual.request.params.get("model")):
+        request = individual.request
+        if not (model := request.params.get("model")):
             return
         self._open[model] -= 1
         if individual.unavailable:
-            self._out.add(model)
-        else:
-            self._out.discard(model)
+            self._out[model] = self._last
+        elif request.number > self._out.get(model, self._last):
+            del self._out[model]
 
     def out(self, model: str) -> bool:
         return model in self._out

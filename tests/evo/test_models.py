@@ -7,21 +7,30 @@ import os
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
+from evo.calls import SPOOL, StoredCalls
+from evo.pool import InlinePool
 from evo.replay import replay
 from evo.report.queries import spending
-from evo.store import query
+from evo.report.tables import spending_line
+from evo.search import Search
+from evo.session import run_row
+from evo.store import Store, query
+from mutators.base import Call, CallStatus
 from mutators.llm import LlmSettings
 from operators.errors import UserError
 from tests.evo import model_runs
 from tests.evo.test_cli import evo
-from tests.mutators.llm_server import LlmServer, Reply
+from tests.mutators.llm_server import LlmServer, Reply, Script
 
 ROOT = Path(__file__).parents[2]
 OPERATOR = str(ROOT / "tests" / "data" / "axpb")
@@ -187,3 +196,173 @@ def test_settings_of_models_are_part_of_the_run(tmp_path: Path) -> None:
     (row,) = rows(tmp_path / "run", "select config_json from runs")
     stored = model_runs.RunConfig.from_json(row["config_json"]).llm
     assert isinstance(stored, LlmSettings) and stored.models == (model_runs.MODEL,)
+
+
+# --- models that go and come back ----------------------------------------------------------------------------------
+
+
+def child(request: Mapping[str, Any], number: int) -> Reply:
+    """A new one with every answer."""
+    source = request["messages"][1]["content"].partition(model_runs.FENCE)[2].partition("\n```")[0]
+    return Reply(f"CHANGE: comment\n\n{model_runs.FENCE}{source}\n// {number}\n```")
+
+
+def search(folder: Path, script: Script, *, stop_after: int | None = None, **changes: Any) -> tuple[str, LlmServer]:
+    """A session of a run against a provider that answers by this script; why it ended."""
+
+    async def everything() -> tuple[str, LlmServer]:
+        async with LlmServer(script) as server:
+            settings = llm(api_base=server.url, pause_s=0.05) | changes.pop("llm", {})
+            made = model_runs.config(server.url, **changes | {"llm": settings})
+            return await model_runs.session(folder, made, stop_after=stop_after), server
+
+    return asyncio.run(asyncio.wait_for(everything(), 30))
+
+
+@pytest.mark.parametrize("strategy", ["asking", "best_of_n", "islands"])
+@pytest.mark.parametrize("status", [401, 402, 404])
+def test_a_model_that_is_gone_for_a_while_neither_ends_the_run_nor_is_asked_without_end(
+    strategy: str, status: int, tmp_path: Path
+) -> None:
+    """It is said, the search waits for it or does without, and takes it back; the replay tells the same."""
+    folder, gone = tmp_path / "run", range(4, 10)
+    number = 0
+
+    def script(request: Any, _: int) -> Reply:
+        nonlocal number
+        number += 1
+        # As many requests as six trials: the pauses grow, and the answers after them are as before.
+        return Reply(status=status, error="no more") if number in gone else child(request, number)
+
+    reason, server = search(folder, script, strategy=strategy, budget={"evaluations": 30})
+    assert reason == "evaluations 30 of 30"
+    calls = rows(folder, "select status, attempts, error from llm_calls where status = 'unavailable'")
+    assert 0 < len(calls) <= len(gone) and all("no more" in call["error"] for call in calls)
+    told = rows(folder, "select count(*) as n from tells where status = 'unavailable'")
+    assert told[0]["n"] <= len(calls)
+    kinds = [row["kind"] for row in rows(folder, "select kind from events where kind like 'model%'")]
+    assert kinds[:1] == ["model_out"] and set(kinds) <= {"model_out", "model_back"}
+    assert len(server.requests) < 200
+    done = replay(folder)
+    assert done.equal, done.difference
+
+
+def test_the_search_goes_on_with_the_other_model(tmp_path: Path) -> None:
+    """And the status says which one is gone, since when and why."""
+    folder = tmp_path / "run"
+    other = "openai/other"
+    answers: Counter[str] = Counter()
+
+    def script(request: Any, number: int) -> Reply:
+        model = request["model"]
+        if model == "scripted" and answers[model] >= 2:
+            return Reply(status=402, error="the credit is used up")
+        answers[model] += 1
+        return child(request, number)
+
+    two = {"models": [model_runs.MODEL, other], "pause_s": 600.0, "concurrency": 3}
+    reason, server = search(folder, script, strategy="best_of_n", budget={"evaluations": 25}, llm=two)
+    assert reason == "evaluations 25 of 25"
+    assert answers["other"] > 20
+    assert sum(request["model"] == "scripted" for request in server.requests) <= 2 + 3
+    spent = spending(folder)
+    assert spent
+    (out,) = spent.out
+    assert out.model == model_runs.MODEL and "credit is used up" in out.error
+    assert f"model {model_runs.MODEL} does not answer since 20" in spending_line(spent)
+
+
+def test_a_search_that_waits_for_a_model_can_be_stopped_and_resumed(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+
+    def script(request: Any, number: int) -> Reply:
+        return Reply(status=401, error="revoked") if number >= 3 else child(request, number)
+
+    async def waiting() -> str:
+        async with LlmServer(script) as server:
+            changes: dict[str, Any] = {"strategy": "best_of_n", "llm": llm(api_base=server.url, pause_s=600.0)}
+            made = model_runs.config(server.url, **changes)
+
+            def on_change(running: Search) -> None:
+                if running._held():
+                    running.stop()
+
+            with Store(folder, create=True) as store:
+                store.commit({"runs": [run_row(made, folder)]}).result()
+                pool = InlinePool(dict(model_runs.stages(made)))
+                return await asyncio.wait_for(Search(made, store, pool, on_change=on_change).run(), 60)
+
+    assert asyncio.run(waiting()) == "stopped"
+    reason, _ = search(folder, child, strategy="best_of_n")
+    assert reason == "evaluations 20 of 20"
+    assert spending(folder).out == ()  # type: ignore[union-attr]
+    assert not rows(folder, "select request_id from asks except select request_id from tells") or replay(folder).equal
+
+
+def test_an_oversized_answer_costs_its_own_proposal_and_no_more(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    prose = "prose " * 1_700_000
+
+    def script(request: Any, number: int) -> Reply:
+        return Reply(prose) if number % 5 == 1 else child(request, number)
+
+    reason, server = search(folder, script, budget={"evaluations": 12, "tokens": 150_000})
+    assert reason == "evaluations 12 of 12"
+    asked = [sum(len(message["content"]) for message in request["messages"]) for request in server.requests]
+    assert max(asked) < 100_000
+    (longest,) = rows(folder, "select max(length(answer)) as n from llm_calls")
+    assert longest["n"] <= 16_000
+    done = replay(folder)
+    assert done.equal, done.difference
+
+
+def test_a_run_that_an_older_version_left_with_an_oversized_answer_goes_on(tmp_path: Path) -> None:
+    """The answer stands in the store as it came; what is shown again of it is bounded."""
+    folder = tmp_path / "run"
+    prose = "prose " * 100_000
+    with patch("mutators.llm.CHARACTERS_PER_TOKEN", 10**6), patch("mutators.dialogue.MAX_ECHO", 10**9):
+        first, _ = search(
+            folder,
+            lambda request, number: Reply(prose) if number == 1 else child(request, number),
+            budget={"evaluations": 12, "tokens": 60_000},
+        )
+    assert (first.startswith("60") or "tokens" in first) or first == "evaluations 12 of 12"
+    reason, _ = search(folder, child, budget={"evaluations": 12})
+    assert reason == "evaluations 12 of 12"
+
+
+def test_an_answer_is_safe_before_the_store_has_taken_it(tmp_path: Path) -> None:
+    """As after a kill: what was heard is in the store of the next session, once, and nothing of it is left beside."""
+
+    class Slow:
+        """A store whose commits of answers never come."""
+
+        def __init__(self, store: Store) -> None:
+            self.store, self.folder = store, store.folder
+            self.rows, self.notes = store.rows, store.notes
+
+        def commit(self, rows: Mapping[str, Any]) -> Future[None]:
+            return Future() if "llm_calls" in rows else self.store.commit(rows)
+
+    def call(number: int) -> Call:
+        messages = ({"role": "user", "content": "\u00fc\n"},)
+        key, text = f"key {number}", f"answer {number}\n\U0001f600"
+        return Call("r#1", "rewrite", "m", messages, 0, key, CallStatus.ANSWERED, text, usage_doubt="none told")
+
+    async def heard(store: Any, numbers: range) -> None:
+        calls = StoredCalls(store)
+        await asyncio.wait([asyncio.ensure_future(calls.add(call(n))) for n in numbers], timeout=0.2)
+
+    with Store(tmp_path / "run", create=True) as store:
+        asyncio.run(heard(store, range(2)))
+        assert not (tmp_path / "run" / SPOOL).exists()
+        asyncio.run(heard(Slow(store), range(2, 5)))
+        with (tmp_path / "run" / SPOOL).open("ab") as file:
+            file.write(b'{"call_id": "cut o')
+    with Store(tmp_path / "run", create=False) as store:
+        calls = StoredCalls(store)
+        assert [calls.find(f"key {n}") for n in range(5)] == [call(n) for n in range(5)]
+        assert calls.heard("m") and not calls.heard("n")
+        StoredCalls(store)
+    assert len(rows(tmp_path / "run", "select * from llm_calls")) == 5
+    assert not (tmp_path / "run" / SPOOL).exists()
