@@ -8,8 +8,10 @@ Every kill is SIGKILL to one process: the driver, or with --ray also the actor o
 worker, or the raylet that all actors of a machine hang on (node). After a driver or a node everything else has to end
 by itself, and the run is resumed; after an actor the search has to get on. What is known to be acknowledged is what the
 database held at the last look; each later look must find all of it again. With --model the search is one that asks
-nothing but a scripted provider on loopback, faults included, which counts by itself: an answer that is not in the
-database, though nothing was killed while it was made or in the second after it, is lost.
+nothing but a scripted provider on loopback, faults included, which counts by itself. An answer is lost if it is not in
+the database although its client had read it 20 ms before a kill (it closes the connection then), or if it was sent a
+second before and not read; one that was sent whole later than that is only cut off. How near to a kill answers were
+read, and how many of those are stored, is told too: `answers_read_last_100_ms`, and `..._stored` of these.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import os
 import random
 import signal
@@ -51,26 +54,40 @@ GRACE_S = 10.0
 RECOVERY_S = 180.0
 """How long a search may take to tell something new after an actor was killed."""
 MUST_BE_ZERO = ("rows_lost", "evaluated_twice", "processes_left", "searches_stuck", "answers_lost")
-LATENCY_S = 1.5
-"""Of the scripted provider."""
-COMMIT_S = 1.0
-"""How long an answer may take from the provider into the store."""
+KEPT_S = 0.02
+"""An answer that was read so long before a kill must be there after it."""
+READ_S = 1.0
+"""A client that has not read an answer so long after it was sent is taken to have lost it."""
+NEAR_S = 0.1
+AWAKE_S = 120.0
+"""How long a search may take to ask its model, which it begins to do seconds after its start."""
 
 
 class Provider:
-    """A language model on loopback, in a thread; knows when it sent which answer whole."""
+    """A language model on loopback, in a thread; knows when it sent which answer whole, and when that was read."""
 
-    def __init__(self) -> None:
-        self.sent: list[tuple[str, float]] = []
-        """A text that only this answer holds, and when it was sent; on the monotonic clock."""
+    def __init__(self, latency_s: float) -> None:
+        self.latency_s = latency_s
+        self.marks: dict[int, str] = {}
+        """By number of the request, a text that only this answer holds."""
+        self.asked_at: dict[int, float] = {}
+        """On the monotonic clock, as `sent_at` and `read_at` of the server."""
 
     def _answer(self, request: Mapping[str, Any], number: int) -> Reply:
         reply = script(request, number)
         if reply.status != 200:
             return reply
-        mark = f"answer {number} of {id(self)}"
-        self.sent.append((mark, time.monotonic() + LATENCY_S))
-        return Reply((reply.text or "").replace("\n```", f"\n// {mark}\n```") + f"\n{mark}", delay_s=LATENCY_S)
+        self.asked_at[number] = time.monotonic()
+        mark = self.marks[number] = f"answer {number} of {id(self)}"
+        return Reply((reply.text or "").replace("\n```", f"\n// {mark}\n```") + f"\n{mark}", delay_s=self.latency_s)
+
+    def await_answer(self, since: float) -> None:
+        """Until an answer was read that was asked for after this moment, or AWAKE_S."""
+        deadline_s = time.monotonic() + AWAKE_S
+        while time.monotonic() < deadline_s:
+            if any(self.asked_at.get(number, 0.0) > since for number in list(self.read_at)):
+                return
+            time.sleep(0.05)
 
     @contextmanager
     def serving(self) -> Iterator[str]:
@@ -79,7 +96,7 @@ class Provider:
 
         async def serve() -> None:
             async with LlmServer(self._answer) as server:
-                self.url = server.url
+                self.url, self.sent_at, self.read_at = server.url, server.sent_at, server.read_at
                 ready.set()
                 await self._over.wait()
 
@@ -96,11 +113,23 @@ class Provider:
 
     def balance(self, folder: Path, kills: Sequence[float]) -> dict[str, int]:
         """What became of the answers that were sent before the last of these moments."""
-        answers = query(folder, "select answer from llm_calls where answer is not null").column("answer").to_pylist()
-        stored = "\n".join(answers)
-        missing = [at for mark, at in self.sent if at < kills[-1] and f"{mark}\n" not in f"{stored}\n"]
-        cut = sum(any(-LATENCY_S <= kill - at < COMMIT_S for kill in kills) for at in missing)
-        return {"answers_sent": len(self.sent), "answers_cut_off": cut, "answers_lost": len(missing) - cut}
+        answers = query(folder, "select answer from llm_calls where answer <> ''").column("answer").to_pylist()
+        stored = {answer.rpartition("\n")[2] for answer in answers}
+        found: Counter[str] = Counter()
+        for number, sent_at in self.sent_at.items():
+            kill = next((kill for kill in kills if kill > sent_at), None)
+            gone = any(self.asked_at.get(number, 0.0) < kill <= sent_at for kill in kills)
+            if number not in self.marks or kill is None or gone:
+                continue
+            kept, read_s = self.marks[number] in stored, kill - self.read_at.get(number, math.inf)
+            found["sent"] += 1
+            if 0 < read_s <= NEAR_S:
+                found["read_last_100_ms"] += 1
+                found["read_last_100_ms_stored"] += kept
+            if not kept:
+                found["lost" if read_s >= KEPT_S or kill - sent_at >= READ_S else "cut_off"] += 1
+        names = ("sent", "read_last_100_ms", "read_last_100_ms_stored", "cut_off", "lost")
+        return {f"answers_{name}": found[name] for name in names}
 
 
 def acknowledged(folder: Path) -> dict[str, set[str]]:
@@ -235,15 +264,17 @@ def main() -> int:
     parser.add_argument("--ray", action="store_true")
     parser.add_argument("--operators", nargs="+", default=["softmax", "matrix_mul"])
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--shortest", type=float, default=6.0, help="seconds before a kill")
+    parser.add_argument("--shortest", type=float, default=6.0, help="seconds before a kill; after the first answer")
     parser.add_argument("--longest", type=float, default=18.0)
     parser.add_argument("--model", action="store_true", help="with a scripted language model on loopback")
+    parser.add_argument("--latency", type=float, default=1.5, help="seconds that this model takes")
+    parser.add_argument("--concurrency", type=int, default=16, help="calls of it in flight at most")
     arguments = parser.parse_args()
     if set(arguments.what) - {"driver"} and not arguments.ray:
         parser.error("without --ray there is only a driver to kill")
     kills = [arguments.what[i % len(arguments.what)] for i in range(arguments.kills)]
     options = ["--ray"] if arguments.ray else []
-    provider = Provider()
+    provider = Provider(arguments.latency)
     with ExitStack() as opened:
         runs = opened.enter_context(tempfile.TemporaryDirectory())
         command = ["run", *arguments.operators, "--budget", "1h", "--runs", runs, "--seed", str(arguments.seed)]
@@ -251,6 +282,7 @@ def main() -> int:
             url = opened.enter_context(provider.serving())
             command += ["--strategy", "best_of_n", "--set", "settings.n=1000000"]
             command += ["--llm", MODEL, "--set", f"llm.api_base={url}"]
+            command += ["--set", f"llm.concurrency={arguments.concurrency}"]
         result = killed([*command, *options], options, kills, arguments, provider)
     print(json.dumps(result))
     return int(any(result.get(key) for key in MUST_BE_ZERO))
@@ -270,7 +302,10 @@ def killed(
     moments: list[float] = []
     balance: Balance | None = None
     while len(moments) < len(kills):
+        begun = time.monotonic()
         with running(command) as process:
+            if arguments.model:
+                provider.await_answer(begun)
             while len(moments) < len(kills):
                 time.sleep(rng.uniform(arguments.shortest, arguments.longest))
                 assert process.poll() is None, "the run ended before it could be killed"
@@ -286,8 +321,8 @@ def killed(
                 if not victims or (what == "node" and starting):
                     continue  # of a node that ends while it starts Ray itself takes notice, after a minute
                 told = balance.look()["tells"]
-                os.kill(rng.choice(victims), signal.SIGKILL)
                 moments.append(time.monotonic())
+                os.kill(rng.choice(victims), signal.SIGKILL)
                 left = outlive(process, below) if what in FATAL else 0
                 survivors += left
                 stuck += what not in FATAL and not gets_on(balance.folder, told)

@@ -17,6 +17,7 @@ from evo.strategies.islands import Islands
 from evo.strategies.random_search import RandomSearch
 from evo.strategies.tune_only import TuneOnly
 from fitness.evaluation import Status
+from mutators.bandit import Arm
 from mutators.base import Request
 from mutators.catalog import MUTATORS
 from mutators.transform import rewrite_names
@@ -380,3 +381,63 @@ def test_tune_only_tries_every_setting_of_every_file_and_ends(axpb: Operator) ->
     tuned = [i for i in events if i.request.mutator == "tune"]
     assert len({i.kernel.id for i in tuned if i.kernel}) == 5 * len(files)
     assert {i.kernel.source_id for i in tuned if i.kernel} == files
+
+
+@pytest.mark.parametrize("kind", [Islands, BestOfN])
+def test_of_a_model_that_is_gone_one_request_at_a_time_is_made_and_nothing_is_learnt(
+    axpb: Operator, kind: type[Any]
+) -> None:
+    world = World(axpb, TASK)
+    strategy = make(kind, axpb, models=MODELS, **({"n": 10_000} if kind is BestOfN else {}))
+
+    def asked(times: int, *, kept: str = "") -> list[Request]:
+        """Requests that were made in so many asks; those for the model `kept` are not told."""
+        made = [strategy.ask(1)[0] for _ in range(1)]
+        for _ in range(times):
+            if made[-1].params.get("model") != kept:
+                strategy.tell(world.answer(made[-1]))
+            made += strategy.ask(1)
+        strategy.tell(world.answer(made.pop()))
+        return made
+
+    def large(requests: list[Request]) -> list[Request]:
+        return [request for request in requests if request.params.get("model") == "large"]
+
+    def tries() -> dict[Arm, float]:
+        return {arm: record.tries for arm, record in strategy.bandit.records.items() if arm.model == "large"}
+
+    assert len(large(asked(120))) > 5
+    before = tries() if kind is Islands else {}
+    world.gone = ("large",)
+    while not large(asked(1)):
+        pass
+    # Its client keeps the next request until it tries the model again.
+    requests = asked(300, kept="large")
+    (trial,) = large(requests)
+    assert sum(request.params.get("model") == "small" for request in requests) > 30
+    assert all(tries()[arm] <= count for arm, count in before.items())
+    strategy.tell(world.answer(trial))
+    (trial,) = large(asked(60, kept="large"))
+    world.gone = ()
+    strategy.tell(world.answer(trial))
+    assert len(large(asked(120))) > 5
+
+
+def test_best_of_n_waits_for_its_only_model_and_loses_no_attempt(axpb: Operator) -> None:
+    world = World(axpb, TASK, gone=("large",))
+    strategy = make(BestOfN, axpb, models=("large",), n=4)
+    strategy.tell(world.answer(strategy.ask(1)[0]))
+    requests = strategy.ask(3)
+    for request in requests:
+        strategy.tell(world.answer(request))
+    for _ in range(5):
+        (request,) = strategy.ask(3)  # the trial
+        assert strategy.ask(3) == []
+        strategy.tell(world.answer(request))
+    world.gone = ()
+    answered = 0
+    while requests := strategy.ask(1):
+        for request in requests:
+            answered += 1
+            strategy.tell(world.answer(request))
+    assert answered == 4

@@ -45,6 +45,8 @@ class World:
     fate: Fate = by_chance
     barren: tuple[str, ...] = ()
     """Mutators that never have a child."""
+    gone: tuple[str, ...] = ()
+    """Models that cannot be asked."""
     ancestor: str = TUNABLE
     """The source of the naive kernel; of another the same and its name."""
     kernels: dict[str, Kernel] = field(default_factory=dict)
@@ -62,6 +64,8 @@ class World:
 
     def answer(self, request: Request) -> Individual:
         """What the driver would tell."""
+        if request.params.get("model") in self.gone:
+            return Individual(request, None, None, description=request.mutator, unavailable=True)
         kernel = self._kernel(request)
         cost_usd = 0.01 if "model" in request.params else 0.0
         if kernel is None:
