@@ -29,7 +29,7 @@ from fitness.evaluation import Evaluation, Level, Status
 from fitness.profiling import Profile
 from mutators.base import Client, OutOfBudget, Parent, Proposal, Request
 from mutators.catalog import asks_model, propose
-from operators.errors import OperatorError, UserError
+from operators.errors import OperatorError
 from operators.kernel import Kernel
 from operators.spec import Operator, Task
 
