@@ -167,6 +167,9 @@ class Search:
         own = open_client(config.llm, store, self.budget.ledger, say) if config.llm and client is None else None
         self._client = client or own
         self._check_models = own.check if own else None
+        self._send_nothing: Callable[[], None] = own.finish if own else lambda: None
+        self._paid: Callable[[], set[asyncio.Task[Any]]] = own.under_way if own else set
+        """Those of the thinking requests whose answer is under way; others wait for their turn."""
         self._held: Callable[[], set[asyncio.Task[Any]]] = own.held if own else set
         """Those of the thinking requests whose model is put aside, so that nothing of theirs is under way."""
         self._thinking: set[asyncio.Task[Any]] = set()
@@ -201,10 +204,15 @@ class Search:
         Answers of models that are under way are paid: they are waited for, ANSWERS_S at most. Called again, they are
         given up too.
         """
-        again, self.stopping, self._late = self.stopping, True, True
-        for task in self._running:
-            if again or task not in self._thinking:
-                task.cancel()
+        again, self.stopping = self.stopping, True
+        self._be_late()
+        for task in self._running - (set() if again else self._paid()):
+            task.cancel()
+
+    def _be_late(self) -> None:
+        """There is no time for further answers of models; those under way are worth keeping."""
+        self._late = True
+        self._send_nothing()
 
     async def run(self) -> str:
         """Until the budget is used up or `stop`; returns why it ended."""
@@ -250,7 +258,8 @@ class Search:
                 await self._ask()
             else:
                 self._end_profiles()
-            self._late = self._late or not self.budget.allows("wall_s", reserved_s)
+            if not self.budget.allows("wall_s", reserved_s):
+                self._be_late()
             given_up = self._thinking if self._late else self._held() if reason else set()
             if not self._running - given_up:
                 return reason or self._stuck()
@@ -278,7 +287,7 @@ class Search:
         """Wait for answers under way, as long as the time limit and ANSWERS_S allow; a resume finds them stored."""
         began = self._now()
         limit_s = ANSWERS_S if self.stopping else self.config.budget.get("wall_s", float("inf")) - self._wall_s()
-        while (paid := self._thinking - self._held()) and (left := min(limit_s, ANSWERS_S) - (self._now() - began)) > 0:
+        while (paid := self._thinking & self._paid()) and (left := min(limit_s, ANSWERS_S) - (self._now() - began)) > 0:
             again = "; once more to give them up" if self.stopping else ""
             self.phase = f"waiting for {len(paid)} answers that are paid{again}"
             self._on_change(self)

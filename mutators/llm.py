@@ -12,6 +12,7 @@ import time
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from random import Random
 from types import ModuleType
@@ -179,6 +180,16 @@ class LLM:
         self._prices: dict[str, Price | None] = {}
         self._places = asyncio.Semaphore(settings.concurrency)
         self._breakers: defaultdict[str, Breaker] = defaultdict(lambda: Breaker(settings.pause_s))
+        self._under_way: set[asyncio.Task[Any]] = set()
+        self._finishing = False
+
+    def finish(self) -> None:
+        """Send nothing more: whoever would raises OutOfBudget. What is under way is paid, and goes on."""
+        self._finishing = True
+
+    def under_way(self) -> set[asyncio.Task[Any]]:
+        """Those who wait for a provider's answer, and not for their turn."""
+        return set(self._under_way)
 
     def held(self) -> set[asyncio.Task[Any]]:
         """Those who wait for models that are put aside; they take no place from others."""
@@ -265,24 +276,45 @@ class LLM:
         most_in = sum(most_tokens(message["content"]) + TOKENS_PER_MESSAGE for message in call.messages)
         most_usd = _dollars(price, most_in, most_out)
         async with self._places, self.ledger.reserve(call.model, most_in + most_out, most_usd) as room:
-            if call.attempts == 1:
-                await self.calls.announce(call, room.tokens, room.cost_usd)
-            arrival = Arrival(CHARACTERS_PER_TOKEN * self.settings.max_tokens)
-            try:
-                async with asyncio.timeout(self.settings.timeout_s):
-                    response = await self._send(litellm, call, arrival)
-                answer = _read(response, arrival, most_in=most_in, most_out=most_out)
-            except asyncio.CancelledError:  # what it may have cost is not forgotten with it
-                await self.calls.add(_failed(call, _Fault("interrupted", "transient", turned_away=False), room))
-                raise
-            # The border to litellm, which lets through whatever the code of its providers raises.
-            except Exception as error:  # noqa: BLE001
-                fault = translate(error)
-                return _failed(call, fault, room), fault
-            usage = answer.usage
-            cost_usd = min(self._cost(litellm, call.model, price, response, usage), room.cost_usd)
-            room.settle(usage.tokens_in, usage.tokens_out, cost_usd, told=not usage.doubt)
+            if self._finishing:
+                room.free()
+                raise OutOfBudget("the search has ended")
+            with self._paid():
+                if call.attempts == 1:
+                    await self.calls.announce(call, room.tokens, room.cost_usd)
+                return await self._sent(litellm, call, room, most_in, most_out)
+
+    async def _sent(
+        self, litellm: ModuleType, call: Call, room: Reservation, most_in: int, most_out: int
+    ) -> tuple[Call, _Fault | None]:
+        """What came of one request that has room in the budget."""
+        arrival = Arrival(CHARACTERS_PER_TOKEN * self.settings.max_tokens)
+        try:
+            async with asyncio.timeout(self.settings.timeout_s):
+                response = await self._send(litellm, call, arrival)
+            answer = _read(response, arrival, most_in=most_in, most_out=most_out)
+        except asyncio.CancelledError:  # what it may have cost is not forgotten with it
+            await self.calls.add(_failed(call, _Fault("interrupted", "transient", turned_away=False), room))
+            raise
+        # The border to litellm, which lets through whatever the code of its providers raises.
+        except Exception as error:  # noqa: BLE001
+            fault = translate(error)
+            return _failed(call, fault, room), fault
+        usage = answer.usage
+        price = self._price(litellm, call.model)
+        cost_usd = min(self._cost(litellm, call.model, price, response, usage), room.cost_usd)
+        room.settle(usage.tokens_in, usage.tokens_out, cost_usd, told=not usage.doubt)
         return _answered(call, answer, cost_usd), None
+
+    @contextmanager
+    def _paid(self) -> Iterator[None]:
+        task = asyncio.current_task()
+        assert task
+        self._under_way.add(task)
+        try:
+            yield
+        finally:
+            self._under_way.discard(task)
 
     def _most_out(self, litellm: ModuleType) -> int:
         """Tokens that an answer may have, thoughts included: some providers count these apart."""
