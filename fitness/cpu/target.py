@@ -19,8 +19,9 @@ from fitness.cpu.build import CpuBuild, build
 from fitness.cpu.cores import lock_name
 from fitness.cpu.kept import Kept, held
 from fitness.cpu.peaks import peaks, remeasure
-from fitness.cpu.profiler import Subject, profile
+from fitness.cpu.profiler import profile
 from fitness.cpu.runner import Runner, check_arguments, plan_words
+from fitness.cpu.simulation import Subject
 from fitness.evaluation import Rejection, Status, Timing
 from fitness.memory import Region
 from fitness.native import cache_folder
