@@ -1,4 +1,4 @@
-"""What migration 3 writes down of older runs and no query works out in time: every proposal's place in the lineage."""
+"""What migration 4 writes down of older runs and no query works out in time: every proposal's place in the lineage."""
 
 from __future__ import annotations
 

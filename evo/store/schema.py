@@ -18,7 +18,7 @@ from operators.expression import unknown_name
 MIGRATIONS = Path(__file__).parent / "migrations"
 """`0001_what.sql`, `0002_what.sql`, ...: each is run once, in order, and never edited after a release."""
 
-PREPARATIONS: Mapping[int, Callable[[duckdb.DuckDBPyConnection], None]] = {3: place}
+PREPARATIONS: Mapping[int, Callable[[duckdb.DuckDBPyConnection], None]] = {4: place}
 """By the number of a migration, what is run just before it: what SQL alone would take too long for."""
 
 VERSION_TABLE = "schema_version"
