@@ -82,7 +82,9 @@ def row_counts(connection: duckdb.DuckDBPyConnection) -> dict[str, int]:
 
 
 def is_older(connection: duckdb.DuckDBPyConnection) -> bool:
-    """Whether the database lacks migrations that this version knows."""
+    """Whether the database is a run's, and lacks migrations that this version knows."""
+    if not connection.execute("FROM duckdb_tables() WHERE table_name = ?", [VERSION_TABLE]).fetchall():
+        return False
     (version,) = connection.execute(f"SELECT max(version) FROM {VERSION_TABLE}").fetchall()[0]
     return bool(version < len(_migrations()))
 

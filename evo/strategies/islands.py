@@ -184,8 +184,8 @@ class Islands:
         if naive is None:
             if self._ancestors.failed or not self._early:
                 return None
-            source = self.operator.ancestor("naive", self.task.target).read_text(encoding="utf-8")
-            unjudged = Elite(Kernel(self.operator.name, self.task.target, source), (), 0.0, 0.0)
+            naive_kernel = Kernel(self.operator.name, self.task.target, self.operator.naive(self.task.target))
+            unjudged = Elite(naive_kernel, (), 0.0, 0.0)
             return self._request(number, Arm("rewrite", self._early.popleft()), (unjudged,), rng, {})
         if not self._openings:
             return None
