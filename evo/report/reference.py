@@ -71,7 +71,9 @@ def run_pages() -> list[Page]:
         ("[llm]", LlmSettings),
         ("[llm.prices.MODEL]", Price),
     ]
-    models += [(f"[settings] of strategy {name}", _settings(path)) for name, path in STRATEGIES.items()]
+    for name, path in STRATEGIES.items():
+        if settings := getattr(_named(path), "Settings", None):
+            models.append((f"[settings] of strategy {name}", settings))
     mutators = tuple(Entry(name, _waits(path), "", _summary(_named(path))) for name, path in MUTATORS.items())
     rewrites = tuple(Entry(r.name, ", ".join(r.targets), "", r.summary) for _, r in sorted(REWRITES.items()))
     return [
@@ -137,12 +139,6 @@ def _default(field: FieldInfo) -> str:
 def _named(path: str) -> Any:
     module, _, name = path.partition(":")
     return getattr(import_module(module), name)
-
-
-def _settings(path: str) -> type[BaseModel]:
-    strategy = _named(path)
-    made: type[BaseModel] = strategy.Settings
-    return made
 
 
 def _waits(path: str) -> str:
