@@ -219,9 +219,15 @@ def test_it_works_where_it_is_not_installed(
     assert version.engine_version().endswith("(not installed)")
 
 
-def test_last_is_the_search_that_began_last(command: Evo, operator: Path, run: Path) -> None:
-    failed = command("run", str(operator), "--llm", "nosuch/model", "--budget", "3evals")
-    one_line(failed, 2, "nosuch")
+def test_last_is_the_search_that_began_last(
+    command: Evo, operator: Path, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: Any) -> None:
+        raise UserError("no key for this model")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Search, "_restore", fail)
+        one_line(command("run", str(operator), "--budget", "3evals"), 2, "no key")
     assert [path.name for path in run.parent.iterdir()] == [run.name]
     assert command("replay", "last")[0] == 0
     assert command("status")[1].strip().endswith(f"run {run}")
