@@ -24,6 +24,7 @@ import duckdb
 
 from evo.config import RunConfig
 from evo.report import queries
+from evo.report.summary import summary
 from evo.store import open_reader, schema
 from evo.store.writer import FILE, STORAGE_VERSION
 
@@ -283,7 +284,7 @@ def measure(folder: Path, repeat: int, only: list[str]) -> dict[str, Any]:
         found[name] = {"bare_s": pair[0], "view_s": pair[1], "ratio": round(pair[1] / max(pair[0], 0.001), 1)}
         print(name, found[name], file=sys.stderr, flush=True)
     if not only or "summary" in only:
-        found["summary_s"] = cpu_s(lambda: queries.summary(folder), repeat)
+        found["summary_s"] = cpu_s(lambda: summary(folder), repeat)
         found["best_kernels_s"] = cpu_s(lambda: queries.best_kernels(folder), repeat)
     if not only or "ancestry" in only:
         found["lineage_s"] = cpu_s(lambda: queries.ancestry(folder, task, kernel), repeat)
