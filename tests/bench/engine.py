@@ -7,7 +7,8 @@ The driver, the store on disk and the strategy are real; mutators rename a comme
 that whatever is measured is the engine. With `--models` also the prompts, the parsing of answers and the rows of
 `llm_calls` are real, and models answer at once within the process: the client is left out, which is litellm, HTTP, the
 ledger and the rows of `llm_sent`. With `--http` these are real too, and the models are a server on loopback in another
-process, which shares the machine. The strategy `asking` has every child made by a model; others ask now and then.
+process, which shares the machine. The strategy `asking` has every child made by a model, of parents that were told
+lately; others ask now and then.
 
 A history is made by the driver, on a journal that commits a thousand times less often, with models that answer within
 the process. Then a fresh one resumes the run, and is measured once it has told WARM candidates. With `--ray` store and
@@ -39,9 +40,11 @@ from concurrent.futures import Future
 from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from evo.calls import StoredCalls
 from evo.config import RunConfig
+from evo.individual import Individual
 from evo.journal import Journal
 from evo.pool import InlinePool
 from evo.search import Search
@@ -53,11 +56,13 @@ from operators.catalog import load
 from operators.identity import digest
 from operators.kernel import Kernel
 from operators.spec import Operator, Task
-from tests.evo import model_runs  # noqa: F401 (it adds the strategy `asking`)
+from tests.evo import model_runs
 from tests.mutators.llm_server import LlmServer, Reply
 
 WARM = 50
 """Candidates told before the clock starts."""
+PARENTS = 64
+"""Of `asking`."""
 BUFFER = 1_000
 """Commits of a history that are made as one."""
 _MARK = re.compile(r"^// child .*$", re.MULTILINE)
@@ -76,6 +81,15 @@ class Renaming:
         parent = parents[0].kernel
         source = _MARK.sub(f"// child {request.number}", parent.source)
         return Proposal(Kernel(parent.operator, parent.target, source), f"child {request.number}")
+
+
+class AskingLately(model_runs.Asking):
+    """The strategy `asking`, with as many parents to choose from as an archive has."""
+
+    def tell(self, individual: Individual) -> str:
+        told = super().tell(individual)
+        del self._elites[:-PARENTS]
+        return told
 
 
 class Instant:
@@ -177,6 +191,7 @@ def install() -> None:
     for name in ("recombine", "transform", "tune"):
         MUTATORS[name] = f"{__name__}:Renaming"
     mutator.cache_clear()
+    patch.dict("evo.config.STRATEGIES", {"asking": f"{__name__}:AskingLately"}).start()
 
 
 def told(search: Search) -> int:
