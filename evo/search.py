@@ -376,11 +376,6 @@ class Search:
         free = under_way - min(len(self._thinking) - held + thinking, at_once) < 2 * self.pool.slots
         return free and self.budget.allows("evaluations", under_way)
 
-    def _may_judge_answer(self) -> bool:
-        """Whether there is time, and a budget, for what a model made: one that was put aside answers late."""
-        judging = len(self._requests) - len(self._thinking)  # this one included
-        return not self._late and self.budget.allows("evaluations", judging - 1)
-
     async def _deliver(self, finished: list[_Done | _Profiled | None]) -> None:
         """Commit tells and profiles in one transaction, then let them count in the same order."""
         arrived = [done for done in finished if done]
@@ -461,8 +456,8 @@ class Search:
             self._refusal = str(error)
             return None
         self._watchdog.moved()
-        if asks_model(request.mutator) and not self._may_judge_answer():
-            return None  # the answer is stored; its kernel is for a later session
+        if self._late and asks_model(request.mutator):  # the answer is stored; its kernel is for a later session
+            return None
         rows: Rows = {"proposals": [records.proposal_row(request, proposal, at=self._now())]}
         if proposal.kernel is None:
             gone = proposal.unavailable
