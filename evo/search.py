@@ -178,6 +178,8 @@ class Search:
         """By kernel id, those of the running tasks that take profiles."""
         self._requests: dict[asyncio.Task[Any], tuple[TaskState, Request, Bound]] = {}
         """What each of the running tasks carries out, for those that carry out a request."""
+        self._delivering = 0
+        """Requests that have come to their end and are not told yet."""
         self._late = False
         """Whether there is no time left for what models may still answer."""
         self._watchdog = Watchdog(config.stall_s, now)
@@ -274,7 +276,10 @@ class Search:
         self._running -= done
         finished = [task for task in done if not task.cancelled()]
         # What was measured beside a failure is not lost with it.
-        await self._deliver([task.result() for task in finished if not task.exception()])
+        results = [task.result() for task in finished if not task.exception()]
+        self._delivering = sum(isinstance(result, _Done) for result in results)
+        await self._deliver(results)
+        self._delivering = 0
         for task in finished:
             task.result()
 
@@ -376,6 +381,11 @@ class Search:
         free = under_way - min(len(self._thinking) - held + thinking, at_once) < 2 * self.pool.slots
         return free and self.budget.allows("evaluations", under_way)
 
+    def _fits(self) -> bool:
+        """Whether a request that has its answer may be evaluated: one whose model was away came back uncalled-for."""
+        under_way = len(self._requests) - len(self._held()) + self._delivering
+        return not self._requests or self.budget.allows("evaluations", under_way - 1)
+
     async def _deliver(self, finished: list[_Done | _Profiled | None]) -> None:
         """Commit tells and profiles in one transaction, then let them count in the same order."""
         arrived = [done for done in finished if done]
@@ -456,8 +466,8 @@ class Search:
             self._refusal = str(error)
             return None
         self._watchdog.moved()
-        if self._late and asks_model(request.mutator):  # the answer is stored; its kernel is for a later session
-            return None
+        if asks_model(request.mutator) and (self._late or not self._fits()):
+            return None  # the answer is stored; its kernel is for a later session
         rows: Rows = {"proposals": [records.proposal_row(request, proposal, at=self._now())]}
         if proposal.kernel is None:
             gone = proposal.unavailable

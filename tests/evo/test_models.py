@@ -33,6 +33,8 @@ from tests.evo.test_cli import evo
 from tests.mutators.llm_server import LlmServer, Reply, Script
 
 ROOT = Path(__file__).parents[2]
+HANGS_S = 600.0
+"""A search that takes so long waits for what never comes."""
 OPERATOR = str(ROOT / "tests" / "data" / "axpb")
 
 
@@ -216,7 +218,7 @@ def search(folder: Path, script: Script, *, stop_after: int | None = None, **cha
             made = model_runs.config(server.url, **changes | {"llm": settings})
             return await model_runs.session(folder, made, stop_after=stop_after), server
 
-    return asyncio.run(asyncio.wait_for(everything(), 30))
+    return asyncio.run(asyncio.wait_for(everything(), HANGS_S))
 
 
 @pytest.mark.parametrize("strategy", ["asking", "best_of_n", "islands"])
@@ -290,7 +292,7 @@ def test_a_search_that_waits_for_a_model_can_be_stopped_and_resumed(tmp_path: Pa
             with Store(folder, create=True) as store:
                 store.commit({"runs": [run_row(made, folder)]}).result()
                 pool = InlinePool(dict(model_runs.stages(made)))
-                return await asyncio.wait_for(Search(made, store, pool, on_change=on_change).run(), 60)
+                return await asyncio.wait_for(Search(made, store, pool, on_change=on_change).run(), HANGS_S)
 
     assert asyncio.run(waiting()) == "stopped"
     reason, _ = search(folder, child, strategy="best_of_n")

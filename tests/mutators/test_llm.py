@@ -517,7 +517,7 @@ def test_a_model_that_is_gone_is_put_aside_and_tried_with_one_call_at_a_time(fau
         assert [kind for kind, _ in calls.notes] == ["model_out", "model_back"]
 
     calls = heard()
-    with_server(script, lambda server: asyncio.wait_for(work(server), 60))
+    with_server(script, lambda server: asyncio.wait_for(work(server), 600))
 
 
 def test_who_waits_for_a_model_can_be_cancelled_and_leaves_the_trial_to_others() -> None:
