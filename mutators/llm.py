@@ -248,30 +248,43 @@ class LLM:
     async def _persist(self, call: Call, attempts: int) -> tuple[Call, _Fault | None]:
         """Attempts until one succeeds, none is left or no further one makes sense; and what was wrong with the last.
 
-        Raises OutOfBudget before the first one.
+        Raises OutOfBudget before the first one. Cancelled at whatever place, it keeps what attempts may have cost.
         """
         litellm = await asyncio.to_thread(_litellm)
-        began, random = time.monotonic(), Random(call.cache_key)
+        course = _Course(call)
+        began = time.monotonic()
+        try:
+            fault = await self._attempts(litellm, course, attempts)
+        except asyncio.CancelledError:
+            if course.call.attempts:
+                await self.calls.add(replace(course.call, latency_s=time.monotonic() - began))
+            raise
+        return replace(course.call, latency_s=time.monotonic() - began), fault
+
+    async def _attempts(self, litellm: ModuleType, course: _Course, attempts: int) -> _Fault | None:
+        """What was wrong with the last one."""
+        random = Random(course.call.cache_key)
         for attempt in range(1, attempts + 1):
             try:
-                call, fault = await self._attempt(litellm, replace(call, attempts=attempt))
+                fault = await self._attempt(litellm, course)
             except OutOfBudget as error:
                 if attempt == 1:
                     raise
                 fault = _Fault(str(error), "budget", turned_away=True)
             except TooLarge as error:
                 fault = _Fault(f"it is too large for the budget: {error}", "size", turned_away=True)
-                call = replace(call, attempts=attempt - 1, error=fault.text)
+                course.call = replace(course.call, error=fault.text)
             if fault is None or fault.kind != "transient" or fault.retry_after_s > LONGEST_RETRY_AFTER_S:
                 break
             if attempt == attempts:
                 break
             backoff = min(self.settings.backoff_s * 2 ** (attempt - 1), LONGEST_BACKOFF_S)
             await asyncio.sleep(max(backoff * random.uniform(0.5, 1.5), fault.retry_after_s))
-        return replace(call, latency_s=time.monotonic() - began), fault
+        return fault
 
-    async def _attempt(self, litellm: ModuleType, call: Call) -> tuple[Call, _Fault | None]:
+    async def _attempt(self, litellm: ModuleType, course: _Course) -> _Fault | None:
         """One request to the provider. Raises OutOfBudget and TooLarge before it is made."""
+        call = course.call
         price, most_out = self._price(litellm, call.model), self._most_out(litellm)
         most_in = sum(most_tokens(message["content"]) + TOKENS_PER_MESSAGE for message in call.messages)
         most_usd = _dollars(price, most_in, most_out)
@@ -280,31 +293,34 @@ class LLM:
                 room.free()
                 raise OutOfBudget("the search has ended")
             with self._paid():
-                if call.attempts == 1:
+                if not call.attempts:
                     await self.calls.announce(call, room.tokens, room.cost_usd)
-                return await self._sent(litellm, call, room, most_in, most_out)
+                return await self._sent(litellm, course, room, most_in, most_out)
 
     async def _sent(
-        self, litellm: ModuleType, call: Call, room: Reservation, most_in: int, most_out: int
-    ) -> tuple[Call, _Fault | None]:
-        """What came of one request that has room in the budget."""
+        self, litellm: ModuleType, course: _Course, room: Reservation, most_in: int, most_out: int
+    ) -> _Fault | None:
+        """Send one request that has room in the budget; what was wrong with what came of it."""
+        call = replace(course.call, attempts=course.call.attempts + 1)
         arrival = Arrival(CHARACTERS_PER_TOKEN * self.settings.max_tokens)
         try:
             async with asyncio.timeout(self.settings.timeout_s):
                 response = await self._send(litellm, call, arrival)
             answer = _read(response, arrival, most_in=most_in, most_out=most_out)
-        except asyncio.CancelledError:  # what it may have cost is not forgotten with it
-            await self.calls.add(_failed(call, _Fault("interrupted", "transient", turned_away=False), room))
+        except asyncio.CancelledError:
+            course.call = _failed(call, _Fault("interrupted", "transient", turned_away=False), room)
             raise
         # The border to litellm, which lets through whatever the code of its providers raises.
         except Exception as error:  # noqa: BLE001
             fault = translate(error)
-            return _failed(call, fault, room), fault
+            course.call = _failed(call, fault, room)
+            return fault
         usage = answer.usage
         price = self._price(litellm, call.model)
         cost_usd = min(self._cost(litellm, call.model, price, response, usage), room.cost_usd)
         room.settle(usage.tokens_in, usage.tokens_out, cost_usd, told=not usage.doubt)
-        return _answered(call, answer, cost_usd), None
+        course.call = _answered(call, answer, cost_usd)
+        return None
 
     @contextmanager
     def _paid(self) -> Iterator[None]:
@@ -362,6 +378,13 @@ class LLM:
         except Exception:  # noqa: BLE001 - the border to litellm: an answer that is there is not lost to its arithmetic
             return usual
         return cost_usd if 0 <= cost_usd < math.inf else usual
+
+
+@dataclass
+class _Course:
+    """A call as far as it has come."""
+
+    call: Call
 
 
 @dataclass(frozen=True)

@@ -325,6 +325,23 @@ def test_a_cancelled_call_is_lost_and_not_forgotten() -> None:
     with_server(lambda sent, number: Reply(delay_s=5), work)
 
 
+def test_a_call_that_is_cancelled_between_two_attempts_is_kept_with_what_it_lost() -> None:
+    async def work(server: LlmServer) -> None:
+        calls = MemoryCalls()
+        llm = LLM(settings(server, backoff_s=60.0), calls=calls)
+        task = asyncio.ensure_future(llm.complete(ASKED, request=request(), role="rewrite"))
+        while not llm.ledger.lost_tokens:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        (call,) = calls.calls
+        assert (call.status, call.attempts) == (CallStatus.FAILED, 1)
+        assert call.lost_tokens == llm.ledger.lost_tokens
+
+    with_server(lambda sent, number: Reply(drop=True), work)
+
+
 def test_a_model_without_a_price_is_said_once() -> None:
     async def work(server: LlmServer) -> None:
         said: list[str] = []
