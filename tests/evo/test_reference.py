@@ -38,7 +38,8 @@ def test_every_key_of_operator_toml_and_headers_is_listed(pages: dict[str, Page]
 
 def test_every_setting_of_runs_and_strategies_and_every_mutator_is_listed(pages: dict[str, Page]) -> None:
     assert [entry.name for entry in pages["run"].entries] == list(RunConfig.model_fields)
-    assert {title.split()[-1] for title in pages if title.startswith("[settings]")} == set(STRATEGIES)
+    ours = {name for name, path in STRATEGIES.items() if path.startswith("evo.")}  # tests add some
+    assert {title.split()[-1] for title in pages if title.startswith("[settings]")} == ours
     assert [entry.name for entry in pages["mutators"].entries] == list(MUTATORS)
 
 
