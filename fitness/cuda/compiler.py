@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import select
 import socket
 import subprocess
 import sys
 import time
 from dataclasses import astuple
+from pathlib import Path
 
 from fitness.channel import receive, receive_frame, send_frame
 from fitness.cuda.nvrtc import Compiled, Job, include_folders
@@ -18,7 +20,10 @@ from fitness.sandbox import GIB, kill_group
 from operators.errors import UserError
 
 TIMEOUT_S = 60.0
-"""Of one compilation; CuTe takes 5 s."""
+"""Of one compilation, by the processor's time, so that a busy machine fails no kernel; CuTe takes 5 to 20 s."""
+PATIENCE = 10
+"""So many times its limit may a compilation take by the wall's clock."""
+POLL_S = 0.2
 START_TIMEOUT_S = 60.0
 MEMORY_BYTES = 16 * GIB
 ANSWER_BYTES = 256 << 20
@@ -63,13 +68,24 @@ class Compiler:
         assert self._socket
         try:
             send_frame(self._socket, pickle.dumps(astuple(job)))
-            return _answer(self._socket, time.monotonic() + timeout_s, job)
+            self._await_answer(timeout_s)
+            return _answer(self._socket, time.monotonic() + PATIENCE * timeout_s, job)
         except TimeoutError:
             self.close()
             raise CompilerFault(f"the compiler did not finish within {timeout_s:.0f} s") from None
         except (OSError, EOFError, ValueError, KeyError, TypeError, ArithmeticError, RecursionError):
             self.close()
             raise CompilerFault("the compiler broke down; it takes at most 16 GiB of memory") from None
+
+    def _await_answer(self, timeout_s: float) -> None:
+        """Wait until the answer begins, or the end of the process shows. Raises TimeoutError beyond the limits."""
+        assert self._process and self._socket
+        begin_s, used_s = time.monotonic(), _processor_s(self._process.pid)
+        while not select.select([self._socket], [], [], min(POLL_S, timeout_s))[0]:
+            if _processor_s(self._process.pid) - used_s > timeout_s:
+                raise TimeoutError
+            if time.monotonic() - begin_s > PATIENCE * timeout_s:
+                raise TimeoutError
 
     def _start(self) -> None:
         """Raises UserError where it does not come up."""
@@ -101,6 +117,12 @@ class Compiler:
         # Nobody reads what it says from now on.
         assert self._process.stderr
         self._process.stderr.close()
+
+
+def _processor_s(pid: int) -> float:
+    """What a process of ours has used, all its threads together; see proc_pid_stat(5)."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _answer(channel: socket.socket, deadline: float, job: Job) -> Compiled:

@@ -57,6 +57,14 @@ def test_a_source_that_takes_too_long_costs_only_itself(compiler: Compiler) -> N
     assert compiler.compile(job(GOOD)).cubin
 
 
+def test_a_compiler_that_gets_no_turn_is_waited_for(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as it has not used its own time: here a limit that has passed by the clock on the wall."""
+    assert compiler.compile(job(GOOD)).cubin
+    monkeypatch.setattr("fitness.cuda.compiler._processor_s", lambda pid: 0.0)
+    monkeypatch.setattr("fitness.cuda.compiler.PATIENCE", 1e6)
+    assert compiler.compile(job(f"{GOOD}\n// again"), timeout_s=1e-3).cubin
+
+
 SHARED_BYTES = """
 from fitness.cuda import nvrtc
 nvrtc.OPTIONS = ()  # without ptxas -v the compiler has nothing to say
