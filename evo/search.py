@@ -292,9 +292,10 @@ class Search:
         """Wait for answers under way, as long as the time limit and ANSWERS_S allow; a resume finds them stored."""
         began = self._now()
         limit_s = ANSWERS_S if self.stopping else self.config.budget.get("wall_s", float("inf")) - self._wall_s()
+        if self.stopping and (paid := self._thinking & self._paid()):
+            self._say(f"stops as soon as {len(paid)} answers that are paid are there; once more gives them up")
         while (paid := self._thinking & self._paid()) and (left := min(limit_s, ANSWERS_S) - (self._now() - began)) > 0:
-            again = "; once more to give them up" if self.stopping else ""
-            self.phase = f"waiting for {len(paid)} answers that are paid{again}"
+            self.phase = f"waiting for {len(paid)} answers that are paid"
             self._on_change(self)
             await asyncio.wait(paid, timeout=min(left, 1.0), return_when=asyncio.FIRST_COMPLETED)
 

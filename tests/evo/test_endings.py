@@ -28,12 +28,20 @@ def rows(folder: Path, sql: str) -> list[dict[str, Any]]:
     return found
 
 
-async def session(folder: Path, url: str, pool: type[InlinePool], when: Any = lambda _: None, **changes: Any) -> str:
+async def session(
+    folder: Path,
+    url: str,
+    pool: type[InlinePool],
+    when: Any = lambda _: None,
+    said: list[str] | None = None,
+    **changes: Any,
+) -> str:
     """A search by islands on a pool of this kind; `when` is called whenever something changed."""
+    said = [] if said is None else said
     made = model_runs.config(url, **({"strategy": "islands"} | changes))
     with Store(folder, create=not (folder / "evo.duckdb").exists()) as store:
         store.commit({"runs": [run_row(made, folder)]}).result()
-        search = Search(made, store, pool(dict(model_runs.stages(made))), on_change=when, say=lambda _: None)
+        search = Search(made, store, pool(dict(model_runs.stages(made))), on_change=when, say=said.append)
         return await search.run()
 
 
@@ -89,16 +97,19 @@ def test_a_profile_serves_the_questions_after_it_and_a_replay_knows_which(tmp_pa
 
 @pytest.mark.parametrize("again", [False, True])
 def test_a_stop_waits_for_answers_that_are_paid_unless_it_is_said_twice(tmp_path: Path, again: bool) -> None:
-    server: list[LlmServer] = []
-
-    def when(search: Search) -> None:
-        if server[0].requests and (not search.stopping or (again and search.phase.startswith("waiting for"))):
-            search.stop()
+    said: list[str] = []
 
     async def everything() -> None:
-        async with LlmServer(lambda request, number: Reply("I know nothing.", delay_s=600 if again else 0.5)) as made:
-            server.append(made)
-            assert await session(tmp_path, made.url, InlinePool, when) == "stopped"
+        release = asyncio.Event()
+        async with LlmServer(lambda request, number: Reply("I know nothing.", until=release)) as server:
+
+            def when(search: Search) -> None:
+                if server.requests and not search.stopping:
+                    search.stop()
+                elif search.phase.startswith("waiting for"):
+                    search.stop() if again else release.set()
+
+            assert await session(tmp_path, server.url, InlinePool, when, said) == "stopped"
 
     asyncio.run(everything())
     (found,) = rows(
@@ -106,6 +117,7 @@ def test_a_stop_waits_for_answers_that_are_paid_unless_it_is_said_twice(tmp_path
         "select count(*) filter (where status = 'answered') as answered, sum(lost_tokens) as lost from llm_calls",
     )
     assert (found["answered"] > 0, found["lost"] > 0) == (not again, again)
+    assert any("answers that are paid are there" in line for line in said)
     assert rows(tmp_path, "select kind from events order by created_at")[-1]["kind"] == "stopped"
 
 

@@ -27,6 +27,8 @@ class Reply:
     error: str = "scripted fault"
     """The message of a status that is not 200."""
     delay_s: float = 0.0
+    until: asyncio.Event | None = None
+    """Answer once this is set."""
     body: bytes | None = None
     """Sent in place of the JSON that belongs here."""
     cut: bool = False
@@ -112,6 +114,8 @@ class LlmServer:
         self.headers.append(head)
         reply = self.script(request, number)
         await asyncio.sleep(reply.delay_s)
+        if reply.until:
+            await reply.until.wait()
         if reply.drop:
             raise ConnectionAbortedError
         body = reply.body if reply.body is not None else self._body(request, number, reply)
