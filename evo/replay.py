@@ -22,9 +22,10 @@ from evo.individual import Individual
 from evo.journal import Journal
 from evo.pool import Pool
 from evo.records import Row, Rows
-from evo.search import Bound, Outstanding, Search, TaskState, bind
+from evo.search import Search
 from evo.session import run_row
 from evo.store import Store, open_reader
+from evo.task_state import Bound, Outstanding, TaskState, bind
 from fitness.evaluation import Evaluation
 from mutators.base import Call, Message, Request
 from mutators.llm import LlmSettings, cache_key

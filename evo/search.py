@@ -6,23 +6,26 @@ import asyncio
 import json
 import sys
 import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar, cast
+from dataclasses import dataclass, replace
+from typing import Any
 
 from evo import records
 from evo.budget import Budget
 from evo.calls import interrupted_calls, open_client, restore_spending
 from evo.config import RunConfig
-from evo.individual import Individual, new_programs
+from evo.individual import Individual
 from evo.journal import Journal
 from evo.naive import is_naive, naive_fault
+from evo.parents import Parents
 from evo.pool import Pool, WorkerLost
+from evo.promises import announced, promise
 from evo.records import Rows
 from evo.strategies.base import ANCESTOR, Restorable, Strategy, other_request
+from evo.task_state import Bound, Notes, Outstanding, TaskState, bind
 from evo.watchdog import Watchdog
 from fitness.base import Anchor, Built
 from fitness.evaluation import Evaluation, Level, Status
@@ -33,7 +36,6 @@ from operators.errors import OperatorError
 from operators.kernel import Kernel
 from operators.spec import Operator, Task
 
-PARENTS_CACHED = 5_000
 STOPPED = "stopped"
 ANSWERS_S = 60.0
 """How long a search that ends waits for answers that are under way and paid."""
@@ -45,78 +47,6 @@ CONFIRMATIONS = 5
 """How many of a task's leaders may fail their confirmation before the run ends without a confirmed best."""
 
 WATCH_EVERY_S = 1.0
-
-Promised = TypeVar("Promised")
-Source = tuple[str, str]
-"""A parent as a request was asked for: kernel id, and the evaluation told of it by then; empty where none was."""
-Notes = tuple[str, ...]
-"""What a profiler said of a kernel, in lines for a prompt; none: it had nothing to say, or failed."""
-
-
-@dataclass(frozen=True)
-class Bound:
-    """What was known when a request was asked for, so that its prompt is the same whenever it is carried out."""
-
-    sources: tuple[Source, ...]
-    """The request's parents, in its order."""
-    notes: Notes = ()
-    """Of the principal parent's profile, if there was one."""
-
-
-Outstanding = tuple[Request, Bound]
-
-
-@dataclass
-class TaskState:
-    """What the driver knows of one task."""
-
-    operator: Operator
-    task: Task
-    strategy: Strategy
-    baseline: Kernel
-    known: dict[str, asyncio.Future[Evaluation]] = field(default_factory=dict)
-    """Verdict by kernel id, without timings; pending while it is worked out."""
-    codes: dict[str, asyncio.Future[Evaluation]] = field(default_factory=dict)
-    """The same by code digest."""
-    verdicts: dict[str, str] = field(default_factory=dict)
-    """By kernel id, the evaluation that the strategy was told of; of several the first one that is no duplicate's."""
-    profiles: dict[str, Notes] = field(default_factory=dict)
-    """By kernel id."""
-    in_flight: int = 0
-    told: int = 0
-    generations: dict[str, int] = field(default_factory=dict)
-    """By kernel id, of every kernel that was told."""
-    confirmed: set[str] = field(default_factory=set)
-    """Kernels that a confirmation looked at."""
-    confirm_s: float = 0.0
-    """What the longest verdict with a confirmation took so far."""
-    idle: int = 0
-    """Requests in a row that led to no new program."""
-    fault: str = ""
-    """Why nothing can be judged any more, such as a naive kernel that is wrong; other tasks go on."""
-    statuses: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def candidates(self) -> int:
-        """Programs that were new."""
-        return new_programs(self.statuses)
-
-    @property
-    def load(self) -> int:
-        return self.told + self.in_flight
-
-    def born(self, request: Request, kernel: Kernel | None) -> tuple[int, bool]:
-        """The generation of a request's child, told now, and whether it is new; takes note of it."""
-        generation = 1 + max(self.generations.get(parent, 0) for parent in request.parents) if request.parents else 0
-        is_new = kernel is not None and kernel.id not in self.generations
-        if kernel and is_new:
-            self.generations[kernel.id] = generation
-        return generation, is_new
-
-    def confirm(self, kernel_id: str, took_ms: float) -> None:
-        """A confirmation looked at a kernel; its whole verdict took so long."""
-        self.confirmed.add(kernel_id)
-        self.confirm_s = max(self.confirm_s, took_ms / 1e3)
 
 
 @dataclass(frozen=True)
@@ -192,7 +122,7 @@ class Search:
         self._earlier_wall_s = 0.0
         self._begin = now()
         self._running: set[asyncio.Task[Any]] = set()
-        self._parents: OrderedDict[Source, Parent] = OrderedDict()
+        self._parents = Parents(store)
         self._stored_kernels: set[str] = set()
         self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="propose")
 
@@ -505,7 +435,7 @@ class Search:
         await self._commit(records.event_rows(records.TASK_FAILED, detail, at=self._now(), task=state.task))
 
     async def _propose(self, state: TaskState, request: Request, bound: Bound) -> Proposal:
-        parents = tuple(self._parent(state, source) for source in bound.sources)
+        parents = tuple(self._parents.find(source, baseline=state.baseline) for source in bound.sources)
         if not asks_model(request.mutator):
             return await propose(request, parents, state.operator, threads=self._threads)
         if parents:
@@ -520,22 +450,22 @@ class Search:
 
     async def _evaluate(self, state: TaskState, request: Request, kernel: Kernel) -> tuple[Evaluation, ...]:
         """The verdicts on a kernel, inherited ones included; never two evaluations of the same program."""
-        if earlier := await _announced(state.known, kernel.id):
+        if earlier := await announced(state.known, kernel.id):
             return (_duplicate(kernel, earlier),)
-        with _promise(state.known, kernel.id) as promise:
+        with promise(state.known, kernel.id) as by_id:
             built = await self._patiently(state.task, kernel, lambda: self.pool.build(state.task, kernel))
             if isinstance(built, Evaluation):
-                promise.set_result(built)
+                by_id.set_result(built)
                 return (built,)
-            if earlier := await _announced(state.codes, built.code_digest):
+            if earlier := await announced(state.codes, built.code_digest):
                 inherited = _duplicate(kernel, earlier)
-                promise.set_result(inherited)
+                by_id.set_result(inherited)
                 return (inherited,)
-            with _promise(state.codes, built.code_digest) as by_code:
+            with promise(state.codes, built.code_digest) as by_code:
                 evaluations = await self._judge(state, request, kernel, built)
                 slim = replace(evaluations[-1], timings=(), library_timings=(), errors=(), stage_ms={})
                 by_code.set_result(slim)
-                promise.set_result(slim)
+                by_id.set_result(slim)
                 return evaluations
 
     async def _judge(self, state: TaskState, request: Request, kernel: Kernel, built: Built) -> tuple[Evaluation, ...]:
@@ -567,8 +497,6 @@ class Search:
         message = "the evaluation worker ended twice while it examined this kernel"
         return Evaluation(kernel.id, str(task), Level.SCREEN, Status.RUNTIME_ERROR, message)
 
-    # --- parents ----------------------------------------------------------------------------------------------------
-
     def _remember(self, done: _Done) -> None:
         """Keep what was just told at hand, if it is what a child of the kernel would be asked with."""
         kernel, evaluation = done.individual.kernel, done.evaluation
@@ -576,33 +504,7 @@ class Search:
             return
         evaluation_id = records.evaluation_id(done.individual.request, evaluation.level)
         if done.state.verdicts[kernel.id] == evaluation_id:
-            self._cache_parent((kernel.id, evaluation_id), Parent(kernel, evaluation))
-
-    def _parent(self, state: TaskState, source: Source) -> Parent:
-        """A kernel with its verdict, as they stood when a child of it was asked for."""
-        if source == (state.baseline.id, ""):  # which models are asked to better before anything is stored of it
-            return Parent(state.baseline)
-        if source not in self._parents:
-            self._cache_parent(source, self._stored_parent(*source))
-        self._parents.move_to_end(source)
-        return self._parents[source]
-
-    def _cache_parent(self, source: Source, parent: Parent) -> None:
-        self._parents[source] = parent
-        if len(self._parents) > PARENTS_CACHED:
-            self._parents.popitem(last=False)
-
-    def _stored_parent(self, kernel_id: str, evaluation_id: str) -> Parent:
-        def rows(table: str, key: str, value: str) -> list[dict[str, Any]]:
-            found = self.store.rows(f"select * from {table} where {key} = ? order by rowid", [value])
-            return cast(list[dict[str, Any]], found.to_pylist())
-
-        kernel = records.kernel_from(rows("kernels", "kernel_id", kernel_id)[0])
-        if not evaluation_id:
-            return Parent(kernel)
-        (verdict,) = rows("evaluations", "evaluation_id", evaluation_id)
-        timings, errors = (rows(table, "evaluation_id", evaluation_id) for table in ("timings", "errors"))
-        return Parent(kernel, records.evaluation_from(verdict, timings=timings, errors=errors))
+            self._parents.told(kernel, evaluation, evaluation_id)
 
     # --- profiles ---------------------------------------------------------------------------------------------------
 
@@ -617,7 +519,7 @@ class Search:
         source = bound.sources[0]
         if not source[1] or source[0] in state.profiles or source[0] in self._profiling:
             return
-        parent = self._parent(state, source)
+        parent = self._parents.find(source, baseline=state.baseline)
         if parent.evaluation and parent.evaluation.correct and parent.evaluation.timings:
             task = asyncio.ensure_future(self._profile(state, parent, source[1]))
             self._profiling[source[0]] = task
@@ -658,7 +560,7 @@ class Search:
             await self._confirm(state, leader[0]["kernel_id"], attempt)
 
     async def _confirm(self, state: TaskState, kernel_id: str, attempt: int) -> None:
-        kernel = self._parent(state, (kernel_id, "")).kernel
+        kernel = self._parents.find((kernel_id, ""), baseline=state.baseline).kernel
         baseline = Anchor(state.baseline, 0.0, 0.0)
         result = await self._patiently(
             state.task, kernel, lambda: self.pool.judge(state.task, kernel, baseline, race=False, best=None)
@@ -782,43 +684,3 @@ def _duplicate(kernel: Kernel, verdict: Evaluation) -> Evaluation:
         errors=(),
         stage_ms={},
     )
-
-
-def bind(state: TaskState, request: Request) -> Bound:
-    """What is known now of the request's parents: to be called before the strategy is told more."""
-    sources = tuple((parent, state.verdicts.get(parent, "")) for parent in request.parents)
-    timed = sources and sources[0][1] and asks_model(request.mutator)
-    return Bound(sources, state.profiles.get(sources[0][0], ()) if timed else ())
-
-
-async def _announced(place: dict[str, asyncio.Future[Promised]], key: str) -> Promised | None:
-    """What another request found, or is about to find, under this key; None: nobody is at it.
-
-    Waiting for it does not cancel it, and its own cancelling is not ours: then the next one is asked.
-    """
-    while earlier := place.get(key):
-        try:
-            return await asyncio.shield(earlier)
-        except asyncio.CancelledError:
-            waiting = asyncio.current_task()
-            if not earlier.cancelled() or (waiting and waiting.cancelling()):
-                raise
-    return None
-
-
-class _promise(Generic[Promised]):
-    """Announces a verdict under a key, and takes the announcement back when it never comes."""
-
-    def __init__(self, place: dict[str, asyncio.Future[Promised]], key: str) -> None:
-        self._place = place
-        self._key = key
-
-    def __enter__(self) -> asyncio.Future[Promised]:
-        self._future: asyncio.Future[Promised] = asyncio.get_running_loop().create_future()
-        self._place[self._key] = self._future
-        return self._future
-
-    def __exit__(self, *_: object) -> None:
-        if not self._future.done():
-            del self._place[self._key]
-            self._future.cancel()

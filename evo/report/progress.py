@@ -12,7 +12,8 @@ from rich.table import Table
 
 from evo.individual import NO_CHILD
 from evo.report.tables import console, tally, times, tokens
-from evo.search import Search, TaskState
+from evo.search import Search
+from evo.task_state import TaskState
 from fitness.evaluation import Status
 
 LINE_EVERY_S = 10.0

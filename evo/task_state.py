@@ -1,0 +1,93 @@
+"""What a driver knows of one task, and what of it a request is asked with."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass, field
+
+from evo.individual import new_programs
+from evo.strategies.base import Strategy
+from fitness.evaluation import Evaluation
+from mutators.base import Request
+from mutators.catalog import asks_model
+from operators.kernel import Kernel
+from operators.spec import Operator, Task
+
+Source = tuple[str, str]
+"""A parent as a request was asked for: kernel id, and the evaluation told of it by then; empty where none was."""
+Notes = tuple[str, ...]
+"""What a profiler said of a kernel, in lines for a prompt; none: it had nothing to say, or failed."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What was known when a request was asked for, so that its prompt is the same whenever it is carried out."""
+
+    sources: tuple[Source, ...]
+    """The request's parents, in its order."""
+    notes: Notes = ()
+    """Of the principal parent's profile, if there was one."""
+
+
+Outstanding = tuple[Request, Bound]
+
+
+@dataclass
+class TaskState:
+    """What the driver knows of one task."""
+
+    operator: Operator
+    task: Task
+    strategy: Strategy
+    baseline: Kernel
+    known: dict[str, asyncio.Future[Evaluation]] = field(default_factory=dict)
+    """Verdict by kernel id, without timings; pending while it is worked out."""
+    codes: dict[str, asyncio.Future[Evaluation]] = field(default_factory=dict)
+    """The same by code digest."""
+    verdicts: dict[str, str] = field(default_factory=dict)
+    """By kernel id, the evaluation that the strategy was told of; of several the first one that is no duplicate's."""
+    profiles: dict[str, Notes] = field(default_factory=dict)
+    """By kernel id."""
+    in_flight: int = 0
+    told: int = 0
+    generations: dict[str, int] = field(default_factory=dict)
+    """By kernel id, of every kernel that was told."""
+    confirmed: set[str] = field(default_factory=set)
+    """Kernels that a confirmation looked at."""
+    confirm_s: float = 0.0
+    """What the longest verdict with a confirmation took so far."""
+    idle: int = 0
+    """Requests in a row that led to no new program."""
+    fault: str = ""
+    """Why nothing can be judged any more, such as a naive kernel that is wrong; other tasks go on."""
+    statuses: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def candidates(self) -> int:
+        """Programs that were new."""
+        return new_programs(self.statuses)
+
+    @property
+    def load(self) -> int:
+        return self.told + self.in_flight
+
+    def born(self, request: Request, kernel: Kernel | None) -> tuple[int, bool]:
+        """The generation of a request's child, told now, and whether it is new; takes note of it."""
+        generation = 1 + max(self.generations.get(parent, 0) for parent in request.parents) if request.parents else 0
+        is_new = kernel is not None and kernel.id not in self.generations
+        if kernel and is_new:
+            self.generations[kernel.id] = generation
+        return generation, is_new
+
+    def confirm(self, kernel_id: str, took_ms: float) -> None:
+        """A confirmation looked at a kernel; its whole verdict took so long."""
+        self.confirmed.add(kernel_id)
+        self.confirm_s = max(self.confirm_s, took_ms / 1e3)
+
+
+def bind(state: TaskState, request: Request) -> Bound:
+    """What is known now of the request's parents: to be called before the strategy is told more."""
+    sources = tuple((parent, state.verdicts.get(parent, "")) for parent in request.parents)
+    timed = sources and sources[0][1] and asks_model(request.mutator)
+    return Bound(sources, state.profiles.get(sources[0][0], ()) if timed else ())
