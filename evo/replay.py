@@ -193,6 +193,10 @@ class Replay(Search):
     def _want_profile(self, state: TaskState, request: Request, bound: Bound) -> None:
         """All there are come from the store."""
 
+    def _may_judge(self) -> bool:
+        """What was judged then is judged again."""
+        return True
+
     async def _take_over(self) -> None:
         """What belongs to no tell: reference times, last confirmations, and calls that led to nothing."""
         final = self._read("select * from evaluations where request_id is null order by rowid")

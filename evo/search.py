@@ -108,8 +108,10 @@ class Search:
         """By kernel id, those of the running tasks that take profiles."""
         self._requests: dict[asyncio.Task[Any], tuple[TaskState, Request, Bound]] = {}
         """What each of the running tasks carries out, for those that carry out a request."""
-        self._delivering = 0
-        """Requests that have come to their end and are not told yet."""
+        self._judging: set[str] = set()
+        """Ids of requests whose kernels may still be charged as evaluations: from their build to their tell."""
+        self._postponed: list[tuple[TaskState, Request, Bound]] = []
+        """Whose answer is stored, and came when there was no evaluation left for it."""
         self._late = False
         """Whether there is no time left for what models may still answer."""
         self._watchdog = Watchdog(config.stall_s, now)
@@ -187,6 +189,7 @@ class Search:
             reserved_s = self._confirmations_s()
             reason = reason or (STOPPED if self.stopping else self._refusal or self.budget.exhausted(reserved_s) or "")
             if not reason:
+                self._take_up_postponed()
                 await self._ask()
             else:
                 self._end_profiles()
@@ -206,10 +209,7 @@ class Search:
         self._running -= done
         finished = [task for task in done if not task.cancelled()]
         # What was measured beside a failure is not lost with it.
-        results = [task.result() for task in finished if not task.exception()]
-        self._delivering = sum(isinstance(result, _Done) for result in results)
-        await self._deliver(results)
-        self._delivering = 0
+        await self._deliver([task.result() for task in finished if not task.exception()])
         for task in finished:
             task.result()
 
@@ -312,10 +312,14 @@ class Search:
         free = under_way - min(len(self._thinking) - held + thinking, at_once) < 2 * self.pool.slots
         return free and self.budget.allows("evaluations", under_way)
 
-    def _fits(self) -> bool:
-        """Whether a request that has its answer may be evaluated: one whose model was away came back uncalled-for."""
-        under_way = len(self._requests) - len(self._held()) + self._delivering
-        return not self._requests or self.budget.allows("evaluations", under_way - 1)
+    def _may_judge(self) -> bool:
+        """Whether one more kernel may be evaluated: a question whose model was away comes back uncalled-for."""
+        return self.budget.allows("evaluations", len(self._judging))
+
+    def _take_up_postponed(self) -> None:
+        """Carry on with answers that had to wait, as far as evaluations are left: duplicates took none."""
+        while self._postponed and self.budget.allows("evaluations", len(self._judging) + len(self._running)):
+            self._spawn(*self._postponed.pop(0))
 
     async def _deliver(self, finished: list[_Done | _Profiled | None]) -> None:
         """Commit tells and profiles in one transaction, then let them count in the same order."""
@@ -332,6 +336,7 @@ class Search:
                 done.state.strategy.tell(done.individual)
                 sound = not done.state.fault
                 self._count(done.state, done.individual)
+                self._judging.discard(done.individual.request.id)
                 self._remember(done)
                 if sound and done.state.fault:
                     await self._tell_fault(done.state)
@@ -384,8 +389,10 @@ class Search:
         self._running.add(task)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
-        state, _, _ = self._requests.pop(task)
+        state, request, _ = self._requests.pop(task)
         state.in_flight -= 1
+        if task.cancelled() or task.exception() or task.result() is None:  # what is told is counted until then
+            self._judging.discard(request.id)
 
     # --- one request ------------------------------------------------------------------------------------------------
 
@@ -397,13 +404,17 @@ class Search:
             self._refusal = str(error)
             return None
         self._watchdog.moved()
-        if asks_model(request.mutator) and (self._late or not self._fits()):
+        if asks_model(request.mutator) and self._late:
             return None  # the answer is stored; its kernel is for a later session
         rows: Rows = {"proposals": [records.proposal_row(request, proposal, at=self._now())]}
         if proposal.kernel is None:
             gone = proposal.unavailable
             lost = Individual(request, None, None, 0.0, proposal.cost_usd, proposal.description, gone)
             return _Done(state, lost, rows)
+        if asks_model(request.mutator) and not self._may_judge():
+            self._postponed.append((state, request, bound))
+            return None
+        self._judging.add(request.id)
         kernel = proposal.kernel
         if kernel.id not in self._stored_kernels:
             self._stored_kernels.add(kernel.id)
