@@ -10,8 +10,8 @@ by itself, and the run is resumed; after an actor the search has to get on. What
 database held at the last look; each later look must find all of it again. With --model the search is one that asks
 nothing but a scripted provider on loopback, faults included, which counts by itself. An answer is lost if it is not in
 the database although its client had read it 20 ms before a kill (it closes the connection then), or if it was sent a
-second before and not read; one that was sent whole later than that is only cut off. How near to a kill answers were
-read, and how many of those are stored, is told too: `answers_read_last_100_ms`, and `..._stored` of these.
+second before and not read; one that was sent whole later than that is only cut off. Every kill is aimed at an answer
+that was just read. How many were read within the last 100 ms before one, and how many of these are stored, is told too.
 """
 
 from __future__ import annotations
@@ -58,6 +58,8 @@ KEPT_S = 0.02
 """An answer that was read so long before a kill must be there after it."""
 READ_S = 1.0
 """A client that has not read an answer so long after it was sent is taken to have lost it."""
+AIM_S = 0.06
+"""With a model, kills are aimed at the moments between KEPT_S and this after an answer was read."""
 NEAR_S = 0.1
 AWAKE_S = 120.0
 """How long a search may take to ask its model, which it begins to do seconds after its start."""
@@ -88,6 +90,12 @@ class Provider:
             if any(self.asked_at.get(number, 0.0) > since for number in list(self.read_at)):
                 return
             time.sleep(0.05)
+
+    def await_next(self) -> None:
+        """Until the next answer is read, or AWAKE_S."""
+        deadline_s, read = time.monotonic() + AWAKE_S, len(self.read_at)
+        while time.monotonic() < deadline_s and len(self.read_at) == read:
+            time.sleep(0.0005)
 
     @contextmanager
     def serving(self) -> Iterator[str]:
@@ -321,6 +329,9 @@ def killed(
                 if not victims or (what == "node" and starting):
                     continue  # of a node that ends while it starts Ray itself takes notice, after a minute
                 told = balance.look()["tells"]
+                if arguments.model:
+                    provider.await_next()
+                    time.sleep(rng.uniform(KEPT_S, AIM_S))
                 moments.append(time.monotonic())
                 os.kill(rng.choice(victims), signal.SIGKILL)
                 left = outlive(process, below) if what in FATAL else 0
