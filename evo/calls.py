@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from evo import records
+from evo.codec import Row, moment
 from evo.journal import Journal
 from mutators.base import Call, CallStatus
 from mutators.ledger import Ledger, Tally
@@ -37,7 +38,7 @@ class Spool:
         self._file: int | None = None
         self._waiting = 0
 
-    def left(self) -> list[records.Row]:
+    def left(self) -> list[Row]:
         """What an earlier process left there; a line that it could not finish is none."""
         rows = []
         with suppress(FileNotFoundError):
@@ -103,7 +104,7 @@ class StoredCalls:
             " order by rowid limit 1",
             [cache_key],
         )
-        return records.call_from(rows.to_pylist()[0])
+        return records.CALL.item(rows.to_pylist()[0])
 
     def heard(self, model: str) -> bool:
         """See `CallStore.heard`."""
@@ -114,7 +115,7 @@ class StoredCalls:
         row = {
             "request_id": call.request_id, "role": call.role, "model": call.model, "cache_key": call.cache_key,
             "sample": call.sample, "most_tokens": most_tokens, "most_usd": most_usd,
-            "created_at": records.moment(self._now()),
+            "created_at": moment(self._now()),
         }  # fmt: skip
         await asyncio.wrap_future(self._store.commit({"llm_sent": [row]}))
 
@@ -140,7 +141,7 @@ class StoredCalls:
         self._spool.clear()
 
 
-def interrupted_calls(store: Journal, *, at: float) -> list[records.Row]:
+def interrupted_calls(store: Journal, *, at: float) -> list[Row]:
     """Rows of `llm_calls` for calls whose end nobody saw: the most that they may have cost is lost."""
     sent = store.rows(
         """

@@ -39,10 +39,9 @@ from evo.individual import Individual
 from evo.journal import Journal
 from evo.pool import EngineError, Message, WorkerLost, WorkerPool, WorkerProcess, value_of
 from evo.records import Rows
-from evo.strategies.base import Strategy, other_request
+from evo.strategies.base import Rival, Strategy, other_request
 from evo.version import engine_version
 from evo.worker import Answer, WorkerSpec, answered, gpu_specs, worker_cores
-from fitness.base import Anchor
 from fitness.catalog import GpuModels, devices, gpu_models
 from fitness.cpu.cores import processor
 from mutators.base import Request
@@ -171,8 +170,8 @@ class Populations:
     def tell(self, task: Task, individual: Individual) -> str:
         return self._strategies[task].tell(individual)
 
-    def anchor(self, task: Task, request: Request, cell: Cell) -> Anchor | None:
-        return self._strategies[task].anchor(request, cell)
+    def rival(self, task: Task, request: Request, cell: Cell) -> Rival:
+        return self._strategies[task].rival(request, cell)
 
     def best(self, task: Task) -> Elite | None:
         return self._strategies[task].best
@@ -850,9 +849,9 @@ class RemotePopulations:
         if len(self._unheard) >= UNHEARD_LIMIT:
             self._settle()
 
-    def anchor(self, task: Task, request: Request, cell: Cell) -> Anchor | None:
-        anchor: Anchor | None = self._call("anchor", task, request, cell)
-        return anchor
+    def rival(self, task: Task, request: Request, cell: Cell) -> Rival:
+        rival: Rival = self._call("rival", task, request, cell)
+        return rival
 
     def best(self, task: Task) -> Elite | None:
         elite: Elite | None = self._call("best", task)
@@ -938,8 +937,8 @@ class RemoteStrategy:
         self._best_is_known = False
         self._populations.restore(self._task, asks, tells)
 
-    def anchor(self, request: Request, cell: Cell) -> Anchor | None:
-        return self._populations.anchor(self._task, request, cell)
+    def rival(self, request: Request, cell: Cell) -> Rival:
+        return self._populations.rival(self._task, request, cell)
 
     @property
     def best(self) -> Elite | None:

@@ -5,29 +5,32 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from evo.budget import KINDS
-from evo.strategies.base import PROTOCOL
-from fitness.catalog import check_target
+from evo.strategies.base import DEVICE_KNOWN, StrategyContext
+from fitness.base import DeviceInfo
+from fitness.catalog import check_target, device_info
+from mutators.base import PROTOCOL
 from mutators.llm import LlmSettings
 from operators.catalog import load
 from operators.definition import first_problem
 from operators.errors import UserError
 from operators.expression import unknown_name
+from operators.extension import named_class
 from operators.spec import Operator, Task
 
 STRATEGIES: Mapping[str, str] = {
     "islands": "evo.strategies.islands:Islands",
     "best_of_n": "evo.strategies.best_of_n:BestOfN",
     "random": "evo.strategies.random_search:RandomSearch",
+    "refine": "evo.strategies.refine:Refine",
     "tune_only": "evo.strategies.tune_only:TuneOnly",
 }
-"""Name and `module:Class`; imported late."""
+"""Name and `module:Class`; imported late. A user's own is named as `module:Class`."""
 Amount = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 DEFAULT_SETS = {"cpu": "cpu", "cuda": "realistic"}
 
@@ -48,7 +51,7 @@ class RunConfig(BaseModel):
     ancestors: Literal["naive", "all"] = "all"
     """Which of an operator's kernel files the search starts from; comparisons with published systems take `naive`."""
     strategy: str = "islands"
-    """`islands`, `best_of_n`, `random` or `tune_only`."""
+    """`islands`, `best_of_n`, `random`, `refine` or `tune_only`; or your own class, as `module:Class`."""
     settings: dict[str, Any] = {}
     """Of the strategy, as listed for each below."""
     budget: dict[Literal[KINDS], Amount] = {"wall_s": 60.0}  # type: ignore[valid-type]
@@ -61,6 +64,8 @@ class RunConfig(BaseModel):
     """Everything random in the search comes from it; inputs of checks do not."""
     protocol: int = Field(PROTOCOL, ge=1, le=PROTOCOL)
     """The version of the rules by which requests are made."""
+    device: DeviceInfo | None = None
+    """What kernels run on, as prompts and tuning have it; filled in when the run begins."""
     stall_s: Amount = 120.0
     """Seconds in which nothing moves until the search says so; what is stuck is restarted after three times as many."""
     workers: int = Field(0, ge=0, le=256)
@@ -78,7 +83,10 @@ class RunConfig(BaseModel):
         check_target(self.target)
         if len(set(self.operators)) < len(self.operators):
             raise UserError("an operator is named twice; name each once")
-        config = self.model_copy(update={"workload_set": self.workload_set or DEFAULT_SETS[self.target]})
+        filled: dict[str, Any] = {"workload_set": self.workload_set or DEFAULT_SETS[self.target]}
+        if self.device is None and self.protocol >= DEVICE_KNOWN:
+            filled["device"] = device_info(self.target, threads=self.threads)
+        config = self.model_copy(update=filled)
         for operator, task in config.tasks():
             operator.workload_set(config.workload_set)
             operator.naive(task.target)
@@ -104,18 +112,19 @@ class RunConfig(BaseModel):
         return found
 
     def make_strategy(self, operator: Operator, task: Task) -> Any:
-        """A fresh strategy for one task. Raises UserError for settings it does not have."""
-        if self.strategy not in STRATEGIES:
-            raise UserError(unknown_name(self.strategy, STRATEGIES).replace("name", "strategy", 1))
-        module, _, name = STRATEGIES[self.strategy].partition(":")
-        names = operator.ancestors(task.target) if self.ancestors == "all" else ("naive",)
-        settings = dict(self.settings) | {"workload_set": self.workload_set, "ancestors": names}
-        settings["protocol"] = self.protocol
-        if self.llm:
-            settings["models"] = self.llm.models
-            settings["questions"] = max(self.llm.concurrency // (len(self.operators) * max(len(self.dtypes), 1)), 1)
+        """Return a fresh strategy for one task. It raises UserError for settings that the strategy does not have."""
+        made = named_class("strategy", self.strategy, STRATEGIES)
+        tasks = len(self.operators) * max(len(self.dtypes), 1)
+        context = StrategyContext(
+            operator, task, self.seed, self.workload_set,
+            models=tuple(self.llm.models) if self.llm else (),
+            ancestors=tuple(operator.ancestors(task.target)) if self.ancestors == "all" else ("naive",),
+            device=self.device,
+            questions=max(self.llm.concurrency // tasks, 1) if self.llm else 1,
+            protocol=self.protocol,
+        )  # fmt: skip
         try:
-            return getattr(import_module(module), name)(operator, task, seed=self.seed, settings=settings)
+            return made(context, dict(self.settings))
         except ValidationError as error:
             raise UserError(f"settings of strategy {self.strategy}: {first_problem(error)}") from None
 

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fitness.evaluation import Evaluation, Status
-from mutators.base import Request
+from mutators.base import TYPED, Kind, Request
 from operators.identity import digest
 from operators.kernel import Kernel
 
 NO_CHILD = "no_child"
 UNAVAILABLE = "unavailable"
+SAID = "said"
+PROFILED = "profiled"
+NO_ANSWER = "no_answer"
+"""A request for words or for a profile led to none."""
 
 
 @dataclass(frozen=True)
 class Individual:
-    """What became of one request."""
+    """What became of one request: a kernel with its verdict, or words, or metrics, or the reason why there are none."""
 
     request: Request
-    kernel: Kernel | None
-    """None when the mutator had no child to offer."""
-    evaluation: Evaluation | None
-    """The most severe one; None without a kernel."""
+    kernel: Kernel | None = None
+    """None when the mutator had no child to offer, or none was asked for."""
+    evaluation: Evaluation | None = None
+    """The most severe one, with its timings and errors; None without a kernel."""
     seconds: float = 0.0
     """Of an evaluator's time until the screening verdict: a new best is not charged for its confirmation, nor anybody
     for waiting on a language model, which keeps no evaluator busy."""
@@ -31,14 +35,39 @@ class Individual:
     description: str = ""
     """What the mutator says it changed."""
     unavailable: bool = False
-    """Whether there is no kernel because the language model could not be asked: nothing to learn from."""
+    """Whether there is no answer because the language model could not be asked: nothing to learn from."""
+    failure: str = ""
+    """Why there is no answer."""
+    text: str = ""
+    """What a language model said, where the request asked for words."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """What a profiler measured, by the metric's name, where the request asked for a profile."""
+
+    @property
+    def id(self) -> str:
+        """The request's, by which later requests name it."""
+        return self.request.id
 
     @property
     def status(self) -> str:
-        """The evaluation's status, `no_child` or `unavailable`."""
+        """The evaluation's status, or `no_child`, `unavailable`, `said`, `profiled`, `no_answer`."""
         if self.evaluation:
             return self.evaluation.status.value
-        return UNAVAILABLE if self.unavailable else NO_CHILD
+        if self.unavailable:
+            return UNAVAILABLE
+        if self.request.kind in WITHOUT_KERNEL:
+            return NO_ANSWER if self.failure else WITHOUT_KERNEL[self.request.kind]
+        return NO_CHILD
+
+    @property
+    def correct(self) -> bool:
+        """Whether there is a kernel that is correct."""
+        return bool(self.evaluation and self.evaluation.correct)
+
+    @property
+    def built(self) -> bool:
+        """Whether there is a kernel that compiled."""
+        return bool(self.evaluation and self.evaluation.verdict not in (Status.INVALID, Status.COMPILE_ERROR))
 
     @property
     def fresh(self) -> bool:
@@ -52,14 +81,24 @@ class Individual:
 
     @property
     def digest(self) -> str:
-        """Over everything a strategy may learn from."""
+        """The identity of everything that a strategy may learn from, as far as the request's protocol tells it."""
         e = self.evaluation
-        learned = (e.level.value, e.verdict.value, *map(repr, (e.log_speedup, e.log_ratio, e.cell))) if e else ()
-        spent = (repr(self.seconds), repr(self.cost_usd), self.description)
+        learned: tuple[str, ...] = (
+            (e.level.value, e.verdict.value, *map(repr, (e.log_speedup, e.log_ratio, e.cell))) if e else ()
+        )
+        spent: tuple[str, ...] = (repr(self.seconds), repr(self.cost_usd), self.description)
         kernel_id = self.kernel.id if self.kernel else ""
+        if self.request.protocol >= TYPED:
+            learned += (repr((e.message, e.timings, e.errors)),) if e else ()
+            spent += (self.failure, self.text, repr(sorted(self.metrics.items())))
         return digest("individual", self.request.digest, self.status, kernel_id, *learned, *spent)
 
 
+WITHOUT_KERNEL: Mapping[Kind, str] = {Kind.SAY: SAID, Kind.PROFILE: PROFILED}
+"""Kinds of requests that are answered with no kernel, and what status their answers have."""
+
+
 def new_programs(told: Mapping[str, int]) -> int:
-    """How many of those told are candidates, by how many had which status: a duplicate or no child is none."""
-    return sum(n for status, n in told.items() if status not in (Status.DUPLICATE.value, NO_CHILD, UNAVAILABLE))
+    """Return how many of those told are candidates, by how many had which status: a duplicate or no child is none."""
+    others = {Status.DUPLICATE.value, NO_CHILD, UNAVAILABLE, NO_ANSWER, *WITHOUT_KERNEL.values()}
+    return sum(n for status, n in told.items() if status not in others)

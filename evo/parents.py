@@ -1,4 +1,4 @@
-"""The kernels that children are asked of, as they were known then."""
+"""What prompts are made of: kernels as they were known when children of them were asked for, and earlier requests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from evo import records
 from evo.journal import Journal
 from evo.task_state import Source
 from fitness.evaluation import Evaluation
-from mutators.base import Parent
+from mutators.base import Call, Earlier, Message, Parent
 from operators.kernel import Kernel
 
 PARENTS_CACHED = 5_000
@@ -38,19 +38,37 @@ class Parents:
         """Keep at hand what a child of the kernel would be asked with from now on."""
         self._keep((kernel.id, evaluation_id), Parent(kernel, evaluation))
 
+    def earlier(self, request_id: str) -> Earlier:
+        """Return an earlier request with what became of it; it must have been told, so it is stored for good."""
+        (told,) = self._rows(records.TOLD_OF, request_id)
+        name = told["evaluation_id"]
+        measured = {table: self._rows(f"select * from {table} where evaluation_id = ? order by rowid", name)
+                    for table in (records.MEASURED if name else ())}  # fmt: skip
+        became = records.individual_from({**told, **measured})
+        calls = self._rows(records.ANSWERED_CALLS, request_id)
+        return Earlier(
+            became.request, became.kernel, became.evaluation, became.text, became.metrics, became.description,
+            became.failure, _conversation(records.CALL.item(calls[-1])) if calls else (),
+        )  # fmt: skip
+
     def _keep(self, source: Source, parent: Parent) -> None:
         self._cached[source] = parent
         if len(self._cached) > PARENTS_CACHED:
             self._cached.popitem(last=False)
 
-    def _stored(self, kernel_id: str, evaluation_id: str) -> Parent:
-        def rows(table: str, key: str, value: str) -> list[dict[str, Any]]:
-            found = self._store.rows(f"select * from {table} where {key} = ? order by rowid", [value])
-            return cast(list[dict[str, Any]], found.to_pylist())
+    def _rows(self, sql: str, value: str) -> list[dict[str, Any]]:
+        return cast(list[dict[str, Any]], self._store.rows(sql, [value]).to_pylist())
 
-        kernel = records.kernel_from(rows("kernels", "kernel_id", kernel_id)[0])
+    def _stored(self, kernel_id: str, evaluation_id: str) -> Parent:
+        kernel = records.kernel_from(self._rows("select * from kernels where kernel_id = ?", kernel_id)[0])
         if not evaluation_id:
             return Parent(kernel)
-        (verdict,) = rows("evaluations", "evaluation_id", evaluation_id)
-        timings, errors = (rows(table, "evaluation_id", evaluation_id) for table in ("timings", "errors"))
+        by_id = "select * from {} where evaluation_id = ? order by rowid"
+        (verdict,) = self._rows(by_id.format("evaluations"), evaluation_id)
+        timings, errors = (self._rows(by_id.format(table), evaluation_id) for table in ("timings", "errors"))
         return Parent(kernel, records.evaluation_from(verdict, timings=timings, errors=errors))
+
+
+def _conversation(call: Call) -> tuple[Message, ...]:
+    """The messages of a call and its answer."""
+    return (*call.messages, {"role": "assistant", "content": call.answer})

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Any
 
+from evo.codec import Codec, Column, Row, compact, moment
 from evo.individual import UNAVAILABLE, Individual
 from fitness.evaluation import CheckError, Evaluation, Level, Status, Timing
 from fitness.profiling import Profile
-from mutators.base import Call, CallStatus, Proposal, Request
+from mutators.base import Call, CallStatus, Kind, Proposal, Request
 from operators.kernel import Kernel
 from operators.spec import Task
 
-Row = dict[str, Any]
 Rows = dict[str, list[Row]]
 
 NO_LIBRARY = "library_not_timed"
@@ -23,22 +23,35 @@ NO_LIBRARY = "library_not_timed"
 TASK_FAILED = "task_failed"
 """The event that says why a task could not go on in a session."""
 STAGES = ("build", "verify", "time", "confirm")
+MEASURED = ("timings", "library_timings", "errors")
+"""Tables with what belongs to one evaluation each, by its id; fields of an evaluation are called the same."""
 
 
-def compact(value: Any) -> str:
-    """Canonical JSON."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), default=_plain)
+def _either(kind: type[StrEnum]) -> Column:
+    """A status or None, under the field's own name."""
+    return Column("inherited", lambda s: s.value if s else None, lambda text: kind(text) if text else None)
 
 
-def moment(seconds: float) -> datetime:
-    """Seconds since the epoch as the store keeps them."""
-    return datetime.fromtimestamp(seconds, UTC)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return dict(value)
-    raise TypeError(f"{type(value).__name__} has no place in a row")
+EVALUATION = Codec(
+    Evaluation,
+    but=(*MEASURED, "library_lack", "stage_ms"),
+    level=Column("level", decode=Level),
+    status=Column("status", decode=Status),
+    inherited=_either(Status),
+    cell=Column("cell", "/".join, lambda text: tuple(text.split("/")) if text else ()),
+    facts=Column("facts_json", compact, json.loads),
+)
+TIMING = Codec(Timing)
+LIBRARY_TIMING = Codec(Timing, anchor_latency_us=Column("library_latency_us"))
+"""In the table of these the anchor is the vendor's library."""
+ERROR = Codec(CheckError)
+CALL = Codec(
+    Call,
+    messages=Column("messages_json", lambda ms: compact([dict(m) for m in ms]), lambda text: tuple(json.loads(text))),
+    status=Column("status", decode=CallStatus),
+    usage_json=Column("usage_json", lambda text: text or None, lambda text: text or ""),
+    usage_doubt=Column("usage_doubt", decode=lambda text: text or ""),
+)
 
 
 def join(*parts: Mapping[str, Sequence[Row]]) -> Rows:
@@ -88,7 +101,9 @@ def proposal_row(request: Request, proposal: Proposal, *, at: float) -> Row:
         "request_id": request.id, "task": str(request.task), "number": request.number, "mutator": request.mutator,
         "model": proposal.model, "kernel_id": proposal.kernel.id if proposal.kernel else None,
         "parents": list(request.parents), "description": proposal.description, "failure": proposal.failure,
-        "seconds": proposal.seconds, "created_at": moment(at),
+        "seconds": proposal.seconds, "created_at": moment(at), "kind": request.kind.value, "role": request.role or None,
+        "text": proposal.text or None,
+        "metrics_json": None if proposal.metrics is None else compact(proposal.metrics),
     }  # fmt: skip
 
 
@@ -112,52 +127,22 @@ def evaluation_rows(evaluation: Evaluation, *, evaluation_id: str, request_id: s
     Without a request it is the kernel's verdict from now on.
     """
     e = evaluation
-    row: Row = {
-        "evaluation_id": evaluation_id, "request_id": request_id, "task": e.task, "kernel_id": e.kernel_id,
-        "level": e.level.value, "status": e.status.value, "is_verdict": request_id is None,
-        "inherited": e.inherited.value if e.inherited else None, "duplicate_of": e.duplicate_of,
-        "message": e.message, "log_speedup": e.log_speedup, "log_speedup_se": e.log_speedup_se,
-        "anchor_id": e.anchor_id, "anchor_log_speedup": e.anchor_log_speedup, "log_ratio": e.log_ratio,
-        "log_ratio_se": e.log_ratio_se, "code_digest": e.code_digest, "cell": "/".join(e.cell),
-        "facts_json": compact(e.facts), "created_at": moment(at),
+    row = EVALUATION.row(e) | {
+        "evaluation_id": evaluation_id, "request_id": request_id, "is_verdict": request_id is None,
+        "created_at": moment(at),
     }  # fmt: skip
     row |= {f"{stage}_ms": e.stage_ms.get(stage) for stage in STAGES}
-    errors = [
-        {
-            "evaluation_id": evaluation_id,
-            "workload": c.workload,
-            "tensor": c.tensor,
-            "family": c.family,
-            "max_ratio": c.max_ratio,
-            "rms_ratio": c.rms_ratio,
-            "mismatches": c.mismatches,
-            "first_bad": c.first_bad,
-        }
-        for c in e.errors
-    ]
+    of = {"evaluation_id": evaluation_id}
     rows: Rows = {
         "evaluations": [row],
-        "timings": [_timing_row(t, evaluation_id, "anchor_latency_us") for t in e.timings],
-        "library_timings": [_timing_row(t, evaluation_id, "library_latency_us") for t in e.library_timings],
-        "errors": errors,
+        "timings": [of | TIMING.row(t) for t in e.timings],
+        "library_timings": [of | LIBRARY_TIMING.row(t) for t in e.library_timings],
+        "errors": [of | ERROR.row(c) for c in e.errors],
     }
     if e.library_lack:
         detail = {"evaluation_id": evaluation_id, "reason": e.library_lack}
         rows |= event_rows(NO_LIBRARY, detail, at=at, task=Task.parse(e.task))
     return rows
-
-
-def _timing_row(timing: Timing, evaluation_id: str, other: str) -> Row:
-    """`other` is how the table calls the time of whoever the kernel was paired with."""
-    t = timing
-    return {
-        "evaluation_id": evaluation_id, "workload": t.workload, "latency_us": t.latency_us,
-        other: t.anchor_latency_us, "log_ratio": t.log_ratio, "log_ratio_se": t.log_ratio_se, "pairs": t.pairs,
-    }  # fmt: skip
-
-
-def _timing_from(row: Mapping[str, Any], other: str = "anchor_latency_us") -> Timing:
-    return Timing(row["workload"], row["latency_us"], row[other], row["log_ratio"], row["log_ratio_se"], row["pairs"])
 
 
 def evaluation_id(request: Request, level: Level) -> str:
@@ -175,7 +160,7 @@ def tell_rows(individual: Individual, *, seq: int, at: float) -> Rows:
         "seconds": individual.seconds, "cost_usd": individual.cost_usd, "digest": individual.digest,
         "created_at": moment(at),
     }  # fmt: skip
-    if request.mutator != "tune" or kernel is None or evaluation is None:
+    if request.kind is not Kind.TRIAL or kernel is None or evaluation is None:
         return {"tells": [tell]}
     trial = {
         "request_id": request.id, "task": str(request.task), "source_id": kernel.source_id, "kernel_id": kernel.id,
@@ -199,26 +184,8 @@ def event_rows(kind: str, detail: Mapping[str, Any], *, at: float, task: Task | 
 
 
 def call_row(call: Call, *, call_id: str, at: float) -> Row:
-    """`at` is when it ended."""
-    return {
-        "call_id": call_id, "request_id": call.request_id, "role": call.role, "model": call.model,
-        "messages_json": compact([dict(m) for m in call.messages]), "answer": call.answer, "tokens_in": call.tokens_in,
-        "tokens_out": call.tokens_out, "cost_usd": call.cost_usd, "attempts": call.attempts,
-        "lost_tokens": call.lost_tokens, "lost_usd": call.lost_usd, "latency_s": call.latency_s,
-        "status": call.status.value, "error": call.error, "cache_key": call.cache_key, "sample": call.sample,
-        "usage_json": call.usage_json or None, "usage_doubt": call.usage_doubt, "created_at": moment(at),
-    }  # fmt: skip
-
-
-def call_from(row: Mapping[str, Any]) -> Call:
-    """The inverse of `call_row`; rows of older runs have no usage."""
-    names = (
-        "request_id", "role", "model", "sample", "cache_key", "answer", "error", "tokens_in", "tokens_out", "cost_usd",
-        "attempts", "lost_tokens", "lost_usd", "latency_s",
-    )  # fmt: skip
-    fields = {name: row[name] for name in names}
-    fields |= {name: row.get(name) or "" for name in ("usage_json", "usage_doubt")}
-    return Call(**fields, messages=tuple(json.loads(row["messages_json"])), status=CallStatus(row["status"]))
+    """Return the row of a call; `at` is when it ended."""
+    return CALL.row(call) | {"call_id": call_id, "created_at": moment(at)}
 
 
 def profile_rows(
@@ -241,19 +208,31 @@ def profile_rows(
 ASKED = "select seq, wanted, task, request_id, request_json, digest from asks order by seq, position"
 """Every ask with what it takes to ask it again."""
 
-TOLD = """
+_TOLD = """
     select
         t.seq, t.task, t.request_id, t.kernel_id, t.status as told, t.digest, t.seconds, t.cost_usd, a.request_json,
-        coalesce(p.description, '') as description,
+        coalesce(p.description, '') as description, coalesce(p.failure, '') as failure, p.text, p.metrics_json,
         k.operator, k.target, k.source, k.values_json, e.* exclude (task, request_id, kernel_id)
     from tells t
     join asks a using (request_id)
     left join kernels k on k.kernel_id = t.kernel_id
     left join evaluations e on e.evaluation_id = t.evaluation_id
     left join proposals p on p.request_id = t.request_id
-    order by t.seq
 """
-"""Every tell with what it takes to make its individual again."""
+TOLD = f"{_TOLD} order by t.seq"
+"""Every tell with what it takes to make its individual again, but for what was measured."""
+TOLD_OF = f"{_TOLD} where t.request_id = ?"
+"""The same of one request."""
+ANSWERED_CALLS = """
+    select * from llm_calls where request_id = ? and status in ('answered', 'cut') order by rowid
+"""
+"""Calls of one request that brought words, in their order."""
+
+MEASUREMENTS = {
+    table: f"select m.* from {table} m join tells using (evaluation_id) order by m.rowid" for table in MEASURED
+}
+"""What was measured of those who were told, by table."""
+
 
 CONFIRMED = """
     select task, kernel_id, sum(coalesce(verify_ms, 0) + coalesce(time_ms, 0) + coalesce(confirm_ms, 0)) as took_ms
@@ -292,29 +271,41 @@ class Profiled:
 Entry = Asked | Told | Profiled
 
 
-def history(asked: Iterable[Row], told: Iterable[Row], profiled: Iterable[Row]) -> list[tuple[int, Entry]]:
-    """Rows of `ASKED`, `TOLD` and `PROFILED` in the order in which they happened, with their place in it.
+def history(rows: Callable[[str], list[Row]]) -> list[tuple[int, Entry]]:
+    """Return what happened in a run, in that order, each with its place in it; `rows` answers queries to its store.
 
-    Profiles of older runs have none: their prompts knew them from the first question on.
+    Profiles of older runs have no place: their prompts knew them from the first question on.
     """
     asks: dict[int, list[Row]] = {}
-    for row in asked:
+    for row in rows(ASKED):
         asks.setdefault(row["seq"], []).append(row)
+    measured: dict[str, dict[str, list[Row]]] = {}
+    for table, sql in MEASUREMENTS.items():
+        for row in rows(sql):
+            measured.setdefault(row["evaluation_id"], {}).setdefault(table, []).append(row)
     entries: list[tuple[int, Entry]] = [
-        *((row.get("seq") or 0, Profiled(row)) for row in profiled),
-        *((seq, Asked(rows)) for seq, rows in asks.items()),
-        *((row["seq"], Told(row)) for row in told),
+        *((row.get("seq") or 0, Profiled(row)) for row in rows(PROFILED)),
+        *((seq, Asked(asked)) for seq, asked in asks.items()),
+        *((row["seq"], Told(row | measured.get(row["evaluation_id"], {}))) for row in rows(TOLD)),
     ]
     return sorted(entries, key=lambda entry: entry[0])
 
 
 def individual_from(row: Mapping[str, Any]) -> Individual:
-    """The individual of one row of `TOLD`, without timings and errors, which no strategy reads."""
-    kernel = kernel_from(row) if row["source"] is not None else None
-    evaluation = evaluation_from(row) if row["evaluation_id"] is not None else None
-    request = Request.from_json(row["request_json"])
-    unavailable = row["told"] == UNAVAILABLE
-    return Individual(request, kernel, evaluation, row["seconds"], row["cost_usd"], row["description"], unavailable)
+    """Return the individual of one row of `TOLD`, with its lists of what was measured, by table, if it has such."""
+    measured = {table: row.get(table, ()) for table in MEASURED}
+    return Individual(
+        Request.from_json(row["request_json"]),
+        kernel_from(row) if row["source"] is not None else None,
+        evaluation_from(row, **measured) if row["evaluation_id"] is not None else None,
+        row["seconds"],
+        row["cost_usd"],
+        row["description"],
+        row["told"] == UNAVAILABLE,
+        row["failure"],
+        row.get("text") or "",
+        json.loads(row.get("metrics_json") or "{}"),
+    )
 
 
 def kernel_from(row: Mapping[str, Any]) -> Kernel:
@@ -322,13 +313,9 @@ def kernel_from(row: Mapping[str, Any]) -> Kernel:
 
 
 def as_stored(evaluation: Evaluation) -> Evaluation:
-    """The evaluation as it comes back from the store, so that nobody can tell a resumed run from another one."""
+    """Return the evaluation as it comes back from the store, so that a resumed run is like any other one."""
     rows = evaluation_rows(evaluation, evaluation_id="", request_id=None, at=0.0)
     return evaluation_from(rows["evaluations"][0], **{table: rows[table] for table in MEASURED})
-
-
-MEASURED = ("timings", "library_timings", "errors")
-"""Tables with what belongs to one evaluation each, by its id."""
 
 
 def evaluation_from(
@@ -338,30 +325,11 @@ def evaluation_from(
     library_timings: Iterable[Mapping[str, Any]] = (),
     errors: Iterable[Mapping[str, Any]] = (),
 ) -> Evaluation:
-    """The evaluation of one row of `evaluations`, with such rows of the tables `MEASURED` as are given."""
-    return Evaluation(
-        kernel_id=row["kernel_id"],
-        task=row["task"],
-        level=Level(row["level"]),
-        status=Status(row["status"]),
-        message=row["message"],
-        log_speedup=row["log_speedup"],
-        log_speedup_se=row["log_speedup_se"],
-        anchor_id=row["anchor_id"],
-        anchor_log_speedup=row["anchor_log_speedup"],
-        log_ratio=row["log_ratio"],
-        log_ratio_se=row["log_ratio_se"],
-        code_digest=row["code_digest"],
-        duplicate_of=row["duplicate_of"],
-        inherited=Status(row["inherited"]) if row["inherited"] else None,
-        cell=tuple(row["cell"].split("/")) if row["cell"] else (),
-        facts=json.loads(row["facts_json"]),
-        timings=tuple(map(_timing_from, timings)),
-        library_timings=tuple(_timing_from(t, "library_latency_us") for t in library_timings),
-        errors=tuple(CheckError(**_but_id(e)) for e in errors),
+    """Return the evaluation of one row of `evaluations`, with such rows of the tables `MEASURED` as are given."""
+    return EVALUATION.item(
+        row,
+        timings=tuple(map(TIMING.item, timings)),
+        library_timings=tuple(map(LIBRARY_TIMING.item, library_timings)),
+        errors=tuple(map(ERROR.item, errors)),
         stage_ms={stage: row[f"{stage}_ms"] for stage in STAGES if row[f"{stage}_ms"] is not None},
     )
-
-
-def _but_id(row: Mapping[str, Any]) -> Row:
-    return {name: value for name, value in row.items() if name != "evaluation_id"}

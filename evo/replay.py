@@ -8,26 +8,29 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 from evo import records
+from evo.budget import Budget
+from evo.codec import Row, moment
 from evo.conditions import ASKED_TASKS, check_tasks
 from evo.config import RunConfig
+from evo.execution import Execution
+from evo.history import Done, History
 from evo.individual import Individual
 from evo.journal import Journal
-from evo.pool import Pool
-from evo.records import Row, Rows
-from evo.search import Search
+from evo.records import Rows
 from evo.session import run_row
 from evo.store import Store, open_reader
-from evo.task_state import Bound, Outstanding, TaskState, bind
+from evo.task_state import Bound, Outstanding, TaskState, task_states
+from evo.verdicts import Profiled
 from fitness.evaluation import Evaluation
-from mutators.base import Call, Message, Request
+from mutators.base import Call, Kind, Message, Parent, Proposal, Request
 from mutators.llm import LlmSettings, cache_key
 from operators.errors import UserError
 from operators.kernel import Kernel
@@ -58,7 +61,7 @@ class Comparison:
         return not self.difference
 
 
-def replay(folder: Path, on_change: Callable[[Search], None] = lambda _: None) -> Comparison:
+def replay(folder: Path, on_change: Callable[[Replay], None] = lambda _: None) -> Comparison:
     """Replay the run in `folder` into a new folder beside it. Raises UserError where there is nothing to replay."""
     with open_reader(folder) as connection:
 
@@ -93,27 +96,35 @@ def _new_folder(folder: Path) -> Path:
     raise UserError(f"{folder}: too many replays beside it; remove some")
 
 
-class Replay(Search):
+class Replay:
     """The driver with history in command: it asks and tells in the stored order, one thing at a time."""
 
-    def __init__(self, config: RunConfig, store: Journal, read: Read, on_change: Callable[[Search], None]) -> None:
+    def __init__(self, config: RunConfig, store: Journal, read: Read, on_change: Callable[[Replay], None]) -> None:
+        """`read` answers queries to the run that is replayed, `store` takes the new one."""
+        self.budget = Budget(dict(config.budget))
+        self.states = task_states(config.tasks(), config.make_strategy)
+        self.phase = "replaying"
+        self._store = store
+        self._read = read
+        self._on_change = on_change
         self._served: set[str] = set()
         """Ids of the calls whose answers were given again."""
         client = _Answers(config.llm, read, store, self._served) if config.llm else None
-        super().__init__(config, store, cast(Pool, _NoPool()), client=client, on_change=on_change)
-        self._read = read
+        self._history = History(
+            self.states, store, self.budget, workload_set=config.workload_set, commit=self._commit, now=time.time
+        )
+        self._execution = Execution(store, _StoredVerdicts(read), client, time.time)
+        self._began = time.monotonic()
         self._pending: Future[None] | None = None
         self._commits = 0
 
     async def replay(self, name: str) -> tuple[int, str]:
-        """How many individuals were told, and the first difference in words (empty: none)."""
-        await self._commit(records.event_rows("session", {"replayed": name}, at=self._now()))
-        self.phase = "replaying"
+        """Return how many individuals were told, and the first difference in words (empty: none)."""
+        await self._commit(records.event_rows("session", {"replayed": name}, at=time.time()))
         outstanding: dict[str, Outstanding] = {}
         told = 0
         try:
-            queries = (records.ASKED, records.TOLD, records.PROFILED)
-            for _, entry in records.history(*map(self._read, queries)):
+            for _, entry in records.history(self._read):
                 if isinstance(entry, records.Asked):
                     outstanding |= await self._ask_as_then(entry.rows)
                 elif isinstance(entry, records.Told):
@@ -121,44 +132,97 @@ class Replay(Search):
                     told += 1
                 else:
                     await self._profiled_as_then(entry.row)
-                self.budget.set_wall(self._wall_s())
+                self.budget.set_wall(time.monotonic() - self._began)
                 self._on_change(self)
             await self._take_over()
         except Different as difference:
             return told, str(difference)
         finally:
-            self._threads.shutdown(wait=False, cancel_futures=True)
-            await self._commit(records.event_rows("finished", {"reason": "replayed"}, at=self._now()))
+            self._execution.close()
+            await self._commit(records.event_rows("finished", {"reason": "replayed"}, at=time.time()))
             if self._pending:
                 await asyncio.wrap_future(self._pending)
         return told, ""
 
     async def _ask_as_then(self, rows: list[Row]) -> dict[str, Outstanding]:
         state = self.states[Task.parse(rows[0]["task"])]
-        requests = state.strategy.ask(rows[0]["wanted"])
+        asked, written = self._history.ask(state, rows[0]["wanted"])
+        requests = [request for request, _ in asked]
         for row, request in zip(rows, [*requests, *[None] * len(rows)], strict=False):
             if request is None or request.digest != row["digest"]:
                 then, now = row["request_json"], request.to_json() if request else "nothing"
                 raise Different(f"{row['request_id']}: the request differs: {_first_difference(then, now)}")
-        asked = {request.id: (request, bind(state, request)) for request in requests}
-        await self._commit(records.ask_rows(requests, seq=self._next_seq(), wanted=rows[0]["wanted"], at=self._now()))
-        return asked
+        await self._commit(written)
+        return {request.id: (request, bound) for request, bound in asked}
 
     async def _tell_as_then(self, row: Row, request: Request, bound: Bound) -> None:
-        done = await self._carry(self.states[request.task], request, bound)
-        assert done  # nothing is paid, so nothing is refused
+        done = await self._execute(self.states[request.task], request, bound)
         if done.individual.digest != row["digest"]:
             self._explain(records.individual_from(row), done.individual)
-        await self._deliver([done])
+        await self._history.deliver([done])
+        self._execution.remember(done)
+
+    async def _execute(self, state: TaskState, request: Request, bound: Bound) -> Done:
+        if request.kind is Kind.PROFILE:
+            return await self._execution.profile(state, request, bound)
+        proposal = await self._execution.propose(state, request, bound)
+        if proposal.kernel is None:
+            return self._execution.without_kernel(state, request, proposal)
+        return await self._execution.judge(state, request, proposal)
 
     def _explain(self, then: Individual, now: Individual) -> NoReturn:
-        names = ("kernel", "status", "seconds", "cost_usd", "description")
+        names = ("kernel", "status", "seconds", "cost_usd", "description", "failure", "text", "metrics")
         pairs = [(name, *(_shown(getattr(individual, name)) for individual in (then, now))) for name in names]
         found = [f"{name} was {old}, is {new}" for name, old, new in pairs if old != new]
         raise Different(f"{now.request.id}: the individual differs: {'; '.join(found) or 'its verdict'}")
 
-    async def _evaluate(self, state: TaskState, request: Request, kernel: Kernel) -> tuple[Evaluation, ...]:
-        """The stored verdicts of the request, least severe first."""
+    async def _profiled_as_then(self, row: Row) -> None:
+        key = [row["task"], row["kernel_id"]]
+        where = "where task = ? and kernel_id = ? order by rowid"
+        rows: Rows = {table: self._read(f"select * from {table} {where}", key) for table in ("profiles", "metrics")}
+        if row["seq"] is not None:
+            rows["profiles"] = self._history.next_profile(rows["profiles"][:1])
+        await self._commit(rows)
+        self._history.profiled_again(row)
+
+    async def _take_over(self) -> None:
+        """What belongs to no tell: reference times, last confirmations, and calls that led to nothing."""
+        final = self._read("select * from evaluations where request_id is null order by rowid")
+        rows: Rows = {
+            "baselines": self._read("select * from baselines order by rowid"),
+            "events": self._read(f"select * from events where kind = '{records.NO_LIBRARY}' order by rowid"),
+        }
+        # A kernel's birth is the first sign of it: confirmations stay behind the requests that were carried out.
+        at = moment(time.time())
+        for row in final:
+            rows = records.join(rows, {"evaluations": [row | {"created_at": at}]}, _measured(self._read, row))
+        calls = self._read("select * from llm_calls order by rowid")
+        rows["llm_calls"] = [row for row in calls if row["call_id"] not in self._served]
+        rows["llm_sent"] = self._read("select * from llm_sent order by rowid")
+        await self._commit(rows)
+
+    async def _commit(self, rows: Rows) -> None:
+        """Store rows without waiting for each batch: what is lost can be replayed once more."""
+        self._pending = self._store.commit(rows)
+        self._commits += 1
+        if self._commits % COMMITS_UNDER_WAY == 0:
+            await asyncio.wrap_future(self._pending)
+
+
+def _measured(read: Read, evaluation: Row) -> dict[str, list[Row]]:
+    """Timings and errors of an evaluation."""
+    sql = "select * from {} where evaluation_id = ? order by rowid"
+    return {table: read(sql.format(table), [evaluation["evaluation_id"]]) for table in records.MEASURED}
+
+
+class _StoredVerdicts:
+    """`evo.verdicts.VerdictSource` from an earlier run."""
+
+    def __init__(self, read: Read) -> None:
+        self._read = read
+
+    async def evaluate(self, state: TaskState, request: Request, kernel: Kernel) -> tuple[Evaluation, ...]:
+        """Return the stored verdicts of the request, least severe first. It raises Different where there are none."""
         found = self._read(
             "select * from evaluations where request_id = ?"
             " order by list_position(['screen', 'full', 'confirmed'], level)",
@@ -169,56 +233,18 @@ class Replay(Search):
         if found[0]["kernel_id"] != kernel.id:
             then = found[0]["kernel_id"][:12]
             raise Different(f"{request.id}: {request.mutator} made kernel {then} then, and {_shown(kernel)} now")
-        return tuple(records.evaluation_from(row, **self._measured(row)) for row in found)
+        return tuple(records.evaluation_from(row, **_measured(self._read, row)) for row in found)
 
-    def _measured(self, row: Row) -> dict[str, list[Row]]:
-        """Timings and errors of an evaluation; a run of an older version lacks a table of them."""
-        sql = "select * from {} where evaluation_id = ? order by rowid"
-        return {table: self._read(sql.format(table), [row["evaluation_id"]]) for table in self._measured_tables}
-
-    @cached_property
-    def _measured_tables(self) -> list[str]:
-        there = {row["table_name"] for row in self._read("select table_name from duckdb_tables()")}
-        return [table for table in records.MEASURED if table in there]
-
-    async def _profiled_as_then(self, row: Row) -> None:
-        key = [row["task"], row["kernel_id"]]
-        where = "where task = ? and kernel_id = ? order by rowid"
-        rows: Rows = {table: self._read(f"select * from {table} {where}", key) for table in ("profiles", "metrics")}
-        if row.get("seq") is not None:
-            rows["profiles"] = [rows["profiles"][0] | {"seq": self._next_seq()}]
-        await self._commit(rows)
-        self._profiled_again(row)
-
-    def _want_profile(self, state: TaskState, request: Request, bound: Bound) -> None:
-        """All there are come from the store."""
-
-    def _may_judge(self) -> bool:
-        """What was judged then is judged again."""
-        return True
-
-    async def _take_over(self) -> None:
-        """What belongs to no tell: reference times, last confirmations, and calls that led to nothing."""
-        final = self._read("select * from evaluations where request_id is null order by rowid")
-        rows: Rows = {
-            "baselines": self._read("select * from baselines order by rowid"),
-            "events": self._read(f"select * from events where kind = '{records.NO_LIBRARY}' order by rowid"),
-        }
-        # A kernel's birth is the first sign of it: confirmations stay behind the requests that were carried out.
-        at = records.moment(self._now())
-        for row in final:
-            rows = records.join(rows, {"evaluations": [row | {"created_at": at}]}, self._measured(row))
-        calls = self._read("select * from llm_calls order by rowid")
-        rows["llm_calls"] = [row for row in calls if row["call_id"] not in self._served]
-        rows["llm_sent"] = self._read("select * from llm_sent order by rowid")
-        await self._commit(rows)
-
-    async def _commit(self, rows: Rows, *, moves: bool = True) -> None:
-        """As `Search._commit`, without waiting for each: what is lost can be replayed once more."""
-        self._pending = self.store.commit(rows)
-        self._commits += 1
-        if self._commits % COMMITS_UNDER_WAY == 0:
-            await asyncio.wrap_future(self._pending)
+    async def profile(
+        self, state: TaskState, request: Request, parent: Parent, evaluation_id: str
+    ) -> tuple[Proposal, Profiled | None]:
+        """Return the stored answer; the profile itself has a place of its own in the history."""
+        rows = self._read("select * from proposals where request_id = ?", [request.id])
+        if not rows:
+            raise Different(f"{request.id}: nothing is stored of this profile")
+        row = rows[0]
+        known = {"description": row["description"], "failure": row["failure"], "seconds": row["seconds"]}
+        return Proposal(metrics=json.loads(row["metrics_json"]) if row["metrics_json"] else None, **known), None
 
 
 class _Answers:
@@ -245,7 +271,7 @@ class _Answers:
         if rows[0]["call_id"] not in self._served:
             self._served.add(rows[0]["call_id"])
             self._store.commit({"llm_calls": rows})
-        return records.call_from(rows[0])
+        return records.CALL.item(rows[0])
 
     def _change(self, messages: Sequence[Message], request: Request) -> str:
         """How the conversation differs from the stored one of as many messages."""
@@ -258,19 +284,11 @@ class _Answers:
         return ", and there is no such conversation in the store"
 
 
-class _NoPool:
-    """Nothing is built, judged or profiled in a replay."""
-
-    slots = 1
-
-    def __getattr__(self, name: str) -> NoReturn:
-        raise AssertionError(f"a replay has no evaluator to {name}")
-
-
 COMPARED = {
     "request": "select request_id, digest from asks order by seq, position",
     "individual": "select request_id, kernel_id, status, log_speedup, digest from tells order by seq",
-    "proposal": "select request_id, kernel_id, model, description, failure from proposals order by request_id",
+    "proposal": "select request_id, kernel_id, model, description, failure, text, metrics_json"
+    " from proposals order by request_id",
     "verdict": "select task, kernel_id, level, status, log_speedup, log_speedup_se, anchor_id, code_digest, cell,"
     " message from evaluations order by all",
     "individual of the lineage": "select task, kernel_id, generation, parents, status, level from lineage"

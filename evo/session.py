@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from evo import records
+from evo.codec import compact, moment
 from evo.conditions import ASKED_TASKS, Conditions, check_same, check_tasks, conditions, host
 from evo.config import RunConfig
 from evo.journal import Journal
@@ -112,11 +113,11 @@ def run_row(config: RunConfig, folder: Path, gpus: GpuModels = NO_GPUS) -> dict[
     """What the store keeps of a run as such."""
     return {
         "run_id": folder.name,
-        "created_at": records.moment(time.time()),
+        "created_at": moment(time.time()),
         "engine_version": engine_version(),
         "seed": config.seed,
         "config_json": config.to_json(),
-        "host_json": records.compact(host(gpus)),
+        "host_json": compact(host(gpus)),
     }
 
 

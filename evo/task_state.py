@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Protocol
 
+from evo.budget import Budget
 from evo.individual import new_programs
 from evo.strategies.base import Strategy
-from fitness.evaluation import Evaluation
 from mutators.base import Request
-from mutators.catalog import asks_model
+from mutators.registry import asks_model
 from operators.kernel import Kernel
 from operators.spec import Operator, Task
 
@@ -41,10 +42,6 @@ class TaskState:
     task: Task
     strategy: Strategy
     baseline: Kernel
-    known: dict[str, asyncio.Future[Evaluation]] = field(default_factory=dict)
-    """Verdict by kernel id, without timings; pending while it is worked out."""
-    codes: dict[str, asyncio.Future[Evaluation]] = field(default_factory=dict)
-    """The same by code digest."""
     verdicts: dict[str, str] = field(default_factory=dict)
     """By kernel id, the evaluation that the strategy was told of; of several the first one that is no duplicate's."""
     profiles: dict[str, Notes] = field(default_factory=dict)
@@ -86,8 +83,31 @@ class TaskState:
         self.confirm_s = max(self.confirm_s, took_ms / 1e3)
 
 
+class Running(Protocol):
+    """A search or a replay, as those see it who show how it gets on."""
+
+    states: dict[Task, TaskState]
+    budget: Budget
+    phase: str
+
+
+def task_states(
+    tasks: Iterable[tuple[Operator, Task]], make_strategy: Callable[[Operator, Task], Strategy]
+) -> dict[Task, TaskState]:
+    """Return what a driver knows of its tasks before anything is asked."""
+    return {
+        task: TaskState(
+            operator,
+            task,
+            make_strategy(operator, task),
+            Kernel(operator.name, task.target, operator.naive(task.target)),
+        )
+        for operator, task in tasks
+    }
+
+
 def bind(state: TaskState, request: Request) -> Bound:
     """What is known now of the request's parents: to be called before the strategy is told more."""
     sources = tuple((parent, state.verdicts.get(parent, "")) for parent in request.parents)
-    timed = sources and sources[0][1] and asks_model(request.mutator)
+    timed = sources and sources[0][1] and asks_model(request)
     return Bound(sources, state.profiles.get(sources[0][0], ()) if timed else ())

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Literal, NoReturn
 
 RESTARTS_AFTER = 3
 """So many times the limit may pass before what is stuck is restarted; and again before the next restart."""
+
+WATCH_EVERY_S = 1.0
 
 Alarm = Literal["", "stalled", "restart"]
 
@@ -30,6 +33,13 @@ class Watchdog:
         """Something came to an end: a verdict, an answer, a profile, a confirmation."""
         self._moved_at = self._now()
         self._next_alarm = 1
+
+    async def watch(self, alarm: Callable[[Alarm], Awaitable[None]]) -> NoReturn:
+        """Call `alarm` whenever one is due, until it is cancelled."""
+        while True:
+            await asyncio.sleep(WATCH_EVERY_S)
+            if due := self.check():
+                await alarm(due)
 
     def check(self) -> Alarm:
         """What is due now: to be told when a limit has passed, then to restart every RESTARTS_AFTER limits."""

@@ -21,6 +21,16 @@ class Anchor:
 
 
 @dataclass(frozen=True)
+class DeviceInfo:
+    """What kernels run on, as prompts and plans know it."""
+
+    name: str
+    """In words, with the figures that a programmer of kernels asks for first."""
+    facts: Mapping[str, int] = field(default_factory=dict)
+    """By the names that expressions of plans have for them (`operators.plan.FACTS`)."""
+
+
+@dataclass(frozen=True)
 class Built:
     """A kernel that compiled: what is known before it runs."""
 

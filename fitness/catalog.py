@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from fitness.base import Builder, Fitness
+from fitness.base import Builder, DeviceInfo, Fitness
 from fitness.roofline import Peaks
 from operators.errors import UserError
 from operators.spec import Operator, Task
@@ -79,6 +79,17 @@ def gpu_models(target: str) -> GpuModels:
     from fitness.cuda.driver import device_count, device_facts, driver_version
 
     return GpuModels(tuple(sorted({device_facts(n).name for n in range(device_count())})), driver_version())
+
+
+def device_info(target: str, *, threads: int = 0) -> DeviceInfo:
+    """Return what kernels of this target run on here; `threads` as `RunConfig` has them. It raises UserError."""
+    if target == "cuda":
+        from fitness.cuda.driver import device_facts
+
+        return device_facts().info
+    from fitness.cpu.cores import device_info as cpu
+
+    return cpu(threads)
 
 
 def fitness(operator: Operator, task: Task, *, workload_set: str, folder: Path) -> Fitness:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -142,6 +142,10 @@ class Evaluation:
     def verdict(self) -> Status:
         """The status, a duplicate's inherited one included."""
         return self.inherited or self.status
+
+    def bare(self) -> Evaluation:
+        """Return the verdict alone, without what was measured: for many of them to be kept at hand."""
+        return replace(self, timings=(), library_timings=(), errors=(), stage_ms={})
 
     @property
     def estimate(self) -> float | None:

@@ -22,18 +22,45 @@ class Trial:
     log_speedup: float | None
 
 
+PROTOCOL = 3
+"""The version of the rules by which requests are made and digested. A run keeps the one that it began with, so that it
+can be resumed and replayed: 1 is that of runs which do not say."""
+TYPED = 3
+"""The protocol from which on requests have kinds, roles and contexts of their own; models stood among params before."""
+
+
+class Kind(StrEnum):
+    """What a request asks for."""
+
+    ANCESTOR = "ancestor"
+    """A kernel file of the operator's own folder."""
+    CHILD = "child"
+    """A new kernel, which is charged to the budget as an evaluation."""
+    TRIAL = "trial"
+    """A setting of a kernel's tunables, which is counted apart."""
+    SAY = "say"
+    """Words of a language model, such as a plan; they are charged no evaluation."""
+    PROFILE = "profile"
+    """What a profiler measures of the parent; it is charged no evaluation."""
+
+
+LEGACY_KINDS: Mapping[str, Kind] = {"ancestor": Kind.ANCESTOR, "tune": Kind.TRIAL}
+"""Kinds by mutator, of requests that were stored before they had any; all others asked for children."""
+
+
 @dataclass(frozen=True)
 class Request:
-    """One wish of a strategy: make a child of these parents in this way.
+    """One wish of a strategy: make a child of these parents in this way, say something about them, or profile one.
 
-    Everything a mutator may depend on, besides the parents themselves, is in here, so that the same request always
-    makes the same child.
+    Everything a mutator may depend on, besides the parents and the earlier requests that it names, is in here, so that
+    the same request always gets the same answer.
     """
 
     task: Task
     number: int
     """Counts within the task, from 0."""
     mutator: str
+    """Empty for requests that no mutator answers: profiles."""
     parents: tuple[str, ...]
     """Kernel ids, the principal parent first."""
     seed: int
@@ -42,29 +69,66 @@ class Request:
     """The mutator's own settings; plain JSON values."""
     trials: tuple[Trial, ...] = ()
     """For tuning: what is known of the principal parent's source file, oldest first."""
+    kind: Kind = Kind.CHILD
+    role: str = ""
+    """What a language model is called for, such as `planner`; empty: the mutator's name."""
+    model: str = ""
+    """The language model; empty: the run's first, where the mutator asks one at all."""
+    template: str = ""
+    """The prompt's template (see `mutators.prompts`); empty: that of the mutator."""
+    context: tuple[str, ...] = ()
+    """Ids of earlier requests of the same task, whose words, kernels and verdicts the prompt may show."""
+    thread: str = ""
+    """Id of the earlier request whose conversation goes on; empty: a new one begins."""
+    protocol: int = PROTOCOL
+    """The version of the form that `to_json`, and with it the digest, has."""
 
     @property
     def id(self) -> str:
         """`operator/dtype/target#number`."""
         return f"{self.task}#{self.number}"
 
+    @property
+    def earlier(self) -> tuple[str, ...]:
+        """Ids of all earlier requests that its answer may depend on, each once."""
+        return tuple(dict.fromkeys(filter(None, (*self.context, self.thread))))
+
     def to_json(self) -> str:
-        """Canonical JSON; `from_json` is its inverse."""
-        fields = vars(self) | {"task": str(self.task), "params": dict(self.params)}
-        fields["trials"] = [{"values": dict(t.values), "log_speedup": t.log_speedup} for t in self.trials]
+        """Return canonical JSON, of the form that the request's protocol has; `from_json` is its inverse."""
+        params = dict(self.params)
+        fields: dict[str, Any] = {
+            "task": str(self.task), "number": self.number, "mutator": self.mutator, "parents": self.parents,
+            "seed": self.seed, "params": params,
+            "trials": [{"values": dict(t.values), "log_speedup": t.log_speedup} for t in self.trials],
+        }  # fmt: skip
+        if self.protocol >= TYPED:
+            typed = {name: getattr(self, name) for name in _TYPED_FIELDS}
+            fields |= {name: value for name, value in typed.items() if value}
+        elif self.model:
+            params["model"] = self.model
         return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> Request:
+        """Return the request that `to_json` made this text of, in this version or an older one."""
         raw = json.loads(text)
-        raw["task"] = Task.parse(raw["task"])
-        raw["parents"] = tuple(raw["parents"])
+        if "protocol" not in raw:
+            model = raw["params"].pop("model", "")
+            kind = LEGACY_KINDS.get(raw["mutator"], Kind.CHILD)
+            raw |= {"kind": kind, "model": model, "protocol": TYPED - 1}
+        raw["task"], raw["kind"] = Task.parse(raw["task"]), Kind(raw["kind"])
         raw["trials"] = tuple(Trial(**t) for t in raw["trials"])
+        raw |= {name: tuple(raw[name]) for name in ("parents", "context") if name in raw}
         return cls(**raw)
 
     @property
     def digest(self) -> str:
+        """The identity of all that it says."""
         return digest("request", self.to_json())
+
+
+_TYPED_FIELDS = ("kind", "role", "model", "template", "context", "thread", "protocol")
+"""Fields that requests have had since the protocol TYPED."""
 
 
 Message = Mapping[str, str]
@@ -143,20 +207,25 @@ class Client(Protocol):
 
 @dataclass(frozen=True)
 class Proposal:
-    """A mutator's answer: a child, or why there is none."""
+    """The answer to a request: exactly one of a kernel, words, metrics, and the reason why there is none of them."""
 
-    kernel: Kernel | None
-    description: str
+    kernel: Kernel | None = None
+    description: str = ""
     """What was changed, in a few words; or what was tried."""
     failure: str = ""
-    """Why there is no child; empty when there is one."""
+    """Why there is no answer."""
     seconds: float = 0.0
     calls: tuple[Call, ...] = ()
     """Of language models, in order; their client has stored them."""
+    text: str = ""
+    """What a language model said."""
+    metrics: Mapping[str, float] | None = None
+    """What a profiler measured, by the metric's name."""
 
     def __post_init__(self) -> None:
-        if (self.kernel is None) == (not self.failure):
-            raise ValueError("a proposal has either a kernel or a failure")
+        there = (self.kernel is not None, bool(self.text), self.metrics is not None, bool(self.failure))
+        if sum(there) != 1:
+            raise ValueError("a proposal has exactly one of a kernel, a text, metrics and a failure")
 
     @property
     def model(self) -> str | None:
@@ -165,8 +234,8 @@ class Proposal:
 
     @property
     def unavailable(self) -> bool:
-        """Whether there is no child because the model cannot be asked at present."""
-        return self.kernel is None and bool(self.calls) and self.calls[-1].status is CallStatus.UNAVAILABLE
+        """Whether there is no answer because the model cannot be asked at present."""
+        return bool(self.failure and self.calls) and self.calls[-1].status is CallStatus.UNAVAILABLE
 
     @property
     def cost_usd(self) -> float:
@@ -182,6 +251,22 @@ class Parent:
     """Its verdict; None: not evaluated yet."""
     profile: tuple[str, ...] = ()
     """What a profiler said of it, in lines for a prompt; of principal parents of language models alone."""
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """An earlier request that another one names, with what became of it: what a prompt may show of it."""
+
+    request: Request
+    kernel: Kernel | None = None
+    evaluation: Evaluation | None = None
+    """The most severe one of the request, with its timings and errors."""
+    text: str = ""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    description: str = ""
+    failure: str = ""
+    messages: tuple[Message, ...] = ()
+    """The conversation of its last call that was answered, the answer included; empty where there was none."""
 
 
 class Mutator(Protocol):
@@ -214,7 +299,15 @@ class LlmMutator(Protocol):
         ...
 
     async def propose(
-        self, request: Request, parents: tuple[Parent, ...], operator: Operator, client: Client
+        self,
+        request: Request,
+        parents: tuple[Parent, ...],
+        operator: Operator,
+        client: Client,
+        earlier: tuple[Earlier, ...] = (),
     ) -> Proposal:
-        """As `Mutator.propose`. Raises UserError and OutOfBudget where the client does."""
+        """As `Mutator.propose`; `earlier` are the requests of `request.earlier`, in its order.
+
+        It raises UserError and OutOfBudget where the client does.
+        """
         ...

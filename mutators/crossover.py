@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from mutators.base import Client, Parent, Proposal, Request
+from mutators.base import Client, Earlier, Parent, Proposal, Request
 from mutators.dialogue import ask_for_child
+from mutators.prompts import conversation
 from operators.kernel import Kernel
 from operators.spec import Operator
 
@@ -18,8 +19,15 @@ class Crossover:
         return kernel.operator == operator.name
 
     async def propose(
-        self, request: Request, parents: tuple[Parent, ...], operator: Operator, client: Client
+        self,
+        request: Request,
+        parents: tuple[Parent, ...],
+        operator: Operator,
+        client: Client,
+        earlier: tuple[Earlier, ...] = (),
     ) -> Proposal:
+        """Return what `mutators.dialogue.ask_for_child` makes of the mutator's prompt."""
         if len(parents) < 2 or parents[0].kernel.source == parents[1].kernel.source:
             return Proposal(None, self.name, "crossover needs two parents with different sources")
-        return await ask_for_child(self.name, request, parents[:2], operator, client)
+        opening = conversation(self.name, request, parents[:2], operator, earlier)
+        return await ask_for_child(opening, request, parents[0], operator, client)

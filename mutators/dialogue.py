@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from mutators.base import Call, CallStatus, Client, Message, Parent, Proposal, Request
 from mutators.edit import AnswerError, child_source, description
-from mutators.prompts import complaint, conversation, shortened
+from mutators.prompts import complaint, shortened
 from operators.errors import PlanError
 from operators.kernel import Kernel
 from operators.plan import parse_plan
@@ -19,9 +20,9 @@ MAX_ECHO = 64_000
 
 
 async def ask_for_child(
-    role: str, request: Request, parents: tuple[Parent, ...], operator: Operator, client: Client
+    opening: Sequence[Message], request: Request, parent: Parent, operator: Operator, client: Client
 ) -> Proposal:
-    """The child of the first parent that the model makes of the template `role`.
+    """Return the child of the parent that the request's model makes when it is asked with these messages.
 
     An answer that holds no child, or one whose plan is broken, is asked for once more, with the reason. A plan that is
     broken still is the evaluator's to reject, so that it can be repaired like any other failure. Raises OutOfBudget,
@@ -29,16 +30,17 @@ async def ask_for_child(
     the second question is too large for what is left, the first answer is all there is.
     """
     started = time.perf_counter()
-    messages: list[Message] = list(conversation(role, request, parents, operator))
+    role = request.role or request.mutator
+    messages: list[Message] = list(opening)
     calls: list[Call] = []
     kernel, text, failure = None, role, ""
     while len(calls) < TRIES:
-        call = await client.complete(messages, request=request, role=role, model=request.params.get("model", ""))
+        call = await client.complete(messages, request=request, role=role, model=request.model)
         calls.append(call)
         if not call.status.heard or call.status is CallStatus.REFUSED:
-            failure = f"{call.model} gave no answer: {call.error or 'its provider kept it back'}"
+            failure = no_answer(call)
             break
-        kernel, failure = _child(call, parents[0].kernel, operator)
+        kernel, failure = _child(call, parent.kernel, operator)
         text = description(call.answer, f"{role} by {call.model}") if kernel else role
         if not failure:
             break
@@ -46,6 +48,11 @@ async def ask_for_child(
         messages += [{"role": "assistant", "content": echo}, complaint(shortened(failure))]
     seconds = time.perf_counter() - started
     return Proposal(kernel, text, "" if kernel else failure, seconds=seconds, calls=tuple(calls))
+
+
+def no_answer(call: Call) -> str:
+    """Return why a call brought no words."""
+    return f"{call.model} gave no answer: {call.error or 'its provider kept it back'}"
 
 
 def _child(call: Call, parent: Kernel, operator: Operator) -> tuple[Kernel | None, str]:

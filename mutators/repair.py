@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from fitness.evaluation import Status
-from mutators.base import Client, Parent, Proposal, Request
+from mutators.base import Client, Earlier, Parent, Proposal, Request
 from mutators.dialogue import ask_for_child
+from mutators.prompts import conversation
 from operators.kernel import Kernel
 from operators.spec import Operator
 
@@ -27,10 +28,17 @@ class Repair:
         return kernel.operator == operator.name
 
     async def propose(
-        self, request: Request, parents: tuple[Parent, ...], operator: Operator, client: Client
+        self,
+        request: Request,
+        parents: tuple[Parent, ...],
+        operator: Operator,
+        client: Client,
+        earlier: tuple[Earlier, ...] = (),
     ) -> Proposal:
+        """Return what `mutators.dialogue.ask_for_child` makes of the mutator's prompt."""
         verdict = parents[0].evaluation if parents else None
         if verdict is None or verdict.verdict not in REPAIRABLE:
             found = f"one that is {verdict.verdict.value}" if verdict else "none with a verdict"
             return Proposal(None, self.name, f"repair needs a kernel that failed, and was given {found}")
-        return await ask_for_child(self.name, request, parents[:2], operator, client)
+        opening = conversation(self.name, request, parents[:2], operator, earlier)
+        return await ask_for_child(opening, request, parents[0], operator, client)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from mutators.base import Client, Parent, Proposal, Request
+from mutators.base import Client, Earlier, Parent, Proposal, Request
 from mutators.dialogue import ask_for_child
+from mutators.prompts import conversation
 from operators.kernel import Kernel
 from operators.spec import Operator
 
 
 class Rewrite:
-    """A child of the first parent. Params: see `mutators.prompts.conversation`; `model` names the model."""
+    """A child of the first parent. Params: see `mutators.prompts.conversation`."""
 
     name = "rewrite"
 
@@ -18,8 +19,15 @@ class Rewrite:
         return kernel.operator == operator.name
 
     async def propose(
-        self, request: Request, parents: tuple[Parent, ...], operator: Operator, client: Client
+        self,
+        request: Request,
+        parents: tuple[Parent, ...],
+        operator: Operator,
+        client: Client,
+        earlier: tuple[Earlier, ...] = (),
     ) -> Proposal:
+        """Return what `mutators.dialogue.ask_for_child` makes of the mutator's prompt."""
         if not parents:
             return Proposal(None, self.name, "rewrite needs a parent")
-        return await ask_for_child(self.name, request, parents[:1], operator, client)
+        opening = conversation(self.name, request, parents[:1], operator, earlier)
+        return await ask_for_child(opening, request, parents[0], operator, client)

@@ -12,8 +12,7 @@ from rich.table import Table
 
 from evo.individual import NO_CHILD
 from evo.report.tables import console, tally, times, tokens
-from evo.search import Search
-from evo.task_state import TaskState
+from evo.task_state import Running, TaskState
 from fitness.evaluation import Status
 
 LINE_EVERY_S = 10.0
@@ -41,13 +40,13 @@ class Progress:
             with suppress(OSError):
                 self._live.stop()
 
-    def __call__(self, search: Search) -> None:
+    def __call__(self, search: Running) -> None:
         try:
             self._show(search)
         except OSError:  # the terminal was closed, or the disk that holds the log is full: no search ends for that
             self._console.quiet = True
 
-    def _show(self, search: Search) -> None:
+    def _show(self, search: Running) -> None:
         if self._live:
             self._live.update(_table(search))
         elif time.monotonic() - self._last_line >= LINE_EVERY_S:
@@ -55,12 +54,12 @@ class Progress:
             self._console.print(_line(search), soft_wrap=True)
 
 
-def _rate(search: Search) -> float:
+def _rate(search: Running) -> float:
     candidates = sum(state.candidates for state in search.states.values())
     return 60 * candidates / max(search.budget.spent["wall_s"], 1.0)
 
 
-def _line(search: Search) -> str:
+def _line(search: Running) -> str:
     parts = [f"{state.task} {_best(state)} after {state.candidates}" for state in search.states.values()]
     return (
         f"{search.budget.spent['wall_s']:.0f} s, {search.phase}: {'; '.join(parts)}; {_rate(search):.0f} candidates/min"
@@ -68,7 +67,7 @@ def _line(search: Search) -> str:
     )
 
 
-def _models(search: Search) -> str:
+def _models(search: Running) -> str:
     """What language models have cost, if any was asked."""
     ledger = search.budget.ledger
     if not ledger.attempts:
@@ -85,7 +84,7 @@ def _best(state: TaskState) -> str:
     return "-" if elite is None else times(math.exp(elite.log_speedup))
 
 
-def _table(search: Search) -> Table:
+def _table(search: Running) -> Table:
     spent = search.budget.spent
     used = f"{spent['wall_s']:.0f} s ({100 * search.budget.share():.0f} % of the budget)"
     title = f"{search.phase}, {used}, {_rate(search):.0f} candidates/min{_models(search)}"

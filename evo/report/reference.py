@@ -14,8 +14,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from evo.config import STRATEGIES, RunConfig
-from mutators.catalog import MUTATORS
 from mutators.llm import LlmSettings, Price
+from mutators.registry import MUTATORS
 from mutators.rewrites import REWRITES
 from operators import definition, plan_keys, relations
 from operators.catalog import FUNCTIONS

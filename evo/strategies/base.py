@@ -2,32 +2,96 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from random import Random
 from typing import Any, Protocol, runtime_checkable
 
 from evo.archive import Cell, Elite
 from evo.individual import Individual
-from fitness.base import Anchor
-from mutators.base import Request
+from fitness.base import Anchor, DeviceInfo
+from mutators.base import PROTOCOL, TYPED, Kind, Request, Trial
 from operators.errors import UserError
 from operators.identity import digest
+from operators.kernel import Kernel
 from operators.spec import Operator, Task
 
-GIVEN = ("workload_set", "models", "ancestors", "questions", "protocol")
-"""Settings that the run gives to every strategy: the name of its workload set, its language models (often none), the
-kernel files that it starts from (`naive`, and often no other), how many of its questions to models may be open at a
-time, and the version of the rules that requests are made by. All others are the strategy's own."""
-PROTOCOL = 2
-"""The rules by which strategies of this version make requests. A run keeps those it began with, so that it can be
-resumed and replayed: 1 is that of runs which do not say."""
-ANCESTOR = "ancestor"
+DEVICE_KNOWN = 3
+"""The protocol from which on requests name the device that kernels run on."""
+ANCESTOR = Kind.ANCESTOR.value
 """The mutator name of requests for a kernel file of the operator's own folder; `params["name"]` says which."""
 
 
 def request_rng(seed: int, task: Task, number: int) -> Random:
-    """The only randomness a strategy may use for one request."""
+    """Return the only randomness that a strategy may use for one request."""
     return Random(digest("request", seed, str(task), number))
+
+
+@dataclass(frozen=True)
+class StrategyContext:
+    """What a run gives to the strategy of one of its tasks."""
+
+    operator: Operator
+    task: Task
+    seed: int
+    """Of the run."""
+    workload_set: str = ""
+    """The workloads that kernels are timed on; empty: all that the operator has."""
+    models: tuple[str, ...] = ()
+    """The run's language models, often none."""
+    ancestors: tuple[str, ...] = ("naive",)
+    """Stems of the kernel files that the search starts from: `naive`, and often no other."""
+    device: DeviceInfo | None = None
+    """What kernels run on; None: not known, as in runs of older versions."""
+    questions: int = 4
+    """How many of its requests to models should be open at a time."""
+    protocol: int = PROTOCOL
+    """The version of the rules that requests are made by."""
+
+    def rng(self, number: int) -> Random:
+        """Return the randomness of one request."""
+        return request_rng(self.seed, self.task, number)
+
+    @property
+    def naive(self) -> Kernel:
+        """The operator's naive kernel, judged or not."""
+        return Kernel(self.operator.name, self.task.target, self.operator.naive(self.task.target))
+
+    def request(
+        self,
+        number: int,
+        mutator: str,
+        parents: Sequence[str],
+        rng: Random,
+        params: Mapping[str, Any],
+        *,
+        kind: Kind = Kind.CHILD,
+        trials: tuple[Trial, ...] = (),
+        model: str = "",
+        **named: Any,
+    ) -> Request:
+        """Return a request with a seed of `rng`, and with what its mutator needs to know of the run among its params.
+
+        `named` are further fields of `Request`.
+        """
+        own = {**params, "workload_set": self.workload_set}
+        if self.device and self.protocol >= DEVICE_KNOWN:
+            own |= {"device": self.device.name} if model else {"facts": dict(self.device.facts)}
+        form = max(self.protocol, TYPED - 1)
+        return Request(
+            self.task, number, mutator, tuple(parents), rng.getrandbits(63), own, trials, kind, model=model,
+            protocol=form, **named,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Rival:
+    """What a child is paired with when it is timed, and whether it is given up as soon as it is clearly slower."""
+
+    anchor: Anchor | None = None
+    """A correct kernel; None: the baseline."""
+    race: bool = False
+    """A strategy that keeps kernels although they are slower does not race them: only so it hears all their times."""
 
 
 class Strategy(Protocol):
@@ -46,8 +110,8 @@ class Strategy(Protocol):
         """Learn the fate of one request, in any order; one word for what was done with it."""
         ...
 
-    def anchor(self, request: Request, cell: Cell) -> Anchor | None:
-        """The kernel that a child of this request in this cell races against; None: any correct kernel is welcome."""
+    def rival(self, request: Request, cell: Cell) -> Rival:
+        """What a child of this request that came out in this cell is compared with."""
         ...
 
     @property
@@ -79,14 +143,16 @@ class Ancestors:
     The naive kernel is asked for first and alone: without it nothing has a speedup.
     """
 
-    def __init__(self, task: Task, settings: Mapping[str, Any]) -> None:
-        self.task = task
-        self.names: tuple[str, ...] = tuple(settings.get("ancestors", ("naive",)))
+    def __init__(self, context: StrategyContext) -> None:
+        self.context = context
+        self.names = context.ancestors
         self._asked = 0
         self.failed = False
         """Whether the naive kernel is known to be wrong, so that there is nothing to search for."""
         self.correct: dict[str, Elite] = {}
         """By name, in the order of the tells."""
+        self.told: dict[str, Individual] = {}
+        """The same with their whole evaluations."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -106,18 +172,14 @@ class Ancestors:
         if not self.left or (self._asked and self.naive is None):
             return None
         self._asked += 1
-        return Request(self.task, number, ANCESTOR, (), 0, {"name": self.names[self._asked - 1]})
+        form = max(self.context.protocol, TYPED - 1)
+        params = {"name": self.names[self._asked - 1]}
+        return Request(self.context.task, number, ANCESTOR, (), 0, params, kind=Kind.ANCESTOR, protocol=form)
 
     def tell(self, individual: Individual, elite: Elite | None) -> None:
         """Learn the fate of one of these requests."""
         name = individual.request.params["name"]
         if elite:
-            self.correct[name] = elite
+            self.correct[name], self.told[name] = elite, individual
         elif name == "naive":
             self.failed = True
-
-
-class StrategyFactory(Protocol):
-    """How a run makes its strategies."""
-
-    def __call__(self, operator: Operator, task: Task, *, seed: int, settings: Mapping[str, object]) -> Strategy: ...

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from random import Random
-from typing import Any
+from collections.abc import Generator
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from evo.archive import Elite
 from evo.individual import Individual
-from evo.strategies.control import ControlArm
-from evo.strategies.outages import Outages
+from evo.strategies.loop import LoopStrategy, Recipe, Step
 from fitness.evaluation import Status
-from mutators.base import Request
 from operators.kernel import Kernel
-from operators.spec import Operator, Task
 
 
 class BestOfNSettings(BaseModel):
@@ -33,78 +25,54 @@ class BestOfNSettings(BaseModel):
     """How often a model is shown what was wrong with its child, before the attempt ends."""
 
 
-@dataclass(frozen=True)
-class _Child:
-    """What an attempt asks for."""
-
-    attempt: int
-    place: int
-    """In the row of children, from 1."""
-    parent: Kernel
-    failing: Kernel | None = None
-    """To be repaired."""
-    tries: int = 0
-    """Repairs that were asked for."""
-
-
-class BestOfN(ControlArm[BestOfNSettings]):
+class BestOfN(LoopStrategy[BestOfNSettings]):
     """Each attempt is a chain that starts at the naive kernel; every child, fast or slow, is the parent of the next.
 
     With language models a child is one of their answers to `rewrite`, the models in turn, one that is unavailable left
     out; without, one random rewrite of `transform`. What one attempt found is never used in another. A child that fails
-    ends its chain; one that was raced out does not, and one that a model can repair gets `repairs` chances. Attempts
-    under way go on before new ones begin; when all are done, it asks nothing more.
+    ends its chain; one that was raced out does not, and one that a model can repair gets `repairs` chances.
     """
 
     Settings = BestOfNSettings
 
-    def __init__(self, operator: Operator, task: Task, *, seed: int, settings: Mapping[str, Any]) -> None:
-        super().__init__(operator, task, seed=seed, settings=settings)
-        self._steps = self.settings.steps or (1 if self.models else 4)
-        self._begun = 0
-        self._outages = Outages()
-        self._waiting: deque[_Child] = deque()
-        self._pending: dict[int, _Child] = {}
-        """By the number of the request."""
+    def recipe(self, number: int, start: Individual) -> Recipe | None:
+        """Return one attempt."""
+        return self._attempt(number, start) if number < self.settings.n else None
 
-    def next(self, number: int, ancestor: Elite, rng: Random) -> Request | None:
-        if self.models and not any(map(self._outages.askable, self.models)):
-            return None
-        if self._waiting:
-            child = self._waiting.popleft()
-        elif self._begun < self.settings.n:
-            child = _Child(self._begun, 1, ancestor.kernel)
-            self._begun += 1
-        else:
-            return None
-        self._pending[number] = child
-        if not self.models:
-            return self.request(number, "transform", child.parent, rng, {"count": 1})
-        mutator = "repair" if child.failing else "rewrite"
-        model = {"model": self._model(child.attempt)}
-        request = self.request(number, mutator, child.parent, rng, model, failing=child.failing)
-        self._outages.asked(request)
-        return request
+    def _attempt(self, number: int, start: Individual) -> Recipe:
+        models = self.context.models
+        turns = [models[(number + shift) % len(models)] for shift in range(len(models))]
+        kernel = start.kernel
+        for _ in range(self.settings.steps or (1 if models else 4)):
+            assert kernel
+            if turns:
+                child = yield self.child("rewrite", kernel, models=turns)
+                child = yield from self._repaired(child, kernel, turns)
+            else:
+                child = yield self.child("transform", kernel, params={"count": 1})
+            if not _works(child):
+                return
+            kernel = child.kernel
 
-    def _model(self, attempt: int) -> str:
-        """The one whose turn it is, or the next one that can be asked."""
-        turns = (self.models[(attempt + shift) % len(self.models)] for shift in range(len(self.models)))
-        return next(filter(self._outages.askable, turns))
+    def _repaired(
+        self, child: Individual, parent: Kernel, models: list[str]
+    ) -> Generator[Step, Individual, Individual]:
+        """What becomes of a child that a model may mend."""
+        from mutators.repair import REPAIRABLE  # with its templates: not needed by runs without models
 
-    def heard(self, individual: Individual) -> None:
-        child = self._pending.pop(individual.request.number)
-        self._outages.told(individual)
-        if individual.unavailable:
-            self._waiting.append(child)
-            return
-        kernel, evaluation = individual.kernel, individual.evaluation
-        if kernel and evaluation and evaluation.verdict in (Status.CORRECT, Status.SLOWER):
-            if child.place < self._steps:
-                self._waiting.append(_Child(child.attempt, child.place + 1, kernel))
-        elif self.models and child.tries < self.settings.repairs:
-            from mutators.repair import REPAIRABLE  # with its templates: not needed by runs without models
+        failing: Kernel | None = None
+        for _ in range(self.settings.repairs):
+            evaluation = child.evaluation
+            if _works(child):
+                break
+            if child.kernel and evaluation and child.fresh and evaluation.verdict in REPAIRABLE:
+                failing = child.kernel
+            elif failing is None or child.kernel:  # else the model had no answer: it may be asked again
+                break
+            child = yield self.child("repair", failing, parent, models=models)
+        return child
 
-            if kernel and evaluation and individual.fresh and evaluation.verdict in REPAIRABLE:
-                self._waiting.append(replace(child, failing=kernel, tries=child.tries + 1))
-            elif child.failing and kernel is None:  # the model had no answer: it may be asked again
-                self._waiting.append(replace(child, tries=child.tries + 1))
+
+def _works(child: Individual) -> bool:
+    """Whether the next child can be made from it."""
+    return bool(child.evaluation and child.evaluation.verdict in (Status.CORRECT, Status.SLOWER))

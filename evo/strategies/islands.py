@@ -14,16 +14,14 @@ from pydantic import BaseModel, ConfigDict, Field
 from evo.archive import MARGIN, Cell, Elite
 from evo.individual import Individual
 from evo.population import TRIALS_PER_SOURCE, Population, elite_of
-from evo.strategies.base import ANCESTOR, GIVEN, PROTOCOL, Ancestors, request_rng
+from evo.strategies.base import Ancestors, Rival, StrategyContext
 from evo.strategies.outages import Outages
-from fitness.base import Anchor
 from fitness.evaluation import Status
 from mutators.bandit import Arm, Bandit
-from mutators.base import Mutator, Request
-from mutators.catalog import mutator
+from mutators.base import Kind, Mutator, Request
+from mutators.registry import mutator
 from mutators.transform import rewrite_names
 from operators.kernel import Kernel
-from operators.spec import Operator, Task
 
 REMEMBERED = 2_000
 """Files of which is known what cannot be made of them, and kernels of which is known what was tried; the latest."""
@@ -101,25 +99,20 @@ class Islands:
 
     Settings = IslandsSettings
 
-    def __init__(self, operator: Operator, task: Task, *, seed: int, settings: Mapping[str, Any]) -> None:
-        self.operator = operator
-        self.task = task
-        self.seed = seed
-        made = self.settings = self.Settings(**{k: v for k, v in settings.items() if k not in GIVEN})
-        self.workload_set = settings["workload_set"]
-        self.models: tuple[str, ...] = tuple(settings.get("models", ()))
-        self.questions: int = settings.get("questions", 4)
-        self.protocol: int = settings.get("protocol", PROTOCOL)
+    def __init__(self, context: StrategyContext, settings: Mapping[str, Any]) -> None:
+        """`settings` are those of `IslandsSettings`; it raises pydantic's ValidationError for others."""
+        self.context = context
+        made = self.settings = self.Settings(**settings)
         self.population = Population(
             islands=made.islands, migration_interval=made.migration_interval, patience=made.patience
         )
         self.bandit = Bandit(memory=made.memory, least_share=made.least_share, usd_per_hour=made.usd_per_hour)
         self._number = 0
-        self._ancestors = Ancestors(task, settings)
-        self._openings = deque(rewrite_names(task.target))
-        request_rng(seed, task, 0).shuffle(self._openings)
-        asks_early = self.models if self.protocol >= MODELS_FROM_THE_START else ()
-        self._early = deque(asks_early[: self.questions])
+        self._ancestors = Ancestors(context)
+        self._openings = deque(rewrite_names(context.task.target))
+        context.rng(0).shuffle(self._openings)
+        asks_early = context.models if context.protocol >= MODELS_FROM_THE_START else ()
+        self._early = deque(asks_early[: context.questions])
         """Models that are to be asked before the naive kernel is judged."""
         self._question_next = bool(asks_early)
         """Whether it is a model's turn among the openings."""
@@ -147,7 +140,7 @@ class Islands:
     def tell(self, individual: Individual) -> str:
         request = individual.request
         island = self._island(request)
-        if request.mutator == ANCESTOR:
+        if request.kind is Kind.ANCESTOR:
             self.population.remember(individual)
             self._ancestors.tell(individual, elite_of(individual))
             return self.population.add(individual, island).value
@@ -165,9 +158,10 @@ class Islands:
         status = self.population.add(individual, island)
         return status.value if individual.fresh else individual.status
 
-    def anchor(self, request: Request, cell: Cell) -> Anchor | None:
+    def rival(self, request: Request, cell: Cell) -> Rival:
+        """Return the elite of its cell, to be raced; in an empty cell any correct kernel is welcome."""
         elite = self.population.elite(self._island(request), cell)
-        return elite.as_anchor() if elite else None
+        return Rival(elite.as_anchor(), race=True) if elite else Rival()
 
     @property
     def best(self) -> Elite | None:
@@ -180,26 +174,25 @@ class Islands:
 
     def _begin(self, number: int) -> Request | None:
         """A request of the beginning: early questions, then the first rewrites in turn with questions."""
-        rng, naive = request_rng(self.seed, self.task, number), self._ancestors.naive
+        rng, naive = self.context.rng(number), self._ancestors.naive
         if naive is None:
             if self._ancestors.failed or not self._early:
                 return None
-            naive_kernel = Kernel(self.operator.name, self.task.target, self.operator.naive(self.task.target))
-            unjudged = Elite(naive_kernel, (), 0.0, 0.0)
+            unjudged = Elite(self.context.naive, (), 0.0, 0.0)
             return self._request(number, Arm("rewrite", self._early.popleft()), (unjudged,), rng, {})
         if not self._openings:
             return None
         if self._question_next and (question := self._child(number, questions_only=True)):
             self._question_next = False
             return question
-        self._question_next = self.protocol >= MODELS_FROM_THE_START
+        self._question_next = self.context.protocol >= MODELS_FROM_THE_START
         return self._request(number, Arm("transform"), (naive,), rng, {"rewrite": self._openings.popleft()})
 
     def _child(self, number: int, *, questions_only: bool = False) -> Request | None:
         """The next request; None, and nothing has changed, where no elite has anything left to be made of it."""
         if self._ancestors.naive is None:
             return None
-        rng = request_rng(self.seed, self.task, number)
+        rng = self.context.rng(number)
         home = number % self.settings.islands
         pressure = 1.0 if rng.random() < self.settings.explore else 2.0
         for shift in range(self.settings.islands):
@@ -229,7 +222,7 @@ class Islands:
             arms.append(Arm("tune"))
         if partner:
             arms.append(Arm("recombine"))
-        for model in filter(self._outages.askable, self.models) if self._may_question() else ():
+        for model in filter(self._outages.askable, self.context.models) if self._may_question() else ():
             arms.append(Arm("rewrite", model))
             if partner:
                 arms.append(Arm("crossover", model))
@@ -239,14 +232,14 @@ class Islands:
 
     def _may_question(self) -> bool:
         """Whether one more question to a model may be open."""
-        if self.protocol < MODELS_FROM_THE_START:
+        if self.context.protocol < MODELS_FROM_THE_START:
             return True
         asked = (pending.arm.model for pending in self._pending.values())
-        return sum(bool(model) and not self._outages.out(model) for model in asked) < self.questions
+        return sum(bool(model) and not self._outages.out(model) for model in asked) < self.context.questions
 
     def _can_be_tuned(self, kernel: Kernel) -> bool:
         if kernel.source_id not in self._tunable:
-            applies = cast(Mutator, mutator("tune")).applies(kernel, self.operator)
+            applies = cast(Mutator, mutator("tune")).applies(kernel, self.context.operator)
             _remember(self._tunable, kernel.source_id, applies)
         return self._tunable[kernel.source_id] and len(self.population.trials(kernel)) < TRIALS_PER_SOURCE
 
@@ -288,13 +281,14 @@ class Islands:
     ) -> Request:
         best = max(parent.log_speedup for parent in parents)
         self._pending[number] = _Pending(arm, parents[0], best, failure)
-        params["workload_set"] = self.workload_set
-        if arm.model:
-            params["model"] = arm.model
-        trials = self.population.trials(parents[0].kernel) if arm.mutator == "tune" else ()
+        tunes = arm.mutator == "tune"
+        trials = self.population.trials(parents[0].kernel) if tunes else ()
         failing = (failure.kernel.id,) if failure else ()
         ids = tuple(parent.kernel.id for parent in parents)
-        return Request(self.task, number, arm.mutator, failing + ids, rng.getrandbits(63), params, trials)
+        kind = Kind.TRIAL if tunes else Kind.CHILD
+        return self.context.request(
+            number, arm.mutator, failing + ids, rng, params, kind=kind, trials=trials, model=arm.model
+        )
 
     # --- being told -------------------------------------------------------------------------------------------------
 
@@ -306,7 +300,7 @@ class Islands:
             gain = evaluation.log_speedup - pending.best_log_speedup
             gain = gain if gain > max(MARGIN, 1.96 * (error or 0.0)) else 0.0
         self.bandit.learn(pending.arm, gain=gain, seconds=individual.seconds, cost_usd=individual.cost_usd)
-        if self.models and pending.failure is None:
+        if self.context.models and pending.failure is None:
             self._note(individual, pending.parent)
 
     def _note(self, individual: Individual, parent: Elite) -> None:

@@ -23,13 +23,13 @@ class Outages:
     def asked(self, request: Request) -> None:
         """A request was made."""
         self._last = request.number
-        if model := request.params.get("model"):
+        if model := request.model:
             self._open[model] += 1
 
     def told(self, individual: Individual) -> None:
         """And this became of it."""
         request = individual.request
-        if not (model := request.params.get("model")):
+        if not (model := request.model):
             return
         self._open[model] -= 1
         if individual.unavailable:

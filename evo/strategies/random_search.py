@@ -1,18 +1,14 @@
-"""The control arm `random`: children of the naive kernel, made by chance, without selection."""
+"""The control arm `random`: random children of the naive kernel, without selection."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from random import Random
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from evo.archive import Elite
 from evo.individual import Individual
-from evo.strategies.control import ControlArm
-from mutators.base import Request
-from operators.spec import Operator, Task
+from evo.strategies.loop import LoopStrategy, Recipe
 
 
 class RandomSettings(BaseModel):
@@ -24,23 +20,23 @@ class RandomSettings(BaseModel):
     """Rewrites per child: between 1 and this, equally likely."""
 
 
-class RandomSearch(ControlArm[RandomSettings]):
+class RandomSearch(LoopStrategy[RandomSettings]):
     """Every child is the naive kernel after a random number of random rewrites, with random values of its tunables.
 
     It asks nothing more once it was told that no rewrite applies.
     """
 
     Settings = RandomSettings
+    _barren = False
 
-    def __init__(self, operator: Operator, task: Task, *, seed: int, settings: Mapping[str, Any]) -> None:
-        super().__init__(operator, task, seed=seed, settings=settings)
-        self._barren = False
+    def recipe(self, number: int, start: Individual) -> Recipe | None:
+        """Return a loop of a single child."""
+        return None if self._barren else self._single(start)
 
-    def next(self, number: int, ancestor: Elite, rng: Random) -> Request | None:
-        if self._barren:
-            return None
-        params = {"count": rng.randint(1, self.settings.most_steps), "random_values": True}
-        return self.request(number, "transform", ancestor.kernel, rng, params)
+    def _single(self, start: Individual) -> Recipe:
+        assert start.kernel
+        child = yield self.child("transform", start.kernel, params=self._drawn)
+        self._barren = self._barren or child.kernel is None
 
-    def heard(self, individual: Individual) -> None:
-        self._barren = self._barren or individual.kernel is None
+    def _drawn(self, rng: Random) -> dict[str, Any]:
+        return {"count": rng.randint(1, self.settings.most_steps), "random_values": True}

@@ -12,12 +12,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from evo.archive import Elite
 from evo.individual import Individual
 from evo.population import TRIALS_PER_SOURCE, elite_of
-from evo.strategies.control import ControlArm
-from mutators.base import Mutator, Request, Trial
-from mutators.catalog import mutator
+from evo.strategies.base import StrategyContext
+from evo.strategies.plain import PlainStrategy
+from mutators.base import Kind, Mutator, Request, Trial
+from mutators.registry import mutator
 from mutators.transform import rewrite_names
 from operators.kernel import Kernel
-from operators.spec import Operator, Task
 
 
 class TuneOnlySettings(BaseModel):
@@ -45,7 +45,7 @@ class _File:
     exhausted: bool = False
 
 
-class TuneOnly(ControlArm[TuneOnlySettings]):
+class TuneOnly(PlainStrategy[TuneOnlySettings]):
     """First every single rewrite of the naive kernel, once; then values for the tunables that these files declare, and
     the operator's other kernels if the run starts from them.
 
@@ -55,21 +55,23 @@ class TuneOnly(ControlArm[TuneOnlySettings]):
 
     Settings = TuneOnlySettings
 
-    def __init__(self, operator: Operator, task: Task, *, seed: int, settings: Mapping[str, Any]) -> None:
-        super().__init__(operator, task, seed=seed, settings=settings)
-        self._openings = rewrite_names(task.target) if self.settings.rewrites else ()
+    def __init__(self, context: StrategyContext, settings: Mapping[str, Any]) -> None:
+        super().__init__(context, settings)
+        self._openings = rewrite_names(context.task.target) if self.settings.rewrites else ()
         self._files: dict[str, _File] = {}
         """By source id, in the order of their tells."""
         self._asked: dict[int, _File] = {}
         """By the number of a request under way."""
 
-    def next(self, number: int, ancestor: Elite, rng: Random) -> Request | None:
+    def next(self, number: int, ancestor: Individual, rng: Random) -> Request | None:
+        """See `PlainStrategy.next`."""
         for elite in self.ancestors.correct.values():
             self._consider(elite)
         opening = number - len(self.ancestors)
         if opening < len(self._openings):
             params = {"rewrite": self._openings[opening]}
-            return self.request(number, "transform", self.ancestors.correct["naive"].kernel, rng, params)
+            naive = self.ancestors.correct["naive"].kernel
+            return self.context.request(number, "transform", [naive.id], rng, params)
         left = [f for f in self._files.values() if not f.exhausted and f.asked < self.settings.trials]
         if not left:
             return None
@@ -78,12 +80,14 @@ class TuneOnly(ControlArm[TuneOnlySettings]):
         file = rng.choices(left, [pressure**-rank for rank in range(len(left))])[0]
         file.asked += 1
         self._asked[number] = file
-        return self.request(number, "tune", file.kernel, rng, {}, tuple(file.trials))
+        parents, trials = [file.kernel.id], tuple(file.trials)
+        return self.context.request(number, "tune", parents, rng, {}, kind=Kind.TRIAL, trials=trials)
 
     def heard(self, individual: Individual) -> None:
+        """See `PlainStrategy.heard`."""
         kernel, evaluation = individual.kernel, individual.evaluation
         elite = elite_of(individual)
-        if individual.request.mutator == "transform":
+        if individual.request.kind is Kind.CHILD:
             if elite:  # also one that is the same program with its defaults
                 self._consider(elite)
             return
@@ -99,6 +103,6 @@ class TuneOnly(ControlArm[TuneOnlySettings]):
         """Take a file up, if it declares something to choose; once."""
         if elite.kernel.source_id in self._files:
             return
-        tunable = cast(Mutator, mutator("tune")).applies(elite.kernel, self.operator)
+        tunable = cast(Mutator, mutator("tune")).applies(elite.kernel, self.context.operator)
         trial = Trial(dict(elite.kernel.values), elite.log_speedup)
         self._files[elite.kernel.source_id] = _File(elite.kernel, [trial], elite.log_speedup, exhausted=not tunable)

@@ -11,6 +11,7 @@ import platform
 from collections.abc import Sequence
 from pathlib import Path
 
+from fitness.base import DeviceInfo
 from operators.identity import digest
 
 SPARE_FROM = 4
@@ -43,3 +44,25 @@ def processor() -> str:
         if line.startswith(("model name", "Model")):
             return line.partition(":")[2].strip()
     return platform.processor()
+
+
+def plan_facts(threads: int) -> dict[str, int]:
+    """Return what plans of kernels that run on so many cores may know: `operators.plan.FACTS` names them."""
+    return {"cpu_count": threads, "l2_bytes": _l2_bytes()}
+
+
+def device_info(threads: int) -> DeviceInfo:
+    """Return what kernels run on: a group of `threads` cores, or all but the spared one for 0."""
+    size = len(groups(threads, sorted(os.sched_getaffinity(0)))[0])
+    facts = plan_facts(size)
+    cores = f"{size} cores" if size > 1 else "one core"
+    return DeviceInfo(f"{cores} of an {processor()} ({facts['l2_bytes'] >> 10} KiB of L2 cache per core)", facts)
+
+
+def _l2_bytes() -> int:
+    """What the kernel of the system reports of one core; 1 MiB where it does not."""
+    for index in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
+        if (index / "level").read_text().strip() == "2":
+            size = (index / "size").read_text().strip()
+            return int(size.rstrip("KM")) * (1 << 20 if size.endswith("M") else 1 << 10)
+    return 1 << 20

@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 import torch
 
 from fitness.cpu.build import CpuBuild, build
-from fitness.cpu.cores import lock_name
+from fitness.cpu.cores import lock_name, plan_facts
 from fitness.cpu.kept import Kept, held
 from fitness.cpu.peaks import peaks, remeasure
 from fitness.cpu.profiler import profile
@@ -92,7 +92,7 @@ class CpuDevice:
         self.processes = 3
         self.spread = Spread()
         self.threads = len(os.sched_getaffinity(0))
-        self.facts = {"cpu_count": self.threads, "l2_bytes": _l2_bytes()}
+        self.facts = plan_facts(self.threads)
         self._shapes = Shapes(operator, task, operator.workload_set(workload_set), oracle)
         self._oracle = oracle
         self._works: WeakValueDictionary[tuple[object, ...], Region] = WeakValueDictionary()
@@ -275,12 +275,3 @@ class CpuSession:
         if problem:
             raise KernelFault(Status.INVALID, f"on {name}: {problem}")
         return resolved
-
-
-def _l2_bytes() -> int:
-    """Of one core, as the kernel reports it; 1 MiB where it does not."""
-    for index in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
-        if (index / "level").read_text().strip() == "2":
-            size = (index / "size").read_text().strip()
-            return int(size.rstrip("KM")) * (1 << 20 if size.endswith("M") else 1 << 10)
-    return 1 << 20

@@ -9,6 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from fitness.base import DeviceInfo
 from fitness.cuda.line import fitting_extra
 from fitness.packages import installing
 from operators.errors import DeviceError, UserError
@@ -93,6 +94,18 @@ class DeviceFacts:
             "max_shared_bytes": self.max_shared_bytes,
             "l2_bytes": self.l2_bytes,
         }
+
+    @property
+    def info(self) -> DeviceInfo:
+        """What prompts and plans know of it."""
+        major, minor = self.capability
+        cache = f"{self.l2_bytes >> 20} MiB of L2 cache"
+        bandwidth = f", {self.memory_gb_s:.0f} GB/s of memory bandwidth" if self.memory_gb_s else ""
+        name = (
+            f"an {self.name} (compute capability {major}.{minor}, {self.sm_count} SMs, at most "
+            f"{self.max_shared_bytes} bytes of shared memory per block, {cache}{bandwidth})"
+        )
+        return DeviceInfo(name, self.plan_facts)
 
 
 def visible_devices() -> list[str]:

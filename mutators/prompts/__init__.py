@@ -1,6 +1,6 @@
 """What language models are asked: Jinja templates beside this file, filled with what is known of kernel and operator.
 
-A prompt depends on nothing but request, parents and operator: the same request asks the same question.
+A prompt depends on request, parents, earlier requests and operator alone: the same request asks the same question.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import re
 from collections.abc import Mapping
 from difflib import unified_diff
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fitness.evaluation import Evaluation
-from mutators.base import Message, Parent, Request
+from mutators.base import Earlier, Message, Parent, Request
 from operators.dtypes import DTYPES, resolve_dtype
 from operators.expression import FUNCTIONS
 from operators.plan import FACTS
@@ -30,31 +31,50 @@ MAX_TRIED = 300
 """The same for one line of what was tried before."""
 
 
-def conversation(name: str, request: Request, parents: tuple[Parent, ...], operator: Operator) -> tuple[Message, ...]:
-    """System and user message of the template `name`: `rewrite`, `crossover` or `repair`.
+def conversation(
+    name: str, request: Request, parents: tuple[Parent, ...], operator: Operator, earlier: tuple[Earlier, ...] = ()
+) -> tuple[Message, ...]:
+    """Return the system and the user message of the request's template, or else of the template `name`.
 
-    Of the request's params it shows `advice` (what to do, in words), `profile` (lines of a profiler, in place
-    of those that the first parent brings along), `tried` (earlier
-    attempts: tables with `description`, `status` and, where known, `speedup` over the parent and `message`), `device`
-    (what the kernel runs on) and the workloads of `workload_set`.
+    A template is a file beside this module, without `.md.j2`, such as `rewrite`; or one beside a user's own module,
+    as `module:name`. Of the request's params it shows `advice` (what to do, in words), `profile` (lines of a profiler,
+    in place of those that the first parent brings along), `tried` (earlier attempts: tables with `description`,
+    `status` and, where known, `speedup` over the parent and `message`), `device` (what the kernel runs on) and the
+    workloads of `workload_set`. `earlier` are the requests that `request.earlier` names: it has them by id, and those
+    of its context as a list.
     """
-    context = _context(request, parents, operator)
+    context = _context(request, parents, operator, earlier)
     system = _environment().get_template("system.md.j2").render(context)
-    user = _environment().get_template(f"{name}.md.j2").render(context)
-    return {"role": "system", "content": system.strip()}, {"role": "user", "content": user.strip()}
+    return {"role": "system", "content": system.strip()}, _asked(name, request, context)
+
+
+def follow_up(
+    name: str, request: Request, parents: tuple[Parent, ...], operator: Operator, earlier: tuple[Earlier, ...]
+) -> Message:
+    """Return the next user message of the conversation `request.thread`, of the template that `conversation` takes.
+
+    The template has `previous`, the request whose conversation goes on, and `shown`, whether the first parent's file
+    stands in its last answer as it is.
+    """
+    return _asked(name, request, _context(request, parents, operator, earlier))
+
+
+def _asked(name: str, request: Request, context: Mapping[str, Any]) -> Message:
+    user = _environment().get_template(f"{request.template or name}.md.j2").render(context)
+    return {"role": "user", "content": user.strip()}
 
 
 def complaint(reason: str) -> Message:
-    """What a model hears whose answer could not be used."""
+    """Return what a model hears whose answer could not be used."""
     return {"role": "user", "content": _environment().get_template("complaint.md.j2").render(reason=reason).strip()}
 
 
 @lru_cache
 def _environment() -> Environment:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from jinja2 import ChoiceLoader, Environment, FileSystemLoader, FunctionLoader, StrictUndefined
 
     made = Environment(
-        loader=FileSystemLoader(FOLDER),
+        loader=ChoiceLoader([FileSystemLoader(FOLDER), FunctionLoader(_beside_module)]),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -62,6 +82,15 @@ def _environment() -> Environment:
     )
     made.filters |= {"fenced": fenced, "shortened": shortened}
     return made
+
+
+def _beside_module(name: str) -> str | None:
+    """The template `module:file` of a user's own package."""
+    module, colon, file = name.partition(":")
+    found = find_spec(module) if colon else None
+    if found is None or found.origin is None:
+        return None
+    return Path(found.origin).with_name(file).read_text(encoding="utf-8")
 
 
 def fenced(text: str, language: str = "") -> str:
@@ -78,8 +107,12 @@ def shortened(text: str, length: int = MAX_MESSAGE) -> str:
     return f"{text[: length * 2 // 3].rstrip()} [...] {text[-(length // 3) :].lstrip()}"
 
 
-def _context(request: Request, parents: tuple[Parent, ...], operator: Operator) -> dict[str, Any]:
+def _context(
+    request: Request, parents: tuple[Parent, ...], operator: Operator, earlier: tuple[Earlier, ...]
+) -> dict[str, Any]:
     task, params = request.task, request.params
+    by_id = {each.request.id: each for each in earlier}
+    previous = by_id.get(request.thread)
     chosen = params.get("workload_set")
     workloads = [w for w in operator.workloads if not chosen or w.set == chosen]
     dtypes = {name: resolve_dtype(name, task.dtype) for name in ("T", "ACC")}
@@ -98,6 +131,11 @@ def _context(request: Request, parents: tuple[Parent, ...], operator: Operator) 
         "advice": params.get("advice", ""),
         "profile": params.get("profile") or (parents[0].profile if parents else ()),
         "tried": [_attempt(entry) for entry in params.get("tried", ())],
+        "params": params,
+        "earlier": {name: _earlier(each) for name, each in by_id.items()},
+        "context": [_earlier(by_id[name]) for name in request.context],
+        "previous": _earlier(previous) if previous else None,
+        "shown": bool(previous and parents and previous.messages and _stands_in(parents[0], previous)),
     }
 
 
@@ -128,6 +166,23 @@ def _kernel(parent: Parent) -> dict[str, Any]:
         "values": dict(parent.kernel.values),
         "verdict": _verdict(parent.evaluation) if parent.evaluation else None,
     }
+
+
+def _earlier(each: Earlier) -> dict[str, Any]:
+    """An earlier request as templates show it."""
+    return {
+        "role": each.request.role or each.request.mutator,
+        "text": each.text,
+        "description": each.description,
+        "failure": each.failure,
+        "metrics": dict(each.metrics),
+        "source": each.kernel.source if each.kernel else "",
+        "verdict": _verdict(each.evaluation) if each.evaluation else None,
+    }
+
+
+def _stands_in(parent: Parent, previous: Earlier) -> bool:
+    return parent.kernel.source.strip() in previous.messages[-1]["content"]
 
 
 def _verdict(evaluation: Evaluation) -> dict[str, Any]:

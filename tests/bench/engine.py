@@ -51,7 +51,7 @@ from evo.search import Search
 from evo.store import Store
 from fitness.scripted import scripted
 from mutators.base import Call, CallStatus, Client, Message, Parent, Proposal, Request
-from mutators.catalog import MUTATORS, mutator
+from mutators.registry import MUTATORS, mutator
 from operators.catalog import load
 from operators.identity import digest
 from operators.kernel import Kernel

@@ -23,14 +23,14 @@ from evo.pool import InlinePool
 from evo.search import Search
 from evo.session import run_row
 from evo.store import Store
-from evo.strategies.base import ANCESTOR, request_rng
+from evo.strategies.base import Ancestors, Rival, StrategyContext
 from fitness.base import Anchor
 from fitness.evaluation import CheckError, Evaluation, Timing
 from fitness.scripted import ScriptedFitness
 from mutators.base import Request
 from mutators.repair import REPAIRABLE
 from operators.kernel import Kernel
-from operators.spec import Operator, Task
+from operators.spec import Task
 from tests.mutators.llm_server import LlmServer, Reply
 
 MODEL = "openai/scripted"
@@ -55,22 +55,25 @@ class TimedFitness(ScriptedFitness):
 class Asking:
     """The strategy `asking`: nothing but language models, in turn for rewrites, crossovers and repairs of failures."""
 
-    def __init__(self, operator: Operator, task: Task, *, seed: int, settings: Mapping[str, Any]) -> None:
-        self.task, self.seed, self.models = task, seed, settings["models"]
+    def __init__(self, context: StrategyContext, settings: Mapping[str, Any]) -> None:
+        self.context = context
         self._number = 0
         self._elites: list[Elite] = []
         self._failed: list[tuple[str, str]] = []
 
     def ask(self, count: int) -> list[Request]:
         if self._number == 0:
-            name, parents, params = ANCESTOR, (), {"name": "naive"}
-        elif not self._elites:
+            self._number = 1
+            first = Ancestors(self.context).request(0)
+            assert first
+            return [first]
+        if not self._elites:
             return []
-        else:
-            params = {"model": self.models[self._number % len(self.models)], "workload_set": "cpu"}
-            name, parents = self._wish(request_rng(self.seed, self.task, self._number))
+        number, models = self._number, self.context.models
+        rng = self.context.rng(number)
+        name, parents = self._wish(rng)
         self._number += 1
-        return [Request(self.task, self._number - 1, name, tuple(parents), self._number, params)]
+        return [self.context.request(number, name, parents, rng, {}, model=models[(number + 1) % len(models)])]
 
     def _wish(self, rng: Random) -> tuple[str, Sequence[str]]:
         if self._failed:
@@ -88,8 +91,8 @@ class Asking:
                 self._failed.append((kernel.id, individual.request.parents[0]))
         return individual.status
 
-    def anchor(self, request: Request, cell: Cell) -> Anchor | None:
-        return None
+    def rival(self, request: Request, cell: Cell) -> Rival:
+        return Rival()
 
     @property
     def best(self) -> Elite | None:

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from evo.cli import app
 from evo.config import STRATEGIES, RunConfig
 from evo.report.reference import Page, operator_pages, run_pages
-from mutators.catalog import MUTATORS
+from mutators.registry import MUTATORS
 from operators import plan_keys
 from operators.catalog import FUNCTIONS
 from operators.definition import TABLES

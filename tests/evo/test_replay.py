@@ -107,7 +107,7 @@ def test_two_stores_are_compared(plain: Path, asked: Path) -> None:
     assert compare(plain, plain).equal
     found = compare(plain, asked)
     assert not found.equal
-    assert found.difference.startswith("request 1 differs")
+    assert found.difference.startswith("request 2 differs")
 
 
 def test_a_run_that_never_began_has_nothing_to_replay(tmp_path: Path) -> None:

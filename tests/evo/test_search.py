@@ -19,7 +19,7 @@ from fitness.base import Anchor, Fitness
 from fitness.evaluation import Evaluation, Level, Status
 from fitness.scripted import ScriptedFitness, scripted
 from mutators.base import Mutator, Parent, Proposal, Request
-from mutators.catalog import mutator
+from mutators.registry import mutator
 from operators.errors import OperatorError, UserError
 from operators.kernel import Kernel
 from operators.spec import Operator, Task
@@ -245,7 +245,7 @@ class Refusing:
 def test_requests_without_a_child_are_kept_and_survive_a_resume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mutators.catalog.mutator", lambda name: Refusing(mutator(name)))
+    monkeypatch.setattr("mutators.registry.mutator", lambda name: Refusing(mutator(name)))
     made = config()
     assert search(tmp_path, made, stages(made), stop_after=8) == "stopped"
     assert search(tmp_path, made, stages(made)).startswith("evaluations")

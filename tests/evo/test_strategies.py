@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import fields
 from random import Random
 from typing import Any, ClassVar
 
@@ -11,7 +12,7 @@ from pydantic import ValidationError
 
 from evo.config import STRATEGIES, RunConfig
 from evo.individual import Individual
-from evo.strategies.base import ANCESTOR, Strategy
+from evo.strategies.base import ANCESTOR, Strategy, StrategyContext
 from evo.strategies.best_of_n import BestOfN
 from evo.strategies.islands import Islands
 from evo.strategies.random_search import RandomSearch
@@ -19,7 +20,7 @@ from evo.strategies.tune_only import TuneOnly
 from fitness.evaluation import Status
 from mutators.bandit import Arm
 from mutators.base import Request
-from mutators.catalog import MUTATORS
+from mutators.registry import MUTATORS
 from mutators.transform import rewrite_names
 from operators.kernel import Kernel
 from operators.spec import Operator, Task
@@ -30,7 +31,10 @@ MODELS = ("large", "small")
 
 
 def make(kind: Any, operator: Operator, *, seed: int = 1, models: tuple[str, ...] = (), **settings: Any) -> Any:
-    return kind(operator, TASK, seed=seed, settings={"workload_set": "cpu", "models": models, **settings})
+    given = {field.name for field in fields(StrategyContext)}
+    own = {name: value for name, value in settings.items() if name not in given}
+    of_run = {name: value for name, value in settings.items() if name in given}
+    return kind(StrategyContext(operator, TASK, seed, "cpu", models, **of_run), own)
 
 
 class StrategyContract:
@@ -200,13 +204,13 @@ def test_islands_ask_every_model_before_anything_is_judged_and_then_in_turn_with
 ) -> None:
     strategy, world = make(Islands, axpb, models=MODELS, questions=6), World(axpb, TASK)
     naive, *early = strategy.ask(10)
-    assert [r.params["model"] for r in early] == list(MODELS)
+    assert [r.model for r in early] == list(MODELS)
     strategy.tell(world.answer(naive))
     first = strategy.ask(7)
-    assert ["model" in r.params for r in first] == [True, False, True, False, True, False, True]
-    assert not any("model" in r.params for r in strategy.ask(10))  # six are open
+    assert [bool(r.model) for r in first] == [True, False, True, False, True, False, True]
+    assert not any(r.model for r in strategy.ask(10))  # six are open
     strategy.tell(world.answer(first[0]))
-    assert sum("model" in r.params for r in strategy.ask(4)) == 1
+    assert sum(bool(r.model) for r in strategy.ask(4)) == 1
 
 
 def test_islands_of_an_older_run_ask_as_they_did(axpb: Operator) -> None:
@@ -227,7 +231,7 @@ def told(events: list[Event]) -> list[Individual]:
 
 def test_islands_ask_every_mutator_and_model(axpb: Operator) -> None:
     events = told(play(make(Islands, axpb, models=MODELS), World(axpb, TASK), requests=400, order=Random(0)))
-    asked = Counter((i.request.mutator, i.request.params.get("model", "")) for i in events)
+    asked = Counter((i.request.mutator, i.request.model) for i in events)
     expected = {(m, "") for m in (ANCESTOR, "transform", "tune", "recombine")}
     expected |= {(m, model) for m in ("rewrite", "crossover", "repair") for model in MODELS}
     assert set(asked) == expected
@@ -236,7 +240,7 @@ def test_islands_ask_every_mutator_and_model(axpb: Operator) -> None:
 def test_islands_without_models_ask_none(axpb: Operator) -> None:
     events = told(play(make(Islands, axpb), World(axpb, TASK), requests=300, order=Random(0)))
     assert {i.request.mutator for i in events} == {ANCESTOR, "transform", "tune", "recombine"}
-    assert not any("model" in i.request.params for i in events)
+    assert not any(i.request.model for i in events)
 
 
 def test_two_parents_have_two_sources(axpb: Operator) -> None:
@@ -254,7 +258,7 @@ def test_two_parents_have_two_sources(axpb: Operator) -> None:
 def test_a_failing_child_of_a_model_is_mended_a_bounded_number_of_times(
     axpb: Operator, kind: type[Any], settings: dict[str, Any], repairs: int
 ) -> None:
-    world = World(axpb, TASK, fate=lambda request, _: Status.WRONG if "model" in request.params else 0.1)
+    world = World(axpb, TASK, fate=lambda request, _: Status.WRONG if request.model else 0.1)
     strategy = make(kind, axpb, models=("m",), repairs=repairs, **settings)
     events = told(play(strategy, world, requests=400, order=Random(2)))
     origin: dict[str, str] = {}
@@ -281,12 +285,12 @@ def test_a_model_is_told_what_was_tried_before(axpb: Operator) -> None:
 def test_what_brings_more_for_its_price_is_asked_more(axpb: Operator) -> None:
     def fate(request: Request, kernel: Kernel) -> float:
         parent = world.verdicts[request.parents[0]].log_speedup or 0.0
-        return parent + (0.3 if request.params.get("model") == "large" else -0.05)
+        return parent + (0.3 if request.model == "large" else -0.05)
 
     world = World(axpb, TASK, fate=fate)
     strategy = make(Islands, axpb, models=MODELS, islands=1)
     events = told(play(strategy, world, requests=400, order=Random(4)))
-    asked = Counter(i.request.params.get("model", "") for i in events[100:])
+    asked = Counter(i.request.model for i in events[100:])
     assert asked["large"] > 3 * asked["small"]
 
 
@@ -366,7 +370,7 @@ def test_best_of_n_asks_its_models_in_turn(axpb: Operator) -> None:
     events = told(play(make(BestOfN, axpb, n=20, models=MODELS), World(axpb, TASK), requests=500, order=Random(2)))
     asked = [i.request for i in events if i.request.mutator != ANCESTOR]
     assert {r.mutator for r in asked} == {"rewrite"}
-    assert Counter(r.params["model"] for r in asked) == {"large": 10, "small": 10}
+    assert Counter(r.model for r in asked) == {"large": 10, "small": 10}
     assert len({r.digest for r in asked}) == 20
 
 
@@ -394,14 +398,14 @@ def test_of_a_model_that_is_gone_one_request_at_a_time_is_made_and_nothing_is_le
         """Requests that were made in so many asks; those for the model `kept` are not told."""
         made = [strategy.ask(1)[0] for _ in range(1)]
         for _ in range(times):
-            if made[-1].params.get("model") != kept:
+            if not kept or made[-1].model != kept:
                 strategy.tell(world.answer(made[-1]))
             made += strategy.ask(1)
         strategy.tell(world.answer(made.pop()))
         return made
 
     def large(requests: list[Request]) -> list[Request]:
-        return [request for request in requests if request.params.get("model") == "large"]
+        return [request for request in requests if request.model == "large"]
 
     def tries() -> dict[Arm, float]:
         return {arm: record.tries for arm, record in strategy.bandit.records.items() if arm.model == "large"}
@@ -414,7 +418,7 @@ def test_of_a_model_that_is_gone_one_request_at_a_time_is_made_and_nothing_is_le
     # Its client keeps the next request until it tries the model again.
     requests = asked(300, kept="large")
     (trial,) = large(requests)
-    assert sum(request.params.get("model") == "small" for request in requests) > 30
+    assert sum(request.model == "small" for request in requests) > 30
     assert all(tries()[arm] <= count for arm, count in before.items())
     strategy.tell(world.answer(trial))
     (trial,) = large(asked(60, kept="large"))

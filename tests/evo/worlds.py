@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from evo.individual import Individual
-from evo.strategies.base import ANCESTOR, Strategy
+from evo.strategies.base import ANCESTOR, Rival, Strategy
 from fitness.evaluation import Evaluation, Level, Status
 from mutators.base import Request
 from operators.identity import digest
@@ -51,7 +51,7 @@ class World:
     """The source of the naive kernel; of another the same and its name."""
     kernels: dict[str, Kernel] = field(default_factory=dict)
     verdicts: dict[str, Evaluation] = field(default_factory=dict)
-    anchors: Callable[[Request, tuple[str, ...]], Any] = lambda *_: None
+    rivals: Callable[[Request, tuple[str, ...]], Rival] = lambda *_: Rival()
 
     def __post_init__(self) -> None:
         source = self.operator.ancestor("naive", self.task.target).read_text(encoding="utf-8")
@@ -64,10 +64,10 @@ class World:
 
     def answer(self, request: Request) -> Individual:
         """What the driver would tell."""
-        if request.params.get("model") in self.gone:
+        if request.model in self.gone:
             return Individual(request, None, None, description=request.mutator, unavailable=True)
         kernel = self._kernel(request)
-        cost_usd = 0.01 if "model" in request.params else 0.0
+        cost_usd = 0.01 if request.model else 0.0
         if kernel is None:
             return Individual(request, None, None, 0.0, cost_usd, "nothing")
         if earlier := self.verdicts.get(kernel.id):
@@ -105,7 +105,8 @@ class World:
         options: dict[str, Any] = {"cell": cell, "code_digest": kernel.id}
         if isinstance(outcome, Status):
             return Evaluation(kernel.id, str(self.task), Level.SCREEN, outcome, f"scripted {outcome}", **options)
-        anchor = None if request.mutator == ANCESTOR else self.anchors(request, cell)
+        rival = Rival() if request.mutator == ANCESTOR else self.rivals(request, cell)
+        anchor = rival.anchor if rival.race else None
         if anchor and outcome < anchor.log_speedup - 0.05:
             ratio = {"anchor_log_speedup": anchor.log_speedup, "log_ratio": outcome - anchor.log_speedup}
             return Evaluation(kernel.id, str(self.task), Level.SCREEN, Status.SLOWER, **options, **ratio)
@@ -130,7 +131,7 @@ Event = tuple[int, list[str]] | Individual
 
 def play(strategy: Strategy, world: World, *, requests: int, order: Random, most_in_flight: int = 8) -> list[Event]:
     """Ask and tell in an arbitrary order until so many requests are told, or none is asked and none under way."""
-    world.anchors = strategy.anchor
+    world.rivals = strategy.rival
     events: list[Event] = []
     flying: list[Request] = []
     told = 0

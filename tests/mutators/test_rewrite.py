@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from mutators.base import Call, CallStatus, OutOfBudget, Parent, Proposal, Request
-from mutators.catalog import mutator, propose
 from mutators.llm import LLM
+from mutators.registry import mutator, propose
 from mutators.rewrite import Rewrite
 from mutators.scripted_llm import ScriptedLLM
 from operators.errors import UserError
@@ -55,7 +55,7 @@ def test_an_answer_becomes_a_child() -> None:
 
 
 def test_the_model_is_the_requests() -> None:
-    proposal, _ = ask(GOOD, params={"model": "openai/other"})
+    proposal, _ = ask(GOOD, model="openai/other")
     assert proposal.model == "openai/other"
 
 

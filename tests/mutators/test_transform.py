@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mutators.base import Parent, Proposal, Request
-from mutators.catalog import MUTATORS, mutator
+from mutators.registry import MUTATORS, mutator
 from mutators.rewrites import REWRITES
 from mutators.transform import Transform
 from operators.catalog import load

@@ -1,0 +1,105 @@
+"""One request, from what is known of its parents to what its strategy will be told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from evo import records
+from evo.history import Done
+from evo.individual import Individual
+from evo.journal import Journal
+from evo.parents import Parents
+from evo.records import Rows
+from evo.task_state import Bound, TaskState
+from evo.verdicts import VerdictSource
+from fitness.evaluation import Evaluation
+from mutators.base import Client, Proposal, Request
+from mutators.registry import asks_model, propose
+
+PROPOSING_THREADS = 2
+
+
+class Execution:
+    """Carries requests out: mutators propose, `verdicts` judge, and rows say what became of it."""
+
+    def __init__(
+        self, store: Journal, verdicts: VerdictSource, client: Client | None, now: Callable[[], float]
+    ) -> None:
+        self.parents = Parents(store)
+        self._store = store
+        self._verdicts = verdicts
+        self._client = client
+        self._now = now
+        self._stored_kernels: set[str] = set()
+        """Ids of kernels whose source the store has, or will have with a commit under way."""
+        self._threads = ThreadPoolExecutor(max_workers=PROPOSING_THREADS, thread_name_prefix="propose")
+
+    def restore(self) -> None:
+        """Learn which kernels are stored."""
+        self._stored_kernels = set(self._store.rows("select kernel_id from kernels").column(0).to_pylist())
+
+    def close(self) -> None:
+        """End the threads; what they work on leads to nothing."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def propose(self, state: TaskState, request: Request, bound: Bound) -> Proposal:
+        """Return the answer of a mutator. It raises UserError and OutOfBudget where a model's client does."""
+        parents = tuple(self.parents.find(source, baseline=state.baseline) for source in bound.sources)
+        if not asks_model(request):
+            return await propose(request, parents, state.operator, threads=self._threads)
+        if parents:
+            parents = (replace(parents[0], profile=bound.notes), *parents[1:])
+        earlier = tuple(self.parents.earlier(name) for name in request.earlier)
+        return await propose(request, parents, state.operator, client=self._client, earlier=earlier)
+
+    async def profile(self, state: TaskState, request: Request, bound: Bound) -> Done:
+        """Return the end of a request for a profile."""
+        source = bound.sources[0]
+        parent = self.parents.find(source, baseline=state.baseline)
+        proposal, profiled = await self._verdicts.profile(state, request, parent, source[1])
+        return replace(self.without_kernel(state, request, proposal), profiled=profiled)
+
+    def without_kernel(self, state: TaskState, request: Request, proposal: Proposal) -> Done:
+        """Return the end of a request that led to no kernel: to words, to metrics, or to nothing."""
+        rows: Rows = {"proposals": [records.proposal_row(request, proposal, at=self._now())]}
+        told = Individual(
+            request, cost_usd=proposal.cost_usd, description=proposal.description, unavailable=proposal.unavailable,
+            failure=proposal.failure, text=proposal.text, metrics=dict(proposal.metrics or {}),
+        )  # fmt: skip
+        return Done(state, told, rows)
+
+    async def judge(self, state: TaskState, request: Request, proposal: Proposal) -> Done:
+        """Return the end of a request that led to a kernel. It raises OperatorError where the operator is at fault."""
+        kernel = proposal.kernel
+        assert kernel
+        rows: Rows = {"proposals": [records.proposal_row(request, proposal, at=self._now())]}
+        if kernel.id not in self._stored_kernels:
+            self._stored_kernels.add(kernel.id)
+            rows["kernels"] = [records.kernel_row(kernel)]
+        evaluations = await self._verdicts.evaluate(state, request, kernel)
+        for evaluation in evaluations:
+            name = records.evaluation_id(request, evaluation.level)
+            rows = records.join(
+                rows, records.evaluation_rows(evaluation, evaluation_id=name, request_id=request.id, at=self._now())
+            )
+        told = Individual(
+            request, kernel, records.as_stored(evaluations[-1]), _until_screened_s(evaluations[0]), proposal.cost_usd,
+            proposal.description,
+        )  # fmt: skip
+        return Done(state, told, rows)
+
+    def remember(self, done: Done) -> None:
+        """Keep what was just told at hand, if it is what a child of the kernel would be asked with."""
+        individual = done.individual
+        kernel, evaluation = individual.kernel, individual.evaluation
+        if kernel is None or evaluation is None:
+            return
+        name = records.evaluation_id(individual.request, evaluation.level)
+        if done.state.verdicts[kernel.id] == name:
+            self.parents.told(kernel, evaluation, name)
+
+
+def _until_screened_s(screened: Evaluation) -> float:
+    return sum(screened.stage_ms.get(stage, 0.0) for stage in ("build", "verify", "time")) / 1e3

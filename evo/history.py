@@ -1,0 +1,202 @@
+"""What a run has asked and told: the order of it all, and what each step teaches strategies and driver.
+
+The store numbers and commits every ask and every tell before it counts. Applied again in that order, they bring a new
+session to where the last one ended.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import cast
+
+from evo import records
+from evo.budget import Budget
+from evo.codec import Row
+from evo.individual import WITHOUT_KERNEL, Individual
+from evo.journal import Journal
+from evo.naive import is_naive, naive_fault
+from evo.records import Rows
+from evo.strategies.base import Restorable, other_request
+from evo.task_state import Outstanding, TaskState, bind
+from evo.verdicts import Profiled
+from fitness.evaluation import Status
+from mutators.base import Kind, Request
+from operators.spec import Task
+
+NO_EVALUATION = (Status.INVALID, Status.UNSUPPORTED)
+"""Verdicts that are charged to no budget: the compiler saw nothing."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """A finished request: its individual and the rows to be committed with its tell."""
+
+    state: TaskState
+    individual: Individual
+    rows: Rows
+    profiled: Profiled | None = None
+    """The profile that the request asked for, if it was taken now."""
+
+
+class History:
+    """The past of one run, which it alone makes longer: its owner asks and delivers through it."""
+
+    def __init__(
+        self,
+        states: Mapping[Task, TaskState],
+        store: Journal,
+        budget: Budget,
+        *,
+        workload_set: str,
+        commit: Callable[[Rows], Awaitable[None]],
+        now: Callable[[], float],
+    ) -> None:
+        self._states = states
+        self._store = store
+        self._budget = budget
+        self._workload_set = workload_set
+        self._commit = commit
+        self._now = now
+        self.seq = 0
+        """The place of the last ask, tell or profile."""
+
+    # --- longer -----------------------------------------------------------------------------------------------------
+
+    def ask(self, state: TaskState, wanted: int) -> tuple[list[Outstanding], Rows]:
+        """Ask a strategy; return its requests with what is known of their parents now, and the rows to be committed."""
+        requests = state.strategy.ask(wanted)
+        if not requests:
+            return [], {}
+        rows = records.ask_rows(requests, seq=self._next(), wanted=wanted, at=self._now())
+        return [(request, bind(state, request)) for request in requests], rows
+
+    async def deliver(self, arrived: Sequence[Done | Profiled]) -> list[TaskState]:
+        """Commit tells and profiles in one transaction, then let them count in the same order.
+
+        It returns the tasks that cannot go on since then.
+        """
+        # A request that waited for another's verdict on the same kernel is told after that one.
+        ordered = sorted(arrived, key=lambda done: isinstance(done, Done) and done.individual.repeats)
+        steps = [step for done in ordered for step in _steps(done)]
+        await self._commit(records.join(*(self._rows(step) for step in steps)))
+        sound = [state for state in self._states.values() if not state.fault]
+        for step in steps:
+            if isinstance(step, Profiled):
+                step.state.profiles[step.kernel_id] = step.notes
+            else:
+                step.state.strategy.tell(step.individual)
+                self._count(step.state, step.individual)
+        return [state for state in sound if state.fault]
+
+    def profiled_again(self, row: Row) -> None:
+        """Let a stored profile count."""
+        self._states[Task.parse(row["task"])].profiles[row["kernel_id"]] = tuple(json.loads(row["notes_json"]))
+
+    def next_profile(self, rows: Iterable[Row]) -> list[Row]:
+        """Return rows of a profile with the next place in the history."""
+        seq = self._next()
+        return [row | {"seq": seq} for row in rows]
+
+    def _rows(self, step: Done | Profiled) -> Rows:
+        """What is to be committed with its place in the history."""
+        if isinstance(step, Profiled):
+            return step.rows | {"profiles": self.next_profile(step.rows["profiles"])}
+        seq = self._next()
+        generation, is_new = step.state.born(step.individual.request, step.individual.kernel)
+        rows = records.placed(step.rows, generation=generation, is_new=is_new)
+        return records.join(rows, records.tell_rows(step.individual, seq=seq, at=self._now()))
+
+    def _next(self) -> int:
+        self.seq += 1
+        return self.seq
+
+    def _count(self, state: TaskState, individual: Individual) -> None:
+        """The part of a tell that a resume repeats itself."""
+        state.told += 1
+        state.statuses[individual.status] += 1
+        if not individual.unavailable and individual.request.kind not in WITHOUT_KERNEL:
+            state.idle = 0 if individual.fresh else state.idle + 1
+        kernel, evaluation = individual.kernel, individual.evaluation
+        if kernel is None or evaluation is None:
+            return
+        if is_naive(individual.request) and not evaluation.correct:
+            state.fault = naive_fault(state.operator, state.task, evaluation, workload_set=self._workload_set)
+        if evaluation.status is Status.DUPLICATE:
+            self._budget.duplicates += 1
+        elif individual.request.kind is Kind.TRIAL:
+            self._budget.trials += 1
+        elif evaluation.status not in NO_EVALUATION:
+            self._budget.charge("evaluations", 1)
+        if kernel.id not in state.verdicts or evaluation.status is not Status.DUPLICATE:
+            state.verdicts[kernel.id] = records.evaluation_id(individual.request, evaluation.level)
+
+    # --- again ------------------------------------------------------------------------------------------------------
+
+    def restore(self, recall: Callable[[Individual], None]) -> list[Outstanding]:
+        """Apply the stored asks and tells again; return the requests that were never told.
+
+        `recall` hears of every individual. It raises UserError where a strategy does not ask what is stored.
+        """
+        outstanding: dict[str, Outstanding] = {}
+        asks: Counter[Task] = Counter()
+        for seq, entry in records.history(self._read):
+            self.seq = max(self.seq, seq)
+            if isinstance(entry, records.Asked):
+                for request in self._ask_again(entry.rows):
+                    outstanding[request.id] = request, bind(self._states[request.task], request)
+                asks[request.task] += 1
+            elif isinstance(entry, records.Told):
+                recall(self._tell_again(entry.row))
+                del outstanding[entry.row["request_id"]]
+            else:
+                self.profiled_again(entry.row)
+        for task, state in self._states.items():
+            if isinstance(state.strategy, Restorable):
+                state.strategy.restore(asks[task], state.told)
+        for row in self._read("select task, kernel_id, generation from individuals"):
+            self._states[Task.parse(row["task"])].generations[row["kernel_id"]] = row["generation"]
+        for row in self._read(records.CONFIRMED):
+            self._states[Task.parse(row["task"])].confirm(row["kernel_id"], row["took_ms"])
+        return list(outstanding.values())
+
+    def earlier_wall_s(self) -> float:
+        """Return the time that earlier sessions took: each from its start to its last sign of life."""
+        when = "epoch(created_at) as moment"
+        starts = [row["moment"] for row in self._read(f"select {when} from events where kind = 'session' order by 1")]
+        tables = " union all ".join(f"select {when} from {table}" for table in ("events", "asks", "tells"))
+        signs = [row["moment"] for row in self._read(f"{tables} order by moment")]
+        total = 0.0
+        for index, start in enumerate(starts):
+            end = starts[index + 1] if index + 1 < len(starts) else float("inf")
+            total += max((sign for sign in signs if start <= sign < end), default=start) - start
+        return total
+
+    def _ask_again(self, rows: list[Row]) -> list[Request]:
+        state = self._states[Task.parse(rows[0]["task"])]
+        if isinstance(state.strategy, Restorable):
+            return [Request.from_json(row["request_json"]) for row in rows]
+        requests = state.strategy.ask(rows[0]["wanted"])
+        if [r.digest for r in requests] != [row["digest"] for row in rows]:
+            raise other_request(state.task, rows[0]["request_id"])
+        return requests
+
+    def _tell_again(self, row: Row) -> Individual:
+        individual = records.individual_from(row)
+        state = self._states[individual.request.task]
+        if not isinstance(state.strategy, Restorable):
+            state.strategy.tell(individual)
+        self._count(state, individual)
+        return individual
+
+    def _read(self, sql: str) -> list[Row]:
+        return cast(list[Row], self._store.rows(sql).to_pylist())
+
+
+def _steps(done: Done | Profiled) -> list[Done | Profiled]:
+    """What counts one after the other: a request for a profile is told first, then others know the profile too."""
+    if isinstance(done, Done) and done.profiled:
+        return [replace(done, profiled=None), done.profiled]
+    return [done]

@@ -1,0 +1,165 @@
+"""Strategies that read like their descriptions: generators that yield requests and are sent what became of them."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+from evo.archive import Cell
+from evo.individual import Individual
+from evo.population import elite_of
+from evo.strategies.base import Rival
+from evo.strategies.outages import Outages
+from evo.strategies.plain import PlainStrategy, SettingsT
+from mutators.base import Kind, Request
+from operators.kernel import Kernel
+
+Params = Mapping[str, Any] | Callable[[Random], Mapping[str, Any]]
+"""A mutator's settings, or what draws them from the randomness of their request."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a recipe yields: a request that is not made before its turn comes, when its number is known."""
+
+    kind: Kind
+    mutator: str
+    kernels: tuple[Kernel, ...]
+    """The parents, the principal one first."""
+    params: Params
+    models: tuple[str, ...]
+    """Those that may answer it; the first one that is not out of reach is asked. None: no model is."""
+    rival: Rival | None
+    """What the child is timed against; None: the best kernel so far, in a race."""
+    named: Mapping[str, Any]
+    """Further fields of its request: role, template, context, thread."""
+
+
+Recipe = Generator[Step, Individual, None]
+"""One loop. It depends on nothing but its arguments and what it is sent; it changes nothing before its first step, for
+it may be begun in vain, and begun again. Whatever it wants to remember is in its own variables: a resume sends the same
+outcomes again."""
+
+
+@dataclass
+class _Loop:
+    """A recipe under way, and what it wants next."""
+
+    recipe: Recipe
+    step: Step
+
+
+class LoopStrategy(PlainStrategy[SettingsT]):
+    """A `Strategy` made of any number of recipes that run side by side.
+
+    Those under way go on before new ones begin. A request that no model could be asked for is not the recipe's
+    concern: its turn comes again when a model is back. It asks nothing more when no recipe is left.
+    """
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._begun = 0
+        self._outages = Outages()
+        self._waiting: deque[_Loop] = deque()
+        """Loops whose next step was not asked for yet."""
+        self._open: dict[int, _Loop] = {}
+        """By the number of the request, loops that wait for its outcome."""
+
+    @abstractmethod
+    def recipe(self, number: int, start: Individual) -> Recipe | None:
+        """Return the loop of this number (from 0), which starts from one of the operator's kernels; None: no more."""
+
+    # --- what a recipe says -----------------------------------------------------------------------------------------
+
+    def child(
+        self,
+        mutator: str,
+        *kernels: Kernel,
+        params: Params | None = None,
+        models: Sequence[str] = (),
+        rival: Rival | None = None,
+        **named: Any,
+    ) -> Step:
+        """Return the step that asks a mutator for a child of these kernels.
+
+        `named` are fields of `Request`: `role`, `template`, `context`, `thread`. A mutator that asks a language model
+        asks the first of `models` that can be asked.
+        """
+        return Step(Kind.CHILD, mutator, kernels, params or {}, tuple(models), rival, named)
+
+    def say(
+        self, template: str, *kernels: Kernel, params: Params | None = None, models: Sequence[str], **named: Any
+    ) -> Step:
+        """Return the step that asks a language model for words, by a template of `mutators.prompts`."""
+        return Step(Kind.SAY, "say", kernels, params or {}, tuple(models), None, {"template": template, **named})
+
+    def profile(self, kernel: Kernel) -> Step:
+        """Return the step that asks for what a profiler measures of a correct kernel."""
+        return Step(Kind.PROFILE, "", (kernel,), {}, (), None, {})
+
+    def beside(self, individual: Individual) -> Rival:
+        """Return the pairing with an earlier child, without a race, so that all times are heard; see `Rival`."""
+        elite = elite_of(individual)
+        return Rival(elite.as_anchor() if elite else None)
+
+    # --- ask and tell -----------------------------------------------------------------------------------------------
+
+    def next(self, number: int, ancestor: Individual, rng: Random) -> Request | None:
+        """See `PlainStrategy.next`."""
+        loop, request = self._resumed(number) or self._begun_now(number, ancestor) or (None, None)
+        if loop and request:
+            self._open[number] = loop
+            self._outages.asked(request)
+        return request
+
+    def _resumed(self, number: int) -> tuple[_Loop, Request] | None:
+        """The loop that waits longest and can be asked for, and its request."""
+        for loop in self._waiting:
+            if request := self._request(loop.step, number):
+                self._waiting.remove(loop)
+                return loop, request
+        return None
+
+    def _begun_now(self, number: int, start: Individual) -> tuple[_Loop, Request] | None:
+        """The next loop that has a first step, and its request; None where that has to wait."""
+        begun = self._begun
+        while recipe := self.recipe(begun, start):
+            begun += 1
+            if (step := next(recipe, None)) and (request := self._request(step, number)):
+                self._begun = begun
+                return _Loop(recipe, step), request
+            if step:
+                break
+        return None
+
+    def _request(self, step: Step, number: int) -> Request | None:
+        """The step's request; None while no model can be asked for it."""
+        model = next(filter(self._outages.askable, step.models), "")
+        if step.models and not model:
+            return None
+        rng = self.context.rng(number)
+        params = step.params(rng) if callable(step.params) else step.params
+        parents = [kernel.id for kernel in step.kernels]
+        return self.context.request(
+            number, step.mutator, parents, rng, params, kind=step.kind, model=model, **step.named
+        )
+
+    def heard(self, individual: Individual) -> None:
+        """See `PlainStrategy.heard`."""
+        loop = self._open.pop(individual.request.number)
+        self._outages.told(individual)
+        if not individual.unavailable:
+            try:
+                loop = replace(loop, step=loop.recipe.send(individual))
+            except StopIteration:
+                return
+        self._waiting.append(loop)
+
+    def rival(self, request: Request, cell: Cell) -> Rival:
+        """See `Strategy.rival`."""
+        loop = self._open.get(request.number)
+        return (loop.step.rival if loop else None) or super().rival(request, cell)

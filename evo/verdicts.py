@@ -1,0 +1,184 @@
+"""Verdicts on kernels: each program is evaluated once, by a pool of workers; what is the same inherits."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from typing import Protocol, TypeVar
+
+from evo import records
+from evo.pool import Pool, WorkerLost
+from evo.promises import announced, promise
+from evo.records import Rows
+from evo.task_state import Notes, TaskState
+from fitness.base import Anchor, Built
+from fitness.evaluation import Evaluation, Level, Status
+from fitness.profiling import Profile
+from mutators.base import Kind, Parent, Proposal, Request
+from operators.kernel import Kernel
+from operators.spec import Task
+
+Answer = TypeVar("Answer")
+Note = Callable[[Rows], Awaitable[None]]
+"""Stores rows that belong to no request, such as events."""
+
+
+@dataclass(frozen=True)
+class Profiled:
+    """A profile that was taken, and its rows but for their place in the history."""
+
+    state: TaskState
+    kernel_id: str
+    notes: Notes
+    rows: Rows
+
+
+class VerdictSource(Protocol):
+    """Where the verdicts on a run's kernels come from: a pool of workers, or the store of a run that is replayed."""
+
+    async def evaluate(self, state: TaskState, request: Request, kernel: Kernel) -> tuple[Evaluation, ...]:
+        """Return the request's evaluations of a kernel, least severe first; one that says so for a duplicate."""
+        ...
+
+    async def profile(
+        self, state: TaskState, request: Request, parent: Parent, evaluation_id: str
+    ) -> tuple[Proposal, Profiled | None]:
+        """Return the answer to a request for a profile, and the profile if it is to be stored."""
+        ...
+
+
+@dataclass
+class _Known:
+    """What is known of one task's kernels, or is being found out."""
+
+    by_id: dict[str, asyncio.Future[Evaluation]] = field(default_factory=dict)
+    """Verdicts without timings, by kernel id."""
+    by_code: dict[str, asyncio.Future[Evaluation]] = field(default_factory=dict)
+    """The same by code digest."""
+
+
+class Verdicts:
+    """`VerdictSource` over a pool. It asks for the levels of a verdict, and keeps what was found of every program."""
+
+    def __init__(self, pool: Pool, note: Note, now: Callable[[], float]) -> None:
+        self.stopping = False
+        """Whether a lost worker's job is no longer tried again."""
+        self._pool = pool
+        self._note = note
+        self._now = now
+        self._known: defaultdict[Task, _Known] = defaultdict(_Known)
+
+    def recall(self, task: Task, kernel: Kernel, evaluation: Evaluation) -> None:
+        """Take a stored verdict for known; the first one of a kernel stays."""
+        verdict: asyncio.Future[Evaluation] = asyncio.get_running_loop().create_future()
+        verdict.set_result(evaluation.bare())
+        known = self._known[task]
+        known.by_id.setdefault(kernel.id, verdict)
+        if evaluation.code_digest and evaluation.status is not Status.DUPLICATE:
+            known.by_code.setdefault(evaluation.code_digest, verdict)
+
+    async def evaluate(self, state: TaskState, request: Request, kernel: Kernel) -> tuple[Evaluation, ...]:
+        """See `VerdictSource.evaluate`. It raises OperatorError where the operator is at fault."""
+        known = self._known[state.task]
+        if earlier := await announced(known.by_id, kernel.id):
+            return (_duplicate(kernel, earlier),)
+        with promise(known.by_id, kernel.id) as by_id:
+            built = await self._retried(state.task, kernel, lambda: self._pool.build(state.task, kernel))
+            if isinstance(built, Evaluation):
+                by_id.set_result(built)
+                return (built,)
+            if earlier := await announced(known.by_code, built.code_digest):
+                inherited = _duplicate(kernel, earlier)
+                by_id.set_result(inherited)
+                return (inherited,)
+            with promise(known.by_code, built.code_digest) as by_code:
+                evaluations = await self._judge(state, request, kernel, built)
+                bare = evaluations[-1].bare()
+                by_code.set_result(bare)
+                by_id.set_result(bare)
+                return evaluations
+
+    async def confirm(self, state: TaskState, kernel: Kernel) -> Evaluation:
+        """Return a second, independent verdict on a kernel, against the baseline.
+
+        Whatever is found wrong now weighs as much as a confirmation that failed.
+        """
+        baseline = Anchor(state.baseline, 0.0, 0.0)
+        result = await self._retried(
+            state.task, kernel, lambda: self._pool.judge(state.task, kernel, baseline, race=False, best=None)
+        )
+        last = result[-1] if isinstance(result, tuple) else result
+        return replace(last, level=Level.CONFIRMED)
+
+    async def take_profile(self, state: TaskState, parent: Parent, evaluation_id: str) -> tuple[Profile, str, Profiled]:
+        """Return what a profiler says of a correct kernel that was timed, why it failed if it did, and its rows."""
+        assert parent.evaluation
+        kernel, began = parent.kernel, time.monotonic()
+        profile, failure = Profile(None, (), ()), ""
+        try:
+            profile = await self._pool.profile(state.task, kernel, parent.evaluation.timings)
+        except Exception as error:  # noqa: BLE001 the border to profilers: the search does without them
+            failure = f"{type(error).__name__}: {error}"
+        seconds = time.monotonic() - began
+        rows = records.profile_rows(
+            profile, evaluation_id, state.task, kernel.id, failure=failure, seconds=seconds, at=self._now()
+        )
+        return profile, failure, Profiled(state, kernel.id, profile.notes, rows)
+
+    async def profile(
+        self, state: TaskState, request: Request, parent: Parent, evaluation_id: str
+    ) -> tuple[Proposal, Profiled | None]:
+        """See `VerdictSource.profile`."""
+        evaluation, began = parent.evaluation, time.monotonic()
+        if not (evaluation and evaluation.correct and evaluation.timings):
+            return Proposal(failure="only a correct kernel with times of its own can be profiled"), None
+        profile, failure, profiled = await self.take_profile(state, parent, evaluation_id)
+        seconds = time.monotonic() - began
+        if failure:
+            return Proposal(failure=failure, seconds=seconds), profiled
+        metrics = {metric.name: metric.value for metric in profile.metrics}
+        bound = profile.bottleneck.value if profile.bottleneck else "unclear"
+        return Proposal(metrics=metrics, description=f"bottleneck: {bound}", seconds=seconds), profiled
+
+    async def _judge(self, state: TaskState, request: Request, kernel: Kernel, built: Built) -> tuple[Evaluation, ...]:
+        """The levels that a kernel that compiled deserves, against the rival that its strategy names."""
+        rival = None if request.kind is Kind.ANCESTOR else state.strategy.rival(request, built.cell)
+        anchor = (rival.anchor if rival else None) or Anchor(state.baseline, 0.0, 0.0)
+        leader = state.strategy.best
+        best = leader.log_speedup if leader else 0.0
+
+        async def judge() -> tuple[Evaluation, ...]:
+            return await self._pool.judge(state.task, kernel, anchor, race=bool(rival and rival.race), best=best)
+
+        result = await self._retried(state.task, kernel, judge)
+        evaluations = result if isinstance(result, tuple) else (result,)
+        if evaluations[-1].level is Level.CONFIRMED:
+            stages = ("verify", "time", "confirm")
+            state.confirm(kernel.id, sum(e.stage_ms.get(stage, 0.0) for e in evaluations for stage in stages))
+        screened = replace(evaluations[0], stage_ms={"build": built.build_ms, **evaluations[0].stage_ms})
+        return (screened, *evaluations[1:])
+
+    async def _retried(self, task: Task, kernel: Kernel, call: Callable[[], Awaitable[Answer]]) -> Answer | Evaluation:
+        """A job's answer; one whose worker dies is tried once more, and after that the kernel is to blame."""
+        for _ in range(2):
+            try:
+                return await call()
+            except WorkerLost as error:
+                if self.stopping:
+                    raise
+                await self._note(records.event_rows("worker_lost", {"error": str(error)}, at=self._now(), task=task))
+        message = "the evaluation worker ended twice while it examined this kernel"
+        return Evaluation(kernel.id, str(task), Level.SCREEN, Status.RUNTIME_ERROR, message)
+
+
+def _duplicate(kernel: Kernel, verdict: Evaluation) -> Evaluation:
+    """The verdict that `kernel` inherits."""
+    original = verdict.duplicate_of or verdict.kernel_id
+    message = f"the same program as kernel {original[:12]}, which is {verdict.verdict}"
+    return replace(
+        verdict.bare(), kernel_id=kernel.id, status=Status.DUPLICATE, duplicate_of=original,
+        inherited=verdict.verdict, message=message, stage_ms={},
+    )  # fmt: skip

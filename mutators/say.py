@@ -1,0 +1,45 @@
+"""The mutator that makes no kernel: a language model says something, such as a plan, that later prompts may show."""
+
+from __future__ import annotations
+
+import time
+
+from mutators.base import CallStatus, Client, Earlier, Message, Parent, Proposal, Request
+from mutators.dialogue import no_answer
+from mutators.prompts import conversation, follow_up
+from operators.kernel import Kernel
+from operators.spec import Operator
+
+
+class Say:
+    """The words that a model answers to the request's template with; the parents are the kernels that it is shown."""
+
+    name = "say"
+
+    def applies(self, kernel: Kernel, operator: Operator) -> bool:
+        """Return False: nothing is made of any kernel."""
+        return False
+
+    async def propose(
+        self,
+        request: Request,
+        parents: tuple[Parent, ...],
+        operator: Operator,
+        client: Client,
+        earlier: tuple[Earlier, ...] = (),
+    ) -> Proposal:
+        """Return the answer as it stands, also one that was cut off at the limit of its length."""
+        role = request.role or self.name
+        if not request.template:
+            return Proposal(None, role, "say needs a template")
+        started = time.perf_counter()
+        said = next((each.messages for each in earlier if each.request.id == request.thread), ())
+        opening: tuple[Message, ...] = conversation(self.name, request, parents, operator, earlier)
+        if said:
+            opening = (*said, follow_up(self.name, request, parents, operator, earlier))
+        call = await client.complete(opening, request=request, role=role, model=request.model)
+        seconds = time.perf_counter() - started
+        heard = call.status.heard and call.status is not CallStatus.REFUSED
+        text = call.answer.strip() if heard else ""
+        failure = "" if text else no_answer(call) if not heard else f"{call.model} answered with nothing"
+        return Proposal(None, role, failure, seconds=seconds, calls=(call,), text=text)
