@@ -1,7 +1,7 @@
 """The syntax tree of a kernel file: functions, canonical loops, names and textual edits. Owns tree-sitter.
 
 Only loops of the form `for (type v = start; v < bound; v += step)` become a `Loop`; everything else is opaque to the
-rewrites. Regions that tree-sitter could not read are left out, so that no rewrite ever touches them.
+transforms. Regions that tree-sitter could not read are left out, so that no transform ever touches them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The mutator that rewrites a kernel's structure without a language model."""
+"""The mutator that changes a kernel's structure without a language model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from mutators.base import Parent, Proposal, Request
 from mutators.cpp_tree import Program, Unreadable, apply_edits
 from mutators.plan_edit import with_tunables
-from mutators.rewrites import REWRITES, Site
+from mutators.transforms import TRANSFORMS, Site
 from mutators.tune import bad_params, drawn, space_of, with_setting
 from operators.errors import PlanError, UserError
 from operators.expression import unknown_name
@@ -21,7 +21,7 @@ MAX_COUNT = 32
 
 
 class Transform:
-    """Applies rewrites of `mutators.rewrites` at places drawn from the request's seed.
+    """Applies transforms of `mutators.transforms` at places drawn from the request's seed.
 
     Params: `rewrite` names one (any otherwise: uniform over those that apply, then over their places), `count` how many
     are made in a row (1). New tunables come with a default, so that the child runs as it is and `tune` can take over;
@@ -33,19 +33,19 @@ class Transform:
     name = "transform"
 
     def applies(self, kernel: Kernel, operator: Operator) -> bool:
-        """True for every kernel of a target that some rewrite serves."""
-        return kernel.operator == operator.name and any(kernel.target in r.targets for r in REWRITES.values())
+        """True for every kernel of a target that some transform serves."""
+        return kernel.operator == operator.name and any(kernel.target in r.targets for r in TRANSFORMS.values())
 
     def propose(self, request: Request, parents: tuple[Parent, ...], operator: Operator) -> Proposal:
-        """The first parent, rewritten. A failure says what is missing."""
+        """The first parent, changed. A failure says what is missing."""
         started = time.perf_counter()
         kernel, description, failure = _child(request, parents, operator)
         return Proposal(kernel, description, failure, seconds=time.perf_counter() - started)
 
 
-def rewrite_names(target: str) -> tuple[str, ...]:
-    """The rewrites that serve a target, in alphabetical order."""
-    return tuple(name for name, rewrite in REWRITES.items() if target in rewrite.targets)
+def transform_names(target: str) -> tuple[str, ...]:
+    """The transforms that serve a target, in alphabetical order."""
+    return tuple(name for name, transform in TRANSFORMS.items() if target in transform.targets)
 
 
 def _child(request: Request, parents: tuple[Parent, ...], operator: Operator) -> tuple[Kernel | None, str, str]:
@@ -69,6 +69,7 @@ def _child(request: Request, parents: tuple[Parent, ...], operator: Operator) ->
     except PlanError as error:
         return None, "transform", f"the parent's plan cannot be used: {error}"
     if not made:
+        # Replays compare this text with what runs have stored since before transforms were called so.
         what = f"`{wish}` applies nowhere" if wish else "no rewrite applies"
         return None, "transform", f"{what} in this {operator.name} kernel"
     child = Kernel(parent.operator, parent.target, text, dict(parent.values))
@@ -90,16 +91,16 @@ def _with_random_values(child: Kernel, request: Request, operator: Operator, ran
 
 def _bad_wish(wish: Any, count: Any) -> str:
     """What is wrong with the params; empty if nothing is."""
-    if wish is not None and wish not in REWRITES:
-        return unknown_name(str(wish), REWRITES).replace("name", "rewrite", 1)
+    if wish is not None and wish not in TRANSFORMS:
+        return unknown_name(str(wish), TRANSFORMS).replace("name", "rewrite", 1)
     if type(count) is not int or not 1 <= count <= MAX_COUNT:
         return f"count must be an integer from 1 to {MAX_COUNT}, not {count!r}"
     return ""
 
 
 def _step(program: Program, wish: str | None, random: Random) -> tuple[str, str] | None:
-    """One rewrite: the new text and what was done. None where nothing applies."""
-    names = [wish] if wish else list(rewrite_names(program.target))
+    """One transform: the new text and what was done. None where nothing applies."""
+    names = [wish] if wish else list(transform_names(program.target))
     random.shuffle(names)
     for name in names:
         sites = list(sites_of(program, name))
@@ -112,17 +113,17 @@ def _step(program: Program, wish: str | None, random: Random) -> tuple[str, str]
 
 
 def sites_of(program: Program, name: str) -> Iterator[Site]:
-    """The places where a rewrite applies, in the order of the file."""
-    rewrite = REWRITES[name]
-    if program.target in rewrite.targets:
+    """The places where a transform applies, in the order of the file."""
+    transform = TRANSFORMS[name]
+    if program.target in transform.targets:
         try:
-            yield from rewrite.sites(program)
+            yield from transform.sites(program)
         except (Unreadable, RecursionError):
             return  # broken or absurdly nested code: what was found so far is all there is
 
 
 def apply(program: Program, site: Site) -> str | None:
-    """The file after one rewrite, or None where the result would not be a usable file."""
+    """The file after one transform, or None where the result would not be a usable file."""
     text = apply_edits(program.data, site.edits).decode()
     changed = with_tunables(text, site.tune)
     if changed is None or changed == program.text:

@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 from evo.config import STRATEGIES, RunConfig
 from mutators.llm import LlmSettings, Price
 from mutators.registry import MUTATORS
-from mutators.rewrites import REWRITES
+from mutators.transforms import TRANSFORMS
 from operators import definition, plan_keys, relations
 from operators.catalog import FUNCTIONS
 from operators.definition import Formula, Sizes
@@ -75,11 +75,11 @@ def run_pages() -> list[Page]:
         if settings := getattr(_named(path), "Settings", None):
             models.append((f"[settings] of strategy {name}", settings))
     mutators = tuple(Entry(name, _waits(path), "", _summary(_named(path))) for name, path in MUTATORS.items())
-    rewrites = tuple(Entry(r.name, ", ".join(r.targets), "", r.summary) for _, r in sorted(REWRITES.items()))
+    transforms = tuple(Entry(t.name, ", ".join(t.targets), "", t.summary) for _, t in sorted(TRANSFORMS.items()))
     return [
         *(_model_page(title, model) for title, model in models),
         Page("mutators", "What makes children; those that ask a language model work where a run has one.", mutators),
-        Page("rewrites", "What the mutator `transform` does to a kernel, by target.", rewrites),
+        Page("transforms", "What the mutator `transform` does to a kernel, by target.", transforms),
     ]
 
 

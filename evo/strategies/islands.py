@@ -20,7 +20,7 @@ from fitness.evaluation import Status
 from mutators.bandit import Arm, Bandit
 from mutators.base import Kind, Mutator, Request
 from mutators.registry import mutator
-from mutators.transform import rewrite_names
+from mutators.transform import transform_names
 from operators.kernel import Kernel
 
 REMEMBERED = 2_000
@@ -109,7 +109,7 @@ class Islands:
         self.bandit = Bandit(memory=made.memory, least_share=made.least_share, usd_per_hour=made.usd_per_hour)
         self._number = 0
         self._ancestors = Ancestors(context)
-        self._openings = deque(rewrite_names(context.task.target))
+        self._openings = deque(transform_names(context.task.target))
         context.rng(0).shuffle(self._openings)
         asks_early = context.models if context.protocol >= MODELS_FROM_THE_START else ()
         self._early = deque(asks_early[: context.questions])

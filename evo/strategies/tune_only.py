@@ -16,7 +16,7 @@ from evo.strategies.base import StrategyContext
 from evo.strategies.plain import PlainStrategy
 from mutators.base import Kind, Mutator, Request, Trial
 from mutators.registry import mutator
-from mutators.transform import rewrite_names
+from mutators.transform import transform_names
 from operators.kernel import Kernel
 
 
@@ -57,7 +57,7 @@ class TuneOnly(PlainStrategy[TuneOnlySettings]):
 
     def __init__(self, context: StrategyContext, settings: Mapping[str, Any]) -> None:
         super().__init__(context, settings)
-        self._openings = rewrite_names(context.task.target) if self.settings.rewrites else ()
+        self._openings = transform_names(context.task.target) if self.settings.rewrites else ()
         self._files: dict[str, _File] = {}
         """By source id, in the order of their tells."""
         self._asked: dict[int, _File] = {}

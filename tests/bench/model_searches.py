@@ -3,7 +3,7 @@
     python -m tests.bench.model_searches --target cuda --budget 120s --runs 3 [--operators softmax ...] [--latency 8]
 
 A server on loopback plays the model, in a process of its own: after about `--latency` seconds it answers with the
-kernel of the question after one or two random rewrites of its syntax tree, whole. Each run is one of `evo run`. Its
+kernel of the question after one or two random transforms of its syntax tree, whole. Each run is one of `evo run`. Its
 line tells how long the command took and why the search ended, when the first question was sent after the session
 began (and after the command began), how many answers came, how many profiles were taken and their median seconds, the
 longest time in which nothing was stored, the time between the last row and the end, and how many of the tasks have a

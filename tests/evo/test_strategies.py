@@ -21,7 +21,7 @@ from fitness.evaluation import Status
 from mutators.bandit import Arm
 from mutators.base import Request
 from mutators.registry import MUTATORS
-from mutators.transform import rewrite_names
+from mutators.transform import transform_names
 from operators.kernel import Kernel
 from operators.spec import Operator, Task
 from tests.evo.worlds import Event, World, play, repeat
@@ -199,7 +199,7 @@ def test_a_run_can_be_configured_with_it(strategy: str) -> None:
     assert made.make_strategy(operator, task).ask(1)
 
 
-def test_islands_ask_every_model_before_anything_is_judged_and_then_in_turn_with_the_first_rewrites(
+def test_islands_ask_every_model_before_anything_is_judged_and_then_in_turn_with_the_first_transforms(
     axpb: Operator,
 ) -> None:
     strategy, world = make(Islands, axpb, models=MODELS, questions=6), World(axpb, TASK)
@@ -217,7 +217,7 @@ def test_islands_of_an_older_run_ask_as_they_did(axpb: Operator) -> None:
     strategy, world = make(Islands, axpb, models=MODELS, protocol=1), World(axpb, TASK)
     (naive,) = strategy.ask(10)
     strategy.tell(world.answer(naive))
-    openings = strategy.ask(len(rewrite_names("cpu")))
+    openings = strategy.ask(len(transform_names("cpu")))
     assert [r.params.get("rewrite") for r in openings] != [None] * len(openings)
     assert {r.mutator for r in openings} == {"transform"}
 
@@ -379,7 +379,7 @@ def test_tune_only_tries_every_setting_of_every_file_and_ends(axpb: Operator) ->
     events = told(play(make(TuneOnly, axpb), world, requests=5_000, order=Random(3)))
     openings = [i for i in events if i.request.mutator == "transform"]
     assert [i.request.params["rewrite"] for i in sorted(openings, key=lambda i: i.request.number)] == list(
-        rewrite_names("cpu")
+        transform_names("cpu")
     )
     files = {i.kernel.source_id for i in (*openings, events[0]) if i.kernel}
     tuned = [i for i in events if i.request.mutator == "tune"]

@@ -1,11 +1,11 @@
-"""Which rewrite turns which golden file into which, and where."""
+"""Which transform turns which golden file into which, and where."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from mutators.cpp_tree import Program
-from mutators.rewrites import REWRITES, Site
+from mutators.transforms import TRANSFORMS, Site
 from operators.catalog import load
 
 FOLDER = Path(__file__).parent / "golden"
@@ -32,7 +32,7 @@ CPU = {
     "tile": ("matrix_mul", "loop `j`"),
     "unroll": ("matrix_mul", "loop `l` of matrix_mul (line 10) by 4"),
 }
-"""Operator, and a part of the description that picks the place, by rewrite."""
+"""Operator, and a part of the description that picks the place, by transform."""
 
 CUDA = {
     "block_size": ("softmax", ""),
@@ -49,15 +49,15 @@ CUDA = {
 }
 
 
-def source(rewrite: str, target: str, *, after: bool = False) -> str:
+def source(transform: str, target: str, *, after: bool = False) -> str:
     suffix = "cpp" if target == "cpu" else "cu"
-    return (FOLDER / f"{rewrite}.{'after' if after else 'before'}.{suffix}").read_text()
+    return (FOLDER / f"{transform}.{'after' if after else 'before'}.{suffix}").read_text()
 
 
-def site(rewrite: str, target: str) -> tuple[Program, Site]:
+def site(transform: str, target: str) -> tuple[Program, Site]:
     """The case's program and the first site whose description fits."""
-    operator, part = (CPU if target == "cpu" else CUDA)[rewrite]
-    program = Program(source(rewrite, target), load(operator), target, "fp32")
-    sites = [s for s in REWRITES[rewrite].sites(program) if part in s.description]
-    assert sites, f"{rewrite} applies nowhere"
+    operator, part = (CPU if target == "cpu" else CUDA)[transform]
+    program = Program(source(transform, target), load(operator), target, "fp32")
+    sites = [s for s in TRANSFORMS[transform].sites(program) if part in s.description]
+    assert sites, f"{transform} applies nowhere"
     return program, sites[0]

@@ -1,4 +1,4 @@
-"""Compiles kernels of the cpu target and runs them on small inputs, for tests of what rewrites keep."""
+"""Compiles kernels of the cpu target and runs them on small inputs, for tests of what transforms keep."""
 
 from __future__ import annotations
 

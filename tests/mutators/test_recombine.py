@@ -104,8 +104,8 @@ def children(first: str, second: str, part: str, seeds: int = 30) -> dict[str, P
     return {p.kernel.source: p for p in made if p.kernel}
 
 
-def rewritten(operator: str, target: str, count: int) -> list[Kernel]:
-    """Children of the naive kernel, by a random rewrite or two each."""
+def transformed(operator: str, target: str, count: int) -> list[Kernel]:
+    """Children of the naive kernel, by a random transform or two each."""
     loaded = load(operator)
     naive = Kernel(operator, target, loaded.ancestor("naive", target).read_text(encoding="utf-8"))
     made = {}
@@ -208,7 +208,7 @@ def test_values_of_shared_tunables_are_exchanged() -> None:
 @pytest.mark.parametrize("target", ["cpu", "cuda"])
 @pytest.mark.parametrize("operator", ["softmax", "matrix_mul", "spmv_csr"])
 def test_children_parse_and_are_neither_parent_and_come_back_the_same(operator: str, target: str) -> None:
-    pool, loaded, found = rewritten(operator, target, 12), load(operator), 0
+    pool, loaded, found = transformed(operator, target, 12), load(operator), 0
     for seed in range(25):
         first, second = Random(seed).sample(pool, 2)
         proposal = recombine(first, second, seed)
@@ -229,7 +229,7 @@ def test_children_parse_and_are_neither_parent_and_come_back_the_same(operator: 
 @pytest.mark.slow
 @pytest.mark.parametrize("operator", ["softmax", "matrix_mul", "spmv_csr"])
 def test_nearly_all_children_of_right_parents_compile_and_are_right(operator: str, tmp_path: Path) -> None:
-    pool = rewritten(operator, "cpu", 12)
+    pool = transformed(operator, "cpu", 12)
     made: dict[str, Kernel] = {}
     for seed in range(60):
         first, second = Random(seed).sample(pool, 2)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from mutators.base import Parent, Proposal, Request
 from mutators.registry import MUTATORS, mutator
-from mutators.rewrites import REWRITES
 from mutators.transform import Transform
+from mutators.transforms import TRANSFORMS
 from operators.catalog import load
 from operators.errors import UserError
 from operators.kernel import Kernel
@@ -46,11 +46,11 @@ def test_children_differ_from_their_parent_and_have_a_plan(operator: str, target
     for seed in range(10):
         proposal = propose(parent, seed)
         assert proposal.kernel and proposal.kernel.source != parent.source
-        assert proposal.description.split(":")[0] in REWRITES
+        assert proposal.description.split(":")[0] in TRANSFORMS
         parse_plan(proposal.kernel.source, load(operator), target)
 
 
-def test_a_named_rewrite_is_used_and_described() -> None:
+def test_a_named_transform_is_used_and_described() -> None:
     proposal = propose(naive("softmax"), rewrite="tile")
     assert proposal.kernel
     assert proposal.description.startswith("tile: tile loop `")
@@ -132,7 +132,7 @@ def test_mutilated_parents_never_raise(seed: int, operator: str, target: str, cu
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
-def test_chains_of_rewrites_compile_and_are_right(operator: str, tmp_path: Path) -> None:
+def test_chains_of_transforms_compile_and_are_right(operator: str, tmp_path: Path) -> None:
     chains = []
     for seed in range(10):
         proposal = propose(naive(operator), seed, count=1 + seed % 6)

@@ -1,4 +1,4 @@
-"""Rewrites of CUDA kernels and their launches."""
+"""Transforms of CUDA kernels and their launches."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Iterator
 
 from mutators.cpp_tree import Edit, Function, Program, block, reindent, walk
 from mutators.plan_edit import launch_list
-from mutators.rewrites.base import Site, rewrite
-from mutators.rewrites.grid import along_x, changed_scalars, kernels
-from mutators.rewrites.loops import operand
+from mutators.transforms.base import Site, transform
+from mutators.transforms.grid import along_x, changed_scalars, kernels
+from mutators.transforms.loops import operand
 
 BLOCKS = (32, 64, 128, 256, 512, 1024)
 RESIDENT = (1, 2, 3, 4, 6, 8)
 COARSE = (2, 1, 4, 8, 16)
 
 
-@rewrite("block_size", "cuda")
+@transform("block_size", "cuda")
 def block_size(program: Program) -> Iterator[Site]:
     """Make a launch's fixed block size a tunable."""
     for function, index, launch in kernels(program):
@@ -40,7 +40,7 @@ def _literal_in(program: Program, function: Function, literal: str) -> bool:
     return any(n.type == "number_literal" and program.slice(n) == literal for n in walk(function.body))
 
 
-@rewrite("launch_bounds", "cuda")
+@transform("launch_bounds", "cuda")
 def launch_bounds(program: Program) -> Iterator[Site]:
     """Tell the compiler the block size, and how many blocks a multiprocessor should hold at least."""
     for function, _, launch in kernels(program):
@@ -70,7 +70,7 @@ def _plain(text: str) -> bool:
     return re.fullmatch(r"[\w\s*+()-]+", text) is not None and "**" not in text
 
 
-@rewrite("coarsen", "cuda")
+@transform("coarsen", "cuda")
 def coarsen(program: Program) -> Iterator[Site]:
     """Let each thread take several elements, a grid apart, instead of one: `if (i >= n) return;` becomes a loop."""
     for function, index, launch in kernels(program):

@@ -1,4 +1,4 @@
-"""Rewrites of scalar arithmetic."""
+"""Transforms of scalar arithmetic."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterator
 
 from mutators.cpp_tree import Edit, Loop, Node, Program, field_of, walk
 from mutators.dataflow import MATH, loop_effects
-from mutators.rewrites.base import Site, rewrite
+from mutators.transforms.base import Site, transform
 
 _FLOATS = frozenset({"ACC", "float", "double"})
 _SINGLE = frozenset(MATH) - {"rsqrt", "abs"}
 _DOUBLE_LITERAL = re.compile(r"(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?")
 
 
-@rewrite("reciprocal")
+@transform("reciprocal")
 def reciprocal(program: Program) -> Iterator[Site]:
     """Replace divisions by something fixed by multiplications with its reciprocal."""
     for loop in program.loops:
@@ -50,7 +50,7 @@ def _times(node: Node, inverse: str) -> tuple[Edit, Edit]:
     return Edit(sign.start_byte, sign.end_byte, "*"), Edit(right.start_byte, right.end_byte, inverse)
 
 
-@rewrite("single_precision")
+@transform("single_precision")
 def single_precision(program: Program) -> Iterator[Site]:
     """Compute in float what the kernel computes in double without need."""
     if program.dtype == "fp64":

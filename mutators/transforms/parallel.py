@@ -1,4 +1,4 @@
-"""Rewrites that spread a loop over threads or vector lanes, or ask the compiler to unroll it."""
+"""Transforms that spread a loop over threads or vector lanes, or ask the compiler to unroll it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from mutators.cpp_tree import Edit, Loop, Program
 from mutators.dataflow import independent, loop_effects, reductions, split
 from mutators.openmp import IN_LANES, IN_SHARES, admits, bound_to, dispensable, in_parallel
-from mutators.rewrites.base import Site, rewrite
-from mutators.rewrites.loops import fixed_outside
+from mutators.transforms.base import Site, transform
+from mutators.transforms.loops import fixed_outside
 
 CHUNKS = (16, 1, 4, 64, 256)
 UNROLLS = (2, 4, 8, 16)
@@ -41,7 +41,7 @@ def _parallel_loops(program: Program) -> Iterator[tuple[Loop, str]]:
             yield loop, clause
 
 
-@rewrite("parallel", "cpu")
+@transform("parallel", "cpu")
 def parallel(program: Program) -> Iterator[Site]:
     """Share an outer loop among threads."""
     for loop, clause in _parallel_loops(program):
@@ -49,7 +49,7 @@ def parallel(program: Program) -> Iterator[Site]:
         yield Site(f"run {loop.place} in parallel", edits)
 
 
-@rewrite("parallel_dynamic", "cpu")
+@transform("parallel_dynamic", "cpu")
 def parallel_dynamic(program: Program) -> Iterator[Site]:
     """Share an outer loop among threads, in chunks of a new tunable size, dealt out as threads get free."""
     for loop, clause in _parallel_loops(program):
@@ -58,7 +58,7 @@ def parallel_dynamic(program: Program) -> Iterator[Site]:
         yield Site(f"run {loop.place} in parallel, dynamic chunks of {size}", edits, {size: CHUNKS})
 
 
-@rewrite("parallel_collapse", "cpu")
+@transform("parallel_collapse", "cpu")
 def parallel_collapse(program: Program) -> Iterator[Site]:
     """Share two perfectly nested loops among threads."""
     for loop, clause in _parallel_loops(program):
@@ -71,7 +71,7 @@ def parallel_collapse(program: Program) -> Iterator[Site]:
         yield Site(f"run {loop.place} and `{inner.variable}` in parallel", edits)
 
 
-@rewrite("simd", "cpu")
+@transform("simd", "cpu")
 def simd(program: Program) -> Iterator[Site]:
     """Run an innermost loop in vector lanes, reductions included."""
     for loop in program.loops:
@@ -97,7 +97,7 @@ def _vectorisable(loop: Loop) -> bool:
     return True
 
 
-@rewrite("unroll")
+@transform("unroll")
 def unroll(program: Program) -> Iterator[Site]:
     """Ask the compiler to unroll a loop by a fixed factor."""
     word = "GCC unroll" if program.target == "cpu" else "unroll"
@@ -108,7 +108,7 @@ def unroll(program: Program) -> Iterator[Site]:
             yield Site(f"unroll {loop.place} by {factor}", program.before(loop, f"#pragma {word} {factor}"))
 
 
-@rewrite("drop_pragma")
+@transform("drop_pragma")
 def drop_pragma(program: Program) -> Iterator[Site]:
     """Take a pragma away from a loop, with those inside the loop that mean nothing without it."""
     for loop in program.loops:

@@ -1,4 +1,4 @@
-"""Each rewrite: its golden file, what it keeps when it runs, and the places it must keep away from."""
+"""Each transform: its golden file, what it keeps when it runs, and the places it must keep away from."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from mutators.cpp_tree import Program
-from mutators.rewrites import REWRITES
 from mutators.transform import apply, sites_of
+from mutators.transforms import TRANSFORMS
 from operators.catalog import load
 from tests.mutators import golden_cases as golden
 from tests.mutators.running import SHAPES, Built, build_all, inputs
@@ -27,34 +27,34 @@ def matrix_mul(body: str) -> Program:
 
 
 def names(program: Program) -> set[str]:
-    """Rewrites that apply, and `rewrite variable` for each loop to which one does."""
+    """Transforms that apply, and `transform variable` for each loop to which one does."""
     found = set()
-    for name in REWRITES:
+    for name in TRANSFORMS:
         for site in sites_of(program, name):
             found |= {name, *(f"{name} {variable}" for variable in re.findall(r"loops? `(\w+)`", site.description))}
     return found
 
 
 @pytest.mark.parametrize("target", ["cpu", "cuda"])
-def test_every_rewrite_has_a_golden_file_for_a_target(target: str) -> None:
+def test_every_transform_has_a_golden_file_for_a_target(target: str) -> None:
     cases = golden.CPU if target == "cpu" else golden.CUDA
-    assert set(cases) <= {name for name, r in REWRITES.items() if target in r.targets}
-    assert set(golden.CPU) | set(golden.CUDA) == set(REWRITES)
+    assert set(cases) <= {name for name, r in TRANSFORMS.items() if target in r.targets}
+    assert set(golden.CPU) | set(golden.CUDA) == set(TRANSFORMS)
 
 
-@pytest.mark.parametrize("rewrite", golden.CPU)
-def test_golden_cpu(rewrite: str) -> None:
-    assert apply(*golden.site(rewrite, "cpu")) == golden.source(rewrite, "cpu", after=True)
+@pytest.mark.parametrize("transform", golden.CPU)
+def test_golden_cpu(transform: str) -> None:
+    assert apply(*golden.site(transform, "cpu")) == golden.source(transform, "cpu", after=True)
 
 
-@pytest.mark.parametrize("rewrite", golden.CUDA)
-def test_golden_cuda(rewrite: str) -> None:
-    assert apply(*golden.site(rewrite, "cuda")) == golden.source(rewrite, "cuda", after=True)
+@pytest.mark.parametrize("transform", golden.CUDA)
+def test_golden_cuda(transform: str) -> None:
+    assert apply(*golden.site(transform, "cuda")) == golden.source(transform, "cuda", after=True)
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Built, Built]]:
-    """Original and rewritten kernel of every case on the cpu."""
+    """Original and transformed kernel of every case on the cpu."""
     folder = tmp_path_factory.mktemp("built")
     made = {}
     for operator in {operator for operator, _ in golden.CPU.values()}:
@@ -65,9 +65,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Built, Bu
     return made
 
 
-@pytest.mark.parametrize("rewrite", golden.CPU)
-def test_rewritten_kernels_compute_the_same(rewrite: str, built: dict[str, tuple[Built, Built]]) -> None:
-    original, child = built[rewrite]
+@pytest.mark.parametrize("transform", golden.CPU)
+def test_transformed_kernels_compute_the_same(transform: str, built: dict[str, tuple[Built, Built]]) -> None:
+    original, child = built[transform]
     operator = original.operator
     for seed, dims in enumerate(SHAPES[operator.name]):
         wanted = original.run(dims, inputs(operator, dims, seed))
@@ -171,10 +171,10 @@ def test_a_parallel_loop_over_tiles_is_recognised() -> None:
 
 
 def test_nothing_is_done_twice() -> None:
-    for rewrite in ("restrict", "full_tile", "parallel", "prefetch", "keep_values", "single_precision"):
-        program, site = golden.site(rewrite, "cpu")
+    for transform in ("restrict", "full_tile", "parallel", "prefetch", "keep_values", "single_precision"):
+        program, site = golden.site(transform, "cpu")
         child = Program(apply(program, site) or "", program.operator, "cpu", "fp32")
-        assert not any(sites_of(child, rewrite)), rewrite
+        assert not any(sites_of(child, transform)), transform
 
 
 def test_keeps_away_from_syntax_errors() -> None:
@@ -182,7 +182,7 @@ def test_keeps_away_from_syntax_errors() -> None:
     fine = "for (int j = 0; j < n; j++) { c[j] = a[j]; }\n"
     program = matrix_mul(broken + fine)
     assert program.error_count > 0
-    described = [s.description for name in REWRITES for s in sites_of(program, name)]
+    described = [s.description for name in TRANSFORMS for s in sites_of(program, name)]
     assert any("`j`" in d for d in described)
     assert not any("`i`" in d for d in described)
 
@@ -206,17 +206,17 @@ def test_pointers_passed_twice_are_not_restricted() -> None:
 def test_no_pragma_comes_between_loops_that_are_collapsed(tmp_path: Path) -> None:
     program, site = golden.site("parallel_collapse", "cpu")
     child = Program(apply(program, site) or "", program.operator, "cpu", "fp32")
-    for name in REWRITES:
+    for name in TRANSFORMS:
         for found in sites_of(child, name):
             text = apply(child, found) or ""
             nest = text[text.index("collapse(2)") :] if "collapse(2)" in text else "\nfor (\nfor ("
             assert [line.strip()[:5] for line in nest.split("\n")[1:3]] == ["for (", "for ("], found.description
 
 
-def test_every_rewrite_says_what_it_does() -> None:
-    for rewrite in REWRITES.values():
-        assert rewrite.summary.endswith(".")
-        assert len(rewrite.summary) < 120
+def test_every_transform_says_what_it_does() -> None:
+    for transform in TRANSFORMS.values():
+        assert transform.summary.endswith(".")
+        assert len(transform.summary) < 120
 
 
 SCAN = (
@@ -291,9 +291,9 @@ BLOCKS = {
 
 
 @pytest.mark.parametrize("body", [SCAN, ORDERED, DOACROSS, LANES, CANCEL, NESTED, SECTIONS, *BLOCKS.values()])
-def test_no_rewrite_puts_a_directive_where_openmp_forbids_it(body: str, tmp_path: Path) -> None:
+def test_no_transform_puts_a_directive_where_openmp_forbids_it(body: str, tmp_path: Path) -> None:
     program = matrix_mul(body)
-    children = [apply(program, site) for name in REWRITES for site in sites_of(program, name)]
+    children = [apply(program, site) for name in TRANSFORMS for site in sites_of(program, name)]
     build_all([(child, {}) for child in children if child], load("matrix_mul"), tmp_path)
 
 

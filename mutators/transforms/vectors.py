@@ -1,4 +1,4 @@
-"""A rewrite of CUDA kernels that moves neighbouring elements between memory and registers at once."""
+"""A transform of CUDA kernels that moves neighbouring elements between memory and registers at once."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from mutators.cpp_tree import Edit, Function, Loop, Node, Program, block, field_of, reindent, walk
 from mutators.dataflow import effects, independent, reductions
 from mutators.plan_edit import launch_list
-from mutators.rewrites.base import Site, rewrite
-from mutators.rewrites.grid import Above, along_x, changed_scalars, index_letter, kernels
-from mutators.rewrites.loops import fixed_outside, operand
+from mutators.transforms.base import Site, transform
+from mutators.transforms.grid import Above, along_x, changed_scalars, index_letter, kernels
+from mutators.transforms.loops import fixed_outside, operand
 
 SIZES = (4, 2, 1, 8)
 PACK = "Adjacent"
@@ -25,7 +25,7 @@ _CONDITIONAL = frozenset(
 )
 
 
-@rewrite("vectorize", "cuda")
+@transform("vectorize", "cuda")
 def vectorize(program: Program) -> Iterator[Site]:
     """Let a thread take neighbouring elements, which it loads and stores at once as vectors."""
     for function, index, launch in kernels(program):

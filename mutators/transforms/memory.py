@@ -1,4 +1,4 @@
-"""Rewrites of memory access: invariant loads, prefetches, aliasing, values kept instead of computed twice."""
+"""Transforms of memory access: invariant loads, prefetches, aliasing, values kept instead of computed twice."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from mutators.cpp_tree import Edit, Function, Loop, Node, Program, field_of, walk
 from mutators.dataflow import PURE, effects, independent, loop_effects, names_in, resolve
 from mutators.plan_tables import base_name
-from mutators.rewrites.base import Site, rewrite
-from mutators.rewrites.loops import fixed_outside
+from mutators.transforms.base import Site, transform
+from mutators.transforms.loops import fixed_outside
 
 DISTANCES = (16, 4, 8, 32, 64)
 
@@ -16,7 +16,7 @@ _CONDITIONAL = frozenset({"if_statement", "conditional_expression", "switch_stat
 _CHEAP = frozenset({"T", "ACC", "int", "static_cast", "sizeof"})
 
 
-@rewrite("restrict")
+@transform("restrict")
 def restrict(program: Program) -> Iterator[Site]:
     """Promise the compiler that a launched function's pointers do not overlap."""
     for function in program.functions:
@@ -49,7 +49,7 @@ def _distinct_arguments(program: Program, function: Function) -> bool:
     return True
 
 
-@rewrite("hoist")
+@transform("hoist")
 def hoist(program: Program) -> Iterator[Site]:
     """Compute what does not change in a loop once, before it."""
     for loop in program.loops:
@@ -114,7 +114,7 @@ def _worth(program: Program, node: Node) -> bool:
     return False
 
 
-@rewrite("prefetch", "cpu")
+@transform("prefetch", "cpu")
 def prefetch(program: Program) -> Iterator[Site]:
     """Prefetch what an index array leads to, some iterations ahead."""
     for loop in program.loops:
@@ -157,7 +157,7 @@ def _indirect(loop: Loop, node: Node) -> str | None:
     return f"{program.slice(base)}[{program.substitute(inner, {loop.variable: '@'})}]"
 
 
-@rewrite("keep_values")
+@transform("keep_values")
 def keep_values(program: Program) -> Iterator[Site]:
     """Store an expensive value in the output where it is first computed, and load it where it is needed again."""
     if program.dtype not in ("fp32", "fp64"):

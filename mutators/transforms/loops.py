@@ -1,4 +1,4 @@
-"""Rewrites of loop structure: order, tiles, fusion, fission."""
+"""Transforms of loop structure: order, tiles, fusion, fission."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mutators.dataflow import (
     tile_of,
 )
 from mutators.openmp import bound_to, directive
-from mutators.rewrites.base import Site, rewrite
+from mutators.transforms.base import Site, transform
 
 TILES = (32, 8, 16, 64, 128, 256)
 
@@ -49,7 +49,7 @@ def operand(text: str) -> str:
     return text if re.fullmatch(r"\w+(?:\[[^][]*\])*", text) else f"({text})"
 
 
-@rewrite("interchange")
+@transform("interchange")
 def interchange(program: Program) -> Iterator[Site]:
     """Swap two perfectly nested loops."""
     for outer in program.loops:
@@ -80,7 +80,7 @@ def _only_sums(accesses: list[Access]) -> bool:
     return all(a.index == accesses[0].index for a in accesses) and 2 * sums == len(accesses)
 
 
-@rewrite("tile")
+@transform("tile")
 def tile(program: Program) -> Iterator[Site]:
     """Split a loop into one over tiles and one within a tile, its size a new tunable."""
     for loop in program.loops:
@@ -102,7 +102,7 @@ def tile(program: Program) -> Iterator[Site]:
         yield Site(f"tile {loop.place} by {size}", (Edit(loop.begin, loop.end, text),), {size: TILES})
 
 
-@rewrite("full_tile")
+@transform("full_tile")
 def full_tile(program: Program) -> Iterator[Site]:
     """Give complete tiles a copy of the code in which the tile's size is a constant."""
     for loop in program.loops:
@@ -124,7 +124,7 @@ def full_tile(program: Program) -> Iterator[Site]:
         yield Site(f"specialise full tiles in {loop.place}", (Edit(begin, loop.end - 1, text),))
 
 
-@rewrite("fuse")
+@transform("fuse")
 def fuse(program: Program) -> Iterator[Site]:
     """Merge two neighbouring loops that run over the same values."""
     for first in program.loops:
@@ -172,7 +172,7 @@ def _braced(loop: Loop, first: Loop, second: Loop) -> str:
     return block("", text, indent="").lstrip() if clash else text
 
 
-@rewrite("fission")
+@transform("fission")
 def fission(program: Program) -> Iterator[Site]:
     """Split a loop in two, each with a part of the body."""
     for loop in program.loops:

@@ -1,4 +1,4 @@
-"""Children that rewrites make of CUDA kernels are not only compiled: they run, and are right."""
+"""Children that transforms make of CUDA kernels are not only compiled: they run, and are right."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PARENTS = {
 @pytest.mark.parametrize(
     "parent", [pytest.param(name, marks=[] if name == "tile" else [pytest.mark.slow]) for name in PARENTS]
 )
-def test_chains_of_rewrites_are_right(parent: str, request: pytest.FixtureRequest) -> None:
+def test_chains_of_transforms_are_right(parent: str, request: pytest.FixtureRequest) -> None:
     name, source = PARENTS[parent]
     operator, kernel = load(name), Kernel(name, "cuda", source)
     for seed in range(10 if request.config.getoption("--slow") else 2):

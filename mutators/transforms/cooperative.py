@@ -1,4 +1,4 @@
-"""Rewrites that let many threads of a CUDA kernel work on what was one thread's: rows, sums."""
+"""Transforms that let many threads of a CUDA kernel work on what was one thread's: rows, sums."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from mutators.cpp_tree import Edit, Function, Loop, Node, Program, block, body_text, field_of, reindent, walk
 from mutators.dataflow import Effects, effects, independent, loop_effects, names_in, reductions, separate
 from mutators.plan_edit import launch_list
-from mutators.rewrites.base import Site, rewrite
-from mutators.rewrites.grid import Above, along_x, kernels
-from mutators.rewrites.loops import fixed_outside, operand
+from mutators.transforms.base import Site, transform
+from mutators.transforms.grid import Above, along_x, kernels
+from mutators.transforms.loops import fixed_outside, operand
 from operators.launch import Launch
 
 WARP = 32
@@ -109,7 +109,7 @@ def _of_lanes(name: str, operation: str, mask: str) -> str:
     )
 
 
-@rewrite("share_rows", "cuda")
+@transform("share_rows", "cuda")
 def share_rows(program: Program) -> Iterator[Site]:
     """Give each row to a block, or some threads of a warp: loops are dealt out, sums and maxima combined."""
     for function, index, launch in kernels(program):
@@ -274,7 +274,7 @@ def _once(program: Program, part: _Part, team: Team) -> tuple[Edit, ...]:
     return (Edit(place, place, f"if ({team.rank} == 0) "),)
 
 
-@rewrite("sum_before_atomic", "cuda")
+@transform("sum_before_atomic", "cuda")
 def sum_before_atomic(program: Program) -> Iterator[Site]:
     """Add up what a block's threads would each add to a result, so that one thread does so for all."""
     for function, _, launch in kernels(program):

@@ -1,4 +1,4 @@
-"""A rewrite that gives each thread of a CUDA kernel a small rectangle of results, which share what they load."""
+"""A transform that gives each thread of a CUDA kernel a small rectangle of results, which share what they load."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from mutators.cpp_tree import Edit, Function, Loop, Node, Program, block, body_text, reindent
 from mutators.dataflow import effects, loop_effects, names_in, reductions
 from mutators.plan_edit import launch_list
-from mutators.rewrites.base import Site, rewrite
-from mutators.rewrites.grid import Axis, guarded, kernels
-from mutators.rewrites.loops import operand
+from mutators.transforms.base import Site, transform
+from mutators.transforms.grid import Axis, guarded, kernels
+from mutators.transforms.loops import operand
 
 EACH = (4, 1, 2, 8)
 
@@ -56,7 +56,7 @@ class _Work:
         return (*(program.substitute(node, texts) for node in kept), *statements)
 
 
-@rewrite("thread_tile", "cuda")
+@transform("thread_tile", "cuda")
 def thread_tile(program: Program) -> Iterator[Site]:
     """Let each thread compute several results at once, in registers, from what it loads once for all of them."""
     for function, index, launch in kernels(program):

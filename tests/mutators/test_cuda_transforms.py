@@ -1,4 +1,4 @@
-"""Rewrites of CUDA kernels that deal out work anew among threads: what they keep, and what they leave alone."""
+"""Transforms of CUDA kernels that deal out work anew among threads: what they keep, and what they leave alone."""
 
 from __future__ import annotations
 
@@ -89,10 +89,10 @@ LEFT_ALONE = {
 }
 
 
-def sites(body: str, rewrite: str, head: str = ROWS) -> list[str]:
-    """Every child that a rewrite makes of a kernel with this body."""
+def sites(body: str, transform: str, head: str = ROWS) -> list[str]:
+    """Every child that a transform makes of a kernel with this body."""
     program = Program(f"{head}{body}}}\n", load("softmax"), "cuda", "fp32")
-    return [text for site in sites_of(program, rewrite) if (text := apply(program, site))]
+    return [text for site in sites_of(program, transform) if (text := apply(program, site))]
 
 
 @pytest.mark.parametrize("case", RIGHT)
@@ -282,17 +282,17 @@ INSIDE = {
 }
 
 
-def guarded_children(body: str, rewrite: str) -> list[str]:
+def guarded_children(body: str, transform: str) -> list[str]:
     assert BODY in ELEMENTS
     program = Program(ELEMENTS.replace(BODY, body), load("relu"), "cuda", "fp32")
-    return [text for site in sites_of(program, rewrite) if (text := apply(program, site))]
+    return [text for site in sites_of(program, transform) if (text := apply(program, site))]
 
 
-@pytest.mark.parametrize("rewrite", ["coarsen", "vectorize"])
+@pytest.mark.parametrize("transform", ["coarsen", "vectorize"])
 @pytest.mark.parametrize("form", INSIDE)
-def test_what_stands_within_the_guard_is_taken_for_what_follows_it(form: str, rewrite: str) -> None:
-    [child] = guarded_children(INSIDE[form], rewrite)
-    name = {"coarsen": "PER_THREAD", "vectorize": "VECTOR"}[rewrite]
+def test_what_stands_within_the_guard_is_taken_for_what_follows_it(form: str, transform: str) -> None:
+    [child] = guarded_children(INSIDE[form], transform)
+    name = {"coarsen": "PER_THREAD", "vectorize": "VECTOR"}[transform]
     for count, dtype in product((1, 2, 8), ("fp32", "bf16")):
         found = emulated(Kernel("relu", "cuda", child, {name: count}), load("relu"), dtype, shapes=4, seed=count)
         assert not isinstance(found, Rejection), found.message

@@ -1,4 +1,4 @@
-"""The form every rewrite has: a named function that lists the places where it applies, with the edits it would make."""
+"""What every transform is: a named function that lists the places where it applies, with the edits it would make."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from operators.dtypes import TARGETS
 
 @dataclass(frozen=True)
 class Site:
-    """One place where a rewrite applies."""
+    """One place where a transform applies."""
 
     description: str
     """What is done where: ``tile loop `j` of matrix_mul (line 9) by TILE_J``."""
@@ -22,7 +22,7 @@ class Site:
 
 
 @dataclass(frozen=True)
-class Rewrite:
+class TreeTransform:
     """A kind of change. It keeps what the kernel computes, up to the order of floating-point operations."""
 
     name: str
@@ -35,17 +35,17 @@ class Rewrite:
         return (self.sites.__doc__ or "").strip().split("\n")[0]
 
 
-REGISTRY: dict[str, Rewrite] = {}
-"""Filled by the modules of this package; read it as `mutators.rewrites.REWRITES`."""
+REGISTRY: dict[str, TreeTransform] = {}
+"""Filled by the modules of this package; read it as `mutators.transforms.TRANSFORMS`."""
 
 Sites = Callable[[Program], Iterable[Site]]
 
 
-def rewrite(name: str, *targets: str) -> Callable[[Sites], Sites]:
-    """Register a rewrite, for all targets unless some are named."""
+def transform(name: str, *targets: str) -> Callable[[Sites], Sites]:
+    """Register a transform, for all targets unless some are named."""
 
     def register(sites: Sites) -> Sites:
-        REGISTRY[name] = Rewrite(name, sites, targets or TARGETS)
+        REGISTRY[name] = TreeTransform(name, sites, targets or TARGETS)
         return sites
 
     return register

@@ -1,4 +1,4 @@
-"""What rewrites of CUDA kernels must know of a launch: which thread has which index, and what stands above a kernel."""
+"""What transforms of CUDA kernels must know of a launch: which thread has which index, what stands above a kernel."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def _operand(value: str, whole: str) -> str:
 def covers(launch: Launch, axis: int, count: str | None) -> bool:
     """Whether a launch has a thread for each of `count` indices along an axis, and no more blocks than that takes.
 
-    So it is with `ceil_div(count, block)`, and where rewrites divided that by what each thread takes.
+    So it is with `ceil_div(count, block)`, and where transforms divided that by what each thread takes.
     """
     if count is None or axis >= min(len(launch.grid), len(launch.block)):
         return False
@@ -182,7 +182,7 @@ def changed_scalars(function: Function, nodes: Iterable[Node]) -> set[str]:
 
 
 class Above:
-    """What a rewrite puts before a kernel, unless it stands there already; what stands below it is moved there."""
+    """What a transform puts before a kernel, unless it stands there already; what stands below it is moved there."""
 
     def __init__(self, program: Program, function: Function) -> None:
         self._program = program
@@ -195,7 +195,7 @@ class Above:
         """False where macros of the file would change what is put there."""
 
     def fresh(self, base: str) -> str:
-        """A name for what the rewrite declares."""
+        """A name for what the transform declares."""
         self._taken.add(name := self._program.fresh(base, self._taken))
         return name
 

@@ -1,4 +1,4 @@
-"""Rewrites of sums and maxima: tiles of accumulators, register tiles, independent partial results."""
+"""Transforms of sums and maxima: tiles of accumulators, register tiles, independent partial results."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from mutators.cpp_tree import Edit, Loop, Node, Program, block, body_text, header, reindent, walk
 from mutators.dataflow import effects, independent, loop_effects, names_in, reductions
-from mutators.rewrites.base import Site, rewrite
-from mutators.rewrites.loops import fixed_outside, operand, tile_headers
+from mutators.transforms.base import Site, transform
+from mutators.transforms.loops import fixed_outside, operand, tile_headers
 
 TILES = (64, 16, 32, 128, 256)
 ROW_TILES = (4, 1, 2, 6, 8)
@@ -97,7 +97,7 @@ def _separable(pattern: Pattern) -> bool:
     return independent(loop)
 
 
-@rewrite("accumulator_tile")
+@transform("accumulator_tile")
 def accumulator_tile(program: Program) -> Iterator[Site]:
     """Keep a tile of accumulators and make the tiled loop the inner one: i, j, k order becomes i, k, j."""
     for loop in program.loops:
@@ -124,7 +124,7 @@ def accumulator_tile(program: Program) -> Iterator[Site]:
         )  # fmt: skip
 
 
-@rewrite("register_tile")
+@transform("register_tile")
 def register_tile(program: Program) -> Iterator[Site]:
     """Compute a small rectangle of results at once, in accumulators whose number is known to the compiler."""
     for outer in program.loops:
@@ -169,7 +169,7 @@ def _register_tile(program: Program, outer: Loop, pattern: Pattern, sizes: tuple
     return block(over[0], block(over[1], tiles, indent=""), indent=outer.indent)
 
 
-@rewrite("split_reduction")
+@transform("split_reduction")
 def split_reduction(program: Program) -> Iterator[Site]:
     """Reduce into several independent partial results, their number a new tunable, and combine them at the end."""
     for loop in program.loops:
