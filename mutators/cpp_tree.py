@@ -20,7 +20,7 @@ from operators.plan import Plan, parse_plan
 from operators.spec import CPP_KEYWORDS, RESERVED, Operator
 
 __all__ = [
-    "Declaration", "Edit", "Function", "Loop", "Node", "Program", "Unreadable",
+    "Declaration", "Edit", "Function", "Loop", "Node", "SyntaxTree", "Unreadable",
     "apply_edits", "block", "body_text", "field_of", "header", "pragmas_before", "reindent", "walk",
 ]  # fmt: skip
 
@@ -69,7 +69,7 @@ class Declaration:
 class Loop:
     """A canonical for loop. Positions are bytes of the file."""
 
-    program: Program
+    tree: SyntaxTree
     node: Node
     function: Function
     variable: str
@@ -96,15 +96,15 @@ class Loop:
 
     @property
     def start_text(self) -> str:
-        return self.program.slice(self.start)
+        return self.tree.slice(self.start)
 
     @property
     def bound_text(self) -> str:
-        return self.program.slice(self.bound)
+        return self.tree.slice(self.bound)
 
     @property
     def step_text(self) -> str:
-        return self.program.slice(self.step) if self.step else "1"
+        return self.tree.slice(self.step) if self.step else "1"
 
     @property
     def ends(self) -> tuple[Node, ...]:
@@ -114,7 +114,7 @@ class Loop:
     @property
     def header(self) -> str:
         """`for (int i = 0; i < n; i++)`, as it stands."""
-        return self.program.data[self.node.start_byte : self.body.start_byte].decode().rstrip()
+        return self.tree.data[self.node.start_byte : self.body.start_byte].decode().rstrip()
 
     @property
     def signature(self) -> tuple[str, str, str, bool, str]:
@@ -123,7 +123,7 @@ class Loop:
 
     @property
     def pragma_texts(self) -> tuple[str, ...]:
-        return tuple(" ".join(self.program.slice(p).split()) for p in self.pragmas)
+        return tuple(" ".join(self.tree.slice(p).split()) for p in self.pragmas)
 
     @property
     def unit_step(self) -> bool:
@@ -131,7 +131,7 @@ class Loop:
 
     @property
     def indent(self) -> str:
-        return self.program.indent_at(self.begin)
+        return self.tree.indent_at(self.begin)
 
     @cached_property
     def statements(self) -> tuple[Node, ...]:
@@ -182,14 +182,14 @@ class Loop:
     @property
     def place(self) -> str:
         """``loop `j` of matrix_mul (line 9)``."""
-        return f"loop `{self.variable}` of {self.function.name} (line {self.program.line(self.node)})"
+        return f"loop `{self.variable}` of {self.function.name} (line {self.tree.line(self.node)})"
 
 
 @dataclass(eq=False)
 class Function:
     """A function definition that the parser understood at least in parts."""
 
-    program: Program
+    tree: SyntaxTree
     node: Node
     name: str
     body: Node
@@ -201,7 +201,7 @@ class Function:
         found: dict[str, list[Declaration]] = {}
         for node in walk(self.node):
             if node.type in ("declaration", "parameter_declaration", "optional_parameter_declaration"):
-                for declaration in _declarations(self.program, node):
+                for declaration in _declarations(self.tree, node):
                     found.setdefault(declaration.name, []).append(declaration)
         return {name: tuple(all_of_it) for name, all_of_it in found.items()}
 
@@ -212,7 +212,7 @@ class Function:
     @property
     def outer_loops(self) -> dict[int, Loop]:
         """Loops that are in no other one, by where they begin, pragmas left out."""
-        loops = self.program.loops
+        loops = self.tree.loops
         return {loop.node.start_byte: loop for loop in loops if loop.function is self and not loop.parent}
 
     @cached_property
@@ -226,7 +226,7 @@ class Function:
             elif node.type == "update_expression" or (node.type == "pointer_expression" and node.child(0).type == "&"):
                 target = node.child_by_field_name("argument")
             if target is not None and target.type == "identifier":
-                names.add(self.program.slice(target))
+                names.add(self.tree.slice(target))
         return frozenset(names)
 
     def definition(self, name: str) -> Declaration | None:
@@ -241,7 +241,7 @@ class Function:
         for name, (only, *others) in self.declarations.items():
             plain = not (others or only.in_loop_header or only.array or only.reference)
             if plain and only.value is not None and name not in self.assigned:
-                used = {self.program.slice(n) for n in walk(only.value) if n.type == "identifier"}
+                used = {self.tree.slice(n) for n in walk(only.value) if n.type == "identifier"}
                 if not used & changing:
                     found[name] = only
         return found
@@ -257,7 +257,7 @@ class Function:
         return tuple(n for n in listed.named_children if n.type.endswith("parameter_declaration")) if listed else ()
 
 
-class Program:
+class SyntaxTree:
     """A kernel file, read: its plan and its tree."""
 
     def __init__(self, text: str, operator: Operator, target: str, dtype: str) -> None:
@@ -453,8 +453,8 @@ def body_text(loop: Loop, texts: Mapping[str, str] | None = None) -> str:
     inside = list(loop.body.named_children) if loop.body.type == "compound_statement" else [loop.body]
     if not inside:
         return ";"
-    text = loop.program.substitute(inside, texts or {})
-    return reindent(text.strip(), loop.program.indent_at(inside[0].start_byte), "")
+    text = loop.tree.substitute(inside, texts or {})
+    return reindent(text.strip(), loop.tree.indent_at(inside[0].start_byte), "")
 
 
 @lru_cache
@@ -462,11 +462,11 @@ def _parser() -> Parser:
     return Parser(Language(tree_sitter_cpp.language()))
 
 
-def _declarations(program: Program, node: Node) -> Iterator[Declaration]:
+def _declarations(tree: SyntaxTree, node: Node) -> Iterator[Declaration]:
     type_node = node.child_by_field_name("type")
-    base = program.slice(type_node) if type_node else ""
+    base = tree.slice(type_node) if type_node else ""
     in_header = node.parent is not None and node.parent.type == "for_statement"
-    shared = b"__shared__" in program.data[_line_start(program.data, node.start_byte) : node.end_byte]
+    shared = b"__shared__" in tree.data[_line_start(tree.data, node.start_byte) : node.end_byte]
     for child in node.children_by_field_name("declarator"):
         pointer = array = reference = False
         value = child.child_by_field_name("value") if child.type == "init_declarator" else None
@@ -480,7 +480,7 @@ def _declarations(program: Program, node: Node) -> Iterator[Declaration]:
                 following = inner.named_children[-1]
             inner = following
         if inner is not None:
-            name = program.slice(inner)
+            name = tree.slice(inner)
             yield Declaration(name, base, node, value, pointer, array, reference or shared, in_header)
 
 
@@ -488,25 +488,25 @@ def _line_start(data: bytes, position: int) -> int:
     return data.rfind(b"\n", 0, position) + 1
 
 
-def _canonical(program: Program, node: Node, function: Function) -> Loop | None:
+def _canonical(tree: SyntaxTree, node: Node, function: Function) -> Loop | None:
     """The loop at `node` if it is canonical, fully parsed and leaves its variable alone."""
     parts = [node.child_by_field_name(part) for part in ("initializer", "condition", "update", "body")]
     initializer, condition, update, body = parts
     if node.has_error or not (initializer and condition and update and body) or initializer.type != "declaration":
         return None
-    declared = list(_declarations(program, initializer))
+    declared = list(_declarations(tree, initializer))
     if len(declared) != 1 or declared[0].value is None or declared[0].pointer or declared[0].type == "auto":
         return None
     variable = declared[0].name
-    relation, bound = _condition(program, condition, variable)
-    known, step = _step(program, update, variable)
-    if bound is None or not known or _writes_name(program, body, variable):
+    relation, bound = _condition(tree, condition, variable)
+    known, step = _step(tree, update, variable)
+    if bound is None or not known or _writes_name(tree, body, variable):
         return None
     pragmas = pragmas_before(node)
-    if pragmas and program.data[: pragmas[0].start_byte].rstrip().endswith(b")"):
+    if pragmas and tree.data[: pragmas[0].start_byte].rstrip().endswith(b")"):
         return None  # the body of the loop in the line above, from which the grammar's pragmas part it
     return Loop(
-        program, node, function, variable, declared[0].type, declared[0].value, bound, relation == "<=", step, body,
+        tree, node, function, variable, declared[0].type, declared[0].value, bound, relation == "<=", step, body,
         pragmas,
     )  # fmt: skip
 
@@ -521,35 +521,35 @@ def pragmas_before(node: Node) -> tuple[Node, ...]:
     return tuple(found)
 
 
-def _condition(program: Program, node: Node, variable: str) -> tuple[str, Node | None]:
+def _condition(tree: SyntaxTree, node: Node, variable: str) -> tuple[str, Node | None]:
     operator = node.child_by_field_name("operator")
     if node.type != "binary_expression" or operator is None or operator.type not in ("<", "<="):
         return "", None
     left = node.child_by_field_name("left")
-    matches = left is not None and left.type == "identifier" and program.slice(left) == variable
+    matches = left is not None and left.type == "identifier" and tree.slice(left) == variable
     return operator.type, node.child_by_field_name("right") if matches else None
 
 
-def _step(program: Program, node: Node, variable: str) -> tuple[bool, Node | None]:
+def _step(tree: SyntaxTree, node: Node, variable: str) -> tuple[bool, Node | None]:
     """Whether the update steps the variable upwards, and by what (None: 1)."""
     if node.type == "update_expression":
         argument = node.child_by_field_name("argument")
         upwards = any(child.type == "++" for child in node.children)
-        return upwards and argument is not None and program.slice(argument) == variable, None
+        return upwards and argument is not None and tree.slice(argument) == variable, None
     if node.type == "assignment_expression":
         operator, left = node.child_by_field_name("operator"), node.child_by_field_name("left")
-        if operator is not None and operator.type == "+=" and left is not None and program.slice(left) == variable:
+        if operator is not None and operator.type == "+=" and left is not None and tree.slice(left) == variable:
             step = node.child_by_field_name("right")
-            return True, None if step is not None and program.slice(step) == "1" else step
+            return True, None if step is not None and tree.slice(step) == "1" else step
     return False, None
 
 
-def _writes_name(program: Program, node: Node, name: str) -> bool:
+def _writes_name(tree: SyntaxTree, node: Node, name: str) -> bool:
     for child in walk(node):
         if child.type in ("assignment_expression", "update_expression"):
             target = child.child_by_field_name("left") or child.child_by_field_name("argument")
-            if target is not None and target.type == "identifier" and program.slice(target) == name:
+            if target is not None and target.type == "identifier" and tree.slice(target) == name:
                 return True
-        if child.type == "pointer_expression" and program.slice(child) == f"&{name}":
+        if child.type == "pointer_expression" and tree.slice(child) == f"&{name}":
             return True
     return False

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from mutators.cpp_tree import Function, Loop, Node, Program, field_of, walk
+from mutators.cpp_tree import Function, Loop, Node, SyntaxTree, field_of, walk
 
 Polynomial = dict[tuple[str, ...], int]
 """Coefficient by monomial; a monomial is a sorted tuple of atoms (names, or opaque texts such as `rows[i + 1]`)."""
@@ -65,8 +65,8 @@ def constant(number: int) -> Polynomial:
 
 def polynomial(function: Function, node: Node, depth: int = 0) -> Polynomial | None:
     """The value of an integer expression; names with one known definition are expanded. None: too large."""
-    program = function.program
-    text = program.slice(node)
+    tree = function.tree
+    text = tree.slice(node)
     match node.type:
         case "number_literal" if text.rstrip("uUlL").isdigit():
             return constant(int(text.rstrip("uUlL")))
@@ -81,7 +81,7 @@ def polynomial(function: Function, node: Node, depth: int = 0) -> Polynomial | N
             return polynomial(function, field_of(node, "value"), depth)
         case "call_expression":
             arguments = field_of(node, "arguments").named_children
-            name = program.slice(field_of(node, "function")).split("<")[0]
+            name = tree.slice(field_of(node, "function")).split("<")[0]
             if len(arguments) == 1 and (name == "static_cast" or name in _CASTS):
                 return polynomial(function, arguments[0], depth)
         case "binary_expression":
@@ -92,7 +92,7 @@ def polynomial(function: Function, node: Node, depth: int = 0) -> Polynomial | N
 def _binary(function: Function, node: Node, depth: int) -> Polynomial | None:
     sign = field_of(node, "operator").type
     if sign not in "+-*":
-        return {(" ".join(function.program.slice(node).split()),): 1}
+        return {(" ".join(function.tree.slice(node).split()),): 1}
     left = polynomial(function, field_of(node, "left"), depth)
     right = polynomial(function, field_of(node, "right"), depth)
     if left is None or right is None or len(left) * len(right) > MAX_TERMS:
@@ -112,7 +112,7 @@ def names_in(function: Function, texts: Iterable[str]) -> set[str]:
             found.add(name)
             known = function.definition(name)
             if known and known.value is not None:
-                waiting += _NAME.findall(function.program.slice(known.value))
+                waiting += _NAME.findall(function.tree.slice(known.value))
     return found
 
 
@@ -145,7 +145,7 @@ def tile_of(loop: Loop) -> tuple[str, Polynomial, Polynomial] | None:
         node = node.named_children[0]
     if outer is None or not loop.unit_step:
         return None
-    parts = _minimum(loop.program, node)
+    parts = _minimum(loop.tree, node)
     step = polynomial(loop.function, outer.step) if outer.step else None
     if step is None:
         return None
@@ -158,7 +158,7 @@ def tile_of(loop: Loop) -> tuple[str, Polynomial, Polynomial] | None:
     return start, step, limit
 
 
-def _minimum(program: Program, node: Node) -> tuple[Node, Node] | None:
+def _minimum(tree: SyntaxTree, node: Node) -> tuple[Node, Node] | None:
     """The two values whose smaller one the expression is."""
     if node.type == "conditional_expression":
         condition = field_of(node, "condition")
@@ -167,11 +167,11 @@ def _minimum(program: Program, node: Node) -> tuple[Node, Node] | None:
         a, b = field_of(node, "consequence"), field_of(node, "alternative")
         sign = condition.child_by_field_name("operator")
         if sign is not None and sign.type in ("<", "<="):
-            sides = [program.slice(field_of(condition, side)) for side in ("left", "right")]
-            return (a, b) if sides == [program.slice(a), program.slice(b)] else None
+            sides = [tree.slice(field_of(condition, side)) for side in ("left", "right")]
+            return (a, b) if sides == [tree.slice(a), tree.slice(b)] else None
     if node.type == "call_expression":
         arguments = field_of(node, "arguments").named_children
-        if program.slice(field_of(node, "function")).split("<")[0] in ("std::min", "min") and len(arguments) == 2:
+        if tree.slice(field_of(node, "function")).split("<")[0] in ("std::min", "min") and len(arguments) == 2:
             return arguments[0], arguments[1]
     return None
 
@@ -228,7 +228,7 @@ def effects(function: Function, *region: Node) -> Effects:
             if child.type in ("declaration", "for_range_loop"):
                 result.declared |= _declared_at(function, child)
             if child.type in _OPAQUE or child.is_missing:
-                result.opaque = f"{child.type} in line {function.program.line(child)}"
+                result.opaque = f"{child.type} in line {function.tree.line(child)}"
     for node in region:
         _visit(result, node)
     for name in result.declared & set(result.writes):
@@ -239,12 +239,12 @@ def effects(function: Function, *region: Node) -> Effects:
 
 def loop_effects(loop: Loop) -> Effects:
     """The effects of a loop's body, its own variable counted as declared there. Worked out once."""
-    known: Effects | None = loop.program.memo.get(("effects", loop))
+    known: Effects | None = loop.tree.memo.get(("effects", loop))
     if known is None:
         known = effects(loop.function, loop.body)
         known.declared.add(loop.variable)
         known.reads.discard(loop.variable)
-        loop.program.memo["effects", loop] = known
+        loop.tree.memo["effects", loop] = known
     return known
 
 
@@ -254,7 +254,7 @@ def _declared_at(function: Function, node: Node) -> set[str]:
 
 def _visit(result: Effects, node: Node) -> None:
     """Record what `node` does, and all below it."""
-    program = result.function.program
+    tree = result.function.tree
     match node.type:
         case "assignment_expression":
             target, value = field_of(node, "left"), field_of(node, "right")
@@ -271,15 +271,15 @@ def _visit(result: Effects, node: Node) -> None:
             _access(result, node, write=False)
             _visit_indices(result, node)
         case "pointer_expression":
-            result.opaque = result.opaque or f"`{program.slice(node)}`"
+            result.opaque = result.opaque or f"`{tree.slice(node)}`"
         case "call_expression":
             _call(result, node)
         case "identifier":
-            result.reads.add(program.slice(node))
+            result.reads.add(tree.slice(node))
         case "declaration":
             names = _declared_at(result.function, node)
             if any(d.reference for n in names for d in result.function.declarations.get(n, ())):
-                result.opaque = result.opaque or f"a reference or shared variable in line {program.line(node)}"
+                result.opaque = result.opaque or f"a reference or shared variable in line {tree.line(node)}"
             for child in node.children_by_field_name("declarator"):
                 if child.type == "init_declarator":
                     _initialiser(result, field_of(child, "value"))
@@ -295,7 +295,7 @@ def _initialiser(result: Effects, value: Node) -> None:
     if value.type == "pointer_expression" and value.child(0).type == "&":
         inner = field_of(value, "argument")
         if inner.type == "subscript_expression":
-            result.reads.add(_base(result.function.program, inner)[0])
+            result.reads.add(_base(result.function.tree, inner)[0])
             _visit_indices(result, inner)
             return
     _visit(result, value)
@@ -308,53 +308,53 @@ def _visit_indices(result: Effects, node: Node) -> None:
 
 
 def _write(result: Effects, target: Node, whole: Node, *, accumulates: bool) -> None:
-    program = result.function.program
+    tree = result.function.tree
     while target.type == "parenthesized_expression":
         target = target.named_children[0]
     if target.type == "identifier":
-        result.writes.setdefault(program.slice(target), []).append(whole)
+        result.writes.setdefault(tree.slice(target), []).append(whole)
     elif target.type == "subscript_expression":
         _access(result, target, write=True, accumulates=accumulates)
         _visit_indices(result, target)
     else:
-        result.opaque = result.opaque or f"a write to `{program.slice(target)}`"
+        result.opaque = result.opaque or f"a write to `{tree.slice(target)}`"
 
 
 def _call(result: Effects, node: Node) -> None:
-    program = result.function.program
-    name = program.slice(field_of(node, "function")).split("<")[0]
+    tree = result.function.tree
+    name = tree.slice(field_of(node, "function")).split("<")[0]
     if name == "__builtin_prefetch":
         return
-    if name not in PURE and name not in _CASTS and not _pure_helper(program, name):
+    if name not in PURE and name not in _CASTS and not _pure_helper(tree, name):
         result.opaque = result.opaque or f"a call of `{name}`"
     _visit(result, field_of(node, "arguments"))
 
 
-def _pure_helper(program: Program, name: str) -> bool:
+def _pure_helper(tree: SyntaxTree, name: str) -> bool:
     """Whether the file defines `name` as a function of its arguments' values alone."""
-    helpers = [f for f in program.functions if f.name == name]
+    helpers = [f for f in tree.functions if f.name == name]
     if len(helpers) != 1:
         return False
     body = helpers[0].body
     simple = not any(n.type in ("pointer_expression", "subscript_expression", *_OPAQUE) for n in walk(body))
     calls = (field_of(n, "function") for n in walk(body) if n.type == "call_expression")
     values = all(not d.reference for all_of_it in helpers[0].declarations.values() for d in all_of_it)
-    return simple and values and all(program.slice(c).split("<")[0] in PURE for c in calls)
+    return simple and values and all(tree.slice(c).split("<")[0] in PURE for c in calls)
 
 
-def _base(program: Program, node: Node) -> tuple[str, list[Node]]:
+def _base(tree: SyntaxTree, node: Node) -> tuple[str, list[Node]]:
     """Name and indices of `name[i][j]`; an empty name where it is something else."""
     indices: list[Node] = []
     while node.type == "subscript_expression":
         indices[:0] = field_of(node, "indices").named_children
         node = field_of(node, "argument")
-    return (program.slice(node) if node.type == "identifier" else "", indices)
+    return (tree.slice(node) if node.type == "identifier" else "", indices)
 
 
 def _access(result: Effects, node: Node, *, write: bool, accumulates: bool = False) -> None:
     resolved = resolve(result.function, node)
     if resolved is None:
-        result.opaque = result.opaque or f"`{result.function.program.slice(node)}`"
+        result.opaque = result.opaque or f"`{result.function.tree.slice(node)}`"
         return
     name, index = resolved
     declared = result.function.declarations.get(name, ())
@@ -363,13 +363,13 @@ def _access(result: Effects, node: Node, *, write: bool, accumulates: bool = Fal
     elif name in result.declared and any(d.pointer for d in declared):
         result.opaque = result.opaque or f"pointer `{name}`, which changes"
     elif name not in result.declared:
-        result.reads.add(_base(result.function.program, node)[0])
+        result.reads.add(_base(result.function.tree, node)[0])
         result.accesses.append(Access(name, index, write, node, accumulates))
 
 
 def resolve(function: Function, node: Node) -> tuple[str, tuple[Polynomial, ...]] | None:
     """What `p[i]` really is: parameter or array, and index, with known pointers such as `p = x + row * n` expanded."""
-    name, indices = _base(function.program, node)
+    name, indices = _base(function.tree, node)
     values = [value for index in indices if (value := polynomial(function, index)) is not None]
     if not name or len(values) != len(indices):
         return None
@@ -389,15 +389,15 @@ def _pointer(function: Function, node: Node | None) -> tuple[str, Polynomial] | 
     """Base and offset of `x`, `x + e`, `&x[e]`."""
     if node is None:
         return None
-    program = function.program
+    tree = function.tree
     if node.type == "identifier":
-        return program.slice(node), {}
+        return tree.slice(node), {}
     if node.type == "binary_expression" and field_of(node, "operator").type == "+":
         base = _pointer(function, field_of(node, "left"))
         offset = polynomial(function, field_of(node, "right"))
         return None if base is None or offset is None else (base[0], add(base[1], offset))
     if node.type == "pointer_expression" and node.child(0).type == "&":
-        name, indices = _base(program, field_of(node, "argument"))
+        name, indices = _base(tree, field_of(node, "argument"))
         offset = polynomial(function, indices[0]) if len(indices) == 1 else None
         return None if not name or offset is None else (name, offset)
     return None
@@ -480,7 +480,7 @@ def _loops_between(loop: Loop, node: Node) -> dict[str, Loop]:
     """Loops inside `loop` and around `node`, by variable."""
     return {
         inner.variable: inner
-        for inner in loop.program.loops
+        for inner in loop.tree.loops
         if inner is not loop and loop in inner.ancestors
         and inner.node.start_byte <= node.start_byte and node.end_byte <= inner.node.end_byte
     }  # fmt: skip
@@ -574,58 +574,58 @@ class Reduction:
     statement: Node
 
 
-def reduction(program: Program, statement: Node) -> Reduction | None:
+def reduction(tree: SyntaxTree, statement: Node) -> Reduction | None:
     """The reduction that a statement is, if it is one over a plain variable."""
     if statement.type == "if_statement":
-        return _guarded(program, statement)
+        return _guarded(tree, statement)
     if statement.type != "expression_statement" or not statement.named_children:
         return None
     node = statement.named_children[0]
     if node.type != "assignment_expression" or field_of(node, "left").type != "identifier":
         return None
-    name = program.slice(field_of(node, "left"))
+    name = tree.slice(field_of(node, "left"))
     value, sign = field_of(node, "right"), field_of(node, "operator").type
-    operation = {"+=": "+", "-=": "+", "*=": "*"}.get(sign) or (_plain(program, name, value) if sign == "=" else None)
+    operation = {"+=": "+", "-=": "+", "*=": "*"}.get(sign) or (_plain(tree, name, value) if sign == "=" else None)
     allowed = 0 if sign != "=" else 2 if value.type == "conditional_expression" else 1
-    if operation is None or _count(program, value, name) != allowed:
+    if operation is None or _count(tree, value, name) != allowed:
         return None
     return Reduction(operation, name, statement)
 
 
-def _count(program: Program, node: Node, name: str) -> int:
-    return sum(n.type == "identifier" and program.slice(n) == name for n in walk(node))
+def _count(tree: SyntaxTree, node: Node, name: str) -> int:
+    return sum(n.type == "identifier" and tree.slice(n) == name for n in walk(node))
 
 
-def _plain(program: Program, name: str, value: Node) -> str | None:
+def _plain(tree: SyntaxTree, name: str, value: Node) -> str | None:
     """The operation of `name = value`."""
     if value.type == "binary_expression":
         sign = field_of(value, "operator").type
-        sides = [program.slice(field_of(value, side)) for side in ("left", "right")]
+        sides = [tree.slice(field_of(value, side)) for side in ("left", "right")]
         return sign if (sign in ("+", "*") and name in sides) or (sign == "-" and sides[0] == name) else None
     if value.type == "call_expression":
-        function = program.slice(field_of(value, "function")).split("<")[0].removeprefix("std::")
-        arguments = [program.slice(a) for a in field_of(value, "arguments").named_children]
+        function = tree.slice(field_of(value, "function")).split("<")[0].removeprefix("std::")
+        arguments = [tree.slice(a) for a in field_of(value, "arguments").named_children]
         return _MAXIMA.get(function) if len(arguments) == 2 and name in arguments else None
     if value.type == "conditional_expression":
-        outcomes = tuple(program.slice(field_of(value, f)) for f in ("consequence", "alternative"))
-        return _compared(program, field_of(value, "condition"), name, outcomes[0], outcomes[1])
+        outcomes = tuple(tree.slice(field_of(value, f)) for f in ("consequence", "alternative"))
+        return _compared(tree, field_of(value, "condition"), name, outcomes[0], outcomes[1])
     return None
 
 
-def _compared(program: Program, condition: Node, name: str, chosen: str, otherwise: str) -> str | None:
+def _compared(tree: SyntaxTree, condition: Node, name: str, chosen: str, otherwise: str) -> str | None:
     """max or min for `x > s ? x : s` and its relatives."""
     while condition.type in ("parenthesized_expression", "condition_clause"):
         condition = condition.named_children[0]
     sign = condition.child_by_field_name("operator")
     if condition.type != "binary_expression" or sign is None or sign.type not in ("<", "<=", ">", ">="):
         return None
-    left, right = (program.slice(field_of(condition, side)) for side in ("left", "right"))
+    left, right = (tree.slice(field_of(condition, side)) for side in ("left", "right"))
     if name not in (left, right) or {left, right} != {chosen, otherwise}:
         return None
     return "max" if (chosen == left) == (sign.type in (">", ">=")) else "min"
 
 
-def _guarded(program: Program, statement: Node) -> Reduction | None:
+def _guarded(tree: SyntaxTree, statement: Node) -> Reduction | None:
     """`if (x > s) s = x;`."""
     inner = field_of(statement, "consequence")
     if statement.child_by_field_name("alternative") is not None or inner is None:
@@ -635,20 +635,20 @@ def _guarded(program: Program, statement: Node) -> Reduction | None:
     node = inner.named_children[0] if inner.type == "expression_statement" and inner.named_children else None
     if node is None or node.type != "assignment_expression" or field_of(node, "operator").type != "=":
         return None
-    name, value = (program.slice(field_of(node, side)) for side in ("left", "right"))
-    operation = _compared(program, field_of(statement, "condition"), name, value, name)
+    name, value = (tree.slice(field_of(node, side)) for side in ("left", "right"))
+    operation = _compared(tree, field_of(statement, "condition"), name, value, name)
     return Reduction(operation, name, statement) if operation and name != value else None
 
 
 def reductions(loop: Loop) -> dict[str, str] | None:
     """Operation by name for every outer scalar that the loop writes; None where one is written in another way."""
-    program, known = loop.program, loop_effects(loop)
+    tree, known = loop.tree, loop_effects(loop)
     found: dict[str, str] = {}
-    statements = [s for s in _statements(loop.body) if reduction(program, s)]
+    statements = [s for s in _statements(loop.body) if reduction(tree, s)]
     for name in known.writes:
-        own = [r for s in statements if (r := reduction(program, s)) and r.name == name]
-        inside = sum(_count(program, r.statement, name) for r in own)
-        if not own or len({r.operation for r in own}) > 1 or inside != _count(program, loop.body, name):
+        own = [r for s in statements if (r := reduction(tree, s)) and r.name == name]
+        inside = sum(_count(tree, r.statement, name) for r in own)
+        if not own or len({r.operation for r in own}) > 1 or inside != _count(tree, loop.body, name):
             return None
         found[name] = own[0].operation
     return found

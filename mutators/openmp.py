@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from mutators.cpp_tree import Loop, Node, Program, pragmas_before, walk
+from mutators.cpp_tree import Loop, Node, SyntaxTree, pragmas_before, walk
 
 BINDINGS = (
     (r"scan\b", r"\binscan\b"),
@@ -57,7 +57,7 @@ def in_parallel(loop: Loop) -> bool:
     """Whether a statement around the loop is already the business of several threads, or of one of several."""
     node: Node | None = loop.node
     while node is not None:
-        if re.search(r"\b(?:parallel|section|task)\b", " ".join(_directives_before(loop.program, node))):
+        if re.search(r"\b(?:parallel|section|task)\b", " ".join(_directives_before(loop.tree, node))):
             return True
         node = node.parent
     return False
@@ -66,7 +66,7 @@ def in_parallel(loop: Loop) -> bool:
 def _inside(loop: Loop) -> Iterator[tuple[Node, str]]:
     """OpenMP's pragmas in the body, with their directives."""
     for node in walk(loop.body):
-        if node.type == "preproc_call" and (text := directive(loop.program.slice(node))):
+        if node.type == "preproc_call" and (text := directive(loop.tree.slice(node))):
             yield node, text
 
 
@@ -74,12 +74,12 @@ def _holder(loop: Loop, node: Node, needed: str) -> Node:
     """The innermost loop around a node, `loop` at the latest, whose directive has what is needed."""
     around = node.parent
     while around is not None and around != loop.node:
-        texts = _directives_before(loop.program, around) if around.type == "for_statement" else []
+        texts = _directives_before(loop.tree, around) if around.type == "for_statement" else []
         if any(re.search(needed, text) for text in texts):
             return around
         around = around.parent
     return loop.node
 
 
-def _directives_before(program: Program, node: Node) -> list[str]:
-    return [directive(program.slice(pragma)) for pragma in pragmas_before(node)]
+def _directives_before(tree: SyntaxTree, node: Node) -> list[str]:
+    return [directive(tree.slice(pragma)) for pragma in pragmas_before(node)]

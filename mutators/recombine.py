@@ -10,7 +10,7 @@ from difflib import SequenceMatcher
 from random import Random
 
 from mutators.base import Parent, Proposal, Request
-from mutators.cpp_tree import Edit, Function, Node, Program, apply_edits, walk
+from mutators.cpp_tree import Edit, Function, Node, SyntaxTree, apply_edits, walk
 from mutators.plan_edit import with_tunables
 from mutators.plan_tables import PlanTables
 from operators.errors import PlanError
@@ -55,18 +55,18 @@ class _Side:
     """One parent, read."""
 
     kernel: Kernel
-    program: Program
+    tree: SyntaxTree
     tables: PlanTables
 
     @property
     def settings(self) -> dict[str, int]:
         """Every tunable's value."""
-        known = {n: v for n, v in self.kernel.values.items() if v in self.program.plan.tune.get(n, ())}
-        return self.program.plan.settings(known)
+        known = {n: v for n, v in self.kernel.values.items() if v in self.tree.plan.tune.get(n, ())}
+        return self.tree.plan.settings(known)
 
     def function(self, name: str) -> Function | None:
         """The one function of that name; None where there is none, or several."""
-        found = [f for f in self.program.functions if f.name == name]
+        found = [f for f in self.tree.functions if f.name == name]
         return found[0] if len(found) == 1 else None
 
 
@@ -106,9 +106,9 @@ def _child(request: Request, parents: tuple[Parent, ...], operator: Operator) ->
 
 
 def _read(kernel: Kernel, operator: Operator, dtype: str) -> _Side | None:
-    program = Program(kernel.source, operator, kernel.target, dtype)
-    tables = PlanTables.read(kernel.source, program.plan)
-    return _Side(kernel, program, tables) if tables else None
+    tree = SyntaxTree(kernel.source, operator, kernel.target, dtype)
+    tables = PlanTables.read(kernel.source, tree.plan)
+    return _Side(kernel, tree, tables) if tables else None
 
 
 # --- what can be mixed -------------------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ def _functions(first: _Side, second: _Side, random: Random) -> _Mixture | None:
     """Whole functions of the same name, with the launches that call them."""
     shared = [
         f.name
-        for f in first.program.functions
+        for f in first.tree.functions
         if (mine := first.function(f.name)) and (other := second.function(f.name)) and _text(mine) != _text(other)
     ]
     if not shared:
@@ -128,12 +128,12 @@ def _functions(first: _Side, second: _Side, random: Random) -> _Mixture | None:
     edits = [_swap(first, second, name) for name in (*names, *(n for n in needed if first.function(n)))]
     new = [_text(function) for n in needed if not first.function(n) and (function := second.function(n))]
     taken = " ".join((*(edit.text for edit in edits), *new))
-    brought = _declarations(first.program, second.program, taken)
-    text = _applied(first.program, edits, (*brought, *new))
-    tables = PlanTables.read(text, first.program.plan)
+    brought = _declarations(first.tree, second.tree, taken)
+    text = _applied(first.tree, edits, (*brought, *new))
+    tables = PlanTables.read(text, first.tree.plan)
     if tables is None:
         return None
-    launched = [name for name in names if name in second.program.launched]
+    launched = [name for name in names if name in second.tree.launched]
     for name in launched:
         tables = tables.with_tables("launch", name, second.tables.of("launch", [name]))
     tables = _with_needs(tables, first, second, launched)
@@ -144,22 +144,22 @@ def _functions(first: _Side, second: _Side, random: Random) -> _Mixture | None:
 def _statements(first: _Side, second: _Side, random: Random) -> _Mixture | None:
     """Statements within functions of the same name and parameters, wherever the two differ."""
     shared = []
-    for function in first.program.functions:
+    for function in first.tree.functions:
         mine, other = first.function(function.name), second.function(function.name)
         if mine and other and _parameters(mine) == _parameters(other) and _text(mine) != _text(other):
             shared.append((mine, other))
     if not shared:
         return None
     mine, other = random.choice(shared)
-    blend = _Blend(first.program, second.program, random)
+    blend = _Blend(first.tree, second.tree, random)
     body = blend.block(mine.body, other.body)
     if not (blend.taken and blend.kept) or not _declares(mine, other, body):
         return None
-    brought = _declarations(first.program, second.program, " ".join(blend.taken))
+    brought = _declarations(first.tree, second.tree, " ".join(blend.taken))
     begin, end = _whole(mine)
-    head = first.program.data[begin : mine.body.start_byte].decode()
-    text = _applied(first.program, [Edit(begin, end, head + body)], brought)
-    tables = PlanTables.read(text, first.program.plan)
+    head = first.tree.data[begin : mine.body.start_byte].decode()
+    text = _applied(first.tree, [Edit(begin, end, head + body)], brought)
+    tables = PlanTables.read(text, first.tree.plan)
     if tables is None:
         return None
     count = f"{len(blend.taken)} of {len(blend.taken) + blend.kept} differences"
@@ -173,7 +173,7 @@ def _launches(first: _Side, second: _Side, random: Random) -> _Mixture | None:
     Not where tables count in tunables that the first parent lacks: its functions do not, and would be called wrongly.
     """
     tables, changed = first.tables, []
-    unknown = set(second.program.plan.tune) - set(first.program.plan.tune)
+    unknown = set(second.tree.plan.tune) - set(first.tree.plan.tune)
     for kind in ("launch", "buffer"):
         for name in dict.fromkeys(table.name for table in first.tables.tables if table.kind == kind):
             mine, other = first.tables.of(kind, [name]), second.tables.of(kind, [name])
@@ -190,7 +190,7 @@ def _launches(first: _Side, second: _Side, random: Random) -> _Mixture | None:
 
 def _tunables(first: _Side, second: _Side, random: Random) -> _Mixture | None:
     """Values of the tunables that both have."""
-    mine, other, tune = first.settings, second.settings, first.program.plan.tune
+    mine, other, tune = first.settings, second.settings, first.tree.plan.tune
     shared = [name for name in mine if other.get(name, mine[name]) != mine[name] and other[name] in tune[name]]
     if not shared:
         return None
@@ -219,14 +219,14 @@ def _whole(function: Function) -> tuple[int, int]:
             break
         node = node.parent
     before = node.prev_sibling
-    data = function.program.data
+    data = function.tree.data
     begin = before.end_byte if before else node.start_byte
     return begin + len(data[begin:]) - len(data[begin:].lstrip()), node.end_byte
 
 
 def _text(function: Function) -> str:
     begin, end = _whole(function)
-    return function.program.data[begin:end].decode()
+    return function.tree.data[begin:end].decode()
 
 
 def _swap(first: _Side, second: _Side, name: str) -> Edit:
@@ -242,15 +242,15 @@ def _parameters(function: Function) -> tuple[str, ...]:
 
 def _called(side: _Side, names: Iterable[str]) -> tuple[str, ...]:
     """Further functions of the file that those named need, in the file's order, launched ones aside."""
-    known = {f.name for f in side.program.functions if side.function(f.name)}
+    known = {f.name for f in side.tree.functions if side.function(f.name)}
     needed, waiting = set(names), list(names)
     while waiting:
         function = side.function(waiting.pop())
         for name in (set(_WORD.findall(_text(function))) & known) - needed if function else ():
             needed.add(name)
             waiting.append(name)
-    more = needed - set(names) - side.program.launched
-    return tuple(f.name for f in side.program.functions if f.name in more)
+    more = needed - set(names) - side.tree.launched
+    return tuple(f.name for f in side.tree.functions if f.name in more)
 
 
 # --- statements --------------------------------------------------------------------------------------------------
@@ -272,8 +272,8 @@ class _Unit:
 class _Blend:
     """Two blocks of statements made one: what is equal stays, what differs comes from either side by chance."""
 
-    first: Program
-    second: Program
+    first: SyntaxTree
+    second: SyntaxTree
     random: Random
     taken: list[str] = field(default_factory=list)
     """Texts that came from the second."""
@@ -319,22 +319,22 @@ class _Blend:
         return other
 
     @staticmethod
-    def _whole(program: Program, unit: _Unit) -> str:
-        return unit.lead + (program.slice(unit.node) if unit.node else "")
+    def _whole(tree: SyntaxTree, unit: _Unit) -> str:
+        return unit.lead + (tree.slice(unit.node) if unit.node else "")
 
 
-def _units(program: Program, block: Node) -> list[_Unit]:
+def _units(tree: SyntaxTree, block: Node) -> list[_Unit]:
     units, begin, pending = [], block.start_byte + 1, False
     for child in block.named_children:
         if child.type in ("comment", "preproc_call"):
             pending = True
             continue
-        lead = program.data[begin : child.start_byte].decode()
+        lead = tree.data[begin : child.start_byte].decode()
         body = _body(child)
-        head = program.data[child.start_byte : body.start_byte].decode() if body else program.slice(child)
+        head = tree.data[child.start_byte : body.start_byte].decode() if body else tree.slice(child)
         units.append(_Unit(lead, child, (*_words_of(lead), *_words(child)), _words_of(head)))
         begin, pending = child.end_byte, False
-    rest = program.data[begin : block.end_byte - 1].decode().rstrip()
+    rest = tree.data[begin : block.end_byte - 1].decode().rstrip()
     return [*units, _Unit(rest, None, _words_of(rest), _words_of(rest))] if pending and rest else units
 
 
@@ -356,14 +356,14 @@ def _words_of(text: str) -> tuple[str, ...]:
 
 def _declares(mine: Function, other: Function, body: str) -> bool:
     """Whether the new body still declares every local name that it uses, and none twice in one block."""
-    program = mine.program
-    text = apply_edits(program.data, [Edit(mine.body.start_byte, mine.body.end_byte, body)]).decode()
-    child = next((f for f in Program(text, program.operator, program.target, program.dtype).functions
+    tree = mine.tree
+    text = apply_edits(tree.data, [Edit(mine.body.start_byte, mine.body.end_byte, body)]).decode()
+    child = next((f for f in SyntaxTree(text, tree.operator, tree.target, tree.dtype).functions
                   if f.name == mine.name), None)  # fmt: skip
     if child is None:
         return False
     local = set(mine.declarations) | set(other.declarations)
-    used = {child.program.slice(node) for node in walk(child.body) if node.type == "identifier"}
+    used = {child.tree.slice(node) for node in walk(child.body) if node.type == "identifier"}
     places = [(name, d.node.parent.id) for name, ds in child.declarations.items() for d in ds if d.node.parent]
     return used & local <= set(child.declarations) and len(places) == len(set(places))
 
@@ -371,7 +371,7 @@ def _declares(mine: Function, other: Function, body: str) -> bool:
 # --- what a mixture needs besides --------------------------------------------------------------------------------
 
 
-def _declarations(first: Program, second: Program, taken: str) -> tuple[str, ...]:
+def _declarations(first: SyntaxTree, second: SyntaxTree, taken: str) -> tuple[str, ...]:
     """What the second parent declares outside functions, `taken` needs and the first lacks; and all its #includes."""
     found: list[str] = []
     words, lines = set(_WORD.findall(taken)), first.text
@@ -385,17 +385,17 @@ def _declarations(first: Program, second: Program, taken: str) -> tuple[str, ...
     return tuple(found)
 
 
-def _applied(program: Program, edits: list[Edit], new: Iterable[str]) -> str:
+def _applied(tree: SyntaxTree, edits: list[Edit], new: Iterable[str]) -> str:
     """The file after edits, with new declarations before the first of them and new #includes after the header."""
-    place, header = min(edit.start for edit in edits), program.data.index(b"*/") + 2
+    place, header = min(edit.start for edit in edits), tree.data.index(b"*/") + 2
     includes = [text for text in new if text.startswith("#include")]
     others = [text for text in new if not text.startswith("#include")]
     added = [Edit(header, header, "".join(f"\n{text}" for text in includes)),
              Edit(place, place, "".join(f"{text}\n\n" for text in others))]  # fmt: skip
-    return apply_edits(program.data, [*added, *edits]).decode()
+    return apply_edits(tree.data, [*added, *edits]).decode()
 
 
-def _declared(program: Program, node: Node) -> set[str]:
+def _declared(tree: SyntaxTree, node: Node) -> set[str]:
     """Names that a declaration outside functions declares; nothing for functions."""
     while node.type == "template_declaration":
         node = node.named_children[-1]
@@ -405,12 +405,12 @@ def _declared(program: Program, node: Node) -> set[str]:
         return set()
     named = [node.child_by_field_name("name"), *node.children_by_field_name("declarator")]
     named += [n.child_by_field_name("name") for n in node.named_children if n.type.endswith("_specifier")]
-    return {word for n in named if n is not None for word in _WORD.findall(program.slice(n).split("=")[0])}
+    return {word for n in named if n is not None for word in _WORD.findall(tree.slice(n).split("=")[0])}
 
 
 def _with_needs(tables: PlanTables, first: _Side, second: _Side, launched: Iterable[str]) -> PlanTables:
     """With the buffers, maps and groups that launches of the second parent name, and what either plan demands."""
-    mine, other = first.program.plan, second.program.plan
+    mine, other = first.tree.plan, second.tree.plan
     words = set(_WORD.findall(" ".join(table.text for table in second.tables.of("launch", launched))))
     words |= {m.tensor for m in other.tensor_maps if m.name in words}
     for kind in ("buffer", "tensor_map", "group"):
@@ -418,7 +418,7 @@ def _with_needs(tables: PlanTables, first: _Side, second: _Side, launched: Itera
             if not tables.of(kind, [table.name]):
                 tables = tables.with_tables(kind, table.name, (table,))
     there = {table.name for table in tables.tables if table.kind == "buffer"}
-    there |= {tensor.name for tensor in first.program.operator.outputs}
+    there |= {tensor.name for tensor in first.tree.operator.outputs}
     demands = list(dict.fromkeys(plan.requires.text for plan in (mine, other) if plan.requires.text != "1"))
     return tables.with_top(
         requires=demands[0] if len(demands) == 1 else " and ".join(f"({demand})" for demand in demands),
@@ -430,33 +430,33 @@ def _with_needs(tables: PlanTables, first: _Side, second: _Side, launched: Itera
 def _finished(mixture: _Mixture, first: _Side, second: _Side) -> Kernel | None:
     """The child, with the tunables that it needs; None where it cannot be used or is one of its parents."""
     words = set(_WORD.findall(mixture.taken))
-    tune = second.program.plan.tune
-    missing = {name: tune[name] for name in tune if name in words and name not in first.program.plan.tune}
+    tune = second.tree.plan.tune
+    missing = {name: tune[name] for name in tune if name in words and name not in first.tree.plan.tune}
     text = with_tunables(mixture.text, missing)
     if text is None:
         return None
     settings = first.settings | {n: v for n, v in second.settings.items() if n in words} | mixture.values
     side = _made(text, settings, first)
-    unused = [name for name in side.program.plan.tune if _uses(side, name) == 1] if side else []
+    unused = [name for name in side.tree.plan.tune if _uses(side, name) == 1] if side else []
     if side and unused:
         side = _made(side.tables.without_tunables(unused).render(), settings, first)
     if side is None or any(_same(side, parent) for parent in (first, second)):
         return None
-    errors = max(first.program.error_count, second.program.error_count)
-    complete = side.program.launched <= {f.name for f in side.program.functions}
-    return side.kernel if complete and side.program.error_count <= errors else None
+    errors = max(first.tree.error_count, second.tree.error_count)
+    complete = side.tree.launched <= {f.name for f in side.tree.functions}
+    return side.kernel if complete and side.tree.error_count <= errors else None
 
 
 def _made(text: str, settings: Mapping[str, int], first: _Side) -> _Side | None:
     """A file of the first parent's kind, read, with those of the settings that it declares and that are no defaults."""
     try:
-        program = Program(text, first.program.operator, first.kernel.target, first.program.dtype)
+        tree = SyntaxTree(text, first.tree.operator, first.kernel.target, first.tree.dtype)
     except PlanError:
         return None
-    tables = PlanTables.read(text, program.plan)
-    tune = program.plan.tune
+    tables = PlanTables.read(text, tree.plan)
+    tune = tree.plan.tune
     values = {n: settings[n] for n, listed in tune.items() if settings.get(n, listed[0]) in listed[1:]}
-    return _Side(Kernel(first.kernel.operator, first.kernel.target, text, values), program, tables) if tables else None
+    return _Side(Kernel(first.kernel.operator, first.kernel.target, text, values), tree, tables) if tables else None
 
 
 def _uses(side: _Side, name: str) -> int:
@@ -465,7 +465,7 @@ def _uses(side: _Side, name: str) -> int:
 
 
 def _same(child: _Side, parent: _Side) -> bool:
-    """Whether they are one program: the same words with the same settings, but for tunables that nothing uses."""
+    """Whether they are one tree: the same words with the same settings, but for tunables that nothing uses."""
     return _essence(child) == _essence(parent)
 
 

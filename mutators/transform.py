@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from mutators.base import Parent, Proposal, Request
-from mutators.cpp_tree import Program, Unreadable, apply_edits
+from mutators.cpp_tree import SyntaxTree, Unreadable, apply_edits
 from mutators.plan_edit import with_tunables
 from mutators.transforms import TRANSFORMS, Site
 from mutators.tune import bad_params, drawn, space_of, with_setting
@@ -60,8 +60,8 @@ def _child(request: Request, parents: tuple[Parent, ...], operator: Operator) ->
     text, made = parent.source, []
     try:
         for _ in range(count):
-            program = Program(text, operator, parent.target, request.task.dtype)
-            step = _step(program, wish, random)
+            tree = SyntaxTree(text, operator, parent.target, request.task.dtype)
+            step = _step(tree, wish, random)
             if step is None:
                 break
             text = step[0]
@@ -98,38 +98,38 @@ def _bad_wish(wish: Any, count: Any) -> str:
     return ""
 
 
-def _step(program: Program, wish: str | None, random: Random) -> tuple[str, str] | None:
+def _step(tree: SyntaxTree, wish: str | None, random: Random) -> tuple[str, str] | None:
     """One transform: the new text and what was done. None where nothing applies."""
-    names = [wish] if wish else list(transform_names(program.target))
+    names = [wish] if wish else list(transform_names(tree.target))
     random.shuffle(names)
     for name in names:
-        sites = list(sites_of(program, name))
+        sites = list(sites_of(tree, name))
         random.shuffle(sites)
         for site in sites:
-            text = apply(program, site)
+            text = apply(tree, site)
             if text is not None:
                 return text, f"{name}: {site.description}"
     return None
 
 
-def sites_of(program: Program, name: str) -> Iterator[Site]:
+def sites_of(tree: SyntaxTree, name: str) -> Iterator[Site]:
     """The places where a transform applies, in the order of the file."""
     transform = TRANSFORMS[name]
-    if program.target in transform.targets:
+    if tree.target in transform.targets:
         try:
-            yield from transform.sites(program)
+            yield from transform.sites(tree)
         except (Unreadable, RecursionError):
             return  # broken or absurdly nested code: what was found so far is all there is
 
 
-def apply(program: Program, site: Site) -> str | None:
+def apply(tree: SyntaxTree, site: Site) -> str | None:
     """The file after one transform, or None where the result would not be a usable file."""
-    text = apply_edits(program.data, site.edits).decode()
+    text = apply_edits(tree.data, site.edits).decode()
     changed = with_tunables(text, site.tune)
-    if changed is None or changed == program.text:
+    if changed is None or changed == tree.text:
         return None
     try:
-        child = Program(changed, program.operator, program.target, program.dtype)
+        child = SyntaxTree(changed, tree.operator, tree.target, tree.dtype)
     except PlanError:
         return None  # too many tunables, mostly
-    return changed if child.error_count <= program.error_count else None
+    return changed if child.error_count <= tree.error_count else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from mutators.cpp_tree import Edit, Program
+from mutators.cpp_tree import Edit, SyntaxTree
 from operators.dtypes import TARGETS
 
 
@@ -26,7 +26,7 @@ class TreeTransform:
     """A kind of change. It keeps what the kernel computes, up to the order of floating-point operations."""
 
     name: str
-    sites: Callable[[Program], Iterable[Site]]
+    sites: Callable[[SyntaxTree], Iterable[Site]]
     targets: tuple[str, ...]
 
     @property
@@ -38,7 +38,7 @@ class TreeTransform:
 REGISTRY: dict[str, TreeTransform] = {}
 """Filled by the modules of this package; read it as `mutators.transforms.TRANSFORMS`."""
 
-Sites = Callable[[Program], Iterable[Site]]
+Sites = Callable[[SyntaxTree], Iterable[Site]]
 
 
 def transform(name: str, *targets: str) -> Callable[[Sites], Sites]:

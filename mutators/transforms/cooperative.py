@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from mutators.cpp_tree import Edit, Function, Loop, Node, Program, block, body_text, field_of, reindent, walk
+from mutators.cpp_tree import Edit, Function, Loop, Node, SyntaxTree, block, body_text, field_of, reindent, walk
 from mutators.dataflow import Effects, effects, independent, loop_effects, names_in, reductions, separate
 from mutators.plan_edit import launch_list
 from mutators.transforms.base import Site, transform
@@ -110,35 +110,35 @@ def _of_lanes(name: str, operation: str, mask: str) -> str:
 
 
 @transform("share_rows", "cuda")
-def share_rows(program: Program) -> Iterator[Site]:
+def share_rows(tree: SyntaxTree) -> Iterator[Site]:
     """Give each row to a block, or some threads of a warp: loops are dealt out, sums and maxima combined."""
-    for function, index, launch in kernels(program):
-        threads = _threads(program, launch)
-        found = along_x(program, function, launch) if threads else None
+    for function, index, launch in kernels(tree):
+        threads = _threads(tree, launch)
+        found = along_x(tree, function, launch) if threads else None
         if not found or not threads:
             continue
         statements, axis = [n for n in found.rest if n.type != "comment"], found.axis
-        lanes = program.fresh("THREADS_PER_ROW")
+        lanes = tree.fresh("THREADS_PER_ROW")
         narrow = f"ceil_div({operand(axis.count)} * {lanes}, {operand(threads)})"
         for team, row, grid, tune in (
             (BLOCK, "blockIdx.x", axis.count, {}),
             (_some_lanes(lanes), f"({axis.start}) / {lanes}", narrow, {lanes: LANES}),
         ):
-            above = Above(program, function)
-            dealt = _dealt(program, function, statements, team, above)
-            wider = launch_list(program.text, index, "grid", 0, grid)
-            at = next((n for n in walk(found.declaration) if program.slice(n) == axis.start), None)
+            above = Above(tree, function)
+            dealt = _dealt(tree, function, statements, team, above)
+            wider = launch_list(tree.text, index, "grid", 0, grid)
+            at = next((n for n in walk(found.declaration) if tree.slice(n) == axis.start), None)
             if dealt and wider and at and above.usable:
                 edits = (Edit(at.start_byte, at.end_byte, row), wider, *dealt, *above.edits)
                 yield Site(f"{team.name} for each of `{axis.bound}` in {function.name}", edits, tune)
 
 
-def _threads(program: Program, launch: Launch) -> str | None:
+def _threads(tree: SyntaxTree, launch: Launch) -> str | None:
     """The size of a launch's blocks, where all are whole warps along one axis."""
     if len(launch.block) != 1 or len(launch.grid) != 1 or launch.cluster or launch.cooperative:
         return None
     text = launch.block[0].text
-    sizes = program.plan.tune.get(text, (int(text),) if text.isdigit() else ())
+    sizes = tree.plan.tune.get(text, (int(text),) if text.isdigit() else ())
     return text if sizes and all(size % WARP == 0 for size in sizes) else None
 
 
@@ -161,7 +161,7 @@ class _Part:
 
 
 def _dealt(
-    program: Program, function: Function, statements: Sequence[Node], team: Team, above: Above
+    tree: SyntaxTree, function: Function, statements: Sequence[Node], team: Team, above: Above
 ) -> tuple[Edit, ...]:
     """The edits that deal loops out among a team's threads; none where that might change what is computed."""
     loops = function.outer_loops
@@ -176,10 +176,10 @@ def _dealt(
             return ()
         if any(_conflict(earlier, part) for earlier in since):
             place = loop.begin if loop else node.start_byte
-            edits.append(Edit(place, place, f"{team.barrier(above)}\n{program.indent_at(place)}"))
+            edits.append(Edit(place, place, f"{team.barrier(above)}\n{tree.indent_at(place)}"))
             since = []
         since = [] if part.combined else [*since, part]
-        edits += _shared_loop(program, loop, team, above) if loop else _once(program, part, team)
+        edits += _shared_loop(tree, loop, team, above) if loop else _once(tree, part, team)
     return tuple(edits) if any(n.start_byte in loops for n in statements) else ()
 
 
@@ -246,7 +246,7 @@ def _values(loop: Loop) -> tuple[str, str, str]:
     return loop.variable, loop.start_text, loop.step_text
 
 
-def _shared_loop(program: Program, loop: Loop, team: Team, above: Above) -> tuple[Edit, ...]:
+def _shared_loop(tree: SyntaxTree, loop: Loop, team: Team, above: Above) -> tuple[Edit, ...]:
     """The loop with every team-size-th iteration for each thread, and what it reduces combined after it."""
     operations = reductions(loop) or {}
     sums = {name: above.fresh(f"{name}_part") for name, operation in operations.items() if operation == "+"}
@@ -263,10 +263,10 @@ def _shared_loop(program: Program, loop: Loop, team: Team, above: Above) -> tupl
     for name, operation in operations.items():
         value = team.combined(above, operation, sums.get(name, name))
         lines.append(f"{name} += {value};" if operation == "+" else f"{name} = {value};")
-    return program.replace(loop, *lines)
+    return tree.replace(loop, *lines)
 
 
-def _once(program: Program, part: _Part, team: Team) -> tuple[Edit, ...]:
+def _once(tree: SyntaxTree, part: _Part, team: Team) -> tuple[Edit, ...]:
     """What a statement stores, one thread stores."""
     if not part.known.written_arrays:
         return ()
@@ -275,23 +275,23 @@ def _once(program: Program, part: _Part, team: Team) -> tuple[Edit, ...]:
 
 
 @transform("sum_before_atomic", "cuda")
-def sum_before_atomic(program: Program) -> Iterator[Site]:
+def sum_before_atomic(tree: SyntaxTree) -> Iterator[Site]:
     """Add up what a block's threads would each add to a result, so that one thread does so for all."""
-    for function, _, launch in kernels(program):
-        found = along_x(program, function, launch)
+    for function, _, launch in kernels(tree):
+        found = along_x(tree, function, launch)
         returns = any(n.type == "return_statement" for n in walk(function.body))
-        if not _threads(program, launch) or (returns and not found):
+        if not _threads(tree, launch) or (returns and not found):
             continue
         statements = [n for n in function.body.named_children if n.type != "comment"]
         for statement in statements[-1:] if found else statements:
-            added = _added(program, function, statement)
+            added = _added(tree, function, statement)
             if not added:
                 continue
             target, value, type_ = added
-            above, part = Above(program, function), program.fresh("part")
+            above, part = Above(tree, function), tree.fresh("part")
             if found:
-                indent, begin = program.indent_at(found.guard.start_byte), found.guard.start_byte
-                inside = program.data[found.guard.end_byte : statement.start_byte].decode().strip()
+                indent, begin = tree.indent_at(found.guard.start_byte), found.guard.start_byte
+                inside = tree.data[found.guard.end_byte : statement.start_byte].decode().strip()
                 body = [reindent(inside, indent, "")] if inside else []
                 lines = [
                     f"{type_} {part} = 0;",
@@ -299,7 +299,7 @@ def sum_before_atomic(program: Program) -> Iterator[Site]:
                     f"{part} = {BLOCK.combined(above, '+', part)};",
                 ]
             else:
-                indent, begin = program.indent_at(statement.start_byte), statement.start_byte
+                indent, begin = tree.indent_at(statement.start_byte), statement.start_byte
                 lines = [f"const {type_} {part} = {BLOCK.combined(above, '+', f'{type_}({value})')};"]
             lines.append(f"if (threadIdx.x == 0) atomicAdd({target}, {part});")
             text = f"\n{indent}".join(reindent(line, "", indent) for line in lines)
@@ -308,15 +308,15 @@ def sum_before_atomic(program: Program) -> Iterator[Site]:
                 yield Site(f"add up a block's `{value}` before `{target}` in {function.name}", edits)
 
 
-def _added(program: Program, function: Function, statement: Node) -> tuple[str, str, str] | None:
+def _added(tree: SyntaxTree, function: Function, statement: Node) -> tuple[str, str, str] | None:
     """Target, value and type of `atomicAdd(parameter, value);`."""
     call = statement.named_children[0] if statement.type == "expression_statement" else None
-    if call is None or call.type != "call_expression" or program.slice(field_of(call, "function")) != "atomicAdd":
+    if call is None or call.type != "call_expression" or tree.slice(field_of(call, "function")) != "atomicAdd":
         return None
     arguments = field_of(call, "arguments").named_children
-    declared = function.declarations.get(program.slice(arguments[0]), ()) if len(arguments) == 2 else ()
+    declared = function.declarations.get(tree.slice(arguments[0]), ()) if len(arguments) == 2 else ()
     if len(declared) != 1 or declared[0].node not in function.parameters or declared[0].type not in SUMMED:
         return None
     if declared[0].name in function.assigned:
         return None  # perhaps another element for each thread
-    return declared[0].name, program.slice(arguments[1]), declared[0].type
+    return declared[0].name, tree.slice(arguments[1]), declared[0].type

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from mutators.cpp_tree import Edit, Function, Program, block, reindent, walk
+from mutators.cpp_tree import Edit, Function, SyntaxTree, block, reindent, walk
 from mutators.plan_edit import launch_list
 from mutators.transforms.base import Site, transform
 from mutators.transforms.grid import along_x, changed_scalars, kernels
@@ -17,40 +17,40 @@ COARSE = (2, 1, 4, 8, 16)
 
 
 @transform("block_size", "cuda")
-def block_size(program: Program) -> Iterator[Site]:
+def block_size(tree: SyntaxTree) -> Iterator[Site]:
     """Make a launch's fixed block size a tunable."""
-    for function, index, launch in kernels(program):
+    for function, index, launch in kernels(tree):
         for axis, size in enumerate(launch.block):
             literal = size.text
-            if not literal.isdigit() or int(literal) == 1 or _literal_in(program, function, literal):
+            if not literal.isdigit() or int(literal) == 1 or _literal_in(tree, function, literal):
                 continue
-            name = program.fresh("BLOCK" if len(launch.block) == 1 else f"BLOCK_{'XYZ'[axis]}")
-            edits = [launch_list(program.text, index, "block", axis, name)]
+            name = tree.fresh("BLOCK" if len(launch.block) == 1 else f"BLOCK_{'XYZ'[axis]}")
+            edits = [launch_list(tree.text, index, "block", axis, name)]
             if axis < len(launch.grid) and re.search(rf"\b{literal}\b", launch.grid[axis].text):
                 grid = re.sub(rf"\b{literal}\b", name, launch.grid[axis].text)
-                edits.append(launch_list(program.text, index, "grid", axis, grid))
+                edits.append(launch_list(tree.text, index, "grid", axis, grid))
             if None not in edits:
                 values = (int(literal), *(b for b in BLOCKS if b != int(literal)))
                 made = tuple(e for e in edits if e)
                 yield Site(f"make the block size of {function.name} the tunable {name}", made, {name: values})
 
 
-def _literal_in(program: Program, function: Function, literal: str) -> bool:
+def _literal_in(tree: SyntaxTree, function: Function, literal: str) -> bool:
     """Whether the kernel's own code mentions the number, which might mean the block size."""
-    return any(n.type == "number_literal" and program.slice(n) == literal for n in walk(function.body))
+    return any(n.type == "number_literal" and tree.slice(n) == literal for n in walk(function.body))
 
 
 @transform("launch_bounds", "cuda")
-def launch_bounds(program: Program) -> Iterator[Site]:
+def launch_bounds(tree: SyntaxTree) -> Iterator[Site]:
     """Tell the compiler the block size, and how many blocks a multiprocessor should hold at least."""
-    for function, _, launch in kernels(program):
-        head = program.data[_head(program, function) : function.declarator.start_byte]
-        allowed = all(axis.names <= set(program.plan.tune) and _plain(axis.text) for axis in launch.block)
+    for function, _, launch in kernels(tree):
+        head = tree.data[_head(tree, function) : function.declarator.start_byte]
+        allowed = all(axis.names <= set(tree.plan.tune) and _plain(axis.text) for axis in launch.block)
         if b"__launch_bounds__" in head or b"__global__" not in head or not allowed or launch.cluster:
             continue
         threads = " * ".join(operand(axis.text) for axis in launch.block)
         place = function.declarator.start_byte
-        resident = program.fresh("RESIDENT")
+        resident = tree.fresh("RESIDENT")
         plain = (Edit(place, place, f"__launch_bounds__({threads}) "),)
         yield Site(f"launch bounds {threads} for {function.name}", plain)
         wanted = (Edit(place, place, f"__launch_bounds__({threads}, {resident}) "),)
@@ -59,10 +59,10 @@ def launch_bounds(program: Program) -> Iterator[Site]:
         )
 
 
-def _head(program: Program, function: Function) -> int:
+def _head(tree: SyntaxTree, function: Function) -> int:
     """Where the line of the function's first qualifier begins."""
     marks = (b";", b"}", b"*/", b"\n\n")
-    return max(program.data.rfind(mark, 0, function.declarator.start_byte) for mark in marks) + 1
+    return max(tree.data.rfind(mark, 0, function.declarator.start_byte) for mark in marks) + 1
 
 
 def _plain(text: str) -> bool:
@@ -71,22 +71,22 @@ def _plain(text: str) -> bool:
 
 
 @transform("coarsen", "cuda")
-def coarsen(program: Program) -> Iterator[Site]:
+def coarsen(tree: SyntaxTree) -> Iterator[Site]:
     """Let each thread take several elements, a grid apart, instead of one: `if (i >= n) return;` becomes a loop."""
-    for function, index, launch in kernels(program):
-        found = along_x(program, function, launch, within=True)
+    for function, index, launch in kernels(tree):
+        found = along_x(tree, function, launch, within=True)
         if not found or changed_scalars(function, found.rest):
             continue
-        factor = program.fresh("PER_THREAD")
-        grid = launch_list(program.text, index, "grid", 0, f"ceil_div({launch.grid[0].text}, {factor})")
+        factor = tree.fresh("PER_THREAD")
+        grid = launch_list(tree.text, index, "grid", 0, f"ceil_div({launch.grid[0].text}, {factor})")
         if grid is None or len(grid.text) > 480:
             continue
-        indent = program.indent_at(found.declaration.start_byte)
+        indent = tree.indent_at(found.declaration.start_byte)
         axis = found.axis
         step = f"{axis.variable} += gridDim.x * blockDim.x"
         head = f"for ({axis.type} {axis.variable} = {axis.start}; {axis.variable} < {axis.bound}; {step})"
         first, last = found.rest[0], found.rest[-1]
-        body = program.data[first.start_byte : last.end_byte].decode()
-        text = block(head, reindent(body, program.indent_at(first.start_byte), ""), indent=indent)
+        body = tree.data[first.start_byte : last.end_byte].decode()
+        text = block(head, reindent(body, tree.indent_at(first.start_byte), ""), indent=indent)
         edits = (Edit(found.declaration.start_byte, found.end_byte, text), grid)
         yield Site(f"{factor} elements per thread in {function.name}", edits, {factor: COARSE})

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from mutators.cpp_tree import Edit, Function, Node, Program, field_of, walk
+from mutators.cpp_tree import Edit, Function, Node, SyntaxTree, field_of, walk
 from mutators.dataflow import effects, names_in
 from mutators.plan_tables import base_name
 from operators.launch import Launch
@@ -20,12 +20,12 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 _NESTED = re.compile(r"ceil_div\((ceil_div\(.+\)),\w+\)")
 
 
-def kernels(program: Program) -> Iterator[tuple[Function, int, Launch]]:
+def kernels(tree: SyntaxTree) -> Iterator[tuple[Function, int, Launch]]:
     """Functions that exactly one launch uses and that parsed without error, with the launch and its position."""
-    for function in program.functions:
+    for function in tree.functions:
         launches = [
             (index, launch)
-            for index, launch in enumerate(program.plan.launches)
+            for index, launch in enumerate(tree.plan.launches)
             if base_name(launch.kernel) == function.name
         ]
         if len(launches) == 1 and not function.node.has_error:
@@ -82,15 +82,15 @@ def index_letter(text: str) -> str | None:
     return letter if text in {f"{p} + threadIdx.{letter}" for p in product} and letter in "xyz" else None
 
 
-def guarded(program: Program, function: Function, launch: Launch) -> Guarded | None:
+def guarded(tree: SyntaxTree, function: Function, launch: Launch) -> Guarded | None:
     """The form of a kernel without barriers that has it; the launch has as many threads as there are indices."""
     statements = [n for n in function.body.named_children if n.type != "comment"]
-    text = program.slice(function.body)
+    text = tree.slice(function.body)
     if any(word in text for word in BARRIERS):
         return None
     found: list[re.Match[str]] = []
     for node in statements[:3]:
-        match = re.fullmatch(r"(?:const )?([\w ]+?) (\w+) = (.+);", " ".join(program.slice(node).split()))
+        match = re.fullmatch(r"(?:const )?([\w ]+?) (\w+) = (.+);", " ".join(tree.slice(node).split()))
         if node.type != "declaration" or not match or not index_letter(match[3]) or "const" in match[1].split():
             break
         found.append(match)
@@ -102,12 +102,12 @@ def guarded(program: Program, function: Function, launch: Launch) -> Guarded | N
     rest = (
         _within(guard) if within else tuple(n for n in function.body.named_children if n.start_byte >= guard.end_byte)
     )
-    limits = _limits(program, guard, variables, within=within)
-    if not rest or not limits or text.count("return") != (not within) or mentions_places(program, rest):
+    limits = _limits(tree, guard, variables, within=within)
+    if not rest or not limits or text.count("return") != (not within) or mentions_places(tree, rest):
         return None
     for match, bound in zip(found, limits, strict=True):
         type_, variable, start_text = match.groups()
-        letter, count = start_text[-1], passed(program, function, launch, bound)
+        letter, count = start_text[-1], passed(tree, function, launch, bound)
         used = names_in(function, [bound])
         if used & set(variables) or (used | {variable}) & function.assigned or len(function.declarations[variable]) > 1:
             return None
@@ -119,11 +119,11 @@ def guarded(program: Program, function: Function, launch: Launch) -> Guarded | N
     return Guarded(tuple(axes), declaration, guard, rest, within)
 
 
-def _limits(program: Program, guard: Node, variables: Sequence[str], *, within: bool) -> tuple[str, ...]:
+def _limits(tree: SyntaxTree, guard: Node, variables: Sequence[str], *, within: bool) -> tuple[str, ...]:
     """What each variable is compared with, for threads to leave or to stay within; empty where it is not so."""
     sign, joint = ("<", " && ") if within else (">=", r" \|\| ")
     form = joint.join(rf"{variable} {sign} ([^|&?<>=!]+)" for variable in variables)
-    condition, body = (" ".join(program.slice(field_of(guard, n)).split()) for n in ("condition", "consequence"))
+    condition, body = (" ".join(tree.slice(field_of(guard, n)).split()) for n in ("condition", "consequence"))
     match = re.fullmatch(rf"\({form}\)", condition)
     alone = not guard.child_by_field_name("alternative") and (within or body in ("return;", "{ return; }"))
     return match.groups() if match and alone else ()
@@ -135,21 +135,21 @@ def _within(guard: Node) -> tuple[Node, ...]:
     return tuple(body.named_children) if body.type == "compound_statement" else (body,)
 
 
-def along_x(program: Program, function: Function, launch: Launch, *, within: bool = False) -> Guarded | None:
+def along_x(tree: SyntaxTree, function: Function, launch: Launch, *, within: bool = False) -> Guarded | None:
     """That form where there is one index, and its bound is a parameter; `within`: the other form too."""
-    found = guarded(program, function, launch)
+    found = guarded(tree, function, launch)
     if not found or len(found.axes) > 1 or not found.axis.bound.isidentifier():
         return None
     return found if within or not found.within else None
 
 
-def passed(program: Program, function: Function, launch: Launch, text: str) -> str | None:
+def passed(tree: SyntaxTree, function: Function, launch: Launch, text: str) -> str | None:
     """An expression over parameters as the plan would write it."""
     names = [[d.name for d in function.declared_at(parameter)] for parameter in function.parameters]
     if len(names) != len(launch.args) or any(len(name) != 1 for name in names):
         return None
     values = {name: argument.text for (name,), argument in zip(names, launch.args, strict=True)}
-    if not set(_WORD.findall(text)) <= set(values) | set(program.plan.tune):
+    if not set(_WORD.findall(text)) <= set(values) | set(tree.plan.tune):
         return None
     return _WORD.sub(lambda m: _operand(values.get(m[0], m[0]), text), text)
 
@@ -171,9 +171,9 @@ def covers(launch: Launch, axis: int, count: str | None) -> bool:
     return grid == f"ceil_div({count},{launch.block[axis].text})".replace(" ", "")
 
 
-def mentions_places(program: Program, nodes: Iterable[Node]) -> bool:
+def mentions_places(tree: SyntaxTree, nodes: Iterable[Node]) -> bool:
     """Whether statements ask which thread they are in, other than by an index that was worked out before."""
-    return any(n.type == "identifier" and program.slice(n) in PLACES for node in nodes for n in walk(node))
+    return any(n.type == "identifier" and tree.slice(n) in PLACES for node in nodes for n in walk(node))
 
 
 def changed_scalars(function: Function, nodes: Iterable[Node]) -> set[str]:
@@ -184,9 +184,9 @@ def changed_scalars(function: Function, nodes: Iterable[Node]) -> set[str]:
 class Above:
     """What a transform puts before a kernel, unless it stands there already; what stands below it is moved there."""
 
-    def __init__(self, program: Program, function: Function) -> None:
-        self._program = program
-        self._place = _begin(program, function)
+    def __init__(self, tree: SyntaxTree, function: Function) -> None:
+        self._tree = tree
+        self._place = _begin(tree, function)
         self._needed: dict[str, tuple[str, str]] = {}
         """What a definition calls itself, and what it is called here."""
         self._moved: list[Edit] = []
@@ -196,19 +196,19 @@ class Above:
 
     def fresh(self, base: str) -> str:
         """A name for what the transform declares."""
-        self._taken.add(name := self._program.fresh(base, self._taken))
+        self._taken.add(name := self._tree.fresh(base, self._taken))
         return name
 
     def need(self, name: str, text: str) -> str:
         """Have a definition; what the defined `name` is called here."""
-        if set(_DEFINED.findall(self._program.text)) & set(_WORD.findall(text)):
+        if set(_DEFINED.findall(self._tree.text)) & set(_WORD.findall(text)):
             self.usable = False
         data = text.encode()
-        at = self._program.data.find(data)
+        at = self._tree.data.find(data)
         if 0 <= at < self._place:
             return name
         if text not in self._needed:
-            self._needed[text] = name, self._program.fresh(name) if at < 0 else name
+            self._needed[text] = name, self._tree.fresh(name) if at < 0 else name
             if at >= 0:
                 self._moved.append(Edit(at, at + len(data), ""))
         return self._needed[text][1]
@@ -219,7 +219,7 @@ class Above:
         return (*self._moved, Edit(self._place, self._place, whole)) if whole else ()
 
 
-def _begin(program: Program, function: Function) -> int:
+def _begin(tree: SyntaxTree, function: Function) -> int:
     """Where a function begins, with its qualifiers and the comment above it."""
     node, parent = function.node, function.node.parent
     while parent is not None:
@@ -230,10 +230,10 @@ def _begin(program: Program, function: Function) -> int:
             break
         node, parent = parent, parent.parent
     begin, comment = node.start_byte, node.prev_named_sibling
-    while match := _QUALIFIER.search(program.data, 0, begin):
+    while match := _QUALIFIER.search(tree.data, 0, begin):
         begin = match.start()
-    while comment is not None and comment.type == "comment" and program.slice(comment).startswith("//"):
-        if program.data[comment.end_byte : begin].strip(b" \t") != b"\n":
+    while comment is not None and comment.type == "comment" and tree.slice(comment).startswith("//"):
+        if tree.data[comment.end_byte : begin].strip(b" \t") != b"\n":
             break
         begin, comment = comment.start_byte, comment.prev_named_sibling
     return begin

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from mutators.cpp_tree import INDENT, Edit, Loop, Node, Program, block, body_text, header, reindent
+from mutators.cpp_tree import INDENT, Edit, Loop, Node, SyntaxTree, block, body_text, header, reindent
 from mutators.dataflow import (
     Access,
     Effects,
@@ -25,7 +25,7 @@ TILES = (32, 8, 16, 64, 128, 256)
 
 def fixed_outside(loop: Loop, *others: Loop) -> bool:
     """Whether the loop's range mentions neither the variables of `others` nor anything their bodies change."""
-    used = names_in(loop.function, map(loop.program.slice, loop.ends)) - {loop.variable}
+    used = names_in(loop.function, map(loop.tree.slice, loop.ends)) - {loop.variable}
     if effects(loop.function, *loop.ends).opaque:
         return False
     return not any(used & (loop_effects(other).changing | loop_effects(other).written_arrays) for other in others)
@@ -50,9 +50,9 @@ def operand(text: str) -> str:
 
 
 @transform("interchange")
-def interchange(program: Program) -> Iterator[Site]:
+def interchange(tree: SyntaxTree) -> Iterator[Site]:
     """Swap two perfectly nested loops."""
-    for outer in program.loops:
+    for outer in tree.loops:
         inner = outer.only_child
         if not inner or outer.pragmas or inner.pragmas or outer.within("collapse") or inner.abandoned:
             continue
@@ -81,42 +81,42 @@ def _only_sums(accesses: list[Access]) -> bool:
 
 
 @transform("tile")
-def tile(program: Program) -> Iterator[Site]:
+def tile(tree: SyntaxTree) -> Iterator[Site]:
     """Split a loop into one over tiles and one within a tile, its size a new tunable."""
-    for loop in program.loops:
-        short = loop.bound_text.isdigit() or loop.bound_text in program.plan.tune
+    for loop in tree.loops:
+        short = loop.bound_text.isdigit() or loop.bound_text in tree.plan.tune
         if short or not loop.unit_step or loop.within("collapse") or loop.abandoned:
             continue
         if tile_of(loop) or not fixed_outside(loop, loop):
             continue
-        size = program.fresh(f"TILE_{loop.variable.upper()}")
-        start = program.fresh(f"{loop.variable}0")
+        size = tree.fresh(f"TILE_{loop.variable.upper()}")
+        start = tree.fresh(f"{loop.variable}0")
         over, within = tile_headers(loop, start, size)
         simd = [text for text in loop.pragma_texts if "parallel" not in text]
         kept = [text for text in loop.pragma_texts if "parallel" in text]
         if any("section" in directive(text) for text in simd) or any(any(bound_to(loop, text)) for text in kept):
             continue  # a block is a section's whole; what belongs to a directive stands in its own loop
-        inner = program.data[loop.body.start_byte : loop.end].decode()
+        inner = tree.data[loop.body.start_byte : loop.end].decode()
         lines = (*simd, f"{within} {reindent(inner, loop.indent, '')}")
         text = "".join(f"{pragma}\n{loop.indent}" for pragma in kept) + block(over, *lines, indent=loop.indent)
         yield Site(f"tile {loop.place} by {size}", (Edit(loop.begin, loop.end, text),), {size: TILES})
 
 
 @transform("full_tile")
-def full_tile(program: Program) -> Iterator[Site]:
+def full_tile(tree: SyntaxTree) -> Iterator[Site]:
     """Give complete tiles a copy of the code in which the tile's size is a constant."""
-    for loop in program.loops:
-        inner = [p for p in program.loops if loop in p.ancestors and "?" in p.bound_text]
+    for loop in tree.loops:
+        inner = [p for p in tree.loops if loop in p.ancestors and "?" in p.bound_text]
         points = [p for p in inner if (found := tile_of(p)) and found[0] == loop.variable]
         if not points or loop.step is None or loop.inclusive or loop.exits or loop.body.type != "compound_statement":
             continue
         end = f"{loop.variable} + {loop.step_text}"
-        if loop.within("collapse") or f"{end} <= {loop.bound_text}" in program.slice(loop.body):
+        if loop.within("collapse") or f"{end} <= {loop.bound_text}" in tree.slice(loop.body):
             continue  # the loops that belong together would part; or it is done already
         begin = loop.body.start_byte + 1
-        inside = program.data[begin : loop.end - 1].decode().strip("\n").rstrip()
+        inside = tree.data[begin : loop.end - 1].decode().strip("\n").rstrip()
         edits = [Edit(p.bound.start_byte, p.bound.end_byte, end) for p in points]
-        constant = program.edited(begin, loop.end - 1, edits).strip("\n").rstrip()
+        constant = tree.edited(begin, loop.end - 1, edits).strip("\n").rstrip()
         indent = loop.indent + INDENT
         shifted = [reindent("\n" + text, indent, indent + INDENT) for text in (constant, inside)]
         branches = f"if ({end} <= {loop.bound_text}) {{{shifted[0]}\n{indent}}} else {{{shifted[1]}\n{indent}}}"
@@ -125,17 +125,17 @@ def full_tile(program: Program) -> Iterator[Site]:
 
 
 @transform("fuse")
-def fuse(program: Program) -> Iterator[Site]:
+def fuse(tree: SyntaxTree) -> Iterator[Site]:
     """Merge two neighbouring loops that run over the same values."""
-    for first in program.loops:
-        second = next((loop for loop in program.loops if loop.node == first.node.next_named_sibling), None)
+    for first in tree.loops:
+        second = next((loop for loop in tree.loops if loop.node == first.node.next_named_sibling), None)
         if not second or first.signature != second.signature or first.pragmas or second.pragmas:
             continue
         if first.exits or second.exits or not fixed_outside(first, first, second) or not _fusible(first, second):
             continue
         lines = [_braced(loop, first, second) for loop in (first, second)]
         text = block(first.header, *lines, indent=first.indent)
-        place = f"fuse {first.place} with the one in line {program.line(second.node)}"
+        place = f"fuse {first.place} with the one in line {tree.line(second.node)}"
         yield Site(place, (Edit(first.begin, second.end, text),))
 
 
@@ -173,9 +173,9 @@ def _braced(loop: Loop, first: Loop, second: Loop) -> str:
 
 
 @transform("fission")
-def fission(program: Program) -> Iterator[Site]:
+def fission(tree: SyntaxTree) -> Iterator[Site]:
     """Split a loop in two, each with a part of the body."""
-    for loop in program.loops:
+    for loop in tree.loops:
         if loop.pragmas or loop.exits or loop.within("collapse") or not fixed_outside(loop, loop):
             continue
         for cut in range(1, len(loop.statements)):
@@ -184,7 +184,7 @@ def fission(program: Program) -> Iterator[Site]:
                 continue
             parts = [_with_comments(loop, part[0], part[-1]) for part in (head, tail)]
             text = f"\n{loop.indent}".join(block(loop.header, part, indent=loop.indent) for part in parts)
-            place = f"split {loop.place} before line {program.line(tail[0])}"
+            place = f"split {loop.place} before line {tree.line(tail[0])}"
             yield Site(place, (Edit(loop.begin, loop.end, text),))
 
 
@@ -196,8 +196,8 @@ def _with_comments(loop: Loop, first: Node, last: Node) -> str:
         begin -= 1
     while end + 1 < len(children) and children[end + 1].type == "comment" and last == loop.statements[-1]:
         end += 1
-    indent = loop.program.indent_at(children[begin].start_byte)
-    return reindent(loop.program.substitute(children[begin : end + 1], {}), indent, "")
+    indent = loop.tree.indent_at(children[begin].start_byte)
+    return reindent(loop.tree.substitute(children[begin : end + 1], {}), indent, "")
 
 
 def _divisible(loop: Loop, head: tuple[Node, ...], tail: tuple[Node, ...]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mutators.cpp_tree import Edit, Function, Loop, Node, Program, field_of, walk
+from mutators.cpp_tree import Edit, Function, Loop, Node, SyntaxTree, field_of, walk
 from mutators.dataflow import PURE, effects, independent, loop_effects, names_in, resolve
 from mutators.plan_tables import base_name
 from mutators.transforms.base import Site, transform
@@ -17,13 +17,13 @@ _CHEAP = frozenset({"T", "ACC", "int", "static_cast", "sizeof"})
 
 
 @transform("restrict")
-def restrict(program: Program) -> Iterator[Site]:
+def restrict(tree: SyntaxTree) -> Iterator[Site]:
     """Promise the compiler that a launched function's pointers do not overlap."""
-    for function in program.functions:
-        if function.name not in program.launched or not _distinct_arguments(program, function):
+    for function in tree.functions:
+        if function.name not in tree.launched or not _distinct_arguments(tree, function):
             continue
         names = [name for parameter in function.parameters if (name := _plain_pointer(parameter))]
-        places = [(name.start_byte, program.data[name.start_byte - 1 : name.start_byte].isspace()) for name in names]
+        places = [(name.start_byte, tree.data[name.start_byte - 1 : name.start_byte].isspace()) for name in names]
         edits = tuple(Edit(at, at, "__restrict__ " if spaced else " __restrict__ ") for at, spaced in places)
         if edits:
             yield Site(f"restrict the pointers of {function.name}", edits)
@@ -38,33 +38,33 @@ def _plain_pointer(parameter: Node) -> Node | None:
     return name if len(declarator.children) == 2 and name.type == "identifier" else None
 
 
-def _distinct_arguments(program: Program, function: Function) -> bool:
+def _distinct_arguments(tree: SyntaxTree, function: Function) -> bool:
     """Whether every launch of the function passes each object at most once."""
-    for launch in program.plan.launches:
+    for launch in tree.plan.launches:
         if base_name(launch.kernel) == function.name:
-            objects = [n for a in launch.args for n in a.names if n not in program.operator.shape_names]
-            objects = [n for n in objects if n not in program.plan.tune]
+            objects = [n for a in launch.args for n in a.names if n not in tree.operator.shape_names]
+            objects = [n for n in objects if n not in tree.plan.tune]
             if len(objects) != len(set(objects)):
                 return False
     return True
 
 
 @transform("hoist")
-def hoist(program: Program) -> Iterator[Site]:
+def hoist(tree: SyntaxTree) -> Iterator[Site]:
     """Compute what does not change in a loop once, before it."""
-    for loop in program.loops:
+    for loop in tree.loops:
         if loop_effects(loop).opaque or loop.within("collapse"):
             continue
         seen = set()
         for node in _invariants(loop, loop.body):
-            text = program.slice(node)
+            text = tree.slice(node)
             if text in seen:
                 continue
             seen.add(text)
-            same = [n for n in walk(loop.body) if n.type == node.type and program.slice(n) == text]
-            name = program.fresh("fixed")
+            same = [n for n in walk(loop.body) if n.type == node.type and tree.slice(n) == text]
+            name = tree.fresh("fixed")
             edits = tuple(Edit(n.start_byte, n.end_byte, name) for n in same)
-            made = program.before(loop, f"const auto {name} = {text};", inside=edits)
+            made = tree.before(loop, f"const auto {name} = {text};", inside=edits)
             yield Site(f"hoist `{' '.join(text.split())}` out of {loop.place}", made)
 
 
@@ -84,29 +84,29 @@ def _invariants(loop: Loop, node: Node) -> Iterator[Node]:
 
 
 def _invariant(loop: Loop, node: Node) -> bool:
-    program, known = loop.program, loop_effects(loop)
+    tree, known = loop.tree, loop_effects(loop)
     inside = effects(loop.function, node)
-    if inside.opaque or inside.writes or names_in(loop.function, [program.slice(node)]) & known.changing:
+    if inside.opaque or inside.writes or names_in(loop.function, [tree.slice(node)]) & known.changing:
         return False
     if any(a.array in known.written_arrays for a in inside.accesses):
         return False
     parent = node.parent
-    if (parent is not None and parent.type == "update_expression") or not _worth(program, node):
+    if (parent is not None and parent.type == "update_expression") or not _worth(tree, node):
         return False
     return not any(c.type in ("string_literal", "type_descriptor") and c.parent == node for c in walk(node))
 
 
-def _worth(program: Program, node: Node) -> bool:
+def _worth(tree: SyntaxTree, node: Node) -> bool:
     """Whether a compiler might not do it by itself: a load, a call that is not a cast, a division."""
-    constants = {"T", "ACC", *program.plan.tune}
+    constants = {"T", "ACC", *tree.plan.tune}
     names = (n for n in walk(node) if n.type == "identifier" and n.parent and n.parent.type != "call_expression")
-    if all(program.slice(n) in constants for n in names):
+    if all(tree.slice(n) in constants for n in names):
         return False
     for child in walk(node):
         if child.type == "subscript_expression":
             return True
         if child.type == "call_expression":
-            name = program.slice(field_of(child, "function")).split("<")[0]
+            name = tree.slice(field_of(child, "function")).split("<")[0]
             if name in PURE - _CHEAP:
                 return True
         if child.type == "binary_expression" and field_of(child, "operator").type in ("/", "%"):
@@ -115,14 +115,14 @@ def _worth(program: Program, node: Node) -> bool:
 
 
 @transform("prefetch", "cpu")
-def prefetch(program: Program) -> Iterator[Site]:
+def prefetch(tree: SyntaxTree) -> Iterator[Site]:
     """Prefetch what an index array leads to, some iterations ahead."""
-    for loop in program.loops:
+    for loop in tree.loops:
         if loop.children or not loop.unit_step or loop_effects(loop).opaque or not fixed_outside(loop, loop):
             continue
-        if "__builtin_prefetch" in program.slice(loop.body):
+        if "__builtin_prefetch" in tree.slice(loop.body):
             continue
-        ahead = program.fresh("AHEAD")
+        ahead = tree.fresh("AHEAD")
         seen = set()
         for node in walk(loop.body):
             address = _indirect(loop, node) if node.type == "subscript_expression" else None
@@ -132,39 +132,39 @@ def prefetch(program: Program) -> Iterator[Site]:
             place = address.replace("@", f"{loop.variable} + {ahead}")
             fetch = f"if ({loop.variable} + {ahead} < {loop.bound_text}) __builtin_prefetch(&{place});"
             yield Site(
-                f"prefetch `{program.slice(node)}` in {loop.place}, {ahead} ahead",
-                program.first_in(loop, fetch),
+                f"prefetch `{tree.slice(node)}` in {loop.place}, {ahead} ahead",
+                tree.first_in(loop, fetch),
                 {ahead: DISTANCES},
             )
 
 
 def _indirect(loop: Loop, node: Node) -> str | None:
     """`x[columns[@]]`, where @ is the loop's variable, for an access whose index is itself loaded."""
-    program, function = loop.program, loop.function
+    tree, function = loop.tree, loop.function
     index = field_of(node, "indices").named_children
     base = field_of(node, "argument")
     if len(index) != 1 or base.type != "identifier" or resolve(function, node) is None:
         return None
     inner = index[0]
-    known = function.definition(program.slice(inner)) if inner.type == "identifier" else None
+    known = function.definition(tree.slice(inner)) if inner.type == "identifier" else None
     if known and known.value is not None and known.node.start_byte >= loop.body.start_byte:
         inner = known.value
     loads = [n for n in walk(inner) if n.type == "subscript_expression"]
-    names = {program.slice(n) for n in walk(inner) if n.type == "identifier"}
+    names = {tree.slice(n) for n in walk(inner) if n.type == "identifier"}
     varying = names & loop_effects(loop).changing
-    if not loads or varying != {loop.variable} or program.slice(base) in loop_effects(loop).declared:
+    if not loads or varying != {loop.variable} or tree.slice(base) in loop_effects(loop).declared:
         return None
-    return f"{program.slice(base)}[{program.substitute(inner, {loop.variable: '@'})}]"
+    return f"{tree.slice(base)}[{tree.substitute(inner, {loop.variable: '@'})}]"
 
 
 @transform("keep_values")
-def keep_values(program: Program) -> Iterator[Site]:
+def keep_values(tree: SyntaxTree) -> Iterator[Site]:
     """Store an expensive value in the output where it is first computed, and load it where it is needed again."""
-    if program.dtype not in ("fp32", "fp64"):
+    if tree.dtype not in ("fp32", "fp64"):
         return  # a narrower output would round the value
-    for second in program.loops:
+    for second in tree.loops:
         output = _output(second)
-        for first in program.loops:
+        for first in tree.loops:
             if output and first.signature == second.signature and _precedes(first, second, output):
                 for text in _repeated_calls(first, second):
                     if not names_in(first.function, [text]) & _changed(first, second):
@@ -190,7 +190,7 @@ def _precedes(first: Loop, second: Loop, output: Node) -> bool:
     if node is None or node.end_byte > second.end or first.exits or first.parent is not second.parent:
         return False
     array = next(a.array for a in loop_effects(second).accesses if a.write)
-    names = names_in(first.function, [first.program.slice(output)])
+    names = names_in(first.function, [first.tree.slice(output)])
     for part in (loop_effects(first), effects(first.function, *between)):
         # Names declared between the loops would not be known in the first.
         if part.opaque or part.touching(array) or part.changing & names - {first.variable}:
@@ -206,24 +206,24 @@ def _changed(first: Loop, second: Loop) -> set[str]:
 
 def _repeated_calls(first: Loop, second: Loop) -> list[str]:
     """Calls that stand in both loops, word for word, and are worth a store and a load."""
-    program = first.program
+    tree = first.tree
 
     def calls(loop: Loop) -> set[str]:
         nodes = (n for n in walk(loop.body) if n.type == "call_expression")
-        names = ((n, program.slice(field_of(n, "function")).split("<")[0]) for n in nodes)
-        return {program.slice(n) for n, name in names if name in PURE - _CHEAP - {"load", "store"}}
+        names = ((n, tree.slice(field_of(n, "function")).split("<")[0]) for n in nodes)
+        return {tree.slice(n) for n, name in names if name in PURE - _CHEAP - {"load", "store"}}
 
     return sorted(calls(first) & calls(second))
 
 
 def _keep(first: Loop, second: Loop, output: Node, text: str) -> Site:
-    program = first.program
-    name, target = program.fresh("kept"), program.slice(output)
+    tree = first.tree
+    name, target = tree.fresh("kept"), tree.slice(output)
 
     def replaced(loop: Loop, by: str) -> list[Edit]:
-        nodes = [n for n in walk(loop.body) if n.type == "call_expression" and program.slice(n) == text]
+        nodes = [n for n in walk(loop.body) if n.type == "call_expression" and tree.slice(n) == text]
         return [Edit(n.start_byte, n.end_byte, by) for n in nodes]
 
     lines = (f"const auto {name} = {text};", f"{target} = store({name});")
-    edits = program.first_in(first, *lines, inside=replaced(first, name))
+    edits = tree.first_in(first, *lines, inside=replaced(first, name))
     return Site(f"keep `{text}` of {first.place} in `{target}`", (*edits, *replaced(second, f"load({target})")))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mutators.cpp_tree import Edit, Loop, Program
+from mutators.cpp_tree import Edit, Loop, SyntaxTree
 from mutators.dataflow import independent, loop_effects, reductions, split
 from mutators.openmp import IN_LANES, IN_SHARES, admits, bound_to, dispensable, in_parallel
 from mutators.transforms.base import Site, transform
@@ -27,10 +27,10 @@ def _openmp(loop: Loop) -> bool:
     return not loop.abandoned and not loop.within("collapse") and fixed_outside(loop, loop)
 
 
-def _parallel_loops(program: Program) -> Iterator[tuple[Loop, str]]:
+def _parallel_loops(tree: SyntaxTree) -> Iterator[tuple[Loop, str]]:
     """Outermost loops that threads can share, with their reduction clauses."""
     found: list[Loop] = []
-    for loop in program.loops:
+    for loop in tree.loops:
         nested = any(a in found for a in loop.ancestors)
         free = not (loop.pragmas or in_parallel(loop)) and admits(loop, IN_SHARES)
         if nested or not free or not _openmp(loop) or not independent(loop):
@@ -42,46 +42,46 @@ def _parallel_loops(program: Program) -> Iterator[tuple[Loop, str]]:
 
 
 @transform("parallel", "cpu")
-def parallel(program: Program) -> Iterator[Site]:
+def parallel(tree: SyntaxTree) -> Iterator[Site]:
     """Share an outer loop among threads."""
-    for loop, clause in _parallel_loops(program):
-        edits = program.before(loop, f"#pragma omp parallel for{clause}")
+    for loop, clause in _parallel_loops(tree):
+        edits = tree.before(loop, f"#pragma omp parallel for{clause}")
         yield Site(f"run {loop.place} in parallel", edits)
 
 
 @transform("parallel_dynamic", "cpu")
-def parallel_dynamic(program: Program) -> Iterator[Site]:
+def parallel_dynamic(tree: SyntaxTree) -> Iterator[Site]:
     """Share an outer loop among threads, in chunks of a new tunable size, dealt out as threads get free."""
-    for loop, clause in _parallel_loops(program):
-        size = program.fresh(f"CHUNK_{loop.variable.upper()}")
-        edits = program.before(loop, f"#pragma omp parallel for schedule(dynamic, {size}){clause}")
+    for loop, clause in _parallel_loops(tree):
+        size = tree.fresh(f"CHUNK_{loop.variable.upper()}")
+        edits = tree.before(loop, f"#pragma omp parallel for schedule(dynamic, {size}){clause}")
         yield Site(f"run {loop.place} in parallel, dynamic chunks of {size}", edits, {size: CHUNKS})
 
 
 @transform("parallel_collapse", "cpu")
-def parallel_collapse(program: Program) -> Iterator[Site]:
+def parallel_collapse(tree: SyntaxTree) -> Iterator[Site]:
     """Share two perfectly nested loops among threads."""
-    for loop, clause in _parallel_loops(program):
+    for loop, clause in _parallel_loops(tree):
         inner = loop.only_child
         if not inner or inner.pragmas or inner.abandoned or not independent(inner) or clause:
             continue
         if not fixed_outside(inner, loop) or reductions(inner) != {}:
             continue
-        edits = program.before(loop, "#pragma omp parallel for collapse(2)")
+        edits = tree.before(loop, "#pragma omp parallel for collapse(2)")
         yield Site(f"run {loop.place} and `{inner.variable}` in parallel", edits)
 
 
 @transform("simd", "cpu")
-def simd(program: Program) -> Iterator[Site]:
+def simd(tree: SyntaxTree) -> Iterator[Site]:
     """Run an innermost loop in vector lanes, reductions included."""
-    for loop in program.loops:
+    for loop in tree.loops:
         if loop.children or loop.pragmas or not _openmp(loop) or not _vectorisable(loop):
             continue
         if not admits(loop, IN_LANES):
             continue
         clause = _clause(loop)
         if clause is not None:
-            yield Site(f"vectorise {loop.place}{clause}", program.before(loop, f"#pragma omp simd{clause}"))
+            yield Site(f"vectorise {loop.place}{clause}", tree.before(loop, f"#pragma omp simd{clause}"))
 
 
 def _vectorisable(loop: Loop) -> bool:
@@ -98,20 +98,20 @@ def _vectorisable(loop: Loop) -> bool:
 
 
 @transform("unroll")
-def unroll(program: Program) -> Iterator[Site]:
+def unroll(tree: SyntaxTree) -> Iterator[Site]:
     """Ask the compiler to unroll a loop by a fixed factor."""
-    word = "GCC unroll" if program.target == "cpu" else "unroll"
-    for loop in program.loops:
+    word = "GCC unroll" if tree.target == "cpu" else "unroll"
+    for loop in tree.loops:
         if loop.pragmas or loop.within("collapse") or len(loop.children) > 1:
             continue
         for factor in UNROLLS:
-            yield Site(f"unroll {loop.place} by {factor}", program.before(loop, f"#pragma {word} {factor}"))
+            yield Site(f"unroll {loop.place} by {factor}", tree.before(loop, f"#pragma {word} {factor}"))
 
 
 @transform("drop_pragma")
-def drop_pragma(program: Program) -> Iterator[Site]:
+def drop_pragma(tree: SyntaxTree) -> Iterator[Site]:
     """Take a pragma away from a loop, with those inside the loop that mean nothing without it."""
-    for loop in program.loops:
+    for loop in tree.loops:
         for pragma, text in zip(loop.pragmas, loop.pragma_texts, strict=True):
             if not dispensable(text):
                 continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from mutators.cpp_tree import Edit, Loop, Node, Program, block, body_text, header, reindent, walk
+from mutators.cpp_tree import Edit, Loop, Node, SyntaxTree, block, body_text, header, reindent, walk
 from mutators.dataflow import effects, independent, loop_effects, names_in, reductions
 from mutators.transforms.base import Site, transform
 from mutators.transforms.loops import fixed_outside, operand, tile_headers
@@ -30,7 +30,7 @@ class Pattern:
 
     def part(self, texts: dict[str, str], *statements: str) -> tuple[str, ...]:
         """Statements for one of the new loops, preceded by those constants that they use."""
-        needed = [self.loop.program.substitute(node, texts) for node in self.constants]
+        needed = [self.loop.tree.substitute(node, texts) for node in self.constants]
         used = names_in(self.loop.function, statements)
         declared = [
             text for text, node in zip(needed, self.constants, strict=True)
@@ -40,19 +40,19 @@ class Pattern:
 
     def start(self, texts: dict[str, str]) -> tuple[str, ...]:
         """Statements that give the accumulators their initial values."""
-        program, assigned = self.loop.program, []
+        tree, assigned = self.loop.tree, []
         for name in self.accumulators:
             value = self.loop.function.declarations[name][0].value
-            assigned.append(f"{texts[name]} = {program.substitute(value, texts) if value else '0'};")
+            assigned.append(f"{texts[name]} = {tree.substitute(value, texts) if value else '0'};")
         return self.part(texts, *assigned)
 
     def update(self, texts: dict[str, str]) -> tuple[str, ...]:
         return self.part(texts, body_text(self.inner, texts))
 
     def finish(self, texts: dict[str, str]) -> tuple[str, ...]:
-        program = self.loop.program
-        indent = program.indent_at(self.tail[0].start_byte)
-        return self.part(texts, reindent(program.substitute(self.tail, texts), indent, ""))
+        tree = self.loop.tree
+        indent = tree.indent_at(self.tail[0].start_byte)
+        return self.part(texts, reindent(tree.substitute(self.tail, texts), indent, ""))
 
 
 def match(loop: Loop) -> Pattern | None:
@@ -98,16 +98,16 @@ def _separable(pattern: Pattern) -> bool:
 
 
 @transform("accumulator_tile")
-def accumulator_tile(program: Program) -> Iterator[Site]:
+def accumulator_tile(tree: SyntaxTree) -> Iterator[Site]:
     """Keep a tile of accumulators and make the tiled loop the inner one: i, j, k order becomes i, k, j."""
-    for loop in program.loops:
+    for loop in tree.loops:
         pattern = match(loop)
         if not pattern or loop.within("simd"):
             continue
-        size = program.fresh(f"TILE_{loop.variable.upper()}")
-        start = program.fresh(f"{loop.variable}0")
+        size = tree.fresh(f"TILE_{loop.variable.upper()}")
+        start = tree.fresh(f"{loop.variable}0")
         over, within = tile_headers(loop, start, size)
-        arrays = {name: program.fresh(f"{name}_tile") for name in pattern.accumulators}
+        arrays = {name: tree.fresh(f"{name}_tile") for name in pattern.accumulators}
         texts = {name: f"{array}[{loop.variable} - {start}]" for name, array in arrays.items()}
         text = block(
             over,
@@ -125,26 +125,26 @@ def accumulator_tile(program: Program) -> Iterator[Site]:
 
 
 @transform("register_tile")
-def register_tile(program: Program) -> Iterator[Site]:
+def register_tile(tree: SyntaxTree) -> Iterator[Site]:
     """Compute a small rectangle of results at once, in accumulators whose number is known to the compiler."""
-    for outer in program.loops:
+    for outer in tree.loops:
         loop = outer.only_child
         pattern = match(loop) if loop else None
         if not loop or not pattern or loop.pragmas or not outer.unit_step or outer.within("collapse"):
             continue
         if not (fixed_outside(loop, outer) and fixed_outside(pattern.inner, outer) and independent(outer)):
             continue
-        sizes = (program.fresh(f"TILE_{outer.variable.upper()}"), program.fresh(f"TILE_{loop.variable.upper()}"))
+        sizes = (tree.fresh(f"TILE_{outer.variable.upper()}"), tree.fresh(f"TILE_{loop.variable.upper()}"))
         tune = {sizes[0]: ROW_TILES, sizes[1]: COLUMN_TILES}
-        edits = (Edit(outer.node.start_byte, outer.end, _register_tile(program, outer, pattern, sizes)),)
+        edits = (Edit(outer.node.start_byte, outer.end, _register_tile(tree, outer, pattern, sizes)),)
         yield Site(f"register tile of {sizes[0]} x {sizes[1]} in {outer.place}", edits, tune)
 
 
-def _register_tile(program: Program, outer: Loop, pattern: Pattern, sizes: tuple[str, str]) -> str:
+def _register_tile(tree: SyntaxTree, outer: Loop, pattern: Pattern, sizes: tuple[str, str]) -> str:
     """The text of the new nest: full rectangles by constant bounds, the rest as it was."""
     nest = (outer, pattern.loop)
-    starts = [program.fresh(f"{x.variable}0") for x in nest]
-    arrays = {name: program.fresh(f"{name}_tile") for name in pattern.accumulators}
+    starts = [tree.fresh(f"{x.variable}0") for x in nest]
+    arrays = {name: tree.fresh(f"{name}_tile") for name in pattern.accumulators}
     place = "".join(f"[{x.variable} - {start}]" for x, start in zip(nest, starts, strict=True))
     texts = {name: f"{array}{place}" for name, array in arrays.items()}
     ends = [f"{start} + {size}" for start, size in zip(starts, sizes, strict=True)]
@@ -170,9 +170,9 @@ def _register_tile(program: Program, outer: Loop, pattern: Pattern, sizes: tuple
 
 
 @transform("split_reduction")
-def split_reduction(program: Program) -> Iterator[Site]:
+def split_reduction(tree: SyntaxTree) -> Iterator[Site]:
     """Reduce into several independent partial results, their number a new tunable, and combine them at the end."""
-    for loop in program.loops:
+    for loop in tree.loops:
         if loop.children or loop.pragmas or not loop.unit_step or loop.exits or not fixed_outside(loop, loop):
             continue
         operations = reductions(loop)
@@ -182,17 +182,17 @@ def split_reduction(program: Program) -> Iterator[Site]:
         types = {name: loop.function.type_of(name) for name in operations}
         if any(t in (None, "auto") for t in types.values()) or set(operations.values()) - {"+", "max", "min"}:
             continue
-        lanes = program.fresh("LANES")
-        edits = _split_reduction(program, loop, operations, {n: t or "" for n, t in types.items()}, lanes)
+        lanes = tree.fresh("LANES")
+        edits = _split_reduction(tree, loop, operations, {n: t or "" for n, t in types.items()}, lanes)
         names = ", ".join(f"`{name}`" for name in operations)
         yield Site(f"reduce {names} in {lanes} lanes in {loop.place}", edits, {lanes: LANES})
 
 
 def _split_reduction(
-    program: Program, loop: Loop, operations: dict[str, str], types: dict[str, str], lanes: str
+    tree: SyntaxTree, loop: Loop, operations: dict[str, str], types: dict[str, str], lanes: str
 ) -> tuple[Edit, ...]:
-    parts = {name: program.fresh(f"{name}_part") for name in operations}
-    start, lane = program.fresh(f"{loop.variable}0"), program.fresh("lane")
+    parts = {name: tree.fresh(f"{name}_part") for name in operations}
+    start, lane = tree.fresh(f"{loop.variable}0"), tree.fresh("lane")
     each = header("int", lane, "0", lanes)
     low, high = operand(loop.start_text), _signed(loop, operand(loop.bound_text))
     texts = {name: f"{part}[{lane}]" for name, part in parts.items()}
@@ -205,12 +205,12 @@ def _split_reduction(
     rest = high if low == "0" else f"({high} - {low})"
     begin = f"{high} - {rest} % {lanes}"
     lines.append(block(header(loop.type, loop.variable, begin, loop.bound_text), body_text(loop), indent=""))
-    return program.replace(loop, *lines)
+    return tree.replace(loop, *lines)
 
 
 def _signed(loop: Loop, bound: str) -> str:
     """A bound that may be smaller than what is taken from it."""
-    names = {loop.program.slice(n) for n in walk(loop.bound) if n.type == "identifier"} - set(loop.program.plan.tune)
+    names = {loop.tree.slice(n) for n in walk(loop.bound) if n.type == "identifier"} - set(loop.tree.plan.tune)
     known = [loop.function.declarations.get(name, ()) for name in names]
     signed = all(listed and {d.type for d in listed} <= {"int", "long", "long long"} for listed in known)
     return bound if signed else f"({loop.type}){bound}"

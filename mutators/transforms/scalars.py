@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from mutators.cpp_tree import Edit, Loop, Node, Program, field_of, walk
+from mutators.cpp_tree import Edit, Loop, Node, SyntaxTree, field_of, walk
 from mutators.dataflow import MATH, loop_effects
 from mutators.transforms.base import Site, transform
 
@@ -15,9 +15,9 @@ _DOUBLE_LITERAL = re.compile(r"(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?")
 
 
 @transform("reciprocal")
-def reciprocal(program: Program) -> Iterator[Site]:
+def reciprocal(tree: SyntaxTree) -> Iterator[Site]:
     """Replace divisions by something fixed by multiplications with its reciprocal."""
-    for loop in program.loops:
+    for loop in tree.loops:
         known = loop_effects(loop)
         divisions = [
             n for n in walk(loop.body) if n.type == "binary_expression" and field_of(n, "operator").type == "/"
@@ -26,16 +26,16 @@ def reciprocal(program: Program) -> Iterator[Site]:
         for node in divisions:
             right = field_of(node, "right")
             if right.type == "identifier":
-                by_name.setdefault(program.slice(right), []).append(node)
+                by_name.setdefault(tree.slice(right), []).append(node)
         for name, nodes in by_name.items():
             kind = loop.function.type_of(name)
             if known.opaque or kind not in _FLOATS or name in known.changing or _fixed_further_out(loop, name):
                 continue
-            inverse = program.fresh(f"inverse_{name}")
+            inverse = tree.fresh(f"inverse_{name}")
             edits = [e for n in nodes for e in _times(n, inverse)]
             line = f"const {kind} {inverse} = {kind}(1) / {name};"
             if not loop.within("collapse"):
-                made = program.before(loop, line, inside=edits)
+                made = tree.before(loop, line, inside=edits)
                 yield Site(f"multiply by 1 / {name} in {loop.place}", made)
 
 
@@ -51,20 +51,20 @@ def _times(node: Node, inverse: str) -> tuple[Edit, Edit]:
 
 
 @transform("single_precision")
-def single_precision(program: Program) -> Iterator[Site]:
+def single_precision(tree: SyntaxTree) -> Iterator[Site]:
     """Compute in float what the kernel computes in double without need."""
-    if program.dtype == "fp64":
+    if tree.dtype == "fp64":
         return
-    for function in program.functions:
+    for function in tree.functions:
         if function.node.has_error:
             continue
-        edits = tuple(e for node in walk(function.body) if (e := _single(program, node)))
+        edits = tuple(e for node in walk(function.body) if (e := _single(tree, node)))
         if edits:
             yield Site(f"single precision in {function.name}", edits)
 
 
-def _single(program: Program, node: Node) -> Edit | None:
-    text = program.slice(node)
+def _single(tree: SyntaxTree, node: Node) -> Edit | None:
+    text = tree.slice(node)
     parent = node.parent
     if node.type == "primitive_type" and text == "double":
         return Edit(node.start_byte, node.end_byte, "float")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from mutators.cpp_tree import Edit, Function, Loop, Node, Program, block, body_text, reindent
+from mutators.cpp_tree import Edit, Function, Loop, Node, SyntaxTree, block, body_text, reindent
 from mutators.dataflow import effects, loop_effects, names_in, reductions
 from mutators.plan_edit import launch_list
 from mutators.transforms.base import Site, transform
@@ -51,44 +51,44 @@ class _Work:
 
     def part(self, texts: dict[str, str], *statements: str) -> tuple[str, ...]:
         """Statements, preceded by those constants that they use."""
-        program, used = self.function.program, names_in(self.function, statements)
+        tree, used = self.function.tree, names_in(self.function, statements)
         kept = [node for node in self.constants if effects(self.function, node).declared & used]
-        return (*(program.substitute(node, texts) for node in kept), *statements)
+        return (*(tree.substitute(node, texts) for node in kept), *statements)
 
 
 @transform("thread_tile", "cuda")
-def thread_tile(program: Program) -> Iterator[Site]:
+def thread_tile(tree: SyntaxTree) -> Iterator[Site]:
     """Let each thread compute several results at once, in registers, from what it loads once for all of them."""
-    for function, index, launch in kernels(program):
-        found = guarded(program, function, launch)
+    for function, index, launch in kernels(tree):
+        found = guarded(tree, function, launch)
         if not found or found.within or len(found.axes) > 2 or {axis.type for axis in found.axes} != {"int"}:
             continue
         if launch.cluster or launch.cooperative or len(launch.grid) != len(launch.block):
             continue
-        axes = [_axis(program, axis) for axis in found.axes]
-        work = _work(program, function, axes, [n for n in found.rest if n.type != "comment"])
+        axes = [_axis(tree, axis) for axis in found.axes]
+        work = _work(tree, function, axes, [n for n in found.rest if n.type != "comment"])
         if not work:
             continue
         at = ["xyz".index(axis.letter) for axis in axes]
         grid = [
-            launch_list(program.text, index, "grid", n, f"ceil_div({launch.grid[n].text}, {axis.count})")
+            launch_list(tree.text, index, "grid", n, f"ceil_div({launch.grid[n].text}, {axis.count})")
             for n, axis in zip(at, axes, strict=True)
         ]
         made = tuple(edit for edit in grid if edit)
         if len(made) < len(axes):
             continue
-        text = reindent(_tiled(program, axes, work), "", program.indent_at(found.declaration.start_byte))
+        text = reindent(_tiled(tree, axes, work), "", tree.indent_at(found.declaration.start_byte))
         edits = (Edit(found.declaration.start_byte, found.end_byte, text), *made)
         sizes = " x ".join(axis.count for axis in axes)
         yield Site(f"{sizes} results for each thread of {function.name}", edits, {a.count: EACH for a in axes})
 
 
-def _axis(program: Program, axis: Axis) -> _Axis:
+def _axis(tree: SyntaxTree, axis: Axis) -> _Axis:
     names = (f"{axis.variable}0", f"PER_{axis.variable.upper()}", f"{axis.variable}_step")
-    return _Axis(axis.variable, axis.letter, axis.bound, *map(program.fresh, names))
+    return _Axis(axis.variable, axis.letter, axis.bound, *map(tree.fresh, names))
 
 
-def _work(program: Program, function: Function, axes: Sequence[_Axis], statements: Sequence[Node]) -> _Work | None:
+def _work(tree: SyntaxTree, function: Function, axes: Sequence[_Axis], statements: Sequence[Node]) -> _Work | None:
     """The rest of such a kernel, where it is one sum for each result."""
     tops = function.outer_loops
     at = [n for n, node in enumerate(statements) if node.start_byte in tops]
@@ -100,7 +100,7 @@ def _work(program: Program, function: Function, axes: Sequence[_Axis], statement
     known, operations = loop_effects(nest[0]), reductions(nest[-1])
     if known.opaque or known.written_arrays or not operations or nest[-1].children or any(x.exits for x in nest):
         return None
-    ends = [program.slice(n) for x in nest for n in x.ends]
+    ends = [tree.slice(n) for x in nest for n in x.ends]
     if names_in(function, ends) & ({axis.variable for axis in axes} | set(operations)) or any(x.pragmas for x in nest):
         return None
     head, tail = statements[: at[0]], statements[at[0] + 1 :]
@@ -125,9 +125,9 @@ def _work(program: Program, function: Function, axes: Sequence[_Axis], statement
     return _Work(function, tuple(nest), accumulators, tuple(constants), tuple(tail))
 
 
-def _tiled(program: Program, axes: Sequence[_Axis], work: _Work) -> str:
+def _tiled(tree: SyntaxTree, axes: Sequence[_Axis], work: _Work) -> str:
     """The kernel's body, for column 0."""
-    tiles = {name: program.fresh(f"{name}_tile") for name in work.accumulators}
+    tiles = {name: tree.fresh(f"{name}_tile") for name in work.accumulators}
     place = "".join(f"[{axis.step}]" for axis in axes)
     texts = {name: f"{tile}{place}" for name, tile in tiles.items()}
 
@@ -142,13 +142,13 @@ def _tiled(program: Program, axes: Sequence[_Axis], work: _Work) -> str:
     starts = []
     for name in work.accumulators:
         value = work.function.declarations[name][0].value
-        starts.append(f"{texts[name]} = {program.substitute(value, texts) if value else '0'};")
+        starts.append(f"{texts[name]} = {tree.substitute(value, texts) if value else '0'};")
     sums = every(*inside, *work.part(texts, body_text(work.nest[-1], texts)))
     for loop in reversed(work.nest):
         sums = block(loop.header, sums, indent="")
     ranges = work.part({}, *(loop.header for loop in work.nest))[: -len(work.nest)]
-    indent = program.indent_at(work.tail[0].start_byte)
-    tail = work.part(texts, reindent(program.substitute(work.tail, texts), indent, ""))
+    indent = tree.indent_at(work.tail[0].start_byte)
+    tail = work.part(texts, reindent(tree.substitute(work.tail, texts), indent, ""))
     exists = " && ".join(f"{axis.variable} < {operand(axis.bound)}" for axis in axes)
     lines = [
         f"int {axis.first} = blockIdx.{axis.letter} * blockDim.{axis.letter} * {axis.count} + threadIdx.{axis.letter};"

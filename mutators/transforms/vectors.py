@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from mutators.cpp_tree import Edit, Function, Loop, Node, Program, block, field_of, reindent, walk
+from mutators.cpp_tree import Edit, Function, Loop, Node, SyntaxTree, block, field_of, reindent, walk
 from mutators.dataflow import effects, independent, reductions
 from mutators.plan_edit import launch_list
 from mutators.transforms.base import Site, transform
@@ -26,45 +26,45 @@ _CONDITIONAL = frozenset(
 
 
 @transform("vectorize", "cuda")
-def vectorize(program: Program) -> Iterator[Site]:
+def vectorize(tree: SyntaxTree) -> Iterator[Site]:
     """Let a thread take neighbouring elements, which it loads and stores at once as vectors."""
-    for function, index, launch in kernels(program):
-        found = along_x(program, function, launch, within=True)
+    for function, index, launch in kernels(tree):
+        found = along_x(tree, function, launch, within=True)
         if not found or changed_scalars(function, found.rest):
             continue
         axis = found.axis
-        count, above = program.fresh("VECTOR"), Above(program, function)
+        count, above = tree.fresh("VECTOR"), Above(tree, function)
         lines = _vectorized(above, function, found.rest, axis.variable, axis.type, axis.bound, count)
-        grid = launch_list(program.text, index, "grid", 0, f"ceil_div({launch.grid[0].text}, {count})")
+        grid = launch_list(tree.text, index, "grid", 0, f"ceil_div({launch.grid[0].text}, {count})")
         if lines and grid:
-            first, begin = program.fresh(f"{axis.variable}0"), found.declaration.start_byte
+            first, begin = tree.fresh(f"{axis.variable}0"), found.declaration.start_byte
             head = (f"{axis.type} {first} = ({axis.start}) * {count};", f"if ({first} >= {axis.bound}) return;")
-            text = reindent("\n".join((*head, *lines)), "", program.indent_at(begin))
+            text = reindent("\n".join((*head, *lines)), "", tree.indent_at(begin))
             edits = (Edit(begin, found.end_byte, text), grid, *above.edits)
             yield Site(f"vectors of {count} in {function.name}", edits, {count: SIZES})
-    for loop in program.loops:
-        yield from _strided(program, loop)
+    for loop in tree.loops:
+        yield from _strided(tree, loop)
 
 
-def _strided(program: Program, loop: Loop) -> Iterator[Site]:
+def _strided(tree: SyntaxTree, loop: Loop) -> Iterator[Site]:
     """A loop that begins with a thread's index, and whose steps are a whole grid's threads."""
     function = loop.function
-    if function.name not in program.launched or loop.parent or loop.inclusive or loop.exits or loop.pragmas:
+    if function.name not in tree.launched or loop.parent or loop.inclusive or loop.exits or loop.pragmas:
         return
     if index_letter(_plain(loop.start_text)) != "x" or _plain(loop.step_text) not in STEPS:
         return
     if not fixed_outside(loop, loop) or reductions(loop) is None or not independent(loop):
         return
-    count, above = program.fresh("VECTOR"), Above(program, function)
+    count, above = tree.fresh("VECTOR"), Above(tree, function)
     statements = loop.body.named_children if loop.body.type == "compound_statement" else [loop.body]
     lines = _vectorized(above, function, statements, loop.variable, loop.type, loop.bound_text, count)
     if lines:
-        first = program.fresh(f"{loop.variable}0")
+        first = tree.fresh(f"{loop.variable}0")
         head = (
             f"for ({loop.type} {first} = ({loop.start_text}) * {count}; {first} < {loop.bound_text}; "
             f"{first} += {operand(loop.step_text)} * {count})"
         )
-        edits = (*program.replace(loop, block(head, *lines, indent="")), *above.edits)
+        edits = (*tree.replace(loop, block(head, *lines, indent="")), *above.edits)
         yield Site(f"vectors of {count} in {loop.place}", edits, {count: SIZES})
 
 
@@ -78,7 +78,7 @@ def _vectorized(
     above: Above, function: Function, statements: Sequence[Node], variable: str, type_: str, bound: str, count: str
 ) -> list[str]:
     """Statements, for column 0, that do for `count` values what others do for one; none where no array allows it."""
-    program = function.program
+    tree = function.tree
     known = effects(function, *(n for n in statements if n.type != "comment"))
     if not statements or known.opaque or variable in known.declared:
         return []
@@ -86,7 +86,7 @@ def _vectorized(
         array: element
         for array in {a.array for a in known.accesses}
         if (element := _element(function, array))
-        and _movable([a.node for a in known.touching(array)], f"{array}[{variable}]", program, statements)
+        and _movable([a.node for a in known.touching(array)], f"{array}[{variable}]", tree, statements)
         and all(_stored(a.node, statements) for a in known.touching(array) if a.write)
     }
     if not moved or (known.written_arrays and not known.written_arrays & set(moved)):
@@ -94,17 +94,17 @@ def _vectorized(
     pack = above.need(PACK, _PACK)
     if not above.usable:
         return []
-    first, lane = program.fresh(f"{variable}0"), program.fresh("lane")
-    vectors = {array: program.fresh(f"{array}_vector") for array in sorted(moved)}
+    first, lane = tree.fresh(f"{variable}0"), tree.fresh("lane")
+    vectors = {array: tree.fresh(f"{array}_vector") for array in sorted(moved)}
     edits = [
-        Edit(n.start_byte, n.end_byte, f"{vectors[program.slice(field_of(n, 'argument'))]}.at[{lane}]")
+        Edit(n.start_byte, n.end_byte, f"{vectors[tree.slice(field_of(n, 'argument'))]}.at[{lane}]")
         for statement in statements
         for n in walk(statement)
-        if n.type == "subscript_expression" and program.slice(field_of(n, "argument")) in moved
+        if n.type == "subscript_expression" and tree.slice(field_of(n, "argument")) in moved
     ]
     begin, end = statements[0].start_byte, statements[-1].end_byte
-    indent = program.indent_at(begin)
-    many, one = (reindent(program.edited(begin, end, which), indent, "") for which in (edits, []))
+    indent = tree.indent_at(begin)
+    many, one = (reindent(tree.edited(begin, end, which), indent, "") for which in (edits, []))
     loads, stores = [], []
     for array, name in vectors.items():
         kind = f"{pack}<{moved[array]}, {count}>"
@@ -131,9 +131,9 @@ def _element(function: Function, array: str) -> str | None:
     return None if array in function.assigned else declared[0].type
 
 
-def _movable(nodes: Sequence[Node], element: str, program: Program, statements: Sequence[Node]) -> bool:
+def _movable(nodes: Sequence[Node], element: str, tree: SyntaxTree, statements: Sequence[Node]) -> bool:
     """Whether all accesses are to a thread's own element, and one of them, whatever happens: so it is there."""
-    alone = all(" ".join(program.slice(n).split()) == element for n in nodes)
+    alone = all(" ".join(tree.slice(n).split()) == element for n in nodes)
     return alone and any(_always(n, statements) for n in nodes)
 
 

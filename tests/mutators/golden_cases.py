@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mutators.cpp_tree import Program
+from mutators.cpp_tree import SyntaxTree
 from mutators.transforms import TRANSFORMS, Site
 from operators.catalog import load
 
@@ -54,10 +54,10 @@ def source(transform: str, target: str, *, after: bool = False) -> str:
     return (FOLDER / f"{transform}.{'after' if after else 'before'}.{suffix}").read_text()
 
 
-def site(transform: str, target: str) -> tuple[Program, Site]:
-    """The case's program and the first site whose description fits."""
+def site(transform: str, target: str) -> tuple[SyntaxTree, Site]:
+    """The case's tree and the first site whose description fits."""
     operator, part = (CPU if target == "cpu" else CUDA)[transform]
-    program = Program(source(transform, target), load(operator), target, "fp32")
-    sites = [s for s in TRANSFORMS[transform].sites(program) if part in s.description]
+    tree = SyntaxTree(source(transform, target), load(operator), target, "fp32")
+    sites = [s for s in TRANSFORMS[transform].sites(tree) if part in s.description]
     assert sites, f"{transform} applies nowhere"
-    return program, sites[0]
+    return tree, sites[0]

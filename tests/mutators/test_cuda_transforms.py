@@ -9,7 +9,7 @@ import pytest
 
 from fitness.cuda.emulation.target import emulated
 from fitness.evaluation import Rejection
-from mutators.cpp_tree import Program
+from mutators.cpp_tree import SyntaxTree
 from mutators.transform import apply, sites_of
 from operators.catalog import load
 from operators.kernel import Kernel
@@ -91,8 +91,8 @@ LEFT_ALONE = {
 
 def sites(body: str, transform: str, head: str = ROWS) -> list[str]:
     """Every child that a transform makes of a kernel with this body."""
-    program = Program(f"{head}{body}}}\n", load("softmax"), "cuda", "fp32")
-    return [text for site in sites_of(program, transform) if (text := apply(program, site))]
+    tree = SyntaxTree(f"{head}{body}}}\n", load("softmax"), "cuda", "fp32")
+    return [text for site in sites_of(tree, transform) if (text := apply(tree, site))]
 
 
 @pytest.mark.parametrize("case", RIGHT)
@@ -163,8 +163,8 @@ extern "C" __global__ void cross_entropy_loss(const T* predicted, const T* targe
 
 
 def added_up(source: str) -> list[str]:
-    program = Program(source, load("cross_entropy_loss"), "cuda", "fp32")
-    return [text for site in sites_of(program, "sum_before_atomic") if (text := apply(program, site))]
+    tree = SyntaxTree(source, load("cross_entropy_loss"), "cuda", "fp32")
+    return [text for site in sites_of(tree, "sum_before_atomic") if (text := apply(tree, site))]
 
 
 def test_threads_beyond_the_end_add_nothing() -> None:
@@ -205,9 +205,9 @@ def test_sums_that_are_left_alone(old: str, new: str) -> None:
 def test_tiles_that_are_left_alone(old: str, new: str) -> None:
     source = load("matrix_mul").ancestor("naive", "cuda").read_text()
     operator = load("matrix_mul")
-    assert list(sites_of(Program(source, operator, "cuda", "fp32"), "thread_tile"))
+    assert list(sites_of(SyntaxTree(source, operator, "cuda", "fp32"), "thread_tile"))
     assert old in source
-    assert not list(sites_of(Program(source.replace(old, new), operator, "cuda", "fp32"), "thread_tile"))
+    assert not list(sites_of(SyntaxTree(source.replace(old, new), operator, "cuda", "fp32"), "thread_tile"))
 
 
 ELEMENTS = """/*! evo
@@ -227,8 +227,8 @@ extern "C" __global__ void relu(const T* x, T* y, int n) {
 
 
 def vectors(source: str) -> list[str]:
-    program = Program(source, load("relu"), "cuda", "fp32")
-    return [text for site in sites_of(program, "vectorize") if (text := apply(program, site))]
+    tree = SyntaxTree(source, load("relu"), "cuda", "fp32")
+    return [text for site in sites_of(tree, "vectorize") if (text := apply(tree, site))]
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
@@ -262,8 +262,8 @@ def test_vectors_of_any_size_and_what_remains(old: str, new: str, dtype: str) ->
 def test_elements_that_are_left_alone(old: str, new: str) -> None:
     assert old in ELEMENTS and not vectors(ELEMENTS.replace(old, new))
     if "threadIdx" in new:
-        program = Program(ELEMENTS.replace(old, new), load("relu"), "cuda", "fp32")
-        assert not list(sites_of(program, "coarsen"))
+        tree = SyntaxTree(ELEMENTS.replace(old, new), load("relu"), "cuda", "fp32")
+        assert not list(sites_of(tree, "coarsen"))
 
 
 BODY = """    if (i >= n) return;
@@ -284,8 +284,8 @@ INSIDE = {
 
 def guarded_children(body: str, transform: str) -> list[str]:
     assert BODY in ELEMENTS
-    program = Program(ELEMENTS.replace(BODY, body), load("relu"), "cuda", "fp32")
-    return [text for site in sites_of(program, transform) if (text := apply(program, site))]
+    tree = SyntaxTree(ELEMENTS.replace(BODY, body), load("relu"), "cuda", "fp32")
+    return [text for site in sites_of(tree, transform) if (text := apply(tree, site))]
 
 
 @pytest.mark.parametrize("transform", ["coarsen", "vectorize"])
@@ -315,9 +315,9 @@ def test_guards_that_hold_more_or_less_are_left_alone(body: str) -> None:
 
 def test_bounds_that_are_unsigned_do_not_wrap_around() -> None:
     text = sites(RIGHT["a difference"], "share_rows")[0]
-    program = Program(text, load("softmax"), "cuda", "fp32")
-    for site in sites_of(program, "split_reduction"):
-        child = apply(program, site)
+    tree = SyntaxTree(text, load("softmax"), "cuda", "fp32")
+    for site in sites_of(tree, "split_reduction"):
+        child = apply(tree, site)
         assert child
         found = emulated(Kernel("softmax", "cuda", child), load("softmax"), "fp32", shapes=2, seed=1)
         assert not isinstance(found, Rejection), found.message
@@ -336,8 +336,8 @@ def test_tiles_of_any_size_are_right(old: str, new: str) -> None:
     operator = load("matrix_mul")
     source = operator.ancestor("naive", "cuda").read_text()
     assert old in source
-    program = Program(source.replace(old, new), operator, "cuda", "fp32")
-    children = [apply(program, site) for site in sites_of(program, "thread_tile")]
+    tree = SyntaxTree(source.replace(old, new), operator, "cuda", "fp32")
+    children = [apply(tree, site) for site in sites_of(tree, "thread_tile")]
     assert len(children) == ("unused" not in new)  # one declaration of several names is left alone
     for child, size in product(children, ((1, 4), (8, 2))):
         values = dict(zip(("PER_I", "PER_J"), size, strict=True))
@@ -353,18 +353,18 @@ def test_elements_that_need_not_be_there_are_not_moved() -> None:
 def test_loops_that_begin_elsewhere_are_no_vectors() -> None:
     operator = load("cross_entropy_loss")
     source = operator.ancestor("naive", "cuda").read_text()
-    assert list(sites_of(Program(source, operator, "cuda", "fp32"), "vectorize"))
+    assert list(sites_of(SyntaxTree(source, operator, "cuda", "fp32"), "vectorize"))
     for old, new in (("threadIdx.x; i <", "threadIdx.x + 1; i <"), ("i += gridDim.x", "i += 2 * gridDim.x")):
         assert old in source
-        assert not list(sites_of(Program(source.replace(old, new), operator, "cuda", "fp32"), "vectorize"))
+        assert not list(sites_of(SyntaxTree(source.replace(old, new), operator, "cuda", "fp32"), "vectorize"))
 
 
 def test_a_helper_stands_above_all_that_use_it() -> None:
     operator = load("top_k")
     text = operator.ancestor("naive", "cuda").read_text()
     for kernel in ("take", "number"):  # the lower one first
-        program = Program(text, operator, "cuda", "fp32")
-        [text] = [apply(program, s) or "" for s in sites_of(program, "vectorize") if s.description.endswith(kernel)]
+        tree = SyntaxTree(text, operator, "cuda", "fp32")
+        [text] = [apply(tree, s) or "" for s in sites_of(tree, "vectorize") if s.description.endswith(kernel)]
     assert text.count("struct") == 1
     found = emulated(Kernel("top_k", "cuda", text), operator, "fp32", shapes=2, seed=1)
     assert not isinstance(found, Rejection), found.message

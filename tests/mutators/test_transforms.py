@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mutators.cpp_tree import Program
+from mutators.cpp_tree import SyntaxTree
 from mutators.transform import apply, sites_of
 from mutators.transforms import TRANSFORMS
 from operators.catalog import load
@@ -20,17 +20,17 @@ MATRIX_MUL = '/*! evo\n[[launch]]\nkernel = "matrix_mul"\nargs = ["a", "b", "c",
 OUTER, INNER = "for (int i = 0; i < m; i++)", "for (int j = 0; j < n; j++)"
 
 
-def matrix_mul(body: str) -> Program:
-    """A program whose only function has this body."""
+def matrix_mul(body: str) -> SyntaxTree:
+    """A tree whose only function has this body."""
     head = 'extern "C" void matrix_mul(const T* a, const T* b, T* c, int m, int n, int k) {\n'
-    return Program(f"{MATRIX_MUL}{head}{body}\n}}\n", load("matrix_mul"), "cpu", "fp32")
+    return SyntaxTree(f"{MATRIX_MUL}{head}{body}\n}}\n", load("matrix_mul"), "cpu", "fp32")
 
 
-def names(program: Program) -> set[str]:
+def names(tree: SyntaxTree) -> set[str]:
     """Transforms that apply, and `transform variable` for each loop to which one does."""
     found = set()
     for name in TRANSFORMS:
-        for site in sites_of(program, name):
+        for site in sites_of(tree, name):
             found |= {name, *(f"{name} {variable}" for variable in re.findall(r"loops? `(\w+)`", site.description))}
     return found
 
@@ -162,27 +162,27 @@ def test_applies(body: str, expected: set[str]) -> None:
 
 
 def test_a_parallel_loop_over_tiles_is_recognised() -> None:
-    program, site = golden.site("tile", "cpu")
-    tiled = Program(apply(program, site) or "", load("matrix_mul"), "cpu", "fp32")
+    tree, site = golden.site("tile", "cpu")
+    tiled = SyntaxTree(apply(tree, site) or "", load("matrix_mul"), "cpu", "fp32")
     assert {"parallel", "full_tile", "interchange"} <= names(tiled)
     assert "loop `i` of matrix_mul" in next(sites_of(tiled, "parallel")).description
     inner = next(sites_of(tiled, "full_tile"))
-    assert "parallel" in names(Program(apply(tiled, inner) or "", load("matrix_mul"), "cpu", "fp32"))
+    assert "parallel" in names(SyntaxTree(apply(tiled, inner) or "", load("matrix_mul"), "cpu", "fp32"))
 
 
 def test_nothing_is_done_twice() -> None:
     for transform in ("restrict", "full_tile", "parallel", "prefetch", "keep_values", "single_precision"):
-        program, site = golden.site(transform, "cpu")
-        child = Program(apply(program, site) or "", program.operator, "cpu", "fp32")
+        tree, site = golden.site(transform, "cpu")
+        child = SyntaxTree(apply(tree, site) or "", tree.operator, "cpu", "fp32")
         assert not any(sites_of(child, transform)), transform
 
 
 def test_keeps_away_from_syntax_errors() -> None:
     broken = "for (int i = 0; i < m; i++) { c[i] = a[i] @ 2 }\n"
     fine = "for (int j = 0; j < n; j++) { c[j] = a[j]; }\n"
-    program = matrix_mul(broken + fine)
-    assert program.error_count > 0
-    described = [s.description for name in TRANSFORMS for s in sites_of(program, name)]
+    tree = matrix_mul(broken + fine)
+    assert tree.error_count > 0
+    described = [s.description for name in TRANSFORMS for s in sites_of(tree, name)]
     assert any("`j`" in d for d in described)
     assert not any("`i`" in d for d in described)
 
@@ -190,22 +190,22 @@ def test_keeps_away_from_syntax_errors() -> None:
 def test_values_are_kept_only_where_the_output_does_not_round_them() -> None:
     source = golden.source("keep_values", "cpu")
     for dtype, applies in (("fp32", True), ("fp64", True), ("fp16", False), ("bf16", False)):
-        assert any(sites_of(Program(source, load("softmax"), "cpu", dtype), "keep_values")) is applies
+        assert any(sites_of(SyntaxTree(source, load("softmax"), "cpu", dtype), "keep_values")) is applies
 
 
 def test_double_precision_stays_in_fp64() -> None:
     source = golden.source("single_precision", "cpu")
-    assert not any(sites_of(Program(source, load("softmax"), "cpu", "fp64"), "single_precision"))
+    assert not any(sites_of(SyntaxTree(source, load("softmax"), "cpu", "fp64"), "single_precision"))
 
 
 def test_pointers_passed_twice_are_not_restricted() -> None:
     text = golden.source("restrict", "cpu").replace('["a", "b"', '["a", "a"')
-    assert not any(sites_of(Program(text, load("matrix_mul"), "cpu", "fp32"), "restrict"))
+    assert not any(sites_of(SyntaxTree(text, load("matrix_mul"), "cpu", "fp32"), "restrict"))
 
 
 def test_no_pragma_comes_between_loops_that_are_collapsed(tmp_path: Path) -> None:
-    program, site = golden.site("parallel_collapse", "cpu")
-    child = Program(apply(program, site) or "", program.operator, "cpu", "fp32")
+    tree, site = golden.site("parallel_collapse", "cpu")
+    child = SyntaxTree(apply(tree, site) or "", tree.operator, "cpu", "fp32")
     for name in TRANSFORMS:
         for found in sites_of(child, name):
             text = apply(child, found) or ""
@@ -262,10 +262,10 @@ SECTIONS = (
 def test_a_dropped_pragma_takes_along_what_is_only_legal_inside_it(
     body: str, left: list[list[str]], tmp_path: Path
 ) -> None:
-    program = matrix_mul(body)
-    children = [apply(program, site) for site in sites_of(program, "drop_pragma")]
+    tree = matrix_mul(body)
+    children = [apply(tree, site) for site in sites_of(tree, "drop_pragma")]
     assert [re.findall(r"#pragma omp (.*)", child) for child in children] == left
-    build_all([(text, {}) for text in (program.text, *children)], load("matrix_mul"), tmp_path)
+    build_all([(text, {}) for text in (tree.text, *children)], load("matrix_mul"), tmp_path)
 
 
 BLOCKS = {
@@ -292,13 +292,13 @@ BLOCKS = {
 
 @pytest.mark.parametrize("body", [SCAN, ORDERED, DOACROSS, LANES, CANCEL, NESTED, SECTIONS, *BLOCKS.values()])
 def test_no_transform_puts_a_directive_where_openmp_forbids_it(body: str, tmp_path: Path) -> None:
-    program = matrix_mul(body)
-    children = [apply(program, site) for name in TRANSFORMS for site in sites_of(program, name)]
+    tree = matrix_mul(body)
+    children = [apply(tree, site) for name in TRANSFORMS for site in sites_of(tree, name)]
     build_all([(child, {}) for child in children if child], load("matrix_mul"), tmp_path)
 
 
 def test_the_share_of_a_parallel_region_keeps_its_pragma() -> None:
     """Without it each thread would add everything."""
     loop = "#pragma omp for reduction(+:s)\nfor (int i = 0; i < m; i++) s += a[i];"
-    program = matrix_mul(f"float s = 0;\n#pragma omp parallel\n{{\n{loop}\n}}\nc[0] = s;")
-    assert not list(sites_of(program, "drop_pragma"))
+    tree = matrix_mul(f"float s = 0;\n#pragma omp parallel\n{{\n{loop}\n}}\nc[0] = s;")
+    assert not list(sites_of(tree, "drop_pragma"))
