@@ -6,7 +6,7 @@ import math
 import re
 from dataclasses import dataclass, field
 
-from mutators.ledger import Ledger
+from mutators.spending import Spending
 from operators.errors import UserError
 
 UNITS = {
@@ -41,22 +41,22 @@ def parse_limits(texts: tuple[str, ...] | list[str]) -> dict[str, float]:
 class Budget:
     """Limits and spending. The caller says what time it is; nothing here reads a clock.
 
-    Tokens and dollars are the ledger's, which the client of language models charges; nobody else does.
+    Tokens and dollars are counted in `spending`, which only the client of language models charges.
     """
 
     limits: dict[str, float]
     trials: int = 0
     duplicates: int = 0
-    ledger: Ledger = field(init=False)
+    spending: Spending = field(init=False)
     _charged: dict[str, float] = field(init=False, default_factory=lambda: dict.fromkeys(KINDS, 0.0))
 
     def __post_init__(self) -> None:
-        self.ledger = Ledger(self.limits.get("tokens", math.inf), self.limits.get("cost_usd", math.inf))
+        self.spending = Spending(self.limits.get("tokens", math.inf), self.limits.get("cost_usd", math.inf))
 
     @property
     def spent(self) -> dict[str, float]:
         """Amounts by kind."""
-        return self._charged | {"tokens": self.ledger.tokens, "cost_usd": self.ledger.dollars}
+        return self._charged | {"tokens": self.spending.tokens, "cost_usd": self.spending.dollars}
 
     def charge(self, kind: str, amount: float) -> None:
         """Add to what is spent of anything but tokens and dollars."""
@@ -71,8 +71,8 @@ class Budget:
 
         Of the time, `reserved_s` are for what the run has to do at its end.
         """
-        if self.ledger.refusal:
-            return self.ledger.refusal
+        if self.spending.refusal:
+            return self.spending.refusal
         spent = self.spent
         for kind, limit in self.limits.items():
             if spent[kind] >= limit:

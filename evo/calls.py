@@ -18,8 +18,8 @@ from evo import records
 from evo.codec import Row, moment
 from evo.journal import Journal
 from mutators.base import Call, CallStatus
-from mutators.ledger import Ledger, Tally
 from mutators.llm import LLM, LlmSettings
+from mutators.spending import Spending, Tally
 
 SPOOL = "evo.answers"
 
@@ -163,21 +163,21 @@ def interrupted_calls(store: Journal, *, at: float) -> list[Row]:
     return rows
 
 
-def restore_spending(ledger: Ledger, store: Journal) -> None:
-    """Charge a fresh ledger with all that earlier sessions spent."""
+def restore_spending(spending: Spending, store: Journal) -> None:
+    """Add to a fresh `spending` all that earlier sessions spent."""
     columns = ("tokens_in", "tokens_out", "cost_usd", "lost_tokens", "lost_usd", "attempts")
     sums = ", ".join(f"coalesce(sum({name}), 0) as {name}" for name in columns)
     (row,) = store.rows(f"select {sums} from llm_calls").to_pylist()
     for name in columns:
         whole = not name.endswith("usd")
-        setattr(ledger, name, int(row[name]) if whole else row[name])
+        setattr(spending, name, int(row[name]) if whole else row[name])
     (row,) = store.rows(
         "select count(*) as n, coalesce(sum(most_tokens), 0) as tokens, coalesce(sum(most_usd), 0) as usd from llm_sent"
     ).to_pylist()
-    ledger.admitted, ledger.admitted_tokens, ledger.admitted_usd = row["n"], int(row["tokens"]), row["usd"]
+    spending.admitted, spending.admitted_tokens, spending.admitted_usd = row["n"], int(row["tokens"]), row["usd"]
     for row in store.rows(_TALLIES).to_pylist():
         model = row.pop("model")
-        ledger.tallies[model] = Tally(**{n: v if n.endswith("usd") else int(v) for n, v in row.items()})
+        spending.tallies[model] = Tally(**{n: v if n.endswith("usd") else int(v) for n, v in row.items()})
 
 
 _TALLIES = """
@@ -202,6 +202,6 @@ _TALLIES = """
 """Of every model what its calls came to, and what they might have cost at most; as the view `cost` has it."""
 
 
-def open_client(settings: LlmSettings, store: Journal, ledger: Ledger, say: Callable[[str], None]) -> LLM:
+def open_client(settings: LlmSettings, store: Journal, spending: Spending, say: Callable[[str], None]) -> LLM:
     """The client of a run's language models, which knows the answers of earlier sessions; `say` is for the user."""
-    return LLM(settings, ledger=ledger, calls=StoredCalls(store), say=say)
+    return LLM(settings, spending=spending, calls=StoredCalls(store), say=say)

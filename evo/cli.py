@@ -295,7 +295,7 @@ def operators(
 
         _show_pages(operator_pages(), as_json=as_json)
         return
-    from evo.report.catalog import listing, one, workload_cells, workloads
+    from evo.report.operators import listing, one, workload_cells, workloads
     from operators.catalog import folders, load, of_family
 
     if operator:

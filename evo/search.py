@@ -62,7 +62,7 @@ class Search:
         self.states = task_states(config.tasks(), make_strategy or config.make_strategy)
         self.stopping = False
         self.phase = "starting"
-        own = open_client(config.llm, store, self.budget.ledger, say) if config.llm and client is None else None
+        own = open_client(config.llm, store, self.budget.spending, say) if config.llm and client is None else None
         self._questions = Questions(own)
         self._verdicts = Verdicts(pool, self._commit, now)
         self._execution = Execution(store, self._verdicts, client or own, now)
@@ -136,7 +136,7 @@ class Search:
 
     def _restore(self) -> list[Outstanding]:
         """Come to where the last session ended; return the requests that it left open."""
-        restore_spending(self.budget.ledger, self.store)
+        restore_spending(self.budget.spending, self.store)
         outstanding = self._history.restore(self._recall)
         self._execution.restore()
         self._earlier_wall_s = self._history.earlier_wall_s()

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from mutators.base import Call, CallStatus, Message, OutOfBudget, Request
 from mutators.breaker import Breaker
-from mutators.ledger import Ledger, Reservation, TooLarge
+from mutators.spending import Reservation, Spending, TooLarge
 from mutators.usage import Usage, counted, most_tokens
 from mutators.wire import ARRIVAL, Arrival, BodyTooLong, Wire
 from operators.errors import UserError
@@ -168,13 +168,13 @@ class LLM:
         self,
         settings: LlmSettings,
         *,
-        ledger: Ledger | None = None,
+        spending: Spending | None = None,
         calls: CallStore | None = None,
         say: Callable[[str], None] = LOG.warning,
     ) -> None:
         """`say` gets what the user should know once, such as that a model has no price."""
         self.settings = settings
-        self.ledger = ledger or Ledger()
+        self.spending = spending or Spending()
         self.calls = calls or MemoryCalls()
         self._say = say
         self._prices: dict[str, Price | None] = {}
@@ -225,7 +225,7 @@ class LLM:
         litellm = await asyncio.to_thread(_litellm)
         for model in self.settings.models:
             _check_provider(litellm, model, self.settings.api_base)
-            if self._price(litellm, model) is None and self.ledger.limit_usd < math.inf:
+            if self._price(litellm, model) is None and self.spending.limit_usd < math.inf:
                 raise UserError(
                     f"model {model}: its price is not known, so that a budget in dollars would not hold; "
                     "limit tokens, such as --budget 2Mtok, or set llm.prices"
@@ -288,7 +288,7 @@ class LLM:
         price, most_out = self._price(litellm, call.model), self._most_out(litellm)
         most_in = sum(most_tokens(message["content"]) + TOKENS_PER_MESSAGE for message in call.messages)
         most_usd = _dollars(price, most_in, most_out)
-        async with self._places, self.ledger.reserve(call.model, most_in + most_out, most_usd) as room:
+        async with self._places, self.spending.reserve(call.model, most_in + most_out, most_usd) as room:
             if self._finishing:
                 room.free()
                 raise OutOfBudget("the search has ended")

@@ -69,12 +69,12 @@ def _line(search: Running) -> str:
 
 def _models(search: Running) -> str:
     """What language models have cost, if any was asked."""
-    ledger = search.budget.ledger
-    if not ledger.attempts:
+    spending = search.budget.spending
+    if not spending.attempts:
         return ""
-    likely = tokens(ledger.likely_lost_tokens)
-    lost = f" ({tokens(ledger.lost_tokens)} lost at most, likely {likely})" if ledger.lost_tokens else ""
-    return f"; models: {ledger.attempts} attempts, {tokens(ledger.tokens)}{lost}, {ledger.dollars:.4g} USD"
+    likely = tokens(spending.likely_lost_tokens)
+    lost = f" ({tokens(spending.lost_tokens)} lost at most, likely {likely})" if spending.lost_tokens else ""
+    return f"; models: {spending.attempts} attempts, {tokens(spending.tokens)}{lost}, {spending.dollars:.4g} USD"
 
 
 def _best(state: TaskState) -> str:

@@ -6,7 +6,7 @@
 The driver, the store on disk and the strategy are real; mutators rename a comment, and verdicts come from a script, so
 that whatever is measured is the engine. With `--models` also the prompts, the parsing of answers and the rows of
 `llm_calls` are real, and models answer at once within the process: the client is left out, which is litellm, HTTP, the
-ledger and the rows of `llm_sent`. With `--http` these are real too, and the models are a server on loopback in another
+counts and the rows of `llm_sent`. With `--http` these are real too, and the models are a server on loopback in another
 process, which shares the machine. The strategy `asking` has every child made by a model, of parents that were told
 lately; others ask now and then.
 

@@ -5,9 +5,9 @@
 A scripted provider of two models on loopback answers each request after so many seconds, about half of them with a
 fault: 429, 500, 503, dropped or cut connections, no answer at all, half answers, HTML, refusals, prose, wrong fences,
 10 MB of prose, a usage that is negative, huge, no number, text, nested or missing; and from time to time one of them is
-gone for a while with 401, 402, 403, 404 or a used-up quota. The search is the real one with its ledger and store, and
+gone for a while with 401, 402, 403, 404 or a used-up quota. The search is the real one with its accounts and store, and
 asks nothing but models; only compiler and clock are scripted. Compares what the server sent whole with the rows of
-`llm_calls` and with the ledger, and prints JSON: calls by status, tokens on either side, how long nothing at all was
+`llm_calls` and with its accounts, and prints JSON: calls by status, tokens on either side, how long nothing at all was
 told at most, and the time beside what the latency alone would take. Then a second search has a budget of tokens and a
 provider that only tells false usage. Exit code 1 if a token is missing or too many, a search ended by itself, or the
 budget did not end the second one.
@@ -115,13 +115,13 @@ async def measured(requests: int, latency_s: float, concurrency: int, folder: Pa
 
         def on_change(running: Search) -> None:
             moments.append(time.monotonic())
-            if running.budget.ledger.attempts >= requests and not running.stopping:
+            if running.budget.spending.attempts >= requests and not running.stopping:
                 running.stop()
 
         begin = time.monotonic()
         search, reason = await _searched(made, folder, on_change)
         seconds = time.monotonic() - begin
-        ledger = search.budget.ledger
+        spending = search.budget.spending
         (stored,) = query(
             folder,
             "select count(*) as calls, sum(attempts)::bigint as attempts, sum(tokens_in)::bigint as tokens_in,"
@@ -137,7 +137,7 @@ async def measured(requests: int, latency_s: float, concurrency: int, folder: Pa
         told = query(folder, "select status, count(*) as n from tells group by 1 order by 1").to_pylist()
         events = query(folder, "select kind, count(*) as n from events group by 1 order by 1").to_pylist()
         sent = [server.tokens_in, server.tokens_out]
-        kept = [ledger.tokens_in, ledger.tokens_out, ledger.lost_tokens]
+        kept = [spending.tokens_in, spending.tokens_out, spending.lost_tokens]
         return {
             "ended": reason,
             "requests_at_server": len(server.requests),
@@ -147,7 +147,7 @@ async def measured(requests: int, latency_s: float, concurrency: int, folder: Pa
             "events": {row["kind"]: row["n"] for row in events},
             "tokens_sent_whole": sent,
             "stored": stored,
-            "ledger": dict(zip(("tokens_in", "tokens_out", "lost"), kept, strict=True)),
+            "spending": dict(zip(("tokens_in", "tokens_out", "lost"), kept, strict=True)),
             "lost_tokens": cost,
             "honest_tokens_equal": [stored["honest_in"], stored["honest_out"]] == sent,
             "ledger_is_the_store": [stored[f"{name}_tokens" if name == "lost" else name] for name in (
@@ -170,12 +170,12 @@ async def budgeted(tokens: int, folder: Path) -> dict[str, Any]:
     async with LlmServer(script) as server:
         made = config(server.url, budget={"tokens": tokens}, llm={"models": [MODEL], "api_base": server.url})
         search, reason = await _searched(made, folder, lambda _: None)
-        ledger = search.budget.ledger
+        spending = search.budget.spending
         return {
             "ended": reason,
             "requests_at_server": len(server.requests),
-            "tokens": ledger.tokens,
-            "budget_ended": "tokens are spent" in reason and ledger.tokens <= tokens,
+            "tokens": spending.tokens,
+            "budget_ended": "tokens are spent" in reason and spending.tokens <= tokens,
         }
 
 

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from mutators.base import Call, CallStatus, Message, OutOfBudget, Request
-from mutators.ledger import Ledger
 from mutators.llm import LLM, LlmSettings, MemoryCalls, _litellm, translate
+from mutators.spending import Spending
 from mutators.usage import COUNTS, counted, plain
 from mutators.wire import MOST_BODY
 from operators.errors import UserError
@@ -76,8 +76,8 @@ def test_an_answer_with_its_tokens_and_its_cost() -> None:
         assert call.cost_usd == pytest.approx((5 * 2 + 3 * 10) / 1e6)
         assert (call.request_id, call.role, call.model) == ("softmax/fp32/cpu#0", "rewrite", MODEL)
         assert 0 < call.latency_s < 60
-        assert (llm.ledger.tokens_in, llm.ledger.tokens_out, llm.ledger.cost_usd) == (5, 3, call.cost_usd)
-        assert llm.ledger.reserved_tokens == 0 and llm.ledger.lost_tokens == 0
+        assert (llm.spending.tokens_in, llm.spending.tokens_out, llm.spending.cost_usd) == (5, 3, call.cost_usd)
+        assert llm.spending.reserved_tokens == 0 and llm.spending.lost_tokens == 0
         (sent,) = server.requests
         assert sent["messages"] == [dict(m) for m in ASKED]
         assert (sent["model"], sent["temperature"], sent["max_tokens"]) == ("scripted", 0.5, 100)
@@ -128,11 +128,11 @@ def test_what_may_pass_is_tried_again(fault: Reply) -> None:
         call = await llm.complete(ASKED, request=request(), role="rewrite")
         assert (call.status, call.answer, call.attempts) == (CallStatus.ANSWERED, "at last", 3)
         assert call.error == ""
-        assert llm.ledger.attempts == 3 and llm.ledger.reserved_tokens == 0
+        assert llm.spending.attempts == 3 and llm.spending.reserved_tokens == 0
         answered_by_status = fault.status != 200
         assert (call.lost_tokens == 0) == answered_by_status
-        assert llm.ledger.lost_tokens == call.lost_tokens
-        assert llm.ledger.tokens == call.tokens_in + call.tokens_out + call.lost_tokens
+        assert llm.spending.lost_tokens == call.lost_tokens
+        assert llm.spending.tokens == call.tokens_in + call.tokens_out + call.lost_tokens
 
     with_server(lambda sent, number: fault if number < 2 else Reply("at last"), work)
 
@@ -192,7 +192,7 @@ def test_what_no_call_can_cure_is_one_line_for_the_user_if_the_model_never_answe
         assert len(server.requests) == 1
         (call,) = calls.calls
         assert call.status is CallStatus.UNAVAILABLE and SECRET not in repr(call)
-        assert llm.ledger.tokens == 0
+        assert llm.spending.tokens == 0
 
     with_server(lambda sent, number: fault, work)
 
@@ -244,7 +244,7 @@ def test_a_server_that_counts_no_tokens_is_charged_by_the_upper_bound() -> None:
         llm = LLM(settings(server))
         call = await llm.complete(ASKED, request=request(), role="rewrite")
         assert call.tokens_in >= 5 and call.tokens_out >= 2
-        assert llm.ledger.tokens == call.tokens_in + call.tokens_out
+        assert llm.spending.tokens == call.tokens_in + call.tokens_out
         assert call.cost_usd > 0
 
     with_server(lambda sent, number: Reply("two words", usage=False), work)
@@ -266,8 +266,8 @@ def test_the_budget_is_a_hard_stop() -> None:
     async def work(server: LlmServer) -> None:
         probe = LLM(settings(server))
         await probe.complete(ASKED, request=request(99), role="rewrite")
-        ledger = Ledger(limit_tokens=1000)
-        llm = LLM(settings(server), ledger=ledger)
+        spending = Spending(limit_tokens=1000)
+        llm = LLM(settings(server), spending=spending)
 
         async def one(number: int) -> Call | None:
             try:
@@ -280,20 +280,20 @@ def test_the_budget_is_a_hard_stop() -> None:
         answered = [call for call in made if call]
         # Reserved is more than what a call takes, so that calls wait for each other instead of being refused early.
         assert 10 < len(answered) < 100
-        assert 1000 - 200 < ledger.tokens == sum(c.tokens_in + c.tokens_out for c in answered) <= 1000
-        assert ledger.refusal and ledger.reserved_tokens == 0
+        assert 1000 - 200 < spending.tokens == sum(c.tokens_in + c.tokens_out for c in answered) <= 1000
+        assert spending.refusal and spending.reserved_tokens == 0
 
     with_server(lambda sent, number: Reply("word " * 25), work)
 
 
 def test_dollars_are_a_limit_too() -> None:
     async def work(server: LlmServer) -> None:
-        llm = LLM(settings(server), ledger=Ledger(limit_usd=0.0011))
+        llm = LLM(settings(server), spending=Spending(limit_usd=0.0011))
         with pytest.raises(OutOfBudget, match=r"of 0\.0011 dollars are spent"):
             for number in range(100):
                 await llm.complete(ASKED, request=request(number), role="rewrite")
         assert 1 <= len(server.requests) < 10
-        assert llm.ledger.dollars <= 0.0011
+        assert llm.spending.dollars <= 0.0011
 
     with_server(lambda sent, number: Reply("word " * 20), work)
 
@@ -301,12 +301,12 @@ def test_dollars_are_a_limit_too() -> None:
 def test_a_call_whose_retry_no_longer_fits_is_kept_with_what_it_lost() -> None:
     async def work(server: LlmServer) -> None:
         calls = MemoryCalls()
-        llm = LLM(settings(server), ledger=Ledger(limit_tokens=250), calls=calls)
+        llm = LLM(settings(server), spending=Spending(limit_tokens=250), calls=calls)
         with pytest.raises(OutOfBudget):
             await llm.complete(ASKED, request=request(), role="rewrite")
         (call,) = calls.calls
         assert call.status is CallStatus.FAILED
-        assert call.lost_tokens == llm.ledger.lost_tokens > 100
+        assert call.lost_tokens == llm.spending.lost_tokens > 100
 
     with_server(lambda sent, number: Reply(drop=True), work)
 
@@ -320,7 +320,7 @@ def test_a_cancelled_call_is_lost_and_not_forgotten() -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert llm.ledger.reserved_tokens == 0 and llm.ledger.lost_tokens > 100
+        assert llm.spending.reserved_tokens == 0 and llm.spending.lost_tokens > 100
 
     with_server(lambda sent, number: Reply(delay_s=5), work)
 
@@ -330,14 +330,14 @@ def test_a_call_that_is_cancelled_between_two_attempts_is_kept_with_what_it_lost
         calls = MemoryCalls()
         llm = LLM(settings(server, backoff_s=60.0), calls=calls)
         task = asyncio.ensure_future(llm.complete(ASKED, request=request(), role="rewrite"))
-        while not llm.ledger.lost_tokens:
+        while not llm.spending.lost_tokens:
             await asyncio.sleep(0.01)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         (call,) = calls.calls
         assert (call.status, call.attempts) == (CallStatus.FAILED, 1)
-        assert call.lost_tokens == llm.ledger.lost_tokens
+        assert call.lost_tokens == llm.spending.lost_tokens
 
     with_server(lambda sent, number: Reply(drop=True), work)
 
@@ -392,17 +392,17 @@ def test_a_hundred_requests_through_every_fault_are_accounted_for_to_the_token()
         made = await asyncio.gather(
             *(llm.complete(asked, request=request(n), role="rewrite") for n, asked in enumerate(questions))
         )
-        ledger = llm.ledger
+        spending = llm.spending
         assert len(made) == len(calls.calls) == 100
         assert {call.request_id for call in made} == {request(n).id for n in range(100)}
-        assert ledger.attempts == sum(call.attempts for call in made) == len(server.requests)
-        # To the token: what the server sent whole is what the ledger and the calls hold.
-        assert server.tokens_in == ledger.tokens_in == sum(call.tokens_in for call in made)
-        assert server.tokens_out == ledger.tokens_out == sum(call.tokens_out for call in made)
-        assert ledger.cost_usd == pytest.approx((server.tokens_in * 2 + server.tokens_out * 10) / 1e6)
-        assert sum(call.cost_usd for call in made) == pytest.approx(ledger.cost_usd)
-        assert ledger.lost_tokens == sum(call.lost_tokens for call in made) > 0
-        assert ledger.reserved_tokens == 0 and ledger.reserved_usd == 0
+        assert spending.attempts == sum(call.attempts for call in made) == len(server.requests)
+        # To the token: what the server sent whole is what `Spending` and the calls hold.
+        assert server.tokens_in == spending.tokens_in == sum(call.tokens_in for call in made)
+        assert server.tokens_out == spending.tokens_out == sum(call.tokens_out for call in made)
+        assert spending.cost_usd == pytest.approx((server.tokens_in * 2 + server.tokens_out * 10) / 1e6)
+        assert sum(call.cost_usd for call in made) == pytest.approx(spending.cost_usd)
+        assert spending.lost_tokens == sum(call.lost_tokens for call in made) > 0
+        assert spending.reserved_tokens == 0 and spending.reserved_usd == 0
         # Each kind of end as often as the script made it.
         ends = Counter(call.status for call in made)
         told = Counter(reply.finish for _, reply in said if reply.status == 200 and _arrives(reply))
@@ -551,7 +551,7 @@ def test_who_waits_for_a_model_can_be_cancelled_and_leaves_the_trial_to_others()
         waiting[0].cancel()
         assert (await waiting[1]).status is CallStatus.ANSWERED
         assert waiting[0].cancelled() and not llm.held()
-        assert len(server.requests) == 2 and llm.ledger.lost_tokens == 0
+        assert len(server.requests) == 2 and llm.spending.lost_tokens == 0
 
     calls = heard()
     with_server(lambda sent, number: Reply(status=401) if gone else Reply("ok"), work)
@@ -578,7 +578,7 @@ def test_an_answer_of_ten_megabytes_is_cut_paid_and_said() -> None:
         assert call.status is CallStatus.CUT
         assert len(call.answer) == 1600 and call.answer == ("prose " * 300)[:1600]
         assert "10000000 characters" in call.error
-        assert call.tokens_out == 100 and llm.ledger.tokens == call.tokens_in + 100
+        assert call.tokens_out == 100 and llm.spending.tokens == call.tokens_in + 100
         assert json.loads(call.usage_json)["completion_tokens"] == len(prose.split())
 
     prose = ("prose " * 1_700_000)[:10_000_000]
@@ -591,7 +591,7 @@ def test_an_answer_without_end_is_not_read_to_its_end() -> None:
         call = await llm.complete(ASKED, request=request(), role="rewrite")
         assert (call.status, call.attempts) == (CallStatus.FAILED, 1)
         assert "more than" in call.error
-        assert llm.ledger.lost_tokens == call.lost_tokens > 0
+        assert llm.spending.lost_tokens == call.lost_tokens > 0
         assert (await llm.complete(ASKED, request=request(1), role="rewrite")).status is CallStatus.ANSWERED
 
     calls = heard()
@@ -620,7 +620,7 @@ def test_usage_that_cannot_be_is_charged_by_bounds_and_recorded(usage: str) -> N
         assert (call.status, call.answer, call.attempts) == (CallStatus.ANSWERED, "two words", 1)
         assert 5 <= call.tokens_in <= 2 * 30 and 2 <= call.tokens_out <= 100
         assert 0 < call.cost_usd < 0.01
-        assert llm.ledger.tokens == call.tokens_in + call.tokens_out and llm.ledger.dollars == call.cost_usd
+        assert llm.spending.tokens == call.tokens_in + call.tokens_out and llm.spending.dollars == call.cost_usd
         assert call.usage_doubt
         if usage != "null":
             json.loads(call.usage_json, parse_constant=pytest.fail)
@@ -630,11 +630,11 @@ def test_usage_that_cannot_be_is_charged_by_bounds_and_recorded(usage: str) -> N
 
 def test_no_provider_makes_a_budget_endless() -> None:
     async def work(server: LlmServer) -> None:
-        llm = LLM(settings(server), ledger=Ledger(limit_tokens=5000))
+        llm = LLM(settings(server), spending=Spending(limit_tokens=5000))
         with pytest.raises(OutOfBudget):
             for number in range(10_000):
                 await llm.complete(ASKED, request=request(number), role="rewrite")
-        assert len(server.requests) < 200 and llm.ledger.tokens <= 5000
+        assert len(server.requests) < 200 and llm.spending.tokens <= 5000
 
     with_server(lambda sent, n: Reply("two words", usage_json=USAGES[n % len(USAGES)]), work)
 
@@ -659,18 +659,18 @@ def test_whatever_is_said_counts_within_bounds(said: Any, text: str, most: int) 
 
 def test_a_call_that_is_too_large_alone_fails_alone() -> None:
     async def work(server: LlmServer) -> None:
-        llm = LLM(settings(server), ledger=Ledger(limit_tokens=2000))
+        llm = LLM(settings(server), spending=Spending(limit_tokens=2000))
         for number in range(3):
             assert (await llm.complete(ASKED, request=request(number), role="rewrite")).status is CallStatus.ANSWERED
         large = ({"role": "user", "content": "prose " * 2000},)
         call = await llm.complete(large, request=request(3), role="rewrite")
         assert (call.status, call.attempts) == (CallStatus.FAILED, 0)
-        assert "too large for the budget" in call.error and llm.ledger.refusal == ""
+        assert "too large for the budget" in call.error and llm.spending.refusal == ""
         assert (await llm.complete(ASKED, request=request(4), role="rewrite")).status is CallStatus.ANSWERED
         with pytest.raises(OutOfBudget):  # and the budget ends all the same
             for number in range(5, 1000):
                 await llm.complete(ASKED, request=request(number), role="rewrite")
-        assert llm.ledger.refusal and len(server.requests) < 100
+        assert llm.spending.refusal and len(server.requests) < 100
 
     with_server(lambda sent, number: Reply("word " * 20), work)
 
@@ -681,9 +681,9 @@ def test_what_is_lost_is_shown_with_what_it_likely_cost() -> None:
         for number in range(4):
             await llm.complete(ASKED, request=request(number), role="rewrite")
         await llm.complete(ASKED, request=request(4), role="rewrite")
-        ledger = llm.ledger
-        assert ledger.likely_lost_tokens == 5 + 20
-        assert ledger.lost_tokens > 100 == settings(server).max_tokens
+        spending = llm.spending
+        assert spending.likely_lost_tokens == 5 + 20
+        assert spending.lost_tokens > 100 == settings(server).max_tokens
 
     calls = heard()
     with_server(lambda sent, number: Reply("word " * 20) if number < 4 else Reply(drop=True), work)

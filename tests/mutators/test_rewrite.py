@@ -148,7 +148,7 @@ def test_the_whole_way_through_a_server() -> None:
             proposal = await propose(request, parents, operator, client=llm)
             assert proposal.kernel and proposal.description == "32 phases"
             assert [call.attempts for call in proposal.calls] == [2, 2]
-            assert proposal.cost_usd == pytest.approx(llm.ledger.cost_usd)
+            assert proposal.cost_usd == pytest.approx(llm.spending.cost_usd)
             assert sum(c.tokens_in + c.tokens_out for c in proposal.calls) == server.tokens_in + server.tokens_out
 
     asyncio.run(work())

@@ -69,7 +69,7 @@ class Tally:
 
 
 @dataclass
-class Ledger:
+class Spending:
     """Limits and spending of all sessions of a run. Lives in one event loop.
 
     No attempt begins unless it fits beside everything that is spent, lost or reserved; so the limits hold as long as
