@@ -18,8 +18,7 @@ from mutators.base import PROTOCOL
 from mutators.llm import LlmSettings
 from operators.catalog import load
 from operators.definition import first_problem
-from operators.errors import UserError
-from operators.expression import unknown_name
+from operators.errors import UserError, unknown
 from operators.extension import named_class
 from operators.spec import Operator, Task
 
@@ -79,7 +78,7 @@ class RunConfig(BaseModel):
     def resolved(self) -> RunConfig:
         """Defaults filled in and names checked against what there is. Raises UserError."""
         if self.target not in DEFAULT_SETS:
-            raise UserError(unknown_name(self.target, DEFAULT_SETS).replace("name", "target", 1))
+            raise UserError(unknown("target", self.target, DEFAULT_SETS))
         check_target(self.target)
         if len(set(self.operators)) < len(self.operators):
             raise UserError("an operator is named twice; name each once")

@@ -12,8 +12,7 @@ from mutators.cpp_tree import SyntaxTree, Unreadable, apply_edits
 from mutators.plan_edit import with_tunables
 from mutators.transforms import TRANSFORMS, Site
 from mutators.tune import bad_params, drawn, space_of, with_setting
-from operators.errors import PlanError, UserError
-from operators.expression import unknown_name
+from operators.errors import PlanError, UserError, unknown
 from operators.kernel import Kernel
 from operators.spec import Operator
 
@@ -92,7 +91,7 @@ def _with_random_values(child: Kernel, request: Request, operator: Operator, ran
 def _bad_wish(wish: Any, count: Any) -> str:
     """What is wrong with the params; empty if nothing is."""
     if wish is not None and wish not in TRANSFORMS:
-        return unknown_name(str(wish), TRANSFORMS).replace("name", "rewrite", 1)
+        return unknown("rewrite", str(wish), TRANSFORMS)
     if type(count) is not int or not 1 <= count <= MAX_COUNT:
         return f"count must be an integer from 1 to {MAX_COUNT}, not {count!r}"
     return ""

@@ -14,8 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from operators.definition import read_operator
-from operators.errors import OperatorError
-from operators.expression import unknown_name
+from operators.errors import OperatorError, unknown
 from operators.spec import Operator
 
 ROOT = Path(__file__).parent
@@ -74,7 +73,7 @@ def load(name_or_folder: str) -> Operator:
         return _read(Path(name_or_folder).expanduser().resolve())
     folder = folders().get(name_or_folder)
     if folder is None:
-        problem = unknown_name(name_or_folder, folders()).replace("name", "operator", 1)
+        problem = unknown("operator", name_or_folder, folders())
         hint = f"; for the folder beside you write ./{name_or_folder}" if Path(name_or_folder).is_dir() else ""
         raise OperatorError(problem + hint)
     return _read(folder)
@@ -151,7 +150,7 @@ class Functions:
             if parameter.name in values:
                 arguments[parameter.name] = values[parameter.name]
             elif parameter.default is parameter.empty:
-                problem = unknown_name(parameter.name, values).replace("name", "argument", 1)
+                problem = unknown("argument", parameter.name, values)
                 raise OperatorError(f"{self.module.__file__}: {name}(): {problem}")
         try:
             return function(**arguments)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Collection
+from difflib import get_close_matches
 from pathlib import Path
 
 
@@ -51,3 +53,19 @@ class PlanError(UserError):
         self.source = str(source) if source is not None else None
         where = ":".join(str(part) for part in (self.source, line and f"line {line}") if part)
         super().__init__(f"{where}: {message}" if where else message)
+
+
+def unknown(kind: str, name: str, known: Collection[str]) -> str:
+    """One phrase for a name that does not exist, with the nearest of the known ones, or all of them.
+
+    `kind` is what the name should be the name of: "strategy", "tunable".
+    """
+    near = get_close_matches(name[:60], known, n=1)
+    hint = f"did you mean `{near[0]}`?" if near else f"allowed are {', '.join(sorted(known)) or 'none'}"
+    return f"unknown {kind} {quote(name, 60)}; {hint}"
+
+
+def quote(text: str, length: int = 80) -> str:
+    """`text` as a message shows it: in backticks, on one line, printable and of bounded length."""
+    cut = f"{text[: length - 3]}..." if len(text) > length else text
+    return f"`{' '.join(''.join(c if c.isprintable() or c.isspace() else '?' for c in cut).split())}`"

@@ -14,7 +14,8 @@ import re
 import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
+
+from operators.errors import quote, unknown
 
 _parser = threading.Lock()
 """Two threads in `ast.parse` disturb each other's count of its depth and get a SystemError (Python 3.11; cpython issue
@@ -146,19 +147,6 @@ def parse(text: str | int, names: Collection[str], *, objects: Collection[str] =
     return Expression(text, mentioned, tree, objects)
 
 
-def unknown_name(name: str, allowed: Collection[str]) -> str:
-    """One phrase for a name that does not exist: the nearest one, or all there are."""
-    near = get_close_matches(name[:60], allowed, n=1)
-    hint = f"did you mean `{near[0]}`?" if near else f"allowed are {', '.join(sorted(allowed)) or 'none'}"
-    return f"unknown name {quote(name, 60)}; {hint}"
-
-
-def quote(text: str, length: int = 80) -> str:
-    """`text` as a message shows it: in backticks, on one line, printable and of bounded length."""
-    cut = f"{text[: length - 3]}..." if len(text) > length else text
-    return f"`{' '.join(''.join(c if c.isprintable() or c.isspace() else '?' for c in cut).split())}`"
-
-
 def _where(names: frozenset[str], env: Mapping[str, int]) -> str:
     known = ", ".join(f"{name} = {env[name]}" for name in sorted(names) if name in env)
     return f" with {known}" if known else ""
@@ -214,7 +202,7 @@ def _check(
             if name in objects and not result:
                 raise error(f"`{name}` has no numeric value; only `x if condition else y` may name it")
             if name not in objects and name not in names:
-                raise error(unknown_name(name, names | objects if result else names))
+                raise error(unknown("name", name, names | objects if result else names))
         case ast.BinOp(left=left, op=op, right=right) if type(op) in BINARY or isinstance(op, ast.Pow):
             check(left, right)
         case ast.Tuple():

@@ -8,8 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from operators.errors import UserError
-from operators.expression import unknown_name
+from operators.errors import UserError, unknown
 
 
 def named_class(what: str, name: str, known: Mapping[str, str]) -> Any:
@@ -19,7 +18,7 @@ def named_class(what: str, name: str, known: Mapping[str, str]) -> Any:
     what it is for, such as `strategy`. It raises UserError where there is no such class.
     """
     if ":" not in name and name not in known:
-        raise UserError(f"{unknown_name(name, known).replace('name', what, 1)}; or name your own as module:Class")
+        raise UserError(f"{unknown(what, name, known)}; or name your own as module:Class")
     module, _, attribute = known.get(name, name).partition(":")
     if name not in known and (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)

@@ -14,8 +14,8 @@ from difflib import get_close_matches
 from functools import cached_property
 from typing import Any
 
-from operators.errors import PlanError
-from operators.expression import Expression, ExpressionError, parse, quote
+from operators.errors import PlanError, quote
+from operators.expression import Expression, ExpressionError, parse
 
 MAX_SOURCE_BYTES = 256 * 1024
 MAX_HEADER_BYTES = 64 * 1024

@@ -17,8 +17,8 @@ from typing import Any
 
 from operators import plan_keys
 from operators.dtypes import ACCUMULATOR, DTYPES, TARGETS, resolve_dtype
-from operators.errors import PlanError
-from operators.expression import Expression, ExpressionError, quote, unknown_name
+from operators.errors import PlanError, quote, unknown
+from operators.expression import Expression, ExpressionError
 from operators.header import Header, Section, read_header, show
 from operators.kernel_name import check_function_name, check_name_expression
 from operators.launch import (
@@ -118,7 +118,7 @@ class Plan:
         """
         for name, value in values.items():
             if name not in self.tune:
-                problem = unknown_name(name, self.tune).replace("name", "tunable", 1)
+                problem = unknown("tunable", name, self.tune)
                 raise PlanError(problem, source=self.file)
             if value not in self.tune[name]:
                 listed = ", ".join(map(str, self.tune[name]))
@@ -374,7 +374,7 @@ class _Reader:
         tensor = section.string("tensor", "x")
         tensors = {t.name for t in self.operator.tensors} | {b.name for b in buffers}
         if tensor not in tensors:
-            raise section.error(unknown_name(tensor, tensors).replace("name", "tensor or buffer", 1), "tensor")
+            raise section.error(unknown("tensor or buffer", tensor, tensors), "tensor")
         shape = section.items("shape", 1, MAX_RANK, '["cols", "rows"]')
         rank = len(shape)
 
@@ -485,7 +485,7 @@ class _Reader:
                 role = roles.get(name) if isinstance(name, str) else None
                 if role:
                     raise self.top.error(f"names `{name}`, which has the role {role}; its values would be lost", "zero")
-                near = unknown_name(name, allowed) if isinstance(name, str) else f"holds {show(name)}"
+                near = unknown("name", name, allowed) if isinstance(name, str) else f"holds {show(name)}"
                 raise self.top.error(f"may name outputs and buffers: {near}", "zero")
             if names.count(name) > 1:
                 raise self.top.error(f"names `{name}` more than once", "zero")

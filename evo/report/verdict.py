@@ -17,8 +17,7 @@ from fitness.evaluation import Evaluation, Timing
 from fitness.profiling import Profile
 from fitness.timing import Ratio, mean, smallest_detectable
 from operators.catalog import load
-from operators.errors import UserError
-from operators.expression import unknown_name
+from operators.errors import UserError, unknown
 from operators.kernel import Kernel
 from operators.spec import Task
 
@@ -46,7 +45,7 @@ def evaluate_file(
             f"{file}: say --target cpu or --target cuda; the ending {file.suffix or 'is missing and'} does not tell"
         )
     if target not in DEFAULT_SETS:
-        raise UserError(unknown_name(target, DEFAULT_SETS).replace("name", "target", 1))
+        raise UserError(unknown("target", target, DEFAULT_SETS))
     offered = operator.dtypes.get(target, ())
     if not offered or (dtype and dtype not in offered):
         raise UserError(

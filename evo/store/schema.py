@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from evo.store.errors import StoreError
 from evo.store.placing import place
-from operators.expression import unknown_name
+from operators.errors import unknown
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 """`0001_what.sql`, `0002_what.sql`, ...: each is run once, in order, and never edited after a release."""
@@ -38,8 +38,8 @@ class Table:
         Raises StoreError for what the table would not take.
         """
         known = set(self.schema.names)
-        for unknown in {name for row in rows for name in row} - known:
-            raise StoreError(f"table {self.name}: {unknown_name(unknown, known).replace('name', 'column', 1)}")
+        for column in {name for row in rows for name in row} - known:
+            raise StoreError(f"table {self.name}: {unknown('column', column, known)}")
         return pa.table([self._column(field, rows) for field in self.schema], schema=self.schema)
 
     def _column(self, field: pa.Field, rows: Sequence[Mapping[str, Any]]) -> pa.Array:

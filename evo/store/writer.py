@@ -23,8 +23,7 @@ from evo.store import snapshots
 from evo.store.errors import StoreError, one_line, store_error
 from evo.store.ledger import Ledger
 from evo.store.schema import concatenated, migrate, row_counts, tables
-from operators.errors import disk_error
-from operators.expression import unknown_name
+from operators.errors import disk_error, unknown
 
 FILE = "evo.duckdb"
 LOG = f"{FILE}.wal"
@@ -100,7 +99,7 @@ class Store:
         """
         for name in rows:
             if name not in self._tables:
-                raise StoreError(unknown_name(name, self._tables).replace("name", "table", 1))
+                raise StoreError(unknown("table", name, self._tables))
         batch = _Batch({name: self._tables[name].batch(some) for name, some in rows.items() if some}, Future())
         batch.done.set_running_or_notify_cancel()
         with self._order:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from operators.errors import quote, unknown
 from operators.expression import (
     FUNCTIONS,
     MAX_CHARACTERS,
@@ -21,8 +22,6 @@ from operators.expression import (
     ceil_log2,
     next_pow2,
     parse,
-    quote,
-    unknown_name,
 )
 
 NAMES = ("n", "m", "BLOCK")
@@ -311,8 +310,8 @@ def test_expressions_compare_by_text_and_survive_pickling() -> None:
 
 
 def test_phrases() -> None:
-    assert unknown_name("col", ("cols", "rows")) == "unknown name `col`; did you mean `cols`?"
-    assert unknown_name("q", ()) == "unknown name `q`; allowed are none"
+    assert unknown("name", "col", ("cols", "rows")) == "unknown name `col`; did you mean `cols`?"
+    assert unknown("name", "q", ()) == "unknown name `q`; allowed are none"
     assert quote("a\n b\x1b") == "`a b?`" and len(quote("x" * 500)) == 82
 
 
