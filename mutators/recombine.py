@@ -465,7 +465,7 @@ def _uses(side: _Side, name: str) -> int:
 
 
 def _same(child: _Side, parent: _Side) -> bool:
-    """Whether they are one tree: the same words with the same settings, but for tunables that nothing uses."""
+    """Whether they are one program: the same words with the same settings, but for tunables that nothing uses."""
     return _essence(child) == _essence(parent)
 
 
