@@ -1,4 +1,4 @@
-"""The syntax tree of a kernel file: functions, canonical loops, names and textual edits. Owns tree-sitter.
+"""The syntax tree of a kernel file: functions, canonical loops and names.
 
 Only loops of the form `for (type v = start; v < bound; v += step)` become a `Loop`; everything else is opaque to the
 transforms. Regions that tree-sitter could not read are left out, so that no transform ever touches them.
@@ -9,43 +9,20 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
-import tree_sitter_cpp
-from tree_sitter import Language, Node, Parser
-
 from mutators.plan_tables import base_name
+from mutators.source_text import INDENT, Edit, apply_edits, block, reindent
+from mutators.syntax import Node, deeper_than, parsed, walk
 from operators.plan import Plan, parse_plan
 from operators.spec import CPP_KEYWORDS, RESERVED, Operator
 
-__all__ = [
-    "Declaration", "Edit", "Function", "Loop", "Node", "SyntaxTree", "Unreadable",
-    "apply_edits", "block", "body_text", "field_of", "header", "pragmas_before", "reindent", "walk",
-]  # fmt: skip
-
-INDENT = "    "
 MAX_DEPTH = 250
 """Files that nest more deeply have no functions here: analyses recurse, and nobody writes such kernels."""
-
-_CUDA_WORDS = re.compile(
-    rb"__(?:global|device|host|constant|shared|forceinline|noinline|grid_constant|managed)__\b"
-    rb"|__(?:launch_bounds|cluster_dims|block_size|maxnreg|align)__\s*\((?:[^()]|\([^()]*\))*\)"
-)
-"""What the C++ grammar stumbles over; blanked before parsing, at the same offsets."""
-
 JUMPS = frozenset({"return_statement", "goto_statement", "throw_statement", "labeled_statement", "co_yield_statement"})
 """Statements that lead, or let others lead, out of any loop."""
 _TYPES = frozenset({"primitive_type", "type_identifier", "sized_type_specifier", "qualified_identifier"})
-
-
-@dataclass(frozen=True)
-class Edit:
-    """Replace bytes [start, end) of the file by `text`."""
-
-    start: int
-    end: int
-    text: str
 
 
 @dataclass(frozen=True)
@@ -270,10 +247,9 @@ class SyntaxTree:
         self.dtype = dtype
         self.memo: dict[Any, Any] = {}
         """What the analyses of `mutators.dataflow` worked out before."""
-        blanked = _CUDA_WORDS.sub(lambda m: b" " * len(m[0]), self.data) if target == "cuda" else self.data
-        self.root = _parser().parse(blanked).root_node
+        self.root = parsed(self.data, target)
         self.error_count = sum(n.is_error or n.is_missing for n in walk(self.root)) if self.root.has_error else 0
-        self.too_deep = _deeper_than(self.root, MAX_DEPTH)
+        self.too_deep = deeper_than(self.root, MAX_DEPTH)
 
     def slice(self, node: Node) -> str:
         """The file's own text of a node."""
@@ -388,66 +364,6 @@ class SyntaxTree:
         return (Edit(loop.begin, loop.end, text),)
 
 
-class Unreadable(Exception):
-    """A node lacks a part that the grammar promises; happens in and near regions with syntax errors only."""
-
-
-def field_of(node: Node, name: str) -> Node:
-    """The child in a field that the node's type always has. Raises Unreadable."""
-    child = node.child_by_field_name(name)
-    if child is None:
-        raise Unreadable(f"{node.type} without {name} in line {node.start_point.row + 1}")
-    return child
-
-
-def walk(node: Node) -> Iterator[Node]:
-    """The node and everything below it, in the order of the text."""
-    stack = [node]
-    while stack:
-        node = stack.pop()
-        yield node
-        stack.extend(reversed(node.children))
-
-
-def _deeper_than(root: Node, limit: int) -> bool:
-    """Whether any node lies more than `limit` levels below the root."""
-    level = [root]
-    for _ in range(limit):
-        level = [child for node in level for child in node.named_children]
-        if not level:
-            return False
-    return True
-
-
-def apply_edits(data: bytes, edits: Iterable[Edit]) -> bytes:
-    """`data` with all edits made at once. They must not overlap."""
-    parts, position = [], 0
-    for edit in sorted(edits, key=lambda e: (e.start, e.end)):
-        assert edit.start >= position, "edits overlap"
-        parts += [data[position : edit.start], edit.text.encode()]
-        position = edit.end
-    return b"".join((*parts, data[position:]))
-
-
-def reindent(text: str, old: str, new: str) -> str:
-    """Move every line but the first from indentation `old` to `new`."""
-    first, *rest = text.split("\n")
-    return "\n".join([first, *(new + line[len(old) :] if line.startswith(old) else line for line in rest)])
-
-
-def header(type_: str, variable: str, start: str, bound: str, step: str = "1", *, relation: str = "<") -> str:
-    """The text of a canonical loop's header."""
-    update = f"{variable}++" if step == "1" else f"{variable} += {step}"
-    return f"for ({type_} {variable} = {start}; {variable} {relation} {bound}; {update})"
-
-
-def block(head: str, *lines: str, indent: str) -> str:
-    """`head { lines }` over several lines; `lines` may themselves have several, written for column 0."""
-    inner = indent + INDENT
-    body = "".join(f"\n{inner}{reindent(line, '', inner)}" for line in lines)
-    return f"{head} {{{body}\n{indent}}}"
-
-
 def body_text(loop: Loop, texts: Mapping[str, str] | None = None) -> str:
     """The statements of a loop's body for column 0, without the braces."""
     inside = list(loop.body.named_children) if loop.body.type == "compound_statement" else [loop.body]
@@ -455,11 +371,6 @@ def body_text(loop: Loop, texts: Mapping[str, str] | None = None) -> str:
         return ";"
     text = loop.tree.substitute(inside, texts or {})
     return reindent(text.strip(), loop.tree.indent_at(inside[0].start_byte), "")
-
-
-@lru_cache
-def _parser() -> Parser:
-    return Parser(Language(tree_sitter_cpp.language()))
 
 
 def _declarations(tree: SyntaxTree, node: Node) -> Iterator[Declaration]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from mutators.cpp_tree import Loop, Node, SyntaxTree, pragmas_before, walk
+from mutators.cpp_tree import Loop, SyntaxTree, pragmas_before
+from mutators.syntax import Node, walk
 
 BINDINGS = (
     (r"scan\b", r"\binscan\b"),

@@ -1,13 +1,20 @@
-"""Edits of a kernel file's header as text, so that comments, order and layout stay as they are."""
+"""Edits of a kernel file's header as text, so that comments, order and layout stay as they are.
+
+They are made by hand because tomlkit 0.15.2 writes some headers differently: tables of several kinds in turn
+(`[[launch]] [[buffer]] [[launch]]`) come back sorted by kind, and a key that is added to `[tune]` comes below the
+comment of the table that follows. A replay makes every child anew and compares its text, so the text of a child must
+never change. An edit by tomlkit also took 1.2 ms where these take 0.03 ms.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 
-from mutators.cpp_tree import Edit
+from mutators.source_text import Edit
 
-_HEADER = re.compile(r"/\*!\s*evo\b(.*?)\*/", re.DOTALL)
+HEADER = re.compile(r"/\*!\s*evo\b(.*?)\*/", re.DOTALL)
+"""A kernel file's header; its first group is the TOML."""
 _TUNE = re.compile(r"^[ \t]*\[[ \t]*tune[ \t]*\][^\n]*\n", re.MULTILINE)
 _TABLE = re.compile(r"^[ \t]*\[", re.MULTILINE)
 _LAUNCH = re.compile(r"^[ \t]*\[\[[ \t]*launch[ \t]*\]\][^\n]*\n", re.MULTILINE)
@@ -19,7 +26,7 @@ def with_tunables(text: str, tune: Mapping[str, tuple[int, ...]]) -> str | None:
 
     None where the header holds tunables in another form than a `[tune]` table.
     """
-    header = _HEADER.search(text)
+    header = HEADER.search(text)
     if not tune or not header:
         return text if not tune else None
     lines = "".join(f"{name} = [{', '.join(map(str, values))}]\n" for name, values in tune.items())
@@ -51,7 +58,7 @@ def _after_content(text: str, begin: int, end: int) -> int:
 
 def launch_list(text: str, launch: int, key: str, index: int, value: str) -> Edit | None:
     """The edit that sets one element of a launch's `grid`, `block` or `cluster`; None where it is written unusually."""
-    header = _HEADER.search(text)
+    header = HEADER.search(text)
     tables = list(_LAUNCH.finditer(text, *header.span(1))) if header else []
     if not header or launch >= len(tables):
         return None

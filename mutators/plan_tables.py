@@ -1,4 +1,7 @@
-"""A kernel file's header as its tables of text, so that whole tables can be exchanged with comments and layout kept."""
+"""A kernel file's header as its tables of text, so that whole tables can be exchanged with comments and layout kept.
+
+`mutators.plan_edit` says why no TOML library does this.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from mutators.plan_edit import HEADER
 from operators.plan import Plan
 
-_HEADER = re.compile(r"/\*!\s*evo\b(.*?)\*/", re.DOTALL)
 _TABLE = re.compile(r"^[ \t]*\[(\[?)[ \t]*(\w+)(?:\.(\w+))?[ \t]*\]\]?[ \t]*(?:#.*)?$", re.MULTILINE)
 _TOP_KEY = re.compile(r"^[ \t]*(?:requires|deterministic|zero)[ \t]*=.*\n?", re.MULTILINE)
 
@@ -38,7 +41,7 @@ class PlanTables:
     @classmethod
     def read(cls, text: str, plan: Plan) -> PlanTables | None:
         """None for headers that are written in another way than table by table. `plan` is the text's own."""
-        header = _HEADER.search(text)
+        header = HEADER.search(text)
         if not header:
             return None
         begin, end = header.span(1)

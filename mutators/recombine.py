@@ -10,9 +10,11 @@ from difflib import SequenceMatcher
 from random import Random
 
 from mutators.base import Parent, Proposal, Request
-from mutators.cpp_tree import Edit, Function, Node, SyntaxTree, apply_edits, walk
+from mutators.cpp_tree import Function, SyntaxTree
 from mutators.plan_edit import with_tunables
 from mutators.plan_tables import PlanTables
+from mutators.source_text import Edit, apply_edits
+from mutators.syntax import Node, walk
 from operators.errors import PlanError
 from operators.kernel import Kernel
 from operators.spec import Operator

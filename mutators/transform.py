@@ -8,8 +8,10 @@ from random import Random
 from typing import Any
 
 from mutators.base import Parent, Proposal, Request
-from mutators.cpp_tree import SyntaxTree, Unreadable, apply_edits
+from mutators.cpp_tree import SyntaxTree
 from mutators.plan_edit import with_tunables
+from mutators.source_text import apply_edits
+from mutators.syntax import Unreadable
 from mutators.transforms import TRANSFORMS, Site
 from mutators.tune import bad_params, drawn, space_of, with_setting
 from operators.errors import PlanError, UserError, unknown

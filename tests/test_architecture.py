@@ -15,8 +15,8 @@ LAYERS = ("operators", "fitness", "mutators", "evo")
 HEAVY = {
     "duckdb": ("evo/store/",),
     "optuna": ("mutators/tune.py",),
-    "tree_sitter": ("mutators/cpp_tree.py",),
-    "tree_sitter_cpp": ("mutators/cpp_tree.py",),
+    "tree_sitter": ("mutators/syntax.py",),
+    "tree_sitter_cpp": ("mutators/syntax.py",),
     "litellm": ("mutators/llm.py",),
     "ray": ("evo/cluster.py",),
     "cupy": ("fitness/cuda/",),

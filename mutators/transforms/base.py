@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from mutators.cpp_tree import Edit, SyntaxTree
+from mutators.cpp_tree import SyntaxTree
+from mutators.source_text import Edit
 from operators.dtypes import TARGETS
 
 

@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from mutators.cpp_tree import Edit, Loop, Node, SyntaxTree, block, body_text, header, reindent, walk
-from mutators.dataflow import effects, independent, loop_effects, names_in, reductions
+from mutators.cpp_tree import Loop, SyntaxTree, body_text
+from mutators.dataflow import effects, loop_effects
+from mutators.dependence import independent
+from mutators.polynomial import names_in
+from mutators.reduction import reductions
+from mutators.source_text import Edit, block, header, reindent
+from mutators.syntax import Node, walk
 from mutators.transforms.base import Site, transform
 from mutators.transforms.loops import fixed_outside, operand, tile_headers
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from mutators.cpp_tree import Edit, Loop, Node, SyntaxTree, field_of, walk
+from mutators.cpp_tree import Loop, SyntaxTree
 from mutators.dataflow import MATH, loop_effects
+from mutators.source_text import Edit
+from mutators.syntax import Node, field_of, walk
 from mutators.transforms.base import Site, transform
 
 _FLOATS = frozenset({"ACC", "float", "double"})

@@ -5,9 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from mutators.cpp_tree import Edit, Function, Loop, Node, SyntaxTree, block, field_of, reindent, walk
-from mutators.dataflow import effects, independent, reductions
+from mutators.cpp_tree import Function, Loop, SyntaxTree
+from mutators.dataflow import effects
+from mutators.dependence import independent
 from mutators.plan_edit import launch_list
+from mutators.reduction import reductions
+from mutators.source_text import Edit, block, reindent
+from mutators.syntax import Node, field_of, walk
 from mutators.transforms.base import Site, transform
 from mutators.transforms.grid import Above, along_x, changed_scalars, index_letter, kernels
 from mutators.transforms.loops import fixed_outside, operand
