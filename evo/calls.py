@@ -18,7 +18,8 @@ from evo import records
 from evo.codec import Row, moment
 from evo.journal import Journal
 from mutators.base import Call, CallStatus
-from mutators.llm import LLM, LlmSettings
+from mutators.llm import LLM
+from mutators.llm_settings import LlmSettings
 from mutators.spending import Spending, Tally
 
 SPOOL = "evo.answers"
@@ -83,7 +84,7 @@ class Spool:
 
 
 class StoredCalls:
-    """`mutators.llm.CallStore` over a run's store."""
+    """`mutators.llm_calls.CallStore` over a run's store."""
 
     def __init__(self, store: Journal, *, now: Callable[[], float] = time.time) -> None:
         self._store = store

@@ -15,7 +15,7 @@ from evo.strategies.base import DEVICE_KNOWN, StrategyContext
 from fitness.base import DeviceInfo
 from fitness.catalog import check_target, device_info
 from mutators.base import PROTOCOL
-from mutators.llm import LlmSettings
+from mutators.llm_settings import LlmSettings
 from operators.catalog import load
 from operators.definition import first_problem
 from operators.errors import UserError, unknown

@@ -31,7 +31,8 @@ from evo.task_state import Bound, Outstanding, TaskState, task_states
 from evo.verdicts import Profiled
 from fitness.evaluation import Evaluation
 from mutators.base import Call, Kind, Message, Parent, Proposal, Request
-from mutators.llm import LlmSettings, cache_key
+from mutators.llm_calls import cache_key
+from mutators.llm_settings import LlmSettings
 from operators.errors import UserError
 from operators.kernel import Kernel
 from operators.spec import Task

@@ -3,34 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import math
 import os
-import re
 import time
-import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from random import Random
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, cast
+from typing import Any
 from urllib.parse import urlsplit
-
-from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from mutators.base import Call, CallStatus, Message, OutOfBudget, Request
 from mutators.breaker import Breaker
+from mutators.llm_calls import CallStore, MemoryCalls, cache_key
+from mutators.llm_faults import Fault, one_line, translate
+from mutators.llm_library import litellm_module
+from mutators.llm_settings import LlmSettings, Price
 from mutators.spending import Reservation, Spending, TooLarge
 from mutators.usage import Usage, counted, most_tokens
-from mutators.wire import ARRIVAL, Arrival, BodyTooLong, Wire
+from mutators.wire import ARRIVAL, Arrival
 from operators.errors import UserError
-from operators.identity import digest
-
-if TYPE_CHECKING:
-    import httpx
 
 TOKENS_PER_MESSAGE = 16
 """Upper bound of what a message has besides its text."""
@@ -40,125 +35,8 @@ LONGEST_BACKOFF_S = 60.0
 LONGEST_RETRY_AFTER_S = 600.0
 """A provider that wants a longer rest is taken to have failed."""
 CONNECT_TIMEOUT_S = 10.0
-MAX_ERROR_CHARACTERS = 500
 
 LOG = logging.getLogger(__name__)
-
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-
-
-class Price(BaseModel):
-    """Dollars per million tokens."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
-
-    input: float = Field(ge=0, allow_inf_nan=False)
-    """Of the prompt."""
-    output: float = Field(ge=0, allow_inf_nan=False)
-    """Of the answer, reasoning included."""
-
-
-class LlmSettings(BaseModel):
-    """Which models, and how they are called. Keys come from the environment, as litellm names them."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
-
-    models: tuple[Annotated[str, Field(min_length=1)], ...] = Field(min_length=1)
-    """In litellm's notation, such as `anthropic/claude-sonnet-4-5` or `openai/NAME` for a server of one's own."""
-    api_base: str | None = None
-    """An OpenAI-compatible server, such as http://127.0.0.1:8000/v1."""
-    max_tokens: int = Field(8192, ge=1)
-    """Of one answer."""
-    temperature: float | None = Field(None, ge=0, le=2)
-    """Sent to the model as it is; none: the provider's default, here and below."""
-    top_p: float | None = Field(None, gt=0, le=1)
-    """Sent to the model as it is."""
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
-    """How much a model that reasons may think before it answers."""
-    concurrency: int = Field(16, ge=1, le=1024)
-    """Calls in flight at most."""
-    timeout_s: Positive = 600.0
-    """Of one attempt, from sending it to the last byte of its answer."""
-    attempts: int = Field(6, ge=1, le=100)
-    """Per call, the first included."""
-    backoff_s: Positive = 1.0
-    """Before the second attempt, about; doubles with each further one."""
-    pause_s: Positive = 10.0
-    """Before a model that answered and cannot be asked any more is tried again; doubles with each trial that fails, up
-    to ten minutes."""
-    prices: dict[str, Price] = {}
-    """By model; of others litellm's table is asked."""
-
-    @field_validator("api_base")
-    @classmethod
-    def _plain_address(cls, value: str | None) -> str | None:
-        if value is not None and not re.fullmatch(r"https?://[^/@?#\s]+(/[^@?#\s]*)?", value):
-            raise ValueError("write an address such as http://127.0.0.1:8000/v1, without name, password or query")
-        if value is not None:
-            _ = urlsplit(value).port  # raises ValueError for a number that is none
-        return value
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """What is sent besides model and messages."""
-        names = ("max_tokens", "temperature", "top_p", "reasoning_effort")
-        return {name: value for name in names if (value := getattr(self, name)) is not None}
-
-
-class CallStore(Protocol):
-    """Where calls are kept; the only place they are written."""
-
-    def find(self, cache_key: str) -> Call | None:
-        """The answer that was stored under this key, if any; calls that failed are no answers."""
-        ...
-
-    async def announce(self, call: Call, most_tokens: int, most_usd: float) -> None:
-        """Note that a call is about to be made, and the most an attempt may cost; `add` follows, or a crash."""
-        ...
-
-    async def add(self, call: Call) -> None:
-        """Keep a call, failed ones too; it is safe once this returns."""
-        ...
-
-    def heard(self, model: str) -> bool:
-        """Whether this model has ever answered a call that is kept here."""
-        ...
-
-    async def note(self, kind: str, detail: Mapping[str, Any]) -> None:
-        """Keep what else happened, `model_out` and `model_back`."""
-        ...
-
-
-class MemoryCalls:
-    """Calls of one process, in the order in which they ended."""
-
-    def __init__(self) -> None:
-        self.calls: list[Call] = []
-        self.notes: list[tuple[str, Mapping[str, Any]]] = []
-        self._answered: dict[str, Call] = {}
-
-    def find(self, cache_key: str) -> Call | None:
-        return self._answered.get(cache_key)
-
-    async def announce(self, call: Call, most_tokens: int, most_usd: float) -> None:
-        pass
-
-    async def add(self, call: Call) -> None:
-        self.calls.append(call)
-        if call.status.heard:
-            self._answered[call.cache_key] = call
-
-    def heard(self, model: str) -> bool:
-        return any(call.model == model for call in self._answered.values())
-
-    async def note(self, kind: str, detail: Mapping[str, Any]) -> None:
-        self.notes.append((kind, detail))
-
-
-def cache_key(settings: LlmSettings, messages: Sequence[Message], *, request: Request, model: str, sample: int) -> str:
-    """What makes two calls the same one."""
-    parameters = json.dumps(settings.parameters, sort_keys=True)
-    return digest("call", request.digest, sample, model, json.dumps([dict(m) for m in messages]), parameters)
 
 
 class LLM:
@@ -222,7 +100,7 @@ class LLM:
         That is a provider that litellm does not know, a key that is missing, a server of one's own that is not there,
         and a limit in dollars on a model whose price nobody knows.
         """
-        litellm = await asyncio.to_thread(_litellm)
+        litellm = await asyncio.to_thread(litellm_module)
         for model in self.settings.models:
             _check_provider(litellm, model, self.settings.api_base)
             if self._price(litellm, model) is None and self.spending.limit_usd < math.inf:
@@ -233,7 +111,7 @@ class LLM:
         if self.settings.api_base:
             await _check_server(self.settings.api_base)
 
-    async def _learn(self, breaker: Breaker, call: Call, fault: _Fault | None, began: float) -> None:
+    async def _learn(self, breaker: Breaker, call: Call, fault: Fault | None, began: float) -> None:
         """Put the model aside, or take it back, for what became of a call. Raises UserError if it never answered."""
         if fault and fault.kind != "size" and not self.calls.heard(call.model):
             raise UserError(f"model {call.model} has not answered yet and fails: {fault.text}")
@@ -245,12 +123,12 @@ class LLM:
             await self.calls.note("model_back", {"model": call.model})
             self._say(f"model {call.model} answers again")
 
-    async def _persist(self, call: Call, attempts: int) -> tuple[Call, _Fault | None]:
+    async def _persist(self, call: Call, attempts: int) -> tuple[Call, Fault | None]:
         """Attempts until one succeeds, none is left or no further one makes sense; and what was wrong with the last.
 
         Raises OutOfBudget before the first one. Cancelled at whatever place, it keeps what attempts may have cost.
         """
-        litellm = await asyncio.to_thread(_litellm)
+        litellm = await asyncio.to_thread(litellm_module)
         course = _Course(call)
         began = time.monotonic()
         try:
@@ -261,7 +139,7 @@ class LLM:
             raise
         return replace(course.call, latency_s=time.monotonic() - began), fault
 
-    async def _attempts(self, litellm: ModuleType, course: _Course, attempts: int) -> _Fault | None:
+    async def _attempts(self, litellm: ModuleType, course: _Course, attempts: int) -> Fault | None:
         """What was wrong with the last one."""
         random = Random(course.call.cache_key)
         for attempt in range(1, attempts + 1):
@@ -270,9 +148,9 @@ class LLM:
             except OutOfBudget as error:
                 if attempt == 1:
                     raise
-                fault = _Fault(str(error), "budget", turned_away=True)
+                fault = Fault(str(error), "budget", turned_away=True)
             except TooLarge as error:
-                fault = _Fault(f"it is too large for the budget: {error}", "size", turned_away=True)
+                fault = Fault(f"it is too large for the budget: {error}", "size", turned_away=True)
                 course.call = replace(course.call, error=fault.text)
             if fault is None or fault.kind != "transient" or fault.retry_after_s > LONGEST_RETRY_AFTER_S:
                 break
@@ -282,7 +160,7 @@ class LLM:
             await asyncio.sleep(max(backoff * random.uniform(0.5, 1.5), fault.retry_after_s))
         return fault
 
-    async def _attempt(self, litellm: ModuleType, course: _Course) -> _Fault | None:
+    async def _attempt(self, litellm: ModuleType, course: _Course) -> Fault | None:
         """One request to the provider. Raises OutOfBudget and TooLarge before it is made."""
         call = course.call
         price, most_out = self._price(litellm, call.model), self._most_out(litellm)
@@ -299,7 +177,7 @@ class LLM:
 
     async def _sent(
         self, litellm: ModuleType, course: _Course, room: Reservation, most_in: int, most_out: int
-    ) -> _Fault | None:
+    ) -> Fault | None:
         """Send one request that has room in the budget; what was wrong with what came of it."""
         call = replace(course.call, attempts=course.call.attempts + 1)
         arrival = Arrival(CHARACTERS_PER_TOKEN * self.settings.max_tokens)
@@ -308,7 +186,7 @@ class LLM:
                 response = await self._send(litellm, call, arrival)
             answer = _read(response, arrival, most_in=most_in, most_out=most_out)
         except asyncio.CancelledError:
-            course.call = _failed(call, _Fault("interrupted", "transient", turned_away=False), room)
+            course.call = _failed(call, Fault("interrupted", "transient", turned_away=False), room)
             raise
         # The border to litellm, which lets through whatever the code of its providers raises.
         except Exception as error:  # noqa: BLE001
@@ -407,7 +285,7 @@ def _read(response: Any, arrival: Arrival, *, most_in: int, most_out: int) -> _A
     return _Answer(text, status or CallStatus.ANSWERED, counted(said, text, most_in=most_in, most_out=most_out), error)
 
 
-def _failed(call: Call, fault: _Fault, room: Reservation) -> Call:
+def _failed(call: Call, fault: Fault, room: Reservation) -> Call:
     if fault.turned_away:
         room.free()
     else:
@@ -452,112 +330,5 @@ async def _check_server(address: str) -> None:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             _, writer = await asyncio.open_connection(place.hostname, port)
     except (OSError, TimeoutError) as error:
-        raise UserError(f"llm.api_base {address}: no server answers there: {_one_line(error)}") from error
+        raise UserError(f"llm.api_base {address}: no server answers there: {one_line(error)}") from error
     writer.close()
-
-
-def _litellm() -> ModuleType:
-    """The library: seconds and megabytes, so not before the first call; without its fetching of a price list."""
-    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-    import litellm
-
-    # Cancelled at the wrong moment, it forgets to await its own coroutine, which is not for the user to know.
-    warnings.filterwarnings("ignore", "coroutine '.*completion' was never awaited", RuntimeWarning)
-    litellm.telemetry = False
-    litellm.suppress_debug_info = True
-    litellm.disable_hf_tokenizer_download = True
-    logging.getLogger("LiteLLM").setLevel(logging.ERROR)
-    if litellm.aclient_session is None:  # what it takes for servers that speak OpenAI's language
-        litellm.aclient_session = _http_client()
-    return litellm
-
-
-def _http_client() -> httpx.AsyncClient:
-    """As litellm makes it, with an eye on what arrives."""
-    import httpx
-    from litellm.llms.custom_httpx.http_handler import AsyncHTTPHandler, get_ssl_configuration
-
-    ssl = get_ssl_configuration()
-    inner = AsyncHTTPHandler.create_async_transport(
-        ssl_context=None if isinstance(ssl, bool | str) else ssl, ssl_verify=ssl if isinstance(ssl, bool) else None
-    )
-    wire = Wire(inner or httpx.AsyncHTTPTransport(verify=ssl))
-    return httpx.AsyncClient(transport=cast(httpx.AsyncBaseTransport, wire), follow_redirects=True)
-
-
-# --- what can go wrong --------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Fault:
-    """What one failed attempt means."""
-
-    text: str
-    kind: Literal["transient", "call", "refused", "setup", "budget", "size"]
-    """`transient`: again may help. `call`: this conversation cannot be answered. `setup`: none can. `budget`, `size`:
-    it was not asked again, because nothing or too little is left to spend."""
-    turned_away: bool
-    """Whether the provider said so itself, and so bills nothing."""
-    retry_after_s: float = 0.0
-
-    @property
-    def alive(self) -> bool:
-        """Whether the provider showed that it works, or was not asked at all."""
-        return self.kind not in ("transient", "setup")
-
-
-_SETUP = frozenset({401, 402, 403, 404})
-_TRANSIENT = frozenset({408, 409, 425, 429})
-_NO_CREDIT = re.compile(r"insufficient[_ ]quota|billing_hard_limit|credit balance", re.IGNORECASE)
-
-
-def translate(error: Exception) -> _Fault:
-    """litellm's exceptions, by the HTTP status they carry; the only place that knows them."""
-    known = _litellm().exceptions
-    chain = tuple(_causes(error))
-    text = _one_line(error)
-    told = any(type(link).__name__ == "HTTPStatusError" for link in chain)
-    status = getattr(error, "status_code", None)
-    if long := next((link for link in chain if isinstance(link, BodyTooLong)), None):
-        return _Fault(str(long), "call", turned_away=False)
-    if isinstance(error, TimeoutError):
-        return _Fault("no answer in time", "transient", turned_away=False)
-    if isinstance(error, known.ContentPolicyViolationError):
-        return _Fault(text, "refused", turned_away=True)
-    if "LLM Provider NOT provided" in text:
-        return _Fault(
-            "litellm knows no such model; write provider/model, such as openai/gpt-5", "setup", turned_away=True
-        )
-    if status in _SETUP or _NO_CREDIT.search(text):
-        return _Fault(text, "setup", turned_away=True)
-    if not isinstance(status, int) or status in _TRANSIENT or status >= 500:
-        return _Fault(text, "transient", turned_away=told, retry_after_s=_retry_after(error))
-    return _Fault(text, "call", turned_away=True)
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        yield error
-        error = error.__cause__ or error.__context__
-
-
-def _retry_after(error: Exception) -> float:
-    """Seconds the provider asked for; 0 if it did not, or in a form that is no number."""
-    headers: Mapping[str, str] = getattr(error, "litellm_response_headers", None) or {}
-    try:
-        return max(float(headers.get("retry-after", 0)), 0.0)
-    except ValueError:
-        return 0.0
-
-
-def _one_line(error: Exception) -> str:
-    """The error's text for people: one line, of bounded length, without anything that might be a key."""
-    text = re.sub(r"litellm\.(\w+): (?:\1: )?", r"\1: ", " ".join(str(error).split())) or type(error).__name__
-    for name, value in os.environ.items():
-        if re.search(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", name, re.IGNORECASE) and len(value) >= 8:
-            text = text.replace(value, "***")
-    text = text.encode(errors="replace").decode()
-    text = re.sub(r"\b(sk-|Bearer )[^\s,;'\"]{4,}", r"\1***", text)
-    return text if len(text) <= MAX_ERROR_CHARACTERS else text[:MAX_ERROR_CHARACTERS] + " ..."

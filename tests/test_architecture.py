@@ -17,7 +17,7 @@ HEAVY = {
     "optuna": ("mutators/tune.py",),
     "tree_sitter": ("mutators/syntax.py",),
     "tree_sitter_cpp": ("mutators/syntax.py",),
-    "litellm": ("mutators/llm.py",),
+    "litellm": ("mutators/llm_library.py",),
     "ray": ("evo/cluster.py",),
     "cupy": ("fitness/cuda/",),
     "cuda": ("fitness/cuda/",),

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from evo.config import STRATEGIES, RunConfig
-from mutators.llm import LlmSettings, Price
+from mutators.llm_settings import LlmSettings, Price
 from mutators.registry import MUTATORS
 from mutators.transforms import TRANSFORMS
 from operators import definition, plan_keys, relations

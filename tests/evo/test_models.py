@@ -26,7 +26,7 @@ from evo.search import Search
 from evo.session import run_row
 from evo.store import Store, query
 from mutators.base import Call, CallStatus
-from mutators.llm import LlmSettings
+from mutators.llm_settings import LlmSettings
 from operators.errors import UserError
 from tests.evo import model_runs
 from tests.evo.test_cli import evo

@@ -18,7 +18,11 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from mutators.base import Call, CallStatus, Message, OutOfBudget, Request
-from mutators.llm import LLM, LlmSettings, MemoryCalls, _litellm, translate
+from mutators.llm import LLM
+from mutators.llm_calls import MemoryCalls
+from mutators.llm_faults import translate
+from mutators.llm_library import litellm_module
+from mutators.llm_settings import LlmSettings
 from mutators.spending import Spending
 from mutators.usage import COUNTS, counted, plain
 from mutators.wire import MOST_BODY
@@ -384,7 +388,7 @@ def test_a_hundred_requests_through_every_fault_are_accounted_for_to_the_token()
         return reply
 
     async def work(server: LlmServer) -> None:
-        await asyncio.to_thread(_litellm)
+        await asyncio.to_thread(litellm_module)
         calls = MemoryCalls()
         # Long enough for an answer on a busy machine: one that comes too late for us was still sent whole.
         llm = LLM(settings(server, attempts=10, concurrency=24, timeout_s=10.0), calls=calls)
@@ -436,7 +440,7 @@ def _arrives(reply: Reply) -> bool:
 
 def test_every_exception_of_litellm_has_a_meaning() -> None:
     kinds = {}
-    for kind in _litellm().exceptions.LITELLM_EXCEPTION_TYPES:
+    for kind in litellm_module().exceptions.LITELLM_EXCEPTION_TYPES:
         wanted = inspect.signature(kind.__init__).parameters
         given: dict[str, Any] = {"message": "m", "model": "x", "llm_provider": "p", "status_code": 500}
         given |= {

@@ -1,0 +1,69 @@
+"""Which language models a run asks, how it calls them and what they cost."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class Price(BaseModel):
+    """Dollars per million tokens."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    input: float = Field(ge=0, allow_inf_nan=False)
+    """Of the prompt."""
+    output: float = Field(ge=0, allow_inf_nan=False)
+    """Of the answer, reasoning included."""
+
+
+class LlmSettings(BaseModel):
+    """Which models, and how they are called. Keys come from the environment, as litellm names them."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    models: tuple[Annotated[str, Field(min_length=1)], ...] = Field(min_length=1)
+    """In litellm's notation, such as `anthropic/claude-sonnet-4-5` or `openai/NAME` for a server of one's own."""
+    api_base: str | None = None
+    """An OpenAI-compatible server, such as http://127.0.0.1:8000/v1."""
+    max_tokens: int = Field(8192, ge=1)
+    """Of one answer."""
+    temperature: float | None = Field(None, ge=0, le=2)
+    """Sent to the model as it is; none: the provider's default, here and below."""
+    top_p: float | None = Field(None, gt=0, le=1)
+    """Sent to the model as it is."""
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
+    """How much a model that reasons may think before it answers."""
+    concurrency: int = Field(16, ge=1, le=1024)
+    """Calls in flight at most."""
+    timeout_s: Positive = 600.0
+    """Of one attempt, from sending it to the last byte of its answer."""
+    attempts: int = Field(6, ge=1, le=100)
+    """Per call, the first included."""
+    backoff_s: Positive = 1.0
+    """Before the second attempt, about; doubles with each further one."""
+    pause_s: Positive = 10.0
+    """Before a model that answered and cannot be asked any more is tried again; doubles with each trial that fails, up
+    to ten minutes."""
+    prices: dict[str, Price] = {}
+    """By model; of others litellm's table is asked."""
+
+    @field_validator("api_base")
+    @classmethod
+    def _plain_address(cls, value: str | None) -> str | None:
+        if value is not None and not re.fullmatch(r"https?://[^/@?#\s]+(/[^@?#\s]*)?", value):
+            raise ValueError("write an address such as http://127.0.0.1:8000/v1, without name, password or query")
+        if value is not None:
+            _ = urlsplit(value).port  # raises ValueError for a number that is none
+        return value
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What is sent besides model and messages."""
+        names = ("max_tokens", "temperature", "top_p", "reasoning_effort")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
