@@ -20,7 +20,7 @@ from mutators.base import Call, CallStatus, Message, OutOfBudget, Request
 from mutators.breaker import Breaker
 from mutators.llm_calls import CallStore, MemoryCalls, cache_key
 from mutators.llm_faults import Fault, one_line, translate
-from mutators.llm_library import litellm_module
+from mutators.llm_library import known, litellm_module
 from mutators.llm_settings import LlmSettings, Price
 from mutators.spending import Reservation, Spending, TooLarge
 from mutators.usage import Usage, counted, most_tokens
@@ -79,8 +79,8 @@ class LLM:
         """See `Client.complete`."""
         model = model or self.settings.models[0]
         key = cache_key(self.settings, messages, request=request, model=model, sample=sample)
-        if known := self.calls.find(key):
-            return known
+        if stored := self.calls.find(key):
+            return stored
         call = Call(request.id, role, model, tuple(messages), sample, key, CallStatus.FAILED)
         breaker = self._breakers[model]
         async with breaker.turn() as trial:
@@ -251,11 +251,10 @@ class LLM:
         usual = _dollars(price, usage.tokens_in, usage.tokens_out)
         if price is None or model in self.settings.prices or usage.doubt:
             return usual
-        try:
-            cost_usd = float(litellm.completion_cost(response.model_copy(update={"model": model}), model=model))
-        except Exception:  # noqa: BLE001 - the border to litellm: an answer that is there is not lost to its arithmetic
-            return usual
-        return cost_usd if 0 <= cost_usd < math.inf else usual
+        cost_usd = known(
+            lambda: float(litellm.completion_cost(response.model_copy(update={"model": model}), model=model))
+        )
+        return cost_usd if cost_usd is not None and 0 <= cost_usd < math.inf else usual
 
 
 @dataclass
@@ -306,9 +305,8 @@ def _dollars(price: Price | None, tokens_in: int, tokens_out: int) -> float:
 
 
 def _listed_price(litellm: ModuleType, model: str) -> Price | None:
-    try:
-        info = litellm.get_model_info(model)
-    except Exception:  # noqa: BLE001 - the border to litellm: a bare Exception is how it says "not in the table"
+    info = known(lambda: litellm.get_model_info(model))
+    if info is None:
         return None
     return Price(input=1e6 * (info["input_cost_per_token"] or 0), output=1e6 * (info["output_cost_per_token"] or 0))
 
