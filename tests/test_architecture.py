@@ -76,22 +76,6 @@ def test_nothing_shadows_the_standard_library() -> None:
     assert not (ours - {"__init__", "__main__"}) & sys.stdlib_module_names
 
 
-def test_modules_do_not_import_each_other_in_circles() -> None:
-    names = {".".join(p.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): p for p in modules()}
-    graph = {name: {m for m, _, early in imports(path) if early and m in names} for name, path in names.items()}
-    done: set[str] = set()
-
-    def visit(name: str, trail: tuple[str, ...]) -> None:
-        assert name not in trail, " -> ".join((*trail[trail.index(name) :], name))
-        if name not in done:
-            for other in sorted(graph[name]):
-                visit(other, (*trail, name))
-            done.add(name)
-
-    for name in graph:
-        visit(name, ())
-
-
 def test_the_command_line_loads_nothing_heavy() -> None:
     program = f"import sys, evo.cli; print(*(m for m in {sorted(HEAVY)} + ['numpy', 'pydantic'] if m in sys.modules))"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
