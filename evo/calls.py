@@ -178,26 +178,22 @@ def restore_spending(spending: Spending, store: Journal) -> None:
     spending.admitted, spending.admitted_tokens, spending.admitted_usd = row["n"], int(row["tokens"]), row["usd"]
     for row in store.rows(_TALLIES).to_pylist():
         model = row.pop("model")
-        spending.tallies[model] = Tally(**{n: v if n.endswith("usd") else int(v) for n, v in row.items()})
+        spending.tallies[model] = Tally(**{name: int(count) for name, count in row.items()})
 
 
 _TALLIES = """
     with sent as (
-        select cache_key, any_value(most_tokens) as most_tokens, any_value(most_usd) as most_usd
-        from llm_sent group by cache_key
+        select cache_key, any_value(most_tokens) as most_tokens from llm_sent group by cache_key
     ),
     calls as (
-        select c.*, sent.most_tokens, sent.most_usd,
+        select c.*, sent.most_tokens,
                c.status not in ('failed', 'unavailable') and coalesce(c.usage_doubt, '') = '' as told
         from llm_calls c left join sent on sent.cache_key = c.cache_key
     )
     select model,
            coalesce(sum(most_tokens) filter (told), 0) as most_tokens,
-           coalesce(sum(most_usd) filter (told), 0.0) as most_usd,
            coalesce(sum(tokens_in + tokens_out) filter (told), 0) as tokens,
-           coalesce(sum(cost_usd) filter (told), 0.0) as usd,
-           coalesce(sum(lost_tokens), 0) as lost_tokens,
-           coalesce(sum(lost_usd), 0.0) as lost_usd
+           coalesce(sum(lost_tokens), 0) as lost_tokens
     from calls group by model
 """
 """Of every model what its calls came to, and what they might have cost at most; as the view `cost` has it."""

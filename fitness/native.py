@@ -92,20 +92,11 @@ def precompiled(includes: str, *flags: str) -> Path:
     return folder / "headers.hpp"
 
 
-class Report(ctypes.Structure):
-    """Mirror of `Report` in checks.cpp."""
-
-    _fields_ = (("max_ratio", ctypes.c_double), ("mismatches", ctypes.c_int64), ("first_bad", ctypes.c_int64))
-
-
 @lru_cache
 def checks() -> ctypes.CDLL:
     """The functions of checks.cpp, typed."""
     library = ctypes.CDLL(str(built("native/checks.cpp", "-shared", "-fPIC", "-O3")))
     pointer, int64 = ctypes.c_void_p, ctypes.c_int64
-    for name in ("evo_compare_f32", "evo_compare_f64"):
-        getattr(library, name).argtypes = (pointer, pointer, pointer, int64, ctypes.POINTER(Report))
-        getattr(library, name).restype = None
     library.evo_fill.argtypes = (pointer, int64, ctypes.c_int)
     library.evo_fill.restype = None
     library.evo_differs.argtypes = (pointer, int64, ctypes.c_int)

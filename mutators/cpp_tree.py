@@ -22,7 +22,6 @@ MAX_DEPTH = 250
 """Files that nest more deeply have no functions here: analyses recurse, and nobody writes such kernels."""
 JUMPS = frozenset({"return_statement", "goto_statement", "throw_statement", "labeled_statement", "co_yield_statement"})
 """Statements that lead, or let others lead, out of any loop."""
-_TYPES = frozenset({"primitive_type", "type_identifier", "sized_type_specifier", "qualified_identifier"})
 
 
 @dataclass(frozen=True)

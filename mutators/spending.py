@@ -46,26 +46,18 @@ class Reservation:
 
 @dataclass
 class Tally:
-    """What one model's attempts came to, beside what they might have cost at most."""
+    """Tokens of one model's attempts, beside what they might have cost at most."""
 
     most_tokens: int = 0
     """Of those whose cost is known."""
-    most_usd: float = 0.0
     tokens: int = 0
     """That these really cost."""
-    usd: float = 0.0
     lost_tokens: int = 0
-    lost_usd: float = 0.0
 
     @property
     def likely_tokens(self) -> float:
         """What is lost, if it cost the same part of its upper bound as what is known; all of it while nothing is."""
         return self.lost_tokens * (self.tokens / self.most_tokens if self.most_tokens else 1.0)
-
-    @property
-    def likely_usd(self) -> float:
-        """The same in dollars."""
-        return self.lost_usd * (self.usd / self.most_usd if self.most_usd else 1.0)
 
 
 @dataclass
@@ -169,11 +161,8 @@ class Spending:
         tally = self.tallies[reservation.model]
         if reservation.told:
             tally.most_tokens += reservation.tokens
-            tally.most_usd += reservation.cost_usd
             tally.tokens += reservation.tokens_in + reservation.tokens_out
-            tally.usd += reservation.paid_usd
         if reservation.lost:
             self.lost_tokens += reservation.tokens
             self.lost_usd += reservation.cost_usd
             tally.lost_tokens += reservation.tokens
-            tally.lost_usd += reservation.cost_usd

@@ -13,32 +13,6 @@
 
 namespace {
 
-struct Report {
-    double max_ratio;       // largest |y - expected| / allowed
-    std::int64_t mismatches;
-    std::int64_t first_bad; // -1: none
-};
-
-template <class T>
-Report compare(const T* y, const double* expected, const double* allowed, std::int64_t n) {
-    Report report{0.0, 0, -1};
-    for (std::int64_t i = 0; i < n; ++i) {
-        const double value = static_cast<double>(y[i]), want = expected[i];
-        const double error = std::fabs(value - want);
-        double ratio;
-        if (error <= allowed[i]) {
-            ratio = allowed[i] > 0 ? error / allowed[i] : 0.0;
-        } else if (value == want || (std::isnan(value) && std::isnan(want))) {
-            ratio = 0.0;  // equal infinities, NaN where the reference has one
-        } else {
-            ratio = allowed[i] > 0 && std::isfinite(error) ? error / allowed[i] : std::numeric_limits<double>::infinity();
-            if (report.mismatches++ == 0) report.first_bad = i;
-        }
-        if (ratio > report.max_ratio) report.max_ratio = ratio;
-    }
-    return report;
-}
-
 struct Judgement {
     double max_ratio;          // largest |y - expected| / allowed
     double square_sum;         // of the same ratios, where finite
@@ -106,9 +80,6 @@ Judgement judge(const T* y, const double* expected, const double* allowed, std::
 }  // namespace
 
 extern "C" {
-
-void evo_compare_f32(const float* y, const double* e, const double* a, std::int64_t n, Report* r) { *r = compare(y, e, a, n); }
-void evo_compare_f64(const double* y, const double* e, const double* a, std::int64_t n, Report* r) { *r = compare(y, e, a, n); }
 
 EVO_VECTORS void evo_judge_f32(const float* y, const double* e, const double* a, std::int64_t n, Judgement* j) { *j = judge(y, e, a, n); }
 EVO_VECTORS void evo_judge_f64(const double* y, const double* e, const double* a, std::int64_t n, Judgement* j) { *j = judge(y, e, a, n); }
