@@ -8,11 +8,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
 from multiprocessing import Pipe
 from typing import Any, Protocol, cast
 
@@ -33,6 +33,11 @@ REAP_S = 5.0
 """A process that is not gone so long after its kill is stuck in the kernel of the system, and left there."""
 GRACE_S = 3.0
 """How long a worker may go on with a job that nobody waits for any more, before it is replaced."""
+CONTINUING = frozenset({"full", "confirm"})
+"""Jobs that go on with a kernel which has cost an evaluator's time already."""
+PROFILE_YIELDS = 16
+"""Jobs that came later than a profile and go before it: nobody waits for a profile, but it must come at some time."""
+KEPT_MACHINES = 4096
 
 
 class EngineError(Exception):
@@ -76,9 +81,11 @@ class Pool(Protocol):
 
     async def build(self, task: Task, kernel: Kernel) -> Built | Evaluation: ...
 
-    async def judge(
-        self, task: Task, kernel: Kernel, anchor: Anchor, *, race: bool, best: float | None
-    ) -> tuple[Evaluation, ...]: ...
+    async def screen(self, task: Task, kernel: Kernel, anchor: Anchor, *, race: bool) -> Evaluation: ...
+
+    async def full(self, task: Task, kernel: Kernel, anchor: Anchor) -> Evaluation: ...
+
+    async def confirm(self, task: Task, kernel: Kernel) -> Evaluation: ...
 
     async def profile(self, task: Task, kernel: Kernel, timings: Sequence[Timing]) -> Profile: ...
 
@@ -128,11 +135,26 @@ class Worker(Protocol):
         ...
 
 
+@dataclass(frozen=True, eq=False)
+class _Waiting:
+    """A job that waits for a worker."""
+
+    method: str
+    machine: str
+    """Whose disk holds what is built of its kernel; empty where that does not matter."""
+    ticket: int
+    """Jobs are served in the order of their tickets."""
+    turn: asyncio.Future[Worker]
+
+
 class WorkerPool:
     """A fixed number of workers; one that is lost is replaced, and its job reported as WorkerLost.
 
-    Who replaces one that works on a GPU first shows that the GPU computes; a GPU that does not is left out. A judge's
-    job goes to the machine that built the kernel if a worker is free there, else to any.
+    Who replaces one that works on a GPU first shows that the GPU computes; a GPU that does not is left out. A job
+    goes to the machine that worked on its kernel last if a worker is free there, else to any.
+
+    Of jobs that wait, those come first that continue a kernel already under way: so a verdict does not wait behind a
+    queue of new kernels. Then the others by age, of which a profile lets PROFILE_YIELDS younger ones go before it.
     """
 
     def __init__(
@@ -151,12 +173,14 @@ class WorkerPool:
         """Places whose device has to show that it works."""
         self._idle = [worker for spec in specs if (worker := start(spec))]
         self._workers = set(self._idle)
-        self._waiting: deque[tuple[str, str, asyncio.Future[Worker]]] = deque()
+        self._waiting: list[_Waiting] = []
+        self._tickets = count()
         self._jobs: dict[Worker, tuple[Job, asyncio.Task[Answer]]] = {}
         """What each worker that is neither idle nor probed works on, until its answer is there."""
         self._orphans: set[asyncio.Task[None]] = set()
         """Those who wait for the end of jobs that were cancelled."""
-        self._built_on: dict[str, str] = {}
+        self._machines: dict[str, str] = {}
+        """By kernel id, whose disk holds what is built of it; of the KEPT_MACHINES kernels worked on last."""
         self._closed = False
 
     @property
@@ -165,18 +189,21 @@ class WorkerPool:
 
     @property
     def judges(self) -> int:
-        timing = [worker.spec for worker in self._workers if "judge" in worker.spec.jobs]
+        timing = [worker.spec for worker in self._workers if "screen" in worker.spec.jobs]
         groups = {(spec.machine, spec.cores) for spec in timing if spec.cores}  # whose workers take turns
         return max(len(groups) + sum(not spec.cores for spec in timing), 1)
 
     async def build(self, task: Task, kernel: Kernel) -> Built | Evaluation:
         return cast(Built | Evaluation, await self._call("build", task, kernel))
 
-    async def judge(
-        self, task: Task, kernel: Kernel, anchor: Anchor, *, race: bool, best: float | None
-    ) -> tuple[Evaluation, ...]:
-        result = await self._call("judge", task, kernel, anchor, race=race, best=best)
-        return cast(tuple[Evaluation, ...], result)
+    async def screen(self, task: Task, kernel: Kernel, anchor: Anchor, *, race: bool) -> Evaluation:
+        return cast(Evaluation, await self._call("screen", task, kernel, anchor, race=race))
+
+    async def full(self, task: Task, kernel: Kernel, anchor: Anchor) -> Evaluation:
+        return cast(Evaluation, await self._call("full", task, kernel, anchor))
+
+    async def confirm(self, task: Task, kernel: Kernel) -> Evaluation:
+        return cast(Evaluation, await self._call("confirm", task, kernel))
 
     async def profile(self, task: Task, kernel: Kernel, timings: Sequence[Timing]) -> Profile:
         return cast(Profile, await self._call("profile", task, kernel, timings))
@@ -210,7 +237,7 @@ class WorkerPool:
 
     async def _call(self, method: str, task: Task, *arguments: Any, **options: Any) -> Any:
         kernel_id = arguments[0].id if arguments else ""
-        worker = await self._take(method, self._built_on.pop(kernel_id, ""))
+        worker = await self._take(method, self._machines.pop(kernel_id, ""))
         answering = asyncio.ensure_future(worker.ask((method, task, arguments, options)))
         self._jobs[worker] = Job(method, task, kernel_id, time.monotonic()), answering
         answering.add_done_callback(lambda _: self._jobs.pop(worker, None))
@@ -229,8 +256,10 @@ class WorkerPool:
             raise WorkerLost(f"the device of an evaluation worker failed during {method} of {task}: {answer[1]}")
         self._release(worker)
         value = value_of(answer)
-        if worker.spec.machine and isinstance(value, Built):
-            self._built_on[kernel_id] = worker.spec.machine
+        if worker.spec.machine and isinstance(value, Built | Evaluation):
+            self._machines[kernel_id] = worker.spec.machine
+            if len(self._machines) > KEPT_MACHINES:
+                del self._machines[next(iter(self._machines))]
         return value
 
     async def _outlast(self, worker: Worker, answering: asyncio.Task[Answer]) -> None:
@@ -252,7 +281,8 @@ class WorkerPool:
         if not self._can(method):
             raise EngineError(f"no evaluation worker is left for {method}")
         turn: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
-        waiting = (method, machine, turn)
+        ticket = next(self._tickets) + (PROFILE_YIELDS + 1 if method == "profile" else 0)
+        waiting = _Waiting(method, machine, ticket, turn)
         self._waiting.append(waiting)
         try:
             return await turn
@@ -264,14 +294,14 @@ class WorkerPool:
             raise
 
     def _release(self, worker: Worker) -> None:
-        """To whoever waits for such a worker: those who want its machine first, then by age."""
-        waiting = [w for w in self._waiting if w[0] in worker.spec.jobs and not w[2].done()]
+        """To whoever waits for such a worker: kernels under way first, then those who want its machine, then by age."""
+        waiting = [w for w in self._waiting if w.method in worker.spec.jobs and not w.turn.done()]
         if not waiting:
             self._idle.append(worker)
             return
-        chosen = min(waiting, key=lambda w: w[1] != worker.spec.machine)
+        chosen = min(waiting, key=lambda w: (w.method not in CONTINUING, w.machine != worker.spec.machine, w.ticket))
         self._waiting.remove(chosen)
-        chosen[2].set_result(worker)
+        chosen.turn.set_result(worker)
 
     def _replace(self, worker: Worker) -> None:
         """Put another worker in its place; nothing happens for one that was replaced already."""
@@ -327,9 +357,9 @@ class WorkerPool:
 
     def _give_up(self) -> None:
         """Tell those who wait in vain."""
-        for method, _, turn in self._waiting:
-            if not turn.done() and not self._can(method):
-                turn.set_exception(EngineError(f"no evaluation worker is left for {method}"))
+        for waiting in self._waiting:
+            if not waiting.turn.done() and not self._can(waiting.method):
+                waiting.turn.set_exception(EngineError(f"no evaluation worker is left for {waiting.method}"))
 
 
 async def _unless_cancelled(answering: asyncio.Task[Answer]) -> Answer:
@@ -430,11 +460,17 @@ class InlinePool:
         await asyncio.sleep(0)
         return self.stages[task].build(kernel)
 
-    async def judge(
-        self, task: Task, kernel: Kernel, anchor: Anchor, *, race: bool, best: float | None
-    ) -> tuple[Evaluation, ...]:
+    async def screen(self, task: Task, kernel: Kernel, anchor: Anchor, *, race: bool) -> Evaluation:
         await asyncio.sleep(0)
-        return self.stages[task].judge(kernel, anchor, race=race, best=best)
+        return self.stages[task].screen(kernel, anchor, race=race)
+
+    async def full(self, task: Task, kernel: Kernel, anchor: Anchor) -> Evaluation:
+        await asyncio.sleep(0)
+        return self.stages[task].full(kernel, anchor)
+
+    async def confirm(self, task: Task, kernel: Kernel) -> Evaluation:
+        await asyncio.sleep(0)
+        return self.stages[task].confirm(kernel)
 
     async def profile(self, task: Task, kernel: Kernel, timings: Sequence[Timing]) -> Profile:
         return self.stages[task].profile(kernel, timings)

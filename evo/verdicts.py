@@ -16,6 +16,7 @@ from evo.records import Rows
 from evo.task_state import Notes, TaskState
 from fitness.base import Anchor, Built
 from fitness.evaluation import Evaluation, Level, Status
+from fitness.levels import full_anchor, next_level
 from fitness.profiling import Profile
 from mutators.base import Kind, Parent, Proposal, Request
 from operators.kernel import Kernel
@@ -107,11 +108,7 @@ class Verdicts:
         Whatever is found wrong now weighs as much as a confirmation that failed.
         """
         baseline = Anchor(state.baseline, 0.0, 0.0)
-        result = await self._retried(
-            state.task, kernel, lambda: self._pool.judge(state.task, kernel, baseline, race=False, best=None)
-        )
-        last = result[-1] if isinstance(result, tuple) else result
-        return replace(last, level=Level.CONFIRMED)
+        return replace((await self._levels(state, kernel, baseline, race=False, best=None))[-1], level=Level.CONFIRMED)
 
     async def take_profile(self, state: TaskState, parent: Parent, evaluation_id: str) -> tuple[Profile, str, Profiled]:
         """Return what a profiler says of a correct kernel that was timed, why it failed if it did, and its rows."""
@@ -150,18 +147,32 @@ class Verdicts:
         leader = state.strategy.best
         best = leader.log_speedup if leader else 0.0
 
-        async def judge() -> tuple[Evaluation, ...]:
-            return await self._pool.judge(state.task, kernel, anchor, race=bool(rival and rival.race), best=best)
-
-        result = await self._retried(state.task, kernel, judge)
-        evaluations = result if isinstance(result, tuple) else (result,)
+        race = bool(rival and rival.race)
+        evaluations = await self._levels(state, kernel, anchor, race=race, best=best)
         if evaluations[-1].level is Level.CONFIRMED:
             stages = ("verify", "time", "confirm")
             state.confirm(kernel.id, sum(e.stage_ms.get(stage, 0.0) for e in evaluations for stage in stages))
         screened = replace(evaluations[0], stage_ms={"build": built.build_ms, **evaluations[0].stage_ms})
         return (screened, *evaluations[1:])
 
-    async def _retried(self, task: Task, kernel: Kernel, call: Callable[[], Awaitable[Answer]]) -> Answer | Evaluation:
+    async def _levels(
+        self, state: TaskState, kernel: Kernel, anchor: Anchor, *, race: bool, best: float | None
+    ) -> tuple[Evaluation, ...]:
+        """What `fitness.levels.judge` does, each level a job of the pool."""
+        pool, task = self._pool, state.task
+        results: tuple[Evaluation, ...] = ()
+        jobs: dict[Level, Callable[[], Awaitable[Evaluation]]] = {
+            Level.SCREEN: lambda: pool.screen(task, kernel, anchor, race=race),
+            Level.FULL: lambda: pool.full(task, kernel, full_anchor(results[0], anchor, state.baseline)),
+            Level.CONFIRMED: lambda: pool.confirm(task, kernel),
+        }
+        while level := next_level(results, race=race, best=best):
+            results = (*results, await self._retried(task, kernel, jobs[level], level))
+        return results
+
+    async def _retried(
+        self, task: Task, kernel: Kernel, call: Callable[[], Awaitable[Answer]], level: Level = Level.SCREEN
+    ) -> Answer | Evaluation:
         """A job's answer; one whose worker dies is tried once more, and after that the kernel is to blame."""
         for _ in range(2):
             try:
@@ -171,7 +182,7 @@ class Verdicts:
                     raise
                 await self._note(records.event_rows("worker_lost", {"error": str(error)}, at=self._now(), task=task))
         message = "the evaluation worker ended twice while it examined this kernel"
-        return Evaluation(kernel.id, str(task), Level.SCREEN, Status.RUNTIME_ERROR, message)
+        return Evaluation(kernel.id, str(task), level, Status.RUNTIME_ERROR, message)
 
 
 def _duplicate(kernel: Kernel, verdict: Evaluation) -> Evaluation:

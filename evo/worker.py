@@ -22,7 +22,7 @@ from operators.errors import DeviceError, DiskError, OperatorError, UserError, d
 from operators.spec import Task
 
 PR_SET_PDEATHSIG = 1
-ALL_JOBS = frozenset({"build", "judge", "profile"})
+ALL_JOBS = frozenset({"build", "screen", "full", "confirm", "profile"})
 """The methods of `fitness.base.Fitness` that a worker can be asked for."""
 BUILD_JOBS = frozenset({"build"})
 JUDGE_JOBS = ALL_JOBS - BUILD_JOBS

@@ -54,18 +54,32 @@ class Builder(Protocol):
 
 
 class Fitness(Builder, Protocol):
-    """Judges kernels of one task.
+    """Judges kernels of one task, level by level; `fitness.levels` has the order of the levels.
 
-    A bad kernel never raises: whatever it does becomes an Evaluation. What raises is a broken machine (DeviceError,
-    where another device may still work) or our own bug.
+    A bad kernel never raises: whatever it does becomes an Evaluation. What raises is an operator at fault, whose naive
+    kernel fails (OperatorError), a broken machine (DeviceError, where another device may still work) or our own bug.
+    Every level is complete in itself: it may be asked of another instance than the one before it. Where the anchor's
+    process fails, killed perhaps, the level is examined once more beside the baseline, as its evaluation says.
     """
 
-    def judge(self, kernel: Kernel, anchor: Anchor, *, race: bool, best: float | None) -> tuple[Evaluation, ...]:
-        """Verify and time a kernel that was built, one evaluation per level it reached, the most severe last.
+    @property
+    def baseline(self) -> Kernel:
+        """The kernel whose speedup is 1 by definition."""
+        ...
 
-        `race`: a kernel clearly slower than the anchor is stopped and marked so. A kernel that promises more than
-        `best` (a log speedup) is confirmed by a second measurement in fresh processes; None confirms every kernel.
+    def screen(self, kernel: Kernel, anchor: Anchor, *, race: bool) -> Evaluation:
+        """Verify a kernel that was built on few inputs and time it beside the anchor.
+
+        `race`: a kernel clearly slower than the anchor is stopped and marked so.
         """
+        ...
+
+    def full(self, kernel: Kernel, anchor: Anchor) -> Evaluation:
+        """Verify a kernel that was screened on more inputs and time it beside the anchor again, in other processes."""
+        ...
+
+    def confirm(self, kernel: Kernel) -> Evaluation:
+        """Verify a kernel on every shape, and time it and the library beside the baseline, in fresh processes."""
         ...
 
     def profile(self, kernel: Kernel, timings: Sequence[Timing]) -> Profile:

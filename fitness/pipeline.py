@@ -37,9 +37,6 @@ TIMING_SETS = 3
 """Input sets that timed samples of a workload take turns with."""
 CONFIRM_RERUNS = 10
 CONFIRM_PROBES = 3
-NEW_BEST = 0.2
-"""A promise of less than this, as a log ratio, over the best known is not worth a confirmation while others wait; the
-run's last act is to confirm its leader."""
 ANCHORS_KEPT = 4
 
 
@@ -80,7 +77,7 @@ class Pipeline:
         self._trusted_session = None
         self._timing_cases = []
 
-    # --- build and judge --------------------------------------------------------------------------------------------
+    # --- build, and the levels --------------------------------------------------------------------------------------
 
     def build(self, kernel: Kernel) -> Built | Evaluation:
         begin = time.perf_counter()
@@ -91,38 +88,41 @@ class Pipeline:
         compiled = result.compiled
         return Built(kernel.id, compiled.code_digest, compiled.cell, compiled.facts, build_ms)
 
-    def judge(self, kernel: Kernel, anchor: Anchor, *, race: bool, best: float | None) -> tuple[Evaluation, ...]:
-        prepared = self.device.prepare(kernel)
-        if isinstance(prepared, Rejection):
-            return (self._failure(kernel, Level.SCREEN, prepared),)
-        try:
-            return self._levels(prepared, anchor, race=race, best=best)
-        except AnchorFault as fault:  # of the baseline: from another anchor's we recover below
-            raise self._baseline_error(fault) from fault
+    def screen(self, kernel: Kernel, anchor: Anchor, *, race: bool) -> Evaluation:
+        def level(prepared: Prepared, other: Anchor) -> Evaluation:
+            return self._screen(prepared, other, race=race and other is anchor)
+
+        return self._beside(anchor, kernel, Level.SCREEN, level)
+
+    def full(self, kernel: Kernel, anchor: Anchor) -> Evaluation:
+        return self._beside(anchor, kernel, Level.FULL, self._full)
+
+    def confirm(self, kernel: Kernel) -> Evaluation:
+        return self._beside(self._start, kernel, Level.CONFIRMED, lambda prepared, _: self._confirm(prepared))
 
     def _baseline_error(self, fault: Exception) -> OperatorError:
         naive = self.operator.ancestor("naive", self.task.target)
         return OperatorError(f"{naive}: the naive kernel, which others are compared with, fails: {fault}")
 
-    def _levels(self, prepared: Prepared, anchor: Anchor, *, race: bool, best: float | None) -> tuple[Evaluation, ...]:
-        results = [self._beside(anchor, lambda other: self._screen(prepared, other, race=race and other is anchor))]
-        screened = results[0]
-        promising = not race or (screened.log_ratio or 0.0) > 0
-        if screened.correct and promising:
-            beaten = anchor if screened.anchor_id == anchor.kernel.id else self._start
-            results.append(self._beside(beaten, lambda other: self._full(prepared, other)))
-        if results[-1].level is Level.FULL and results[-1].correct and _is_new_best(results[-1], best):
-            results.append(self._beside(self._start, lambda _: self._confirm(prepared)))
-        return tuple(results)
+    def _beside(
+        self, anchor: Anchor, kernel: Kernel, level: Level, examine: Callable[[Prepared, Anchor], Evaluation]
+    ) -> Evaluation:
+        """The verdict of a level; where the anchor's process fails, killed perhaps, once more with a new baseline's.
 
-    def _beside(self, anchor: Anchor, level: Callable[[Anchor], Evaluation]) -> Evaluation:
-        """The verdict of a level; where the anchor's process fails, killed perhaps, once more with a new baseline's."""
+        It raises OperatorError where the baseline's fails too.
+        """
+        prepared = self.device.prepare(kernel)  # from disk: it was built before, perhaps by another process
+        if isinstance(prepared, Rejection):
+            return self._failure(kernel, level, prepared)
         try:
-            return level(anchor)
+            return examine(prepared, anchor)
         except AnchorFault:
             self._drop_anchor(anchor.kernel)
             self._drop_anchor(self.baseline)
-        return level(self._start)
+        try:
+            return examine(prepared, self._start)
+        except AnchorFault as fault:
+            raise self._baseline_error(fault) from fault
 
     @property
     def _start(self) -> Anchor:
@@ -523,11 +523,6 @@ class Pipeline:
         if isinstance(prepared, Rejection):
             return Profile(None, (), (f"it does not build: {prepared.message}",))
         return self.device.profile(prepared, timings)
-
-
-def _is_new_best(evaluation: Evaluation, best: float | None) -> bool:
-    assert evaluation.log_speedup is not None and evaluation.log_ratio_se is not None
-    return best is None or evaluation.log_speedup > best + max(NEW_BEST, 1.96 * evaluation.log_ratio_se)
 
 
 def _differs(case: Case, first: Mapping[str, Any], second: Mapping[str, Any]) -> str:

@@ -34,7 +34,7 @@ class ScriptedFitness:
         self.script = script
         self.cells = cells
         self.judged: list[str] = []
-        """Kernel ids in the order they were judged."""
+        """Kernel ids in the order they were screened."""
 
     def build(self, kernel: Kernel) -> Built | Evaluation:
         outcome = self._outcome(kernel)
@@ -43,31 +43,37 @@ class ScriptedFitness:
             return Evaluation(kernel.id, str(self.task), Level.SCREEN, outcome, f"scripted {outcome}")
         return Built(kernel.id, digest("code", kernel.id), self._cell(kernel), build_ms=1.0)
 
-    def judge(self, kernel: Kernel, anchor: Anchor, *, race: bool, best: float | None) -> tuple[Evaluation, ...]:
+    def screen(self, kernel: Kernel, anchor: Anchor, *, race: bool) -> Evaluation:
         self.judged.append(kernel.id)
+        return self._verdict(kernel, anchor, Level.SCREEN, race=race)
+
+    def full(self, kernel: Kernel, anchor: Anchor) -> Evaluation:
+        return self._verdict(kernel, anchor, Level.FULL)
+
+    def confirm(self, kernel: Kernel) -> Evaluation:
+        return self._verdict(kernel, Anchor(self.baseline, 0.0, 0.0), Level.CONFIRMED)
+
+    def _verdict(self, kernel: Kernel, anchor: Anchor, level: Level, *, race: bool = False) -> Evaluation:
         outcome = self._outcome(kernel)
         cell, task = self._cell(kernel), str(self.task)
         if isinstance(outcome, Status):
-            return (Evaluation(kernel.id, task, Level.SCREEN, outcome, f"scripted {outcome}", cell=cell),)
+            return Evaluation(kernel.id, task, level, outcome, f"scripted {outcome}", cell=cell)
         ratio = outcome - anchor.log_speedup
         slower = race and ratio < -0.05
-        level = Level.CONFIRMED if not slower and (best is None or outcome > best + 0.01) else Level.SCREEN
-        return (
-            Evaluation(
-                kernel.id,
-                task,
-                level,
-                Status.SLOWER if slower else Status.CORRECT,
-                log_speedup=None if slower else outcome,
-                log_speedup_se=None if slower else 0.005,
-                anchor_id=anchor.kernel.id,
-                anchor_log_speedup=anchor.log_speedup,
-                log_ratio=ratio,
-                log_ratio_se=0.005,
-                code_digest=digest("code", kernel.id),
-                cell=cell,
-                stage_ms={"verify": 1.0, "time": 1.0},
-            ),
+        return Evaluation(
+            kernel.id,
+            task,
+            level,
+            Status.SLOWER if slower else Status.CORRECT,
+            log_speedup=None if slower else outcome,
+            log_speedup_se=None if slower else 0.005,
+            anchor_id=anchor.kernel.id,
+            anchor_log_speedup=anchor.log_speedup,
+            log_ratio=ratio,
+            log_ratio_se=0.005,
+            code_digest=digest("code", kernel.id),
+            cell=cell,
+            stage_ms={"confirm": 1.0} if level is Level.CONFIRMED else {"verify": 1.0, "time": 1.0},
         )
 
     def profile(self, kernel: Kernel, timings: Sequence[Timing]) -> Profile:

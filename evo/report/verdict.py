@@ -14,6 +14,7 @@ from evo.config import DEFAULT_SETS
 from fitness.base import Anchor
 from fitness.catalog import fitness
 from fitness.evaluation import Evaluation, Timing
+from fitness.levels import judge
 from fitness.profiling import Profile
 from fitness.timing import Ratio, mean, smallest_detectable
 from operators.catalog import load
@@ -60,7 +61,7 @@ def evaluate_file(
             built = stage.build(kernel)
             if isinstance(built, Evaluation):
                 return (built,), None
-            found = stage.judge(kernel, Anchor(baseline, 0.0, 0.0), race=False, best=None)
+            found = judge(stage, kernel, Anchor(baseline, 0.0, 0.0), race=False, best=None)
             profile = stage.profile(kernel, found[-1].timings) if profiled and found[-1].correct else None
             return found, profile
         finally:

@@ -96,13 +96,14 @@ class CudaFitness(Pipeline):
         self._judging = oracle
         self._gpu.join(self)
 
-    def judge(self, kernel: Kernel, anchor: Anchor, *, race: bool, best: float | None) -> tuple[Evaluation, ...]:
-        def lacks_memory(found: tuple[Evaluation, ...]) -> bool:
-            return NO_MEMORY in found[-1].message or _is_short(found[-1].library_lack)
+    def screen(self, kernel: Kernel, anchor: Anchor, *, race: bool) -> Evaluation:
+        return self._with_room(lambda: super(CudaFitness, self).screen(kernel, anchor, race=race), _lacks_memory)
 
-        return self._with_room(
-            lambda: super(CudaFitness, self).judge(kernel, anchor, race=race, best=best), lacks_memory
-        )
+    def full(self, kernel: Kernel, anchor: Anchor) -> Evaluation:
+        return self._with_room(lambda: super(CudaFitness, self).full(kernel, anchor), _lacks_memory)
+
+    def confirm(self, kernel: Kernel) -> Evaluation:
+        return self._with_room(lambda: super(CudaFitness, self).confirm(kernel), _lacks_memory)
 
     def profile(self, kernel: Kernel, timings: Sequence[Timing]) -> Profile:
         return self._with_room(lambda: super(CudaFitness, self).profile(kernel, timings))
@@ -151,6 +152,10 @@ class CudaBuilder:
 
     def close(self) -> None:
         self._gpu.leave(None)
+
+
+def _lacks_memory(found: Evaluation) -> bool:
+    return NO_MEMORY in found.message or _is_short(found.library_lack)
 
 
 def _is_short(text: str) -> bool:

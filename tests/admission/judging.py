@@ -8,6 +8,7 @@ from pathlib import Path
 from fitness.base import Anchor, Built
 from fitness.cpu.target import CpuFitness
 from fitness.evaluation import Evaluation, Status
+from fitness.levels import judge
 from operators.spec import Task
 from tests.admission.cases import Case, cases, small
 
@@ -28,7 +29,7 @@ class Judge:
             return built
         best = None if case.is_mutant else 1e9
         for _ in range(3):
-            result = stage.judge(kernel, Anchor(stage.baseline, 0.0, 0.0), race=False, best=best)[-1]
+            result = judge(stage, kernel, Anchor(stage.baseline, 0.0, 0.0), race=False, best=best)[-1]
             if result.status is not Status.QUARANTINED:  # which is for clocks, and those of a busy machine may err
                 break
         return result

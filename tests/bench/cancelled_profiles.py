@@ -55,13 +55,13 @@ async def _cancelled(options: argparse.Namespace, folder: Path) -> dict[str, Any
             cancelled += job.cancel()
             await asyncio.gather(job, return_exceptions=True)
         begin = time.monotonic()
-        evaluations = await pool.judge(task, kernel, Anchor(kernel, 0.0, 0.0), race=False, best=None)
+        found = await pool.screen(task, kernel, Anchor(kernel, 0.0, 0.0), race=False)
         return {
             "cancelled": cancelled,
             "replaced": len(set(pool._workers) - started),
             "workers": len(pool._workers),
             "judged_after_s": round(time.monotonic() - begin, 1),
-            "status": evaluations[-1].status.value,
+            "status": found.status.value,
         }
     finally:
         await pool.close()

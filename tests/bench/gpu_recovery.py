@@ -29,6 +29,7 @@ from fitness.catalog import devices
 from fitness.cuda.target import CudaFitness
 from fitness.cuda.workers import SPARES
 from fitness.evaluation import Evaluation
+from fitness.levels import judge
 from operators.catalog import load
 from operators.kernel import Kernel
 from operators.spec import Task
@@ -70,25 +71,25 @@ def main() -> None:
 def _in_one_process(stage: CudaFitness, rounds: int) -> None:
     anchor, count = Anchor(stage.baseline, 0.0, 0.0), iter(range(10**6))
 
-    def judge(kernel: Kernel) -> tuple[str, float]:
+    def examined(kernel: Kernel) -> tuple[str, float]:
         """Its last status, and seconds of its verdict; it was compiled before."""
         built = stage.build(kernel)
         if isinstance(built, Evaluation):
             raise SystemExit(f"{built.status}: {built.message}")
         begin = time.perf_counter()
-        last = stage.judge(kernel, anchor, race=True, best=float("inf"))[-1]
+        last = judge(stage, kernel, anchor, race=True, best=float("inf"))[-1]
         return last.status.value, time.perf_counter() - begin
 
     for _ in range(2):
-        judge(right(next(count)))
-    usual_s = statistics.median(judge(right(next(count)))[1] for _ in range(5))
+        examined(right(next(count)))
+    usual_s = statistics.median(examined(right(next(count)))[1] for _ in range(5))
     print(json.dumps({"fault": "none", "status": "correct", "verdict_s": round(usual_s, 2)}), flush=True)
 
     def measured(fault: str, faulty: Callable[[], tuple[str, float]]) -> None:
         seen, spent, after = [], [], []
         for _ in range(rounds):
             status, seconds = faulty()
-            next_status, next_s = judge(right(next(count)))
+            next_status, next_s = examined(right(next(count)))
             seen += [status, next_status]
             spent.append(seconds)
             after.append(next_s)
@@ -100,7 +101,7 @@ def _in_one_process(stage: CudaFitness, rounds: int) -> None:
             taken = max(torch.cuda.mem_get_info()[0] - LEFT_BYTES, 0) if HUGE in source else 0
             ballast = torch.empty(taken, dtype=torch.uint8, device="cuda")
             try:
-                return judge(Kernel("softmax", "cuda", f"{source}// {next(count)}\n"))
+                return examined(Kernel("softmax", "cuda", f"{source}// {next(count)}\n"))
             finally:
                 del ballast
                 torch.cuda.empty_cache()
@@ -114,7 +115,7 @@ def _in_one_process(stage: CudaFitness, rounds: int) -> None:
         timer = threading.Timer(KILL_AFTER_S, kill, [workers()[some]])
         timer.start()
         try:
-            return judge(kernel)
+            return examined(kernel)
         finally:
             timer.join()
 
@@ -137,7 +138,10 @@ async def _verifier_killed(folder: Path, rounds: int) -> None:
             raise SystemExit("a right kernel does not build")
         begin = time.perf_counter()
         try:
-            status = (await pool.judge(TASK, kernel, anchor, race=True, best=float("inf")))[-1].status.value
+            found = await pool.screen(TASK, kernel, anchor, race=True)
+            if found.correct:
+                found = await pool.full(TASK, kernel, anchor)
+            status = found.status.value
         except WorkerLost:
             status = "lost, to be asked again"
         return status, time.perf_counter() - begin
@@ -148,8 +152,8 @@ async def _verifier_killed(folder: Path, rounds: int) -> None:
         usual_s = statistics.median([(await judged())[1] for _ in range(3)])
         lost, again, spent, after = [], [], [], []
         for _ in range(rounds):
-            judge = next(w for w in pool._workers if "judge" in w.spec.jobs)
-            pid = judge._process._process.pid  # type: ignore[attr-defined]
+            timing = next(w for w in pool._workers if "screen" in w.spec.jobs)
+            pid = timing._process._process.pid  # type: ignore[attr-defined]
             asyncio.get_running_loop().call_later(KILL_AFTER_S, kill, [pid])
             status, seconds = await judged()
             next_status, next_s = await judged()

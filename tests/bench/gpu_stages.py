@@ -19,6 +19,7 @@ from pathlib import Path
 
 from fitness.base import Anchor
 from fitness.cuda.target import CudaFitness
+from fitness.levels import judge
 from operators.catalog import load
 from operators.spec import Task
 
@@ -49,7 +50,7 @@ def _confirmed(stage: CudaFitness, profiled: bool) -> dict[str, object]:
     profiler, begin = cProfile.Profile(), time.perf_counter()
     if profiled:
         profiler.enable()
-    levels = stage.judge(stage.baseline, Anchor(stage.baseline, 0.0, 0.0), race=False, best=None)
+    levels = judge(stage, stage.baseline, Anchor(stage.baseline, 0.0, 0.0), race=False, best=None)
     profiler.disable()
     wall_s = time.perf_counter() - begin
     if profiled:

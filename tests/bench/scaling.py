@@ -43,13 +43,12 @@ class WaitingPool(InlinePool):
             await asyncio.sleep(self._build_s)
             return await super().build(task, kernel)
 
-    async def judge(
-        self, task: Task, kernel: Kernel, anchor: Anchor, *, race: bool, best: float | None
-    ) -> tuple[Evaluation, ...]:
+    async def screen(self, task: Task, kernel: Kernel, anchor: Anchor, *, race: bool) -> Evaluation:
+        """It takes the time of a whole verdict, whose other levels take none here."""
         async with self._judges:
             await asyncio.sleep(self._judge_s)
             self.judged += 1
-            return await super().judge(task, kernel, anchor, race=race, best=best)
+            return await super().screen(task, kernel, anchor, race=race)
 
 
 def scaled(gpus: int, options: argparse.Namespace) -> dict[str, float]:

@@ -177,16 +177,16 @@ WRONG = Evaluation(KERNEL.id, "t", Level.SCREEN, Status.WRONG, "y[0] is 1")
 def judged(monkeypatch: pytest.MonkeyPatch, outcomes: list[Exception | Evaluation], others: int) -> Evaluation:
     """The verdict of a task that meets these, one after the other."""
 
-    def judge(*_: object, **__: object) -> tuple[Evaluation, ...]:
+    def screen(*_: object, **__: object) -> Evaluation:
         outcome = outcomes.pop(0)
         if isinstance(outcome, Exception):
             raise outcome
-        return (outcome,)
+        return outcome
 
-    monkeypatch.setattr(Pipeline, "judge", judge)
+    monkeypatch.setattr(Pipeline, "screen", screen)
     task: Any = CudaFitness.__new__(CudaFitness)
     task._gpu = Neighbours(others)
-    (verdict,) = task.judge(KERNEL, Anchor(KERNEL, 0.0, 0.0), race=True, best=None)
+    verdict = task.screen(KERNEL, Anchor(KERNEL, 0.0, 0.0), race=True)
     assert not outcomes
     return cast(Evaluation, verdict)
 

@@ -25,7 +25,7 @@ from evo.session import run_row
 from evo.store import Store
 from evo.strategies.base import Ancestors, Rival, StrategyContext
 from fitness.base import Anchor
-from fitness.evaluation import CheckError, Evaluation, Timing
+from fitness.evaluation import CheckError, Evaluation, Level, Timing
 from fitness.scripted import ScriptedFitness
 from mutators.base import Request
 from mutators.repair import REPAIRABLE
@@ -41,15 +41,15 @@ FENCE = "```cpp\n"
 class TimedFitness(ScriptedFitness):
     """As if there were a clock and a verifier: prompts have tables of times, messages and profiles."""
 
-    def judge(self, kernel: Kernel, anchor: Anchor, *, race: bool, best: float | None) -> tuple[Evaluation, ...]:
-        *earlier, last = super().judge(kernel, anchor, race=race, best=best)
+    def _verdict(self, kernel: Kernel, anchor: Anchor, level: Level, *, race: bool = False) -> Evaluation:
+        found = super()._verdict(kernel, anchor, level, race=race)
         number = int(kernel.id[:4], 16)
-        if last.correct:
+        if found.correct:
             timings = tuple(Timing(f"n={n}", number / 7 + n, 1000.0, 0.1, 0.01, 20) for n in (9, 10))
             facts = {"vector_bits": 256, "packed": {"b": 2, "a": 0.5}, "names": ["expf"]}
-            return (*earlier, replace(last, timings=timings, facts=facts))
+            return replace(found, timings=timings, facts=facts)
         error = CheckError("n=9", "y", "nominal", number / 3, 5, 1)
-        return (*earlier, replace(last, message=f"element {number} is wrong", errors=(error,)))
+        return replace(found, message=f"element {number} is wrong", errors=(error,))
 
 
 class Asking:

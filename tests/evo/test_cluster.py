@@ -23,7 +23,7 @@ from evo.pool import ENTRY, InlinePool, WorkerLost, WorkerPool
 from evo.search import Search
 from evo.store import Store, query
 from evo.strategies.base import Strategy
-from fitness.base import Anchor, Built
+from fitness.base import Built
 from fitness.scripted import scripted
 from operators.errors import UserError
 from operators.kernel import Kernel
@@ -220,7 +220,7 @@ def test_a_worker_that_is_killed_is_replaced(cluster: Cluster, tmp_path: Path) -
 
     async def lose(pool: WorkerPool, victim: str) -> None:
         """Kill the worker's actor or its process while it has a job."""
-        job = asyncio.ensure_future(pool.judge(task, naive, Anchor(naive, 0.0, 0.0), race=False, best=None))
+        job = asyncio.ensure_future(pool.confirm(task, naive))
         deadline = time.monotonic() + 180
         while not kill(cluster, victim):
             assert time.monotonic() < deadline

@@ -127,15 +127,15 @@ class Stuck(InlinePool):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.judged = 0
-        self.waiting: asyncio.Future[tuple[Evaluation, ...]] | None = None
+        self.waiting: asyncio.Future[Evaluation] | None = None
 
-    async def judge(self, task: Task, kernel: Kernel, *arguments: Any, **options: Any) -> tuple[Evaluation, ...]:
+    async def screen(self, task: Task, kernel: Kernel, *arguments: Any, **options: Any) -> Evaluation:
         self.judged += 1
         if self.judged == 2:
-            self.job = Job("judge", task, kernel.id, 0.0)
+            self.job = Job("screen", task, kernel.id, 0.0)
             self.waiting = asyncio.get_running_loop().create_future()
             return await self.waiting
-        return await super().judge(task, kernel, *arguments, **options)
+        return await super().screen(task, kernel, *arguments, **options)
 
     def jobs(self) -> tuple[Job, ...]:
         return (self.job,) if self.waiting and not self.waiting.done() else ()
@@ -155,7 +155,7 @@ def test_a_search_in_which_nothing_moves_says_so_and_restarts_what_is_stuck(
     assert reason == "evaluations 20 of 20"
     events = rows(tmp_path, "select kind, detail_json from events order by created_at")
     assert {"stalled", "restart", "worker_lost"} <= {e["kind"] for e in events}
-    assert any("judge of softmax/fp32/cpu of kernel" in e["detail_json"] for e in events if e["kind"] == "restart")
+    assert any("screen of softmax/fp32/cpu of kernel" in e["detail_json"] for e in events if e["kind"] == "restart")
     assert not rows(tmp_path, "select request_id from asks except select request_id from tells")
 
 

@@ -101,7 +101,7 @@ def run(
 
 
 async def judged(pool: WorkerPool) -> object:
-    return await pool.judge(TASK, KERNEL, ANCHOR, race=False, best=None)
+    return await pool.screen(TASK, KERNEL, ANCHOR, race=False)
 
 
 def test_a_device_that_failed_once_shows_that_it_works_and_goes_on() -> None:
@@ -109,7 +109,7 @@ def test_a_device_that_failed_once_shows_that_it_works_and_goes_on() -> None:
         with pytest.raises(WorkerLost, match="unknown error"):
             await judged(pool)
         assert await judged(pool) == ()  # waits for the probe
-        assert devices["0"].asked == ["judge", PROBE, "judge"]
+        assert devices["0"].asked == ["screen", PROBE, "screen"]
 
     assert run({"0": 1}, session) == []
 
@@ -120,7 +120,7 @@ def test_a_device_that_keeps_failing_is_left_out_and_its_jobs_go_to_others() -> 
         assert [type(o) for o in outcomes].count(WorkerLost) == 1
         assert outcomes.count(()) == 5
         await asyncio.sleep(0.01)
-        assert devices["0"].asked == ["judge", *[PROBE] * PROBES]
+        assert devices["0"].asked == ["screen", *[PROBE] * PROBES]
         assert await judged(pool) == ()
         assert len(devices["1"].asked) == 6
 
@@ -133,7 +133,7 @@ def test_without_any_device_left_those_who_wait_are_told() -> None:
     async def session(pool: WorkerPool, devices: dict[str, Device]) -> None:
         outcomes = await asyncio.gather(*(judged(pool) for _ in range(3)), return_exceptions=True)
         assert [type(o) for o in outcomes] == [WorkerLost, EngineError, EngineError]
-        with pytest.raises(EngineError, match="no evaluation worker is left for judge"):
+        with pytest.raises(EngineError, match="no evaluation worker is left for screen"):
             await judged(pool)
         assert isinstance(await pool.build(TASK, KERNEL), Built)
 
@@ -194,7 +194,7 @@ async def settle(turns: int = 8) -> None:
 
 
 STEPS = st.lists(
-    st.tuples(st.sampled_from(["judge", "profile", "cancel", "answer", "restart", "lose", "turn"]), st.integers(0, 9)),
+    st.tuples(st.sampled_from(["screen", "profile", "cancel", "answer", "restart", "lose", "turn"]), st.integers(0, 9)),
     max_size=60,
 )
 
@@ -215,11 +215,11 @@ def test_whatever_is_cancelled_no_worker_is_lost_and_nobody_hears_anothers_answe
         jobs: list[tuple[str, asyncio.Task[tuple[object, ...]]]] = []
         for number, (step, which) in enumerate(steps):
             living = [worker for worker in made if not worker.closed]
-            if step in ("judge", "profile"):
+            if step in ("screen", "profile"):
                 kernel = Kernel("softmax", "cpu", f"{number}")
                 call = (
-                    pool.judge(TASK, kernel, ANCHOR, race=False, best=None)
-                    if step == "judge"
+                    pool.screen(TASK, kernel, ANCHOR, race=False)
+                    if step == "screen"
                     else pool.profile(TASK, kernel, ())
                 )
                 jobs.append((kernel.id, asyncio.ensure_future(call)))
@@ -257,6 +257,41 @@ def test_whatever_is_cancelled_no_worker_is_lost_and_nobody_hears_anothers_answe
         asyncio.run(session())
 
 
+@pytest.mark.parametrize("yields", [3, 16])
+def test_kernels_under_way_go_before_new_ones_and_a_profile_lets_only_so_many_pass(
+    yields: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("evo.pool.PROFILE_YIELDS", yields)
+    served: list[str] = []
+
+    class Noting(Patient):
+        async def ask(self, message: Message) -> Answer:
+            served.append(message[0])
+            return await super().ask(message)
+
+    async def session() -> None:
+        pool = WorkerPool([BASE], Noting)
+        calls = [
+            pool.screen(TASK, KERNEL, ANCHOR, race=True),
+            pool.profile(TASK, KERNEL, ()),
+            *(pool.build(TASK, KERNEL) for _ in range(5)),
+            pool.screen(TASK, KERNEL, ANCHOR, race=True),
+            pool.full(TASK, KERNEL, ANCHOR),
+            pool.confirm(TASK, KERNEL),
+        ]
+        jobs = [asyncio.ensure_future(call) for call in calls]
+        while not all(job.done() for job in jobs):
+            await settle()
+            for worker in pool._workers:
+                worker.answer()  # type: ignore[attr-defined]
+        await pool.close()
+
+    asyncio.run(session())
+    new = ["build"] * 5 + ["screen"]
+    new.insert(min(yields, len(new)), "profile")
+    assert served == ["screen", "full", "confirm", *new]
+
+
 def test_a_job_that_takes_too_long_is_given_up_even_if_its_worker_notices_nothing() -> None:
     class Deaf(Patient):
         def close(self) -> None:
@@ -267,7 +302,7 @@ def test_a_job_that_takes_too_long_is_given_up_even_if_its_worker_notices_nothin
         job = asyncio.ensure_future(judged(pool))
         await settle()
         (seen,) = pool.jobs()
-        assert (seen.method, seen.task, seen.kernel_id) == ("judge", TASK, KERNEL.id)
+        assert (seen.method, seen.task, seen.kernel_id) == ("screen", TASK, KERNEL.id)
         assert pool.restart(older_than_s=60.0) == ()
         assert pool.restart(older_than_s=0.0) == (seen,)
         with pytest.raises(WorkerLost, match="took too long"):

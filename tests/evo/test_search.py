@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -86,7 +85,8 @@ def test_no_program_is_judged_twice(tmp_path: Path) -> None:
     made = config(budget={"evaluations": 60})
     fitness = stages(made)
     search(tmp_path, made, fitness)
-    asked = query(tmp_path, "select kernel_id from evaluations where status <> 'duplicate' and request_id is not null")
+    new = "status <> 'duplicate' and request_id is not null and level = 'screen'"
+    asked = query(tmp_path, f"select kernel_id from evaluations where {new}")
     ids = asked.column("kernel_id").to_pylist()
     assert len(ids) == len(set(ids)) > 40
     assert len(fitness[SOFTMAX].judged) <= len(ids) + 1  # the final confirmation may look at one of them again
@@ -137,15 +137,21 @@ class Slow(ScriptedFitness):
         self._clock = clock
         self._confirmed = clock[0] > 0.0  # in an earlier session
 
-    def judge(self, kernel: Kernel, anchor: Anchor, *, race: bool, best: float | None) -> tuple[Evaluation, ...]:
-        found = super().judge(kernel, anchor, race=race, best=10.0 if best is not None and self._confirmed else best)
-        stage_ms = {"verify": 500.0, "time": 500.0}
+    def screen(self, kernel: Kernel, anchor: Anchor, *, race: bool) -> Evaluation:
         self._clock[0] += 1.0
-        if found[-1].level is Level.CONFIRMED:
-            self._confirmed = True
-            stage_ms |= {"confirm": 4000.0, "audit": 3000.0}  # of which the audit is a part
-            self._clock[0] += 4.0
-        return (*found[:-1], replace(found[-1], stage_ms=stage_ms))
+        found = super().screen(kernel, anchor, race=race)
+        return replace(found, stage_ms={"verify": 500.0, "time": 500.0})
+
+    def full(self, kernel: Kernel, anchor: Anchor) -> Evaluation:
+        found = super().full(kernel, anchor)
+        uncertain = 10.0 if self._confirmed else 0.0
+        return replace(found, stage_ms={}, log_ratio_se=uncertain)
+
+    def confirm(self, kernel: Kernel) -> Evaluation:
+        self._confirmed = True
+        self._clock[0] += 4.0
+        stage_ms = {"confirm": 4000.0, "audit": 3000.0}  # of which the audit is a part
+        return replace(super().confirm(kernel), stage_ms=stage_ms)
 
 
 def timed(folder: Path, made: RunConfig, clock: list[float], *, judges: int = 1, until_s: float = 1e9) -> str:
@@ -333,10 +339,10 @@ class Contradicting(ScriptedFitness):
 
     broken = True
 
-    def judge(self, kernel: Kernel, anchor: Anchor, *, race: bool, best: float | None) -> tuple[Evaluation, ...]:
+    def screen(self, kernel: Kernel, anchor: Anchor, *, race: bool) -> Evaluation:
         if self.broken and kernel.id != self.baseline.id:
             raise OperatorError("reference.py:7: reference() raised\nKeyError: 'x'")
-        return super().judge(kernel, anchor, race=race, best=best)
+        return super().screen(kernel, anchor, race=race)
 
 
 def test_an_operator_at_fault_ends_its_own_task_until_it_is_mended(tmp_path: Path) -> None:
@@ -355,37 +361,42 @@ def test_an_operator_at_fault_ends_its_own_task_until_it_is_mended(tmp_path: Pat
 
 
 class Dying(ScriptedFitness):
-    """Loses its worker once per kernel that `curse` names."""
+    """Loses its worker so often at a level of one kernel, the first that is no baseline and gets there."""
 
-    curse: Callable[[Kernel], int] = staticmethod(lambda _: 0)
-    deaths: dict[str, int] = {}  # noqa: RUF012
+    lost_at = Level.SCREEN
+    deaths = 0
+    cursed = ""
 
-    def judge(self, kernel: Kernel, anchor: Anchor, *, race: bool, best: float | None) -> tuple[Evaluation, ...]:
-        if self.deaths.get(kernel.id, 0) < self.curse(kernel):
-            self.deaths[kernel.id] = self.deaths.get(kernel.id, 0) + 1
-            raise WorkerLost("scripted")
-        return super().judge(kernel, anchor, race=race, best=best)
+    def _verdict(self, kernel: Kernel, anchor: Anchor, level: Level, *, race: bool = False) -> Evaluation:
+        if level is self.lost_at and kernel.id != self.baseline.id:
+            self.cursed = self.cursed or kernel.id
+            if self.cursed == kernel.id and self.deaths:
+                self.deaths -= 1
+                raise WorkerLost("scripted")
+        return super()._verdict(kernel, anchor, level, race=race)
 
 
+@pytest.mark.parametrize("level", list(Level))
 @pytest.mark.parametrize(("deaths", "status"), [(1, "correct"), (2, "runtime_error")])
-def test_a_lost_worker_costs_at_most_the_candidate(tmp_path: Path, deaths: int, status: str) -> None:
+def test_a_lost_worker_costs_at_most_a_level_of_the_candidate(
+    tmp_path: Path, deaths: int, status: str, level: Level
+) -> None:
     made = config(budget={"evaluations": 10})
     ((operator, task),) = made.tasks()
     baseline = Kernel("softmax", "cpu", operator.ancestor("naive", "cpu").read_text())
     stage = Dying(task, baseline, lambda _: 0.5)
-    cursed: list[str] = []
-
-    def curse(kernel: Kernel) -> int:
-        if kernel.id != baseline.id and not cursed:
-            cursed.append(kernel.id)
-        return deaths if kernel.id in cursed else 0
-
-    stage.curse, stage.deaths = curse, {}
+    stage.lost_at, stage.deaths = level, deaths
     search(tmp_path, made, {task: stage})
-    (fate,) = rows(
-        tmp_path, f"select status from evaluations where kernel_id = '{cursed[0]}' and status <> 'duplicate'"
+    fate = rows(
+        tmp_path,
+        "select level, status from evaluations where status <> 'duplicate' and request_id is not null and "
+        f"kernel_id = '{stage.cursed}' order by list_position(['screen', 'full', 'confirmed'], level)",
     )
-    assert fate["status"] in (status, "slower")
+    reached = list(Level).index(level)
+    assert [(row["level"], row["status"]) for row in fate][: reached + 1] == [
+        *((earlier.value, "correct") for earlier in list(Level)[:reached]),
+        (level.value, status),
+    ]
     assert len(rows(tmp_path, "select * from events where kind = 'worker_lost'")) == deaths
 
 

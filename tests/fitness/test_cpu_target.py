@@ -16,6 +16,7 @@ import pytest
 from fitness.base import Anchor, Built
 from fitness.cpu.target import CpuDevice, CpuFitness
 from fitness.evaluation import Evaluation, Level, Rejection, Status
+from fitness.levels import judge
 from fitness.measure import LIBRARY_PAIRS, Measurement, Pairing
 from fitness.session import KernelFault
 from fitness.timing import FULL, SCREEN, Ratio, Schedule
@@ -38,7 +39,7 @@ def verdict(stage: CpuFitness, kernel: Kernel, *, best: float | None = 1e9, race
     if isinstance(built, Evaluation):
         return built
     assert isinstance(built, Built)
-    return stage.judge(kernel, Anchor(stage.baseline, 0.0, 0.0), race=race, best=best)[-1]
+    return judge(stage, kernel, Anchor(stage.baseline, 0.0, 0.0), race=race, best=best)[-1]
 
 
 def test_the_baseline_is_correct_and_as_fast_as_itself(stage: CpuFitness) -> None:

@@ -10,6 +10,7 @@ import pytest
 from fitness.base import Anchor
 from fitness.catalog import fitness
 from fitness.evaluation import Evaluation, Status
+from fitness.levels import judge
 from operators.catalog import load
 from operators.kernel import Kernel
 from operators.spec import Task
@@ -31,7 +32,7 @@ def judged(stage, source: str) -> Evaluation:  # type: ignore[no-untyped-def]
     built = stage.build(kernel)
     if isinstance(built, Evaluation):
         return built
-    return stage.judge(kernel, Anchor(stage.baseline, 0.0, 0.0), race=False, best=None)[-1]  # type: ignore[no-any-return]
+    return judge(stage, kernel, Anchor(stage.baseline, 0.0, 0.0), race=False, best=None)[-1]
 
 
 @pytest.mark.parametrize("name", sorted(name for name, canary in CANARIES.items() if not canary.structural))

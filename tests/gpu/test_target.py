@@ -18,6 +18,7 @@ from fitness.catalog import fitness
 from fitness.cuda import gpu
 from fitness.cuda.nvrtc import cutlass_folders
 from fitness.evaluation import Evaluation, Level, Status
+from fitness.levels import judge
 from fitness.measure import LIBRARY_PAIRS
 from operators.catalog import folders, load
 from operators.kernel import Kernel
@@ -57,7 +58,7 @@ def judged(stages, name: str, dtype: str, source: str, *, best: float | None = 1
     built = stage.build(kernel)
     if isinstance(built, Evaluation):
         return built
-    return stage.judge(kernel, Anchor(naive(name), 0.0, 0.0), race=False, best=best)[-1]  # type: ignore[no-any-return]
+    return judge(stage, kernel, Anchor(naive(name), 0.0, 0.0), race=False, best=best)[-1]
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
@@ -87,7 +88,7 @@ def test_examples_for_tensor_cores_pass_the_whole_verdict(stages, name: str) -> 
 def test_a_better_kernel_is_confirmed_by_a_second_measurement(stages) -> None:  # type: ignore[no-untyped-def]
     stage, kernel = stages("softmax", "fp32"), Kernel("softmax", "cuda", SOFTMAX)
     assert isinstance(stage.build(kernel), Built)
-    levels = stage.judge(kernel, Anchor(naive("softmax"), 0.0, 0.0), race=True, best=None)
+    levels = judge(stage, kernel, Anchor(naive("softmax"), 0.0, 0.0), race=True, best=None)
     assert [e.level for e in levels] == [Level.SCREEN, Level.FULL, Level.CONFIRMED], levels[-1].message
     assert all(e.status is Status.CORRECT for e in levels), levels[-1].message
     assert levels[-1].log_speedup > np.log(2)
@@ -131,7 +132,7 @@ def test_who_kills_its_processes_does_not_make_a_right_kernel_wrong(stages, afte
 
 def test_a_confirmation_times_the_library_beside_the_kernel(stages) -> None:  # type: ignore[no-untyped-def]
     stage = stages("softmax", "fp32")
-    found = stage.judge(stage.baseline, Anchor(stage.baseline, 0.0, 0.0), race=False, best=None)[-1]
+    found = judge(stage, stage.baseline, Anchor(stage.baseline, 0.0, 0.0), race=False, best=None)[-1]
     assert (found.level, found.status, found.library_lack) == (Level.CONFIRMED, Status.CORRECT, "")
     assert [t.workload for t in found.library_timings] == [t.workload for t in found.timings]
     assert all(t.anchor_latency_us > 0 and t.pairs >= LIBRARY_PAIRS.start for t in found.library_timings)

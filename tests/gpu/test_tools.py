@@ -12,6 +12,7 @@ from fitness.catalog import fitness
 from fitness.cuda.ncu import METRICS
 from fitness.cuda.tools import find_tool
 from fitness.evaluation import Evaluation, Level, Status
+from fitness.levels import judge
 from operators.catalog import load
 from operators.kernel import Kernel
 from operators.spec import Task
@@ -39,7 +40,7 @@ def confirmed(stages, name: str, source: str) -> Evaluation:  # type: ignore[no-
     built = stage.build(kernel)
     if isinstance(built, Evaluation):
         return built
-    return stage.judge(kernel, Anchor(stage.baseline, 0.0, 0.0), race=False, best=None)[-1]  # type: ignore[no-any-return]
+    return judge(stage, kernel, Anchor(stage.baseline, 0.0, 0.0), race=False, best=None)[-1]
 
 
 @pytest.mark.skipif(not find_tool("ncu"), reason="no ncu")
@@ -56,7 +57,7 @@ def test_every_metric_exists_on_the_device() -> None:
 def test_a_profile_holds_counters_and_says_what_they_mean(stages, name: str) -> None:  # type: ignore[no-untyped-def]
     stage = stages(name)
     kernel = stage.baseline
-    timings = stage.judge(kernel, Anchor(kernel, 0.0, 0.0), race=False, best=100.0)[-1].timings
+    timings = judge(stage, kernel, Anchor(kernel, 0.0, 0.0), race=False, best=100.0)[-1].timings
     profile = stage.profile(kernel, timings)
     assert {m.name for m in profile.metrics} >= set(METRICS), profile.notes
     assert profile.bottleneck

@@ -39,6 +39,7 @@ from fitness.base import Anchor, Built
 from fitness.cpu import build
 from fitness.cpu.target import CpuFitness
 from fitness.evaluation import Evaluation, Status
+from fitness.levels import judge
 from operators.catalog import load
 from operators.kernel import Kernel
 from operators.spec import Operator, Task, Workload
@@ -224,7 +225,7 @@ class Arena:
         for _ in range(TRIES):
             if isinstance(verdict, Evaluation) and verdict.status is not Status.QUARANTINED:
                 break
-            verdict = stage.judge(kernel, anchor, race=False, best=None if confirm else math.inf)[-1]
+            verdict = judge(stage, kernel, anchor, race=False, best=None if confirm else math.inf)[-1]
         assert isinstance(verdict, Evaluation)
         return Fight(verdict, time.monotonic() - begin)
 
