@@ -14,6 +14,8 @@ from operators.dtypes import DTYPES
 from operators.expression import Expression
 
 MAX_RANK = 5
+TENSOR_MAP_BYTES = 128
+"""Of a `CUtensorMap`."""
 SWIZZLES: Mapping[str, int] = {
     "NONE": 0,
     "32B": 32,

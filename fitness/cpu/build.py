@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import struct
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from fitness.disk import refuse_full_disk
 from fitness.evaluation import Rejection, Status
 from fitness.native import CXX, compiler_version, include_folders, precompiled, toolchain_folders
 from fitness.sandbox import run_confined
+from fitness.signature import Param, parameter_table
 from fitness.source import forbidden, smuggled
 from operators.identity import digest
 from operators.kernel import Kernel
@@ -43,20 +43,7 @@ LIBRARIES = ("-lmvec", "-lm")
 COMPILE_TIMEOUT_S = 20.0
 LISTING_BYTES = 4 << 20
 """Of disassembly that is read; a hundred times what kernels have."""
-PARAM = struct.Struct("<5i")
 SHIM = Path(__file__).with_name("shim.hpp")
-
-
-@dataclass(frozen=True)
-class Param:
-    """One parameter of a compiled launch function."""
-
-    kind: str
-    """integer, float, pointer or other."""
-    size: int
-    pointee_kind: str
-    pointee_size: int
-    pointee_const: bool
 
 
 @dataclass(frozen=True)
@@ -213,13 +200,7 @@ def parameters(elf: ELFFile, index: int) -> tuple[Param, ...]:
     assert found, "the shim defines it"
     symbol = found[0]
     data = elf.get_section(symbol["st_shndx"]).data()[symbol["st_value"] :]
-    (count,) = struct.unpack_from("<i", data)
-    kinds = ("integer", "float", "pointer", "other")
-    params = []
-    for number in range(count):
-        kind, size, pointee, pointee_size, const = PARAM.unpack_from(data, 4 + number * PARAM.size)
-        params.append(Param(kinds[kind], size, kinds[pointee], pointee_size, bool(const)))
-    return tuple(params)
+    return parameter_table(data)
 
 
 def _facts(elf: ELFFile, compiled: Path) -> dict[str, Any]:

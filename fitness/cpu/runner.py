@@ -7,20 +7,19 @@ import signal
 import socket
 import struct
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from fitness.channel import receive, send
-from fitness.cpu.build import CpuBuild, Param
+from fitness.cpu.build import CpuBuild
 from fitness.evaluation import Status
 from fitness.memory import Region
 from fitness.native import built, jailed
 from fitness.sandbox import GIB, kill_group
 from fitness.session import KernelFault, Sample
-from operators.dtypes import resolve_dtype
-from operators.plan import Argument, ResolvedPlan
+from fitness.signature import packed
+from operators.plan import ResolvedPlan
 from operators.spec import Operator
 
 LOAD, BIND, PLAN, RUN = 1, 2, 3, 4
@@ -210,47 +209,6 @@ class Runner:
         )
 
 
-def check_arguments(plan: ResolvedPlan, build: CpuBuild, operator: Operator, dtype: str) -> str | None:
-    """Compare the plan's arguments with the compiled functions' parameters; what is wrong, or None."""
-    dtypes = {t.name: resolve_dtype(t.dtype, dtype) for t in operator.tensors}
-    dtypes |= {b.name: resolve_dtype(b.dtype, dtype) for b in plan.buffers}
-    writable = {t.name for t in operator.outputs} | {b.name for b in plan.buffers}
-    for step in plan.steps:
-        params = build.params[step.kernel]
-        if len(params) != len(step.args):
-            return f"{step.kernel}() takes {len(params)} parameters, the plan passes {len(step.args)}"
-        for position, (param, argument) in enumerate(zip(params, step.args, strict=True), 1):
-            where = f"{step.kernel}(): argument {position} (`{argument.name}`)"
-            if argument.kind in ("tensor", "buffer"):
-                dtype_ = dtypes[argument.name]
-                if param.kind != "pointer":
-                    return f"{where} is a {argument.kind}, the parameter is a {param.kind}, not a pointer"
-                wanted = "float" if dtype_.is_float else "integer"
-                if param.pointee_size and (param.pointee_size, param.pointee_kind) != (dtype_.size, wanted):
-                    return (
-                        f"{where} has dtype {dtype_.name}, the parameter points to a {8 * param.pointee_size}-bit "
-                        f"{param.pointee_kind}"
-                    )
-                if not param.pointee_const and argument.name not in writable:
-                    return f"{where} is an input, the parameter must point to const"
-            elif param.kind not in ("integer", "float"):
-                return f"{where} is a number, the parameter is a {param.kind}"
-            elif argument.kind == "integer" and param.kind == "integer" and not _fits(argument, param):
-                return f"{where} is {argument.value}, which does not fit into {8 * param.size} bits"
-            elif argument.kind == "scalar" and param.kind != "float" and not _is_integer(operator, argument.name):
-                return f"{where} is a floating-point scalar, the parameter is an integer"
-    return None
-
-
-def _fits(argument: Argument, param: Param) -> bool:
-    assert argument.value is not None
-    return -(1 << (8 * param.size - 1)) <= argument.value < 1 << (8 * param.size)
-
-
-def _is_integer(operator: Operator, name: str) -> bool:
-    return isinstance(next(s.value for s in operator.scalars if s.name == name), int)
-
-
 def plan_words(
     plan: ResolvedPlan, build: CpuBuild, operator: Operator, order: Sequence[str], work: Region
 ) -> list[int]:
@@ -266,18 +224,6 @@ def plan_words(
             if argument.kind in ("tensor", "buffer"):
                 words += [1, index[argument.name]]
             else:
-                words += [0, _immediate(argument, param, operator)]
+                data = packed(argument, param, operator).ljust(8, b"\0")
+                words += [0, int.from_bytes(data, "little", signed=True)]
     return words
-
-
-def _immediate(argument: Argument, param: Param, operator: Operator) -> int:
-    """The value's bits as the parameter's type has them, as one signed word."""
-    value: float | int | None = argument.value
-    if argument.kind == "scalar":
-        value = next(s.value for s in operator.scalars if s.name == argument.name)
-    assert value is not None
-    if param.kind == "float":
-        data = struct.pack("<f" if param.size == 4 else "<d", value)
-    else:
-        data = (int(value) % 2 ** (8 * param.size)).to_bytes(param.size, sys.byteorder)
-    return int.from_bytes(data.ljust(8, b"\0"), "little", signed=True)

@@ -17,7 +17,7 @@ template <class X>
 constexpr int kind_of() {
     if constexpr (std::is_pointer_v<X>) return 2;
     else if constexpr (std::is_floating_point_v<X>) return 1;
-    else if constexpr (std::is_integral_v<X>) return 0;
+    else if constexpr (std::is_integral_v<X> || std::is_enum_v<X>) return 0;
     else return 3;
 }
 template <class X>

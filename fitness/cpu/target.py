@@ -20,7 +20,7 @@ from fitness.cpu.cores import lock_name, plan_facts
 from fitness.cpu.kept import Kept, held
 from fitness.cpu.peaks import peaks, remeasure
 from fitness.cpu.profiler import profile
-from fitness.cpu.runner import Runner, check_arguments, plan_words
+from fitness.cpu.runner import Runner, plan_words
 from fitness.cpu.simulation import Subject
 from fitness.evaluation import Rejection, Status, Timing
 from fitness.memory import Region
@@ -30,6 +30,7 @@ from fitness.profiling import Profile
 from fitness.roofline import Peaks
 from fitness.session import Compiled, KernelFault, Prepared, Sample
 from fitness.shapes import Shapes, verdict_text
+from fitness.signature import check_arguments
 from fitness.timing import Spread
 from fitness.verify import Case, Oracle, Question
 from operators.catalog import functions
@@ -125,7 +126,7 @@ class CpuDevice:
         if isinstance(made, Rejection):
             return made
         for one in resolved:
-            problem = check_arguments(one, made, self.operator, self.task.dtype)
+            problem = check_arguments(one, made.params, self.operator, self.task.dtype)
             if problem:
                 made.library.unlink(missing_ok=True)
                 return Rejection(Status.INVALID, problem)
@@ -271,7 +272,7 @@ class CpuSession:
             resolved = device.resolve(self._prepared.plan, self._prepared.kernel, question.dims)
         except PlanError as error:
             raise KernelFault(Status.INVALID, f"on {name}: {error}") from None
-        problem = check_arguments(resolved, self._prepared.build, device.operator, device.task.dtype)
+        problem = check_arguments(resolved, self._prepared.build.params, device.operator, device.task.dtype)
         if problem:
             raise KernelFault(Status.INVALID, f"on {name}: {problem}")
         return resolved

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from fitness.cuda.compiler import Compiler, CompilerFault
-from fitness.cuda.cubin import Param, code_bytes, instructions, parameters, sections
+from fitness.cuda.cubin import code_bytes, instructions, parameters, sections
 from fitness.cuda.nvrtc import FILE, HEADERS, OPTIONS, Job, include_folders, version
 from fitness.cuda.ptx import flagged, lower_precision, objection, traits
 from fitness.evaluation import Rejection, Status
+from fitness.signature import Param
 from fitness.source import Dialect, forbidden
 from operators.errors import PlanError
 from operators.identity import digest

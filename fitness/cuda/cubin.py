@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import struct
-from dataclasses import dataclass
 from io import BytesIO
 
 import numpy as np
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
+from fitness.signature import Param, parameter_table
 from operators.identity import digest
 
 INSTRUCTION_BYTES = 16
@@ -31,21 +30,6 @@ CLASSES: dict[str, tuple[int, ...]] = {
     "barrier": (0x11D, 0x1B2, 0x1C7),  # BAR SYNCS UCGABAR
 }
 """SASS of compute capability 8.0 to 9.0, checked against nvdisasm."""
-KINDS = ("integer", "float", "pointer", "other")
-PARAM = struct.Struct("<5i")
-
-
-@dataclass(frozen=True)
-class Param:
-    """One parameter of a compiled kernel."""
-
-    kind: str
-    """integer, float, pointer or other."""
-    size: int
-    pointee_kind: str
-    pointee_size: int
-    """0: void."""
-    pointee_const: bool
 
 
 def sections(cubin: bytes) -> bytes:
@@ -69,12 +53,7 @@ def parameters(cubin: bytes, symbol_name: str) -> tuple[Param, ...]:
     if section["sh_type"] == "SHT_NOBITS":  # a kernel without parameters
         return ()
     data = section.data()[symbol["st_value"] :]
-    (count,) = struct.unpack_from("<i", data)
-    params = []
-    for number in range(count):
-        kind, size, pointee, pointee_size, const = PARAM.unpack_from(data, 4 + number * PARAM.size)
-        params.append(Param(KINDS[kind], size, KINDS[pointee], pointee_size, bool(const)))
-    return tuple(params)
+    return parameter_table(data)
 
 
 def code_bytes(cubin: bytes) -> int:

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fitness.cuda.driver import CudaError, call, device_facts, driver
-from fitness.cuda.program import TENSOR_MAP_BYTES, Launch, Program
-from operators.tensor_map import DATA_TYPES, ResolvedTensorMap
+from fitness.cuda.program import Launch, Program
+from operators.tensor_map import DATA_TYPES, TENSOR_MAP_BYTES, ResolvedTensorMap
 
 
 class Launcher:

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from operators.tensor_map import ResolvedTensorMap
 
-TENSOR_MAP_BYTES = 128
-
 Value = tuple[str, str] | bytes
 """("buffer", name), ("map", name), or the bytes of a number."""
 

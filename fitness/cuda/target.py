@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from fitness.base import Anchor, Built
-from fitness.cuda.arguments import check_arguments, program
+from fitness.cuda.arguments import program
 from fitness.cuda.build import CudaBuild, code_digest, compile_cuda
 from fitness.cuda.driver import CudaError, device_facts
 from fitness.cuda.gpu import Gpu, shared_gpu
@@ -38,6 +38,7 @@ from fitness.profiling import Profile
 from fitness.roofline import Peaks
 from fitness.session import Compiled, KernelFault, Prepared
 from fitness.shapes import Shapes, verdict_text
+from fitness.signature import check_arguments
 from fitness.timing import Spread
 from fitness.verify import Case, Oracle, Question
 from operators.catalog import functions

@@ -33,13 +33,14 @@ from typing import Any
 
 import numpy as np
 
-from fitness.cuda.arguments import check_arguments, program
+from fitness.cuda.arguments import program
 from fitness.cuda.build import CudaBuild, compile_cuda
 from fitness.cuda.compiler import Compiler
 from fitness.cuda.driver import call, device_facts
 from fitness.evaluation import Rejection
 from fitness.roofline import roofline
 from fitness.session import LARGE, NAN
+from fitness.signature import check_arguments
 from operators.catalog import folders, functions, load
 from operators.errors import OperatorError, PlanError
 from operators.kernel import Kernel

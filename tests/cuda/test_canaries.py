@@ -7,8 +7,8 @@ import re
 import pytest
 
 from fitness.cuda import nvrtc
-from fitness.cuda.arguments import check_arguments
 from fitness.cuda.build import CudaBuild, compile_cuda
+from fitness.signature import check_arguments
 from operators.catalog import load
 from operators.errors import PlanError, UserError
 from operators.kernel import Kernel

@@ -18,12 +18,12 @@ from elftools.elf.elffile import ELFFile
 from fitness.cpu.build import SHIM, parameters, tidy_log
 from fitness.cpu.gate import symbols
 from fitness.cuda.build import DIALECT
-from fitness.cuda.cubin import Param
 from fitness.cuda.nvrtc import FILE, HEADERS
 from fitness.disk import refuse_full_disk
 from fitness.evaluation import Rejection, Status
 from fitness.native import CXX, built, compiler_version, precompiled, toolchain_folders
 from fitness.sandbox import run_confined
+from fitness.signature import Param
 from fitness.source import forbidden
 from operators.identity import digest
 from operators.kernel import Kernel
@@ -86,9 +86,7 @@ def compile_emulated(
             return failure
         with (Path(scratch) / "kernel.o").open("rb") as stream:
             elf = ELFFile(stream)
-            params = {
-                name: tuple(Param(**vars(p)) for p in parameters(elf, index)) for index, name in enumerate(launches)
-            }
+            params = {name: parameters(elf, index) for index, name in enumerate(launches)}
             (Path(scratch) / "shared.s").write_text(_dynamic_shared(elf), encoding="utf-8")
         library = folder / f"{kernel.id}-{dtype}-emulated.so"
         failure = _run(
