@@ -42,8 +42,8 @@ from evo.records import Rows
 from evo.strategies.base import Rival, Strategy, other_request
 from evo.version import engine_version
 from evo.worker import Answer, WorkerSpec, answered, gpu_specs, worker_cores
-from fitness.catalog import GpuModels, devices, gpu_models
 from fitness.cpu.cores import processor
+from fitness.targets import GpuModels, devices, gpu_models
 from mutators.base import Request
 from operators import catalog
 from operators.errors import UserError

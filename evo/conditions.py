@@ -15,8 +15,8 @@ from typing import Any
 
 from evo.config import RunConfig
 from evo.version import engine_version
-from fitness.catalog import GpuModels
 from fitness.cpu.cores import groups, processor
+from fitness.targets import GpuModels
 from operators.errors import UserError
 from operators.fingerprint import fingerprint
 from operators.identity import digest

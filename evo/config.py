@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from evo.budget import KINDS
 from evo.strategies.base import DEVICE_KNOWN, StrategyContext
 from fitness.base import DeviceInfo
-from fitness.catalog import check_target, device_info
+from fitness.targets import check_target, device_info
 from mutators.base import PROTOCOL
 from mutators.llm_settings import LlmSettings
 from operators.catalog import load

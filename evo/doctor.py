@@ -237,7 +237,7 @@ def _gpus() -> Finding:
 def _torch() -> Finding:
     if not _has_gpu():
         return Finding("torch on the gpu", "absent", "there is no GPU for it", "the cpu target needs none")
-    from fitness.catalog import check_device
+    from fitness.targets import check_device
 
     try:
         check_device("cuda", computes=True)
@@ -250,7 +250,7 @@ def _torch() -> Finding:
 def _peaks() -> Finding:
     if not _has_gpu():
         return Finding("gpu peaks", "absent", "there is no GPU to measure", "the cpu target needs none")
-    from fitness.catalog import peaks
+    from fitness.targets import peaks
 
     try:
         found = peaks("cuda")

@@ -26,7 +26,7 @@ from evo.store import Store, StoreError, query
 from evo.strategies.base import Strategy
 from evo.version import engine_version
 from evo.worker import WorkerSpec, gpu_specs, worker_cores
-from fitness.catalog import NO_GPUS, GpuModels, devices, gpu_models
+from fitness.targets import NO_GPUS, GpuModels, devices, gpu_models
 from operators.errors import DiskError, UserError, disk_error
 from operators.spec import Operator, Task
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from fitness.base import Builder
-from fitness.catalog import builder, check_device, fitness
 from fitness.cpu.cores import groups, stay_on
+from fitness.targets import builder, check_device, fitness
 from operators.catalog import load
 from operators.errors import DeviceError, DiskError, OperatorError, UserError, disk_error
 from operators.spec import Task

@@ -10,8 +10,8 @@ from functools import partial
 
 import numpy as np
 
+from fitness.device import KernelFault, Sample, Session
 from fitness.evaluation import Status, Timing
-from fitness.session import KernelFault, Sample, Session
 from fitness.timing import Ratio, Schedule, Spread, Verdict, decide, log_ratio, mean, usually_above
 from fitness.verify import Case
 from operators.errors import OperatorError

@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 
 from fitness.base import Anchor, Built
+from fitness.device import LARGE, NAN, Device, KernelFault, KilledFromOutside, Prepared, Session
 from fitness.evaluation import CheckError, Evaluation, Level, Rejection, Status, Timing
 from fitness.measure import AnchorFault, Guest, Measurement, Pairing, bound_slots
 from fitness.profiling import Profile
 from fitness.roofline import floor_us
-from fitness.session import LARGE, NAN, Device, KernelFault, KilledFromOutside, Prepared, Session
 from fitness.timing import CONFIRM, FULL, SCREEN, Schedule, Verdict
 from fitness.verify import Case, Oracle, Question, worst
 from operators.errors import OperatorError

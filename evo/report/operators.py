@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from evo.report.tables import microseconds
-from fitness.catalog import check_target, peaks, present_target
 from fitness.roofline import roofline
+from fitness.targets import check_target, peaks, present_target
 from operators.spec import Operator
 
 

@@ -12,10 +12,10 @@ from typing import Any
 
 from evo.config import DEFAULT_SETS
 from fitness.base import Anchor
-from fitness.catalog import fitness
 from fitness.evaluation import Evaluation, Timing
 from fitness.levels import judge
 from fitness.profiling import Profile
+from fitness.targets import fitness
 from fitness.timing import Ratio, mean, smallest_detectable
 from operators.catalog import load
 from operators.errors import UserError, unknown

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from fitness.channel import receive, send
 from fitness.cpu.build import CpuBuild
+from fitness.device import KernelFault, Sample
 from fitness.evaluation import Status
 from fitness.memory import Region
 from fitness.native import built, jailed
 from fitness.sandbox import GIB, kill_group
-from fitness.session import KernelFault, Sample
 from fitness.signature import packed
 from operators.plan import ResolvedPlan
 from operators.spec import Operator

@@ -22,13 +22,13 @@ from fitness.cpu.peaks import peaks, remeasure
 from fitness.cpu.profiler import profile
 from fitness.cpu.runner import Runner, plan_words
 from fitness.cpu.simulation import Subject
+from fitness.device import Compiled, KernelFault, Prepared, Sample
 from fitness.evaluation import Rejection, Status, Timing
 from fitness.memory import Region
 from fitness.native import cache_folder
 from fitness.pipeline import Pipeline
 from fitness.profiling import Profile
 from fitness.roofline import Peaks
-from fitness.session import Compiled, KernelFault, Prepared, Sample
 from fitness.shapes import Shapes, verdict_text
 from fitness.signature import check_arguments
 from fitness.timing import Spread
@@ -46,7 +46,7 @@ DEEP_EVERY = 16
 
 @dataclass(frozen=True)
 class CpuKernel:
-    """A kernel that can be run: `fitness.session.Prepared`."""
+    """A kernel that can be run: `fitness.device.Prepared`."""
 
     kernel: Kernel
     plan: Plan
@@ -83,7 +83,7 @@ class CpuFitness(Pipeline):
 
 
 class CpuDevice:
-    """`fitness.session.Device` for one task on this machine."""
+    """`fitness.device.Device` for one task on this machine."""
 
     def __init__(self, operator: Operator, task: Task, oracle: Oracle, *, workload_set: str, folder: Path) -> None:
         self.operator = operator
@@ -221,7 +221,7 @@ class CpuDevice:
 
 
 class CpuSession:
-    """`fitness.session.Session`: a runner, and the memory it shares with us."""
+    """`fitness.device.Session`: a runner, and the memory it shares with us."""
 
     def __init__(self, device: CpuDevice, runner: Runner, prepared: CpuKernel | None, oracle: Oracle) -> None:
         self.charged = prepared is not None

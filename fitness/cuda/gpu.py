@@ -73,7 +73,7 @@ class Gpu:
 
     @contextmanager
     def machine(self, *, exclusive: bool) -> Iterator[None]:
-        """See `fitness.session.Device.machine`."""
+        """See `fitness.device.Device.machine`."""
         mine = turns(self.facts.uuid)
         try:
             with mine.alone() if exclusive else mine.shared():
@@ -87,7 +87,7 @@ class Gpu:
         return self.machine(exclusive=False)
 
     def peaks(self, *, again: bool = False) -> Peaks:
-        """See `fitness.session.Device.peaks`."""
+        """See `fitness.device.Device.peaks`."""
         found = None if again else known(self.facts.ordinal)
         if found:
             return found

@@ -15,9 +15,9 @@ from fitness.cuda.driver import CudaError
 from fitness.cuda.memory import CudaRegion
 from fitness.cuda.oracle import CudaOracle
 from fitness.cuda.process import NO_MEMORY
+from fitness.device import KernelFault, Sample
 from fitness.evaluation import Status
 from fitness.inputs import TORCH_DTYPES
-from fitness.session import KernelFault, Sample
 from fitness.verify import Question
 from operators.errors import OperatorError
 
@@ -39,7 +39,7 @@ def enough_memory() -> Iterator[None]:
 
 
 class LibrarySession:
-    """`fitness.session.Session` for the vendor's call."""
+    """`fitness.device.Session` for the vendor's call."""
 
     def __init__(self, oracle: CudaOracle, l2_bytes: int) -> None:
         self.charged = False

@@ -20,10 +20,10 @@ from fitness.channel import receive_frame, send_frame
 from fitness.cuda.driver import ENVIRONMENT
 from fitness.cuda.memory import Block
 from fitness.cuda.program import Program
+from fitness.device import KernelFault, KilledFromOutside
 from fitness.evaluation import Status
 from fitness.native import built, jailed
 from fitness.sandbox import kill_group
-from fitness.session import KernelFault, KilledFromOutside
 from operators.errors import DeviceError
 
 ANSWER_BYTES = 1 << 20

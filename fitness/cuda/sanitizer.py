@@ -13,9 +13,9 @@ from pathlib import Path
 from fitness.cuda.program import Launch, Program
 from fitness.cuda.solo import ALIGNMENT, DONE, Solo, Trial
 from fitness.cuda.tools import find_tool, watch, write_solo
+from fitness.device import KernelFault
 from fitness.evaluation import Rejection, Status
 from fitness.sandbox import Outcome
-from fitness.session import KernelFault
 
 TIMEOUT_S = 60.0
 FOUND = 86

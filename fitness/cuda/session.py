@@ -15,8 +15,8 @@ from fitness.cuda.oracle import CudaOracle
 from fitness.cuda.process import NO_MEMORY, Worker
 from fitness.cuda.program import Program
 from fitness.cuda.workers import RESTING, SPARES, Workers
+from fitness.device import KernelFault, KilledFromOutside, Sample
 from fitness.evaluation import Status
-from fitness.session import KernelFault, KilledFromOutside, Sample
 from fitness.verify import Question
 from operators.plan import ResolvedPlan
 
@@ -31,7 +31,7 @@ Resolve = Callable[[Question, Worker], tuple[ResolvedPlan, Program]]
 
 
 class CudaSession:
-    """`fitness.session.Session`."""
+    """`fitness.device.Session`."""
 
     def __init__(
         self, oracle: CudaOracle, workers: Workers, build: CudaBuild, resolve: Resolve, *, fresh: bool

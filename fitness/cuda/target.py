@@ -30,13 +30,13 @@ from fitness.cuda.sanitizer import Finding, audited
 from fitness.cuda.session import CudaSession
 from fitness.cuda.solo import Solo, Trial
 from fitness.cuda.tools import find_tool, write_solo
+from fitness.device import Compiled, KernelFault, Prepared
 from fitness.evaluation import Evaluation, Rejection, Status, Timing
 from fitness.inputs import draw
 from fitness.native import publish
 from fitness.pipeline import Pipeline
 from fitness.profiling import Profile
 from fitness.roofline import Peaks
-from fitness.session import Compiled, KernelFault, Prepared
 from fitness.shapes import Shapes, verdict_text
 from fitness.signature import check_arguments
 from fitness.timing import Spread
@@ -58,7 +58,7 @@ deviation), also where nothing of them differs but when they began. Longer kerne
 
 @dataclass(frozen=True)
 class CudaKernel:
-    """A kernel that can be run: `fitness.session.Prepared`."""
+    """A kernel that can be run: `fitness.device.Prepared`."""
 
     kernel: Kernel
     plan: Plan
@@ -190,7 +190,7 @@ def probe() -> None:
 
 
 class CudaDevice:
-    """`fitness.session.Device` for one task on one GPU; with a `CudaOracle` it can also run what it builds."""
+    """`fitness.device.Device` for one task on one GPU; with a `CudaOracle` it can also run what it builds."""
 
     def __init__(self, operator: Operator, task: Task, oracle: Oracle, gpu: Gpu, *, workload_set: str) -> None:
         self.operator = operator

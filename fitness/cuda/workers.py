@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, suppress
 from threading import Thread
 
 from fitness.cuda.process import Worker
-from fitness.session import KernelFault
+from fitness.device import KernelFault
 from operators.errors import DeviceError
 
 SPARES = 2

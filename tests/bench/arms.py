@@ -41,8 +41,8 @@ from evo.config import RunConfig
 from evo.search import STOPPED, Search
 from evo.store import query
 from fitness.base import Anchor
-from fitness.catalog import fitness
 from fitness.levels import judge
+from fitness.targets import fitness
 from operators.catalog import load
 from operators.kernel import Kernel
 from operators.spec import Task

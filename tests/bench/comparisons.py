@@ -32,10 +32,10 @@ from pathlib import Path
 import numpy as np
 
 from fitness.cpu.target import CpuFitness
+from fitness.device import Prepared, Session
 from fitness.evaluation import Rejection
 from fitness.measure import Measurement, Pairing
 from fitness.pipeline import Pipeline
-from fitness.session import Prepared, Session
 from fitness.timing import CONFIRM, SCREEN, Schedule, Verdict, smallest_detectable
 from operators.catalog import load
 from operators.kernel import Kernel

@@ -37,9 +37,9 @@ from fitness.cuda.arguments import program
 from fitness.cuda.build import CudaBuild, compile_cuda
 from fitness.cuda.compiler import Compiler
 from fitness.cuda.driver import call, device_facts
+from fitness.device import LARGE, NAN
 from fitness.evaluation import Rejection
 from fitness.roofline import roofline
-from fitness.session import LARGE, NAN
 from fitness.signature import check_arguments
 from operators.catalog import folders, functions, load
 from operators.errors import OperatorError, PlanError
@@ -290,7 +290,7 @@ class _Bench:
 
     def size(self, name: str) -> dict[str, Any]:
         """Verdicts and times of one size."""
-        from fitness.catalog import peaks
+        from fitness.targets import peaks
 
         workload = next(w for w in _workloads(self._operator, self._unit.set) if w.name == name)
         model = roofline(self._operator, workload.dims, self._unit.dtype, peaks("cuda"))
@@ -375,7 +375,7 @@ class _Unsupported(Exception):
 
 
 class _Local:
-    """A kernel in this process, with the part of `fitness.session.Session` that is needed here."""
+    """A kernel in this process, with the part of `fitness.device.Session` that is needed here."""
 
     def __init__(self, oracle: Any, build: CudaBuild, source: str, dtype: str, flush: Any) -> None:
         import torch
@@ -428,7 +428,7 @@ class _Local:
 
     def run(self, slot: int, *, poison: int, cold: bool = False) -> Any:
         """One call, timed by events."""
-        from fitness.session import Sample
+        from fitness.device import Sample
 
         torch = self._torch
         self._work.fill(poison)

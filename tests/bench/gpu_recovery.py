@@ -25,11 +25,11 @@ import torch
 from evo.pool import LocalPool, WorkerLost
 from evo.worker import WorkerSpec, gpu_specs
 from fitness.base import Anchor, Built
-from fitness.catalog import devices
 from fitness.cuda.target import CudaFitness
 from fitness.cuda.workers import SPARES
 from fitness.evaluation import Evaluation
 from fitness.levels import judge
+from fitness.targets import devices
 from operators.catalog import load
 from operators.kernel import Kernel
 from operators.spec import Task

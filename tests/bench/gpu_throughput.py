@@ -24,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from fitness.catalog import devices
+from fitness.targets import devices
 
 EVO = (sys.executable, "-m", "evo.cli")
 STAGES = ("build", "verify", "time", "confirm")

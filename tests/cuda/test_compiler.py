@@ -88,7 +88,7 @@ def test_an_unknown_architecture_is_the_users_affair(compiler: Compiler) -> None
 def test_without_a_gpu_one_line_says_so() -> None:
     if Path("/dev/nvidiactl").exists():
         pytest.skip("there is one")
-    from fitness.catalog import check_target
+    from fitness.targets import check_target
 
     with pytest.raises(UserError, match="no CUDA device can be used here"):
         check_target("cuda")

@@ -10,11 +10,11 @@ from fitness.cuda import ncu, tools
 from fitness.cuda.ncu import METRICS, STALLS, Figures, NcuFailure, classify_measured, measure, notes, parse
 from fitness.cuda.profiler import assembled, placed
 from fitness.cuda.sanitizer import TOOLS, Finding, audited, read
+from fitness.device import KernelFault
 from fitness.evaluation import Rejection, Status, Timing
 from fitness.profiling import Bottleneck
 from fitness.roofline import Peaks, Roofline
 from fitness.sandbox import Outcome
-from fitness.session import KernelFault
 from operators.catalog import load
 from operators.spec import Workload
 

@@ -11,8 +11,8 @@ import pytest
 
 from fitness.cuda.process import Worker
 from fitness.cuda.workers import SERVES, SPARES, Workers
+from fitness.device import KernelFault
 from fitness.evaluation import Status
-from fitness.session import KernelFault
 from operators.errors import DeviceError
 
 

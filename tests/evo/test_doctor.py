@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from evo import doctor
-from fitness import catalog, packages
+from fitness import packages, targets
 from fitness.cuda import line
 from fitness.roofline import Peaks
 from operators.errors import DeviceError
@@ -26,7 +26,7 @@ H100 = Peaks(
 
 def finding(monkeypatch: pytest.MonkeyPatch, peaks: Peaks) -> doctor.Finding:
     monkeypatch.setattr(doctor, "_has_gpu", lambda: True)
-    monkeypatch.setattr(catalog, "peaks", lambda target: peaks)
+    monkeypatch.setattr(targets, "peaks", lambda target: peaks)
     return doctor._peaks()
 
 
@@ -53,7 +53,7 @@ def test_a_gpu_that_does_not_compute(monkeypatch: pytest.MonkeyPatch) -> None:
         raise DeviceError("it counts 3 instead of 4")
 
     monkeypatch.setattr(doctor, "_has_gpu", lambda: True)
-    monkeypatch.setattr(catalog, "check_device", fail)
+    monkeypatch.setattr(targets, "check_device", fail)
     found = doctor._torch()
     assert (found.state, found.detail) == ("absent", "it counts 3 instead of 4")
 

@@ -21,8 +21,8 @@ from evo.pool import InlinePool, value_of
 from evo.search import Search
 from evo.store import query
 from evo.worker import answered
-from fitness.catalog import GpuModels
 from fitness.scripted import ScriptedFitness, scripted
+from fitness.targets import GpuModels
 from operators.errors import DiskError, UserError
 from operators.kernel import Kernel
 from tests.evo.test_cli import evo

@@ -15,10 +15,10 @@ import pytest
 
 from fitness.base import Anchor, Built
 from fitness.cpu.target import CpuDevice, CpuFitness
+from fitness.device import KernelFault
 from fitness.evaluation import Evaluation, Level, Rejection, Status
 from fitness.levels import judge
 from fitness.measure import LIBRARY_PAIRS, Measurement, Pairing
-from fitness.session import KernelFault
 from fitness.timing import FULL, SCREEN, Ratio, Schedule
 from operators.catalog import load
 from operators.kernel import Kernel

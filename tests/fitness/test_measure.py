@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fitness.device import KernelFault, Sample, Session
 from fitness.evaluation import Status
 from fitness.measure import LIBRARY_PAIRS, Guest, Measurement, Pairing
-from fitness.session import KernelFault, Sample, Session
 from fitness.timing import CONFIRM, SCREEN, Schedule, Spread, Verdict
 
 Draw = Callable[[np.random.Generator], Sample]
 
 
 class ScriptedSession:
-    """`fitness.session.Session` without a process."""
+    """`fitness.device.Session` without a process."""
 
     def __init__(self, draw: Draw, seed: int, *, charged: bool = True) -> None:
         self.charged = charged

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from fitness.base import Anchor
-from fitness.catalog import fitness
 from fitness.evaluation import Evaluation, Status
 from fitness.levels import judge
+from fitness.targets import fitness
 from operators.catalog import load
 from operators.kernel import Kernel
 from operators.spec import Task

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 
 from fitness.base import Anchor, Built
-from fitness.catalog import fitness
 from fitness.cuda import gpu
 from fitness.cuda.nvrtc import cutlass_folders
 from fitness.evaluation import Evaluation, Level, Status
 from fitness.levels import judge
 from fitness.measure import LIBRARY_PAIRS
+from fitness.targets import fitness
 from operators.catalog import folders, load
 from operators.kernel import Kernel
 from operators.spec import Task

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import pytest
 
 from fitness.base import Anchor
-from fitness.catalog import fitness
 from fitness.cuda.ncu import METRICS
 from fitness.cuda.tools import find_tool
 from fitness.evaluation import Evaluation, Level, Status
 from fitness.levels import judge
+from fitness.targets import fitness
 from operators.catalog import load
 from operators.kernel import Kernel
 from operators.spec import Task

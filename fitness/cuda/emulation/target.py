@@ -14,9 +14,9 @@ from fitness.cpu.runner import Runner
 from fitness.cuda.arguments import program
 from fitness.cuda.emulation.build import MAX_SHARED_BYTES, EmulatedBuild, compile_emulated
 from fitness.cuda.program import Program
+from fitness.device import LARGE, NAN, KernelFault
 from fitness.evaluation import CheckError, Rejection, Status
 from fitness.memory import Region
-from fitness.session import LARGE, NAN, KernelFault
 from fitness.shapes import Shapes
 from fitness.signature import check_arguments
 from fitness.verify import Case, Oracle, Question, worst
