@@ -1,12 +1,13 @@
 """Whole outputs against their answers, at memory speed: the Python half of the comparisons in native/checks.cpp.
 
-Arrays are numpy's; tensors on a GPU go to `fitness.cuda.compare`, which computes the same there.
+Arrays are numpy's. A target whose outputs lie elsewhere says with `compare_by` what computes the same there.
 """
 
 from __future__ import annotations
 
 import ctypes
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -55,31 +56,6 @@ class Judgement:
     """About how many of the errors are independent of their neighbours, from how often the sign changes."""
 
 
-def judge(y: Any, expected: Any, allowed: Any) -> Judgement:
-    """One output against fp64 answers and allowed errors of the same size.
-
-    An answer that is not finite must be met exactly; where `allowed` is infinite, anything goes.
-    """
-    if not isinstance(expected, np.ndarray):
-        from fitness.cuda.compare import judgement_parts
-
-        return Judgement(*judgement_parts(y, expected, allowed))
-    if y.dtype not in (np.float32, np.float64) or not y.flags.c_contiguous:
-        y = np.ascontiguousarray(y, dtype=np.float64)
-    if not y.size == expected.size == allowed.size:
-        raise ValueError(f"{y.size} values against {expected.size} answers and {allowed.size} bounds")
-    found = _Judgement()
-    run = _library().evo_judge_f32 if y.dtype == np.float32 else _library().evo_judge_f64
-    run(y.ctypes.data, expected.ctypes.data, allowed.ctypes.data, y.size, ctypes.byref(found))
-    return Judgement(
-        float(found.max_ratio),
-        math.sqrt(found.square_sum / max(y.size, 1)),
-        int(found.mismatches),
-        int(found.first_bad) if found.first_bad >= 0 else None,
-        min(2 * int(found.sign_changes) + 1, y.size),
-    )
-
-
 @dataclass(frozen=True)
 class Bound:
     """What each element of an output may be off by, and what rounding usually makes of it."""
@@ -90,6 +66,36 @@ class Bound:
     """Root mean square, relative to `allowed`, of the rounding of right results to the output's type."""
     usual_rms: float
     """The same with the rounding errors of a plain sum."""
+
+
+@dataclass(frozen=True)
+class Comparisons:
+    """How arrays of one type are compared."""
+
+    judge: Callable[[Any, Any, Any], Judgement]
+    """See `judge` below."""
+    bound: Callable[..., Bound]
+    """See `bound` below, whose numbers follow the two arrays in their order."""
+
+
+_comparisons: dict[type, Comparisons] = {}
+
+
+def compare_by(kind: type, comparisons: Comparisons) -> None:
+    """From now on arrays of this type are compared so."""
+    _comparisons[kind] = comparisons
+
+
+def _of(array: Any) -> Comparisons:
+    return next(_comparisons[kind] for kind in type(array).__mro__ if kind in _comparisons)
+
+
+def judge(y: Any, expected: Any, allowed: Any) -> Judgement:
+    """One output against fp64 answers and allowed errors of the same size.
+
+    An answer that is not finite must be met exactly; where `allowed` is infinite, anything goes.
+    """
+    return _of(expected).judge(y, expected, allowed)
 
 
 def bound(
@@ -110,13 +116,33 @@ def bound(
     those overflow. Nothing but the same value is where y is not finite.
     """
     numbers = (rounding, growth, eta, y_limit, s_limit, usual_rounding, usual_growth)
-    if not isinstance(y, np.ndarray):
-        from fitness.cuda.compare import bound_parts
+    return _of(y).bound(y, s, *numbers)
 
-        return Bound(*bound_parts(y, s, *numbers))
+
+def _judge_array(y: Any, expected: Any, allowed: Any) -> Judgement:
+    if y.dtype not in (np.float32, np.float64) or not y.flags.c_contiguous:
+        y = np.ascontiguousarray(y, dtype=np.float64)
+    if not y.size == expected.size == allowed.size:
+        raise ValueError(f"{y.size} values against {expected.size} answers and {allowed.size} bounds")
+    found = _Judgement()
+    run = _library().evo_judge_f32 if y.dtype == np.float32 else _library().evo_judge_f64
+    run(y.ctypes.data, expected.ctypes.data, allowed.ctypes.data, y.size, ctypes.byref(found))
+    return Judgement(
+        float(found.max_ratio),
+        math.sqrt(found.square_sum / max(y.size, 1)),
+        int(found.mismatches),
+        int(found.first_bad) if found.first_bad >= 0 else None,
+        min(2 * int(found.sign_changes) + 1, y.size),
+    )
+
+
+def _bound_array(y: Any, s: Any, *numbers: float) -> Bound:
     if y.size != s.size:
         raise ValueError(f"{y.size} values and {s.size} magnitudes")
     allowed, sums = np.empty(y.size), np.empty(2)
     _library().evo_bound(y.ctypes.data, s.ctypes.data, y.size, *numbers, allowed.ctypes.data, sums.ctypes.data)
     least, usual = np.sqrt(sums / max(y.size, 1))
     return Bound(allowed, float(least), float(usual))
+
+
+compare_by(np.ndarray, Comparisons(_judge_array, _bound_array))

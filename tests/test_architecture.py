@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
+TARGETS = "targets.py"
+"""Of fitness/: the registry through which everything else gets its target."""
 LAYERS = ("operators", "fitness", "mutators", "evo")
 HEAVY = {
     "duckdb": ("evo/store/",),
@@ -61,6 +63,13 @@ def test_a_package_uses_only_what_stands_to_its_left(path: Path) -> None:
         top = module.split(".")[0]
         assert top not in LAYERS or top in allowed, f"{path}:{line}: imports {module}"
         assert top != "tests", f"{path}:{line}: imports {module}"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "fitness").glob("*.py")), ids=lambda p: p.name)
+def test_only_the_registry_of_targets_knows_a_target(path: Path) -> None:
+    for module, line, _ in imports(path):
+        known = path.name == TARGETS or not module.startswith(("fitness.cpu", "fitness.cuda"))
+        assert known, f"{path}:{line}: imports {module}"
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(ROOT)))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from fitness.compare import Bound, Comparisons, Judgement, compare_by
 from fitness.cuda.driver import call, device_facts, driver
 from fitness.cuda.launcher import Arguments, pointer
 from fitness.cuda.nvrtc import Job, compile_here
@@ -22,14 +23,12 @@ TYPES = {torch.float32: "judge<float>", torch.float64: "judge<double>", torch.bf
 """What judge.cu reads as it is."""
 
 
-def judgement_parts(
-    y: torch.Tensor, expected: torch.Tensor, allowed: torch.Tensor
-) -> tuple[float, float, int, int | None, int]:
-    """The fields of `fitness.compare.Judgement`, for flat tensors on one GPU."""
+def judge(y: torch.Tensor, expected: torch.Tensor, allowed: torch.Tensor) -> Judgement:
+    """What `fitness.compare.judge` says of flat tensors on one GPU."""
     if not y.numel() == expected.numel() == allowed.numel():
         raise ValueError(f"{y.numel()} values against {expected.numel()} answers and {allowed.numel()} bounds")
     if not y.numel():
-        return 0.0, 0.0, 0, None, 0
+        return Judgement(0.0, 0.0, 0, None, 0)
     return _on_gpu(y.device.index).judge(y, expected, allowed)
 
 
@@ -52,10 +51,8 @@ class _Kernels:
         self._outputs = [pointer(t.data_ptr()) for t in (self._parts, self._ticket, self._result)]
         self._arguments = Arguments([bytes(8)] * 7)
 
-    def judge(
-        self, y: torch.Tensor, expected: torch.Tensor, allowed: torch.Tensor
-    ) -> tuple[float, float, int, int | None, int]:
-        """As `judgement_parts`, of at least one element."""
+    def judge(self, y: torch.Tensor, expected: torch.Tensor, allowed: torch.Tensor) -> Judgement:
+        """Of at least one element."""
         tensors = [t.contiguous() for t in (y if y.dtype in TYPES else y.double(), expected, allowed)]
         count = y.numel()
         sizes = min(-(-count // THREADS), MOST_BLOCKS), 1, 1, THREADS, 1, 1, 0
@@ -63,7 +60,7 @@ class _Kernels:
         stream = driver().CUstream(torch.cuda.current_stream(y.device).cuda_stream)
         call("LaunchKernel", self._functions[tensors[0].dtype], *sizes, stream, self._arguments.placed(values), 0)
         largest, squares, bad, first, changes = self._result.tolist()
-        return (
+        return Judgement(
             largest,
             math.sqrt(squares / count),
             int(bad),
@@ -80,7 +77,7 @@ def judge_job(arch: str) -> Job:
     return Job(JUDGE.read_text(encoding="utf-8"), tuple(TYPES.values()), arch, ())
 
 
-def bound_parts(
+def bound(
     y: torch.Tensor,
     s: torch.Tensor,
     rounding: float,
@@ -90,8 +87,8 @@ def bound_parts(
     s_limit: float,
     usual_rounding: float,
     usual_growth: float,
-) -> tuple[torch.Tensor, float, float]:
-    """The fields of `fitness.compare.Bound`, for flat tensors in fp64."""
+) -> Bound:
+    """What `fitness.compare.bound` says of flat tensors in fp64."""
     if y.numel() != s.numel():
         raise ValueError(f"{y.numel()} values and {s.numel()} magnitudes")
     allowed = torch.empty_like(y)
@@ -99,11 +96,14 @@ def bound_parts(
     for begin in range(0, y.numel(), CHUNK):
         part = slice(begin, begin + CHUNK)
         value, size, total = y[part], y[part].abs(), s[part].abs()
-        bound = rounding * size + growth * total + eta
+        most = rounding * size + growth * total + eta
         overflows = ~((size <= y_limit) & (total <= s_limit))
-        allowed[part] = torch.where(overflows, torch.where(value.isfinite(), math.inf, 0.0), bound)
-        least = torch.where(overflows, 0.0, usual_rounding * size / bound)
-        usual = torch.where(overflows, 0.0, (usual_rounding * size + usual_growth * total) / bound)
+        allowed[part] = torch.where(overflows, torch.where(value.isfinite(), math.inf, 0.0), most)
+        least = torch.where(overflows, 0.0, usual_rounding * size / most)
+        usual = torch.where(overflows, 0.0, (usual_rounding * size + usual_growth * total) / most)
         sums += torch.stack((least.square().sum(), usual.square().sum()))
     least_rms, usual_rms = (sums / max(y.numel(), 1)).sqrt().tolist()
-    return allowed, least_rms, usual_rms
+    return Bound(allowed, least_rms, usual_rms)
+
+
+compare_by(torch.Tensor, Comparisons(judge, bound))

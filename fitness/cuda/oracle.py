@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from fitness.compare import judge
+from fitness.cuda.compare import judge
 from fitness.cuda.memory import Block, CudaRegion, Pool
 from fitness.inputs import TORCH_DTYPES, Inputs
 from fitness.memory import Memory
