@@ -11,7 +11,7 @@ from operators.spec import Operator
 
 
 def program(plan: ResolvedPlan, params: Mapping[str, tuple[Param, ...]], operator: Operator) -> Program:
-    """What the worker gets. The arguments must have been checked."""
+    """What the runner gets. The arguments must have been checked."""
     launches = []
     for step in plan.steps:
         args: list[Value] = []

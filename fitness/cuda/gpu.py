@@ -1,4 +1,4 @@
-"""What all tasks of a process share of a GPU: the compiler, the workers, the memory that these map, the tools."""
+"""What all tasks of a process share of a GPU: the compiler, the runners, the memory that these map, the tools."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from fitness.cuda.memory import Pool, granularity
 from fitness.cuda.ncu import NOT_INSTALLED
 from fitness.cuda.nvrtc import Job, include_folders, version
 from fitness.cuda.peaks import known, peaks, remeasure
-from fitness.cuda.process import Worker
+from fitness.cuda.runner import Runner
+from fitness.cuda.runners import Runners
 from fitness.cuda.sanitizer import Sanitizer
 from fitness.cuda.tools import find_tool
 from fitness.cuda.turns import turns
-from fitness.cuda.workers import Workers
 from fitness.native import publish
 from fitness.roofline import Peaks
 from operators.identity import digest
@@ -56,7 +56,7 @@ class Gpu:
         self.facts = device_facts()  # says what is missing before torch does
         self.folder = folder
         self.compiler = Compiler()
-        self.workers = Workers(self._worker, self.quiet)
+        self.runners = Runners(self._runner, self.quiet)
         self.auditors = ThreadPoolExecutor(1, thread_name_prefix="audit")
         self.ncu_lack = "" if find_tool("ncu") else NOT_INSTALLED
         """Why Nsight Compute tells nothing on this machine, once that is known."""
@@ -80,7 +80,7 @@ class Gpu:
                 yield
         finally:
             if exclusive:
-                self.workers.refresh()
+                self.runners.refresh()
 
     def quiet(self) -> AbstractContextManager[None]:
         """Nobody times meanwhile."""
@@ -126,11 +126,11 @@ class Gpu:
 
     def _dismiss(self, tenant: Tenant) -> None:
         tenant.forget()
-        self.workers.settle()  # what they have mapped is not back before they are gone
+        self.runners.settle()  # what they have mapped is not back before they are gone
 
     def _disperse(self) -> None:
-        self.workers.disperse()
-        self.workers.settle()
+        self.runners.disperse()
+        self.runners.settle()
         self.pool.trim()
 
     def _roomy(self, share: float) -> bool:
@@ -148,11 +148,11 @@ class Gpu:
             _gpus.pop(self.folder, None)
             self.auditors.shutdown(cancel_futures=True)
             self.compiler.close()
-            self.workers.close()
+            self.runners.close()
 
-    def _worker(self) -> Worker:
+    def _runner(self) -> Runner:
         """One that has not begun."""
-        return Worker(self.facts.ordinal, self._harness, granularity(self.facts.ordinal), quiet=self.quiet)
+        return Runner(self.facts.ordinal, self._harness, granularity(self.facts.ordinal), quiet=self.quiet)
 
     @cached_property
     def _harness(self) -> bytes:

@@ -1,4 +1,4 @@
-// What the worker runs around a candidate: nothing here knows of operators or of right answers.
+// What the runner runs around a candidate: nothing here knows of operators or of right answers.
 
 // Leaves nothing of what was there in L2: written, then read, so that nobody else pays for writing it back.
 extern "C" __global__ void flush_write(float4* memory, long long count, float value) {

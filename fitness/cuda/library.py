@@ -14,7 +14,7 @@ import torch
 from fitness.cuda.driver import CudaError
 from fitness.cuda.memory import CudaRegion
 from fitness.cuda.oracle import CudaOracle
-from fitness.cuda.process import NO_MEMORY
+from fitness.cuda.runner import NO_MEMORY
 from fitness.device import KernelFault, Sample
 from fitness.evaluation import Status
 from fitness.inputs import TORCH_DTYPES

@@ -1,4 +1,4 @@
-"""GPU memory that the verifier owns and workers map: blocks of the driver's virtual memory, regions of blocks."""
+"""GPU memory that the verifier owns and runners map: blocks of the driver's virtual memory, regions of blocks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fitness.packages import reinstalling_torch
 from operators.errors import UserError
 
 FIRST_ADDRESS = 1 << 46
-"""Far from where the driver itself puts things. Blocks follow each other from here on, in every worker alike: by where
+"""Far from where the driver itself puts things. Blocks follow each other from here on, in every runner alike: by where
 buffers lie in the address space alone a kernel can be half as fast again."""
 KEPT_FREE_BYTES = 4 << 30
 """Blocks that nobody uses stay allocated up to so much: making one takes as long as a small check."""
@@ -33,9 +33,9 @@ class Block:
     def __init__(self, number: int, ordinal: int, map_bytes: int, place: int, *, readonly: bool) -> None:
         cu = driver()
         self.readonly = readonly
-        """Whether workers map it so."""
+        """Whether runners map it so."""
         self.place = place
-        """The address that workers map it at."""
+        """The address that runners map it at."""
         self.number = number
         """Of no other block, ever."""
         self.bytes = map_bytes
@@ -111,9 +111,9 @@ class Pool:
         self._next_place = FIRST_ADDRESS
 
     def take(self, size: int, *, readonly: bool = False) -> Block:
-        """A block of at least one granule that holds `size` bytes; `readonly`: that workers will only read.
+        """A block of at least one granule that holds `size` bytes; `readonly`: that runners will only read.
 
-        Of those that are free the one last used, which a worker has likely mapped already, as it will be used now.
+        Of those that are free the one last used, which a runner has likely mapped already, as it will be used now.
         """
         rounded = max(-(-size // self.granularity), 1) * self.granularity
         self._settle()
@@ -149,7 +149,7 @@ class Pool:
 
 
 class CudaRegion:
-    """`fitness.memory.Memory` on a GPU: every buffer has a block of its own, so that workers map nothing beside it.
+    """`fitness.memory.Memory` on a GPU: every buffer has a block of its own, so that runners map nothing beside it.
 
     With `at_end`, data ends where its block ends (up to the alignment), so that an access past the end faults; else it
     begins where the block begins. What is left of the block is filled with a pattern that `slack_intact` checks.
@@ -164,7 +164,7 @@ class CudaRegion:
         readonly: bool = False,
         lent: Mapping[str, Block] | None = None,
     ) -> None:
-        """`readonly`: workers only read it.
+        """`readonly`: runners only read it.
 
         `lent` are blocks that some of the buffers take, which somebody else owns and may use between calls.
         """

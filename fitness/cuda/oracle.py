@@ -1,4 +1,4 @@
-"""The numerical oracle on the GPU: fp64 references, bounds and judgements, in the memory that workers share."""
+"""The numerical oracle on the GPU: fp64 references, bounds and judgements, in the memory that runners share."""
 
 from __future__ import annotations
 

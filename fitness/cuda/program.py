@@ -1,4 +1,4 @@
-"""What a worker is told to do. Imports next to nothing: a worker starts in a fraction of a second."""
+"""What a runner is told to do. Imports next to nothing: a runner starts in a fraction of a second."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Program:
-    """What one call of a kernel file does, as the worker gets it."""
+    """What one call of a kernel file does, as the runner gets it."""
 
     zero: tuple[str, ...]
     launches: tuple[Launch, ...]

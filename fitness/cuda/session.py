@@ -1,4 +1,4 @@
-"""A session with a candidate on the GPU: the verifier's memory, a worker that runs it, another one when that dies."""
+"""A session with a candidate on the GPU: the verifier's memory, a runner that runs it, another one when that dies."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from fitness.cuda.build import CudaBuild
 from fitness.cuda.driver import CudaError
 from fitness.cuda.memory import CudaRegion
 from fitness.cuda.oracle import CudaOracle
-from fitness.cuda.process import NO_MEMORY, Worker
 from fitness.cuda.program import Program
-from fitness.cuda.workers import RESTING, SPARES, Workers
+from fitness.cuda.runner import NO_MEMORY, Runner
+from fitness.cuda.runners import MOST_IDLE, SPARES, Runners
 from fitness.device import KernelFault, KilledFromOutside, Sample
 from fitness.evaluation import Status
 from fitness.verify import Question
@@ -26,7 +26,7 @@ CLOCK_SHARE, CLOCK_SLACK_NS = 0.95, 50_000
 DOUBTFUL_SAMPLES, DOUBTFUL_SHARE = 3, 0.2
 
 T = TypeVar("T")
-Resolve = Callable[[Question, Worker], tuple[ResolvedPlan, Program]]
+Resolve = Callable[[Question, Runner], tuple[ResolvedPlan, Program]]
 """What a kernel does on a question's dims. Raises KernelFault."""
 
 
@@ -34,22 +34,22 @@ class CudaSession:
     """`fitness.device.Session`."""
 
     def __init__(
-        self, oracle: CudaOracle, workers: Workers, build: CudaBuild, resolve: Resolve, *, fresh: bool
+        self, oracle: CudaOracle, runners: Runners, build: CudaBuild, resolve: Resolve, *, fresh: bool
     ) -> None:
         self.charged = False  # two clocks of the device are compared instead
         self._oracle = oracle
-        self._workers = workers
+        self._runners = runners
         self._fresh = fresh
         self._build = build
         self._resolve = resolve
-        self._worker: Worker | None = None
+        self._runner: Runner | None = None
         self._slots: dict[int, tuple[Question, CudaRegion, Program]] = {}
         self._works: dict[tuple[object, ...], CudaRegion] = {}
         self._timed = self._doubtful = 0
-        self._lasting(lambda worker: None)
+        self._lasting(lambda runner: None)
 
     def bind(self, slot: int, question: Question, *, at_end: bool) -> None:
-        resolved, program = self._lasting(lambda worker: self._resolve(question, worker))
+        resolved, program = self._lasting(lambda runner: self._resolve(question, runner))
         sizes = self._oracle.work_sizes(question.dims) | {b.name: b.bytes for b in resolved.buffers}
         self._slots.pop(slot, None)
         # Slots of timing sets share their memory: no call leaves anything in it that the next one finds.
@@ -67,28 +67,28 @@ class CudaSession:
             if slot:
                 self._works[key] = work
         self._slots[slot] = question, work, program
-        with self._workers.quiet():
-            self._lasting(lambda worker: self._hand_over(worker, slot))
+        with self._runners.quiet():
+            self._lasting(lambda runner: self._hand_over(runner, slot))
 
     def run(self, slot: int, *, poison: int, cold: bool = False) -> Sample:
         if cold:  # on a clock: no process comes or goes, and whoever times begins anew
-            if self._worker is None:
+            if self._runner is None:
                 raise KilledFromOutside(Status.RUNTIME_ERROR, "its process is gone")
-            return self._run(self._worker, slot, poison=poison, cold=cold)
-        return self._lasting(lambda worker: self._run(worker, slot, poison=poison, cold=cold))
+            return self._run(self._runner, slot, poison=poison, cold=cold)
+        return self._lasting(lambda runner: self._run(runner, slot, poison=poison, cold=cold))
 
-    def _run(self, worker: Worker, slot: int, *, poison: int, cold: bool) -> Sample:
+    def _run(self, runner: Runner, slot: int, *, poison: int, cold: bool) -> Sample:
         question, work, _ = self._slots[slot]
         work.fill(poison)
         self._oracle.restore(question, work)
         torch.cuda.synchronize()
         begin = time.monotonic_ns()
         try:
-            elapsed_ns, clock_ns = worker.run(slot, cold=cold, poison=poison, timeout_s=RUN_TIMEOUT_S)
+            elapsed_ns, clock_ns = runner.run(slot, cold=cold, poison=poison, timeout_s=RUN_TIMEOUT_S)
         except KernelFault:
             # It may be running still, and write: nothing else is done before it is gone.
-            worker.close()
-            self._worker = None
+            runner.close()
+            self._runner = None
             raise
         bracket_ns = time.monotonic_ns() - begin
         if not 0 <= elapsed_ns <= bracket_ns:
@@ -101,40 +101,40 @@ class CudaSession:
         return self._slots[slot][1]
 
     def close(self, *, sound: bool = False) -> None:
-        """Give the worker back, or end it; the memory stays ours."""
-        if self._worker and sound:
-            self._workers.rest(self._worker)
-        elif self._worker:
-            self._workers.dismiss(self._worker)
-        self._worker = None
+        """Give the runner back, or end it; the memory stays ours."""
+        if self._runner and sound:
+            self._runners.release(self._runner)
+        elif self._runner:
+            self._runners.dismiss(self._runner)
+        self._runner = None
 
-    def _lasting(self, action: Callable[[Worker], T]) -> T:
-        """What it does with the worker, or with another one where somebody killed that.
+    def _lasting(self, action: Callable[[Runner], T]) -> T:
+        """What it does with the runner, or with another one where somebody killed that.
 
         Who kills one kills many, and those that wait for work are not yet seen to be dead.
         """
-        for _ in range(RESTING + SPARES):
+        for _ in range(MOST_IDLE + SPARES):
             try:
                 return action(self._alive())
             except KilledFromOutside:
                 self.close()
         return action(self._alive())
 
-    def _alive(self) -> Worker:
-        """The worker, or a new one that knows all that the last one knew."""
-        if self._worker is None:
-            self._worker = self._workers.hire(fresh=self._fresh)
+    def _alive(self) -> Runner:
+        """The runner, or a new one that knows all that the last one knew."""
+        if self._runner is None:
+            self._runner = self._runners.hire(fresh=self._fresh)
             try:
-                with self._workers.quiet():
-                    self._worker.load(self._build.cubin, self._build.lowered)
+                with self._runners.quiet():
+                    self._runner.load(self._build.cubin, self._build.lowered)
                     for slot in self._slots:
-                        self._hand_over(self._worker, slot)
+                        self._hand_over(self._runner, slot)
             except KernelFault:
                 self.close()
                 raise
-        return self._worker
+        return self._runner
 
-    def _hand_over(self, worker: Worker, slot: int) -> None:
+    def _hand_over(self, runner: Runner, slot: int) -> None:
         question, work, program = self._slots[slot]
         assert isinstance(question.region, CudaRegion)
         buffers = [
@@ -143,8 +143,8 @@ class CudaSession:
             for name, place in region.places.items()
         ]
         torch.cuda.synchronize()
-        worker.bind(slot, buffers)
-        worker.define(slot, program)
+        runner.bind(slot, buffers)
+        runner.define(slot, program)
 
     def _compare_clocks(self, elapsed_ns: int, clock_ns: int) -> None:
         """Raises KernelFault when events keep showing less than the device's own clock."""

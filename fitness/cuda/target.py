@@ -1,4 +1,4 @@
-"""The cuda target: device code and its plan, run by disposable workers on one GPU."""
+"""The cuda target: device code and its plan, run by disposable runners on one GPU."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from fitness.cuda.library import LibrarySession, enough_memory
 from fitness.cuda.memory import check_torch
 from fitness.cuda.ncu import Figures, NcuFailure, measure
 from fitness.cuda.oracle import CudaOracle
-from fitness.cuda.process import NO_MEMORY, Worker
 from fitness.cuda.profiler import assembled, placed
 from fitness.cuda.program import Program
+from fitness.cuda.runner import NO_MEMORY, Runner
 from fitness.cuda.sanitizer import Finding, audited
 from fitness.cuda.session import CudaSession
 from fitness.cuda.solo import Solo, Trial
@@ -88,7 +88,7 @@ class CudaFitness(Pipeline):
 
     def __init__(self, operator: Operator, task: Task, *, workload_set: str, folder: Path):
         self._gpu = shared_gpu(folder)
-        # Inputs are drawn beside a worker that launches kernels; torch's CPU threads would spin.
+        # Inputs are drawn beside a runner that launches kernels; torch's CPU threads would spin.
         torch.set_num_threads(1)
         with _device_errors():
             oracle = CudaOracle(operator, functions(operator.folder), task.dtype, self._gpu.pool)
@@ -237,8 +237,8 @@ class CudaDevice:
         path = self._gpu.folder / f"{kernel.id}-{self.task.dtype}-{self._facts.arch}.digest"
         if path.exists():
             return path.read_text(encoding="ascii")
-        with self._asked(plan, build) as worker:
-            resolved = [self.resolve(plan, kernel, dims, worker) for _, dims in self._shapes.judged(supported)]
+        with self._asked(plan, build) as runner:
+            resolved = [self.resolve(plan, kernel, dims, runner) for _, dims in self._shapes.judged(supported)]
         for one in resolved:
             if problem := check_arguments(one, build.params, self.operator, self.task.dtype):
                 raise KernelFault(Status.INVALID, problem)
@@ -248,23 +248,23 @@ class CudaDevice:
         return found
 
     @contextmanager
-    def _asked(self, plan: Plan, build: CudaBuild) -> Iterator[Worker | None]:
-        """A worker that knows the kernel, where the plan depends on its occupancy."""
+    def _asked(self, plan: Plan, build: CudaBuild) -> Iterator[Runner | None]:
+        """A runner that knows the kernel, where the plan depends on its occupancy."""
         if not plan.occupancy_kernels:
             yield None
             return
-        worker = self._gpu.workers.hire()
+        runner = self._gpu.runners.hire()
         try:
             with self._gpu.quiet():
-                worker.load(build.cubin, build.lowered)
-                yield worker
+                runner.load(build.cubin, build.lowered)
+                yield runner
         except BaseException:
-            self._gpu.workers.dismiss(worker)
+            self._gpu.runners.dismiss(runner)
             raise
-        self._gpu.workers.rest(worker)
+        self._gpu.runners.release(runner)
 
-    def resolve(self, plan: Plan, kernel: Kernel, dims: Mapping[str, int], worker: Worker | None) -> ResolvedPlan:
-        """The plan on some dims; `worker` tells the occupancy. Raises PlanError and KernelFault."""
+    def resolve(self, plan: Plan, kernel: Kernel, dims: Mapping[str, int], runner: Runner | None) -> ResolvedPlan:
+        """The plan on some dims; `runner` tells the occupancy. Raises PlanError and KernelFault."""
 
         def resolved(occupancy: Mapping[str, int]) -> ResolvedPlan:
             return plan.resolve(
@@ -276,14 +276,14 @@ class CudaDevice:
                 occupancy=occupancy,
             )
 
-        if worker is None or not plan.occupancy_kernels:
+        if runner is None or not plan.occupancy_kernels:
             return resolved({})
         # Blocks and shared memory do not depend on the occupancy, which depends on them.
         occupancy: dict[str, int] = {}
         for step in resolved(dict.fromkeys(plan.occupancy_kernels, 1)).steps:
             if step.kernel in plan.occupancy_kernels:
                 threads = step.block[0] * step.block[1] * step.block[2]
-                blocks = worker.occupancy(step.kernel, threads, step.shared_bytes)
+                blocks = runner.occupancy(step.kernel, threads, step.shared_bytes)
                 occupancy[step.kernel] = min(blocks, occupancy.get(step.kernel, blocks))
         if not all(occupancy.get(name, 1) for name in plan.occupancy_kernels):
             raise KernelFault(Status.INVALID, "no block fits onto a multiprocessor: too many threads, or registers")
@@ -295,17 +295,17 @@ class CudaDevice:
         assert isinstance(prepared, CudaKernel)
         kernel = prepared
 
-        def resolve(question: Question, worker: Worker) -> tuple[ResolvedPlan, Program]:
-            return self._steps(kernel, question.workload.name, question.dims, worker)
+        def resolve(question: Question, runner: Runner) -> tuple[ResolvedPlan, Program]:
+            return self._steps(kernel, question.workload.name, question.dims, runner)
 
-        return CudaSession(self._judging, self._gpu.workers, kernel.build, resolve, fresh=fresh)
+        return CudaSession(self._judging, self._gpu.runners, kernel.build, resolve, fresh=fresh)
 
     def _steps(
-        self, kernel: CudaKernel, name: str, dims: Mapping[str, int], worker: Worker | None
+        self, kernel: CudaKernel, name: str, dims: Mapping[str, int], runner: Runner | None
     ) -> tuple[ResolvedPlan, Program]:
         """What one call does on the dims of a workload of this name. Raises KernelFault."""
         try:
-            resolved = self.resolve(kernel.plan, kernel.kernel, dims, worker)
+            resolved = self.resolve(kernel.plan, kernel.kernel, dims, runner)
         except PlanError as error:
             raise KernelFault(Status.INVALID, f"on {name}: {error}") from None
         if problem := check_arguments(resolved, kernel.build.params, self.operator, self.task.dtype):
@@ -387,11 +387,11 @@ class CudaDevice:
         """The kernel with nominal inputs of these shapes. Raises KernelFault."""
         rng = np.random.default_rng()
         trials = []
-        with self._asked(kernel.plan, kernel.build) as worker:
+        with self._asked(kernel.plan, kernel.build) as runner:
             for workload in workloads:
                 offers, dtype = self._oracle.functions, self.task.dtype
                 drawn = draw(self.operator, offers, dims=workload.dims, dtype=dtype, family="nominal", rng=rng)
-                resolved, steps = self._steps(kernel, workload.name, drawn.dims, worker)
+                resolved, steps = self._steps(kernel, workload.name, drawn.dims, runner)
                 sizes = {
                     t.name: resolve_dtype(t.dtype, dtype).size * math.prod(t.sizes(drawn.dims))
                     for t in self.operator.tensors

@@ -2,7 +2,7 @@
 
     python -m tests.bench.gpu_recovery [--rounds 3]
 
-Kernels that fault are judged in turn with a right one; then worker processes are killed under a right kernel, and the
+Kernels that fault are judged in turn with a right one; then runner processes are killed under a right kernel, and the
 evaluation worker itself, the verifier, under a job of its pool. Prints a JSON line for each kind: what became of the
 kernel in flight, seconds until that was known, seconds until the next right kernel had its verdict, and by how much
 that is longer than usual (`delay_s`).
@@ -25,8 +25,8 @@ import torch
 from evo.pool import LocalPool, WorkerLost
 from evo.worker import WorkerSpec, gpu_specs
 from fitness.base import Anchor, Built
+from fitness.cuda.runners import SPARES
 from fitness.cuda.target import CudaFitness
-from fitness.cuda.workers import SPARES
 from fitness.evaluation import Evaluation
 from fitness.levels import judge
 from fitness.targets import devices
@@ -34,7 +34,7 @@ from operators.catalog import load
 from operators.kernel import Kernel
 from operators.spec import Task
 from tests.gpu.kernels import FAULTS, REDUCE, ROWS, SOFTMAX, STORE
-from tests.gpu.processes import kill, workers
+from tests.gpu.processes import kill, runners
 
 TASK = Task("softmax", "fp32", "cuda")
 KILL_AFTER_S = 0.05
@@ -109,10 +109,10 @@ def _in_one_process(stage: CudaFitness, rounds: int) -> None:
         measured(fault, faulty)
 
     def killed(some: slice) -> tuple[str, float]:
-        """The verdict on a right kernel under which some of the worker processes are killed."""
+        """The verdict on a right kernel under which some of the runner processes are killed."""
         kernel = right(next(count))
         stage.build(kernel)
-        timer = threading.Timer(KILL_AFTER_S, kill, [workers()[some]])
+        timer = threading.Timer(KILL_AFTER_S, kill, [runners()[some]])
         timer.start()
         try:
             return examined(kernel)
@@ -120,9 +120,9 @@ def _in_one_process(stage: CudaFitness, rounds: int) -> None:
             timer.join()
 
     # The oldest spare is the next that is hired.
-    measured("worker killed", lambda: killed(slice(-SPARES, 1 - SPARES)))
-    measured("naive kernel's workers killed", lambda: killed(slice(0, -SPARES)))
-    measured("all workers killed", lambda: killed(slice(None)))
+    measured("runner killed", lambda: killed(slice(-SPARES, 1 - SPARES)))
+    measured("naive kernel's runners killed", lambda: killed(slice(0, -SPARES)))
+    measured("all runners killed", lambda: killed(slice(None)))
 
 
 async def _verifier_killed(folder: Path, rounds: int) -> None:

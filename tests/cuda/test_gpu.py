@@ -13,7 +13,7 @@ from fitness.base import Anchor
 from fitness.cuda import gpu
 from fitness.cuda.driver import CudaError
 from fitness.cuda.gpu import SPARE_SHARE, SPARE_SHARE_RESIDENT, Gpu, shared_gpu
-from fitness.cuda.process import NO_MEMORY
+from fitness.cuda.runner import NO_MEMORY
 from fitness.cuda.target import CudaFitness
 from fitness.evaluation import Evaluation, Level, Status
 from fitness.pipeline import Pipeline
@@ -71,8 +71,8 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> Memory:
 def shared(memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
     made = shared_gpu(tmp_path)
     monkeypatch.setitem(made.__dict__, "pool", memory)
-    monkeypatch.setattr(made.workers, "disperse", memory.disperse)
-    monkeypatch.setattr(made.workers, "settle", memory.settle)
+    monkeypatch.setattr(made.runners, "disperse", memory.disperse)
+    monkeypatch.setattr(made.runners, "settle", memory.settle)
     yield made
 
 
@@ -131,7 +131,7 @@ def test_no_more_tasks_give_way_than_must_and_not_always_the_same(shared: Gpu, m
     assert not memory.dispersed
 
 
-def test_workers_go_last(shared: Gpu, memory: Memory) -> None:
+def test_runners_go_last(shared: Gpu, memory: Memory) -> None:
     small, other = tenants(shared, memory, 0, TOTAL // 100)
     memory.used += int(0.95 * TOTAL)
     shared.make_room(small)
@@ -166,7 +166,7 @@ class Neighbours:
 LACKS: dict[str, Exception] = {
     "the verifier": torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
     "a block": CudaError("cuMemCreate", "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"),
-    "a new worker": DeviceError("a GPU worker does not start: cuDevicePrimaryCtxRetain: out of memory"),
+    "a new runner": DeviceError("a GPU runner does not start: cuDevicePrimaryCtxRetain: out of memory"),
     "the naive kernel": OperatorError(f"naive.cu: the naive kernel fails: {NO_MEMORY} for it"),
 }
 KERNEL = Kernel("softmax", "cuda", "")

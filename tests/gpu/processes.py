@@ -9,12 +9,12 @@ from contextlib import suppress
 from pathlib import Path
 
 
-def workers() -> list[int]:
+def runners() -> list[int]:
     """Those of this process, the oldest first."""
     found = []
     for entry in Path("/proc").iterdir():
         try:
-            if entry.name.isdigit() and "fitness.cuda.worker" in (entry / "cmdline").read_text():
+            if entry.name.isdigit() and "fitness.cuda.runner_process" in (entry / "cmdline").read_text():
                 status = (entry / "status").read_text()
                 if f"PPid:\t{os.getpid()}\n" in status:
                     found.append(int(entry.name))

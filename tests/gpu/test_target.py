@@ -24,7 +24,7 @@ from operators.catalog import folders, load
 from operators.kernel import Kernel
 from operators.spec import Task
 from tests.gpu.kernels import EXAMPLES, FAULTS, FEATURES, REJECTED, ROWS, SOFTMAX
-from tests.gpu.processes import kill, workers
+from tests.gpu.processes import kill, runners
 
 pytestmark = pytest.mark.gpu
 
@@ -123,7 +123,7 @@ def test_more_threads_than_registers_allow(stages) -> None:  # type: ignore[no-u
 @pytest.mark.parametrize("after_s", [0.02, 0.1, 0.2, 0.4])
 def test_who_kills_its_processes_does_not_make_a_right_kernel_wrong(stages, after_s: float) -> None:  # type: ignore[no-untyped-def]
     judged(stages, "softmax", "fp32", SOFTMAX)
-    murder = threading.Timer(after_s, lambda: kill(workers()))
+    murder = threading.Timer(after_s, lambda: kill(runners()))
     murder.start()
     found = judged(stages, "softmax", "fp32", SOFTMAX)
     murder.join()

@@ -1,4 +1,4 @@
-"""Worker processes come and go beside the clock, never under it, and nobody waits for one that could have begun."""
+"""Runner processes come and go beside the clock, never under it, and nobody waits for one that could have begun."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any, cast
 
 import pytest
 
-from fitness.cuda.process import Worker
-from fitness.cuda.workers import SERVES, SPARES, Workers
+from fitness.cuda.runner import Runner
+from fitness.cuda.runners import SERVES, SPARES, Runners
 from fitness.device import KernelFault
 from fitness.evaluation import Status
 from operators.errors import DeviceError
 
 
 class Fake:
-    """A worker's life, written down."""
+    """A runner's life, written down."""
 
     def __init__(self) -> None:
         self.begun = self.closed = False
@@ -50,11 +50,11 @@ class Machine:
     def __init__(self) -> None:
         self.made: list[Fake] = []
         self._lock = threading.Lock()
-        self.workers = Workers(self._start, self.quiet)
+        self.runners = Runners(self._start, self.quiet)
 
-    def _start(self) -> Worker:
+    def _start(self) -> Runner:
         self.made.append(Fake())
-        return cast(Worker, self.made[-1])
+        return cast(Runner, self.made[-1])
 
     @contextmanager
     def quiet(self) -> Iterator[None]:
@@ -64,84 +64,84 @@ class Machine:
 
 def test_spares_wait_until_nothing_is_timed() -> None:
     machine = Machine()
-    first: Any = machine.workers.hire()
+    first: Any = machine.runners.hire()
     spares = machine.made[1:]
     assert first.begun and len(spares) == SPARES
     assert not any(spare.begun for spare in spares)
-    machine.workers.refresh()
+    machine.runners.refresh()
     assert all(spare.begun for spare in spares)
-    assert machine.workers.hire() is spares[0]
-    assert [worker.begun for worker in machine.made[1:]] == [True] * SPARES + [False]
+    assert machine.runners.hire() is spares[0]
+    assert [runner.begun for runner in machine.made[1:]] == [True] * SPARES + [False]
 
 
 def test_who_ran_a_sound_kernel_serves_again_but_never_two_times_in_a_row() -> None:
     machine = Machine()
-    first: Any = machine.workers.hire()
-    machine.workers.rest(first)
-    second: Any = machine.workers.hire()
+    first: Any = machine.runners.hire()
+    machine.runners.release(first)
+    second: Any = machine.runners.hire()
     assert second is not first
-    machine.workers.rest(second)
-    assert machine.workers.hire(fresh=True) not in (first, second)
-    for worker in (first, second, first):
-        assert machine.workers.hire() is worker
-        machine.workers.rest(worker)
+    machine.runners.release(second)
+    assert machine.runners.hire(fresh=True) not in (first, second)
+    for runner in (first, second, first):
+        assert machine.runners.hire() is runner
+        machine.runners.release(runner)
 
 
 def test_who_is_worn_out_broken_or_dead_serves_nobody() -> None:
     machine = Machine()
-    worn, broken, dead = (cast(Any, machine.workers.hire()) for _ in range(3))
+    worn, broken, dead = (cast(Any, machine.runners.hire()) for _ in range(3))
     worn.served, broken.broken = SERVES, True
-    for worker in (worn, broken, dead):
-        machine.workers.rest(worker)
+    for runner in (worn, broken, dead):
+        machine.runners.release(runner)
     dead.alive = False
-    assert machine.workers.hire() not in (worn, broken, dead)
-    machine.workers.close()
+    assert machine.runners.hire() not in (worn, broken, dead)
+    machine.runners.close()
     assert all(fake.closed for fake in (worn, broken, dead))
 
 
 def test_who_is_dismissed_leaves_when_nothing_is_timed() -> None:
     machine = Machine()
-    worker: Any = machine.workers.hire()
+    runner: Any = machine.runners.hire()
     with machine.quiet():
-        machine.workers.dismiss(worker)
-        assert not worker.closed
-    machine.workers.settle()
-    assert worker.closed
-    machine.workers.close()
+        machine.runners.dismiss(runner)
+        assert not runner.closed
+    machine.runners.settle()
+    assert runner.closed
+    machine.runners.close()
     assert all(fake.closed for fake in machine.made)
 
 
 def test_a_spare_that_somebody_killed_is_handed_to_nobody() -> None:
     machine = Machine()
-    machine.workers.hire()
+    machine.runners.hire()
     machine.made[1].alive = False
-    assert machine.workers.hire() is machine.made[2]
+    assert machine.runners.hire() is machine.made[2]
     assert machine.made[1].closed
 
 
 def test_who_waits_leaves_when_memory_is_wanted() -> None:
     machine = Machine()
-    resting: Any = machine.workers.hire()
-    machine.workers.rest(resting)
-    machine.workers.disperse()
-    machine.workers.close()
+    idle: Any = machine.runners.hire()
+    machine.runners.release(idle)
+    machine.runners.disperse()
+    machine.runners.close()
     assert all(fake.closed for fake in machine.made)
 
 
 def test_spares_that_die_when_they_are_needed_are_replaced_until_the_machine_has_shown_that_none_starts() -> None:
     machine = Machine()
-    machine.workers.hire()
+    machine.runners.hire()
     for spare in machine.made[1:]:
         spare.dying = True
-    assert machine.workers.hire() is machine.made[1 + SPARES]
+    assert machine.runners.hire() is machine.made[1 + SPARES]
     made = machine._start
-    machine.workers._start = lambda: _dying(made())
+    machine.runners._start = lambda: _dying(made())
     with pytest.raises(DeviceError):
         for _ in range(2):  # the last spares that live
-            machine.workers.hire()
-        machine.workers.hire()
+            machine.runners.hire()
+        machine.runners.hire()
 
 
-def _dying(worker: Worker) -> Worker:
-    cast(Any, worker).dying = True
-    return worker
+def _dying(runner: Runner) -> Runner:
+    cast(Any, runner).dying = True
+    return runner

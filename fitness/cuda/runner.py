@@ -1,4 +1,4 @@
-"""The verifier's handle on a worker: a process that runs candidates on the GPU and may die of them."""
+"""The verifier's handle on a runner: a process that runs candidates on the GPU and may die of them."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ ANSWER_BYTES = 1 << 20
 START_TIMEOUT_S = 60.0
 SETUP_TIMEOUT_S = 30.0
 GRACE_S = 5.0
-"""By so much longer than the kernel may the worker take to say that it did not finish."""
+"""By so much longer than the kernel may the runner take to say that it did not finish."""
 IDLE_BLOCKS = 32
-"""So many blocks that no slot uses may a worker keep mapped: the next check's are likely among them."""
+"""So many blocks that no slot uses may a runner keep mapped: the next check's are likely among them."""
 IDLE_BYTES = 1 << 30
 """And so many bytes in them, which the device cannot have back meanwhile."""
 KEPT_IDLE_BYTES = 256 << 20
-"""The same of a worker that waits for its next candidate."""
+"""The same of a runner that waits for its next candidate."""
 READABLE = ":".join(("/usr", "/lib", "/lib64", "/etc/ld.so.cache", "/proc", "/sys", "/dev/null"))
-"""What a worker may still open once it has made its context: what the driver loads late."""
+"""What a runner may still open once it has made its context: what the driver loads late."""
 NO_MEMORY = "the device has no memory left"
 IN_WORDS = {
     "CUDA_ERROR_ILLEGAL_ADDRESS": (
@@ -57,7 +57,7 @@ IN_WORDS = {
 }
 
 
-class Worker:
+class Runner:
     """One process. After a KernelFault only `close` may follow. Not thread-safe."""
 
     def __init__(
@@ -78,7 +78,7 @@ class Worker:
         library = str(built("cuda/confine.cpp", "-shared", "-fPIC"))
         environment = {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONDONTWRITEBYTECODE": "1", "HOME": "/nonexistent"}
         environment |= {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
-        command = [sys.executable, "-m", "fitness.cuda.worker", str(theirs.fileno()), str(ordinal)]
+        command = [sys.executable, "-m", "fitness.cuda.runner_process", str(theirs.fileno()), str(ordinal)]
         devices = ":".join(sorted(map(str, Path("/dev").glob("nvidia*"))))
         with theirs:
             self._process = subprocess.Popen(
@@ -107,7 +107,7 @@ class Worker:
                 self._answer(START_TIMEOUT_S, "while it started")
                 self._request("setup", self._harness, self._granularity)
                 self._answer(SETUP_TIMEOUT_S, "while it started")
-        except BaseException as failure:  # noqa: BLE001 handed to whoever waits for the worker
+        except BaseException as failure:  # noqa: BLE001 handed to whoever waits for the runner
             self._failure = failure
 
     @property
@@ -120,13 +120,13 @@ class Worker:
         self._begun.set()
 
     def ready(self) -> None:
-        """Wait until it can be used. Raises DeviceError where workers do not start on this machine."""
+        """Wait until it can be used. Raises DeviceError where runners do not start on this machine."""
         self.begin()
         self._ready.join()
         if self._failure is None:
             return
         said = self.close().splitlines()[-1:]
-        raise DeviceError(f"a GPU worker does not start: {' '.join(said)[:300] or self._failure}") from self._failure
+        raise DeviceError(f"a GPU runner does not start: {' '.join(said)[:300] or self._failure}") from self._failure
 
     def close(self) -> str:
         """End the process; what it wrote to stderr."""
@@ -225,7 +225,7 @@ class Worker:
         except (ValueError, RecursionError):
             answer = None
         if not isinstance(answer, dict):
-            raise KernelFault(Status.RUNTIME_ERROR, f"the worker's answer is no answer {when}")
+            raise KernelFault(Status.RUNTIME_ERROR, f"the runner's answer is no answer {when}")
         return answer
 
     def _death(self, when: str) -> KernelFault:
@@ -242,5 +242,5 @@ def _whole(answer: Mapping[str, Any], name: str) -> int:
     """A number of an answer. Raises KernelFault where there is none."""
     value = answer.get(name)
     if type(value) is not int:
-        raise KernelFault(Status.RUNTIME_ERROR, f"the worker's answer has no {name}")
+        raise KernelFault(Status.RUNTIME_ERROR, f"the runner's answer has no {name}")
     return value

@@ -1,4 +1,4 @@
-"""Runs candidates on the GPU: `python -m fitness.cuda.worker SOCKET_FD ORDINAL [CONFINING_LIBRARY]`.
+"""Runs candidates on the GPU: `python -m fitness.cuda.runner_process SOCKET_FD ORDINAL [CONFINING_LIBRARY]`.
 
 A disposable process without torch. It maps memory that the verifier owns, loads one cubin at a time, makes a CUDA graph
 of each plan and launches it when asked. It never holds an expected value and gives no verdict; the first error of the
@@ -64,7 +64,7 @@ class _Slot:
     """Executable; None until there is a plan."""
 
 
-class Worker(Launcher):
+class RunnerProcess(Launcher):
     """One loaded candidate, memory by slots."""
 
     def __init__(self, ordinal: int) -> None:
@@ -266,7 +266,7 @@ def _request(channel: socket.socket) -> tuple[bytes, list[int]]:
         sys.exit(0)
 
 
-def _serve(worker: Worker, channel: socket.socket) -> None:
+def _serve(runner: RunnerProcess, channel: socket.socket) -> None:
     """Until the verifier hangs up."""
     while True:
         body, fds = _request(channel)
@@ -274,7 +274,7 @@ def _serve(worker: Worker, channel: socket.socket) -> None:
         if method == "bind":
             arguments.insert(0, fds)
         try:
-            answer = getattr(worker, method)(*arguments)
+            answer = getattr(runner, method)(*arguments)
         except _Overdue:
             answer = {"overdue": True}
         except CudaError as error:
@@ -289,12 +289,12 @@ def main() -> None:
         importlib.import_module("cuda.bindings.driver")  # loads no driver yet
         send_frame(channel, READY)
         _request(channel)  # whatever it says: now the device may be touched
-        worker = Worker(int(ordinal))
+        runner = RunnerProcess(int(ordinal))
         if confine:
             library, readable, writable = confine
             ctypes.CDLL(library).evo_confine(readable.encode(), writable.encode())
         send_frame(channel, READY)
-        _serve(worker, channel)
+        _serve(runner, channel)
 
 
 if __name__ == "__main__":
