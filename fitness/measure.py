@@ -12,7 +12,7 @@ import numpy as np
 
 from fitness.device import KernelFault, Sample, Session
 from fitness.evaluation import Status, Timing
-from fitness.timing import Ratio, Schedule, Spread, Verdict, decide, log_ratio, mean, usually_above
+from fitness.timing import RaceResult, Ratio, Schedule, Spread, decide, log_ratio, mean, usually_above
 from fitness.verify import Case
 from operators.errors import OperatorError
 
@@ -44,7 +44,7 @@ class Measurement:
     timings: tuple[Timing, ...]
     ratio: Ratio
     """Mean over workloads of ln(anchor time / kernel time)."""
-    verdict: Verdict
+    result: RaceResult
     library: tuple[Timing, ...] = ()
     """Of the kernel against the vendor's library, where that took part."""
 
@@ -133,7 +133,7 @@ class Pairing:
                 self._sample(candidate, number, 0)
             self._guest_sample(number, 0)
         if race and self._hopeless():
-            return self._measured(self._estimate(), Verdict.SLOWER)
+            return self._measured(self._estimate(), RaceResult.SLOWER)
         for look in schedule.looks:
             # The end of the time does not depend on what was measured, so it may come between two looks.
             late = False
@@ -142,17 +142,17 @@ class Pairing:
                 spent_s = time.monotonic() - begin - self._guest.spent_s
                 late = spent_s > schedule.budget_s and len(self._samples[0]) >= schedule.looks[0]
             estimate = self._estimate()
-            verdict = decide(estimate.ratio, schedule)
-            if verdict is not Verdict.OPEN or late or estimate.in_vain:
+            result = decide(estimate.ratio, schedule)
+            if result is not RaceResult.OPEN or late or estimate.in_vain:
                 break
-        return self._measured(estimate, verdict)
+        return self._measured(estimate, result)
 
-    def _measured(self, estimate: _Estimate, verdict: Verdict) -> Measurement:
+    def _measured(self, estimate: _Estimate, result: RaceResult) -> Measurement:
         self._check_clock()
         names = [sets[0].workload.name for sets in self._cases]
         latencies_us = [1e-3 * float(np.median([mine for mine, _ in pairs])) for pairs in estimate.pairs]
         timings = map(_timing, names, latencies_us, estimate.ratios, map(len, estimate.pairs))
-        return Measurement(tuple(timings), estimate.ratio, verdict, tuple(self._library(names, latencies_us)))
+        return Measurement(tuple(timings), estimate.ratio, result, tuple(self._library(names, latencies_us)))
 
     def _library(self, names: Sequence[str], latencies_us: Sequence[float]) -> Iterator[Timing]:
         """Of the candidate against the guest, where that was right in every round."""

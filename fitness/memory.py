@@ -23,7 +23,7 @@ F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_FUTURE_WRITE = 2, 4, 16
 
 
 @dataclass(frozen=True)
-class Place:
+class Extent:
     """Where one buffer lies in its region's file."""
 
     offset: int
@@ -43,12 +43,12 @@ class Region:
     """
 
     def __init__(self, sizes: Mapping[str, int], *, at_end: bool, readonly_for_others: bool = False) -> None:
-        self.places: dict[str, Place] = {}
+        self.extents: dict[str, Extent] = {}
         offset = 0
         for name, size in sizes.items():
             rounded = max(-(-size // ALIGNMENT) * ALIGNMENT, ALIGNMENT)
             map_bytes = -(-rounded // PAGE) * PAGE
-            self.places[name] = Place(offset, map_bytes, map_bytes - rounded if at_end else 0, size)
+            self.extents[name] = Extent(offset, map_bytes, map_bytes - rounded if at_end else 0, size)
             offset += map_bytes
         self.bytes = max(offset, PAGE)
         owned = os.memfd_create("evo", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -68,14 +68,14 @@ class Region:
 
     def address_of(self, name: str) -> int:
         """Of the buffer's data, in this process."""
-        place = self.places[name]
-        return self.address + place.offset + place.data_offset
+        extent = self.extents[name]
+        return self.address + extent.offset + extent.data_offset
 
     def view(self, name: str) -> memoryview:
         """The buffer's bytes."""
-        place = self.places[name]
-        begin = place.offset + place.data_offset
-        return memoryview(self._map)[begin : begin + place.bytes]
+        extent = self.extents[name]
+        begin = extent.offset + extent.data_offset
+        return memoryview(self._map)[begin : begin + extent.bytes]
 
     def contents(self, name: str) -> bytes:
         """A copy of the buffer's data."""
@@ -83,8 +83,8 @@ class Region:
 
     def fill(self, value: int, names: Iterable[str] | None = None) -> None:
         """Set every byte of the named buffers (default: all), not of the slack."""
-        for name in self.places if names is None else names:
-            checks().evo_fill(self.address_of(name), self.places[name].bytes, value)
+        for name in self.extents if names is None else names:
+            checks().evo_fill(self.address_of(name), self.extents[name].bytes, value)
 
     def flush(self) -> None:
         """Drop the whole region from all caches."""
@@ -92,12 +92,12 @@ class Region:
 
     def slack_intact(self, name: str) -> bool:
         """Whether the pages around the buffer's data still hold the pattern."""
-        place = self.places[name]
-        begin = self.address + place.offset
-        after = place.data_offset + place.bytes
+        extent = self.extents[name]
+        begin = self.address + extent.offset
+        after = extent.data_offset + extent.bytes
         differs = checks().evo_differs
-        before_intact = differs(begin, place.data_offset, self._pattern) < 0
-        after_intact = differs(begin + after, place.map_bytes - after, self._pattern) < 0
+        before_intact = differs(begin, extent.data_offset, self._pattern) < 0
+        after_intact = differs(begin + after, extent.map_bytes - after, self._pattern) < 0
         return bool(before_intact and after_intact)
 
 
@@ -105,7 +105,7 @@ class Memory(Protocol):
     """Named buffers that a verifier shares with the process that runs a candidate: a `Region`, or the same on a GPU."""
 
     @property
-    def places(self) -> Mapping[str, Place]: ...
+    def extents(self) -> Mapping[str, Extent]: ...
 
     def fill(self, value: int, names: Iterable[str] | None = None) -> None:
         """Set every byte of the named buffers (default: all)."""

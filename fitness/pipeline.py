@@ -24,7 +24,7 @@ from fitness.evaluation import CheckError, Evaluation, Level, Rejection, Status,
 from fitness.measure import AnchorFault, Guest, Measurement, Pairing, bound_slots
 from fitness.profiling import Profile
 from fitness.roofline import floor_us
-from fitness.timing import CONFIRM, FULL, SCREEN, Schedule, Verdict
+from fitness.timing import CONFIRM, FULL, SCREEN, RaceResult, Schedule
 from fitness.verify import Case, Oracle, Question, worst
 from operators.errors import OperatorError
 from operators.kernel import Kernel
@@ -237,7 +237,7 @@ class Pipeline:
         *,
         race: bool,
     ) -> Evaluation:
-        slower = race and measured.verdict is Verdict.SLOWER
+        slower = race and measured.result is RaceResult.SLOWER
         is_baseline = prepared.kernel.id == self.baseline.id
         ratio = measured.ratio
         log_speedup = 0.0 if is_baseline else anchor.log_speedup + ratio.value
@@ -365,7 +365,7 @@ class Pipeline:
     def _intact(self, case: Case, session: Session, slot: int) -> None:
         """Raises KernelFault where something around the outputs was written to."""
         work = session.work(slot)
-        for name in work.places:
+        for name in work.extents:
             if not work.slack_intact(name):
                 raise KernelFault(Status.WRONG, f"it wrote past the end of `{name}` on {case.workload.name}")
 

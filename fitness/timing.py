@@ -27,7 +27,7 @@ LN_RESOLUTION = 1e-4
 """No standard error is believed below this: the clock and the machine are not better."""
 
 
-class Verdict(StrEnum):
+class RaceResult(StrEnum):
     """What the pairs so far say of the candidate."""
 
     FASTER = "faster"
@@ -127,13 +127,13 @@ def smallest_detectable(se: float, schedule: Schedule = CONFIRM) -> float:
     return (POCOCK[len(schedule.looks)] + Z_POWER) * se
 
 
-def decide(ratio: Ratio, schedule: Schedule) -> Verdict:
-    """The verdict at one look. A kernel is called faster or slower by chance in a share ALPHA of all measurements."""
+def decide(ratio: Ratio, schedule: Schedule) -> RaceResult:
+    """What one look says. A kernel is called faster or slower at random in a share ALPHA of all measurements."""
     half = POCOCK[len(schedule.looks)] * ratio.se
     decided = schedule.until_decided and abs(ratio.value) > half
     hopeless = ratio.value + half < schedule.least_gain and schedule.least_gain > 0
     if smallest_detectable(ratio.se, schedule) > schedule.detectable and not decided and not hopeless:
-        return Verdict.OPEN
+        return RaceResult.OPEN
     if abs(ratio.value) <= half:
-        return Verdict.EQUAL
-    return Verdict.FASTER if ratio.value > 0 else Verdict.SLOWER
+        return RaceResult.EQUAL
+    return RaceResult.FASTER if ratio.value > 0 else RaceResult.SLOWER

@@ -101,15 +101,15 @@ class Runner:
 
     def bind(self, slot: int, inputs: Region, work: Region) -> tuple[str, ...]:
         """Map both regions, inputs read-only, as `slot`; returns the order in which plans number the buffers."""
-        entries = [(0, name, place) for name, place in inputs.places.items()]
-        entries += [(1, name, place) for name, place in work.places.items()]
+        entries = [(0, name, extent) for name, extent in inputs.extents.items()]
+        entries += [(1, name, extent) for name, extent in work.extents.items()]
         words = [slot, len(entries)]
-        for writable, _, place in entries:
-            words += [writable, place.offset, place.map_bytes, place.data_offset]
+        for writable, _, extent in entries:
+            words += [writable, extent.offset, extent.map_bytes, extent.data_offset]
         self._send(BIND, words, fds=[inputs.fd, work.fd])
         addresses = self._receive(len(entries), 20.0, "while its buffers were mapped")
         self._addresses[slot] = {
-            name: (address, place.bytes) for (_, name, place), address in zip(entries, addresses, strict=True)
+            name: (address, extent.bytes) for (_, name, extent), address in zip(entries, addresses, strict=True)
         }
         return tuple(name for _, name, _ in entries)
 
@@ -216,7 +216,7 @@ def plan_words(
     index = {name: number for number, name in enumerate(order)}
     words = [len(plan.zero)]
     for name in plan.zero:
-        words += [index[name], work.places[name].bytes]
+        words += [index[name], work.extents[name].bytes]
     words.append(len(plan.steps))
     for step in plan.steps:
         words += [build.launches.index(step.kernel), len(step.args)]

@@ -1,10 +1,10 @@
-"""A resolved plan as the launches of one call."""
+"""A resolved plan as the kernel calls of one run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fitness.cuda.program import Launch, Program, Value
+from fitness.cuda.program import KernelCall, Program, Value
 from fitness.signature import Param, packed
 from operators.plan import ResolvedPlan
 from operators.spec import Operator
@@ -12,7 +12,7 @@ from operators.spec import Operator
 
 def program(plan: ResolvedPlan, params: Mapping[str, tuple[Param, ...]], operator: Operator) -> Program:
     """What the runner gets. The arguments must have been checked."""
-    launches = []
+    calls = []
     for step in plan.steps:
         args: list[Value] = []
         for argument, param in zip(step.args, params[step.kernel], strict=True):
@@ -22,7 +22,6 @@ def program(plan: ResolvedPlan, params: Mapping[str, tuple[Param, ...]], operato
                 args.append(("map", argument.name))
             else:
                 args.append(packed(argument, param, operator))
-        launches.append(
-            Launch(step.kernel, tuple(args), step.grid, step.block, step.cluster, step.shared_bytes, step.cooperative)
-        )
-    return Program(plan.zero, tuple(launches), plan.tensor_maps)
+        sizes = step.grid, step.block, step.cluster, step.shared_bytes
+        calls.append(KernelCall(step.kernel, tuple(args), *sizes, step.cooperative))
+    return Program(plan.zero, tuple(calls), plan.tensor_maps)

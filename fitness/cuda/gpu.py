@@ -15,7 +15,7 @@ import torch
 from fitness.cuda.compiler import Compiler
 from fitness.cuda.driver import device_facts
 from fitness.cuda.line import check_driver
-from fitness.cuda.memory import Pool, granularity
+from fitness.cuda.memory import BlockPool, granularity
 from fitness.cuda.ncu import NOT_INSTALLED
 from fitness.cuda.nvrtc import Job, include_folders, version
 from fitness.cuda.peaks import known, peaks, remeasure
@@ -63,9 +63,9 @@ class Gpu:
         self._tenants: list[Tenant | None] = []
 
     @cached_property
-    def pool(self) -> Pool:
+    def pool(self) -> BlockPool:
         """Raises UserError where torch has no CUDA."""
-        return Pool(self.facts.ordinal)
+        return BlockPool(self.facts.ordinal)
 
     @cached_property
     def sanitizer(self) -> Sanitizer:

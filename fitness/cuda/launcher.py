@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fitness.cuda.driver import CudaError, call, device_facts, driver
-from fitness.cuda.program import Launch, Program
+from fitness.cuda.program import KernelCall, Program
 from operators.tensor_map import DATA_TYPES, TENSOR_MAP_BYTES, ResolvedTensorMap
 
 
@@ -43,13 +43,13 @@ class Launcher:
         for name in program.zero:
             if sizes[name]:
                 call("MemsetD8Async", addresses[name], 0, sizes[name], self.stream)
-        for number, launch in enumerate(program.launches, 1):
+        for number, launch in enumerate(program.calls, 1):
             try:
                 self._launch(launch, addresses, maps)
             except CudaError as error:
                 raise CudaError(f"launch {number}, {_in_words(launch)}", error.name, error.text) from None
 
-    def _launch(self, launch: Launch, addresses: Mapping[str, int], maps: Mapping[str, bytes]) -> None:
+    def _launch(self, launch: KernelCall, addresses: Mapping[str, int], maps: Mapping[str, bytes]) -> None:
         values = []
         for value in launch.args:
             if isinstance(value, bytes):
@@ -59,7 +59,7 @@ class Launcher:
                 values.append(maps[name] if kind == "map" else pointer(addresses[name]))
         self.start(self.functions[launch.kernel], launch, values)
 
-    def start(self, function: Any, launch: Launch, values: Sequence[bytes]) -> None:
+    def start(self, function: Any, launch: KernelCall, values: Sequence[bytes]) -> None:
         """Into our stream; the driver copies the arguments before it returns."""
         # Tensor maps must lie on 64 bytes.
         memory = ctypes.create_string_buffer(64 + sum(-(-len(value) // 64) * 64 for value in values))
@@ -142,7 +142,7 @@ def pointer(address: int) -> bytes:
     return struct.pack("<Q", address)
 
 
-def _in_words(launch: Launch) -> str:
+def _in_words(launch: KernelCall) -> str:
     text = f"`{launch.kernel}` with grid {list(launch.grid)}, block {list(launch.block)}"
     if launch.cluster:
         text += f", cluster {list(launch.cluster)}"

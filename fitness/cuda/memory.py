@@ -14,7 +14,7 @@ import torch
 
 from fitness.cuda.driver import CudaError, call, driver
 from fitness.cuda.line import fitting_extra
-from fitness.memory import ALIGNMENT, SLACK_PATTERNS, Place
+from fitness.memory import ALIGNMENT, SLACK_PATTERNS, Extent
 from fitness.packages import reinstalling_torch
 from operators.errors import UserError
 
@@ -95,7 +95,7 @@ def check_torch() -> None:
         )
 
 
-class Pool:
+class BlockPool:
     """Makes blocks, and keeps those that regions no longer use."""
 
     def __init__(self, ordinal: int) -> None:
@@ -157,7 +157,7 @@ class CudaRegion:
 
     def __init__(
         self,
-        pool: Pool,
+        pool: BlockPool,
         sizes: Mapping[str, int],
         *,
         at_end: bool,
@@ -168,7 +168,7 @@ class CudaRegion:
 
         `lent` are blocks that some of the buffers take, which somebody else owns and may use between calls.
         """
-        self.places: dict[str, Place] = {}
+        self.extents: dict[str, Extent] = {}
         self.blocks: dict[str, Block] = {}
         self._pattern = SLACK_PATTERNS[at_end]
         own: list[Block] = []
@@ -182,22 +182,22 @@ class CudaRegion:
                 own.append(block)
             block.tensor.fill_(self._pattern)
             self.blocks[name] = block
-            self.places[name] = Place(0, block.bytes, block.bytes - rounded if at_end else 0, size)
+            self.extents[name] = Extent(0, block.bytes, block.bytes - rounded if at_end else 0, size)
 
     def tensor(self, name: str, dtype: torch.dtype = torch.uint8) -> torch.Tensor:
         """The buffer's data as it is now, flat."""
-        place = self.places[name]
-        return self.blocks[name].tensor[place.data_offset : place.data_offset + place.bytes].view(dtype)
+        extent = self.extents[name]
+        return self.blocks[name].tensor[extent.data_offset : extent.data_offset + extent.bytes].view(dtype)
 
     def fill(self, value: int, names: Iterable[str] | None = None) -> None:
         """Set every byte of the named buffers (default: all), not of the slack."""
-        for name in self.places if names is None else names:
+        for name in self.extents if names is None else names:
             self.tensor(name).fill_(value)
 
     def slack_intact(self, name: str) -> bool:
         """Whether the block around the buffer's data still holds the pattern."""
-        place, block = self.places[name], self.blocks[name].tensor
-        parts = block[: place.data_offset], block[place.data_offset + place.bytes :]
+        extent, block = self.extents[name], self.blocks[name].tensor
+        parts = block[: extent.data_offset], block[extent.data_offset + extent.bytes :]
         return not any(len(part) and bool((part != self._pattern).any()) for part in parts)
 
     def contents(self, name: str) -> Contents:

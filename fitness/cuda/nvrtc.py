@@ -160,7 +160,7 @@ def version() -> str:
 
 def compile_here(job: Job) -> Compiled:
     """Compile in this process. Raises UserError where NVRTC knows nothing of the architecture."""
-    with _Program(job.unit, job.expressions) as program:
+    with _Compilation(job.unit, job.expressions) as program:
         if not program.compile(job):
             return Compiled(program.log(), b"", "", {})
         lowered = {expression: program.lowered_name(expression) for expression in job.expressions}
@@ -168,7 +168,7 @@ def compile_here(job: Job) -> Compiled:
         return Compiled(program.log(), program.data("CUBIN"), ptx, lowered)
 
 
-class _Program:
+class _Compilation:
     """One NVRTC program, destroyed on exit."""
 
     def __init__(self, unit: str, expressions: Sequence[str]) -> None:
@@ -179,7 +179,7 @@ class _Program:
         for expression in expressions:
             self._call("AddNameExpression", expression.encode())
 
-    def __enter__(self) -> _Program:
+    def __enter__(self) -> _Compilation:
         return self
 
     def __exit__(self, *_: object) -> None:

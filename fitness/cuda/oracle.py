@@ -10,7 +10,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from fitness.cuda.compare import judge
-from fitness.cuda.memory import Block, CudaRegion, Pool
+from fitness.cuda.memory import Block, BlockPool, CudaRegion
 from fitness.inputs import TORCH_DTYPES, Inputs
 from fitness.memory import Memory
 from fitness.verify import Case, Oracle, Question, Related, Trusted
@@ -22,7 +22,7 @@ from operators.spec import Operator, Tensor
 class CudaOracle(Oracle):
     """Like `Oracle`; everything happens on the device of `pool`, but for what reference.py draws itself."""
 
-    def __init__(self, operator: Operator, functions: Functions, dtype: str, pool: Pool) -> None:
+    def __init__(self, operator: Operator, functions: Functions, dtype: str, pool: BlockPool) -> None:
         super().__init__(operator, functions, dtype)
         self.pool = pool
         self.device = torch.device("cuda", pool.ordinal)

@@ -11,7 +11,7 @@ Value = tuple[str, str] | bytes
 
 
 @dataclass(frozen=True)
-class Launch:
+class KernelCall:
     """One kernel launch, in numbers."""
 
     kernel: str
@@ -31,5 +31,5 @@ class Program:
     """What one call of a kernel file does, as the runner gets it."""
 
     zero: tuple[str, ...]
-    launches: tuple[Launch, ...]
+    calls: tuple[KernelCall, ...]
     maps: tuple[ResolvedTensorMap, ...]

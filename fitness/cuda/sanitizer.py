@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from fitness.cuda.program import Launch, Program
-from fitness.cuda.solo import ALIGNMENT, DONE, Solo, Trial
+from fitness.cuda.program import KernelCall, Program
+from fitness.cuda.solo import ALIGNMENT, DONE, Solo, SoloRun
 from fitness.cuda.tools import find_tool, watch, write_solo
 from fitness.device import KernelFault
 from fitness.evaluation import Rejection, Status
@@ -56,9 +56,9 @@ class Sanitizer:
     def __init__(self, ordinal: int, harness: bytes, folder: Path) -> None:
         """`harness` is the compiled form of harness.cu; scratch files go below `folder`."""
         self._folder = folder
-        launch = Launch("flush_write", (("buffer", "small"), _TWO, _ZERO), (1, 1, 1), (32, 1, 1), (), 0, False)
-        trial = Trial(Program((), (launch,), ()), {"small": ALIGNMENT}, {})
-        self._control = Solo(ordinal, harness, {"flush_write": "flush_write"}, (trial,))
+        launch = KernelCall("flush_write", (("buffer", "small"), _TWO, _ZERO), (1, 1, 1), (32, 1, 1), (), 0, False)
+        run = SoloRun(Program((), (launch,), ()), {"small": ALIGNMENT}, {})
+        self._control = Solo(ordinal, harness, {"flush_write": "flush_write"}, (run,))
         """Writes 32 bytes into a buffer of 16."""
         self._lack: str | None = None
 

@@ -138,9 +138,9 @@ class CudaSession:
         question, work, program = self._slots[slot]
         assert isinstance(question.region, CudaRegion)
         buffers = [
-            (name, region.blocks[name], place.data_offset, place.bytes)
+            (name, region.blocks[name], extent.data_offset, extent.bytes)
             for region in (question.region, work)
-            for name, place in region.places.items()
+            for name, extent in region.extents.items()
         ]
         torch.cuda.synchronize()
         runner.bind(slot, buffers)

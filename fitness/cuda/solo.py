@@ -1,7 +1,7 @@
 """Runs one candidate alone, for tools that watch a process: `python -m fitness.cuda.solo SPEC`.
 
 SPEC is a pickled `Solo`, which our own process wrote. Buffers are allocated one by one, inputs are copied in, outputs
-and scratch stay as they come, and every trial calls the candidate once. Neither judges nor times.
+and scratch stay as they come, and every run calls the candidate once. Neither judges nor times.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DONE = "evo: every call has ended"
 
 
 @dataclass(frozen=True)
-class Trial:
+class SoloRun:
     """One call."""
 
     program: Program
@@ -40,24 +40,24 @@ class Solo:
     ordinal: int
     cubin: bytes
     lowered: Mapping[str, str]
-    trials: tuple[Trial, ...]
+    runs: tuple[SoloRun, ...]
 
 
 def run(solo: Solo) -> None:
     """Raises CudaError."""
     launcher = Launcher(solo.ordinal)
     launcher.load_kernels(solo.cubin, solo.lowered)
-    for trial in solo.trials:
+    for run_ in solo.runs:
         addresses: dict[str, int] = {}
-        for name, size in trial.sizes.items():
+        for name, size in run_.sizes.items():
             rounded = max(-(-size // ALIGNMENT) * ALIGNMENT, ALIGNMENT)
             addresses[name] = int(call("MemAlloc", rounded))
-            if name in trial.data:
+            if name in run_.data:
                 call("MemsetD8Async", addresses[name], FILL, rounded, launcher.stream)
                 if size:
-                    call("MemcpyHtoDAsync", addresses[name], trial.data[name], size, launcher.stream)
+                    call("MemcpyHtoDAsync", addresses[name], run_.data[name], size, launcher.stream)
         call("StreamSynchronize", launcher.stream)
-        launcher.enqueue(trial.program, addresses, trial.sizes)
+        launcher.enqueue(run_.program, addresses, run_.sizes)
         call("StreamSynchronize", launcher.stream)
         for address in addresses.values():
             call("MemFree", address)

@@ -28,7 +28,7 @@ from fitness.cuda.program import Program
 from fitness.cuda.runner import NO_MEMORY, Runner
 from fitness.cuda.sanitizer import Finding, audited
 from fitness.cuda.session import CudaSession
-from fitness.cuda.solo import Solo, Trial
+from fitness.cuda.solo import Solo, SoloRun
 from fitness.cuda.tools import find_tool, write_solo
 from fitness.device import Compiled, KernelFault, Prepared
 from fitness.evaluation import Evaluation, Rejection, Status, Timing
@@ -386,7 +386,7 @@ class CudaDevice:
     def _solo(self, kernel: CudaKernel, workloads: Sequence[Workload]) -> Solo:
         """The kernel with nominal inputs of these shapes. Raises KernelFault."""
         rng = np.random.default_rng()
-        trials = []
+        runs = []
         with self._asked(kernel.plan, kernel.build) as runner:
             for workload in workloads:
                 offers, dtype = self._oracle.functions, self.task.dtype
@@ -401,5 +401,5 @@ class CudaDevice:
                     name: t.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() if t.numel() else b""
                     for name, t in drawn.tensors.items()
                 }
-                trials.append(Trial(steps, sizes, data))
-        return Solo(self._facts.ordinal, kernel.build.cubin, kernel.build.lowered, tuple(trials))
+                runs.append(SoloRun(steps, sizes, data))
+        return Solo(self._facts.ordinal, kernel.build.cubin, kernel.build.lowered, tuple(runs))

@@ -36,7 +36,7 @@ from fitness.device import Prepared, Session
 from fitness.evaluation import Rejection
 from fitness.measure import Measurement, Pairing
 from fitness.pipeline import Pipeline
-from fitness.timing import CONFIRM, SCREEN, Schedule, Verdict, smallest_detectable
+from fitness.timing import CONFIRM, SCREEN, RaceResult, Schedule, smallest_detectable
 from operators.catalog import load
 from operators.kernel import Kernel
 from operators.spec import Task
@@ -117,7 +117,7 @@ class Comparison:
     kind: str
     """itself or slower"""
     schedule: str
-    verdict: Verdict
+    verdict: RaceResult
     log_ratio: float
     log_ratio_se: float
     pairs: float
@@ -127,14 +127,14 @@ class Comparison:
     @classmethod
     def of(cls, kind: str, schedule: str, measured: Measurement, seconds: float) -> Comparison:
         pairs = float(np.mean([t.pairs for t in measured.timings]))
-        return cls(kind, schedule, measured.verdict, measured.ratio.value, measured.ratio.se, pairs, seconds)
+        return cls(kind, schedule, measured.result, measured.ratio.value, measured.ratio.se, pairs, seconds)
 
     @property
     def wrong(self) -> bool:
         if self.kind == "itself":
-            return self.verdict in (Verdict.FASTER, Verdict.SLOWER)
+            return self.verdict in (RaceResult.FASTER, RaceResult.SLOWER)
         seeks_gains = SCHEDULES[self.schedule].least_gain > 0  # its `equal` only says that there is none
-        return self.verdict is Verdict.FASTER or (self.verdict is Verdict.EQUAL and not seeks_gains)
+        return self.verdict is RaceResult.FASTER or (self.verdict is RaceResult.EQUAL and not seeks_gains)
 
 
 def kept(results: Path | None) -> list[Comparison]:
@@ -142,7 +142,7 @@ def kept(results: Path | None) -> list[Comparison]:
     if results is None or not results.exists():
         return []
     lines = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
-    return [Comparison(**line | {"verdict": Verdict(line["verdict"])}) for line in lines]
+    return [Comparison(**line | {"verdict": RaceResult(line["verdict"])}) for line in lines]
 
 
 def recorded(results: Path | None, one: Comparison) -> None:
@@ -163,7 +163,7 @@ def summary(found: Sequence[Comparison]) -> dict[str, object]:
         "wrong_calls": hits,
         "share": round(hits / len(found), 4),
         "share_95": [round(x, 4) for x in wilson(hits, len(found))],
-        "verdicts": {str(v): sum(c.verdict is v for c in found) for v in Verdict},
+        "verdicts": {str(v): sum(c.verdict is v for c in found) for v in RaceResult},
         "median_change": round(math.expm1(float(np.median(ratios))), 5),
         "sd_of_log_ratio": round(float(np.std(ratios)), 5),
         "median_se": round(float(np.median([c.log_ratio_se for c in found])), 5),

@@ -223,9 +223,9 @@ def _read(stream: Iterable[str], lines: queue.Queue[str]) -> None:
 def _measure_all(plan: Path) -> None:
     """Every key of the plan, in its order, one line when it begins and one with what was found."""
     left: Mapping[Unit, Sequence[Key]] = pickle.loads(plan.read_bytes())
-    from fitness.cuda.memory import Pool
+    from fitness.cuda.memory import BlockPool
 
-    pool = Pool(0)
+    pool = BlockPool(0)
     for unit, keys in left.items():
         bench = _Bench(unit, pool, plan.parent)
         for key in keys:
@@ -349,7 +349,7 @@ class _Bench:
             self._worst[id(kernel)] = max(self._worst.get(id(kernel), 0.0), error.worst_ratio)
             if error.wrong:
                 return f"wrong: {self._oracle.describe(error, case, work)[:400]}"
-        return next((f"wrong: beyond the end of {n}" for n in work.places if not work.slack_intact(n)), "")
+        return next((f"wrong: beyond the end of {n}" for n in work.extents if not work.slack_intact(n)), "")
 
     def _timed(self, kernels: Mapping[str, Any], case: Any, verdicts: dict[str, str]) -> dict[str, float]:
         """Medians of cold calls in random order, microseconds; a wrong timed output becomes the kernel's verdict."""
@@ -415,7 +415,7 @@ class _Local:
         addresses = {
             name: region.tensor(name).data_ptr() or region.blocks[name].address
             for region in (question.region, self._work)
-            for name in region.places
+            for name in region.extents
         }
         launcher = self._launcher
         launcher.functions = self._functions

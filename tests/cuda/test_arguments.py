@@ -35,7 +35,7 @@ def resolved(cols: int = 256) -> ResolvedPlan:
 
 
 def test_what_fits_is_packed_as_the_parameters_have_it() -> None:
-    (launch,) = program(resolved(), {"f": (CONST_FLOATS, FLOATS, INTS, FLOAT, LONG)}, load("rms_norm")).launches
+    (launch,) = program(resolved(), {"f": (CONST_FLOATS, FLOATS, INTS, FLOAT, LONG)}, load("rms_norm")).calls
     eps = next(s.value for s in load("rms_norm").scalars if s.name == "eps")
     assert launch.args[:3] == (("buffer", "x"), ("buffer", "y"), ("buffer", "part"))
     assert launch.args[3:] == (struct.pack("<f", eps), struct.pack("<q", 512))

@@ -59,6 +59,6 @@ def test_a_write_beside_the_data_is_noticed(at_end: bool) -> None:
     region = CudaRegion(pool, {"y": 100}, at_end=at_end)
     region.tensor("y").fill_(3)
     assert region.slack_intact("y")
-    place = region.places["y"]
-    region.blocks["y"].tensor[place.data_offset + place.bytes] ^= 1
+    extent = region.extents["y"]
+    region.blocks["y"].tensor[extent.data_offset + extent.bytes] ^= 1
     assert not region.slack_intact("y")

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from fitness.device import KernelFault, Sample, Session
 from fitness.evaluation import Status
 from fitness.measure import LIBRARY_PAIRS, Guest, Measurement, Pairing
-from fitness.timing import CONFIRM, SCREEN, Schedule, Spread, Verdict
+from fitness.timing import CONFIRM, SCREEN, RaceResult, Schedule, Spread
 
 Draw = Callable[[np.random.Generator], Sample]
 
@@ -92,7 +92,7 @@ def test_where_the_driver_takes_the_time_it_is_not_charged() -> None:
 
 def test_a_hopeless_kernel_is_sampled_twice_only() -> None:
     found = pairing(noisy(9000), noisy(100)).measure(SCREEN, race=True)
-    assert found.verdict is Verdict.SLOWER
+    assert found.result is RaceResult.SLOWER
     assert [t.pairs for t in found.timings] == [2, 2, 2]
 
 
@@ -143,7 +143,7 @@ def test_a_library_that_fails_leaves_the_measurement_as_it_is() -> None:
 
     found, guest = beside(failing)
     assert (found.library, guest.lack, len(calls)) == ((), "it is out of bounds", 7)
-    assert found.verdict is Verdict.FASTER
+    assert found.result is RaceResult.FASTER
 
 
 @given(
@@ -184,7 +184,7 @@ def test_processes_whose_clocks_lie_apart_are_not_called_different() -> None:
             rng, told = np.random.default_rng(seed), spread if known else Spread()
             pair = Pairing(two[:1], two[1:], cases, lambda *_: None, rng, spread=told)
             found = pair.measure(CONFIRM, race=False)
-            wrong[known] += found.verdict in (Verdict.FASTER, Verdict.SLOWER)
+            wrong[known] += found.result in (RaceResult.FASTER, RaceResult.SLOWER)
             if known:
                 stopped.append(found.timings[0].pairs)
     assert wrong[True] <= 8 < 25 < wrong[False]

@@ -12,13 +12,13 @@ from fitness.memory import ALIGNMENT, PAGE, Region
 @pytest.mark.parametrize("at_end", [False, True])
 @pytest.mark.parametrize("size", [0, 1, 15, 16, 4096, 5000])
 def test_a_buffer_touches_the_chosen_end_of_its_pages(size: int, at_end: bool) -> None:
-    place = Region({"x": size}, at_end=at_end).places["x"]
-    assert place.data_offset % ALIGNMENT == 0
-    assert place.map_bytes % PAGE == 0
+    extent = Region({"x": size}, at_end=at_end).extents["x"]
+    assert extent.data_offset % ALIGNMENT == 0
+    assert extent.map_bytes % PAGE == 0
     if at_end:
-        assert 0 <= place.map_bytes - place.data_offset - size <= ALIGNMENT
+        assert 0 <= extent.map_bytes - extent.data_offset - size <= ALIGNMENT
     else:
-        assert place.data_offset == 0
+        assert extent.data_offset == 0
 
 
 def test_filling_leaves_the_slack_alone_and_a_write_into_it_is_noticed() -> None:
@@ -28,7 +28,7 @@ def test_filling_leaves_the_slack_alone_and_a_write_into_it_is_noticed() -> None
     assert region.slack_intact("x")
     assert region.slack_intact("y")
     whole = memoryview(region._map)
-    whole[region.places["x"].offset + 10] = 0
+    whole[region.extents["x"].offset + 10] = 0
     assert not region.slack_intact("x")
     assert region.slack_intact("y")
 
@@ -37,7 +37,7 @@ def test_what_is_handed_out_read_only_cannot_be_mapped_for_writing() -> None:
     region = Region({"x": 100}, at_end=False, readonly_for_others=True)
     region.fill(7)
     with mmap.mmap(region.fd, region.bytes, prot=mmap.PROT_READ) as seen:
-        assert seen[region.places["x"].data_offset] == 7
+        assert seen[region.extents["x"].data_offset] == 7
     with pytest.raises(PermissionError):
         mmap.mmap(region.fd, region.bytes, prot=mmap.PROT_READ | mmap.PROT_WRITE)
     with pytest.raises(PermissionError), open(f"/proc/self/fd/{region.fd}", "r+b") as again:  # noqa: PTH123

@@ -7,20 +7,20 @@ import math
 import numpy as np
 import pytest
 
-from fitness.timing import CONFIRM, SCREEN, Ratio, Verdict, decide, location, log_ratio, mean, usually_above
+from fitness.timing import CONFIRM, SCREEN, RaceResult, Ratio, decide, location, log_ratio, mean, usually_above
 
 
-def simulated_verdict(rng: np.random.Generator, true_log_ratio: float, sigma: float) -> Verdict:
+def simulated_verdict(rng: np.random.Generator, true_log_ratio: float, sigma: float) -> RaceResult:
     """What a screening says of three workloads with lognormal noise of `sigma` per pair."""
     pairs: list[list[tuple[float, float]]] = [[], [], []]
-    verdict = Verdict.OPEN
+    verdict = RaceResult.OPEN
     for look in SCREEN.looks:
         for workload in pairs:
             while len(workload) < look:
                 anchor = 100.0
                 workload.append((anchor * math.exp(-true_log_ratio + sigma * rng.standard_normal()), anchor))
         verdict = decide(mean([log_ratio(p) for p in pairs]), SCREEN)
-        if verdict is not Verdict.OPEN:
+        if verdict is not RaceResult.OPEN:
             break
     return verdict
 
@@ -29,7 +29,7 @@ def simulated_verdict(rng: np.random.Generator, true_log_ratio: float, sigma: fl
 def test_a_kernel_against_itself_is_seldom_called_different(sigma: float) -> None:
     rng = np.random.default_rng(1)
     verdicts = [simulated_verdict(rng, 0.0, sigma) for _ in range(600)]
-    false_calls = sum(v in (Verdict.FASTER, Verdict.SLOWER) for v in verdicts)
+    false_calls = sum(v in (RaceResult.FASTER, RaceResult.SLOWER) for v in verdicts)
     assert false_calls / len(verdicts) <= 0.07  # 5 % nominal, and the noise of 600 simulations
 
 
@@ -68,15 +68,15 @@ def test_a_real_difference_is_found() -> None:
     rng = np.random.default_rng(2)
     slower = [simulated_verdict(rng, -0.08, 0.05) for _ in range(200)]
     faster = [simulated_verdict(rng, 0.08, 0.05) for _ in range(200)]
-    assert Verdict.FASTER not in slower
-    assert set(slower) <= {Verdict.SLOWER, Verdict.EQUAL}
-    assert slower.count(Verdict.SLOWER) >= 100  # the others were not worth more samples
-    assert faster.count(Verdict.FASTER) >= 190
+    assert RaceResult.FASTER not in slower
+    assert set(slower) <= {RaceResult.SLOWER, RaceResult.EQUAL}
+    assert slower.count(RaceResult.SLOWER) >= 100  # the others were not worth more samples
+    assert faster.count(RaceResult.FASTER) >= 190
 
 
 def test_sampling_stops_where_no_gain_is_left_to_find() -> None:
-    assert decide(Ratio(-0.05, 0.024), SCREEN) is Verdict.EQUAL  # somewhere between -10 % and +0.5 %
-    assert decide(Ratio(0.0, 0.024), SCREEN) is Verdict.OPEN  # could still be 5 % faster
+    assert decide(Ratio(-0.05, 0.024), SCREEN) is RaceResult.EQUAL  # somewhere between -10 % and +0.5 %
+    assert decide(Ratio(0.0, 0.024), SCREEN) is RaceResult.OPEN  # could still be 5 % faster
 
 
 def test_the_ratio_is_positive_for_the_faster_candidate() -> None:
@@ -97,6 +97,6 @@ def test_errors_of_workloads_add_in_quadrature() -> None:
 
 def test_a_measurement_for_the_record_does_not_stop_when_it_is_merely_decided() -> None:
     clear_but_imprecise = Ratio(1.0, 0.1)
-    assert decide(clear_but_imprecise, SCREEN) is Verdict.FASTER
-    assert decide(clear_but_imprecise, CONFIRM) is Verdict.OPEN
-    assert decide(Ratio(1.0, 0.001), CONFIRM) is Verdict.FASTER
+    assert decide(clear_but_imprecise, SCREEN) is RaceResult.FASTER
+    assert decide(clear_but_imprecise, CONFIRM) is RaceResult.OPEN
+    assert decide(Ratio(1.0, 0.001), CONFIRM) is RaceResult.FASTER

@@ -438,11 +438,11 @@ def test_a_probe_changes_few_inputs_in_place_and_the_results_with_them(name: str
     judge, rng = oracle(name), np.random.default_rng(0)
     workload = max(judge.operator.hidden, key=lambda w: math.prod(w.dims.values()))
     case = judge.case(workload, "nominal", rng, at_end=True)
-    region, addresses = case.region, {n: case.region.address_of(n) for n in case.region.places}
+    region, addresses = case.region, {n: case.region.address_of(n) for n in case.region.extents}
     for _ in range(4):
         probed = judge.probe(case, rng)
         assert probed.region is region
-        assert {n: region.address_of(n) for n in region.places} == addresses
+        assert {n: region.address_of(n) for n in region.extents} == addresses
         changed = 0
         for tensor, new in probed.inputs.tensors.items():
             changed += int((case.inputs.tensors[tensor] != new).sum())

@@ -136,7 +136,7 @@ class Emulation:
             for error in found:
                 if error.wrong:
                     raise KernelFault(Status.WRONG, self.oracle.describe(error, case, work))
-            for name in work.places:
+            for name in work.extents:
                 if not work.slack_intact(name):
                     raise KernelFault(Status.WRONG, f"it wrote past the end of `{name}` on {case.workload.name}")
             errors += found
@@ -170,18 +170,18 @@ class _Session:
 
     def bind(self, question: Question, *, at_end: bool) -> None:
         """Hand over inputs, and memory for outputs and scratch. Raises KernelFault."""
-        resolved, launches = self._resolved(question)
+        resolved, program_ = self._resolved(question)
         sizes = self._emulation.oracle.work_sizes(question.dims) | {b.name: b.bytes for b in resolved.buffers}
         work = Region(sizes | {CONTROL: CONTROL_BYTES}, at_end=at_end)
         assert isinstance(question.region, Region)
         order = self._runner.bind(0, question.region, work)
-        self._runner.define(0, _words(launches, self._prepared.build, order, work))
-        self._bound = question, work, launches
+        self._runner.define(0, _words(program_, self._prepared.build, order, work))
+        self._bound = question, work, program_
 
     def run(self, *, poison: int) -> Region:
         """Run every launch; what it wrote. Raises KernelFault, which says where it happened."""
         assert self._bound
-        question, work, launches = self._bound
+        question, work, program_ = self._bound
         work.fill(poison)
         self._emulation.oracle.restore(question, work)
         seed = int(self._rng.integers(1, 1 << 32))
@@ -189,7 +189,7 @@ class _Session:
         try:
             self._runner.run(0, 0, timeout_s=RUN_TIMEOUT_S, poison=poison)
         except KernelFault as fault:
-            raise _placed(fault.rejection, question, work, launches) from None
+            raise _placed(fault.rejection, question, work, program_) from None
         return work
 
     def _resolved(self, question: Question) -> tuple[ResolvedPlan, Program]:
@@ -212,27 +212,27 @@ class _Session:
         return resolved, program(resolved, params, operator)
 
 
-def _placed(rejection: Rejection, question: Question, work: Region, launches: Program) -> KernelFault:
+def _placed(rejection: Rejection, question: Question, work: Region, program_: Program) -> KernelFault:
     """What ended a call, in the emulation's own words where it has some, and where."""
     data = bytes(work.view(CONTROL))
     _, _, told, launch, running, *index = CONTROL_HEAD.unpack_from(data)
     status, text = rejection.status, rejection.message
     if told:
         status, text = Status.RUNTIME_ERROR, data[CONTROL_HEAD.size :][: min(told, 1023)].decode(errors="replace")
-    if 0 < launch <= len(launches.launches):
+    if 0 < launch <= len(program_.calls):
         thread = f", thread {index[3:]}" if running else ""
-        text += f" (`{launches.launches[launch - 1].kernel}`, block {index[:3]}{thread})"
+        text += f" (`{program_.calls[launch - 1].kernel}`, block {index[:3]}{thread})"
     return KernelFault(status, f"{text} on {question.workload.name}")
 
 
-def _words(launches: Program, build: EmulatedBuild, order: Sequence[str], work: Region) -> list[int]:
+def _words(program_: Program, build: EmulatedBuild, order: Sequence[str], work: Region) -> list[int]:
     """A program as the runner reads it; every launch's own arguments are followed by what runtime.hpp wants to know."""
     index = {name: number for number, name in enumerate(order)}
-    words = [len(launches.zero)]
-    for name in launches.zero:
-        words += [index[name], work.places[name].bytes]
-    words.append(len(launches.launches))
-    for number, launch in enumerate(launches.launches, 1):
+    words = [len(program_.zero)]
+    for name in program_.zero:
+        words += [index[name], work.extents[name].bytes]
+    words.append(len(program_.calls))
+    for number, launch in enumerate(program_.calls, 1):
         cluster = launch.cluster or (0, 0, 0)
         numbers = (*launch.grid, *launch.block, *cluster, launch.shared_bytes, int(launch.cooperative), number)
         words += [build.launches.index(launch.kernel), len(launch.args) + len(numbers) + 1]
