@@ -7,12 +7,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from fitness.cases import Case, Question
 from fitness.evaluation import Rejection, Status, Timing
 from fitness.memory import Memory
 from fitness.profiling import Profile
 from fitness.roofline import Peaks
 from fitness.timing import Spread
-from fitness.verify import Case, Question
 from operators.kernel import Kernel
 from operators.spec import Workload
 

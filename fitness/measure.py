@@ -10,10 +10,10 @@ from functools import partial
 
 import numpy as np
 
+from fitness.cases import Case
 from fitness.device import KernelFault, Sample, Session
 from fitness.evaluation import Status, Timing
 from fitness.timing import RaceResult, Ratio, Schedule, Spread, decide, log_ratio, mean, usually_above
-from fitness.verify import Case
 from operators.errors import OperatorError
 
 HOPELESS = 5.0

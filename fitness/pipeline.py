@@ -19,13 +19,15 @@ from typing import Any
 import numpy as np
 
 from fitness.base import Anchor, Built
-from fitness.device import LARGE, NAN, Device, KernelFault, KilledFromOutside, Prepared, Session
+from fitness.cases import Case, Question
+from fitness.checks import Checks
+from fitness.device import NAN, Device, KernelFault, KilledFromOutside, Prepared, Session
 from fitness.evaluation import CheckError, Evaluation, Level, Rejection, Status, Timing
 from fitness.measure import AnchorFault, Guest, Measurement, Pairing, bound_slots
 from fitness.profiling import Profile
 from fitness.roofline import floor_us
 from fitness.timing import CONFIRM, FULL, SCREEN, RaceResult, Schedule
-from fitness.verify import Case, Oracle, Question, worst
+from fitness.verify import Oracle, worst
 from operators.errors import OperatorError
 from operators.kernel import Kernel
 from operators.spec import Operator, Task, Workload
@@ -58,7 +60,7 @@ class Pipeline:
         self._timing_cases: list[list[Case]] = []
         self._anchors: OrderedDict[str, Session] = OrderedDict()
         self._trusted_session: Session | None = None
-        self._checks = 0
+        self._checks = Checks(oracle, device, self._rng, self._trusted)
 
     def close(self) -> None:
         self.forget()
@@ -135,10 +137,11 @@ class Pipeline:
         try:
             with self._session(prepared) as session:
                 with _clock(stage_ms, "verify"):
-                    errors += self._verify(session, prepared, self._drawn(self._some(prepared, SCREEN_HIDDEN), 1))
+                    drawn = self._drawn(self._some(prepared, SCREEN_HIDDEN), 1)
+                    errors += self._checks.verify(session, prepared, drawn)
                     for cases in self._cases():
                         with self.device.machine(exclusive=False):
-                            errors += self._check(session, prepared, cases[0])
+                            errors += self._checks.check(session, prepared, cases[0])
                 with _clock(stage_ms, "time"):
                     measured = self._against([session], [self._anchor_session(anchor.kernel)], SCREEN, race=race)
                     self._check_physics(measured)
@@ -158,8 +161,8 @@ class Pipeline:
         try:
             with self._session(prepared) as session:
                 with _clock(stage_ms, "verify"):
-                    errors = self._verify(session, prepared, checks)
-                    errors += self._probe(session, prepared, self._some(prepared, 1)[0])
+                    errors = self._checks.verify(session, prepared, checks)
+                    errors += self._checks.probe(session, prepared, self._some(prepared, 1)[0])
                 with _clock(stage_ms, "time"), self._another(anchor.kernel) as other:
                     measured = self._against([session], [other], FULL, race=False)
                     self._check_physics(measured)
@@ -177,11 +180,12 @@ class Pipeline:
         try:
             with _clock(stage_ms, "confirm"), self._session(prepared, fresh=True) as session:
                 audited = self.device.audit(prepared)
-                errors = self._verify(session, prepared, checks)
-                errors += self._verify(session, prepared, [(self.workloads[0], "nominal")], reruns=CONFIRM_RERUNS)
+                errors = self._checks.verify(session, prepared, checks)
+                plain = [(self.workloads[0], "nominal")]
+                errors += self._checks.verify(session, prepared, plain, reruns=CONFIRM_RERUNS)
                 for workload in (*self._some(prepared, CONFIRM_PROBES), self.workloads[-1]):
-                    errors += self._probe(session, prepared, workload)
-                    errors += self._relate(session, prepared, workload)
+                    errors += self._checks.probe(session, prepared, workload)
+                    errors += self._checks.relate(session, prepared, workload)
                 with ExitStack() as opened:
                     processes = range(self.device.processes)
                     fresh = [opened.enter_context(self._session(prepared, fresh=True)) for _ in processes]
@@ -285,92 +289,7 @@ class Pipeline:
             stage_ms=stage_ms or {},
         )
 
-    # --- verify -----------------------------------------------------------------------------------------------------
-
-    def _verify(
-        self, session: Session, prepared: Prepared, checks: Iterable[tuple[Workload, str]], *, reruns: int = 0
-    ) -> list[CheckError]:
-        """Run every check on inputs drawn now; raises KernelFault with the first thing wrong."""
-        errors: list[CheckError] = []
-        for number, (workload, family) in enumerate(checks):
-            with self.device.machine(exclusive=False):
-                case = self._case(workload, family, at_end=number % 2 == 0)
-                errors += self._check(session, prepared, case, reruns=reruns)
-        return errors
-
-    def _check(self, session: Session, prepared: Prepared, case: Case, *, reruns: int = 0) -> list[CheckError]:
-        """One set of inputs on two poisons, NaN and a large number; who is deterministic gives the same on both.
-
-        Outputs lie at the same end of their pages as the inputs, and at the other one for the second poison: so what is
-        copied from beyond an input to beyond an output differs from what stood there.
-        """
-        first: dict[str, Any] = {}
-        errors: list[CheckError] = []
-        self._checks += 1
-        large = int(self._rng.choice(LARGE[self._checks % 2]))
-        for run, poison in enumerate((NAN, large, *[NAN] * reruns)):
-            if run < 2:
-                session.bind(0, case, at_end=case.at_end == (run == 0))
-            session.run(0, poison=poison)
-            errors += self._accept(case, session, 0)
-            if prepared.deterministic:
-                outputs = {t.name: session.work(0).contents(t.name) for t in self.operator.outputs}
-                if run and outputs != first:
-                    raise KernelFault(Status.WRONG, _differs(case, first, outputs))
-                first = outputs
-        return errors
-
-    def _probe(self, session: Session, prepared: Prepared, workload: Workload) -> list[CheckError]:
-        """Some elements of the inputs change under the kernel: it must see that, at whatever address they are."""
-        with self.device.machine(exclusive=False):
-            case = self._case(workload, "nominal", at_end=True)
-            errors = self._check(session, prepared, case)
-            probed = self.oracle.probe(case, self._rng, trusted=self._trusted)
-            session.run(0, poison=NAN)
-            return errors + self._accept(probed, session, 0)
-
-    def _relate(self, session: Session, prepared: Prepared, workload: Workload) -> list[CheckError]:
-        """What the operator's relations promise, no reference needed."""
-        errors: list[CheckError] = []
-        family = str(self._rng.permutation(self.oracle.families)[0])
-        with self.device.machine(exclusive=False):
-            case = self._case(workload, family, at_end=False)
-            errors += self._check(session, prepared, case)
-            before = self.oracle.outputs(case, session.work(0))
-            for related in self.oracle.relations(case, self._rng, trusted=self._trusted):
-                after = before
-                if related.after is not case:
-                    errors += self._check(session, prepared, related.after)
-                    after = self.oracle.outputs(related.after, session.work(0))
-                problem = self.oracle.related_problem(related, before, after, deterministic=prepared.deterministic)
-                if problem:
-                    raise KernelFault(Status.WRONG, problem)
-        return errors
-
-    def _accept(self, case: Case, session: Session, slot: int) -> list[CheckError]:
-        """The errors of one run that left everything around its outputs as it was; raises KernelFault otherwise."""
-        errors = self._answers(case, session, slot)
-        self._intact(case, session, slot)
-        return errors
-
-    def _answers(self, case: Case, session: Session, slot: int) -> list[CheckError]:
-        """The errors of one run's outputs, all within bounds; raises KernelFault otherwise."""
-        work = session.work(slot)
-        errors = list(self.oracle.errors(case, work))
-        for error in errors:
-            if error.wrong:
-                raise KernelFault(Status.WRONG, self.oracle.describe(error, case, work))
-        return errors
-
-    def _intact(self, case: Case, session: Session, slot: int) -> None:
-        """Raises KernelFault where something around the outputs was written to."""
-        work = session.work(slot)
-        for name in work.extents:
-            if not work.slack_intact(name):
-                raise KernelFault(Status.WRONG, f"it wrote past the end of `{name}` on {case.workload.name}")
-
-    def _case(self, workload: Workload, family: str, *, at_end: bool) -> Case:
-        return self.oracle.case(workload, family, self._rng, at_end=at_end, trusted=self._trusted)
+    # --- the naive kernel, and inputs that are held ---------------------------------------------------------------
 
     def _trusted(self, question: Question) -> list[dict[str, Any]]:
         """What the naive kernel makes of a question, from a process of its own."""
@@ -405,7 +324,7 @@ class Pipeline:
         if not self._timing_cases:
             with self.device.machine(exclusive=False):
                 self._timing_cases = [
-                    [self._case(w, "nominal", at_end=False) for _ in range(TIMING_SETS)] for w in self.workloads
+                    [self._checks.case(w, "nominal", at_end=False) for _ in range(TIMING_SETS)] for w in self.workloads
                 ]
         return self._timing_cases
 
@@ -494,11 +413,12 @@ class Pipeline:
         race: bool,
     ) -> Measurement:
         bound, cases = [self._bound(s) for s in sessions], self._cases()
-        pairing = Pairing(bound, anchors, cases, self._answers, self._rng, spread=self.device.spread, guest=guest)
+        answers, spread = self._checks.answers, self.device.spread
+        pairing = Pairing(bound, anchors, cases, answers, self._rng, spread=spread, guest=guest)
         with self.device.machine(exclusive=True):
             measured = pairing.measure(schedule, race=race)
         for session, (slot, case) in product(bound, bound_slots(cases)):
-            self._intact(case, session, slot)  # once: to look takes nearly as long as a call
+            self._checks.intact(case, session, slot)  # once: to look takes nearly as long as a call
         return measured
 
     def _check_physics(self, measured: Measurement) -> None:
@@ -523,14 +443,6 @@ class Pipeline:
         if isinstance(prepared, Rejection):
             return Profile(None, (), (f"it does not build: {prepared.message}",))
         return self.device.profile(prepared, timings)
-
-
-def _differs(case: Case, first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
-    name = next(n for n in first if first[n] != second[n])
-    return (
-        f"`{name}` differs between two runs on the same inputs ({case.workload.name}): memory that was never written "
-        "is read, or threads race; declare `deterministic = false` only if sums really depend on the order of threads"
-    )
 
 
 @contextmanager

@@ -9,18 +9,14 @@ precision, whose errors are small beside the bound of a long sum.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
-from fitness.bounds import A_OUT as A_OUT
-from fitness.bounds import B_SUM as B_SUM
-from fitness.bounds import LINEAR_FAMILIES as LINEAR_FAMILIES
-from fitness.bounds import SMALLEST_SUBNORMAL as SMALLEST_SUBNORMAL
 from fitness.bounds import Precision, analysed, demand_exact, element_bound, measured, rms_limit
+from fitness.cases import NAIVE, Case, Question, Related, Trusted
 from fitness.compare import Bound, Judgement, judge
 from fitness.doubts import advice, departures
 from fitness.evaluation import CheckError
@@ -31,54 +27,6 @@ from operators.dtypes import ACCUMULATOR, DTYPES, DType, resolve_dtype
 from operators.errors import OperatorError
 from operators.relations import Relation
 from operators.spec import Operator, Tensor, Workload
-
-
-@dataclass(frozen=True)
-class Question:
-    """One set of inputs in the verifier's memory."""
-
-    workload: Workload
-    family: str
-    inputs: Inputs
-    region: Memory
-    """The `in` tensors, for others to map read-only."""
-    at_end: bool
-    """Where the region's buffers end."""
-
-    @property
-    def dims(self) -> Mapping[str, int]:
-        return self.inputs.dims
-
-
-@dataclass(frozen=True)
-class Case(Question):
-    """A question with its answer. The expected values never leave the verifier's process.
-
-    `expected` and `allowed` are flat and fp64: numpy arrays, or tensors where the oracle computes on a GPU.
-    """
-
-    expected: Mapping[str, Any]
-    allowed: Mapping[str, Any]
-    rms_limit: Mapping[str, float]
-    """Largest root mean square of error / allowed."""
-    out_of_bounds: Mapping[str, str]
-    """By output, which of the trusted implementations is out of bounds itself, in words; most often none."""
-
-
-NAIVE = "The naive kernel"
-"""As one of the trusted implementations."""
-Trusted = Callable[[Question], Sequence[Mapping[str, Any]]]
-"""Runs kernels that are known to be right, in processes of their own; their outputs by name, in any shape."""
-
-
-@dataclass(frozen=True)
-class Related:
-    """A relation on a case, and the case it leads to."""
-
-    relation: Relation
-    before: Case
-    after: Case
-    """The same as `before` when the relation changes no input; otherwise it must be run as well."""
 
 
 class Oracle:

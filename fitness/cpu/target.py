@@ -15,6 +15,7 @@ from weakref import WeakValueDictionary
 
 import torch
 
+from fitness.cases import Case, Question
 from fitness.cpu.build import CpuBuild, build
 from fitness.cpu.cores import lock_name, plan_facts
 from fitness.cpu.kept import Kept, held
@@ -32,7 +33,7 @@ from fitness.roofline import Peaks
 from fitness.shapes import Shapes, verdict_text
 from fitness.signature import check_arguments
 from fitness.timing import Spread
-from fitness.verify import Case, Oracle, Question
+from fitness.verify import Oracle
 from operators.catalog import functions
 from operators.errors import PlanError
 from operators.kernel import Kernel

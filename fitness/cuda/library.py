@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from fitness.cases import Question
 from fitness.cuda.driver import CudaError
 from fitness.cuda.memory import CudaRegion
 from fitness.cuda.oracle import CudaOracle
@@ -18,7 +19,6 @@ from fitness.cuda.runner import NO_MEMORY
 from fitness.device import KernelFault, Sample
 from fitness.evaluation import Status
 from fitness.inputs import TORCH_DTYPES
-from fitness.verify import Question
 from operators.errors import OperatorError
 
 _cuda: Any = torch.cuda

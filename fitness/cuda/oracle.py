@@ -9,11 +9,12 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from fitness.cases import Case, Question, Related, Trusted
 from fitness.cuda.compare import judge
 from fitness.cuda.memory import Block, BlockPool, CudaRegion
 from fitness.inputs import TORCH_DTYPES, Inputs
 from fitness.memory import Memory
-from fitness.verify import Case, Oracle, Question, Related, Trusted
+from fitness.verify import Oracle
 from operators.catalog import Functions
 from operators.relations import Relation
 from operators.spec import Operator, Tensor

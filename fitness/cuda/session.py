@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import torch
 
+from fitness.cases import Question
 from fitness.cuda.build import CudaBuild
 from fitness.cuda.driver import CudaError
 from fitness.cuda.memory import CudaRegion
@@ -17,7 +18,6 @@ from fitness.cuda.runner import NO_MEMORY, Runner
 from fitness.cuda.runners import MOST_IDLE, SPARES, Runners
 from fitness.device import KernelFault, KilledFromOutside, Sample
 from fitness.evaluation import Status
-from fitness.verify import Question
 from operators.plan import ResolvedPlan
 
 RUN_TIMEOUT_S = 2.0

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from fitness.base import Anchor, Built
+from fitness.cases import Case, Question
 from fitness.cuda.arguments import program
 from fitness.cuda.build import CudaBuild, code_digest, compile_cuda
 from fitness.cuda.driver import CudaError, device_facts
@@ -40,7 +41,7 @@ from fitness.roofline import Peaks
 from fitness.shapes import Shapes, verdict_text
 from fitness.signature import check_arguments
 from fitness.timing import Spread
-from fitness.verify import Case, Oracle, Question
+from fitness.verify import Oracle
 from operators.catalog import functions
 from operators.dtypes import resolve_dtype
 from operators.errors import DeviceError, OperatorError, PlanError

@@ -27,11 +27,12 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from fitness.cases import Case, Question
 from fitness.compare import judge
 from fitness.cpu.build import FLAGS, LIBRARIES, LINK_FLAGS
 from fitness.inputs import TORCH_DTYPES, Inputs
 from fitness.native import CXX
-from fitness.verify import Case, Oracle, Question
+from fitness.verify import Oracle
 from operators.catalog import folders, functions, load
 from operators.dtypes import resolve_dtype
 from operators.plan import parse_plan

@@ -97,7 +97,7 @@ def compare(stage: Pipeline, candidate: Prepared, anchor: Prepared, schedule: Sc
             return [stage._bound(opened.enter_context(stage._session(kernel))) for _ in range(processes)]
 
         both, rng = (sessions(candidate), sessions(anchor)), np.random.default_rng()
-        pairing = Pairing(*both, stage._cases(), stage._accept, rng, spread=stage.device.spread)
+        pairing = Pairing(*both, stage._cases(), stage._checks.accept, rng, spread=stage.device.spread)
         with stage.device.machine(exclusive=True):
             return pairing.measure(schedule, race=False)
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fitness.cases import Case
 from fitness.inputs import FAMILIES
-from fitness.verify import Case, Oracle, worst
+from fitness.verify import Oracle, worst
 from operators.catalog import functions, load
 from operators.errors import OperatorError
 from operators.spec import Operator, Workload

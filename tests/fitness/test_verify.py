@@ -13,11 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fitness.bounds import Precision, analysed, element_bound, rms_limit
+from fitness.cases import Case, Question, Trusted
 from fitness.compare import judge as compare
 from fitness.evaluation import CheckError
 from fitness.inputs import TORCH_DTYPES
 from fitness.memory import Region
-from fitness.verify import Case, Oracle, Question, Trusted, worst
+from fitness.verify import Oracle, worst
 from operators.catalog import functions, load
 from operators.dtypes import DTYPES
 from operators.errors import OperatorError

@@ -11,9 +11,10 @@ import pytest
 import scipy.sparse
 import torch
 
+from fitness.cases import Case
 from fitness.compare import judge
 from fitness.inputs import CANCELLATION, TORCH_DTYPES, Inputs, draw, families
-from fitness.verify import Case, Oracle
+from fitness.verify import Oracle
 from operators.catalog import folders, functions, load
 from operators.dtypes import DTYPES, resolve_dtype
 from operators.expression import parse

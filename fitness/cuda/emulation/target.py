@@ -10,6 +10,7 @@ from struct import Struct
 
 import numpy as np
 
+from fitness.cases import Case, Question
 from fitness.cpu.runner import Runner
 from fitness.cuda.arguments import program
 from fitness.cuda.emulation.build import MAX_SHARED_BYTES, EmulatedBuild, compile_emulated
@@ -19,7 +20,7 @@ from fitness.evaluation import CheckError, Rejection, Status
 from fitness.memory import Region
 from fitness.shapes import Shapes
 from fitness.signature import check_arguments
-from fitness.verify import Case, Oracle, Question, worst
+from fitness.verify import Oracle, worst
 from operators.catalog import functions
 from operators.errors import PlanError
 from operators.kernel import Kernel

@@ -1,0 +1,60 @@
+"""Inputs that a kernel is run on, and with them the right answers, which only the verifier has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fitness.inputs import Inputs
+from fitness.memory import Memory
+from operators.relations import Relation
+from operators.spec import Workload
+
+
+@dataclass(frozen=True)
+class Question:
+    """One set of inputs in the verifier's memory."""
+
+    workload: Workload
+    family: str
+    inputs: Inputs
+    region: Memory
+    """The `in` tensors, for others to map read-only."""
+    at_end: bool
+    """Where the region's buffers end."""
+
+    @property
+    def dims(self) -> Mapping[str, int]:
+        return self.inputs.dims
+
+
+@dataclass(frozen=True)
+class Case(Question):
+    """A question with its answer. The expected values never leave the verifier's process.
+
+    `expected` and `allowed` are flat and fp64: numpy arrays, or tensors where the oracle computes on a GPU.
+    """
+
+    expected: Mapping[str, Any]
+    allowed: Mapping[str, Any]
+    rms_limit: Mapping[str, float]
+    """Largest root mean square of error / allowed."""
+    out_of_bounds: Mapping[str, str]
+    """By output, which of the trusted implementations is out of bounds itself, in words; most often none."""
+
+
+NAIVE = "The naive kernel"
+"""As one of the trusted implementations."""
+Trusted = Callable[[Question], Sequence[Mapping[str, Any]]]
+"""Runs kernels that are known to be right, in processes of their own; their outputs by name, in any shape."""
+
+
+@dataclass(frozen=True)
+class Related:
+    """A relation on a case, and the case it leads to."""
+
+    relation: Relation
+    before: Case
+    after: Case
+    """The same as `before` when the relation changes no input; otherwise it must be run as well."""

@@ -1,0 +1,119 @@
+"""What a kernel in a session is put to: drawn inputs on poisoned memory, probes, relations, and what lies around."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from fitness.cases import Case, Trusted
+from fitness.device import LARGE, NAN, Device, KernelFault, Prepared, Session
+from fitness.evaluation import CheckError, Status
+from fitness.verify import Oracle
+from operators.spec import Workload
+
+
+class Checks:
+    """The checks of one operator's kernels. Every one raises KernelFault with the first thing that is wrong."""
+
+    def __init__(self, oracle: Oracle, device: Device, rng: np.random.Generator, trusted: Trusted) -> None:
+        """`rng` draws what no candidate may foresee; `trusted` runs the naive kernel."""
+        self._oracle = oracle
+        self._device = device
+        self._rng = rng
+        self._trusted = trusted
+        self._count = 0
+
+    def case(self, workload: Workload, family: str, *, at_end: bool) -> Case:
+        return self._oracle.case(workload, family, self._rng, at_end=at_end, trusted=self._trusted)
+
+    def verify(
+        self, session: Session, prepared: Prepared, checks: Iterable[tuple[Workload, str]], *, reruns: int = 0
+    ) -> list[CheckError]:
+        """Run every check on inputs drawn now; raises KernelFault with the first thing wrong."""
+        errors: list[CheckError] = []
+        for number, (workload, family) in enumerate(checks):
+            with self._device.machine(exclusive=False):
+                case = self.case(workload, family, at_end=number % 2 == 0)
+                errors += self.check(session, prepared, case, reruns=reruns)
+        return errors
+
+    def check(self, session: Session, prepared: Prepared, case: Case, *, reruns: int = 0) -> list[CheckError]:
+        """One set of inputs on two poisons, NaN and a large number; who is deterministic gives the same on both.
+
+        Outputs lie at the same end of their pages as the inputs, and at the other one for the second poison: so what is
+        copied from beyond an input to beyond an output differs from what stood there.
+        """
+        first: dict[str, Any] = {}
+        errors: list[CheckError] = []
+        self._count += 1
+        large = int(self._rng.choice(LARGE[self._count % 2]))
+        for run, poison in enumerate((NAN, large, *[NAN] * reruns)):
+            if run < 2:
+                session.bind(0, case, at_end=case.at_end == (run == 0))
+            session.run(0, poison=poison)
+            errors += self.accept(case, session, 0)
+            if prepared.deterministic:
+                outputs = {t.name: session.work(0).contents(t.name) for t in self._oracle.operator.outputs}
+                if run and outputs != first:
+                    raise KernelFault(Status.WRONG, _differs(case, first, outputs))
+                first = outputs
+        return errors
+
+    def probe(self, session: Session, prepared: Prepared, workload: Workload) -> list[CheckError]:
+        """Some elements of the inputs change under the kernel: it must see that, at whatever address they are."""
+        with self._device.machine(exclusive=False):
+            case = self.case(workload, "nominal", at_end=True)
+            errors = self.check(session, prepared, case)
+            probed = self._oracle.probe(case, self._rng, trusted=self._trusted)
+            session.run(0, poison=NAN)
+            return errors + self.accept(probed, session, 0)
+
+    def relate(self, session: Session, prepared: Prepared, workload: Workload) -> list[CheckError]:
+        """What the operator's relations promise, no reference needed."""
+        errors: list[CheckError] = []
+        family = str(self._rng.permutation(self._oracle.families)[0])
+        with self._device.machine(exclusive=False):
+            case = self.case(workload, family, at_end=False)
+            errors += self.check(session, prepared, case)
+            before = self._oracle.outputs(case, session.work(0))
+            for related in self._oracle.relations(case, self._rng, trusted=self._trusted):
+                after = before
+                if related.after is not case:
+                    errors += self.check(session, prepared, related.after)
+                    after = self._oracle.outputs(related.after, session.work(0))
+                problem = self._oracle.related_problem(related, before, after, deterministic=prepared.deterministic)
+                if problem:
+                    raise KernelFault(Status.WRONG, problem)
+        return errors
+
+    def accept(self, case: Case, session: Session, slot: int) -> list[CheckError]:
+        """The errors of one run that left everything around its outputs as it was; raises KernelFault otherwise."""
+        errors = self.answers(case, session, slot)
+        self.intact(case, session, slot)
+        return errors
+
+    def answers(self, case: Case, session: Session, slot: int) -> list[CheckError]:
+        """The errors of one run's outputs, all within bounds; raises KernelFault otherwise."""
+        work = session.work(slot)
+        errors = list(self._oracle.errors(case, work))
+        for error in errors:
+            if error.wrong:
+                raise KernelFault(Status.WRONG, self._oracle.describe(error, case, work))
+        return errors
+
+    def intact(self, case: Case, session: Session, slot: int) -> None:
+        """Raises KernelFault where something around the outputs was written to."""
+        work = session.work(slot)
+        for name in work.extents:
+            if not work.slack_intact(name):
+                raise KernelFault(Status.WRONG, f"it wrote past the end of `{name}` on {case.workload.name}")
+
+
+def _differs(case: Case, first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
+    name = next(n for n in first if first[n] != second[n])
+    return (
+        f"`{name}` differs between two runs on the same inputs ({case.workload.name}): memory that was never written "
+        "is read, or threads race; declare `deterministic = false` only if sums really depend on the order of threads"
+    )
