@@ -1,32 +1,27 @@
-"""Ray: a run's store, populations and evaluation workers as actors. The only module that imports ray.
+"""Ray: a run's populations and evaluation workers as actors. The only module that imports ray.
 
 Actors are plain objects behind `Host`. The driver makes each of them anew when it dies: a worker starts empty, a
-population is rebuilt from the store, the store opens its file again and finds out which batches it holds. Ray itself
-restarts nothing, so that nobody ever talks to an actor that has forgotten something.
+population is rebuilt from the store. Ray itself restarts nothing, so that nobody ever talks to an actor that has
+forgotten something. The store is the driver's own, as without Ray: it commits in a thread anyway.
 """
 
 from __future__ import annotations
 
 import asyncio
 import fcntl
-import io
 import math
 import os
-import queue
 import secrets
 import select
 import shutil
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +33,6 @@ from evo.guard import MARK, end_marked
 from evo.individual import Individual
 from evo.journal import Journal
 from evo.pool import EngineError, Message, WorkerLost, WorkerPool, WorkerProcess, value_of
-from evo.records import Rows
 from evo.strategies.base import Rival, Strategy, other_request
 from evo.version import engine_version
 from evo.worker import Answer, WorkerSpec, answered, gpu_specs, worker_cores
@@ -59,7 +53,7 @@ TIDY_S = 20.0
 TRIES = 5
 """How often in a row an actor may die of one call."""
 PAGE_ROWS = 2_000
-PAGE_BYTES = 4 << 20
+"""Tells that are read from the store, and sent to an actor, at a time."""
 UNHEARD_LIMIT = 50
 """Tells that may be on their way to a population before the driver waits for it."""
 COPY_TOKEN = "copy the head's ~/.ray/auth_token here, or set RAY_AUTH_TOKEN to what `ray get-auth-token` prints there"
@@ -99,60 +93,12 @@ class Host:
         return answered(call)
 
 
-class StoreActor(Host):
-    """Holds a `HostedStore`."""
-
-
 class PopulationActor(Host):
     """Holds `Populations`."""
 
 
 class WorkerActor(Host):
     """Holds a `HostedWorker`."""
-
-
-class HostedStore:
-    """The run's store, for callers that send batches in lists and fetch answers in pages."""
-
-    def __init__(self, folder: str, create: bool) -> None:
-        from evo.store import Store
-
-        self._store = Store(Path(folder), create=create)
-        self._answer: list[Any] = []
-
-    def opened(self) -> tuple[list[str], dict[str, int]]:
-        """Its notes, and how many rows every table has."""
-        names = self._store.rows("select table_name from duckdb_tables() where not internal").column(0).to_pylist()
-        counts = {name: self._store.rows(f'select count(*) from "{name}"').column(0)[0].as_py() for name in names}
-        return self._store.notes, counts
-
-    def commit(self, batches: Sequence[Rows]) -> list[Answer]:
-        """Append them in this order; what came of each."""
-        begun = [answered(partial(self._store.commit, rows)) for rows in batches]
-        return [answered(value.result) if kind == "done" else (kind, value) for kind, value in begun]
-
-    def query(self, sql: str, parameters: Sequence[Any]) -> tuple[int, bytes]:
-        """Keep the answer; how many pages it has, and the first of them."""
-        table = self._store.rows(sql, parameters)
-        rows = max(1, table.num_rows * PAGE_BYTES // max(table.nbytes, 1))
-        self._answer = [table.slice(begin, rows) for begin in range(0, max(table.num_rows, 1), rows)]
-        pages = len(self._answer)
-        return pages, self.page(0)
-
-    def page(self, number: int) -> bytes:
-        """One page as an Arrow stream; the last one ends the answer."""
-        import pyarrow as pa
-
-        page = self._answer[number]
-        if number == len(self._answer) - 1:
-            self._answer = []
-        stream = io.BytesIO()
-        with pa.ipc.new_stream(stream, page.schema) as writer:
-            writer.write_table(page)
-        return stream.getvalue()
-
-    def close(self) -> None:
-        self._store.close()
 
 
 class Populations:
@@ -453,9 +399,6 @@ class Cluster:
 
     # --- what a run needs ---
 
-    def store(self, folder: Path, *, create: bool) -> RemoteStore:
-        return RemoteStore(self, folder, create=create)
-
     def maker(self, config: RunConfig, store: Journal) -> Callable[[Operator, Task], Strategy]:
         """Makes strategies whose populations live in actors, one for each operator."""
         populations: dict[str, RemotePopulations] = {}
@@ -651,160 +594,6 @@ class RemoteWorker:
 
     def close(self) -> None:
         self._cluster.stop(self.actor)
-
-
-@dataclass(frozen=True)
-class _Batch:
-    rows: Rows
-    done: Future[None]
-
-
-class RemoteStore:
-    """The run's store in an actor on the driver's machine; see `Journal`.
-
-    One call is under way at a time, in a thread that this owns, with all batches that wait. If the actor dies, another
-    one opens the file; by the number of rows there it is known which batches of that call were committed.
-    """
-
-    def __init__(self, cluster: Cluster, folder: Path, *, create: bool) -> None:
-        """Raises UserError where `Store` does."""
-        self._cluster = cluster
-        self.folder = folder.resolve()
-        self._folder = str(self.folder)
-        self._waiting: queue.SimpleQueue[_Batch] = queue.SimpleQueue()
-        self._order = threading.Lock()
-        self._closed = False
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="evo-remote-store")
-        try:
-            self.notes, self._counts = self._thread.submit(self._open, create).result()
-        except ActorGone as error:
-            self._thread.shutdown()
-            told = f"RAY_AUTH_MODE must be here what it was for `ray start`: {error}"
-            raise UserError(f"the cluster starts no actors for this run; {told}") from error
-        except BaseException:
-            self._thread.shutdown()
-            raise
-
-    def commit(self, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> Future[None]:
-        batch = _Batch({name: [dict(row) for row in some] for name, some in rows.items()}, Future())
-        batch.done.set_running_or_notify_cancel()
-        with self._order:
-            self._refuse_if_closed()
-            self._waiting.put(batch)
-            self._thread.submit(self._flush)
-        return batch.done
-
-    def rows(self, sql: str, parameters: Sequence[Any] = ()) -> Any:
-        with self._order:
-            self._refuse_if_closed()
-            answer = self._thread.submit(self._rows, sql, list(parameters))
-        return answer.result()
-
-    def close(self) -> None:
-        with self._order:
-            if self._closed:
-                return
-            self._closed = True
-        try:
-            self._thread.submit(self._finish).result()
-        finally:
-            self._thread.shutdown()
-            self._cluster.stop(self._actor)
-
-    def _refuse_if_closed(self) -> None:
-        if self._closed:
-            raise UserError(f"{self._folder}: its store is closed")
-
-    # --- Everything below runs in the thread. ---
-
-    def _open(self, create: bool) -> tuple[list[str], dict[str, int]]:
-        """Notes, and the rows of every table."""
-        self._actor = self._cluster.start(StoreActor, HostedStore, self._folder, create)
-        opened: tuple[list[str], dict[str, int]] = self._call("opened")
-        return opened
-
-    def _call(self, method: str, *arguments: Any) -> Any:
-        return value_of(self._cluster.get(self._actor.call.remote(method, *arguments)))
-
-    def _reopen(self) -> dict[str, int]:
-        """Another actor; the rows that it finds in every table."""
-        for _ in range(TRIES):
-            self._cluster.stop(self._actor)
-            with suppress(ActorGone):
-                _, counts = self._open(False)
-                return counts
-        raise EngineError(f"{self._folder}: the store's actor died {TRIES} times in a row")
-
-    def _flush(self) -> None:
-        batches: list[_Batch] = []
-        with suppress(queue.Empty):
-            while True:
-                batches.append(self._waiting.get_nowait())
-        try:
-            self._commit(batches)
-        except Exception as error:  # noqa: BLE001 (the border to those who wait: they get every error)
-            for batch in batches:
-                if not batch.done.done():
-                    batch.done.set_exception(error)
-
-    def _commit(self, batches: list[_Batch]) -> None:
-        for _ in range(TRIES):
-            if not batches:
-                return
-            try:
-                outcomes = self._call("commit", [batch.rows for batch in batches])
-            except ActorGone:
-                batches = self._uncommitted(batches, self._reopen())
-                continue
-            for batch, outcome in zip(batches, outcomes, strict=True):
-                self._settle(batch, outcome)
-            return
-        raise EngineError(f"{self._folder}: the store's actor died {TRIES} times of the same rows")
-
-    def _settle(self, batch: _Batch, outcome: Answer) -> None:
-        try:
-            value_of(outcome)
-        except (UserError, EngineError) as error:
-            batch.done.set_exception(error)
-            return
-        for table, rows in batch.rows.items():
-            self._counts[table] += len(rows)
-        batch.done.set_result(None)
-
-    def _uncommitted(self, batches: list[_Batch], found: Mapping[str, int]) -> list[_Batch]:
-        """Acknowledge those that the store holds, and return the others. Batches are committed in order."""
-        pending = list(batches)
-        while not self._counts_are(found):
-            if not pending:
-                raise EngineError(f"{self._folder}: the store opened again does not hold what it acknowledged")
-            self._settle(pending.pop(0), ("done", None))
-        return pending
-
-    def _counts_are(self, found: Mapping[str, int]) -> bool:
-        return all(found.get(table) == rows for table, rows in self._counts.items())
-
-    def _rows(self, sql: str, parameters: list[Any]) -> Any:
-        import pyarrow as pa
-
-        for _ in range(TRIES):
-            self._flush()
-            try:
-                count, first = self._call("query", sql, parameters)
-                pages = [first, *(self._call("page", number) for number in range(1, count))]
-            except ActorGone:
-                if not self._counts_are(self._reopen()):
-                    raise EngineError(f"{self._folder}: the store opened again has lost rows") from None
-                continue
-            return pa.concat_tables([pa.ipc.open_stream(page).read_all() for page in pages])
-        raise EngineError(f"{self._folder}: the store's actor died {TRIES} times of the same query")
-
-    def _finish(self) -> None:
-        self._flush()
-        try:
-            self._call("close")
-        except ActorGone:  # everything acknowledged is in the file and its log
-            self._reopen()
-            self._call("close")
 
 
 @dataclass

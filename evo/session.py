@@ -97,7 +97,7 @@ def start(config: RunConfig, folder: Path, on_change: Callable[[Search], None], 
     `ray`: nothing to work without Ray; `local`, or the address of a cluster that this machine belongs to.
     """
     try:
-        with _disk_explained(folder), _place(ray) as place, _opened(place, folder, create=True) as store:
+        with _disk_explained(folder), _place(ray) as place, _opened(folder, create=True) as store:
             gpus = place.gpus(config)
             events = records.event_rows(DEFINITIONS, conditions(config, gpus).definitions or {}, at=time.time())
             store.commit({"runs": [run_row(config, folder, gpus)], **events}).result()
@@ -123,7 +123,7 @@ def run_row(config: RunConfig, folder: Path, gpus: GpuModels = NO_GPUS) -> dict[
 
 def resume(folder: Path, budget: dict[str, float], on_change: Callable[[Search], None], *, ray: str = "") -> str:
     """Continue where the store ends; `budget` replaces the stored limits it names. `ray` as for `start`."""
-    with _disk_explained(folder), _place(ray) as place, _opened(place, folder, create=False) as store:
+    with _disk_explained(folder), _place(ray) as place, _opened(folder, create=False) as store:
         stored = store.rows("select config_json from runs").to_pylist()
         if not stored:
             raise UserError(f"{folder}: the run was stopped before it began; start a new one")
@@ -147,9 +147,9 @@ def _check_conditions(config: RunConfig, folder: Path, place: Place, store: Jour
 
 
 @contextmanager
-def _opened(place: Place, folder: Path, *, create: bool) -> Iterator[Journal]:
+def _opened(folder: Path, *, create: bool) -> Iterator[Store]:
     """The run's store; where something fails, what closing it would add does not hide that."""
-    store = place.store(folder, create=create)
+    store = Store(folder, create=create)
     try:
         yield store
     except BaseException:
@@ -188,12 +188,10 @@ def _safe(folder: Path) -> str:
 
 
 class Place(Protocol):
-    """Where a run's store, strategies and evaluation workers are."""
+    """Where a run's strategies and evaluation workers are."""
 
     notes: list[str]
     """What the user should know of it, each a sentence."""
-
-    def store(self, folder: Path, *, create: bool) -> Journal: ...
 
     def gpus(self, config: RunConfig) -> GpuModels:
         """Those that the run's kernels run on."""
@@ -217,9 +215,6 @@ class Here:
 
     def __init__(self) -> None:
         self.notes: list[str] = []
-
-    def store(self, folder: Path, *, create: bool) -> Store:
-        return Store(folder, create=create)
 
     def gpus(self, config: RunConfig) -> GpuModels:
         return gpu_models(config.target)

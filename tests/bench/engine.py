@@ -11,8 +11,8 @@ process, which shares the machine. The strategy `asking` has every child made by
 lately; others ask now and then.
 
 A history is made by the driver, on a journal that commits a thousand times less often, with models that answer within
-the process. Then a fresh one resumes the run, and is measured once it has told WARM candidates. With `--ray` store and
-population are actors on a cluster of this machine, as in `evo run --ray`; what they use besides the driver is in
+the process. Then a fresh one resumes the run, and is measured once it has told WARM candidates. With `--ray`
+populations are actors on a cluster of this machine, as in `evo run --ray`; what they use besides the driver is in
 `actors_cpu_ms`. Prints JSON, one entry for each history:
 
 `first_request_s`, `first_request_cpu_s`: from the start of that process to its first request, with everything it has to
@@ -252,7 +252,7 @@ def session(
     if arguments.ray and not fast:
         from evo.cluster import HERE, Cluster
 
-        with closing(Cluster(HERE)) as cluster, closing(cluster.store(folder, create=False)) as store:
+        with closing(Cluster(HERE)) as cluster, Store(folder, create=False) as store:
             search, model = searching(store, cluster.maker(made, store))
             asyncio.run(cluster.carry(search.run()))
             return model
@@ -272,7 +272,7 @@ def rss_mb() -> float:
 
 
 def actors_cpu_s() -> float:
-    """What the actors of stores and populations have used; 0 without Ray."""
+    """What the actors of populations have used; 0 without Ray."""
     ticks = 0
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -280,7 +280,7 @@ def actors_cpu_s() -> float:
             fields = (process / "stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue
-        if title.startswith(("ray::StoreActor", "ray::PopulationActor")):
+        if title.startswith("ray::PopulationActor"):
             ticks += int(fields[11]) + int(fields[12])
     return ticks / os.sysconf("SC_CLK_TCK")
 
@@ -337,7 +337,7 @@ def main() -> None:
     parser.add_argument("--slots", type=int, default=8, help="evaluation workers; twice as many requests are under way")
     parser.add_argument("--strategy", default="islands")
     parser.add_argument("--models", type=int, default=0, help="language models besides the mutators that need none")
-    parser.add_argument("--ray", action="store_true", help="store and population in actors")
+    parser.add_argument("--ray", action="store_true", help="populations in actors")
     parser.add_argument("--http", action="store_true", help="ask a server on loopback through the real client")
     parser.add_argument("--url", default="", help=argparse.SUPPRESS)
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)

@@ -1,10 +1,10 @@
 """Kill a search, or a part of it, at random moments, and count what was lost or done twice.
 
     python -m tests.bench.kills --kills 20 --operators softmax matrix_mul
-    python -m tests.bench.kills --kills 10 --ray --what driver worker population store node --operators tests/data/axpb
+    python -m tests.bench.kills --kills 10 --ray --what driver worker population node --operators tests/data/axpb
     python -m tests.bench.kills --kills 25 --model
 
-Every kill is SIGKILL to one process: the driver, or with --ray also the actor of a store, a population or an evaluation
+Every kill is SIGKILL to one process: the driver, or with --ray also the actor of a population or an evaluation
 worker, or the raylet that all actors of a machine hang on (node). After a driver or a node everything else has to end
 by itself, and the run is resumed; after an actor the search has to get on. What is known to be acknowledged is what the
 database held at the last look; each later look must find all of it again. With --model the search is one that asks
@@ -43,9 +43,7 @@ TABLES = {
     "asks": "request_id", "tells": "request_id", "proposals": "request_id", "evaluations": "evaluation_id",
     "kernels": "kernel_id", "llm_calls": "call_id",
 }  # fmt: skip
-TITLES = {
-    "worker": "ray::WorkerActor", "population": "ray::PopulationActor", "store": "ray::StoreActor", "node": "raylet",
-}  # fmt: skip
+TITLES = {"worker": "ray::WorkerActor", "population": "ray::PopulationActor", "node": "raylet"}
 """What the process of each part calls itself, or its program."""
 FATAL = ("driver", "node")
 """The search ends with these."""

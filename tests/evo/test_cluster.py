@@ -94,9 +94,8 @@ def without_ray(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]
 
 def test_it_is_the_same_search(cluster: Cluster, tmp_path: Path, without_ray: list[dict[str, Any]]) -> None:
     made = config()
-    store = cluster.store(tmp_path, create=True)
-    assert search(made, store, cluster.maker(made, store)) == "evaluations 24 of 24"
-    store.close()
+    with Store(tmp_path, create=True) as store:
+        assert search(made, store, cluster.maker(made, store)) == "evaluations 24 of 24"
     assert told(tmp_path) == without_ray
 
 
@@ -107,56 +106,19 @@ def test_a_run_begun_without_ray_goes_on_with_it_whatever_is_killed(
     made = config()
     with Store(tmp_path, create=True) as local:
         search(made.model_copy(update={"budget": {"evaluations": 6}}), local, made.make_strategy)
-    victims = {9: "ray::StoreActor", 13: "ray::PopulationActor", 18: "ray::PopulationActor", 22: "ray::StoreActor"}
+    moments = (9, 13, 18, 22)
     killed: dict[int, int] = {}
 
     def on_change(count: int) -> None:
-        for moment, title in victims.items():
+        for moment in moments:
             if count >= moment and moment not in killed:
-                killed[moment] = kill(cluster, title)
+                killed[moment] = kill(cluster, "ray::PopulationActor")
 
-    store = cluster.store(tmp_path, create=False)
-    assert search(made, store, cluster.maker(made, store), on_change) == "evaluations 24 of 24"
-    store.close()
-    assert killed.keys() == victims.keys()
+    with Store(tmp_path, create=False) as store:
+        assert search(made, store, cluster.maker(made, store), on_change) == "evaluations 24 of 24"
+    assert killed.keys() == set(moments)
     assert all(killed.values())
     assert told(tmp_path) == without_ray
-
-
-def test_the_store_answers_whatever_the_size_and_takes_no_nonsense(cluster: Cluster, tmp_path: Path) -> None:
-    store = cluster.store(tmp_path, create=True)
-    rows = [{"created_at": 1.0, "kind": "test", "detail_json": "x" * 10_000} for _ in range(1_500)]
-    wrong = store.commit({"events": [{"kind": 5}]})
-    right = store.commit({"events": rows})
-    with pytest.raises(UserError, match="a row lacks created_at"):
-        wrong.result()
-    right.result()
-    answer = store.rows("select detail_json from events where kind = ?", ["test"])
-    assert answer.num_rows == 1_500
-    assert set(answer.column(0).to_pylist()) == {"x" * 10_000}
-    assert store.rows("select * from tells").num_rows == 0
-    with pytest.raises(UserError, match="does_not_exist"):
-        store.rows("select * from does_not_exist")
-    with pytest.raises(UserError, match="is being written by"):
-        cluster.store(tmp_path, create=False)
-    store.close()
-    with pytest.raises(UserError, match="closed"):
-        store.commit({"events": rows})
-
-
-def test_acknowledged_rows_outlive_their_writer(cluster: Cluster, tmp_path: Path) -> None:
-    store = cluster.store(tmp_path, create=True)
-    numbers = []
-    for number in range(60):
-        row = {"created_at": 1.0, "kind": str(number), "detail_json": ""}
-        done = store.commit({"events": [row]})
-        if number in (5, 30):
-            kill(cluster, "ray::StoreActor")
-        if number % 3 == 0:
-            done.result()
-        numbers.append(str(number))
-    store.close()
-    assert query(tmp_path, "select kind from events order by rowid").column(0).to_pylist() == numbers
 
 
 class AuthenticationError(Exception):
