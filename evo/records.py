@@ -10,6 +10,7 @@ from typing import Any
 
 from evo.codec import Codec, Column, Row, compact, moment
 from evo.individual import UNAVAILABLE, Individual
+from evo.journal import Journal
 from fitness.evaluation import CheckError, Evaluation, Level, Status, Timing
 from fitness.profiling import Profile
 from mutators.base import Call, CallStatus, Kind, Proposal, Request
@@ -228,10 +229,28 @@ ANSWERED_CALLS = """
 """
 """Calls of one request that brought words, in their order."""
 
-MEASUREMENTS = {
-    table: f"select m.* from {table} m join tells using (evaluation_id) order by m.rowid" for table in MEASURED
-}
-"""What was measured of those who were told, by table."""
+def _measurements(where: str) -> dict[str, str]:
+    """By table, the query for what was measured of those who were told."""
+    sql = "select m.* from {} m join tells t using (evaluation_id) {} order by m.rowid"
+    return {table: sql.format(table, where) for table in MEASURED}
+
+
+_ALL_MEASURED = _measurements("")
+_MEASURED_BETWEEN = _measurements("where t.task = ? and t.seq between ? and ?")
+
+
+def with_measurements(told: Sequence[Row], store: Journal) -> list[Row]:
+    """Return successive rows of `TOLD`, at least one and all of one task, with what was measured of each."""
+    key = [told[0]["task"], told[0]["seq"], told[-1]["seq"]]
+    return _attached(told, lambda table: store.rows(_MEASURED_BETWEEN[table], key).to_pylist())
+
+
+def _attached(told: Sequence[Row], measured: Callable[[str], list[Row]]) -> list[Row]:
+    found: dict[str, dict[str, list[Row]]] = {}
+    for table in MEASURED:
+        for row in measured(table):
+            found.setdefault(row["evaluation_id"], {}).setdefault(table, []).append(row)
+    return [row | found.get(row["evaluation_id"], {}) for row in told]
 
 
 CONFIRMED = """
@@ -279,14 +298,11 @@ def history(rows: Callable[[str], list[Row]]) -> list[tuple[int, Entry]]:
     asks: dict[int, list[Row]] = {}
     for row in rows(ASKED):
         asks.setdefault(row["seq"], []).append(row)
-    measured: dict[str, dict[str, list[Row]]] = {}
-    for table, sql in MEASUREMENTS.items():
-        for row in rows(sql):
-            measured.setdefault(row["evaluation_id"], {}).setdefault(table, []).append(row)
+    told = _attached(rows(TOLD), lambda table: rows(_ALL_MEASURED[table]))
     entries: list[tuple[int, Entry]] = [
         *((row.get("seq") or 0, Profiled(row)) for row in rows(PROFILED)),
         *((seq, Asked(asked)) for seq, asked in asks.items()),
-        *((row["seq"], Told(row | measured.get(row["evaluation_id"], {}))) for row in rows(TOLD)),
+        *((row["seq"], Told(row)) for row in told),
     ]
     return sorted(entries, key=lambda entry: entry[0])
 

@@ -102,7 +102,7 @@ def start(config: RunConfig, folder: Path, on_change: Callable[[Search], None], 
             events = records.event_rows(DEFINITIONS, conditions(config, gpus).definitions or {}, at=time.time())
             store.commit({"runs": [run_row(config, folder, gpus)], **events}).result()
             (folder / CONFIG).write_text(config.model_dump_json(indent=2), encoding="utf-8")
-            return asyncio.run(place.carry(_search(config, folder, place, store, on_change)))
+            return asyncio.run(place.run(_search(config, folder, place, store, on_change)))
     except BaseException:
         if not began(folder):
             shutil.rmtree(folder, ignore_errors=True)
@@ -133,7 +133,7 @@ def resume(folder: Path, budget: dict[str, float], on_change: Callable[[Search],
             config = config.model_copy(update={"budget": {**config.budget, **budget}})
         with suppress(FileNotFoundError):
             os.utime(folder / CONFIG)
-        return asyncio.run(place.carry(_search(config, folder, place, store, on_change)))
+        return asyncio.run(place.run(_search(config, folder, place, store, on_change)))
 
 
 def _check_conditions(config: RunConfig, folder: Path, place: Place, store: Journal) -> list[str]:
@@ -203,7 +203,7 @@ class Place(Protocol):
         """`build` is the folder for what is compiled."""
         ...
 
-    async def carry(self, work: Coroutine[Any, Any, str]) -> str:
+    async def run(self, work: Coroutine[Any, Any, str]) -> str:
         """Run a search for as long as the place itself lasts."""
         ...
 
@@ -231,7 +231,7 @@ class Here:
         groups = worker_cores(config.workers, config.threads, available)
         return LocalPool([replace(base, cores=group) for group in groups])
 
-    async def carry(self, work: Coroutine[Any, Any, str]) -> str:
+    async def run(self, work: Coroutine[Any, Any, str]) -> str:
         return await work
 
     def close(self) -> None: ...
@@ -242,9 +242,9 @@ def _place(ray: str) -> Iterator[Place]:
     if not ray:
         yield Here()
         return
-    from evo.cluster import Cluster
+    from evo.cluster.backend import ClusterBackend
 
-    with closing(Cluster(ray)) as cluster:
+    with closing(ClusterBackend(ray)) as cluster:
         yield cluster
 
 

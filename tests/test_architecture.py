@@ -20,7 +20,7 @@ HEAVY = {
     "tree_sitter": ("mutators/syntax.py",),
     "tree_sitter_cpp": ("mutators/syntax.py",),
     "litellm": ("mutators/llm_library.py",),
-    "ray": ("evo/cluster.py",),
+    "ray": ("evo/cluster/",),
     "cupy": ("fitness/cuda/",),
     "cuda": ("fitness/cuda/",),
     "elftools": (

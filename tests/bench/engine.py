@@ -250,11 +250,12 @@ def session(
             return model
 
     if arguments.ray and not fast:
-        from evo.cluster import HERE, Cluster
+        from evo.cluster.backend import ClusterBackend
+        from evo.cluster.connection import HERE
 
-        with closing(Cluster(HERE)) as cluster, Store(folder, create=False) as store:
+        with closing(ClusterBackend(HERE)) as cluster, Store(folder, create=False) as store:
             search, model = searching(store, cluster.maker(made, store))
-            asyncio.run(cluster.carry(search.run()))
+            asyncio.run(cluster.run(search.run()))
             return model
     return asyncio.run(here())
 

@@ -15,9 +15,11 @@ from typing import Any
 
 import pytest
 
-from evo.cluster import HERE, Cluster, Scratch, _knock
+from evo.cluster.backend import ClusterBackend
+from evo.cluster.connection import HERE, knock
+from evo.cluster.guard import marked
+from evo.cluster.scratch import Scratch
 from evo.config import RunConfig
-from evo.guard import marked
 from evo.journal import Journal
 from evo.pool import ENTRY, InlinePool, WorkerLost, WorkerPool
 from evo.search import Search
@@ -34,9 +36,9 @@ MakeStrategy = Callable[[Operator, Task], Strategy]
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    made = Cluster(HERE)
-    mark = made.mark
+def backend() -> Iterator[ClusterBackend]:
+    made = ClusterBackend(HERE)
+    mark = made.cluster.mark
     assert marked(mark)
     yield made
     made.close()
@@ -44,10 +46,10 @@ def cluster() -> Iterator[Cluster]:
     assert not Path(mark).exists()
 
 
-def kill(cluster: Cluster, title: str) -> int:
+def kill(backend: ClusterBackend, title: str) -> int:
     """SIGKILL to every process of the cluster that calls itself so; how many there were."""
     killed = 0
-    for pid in marked(cluster.mark):
+    for pid in marked(backend.cluster.mark):
         if Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").startswith(title.encode()):
             os.kill(pid, signal.SIGKILL)
             killed += 1
@@ -92,16 +94,16 @@ def without_ray(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]
     return told(folder)
 
 
-def test_it_is_the_same_search(cluster: Cluster, tmp_path: Path, without_ray: list[dict[str, Any]]) -> None:
+def test_it_is_the_same_search(backend: ClusterBackend, tmp_path: Path, without_ray: list[dict[str, Any]]) -> None:
     made = config()
     with Store(tmp_path, create=True) as store:
-        assert search(made, store, cluster.maker(made, store)) == "evaluations 24 of 24"
+        assert search(made, store, backend.maker(made, store)) == "evaluations 24 of 24"
     assert told(tmp_path) == without_ray
 
 
 @pytest.mark.slow
 def test_a_run_begun_without_ray_goes_on_with_it_whatever_is_killed(
-    cluster: Cluster, tmp_path: Path, without_ray: list[dict[str, Any]]
+    backend: ClusterBackend, tmp_path: Path, without_ray: list[dict[str, Any]]
 ) -> None:
     made = config()
     with Store(tmp_path, create=True) as local:
@@ -112,10 +114,10 @@ def test_a_run_begun_without_ray_goes_on_with_it_whatever_is_killed(
     def on_change(count: int) -> None:
         for moment in moments:
             if count >= moment and moment not in killed:
-                killed[moment] = kill(cluster, "ray::PopulationActor")
+                killed[moment] = kill(backend, "ray::PopulationActor")
 
     with Store(tmp_path, create=False) as store:
-        assert search(made, store, cluster.maker(made, store), on_change) == "evaluations 24 of 24"
+        assert search(made, store, backend.maker(made, store), on_change) == "evaluations 24 of 24"
     assert killed.keys() == set(moments)
     assert all(killed.values())
     assert told(tmp_path) == without_ray
@@ -165,7 +167,7 @@ def test_a_cluster_that_wants_a_token_is_told_at_once_which(
     with socket.create_server(("127.0.0.1", 0)) as listening:
         address = f"127.0.0.1:{listening.getsockname()[1]}"
         try:
-            _knock(address, ray)
+            knock(address, ray)
         except UserError as error:
             told = str(error)
     assert words in told
@@ -175,7 +177,7 @@ def test_a_cluster_that_wants_a_token_is_told_at_once_which(
 
 
 @pytest.mark.slow
-def test_a_worker_that_is_killed_is_replaced(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_worker_that_is_killed_is_replaced(backend: ClusterBackend, tmp_path: Path) -> None:
     made = config(operators=[AXPB], workers=1)
     ((operator, task),) = made.tasks()
     naive = Kernel(operator.name, "cpu", operator.ancestor("naive", "cpu").read_text())
@@ -184,14 +186,14 @@ def test_a_worker_that_is_killed_is_replaced(cluster: Cluster, tmp_path: Path) -
         """Kill the worker's actor or its process while it has a job."""
         job = asyncio.ensure_future(pool.confirm(task, naive))
         deadline = time.monotonic() + 180
-        while not kill(cluster, victim):
+        while not kill(backend, victim):
             assert time.monotonic() < deadline
             await asyncio.sleep(0.05)
         with pytest.raises(WorkerLost):
             await job
 
     async def session() -> None:
-        pool = cluster.pool(made, tmp_path)
+        pool = backend.pool(made, tmp_path)
         assert pool.slots == 1
         await lose(pool, "ray::WorkerActor")
         await lose(pool, f"{sys.executable} -c {ENTRY}")
@@ -202,7 +204,7 @@ def test_a_worker_that_is_killed_is_replaced(cluster: Cluster, tmp_path: Path) -
 
 
 def test_what_a_killed_holder_left_is_removed_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evo.cluster.SCRATCH", tmp_path)
+    monkeypatch.setattr("evo.cluster.scratch.SCRATCH", tmp_path)
     left = tmp_path / f"evo-{os.getuid()}-left"
     left.mkdir()
     (left / "lock").touch()

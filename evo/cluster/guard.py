@@ -22,7 +22,7 @@ LIMIT_S = 30.0
 
 
 def marked(folder: str) -> set[int]:
-    """Living processes of the cluster whose folder this is, without this one."""
+    """The ids of living processes of the cluster whose folder this is, without this one."""
     wanted, found = f"{MARK}={folder}".encode(), set()
     for place in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # zombies have no environment
@@ -32,7 +32,7 @@ def marked(folder: str) -> set[int]:
 
 
 def end_marked(folder: str) -> None:
-    """SIGKILL to all of them, and to those that they start meanwhile, until none is left."""
+    """It kills all of them, and those that they start meanwhile, until none is left or LIMIT_S is over."""
     deadline_s = time.monotonic() + LIMIT_S
     while (found := marked(folder)) and time.monotonic() < deadline_s:
         for pid in found:
@@ -42,6 +42,7 @@ def end_marked(folder: str) -> None:
 
 
 def main(folder: str, parent: int) -> None:
+    """It waits for the death of the parent, whose id is given, and cleans up after it."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() == parent:

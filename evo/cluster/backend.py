@@ -1,0 +1,157 @@
+"""Where a run works that uses Ray: its populations and evaluation workers on a cluster's machines."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from evo.cluster.connection import ActorGone, Cluster
+from evo.cluster.populations import RemotePopulations, RemoteStrategy
+from evo.cluster.scratch import Scratch
+from evo.cluster.workers import HostedWorker, RemoteWorker, WorkerActor, describe_machine, shipped_files
+from evo.conditions import ACCELERATOR
+from evo.config import RunConfig
+from evo.journal import Journal
+from evo.pool import EngineError, WorkerPool, value_of
+from evo.strategies.base import Strategy
+from evo.worker import WorkerSpec, gpu_specs, worker_cores
+from fitness.targets import GpuModels, devices, gpu_models
+from operators.errors import UserError
+from operators.spec import Operator, Task
+
+START_LIMIT_S = 120.0
+"""How long actors may take to start before the cluster is taken to have no room for them."""
+TIDY_S = 20.0
+
+
+class ClusterBackend:
+    """`evo.session.Place` on a Ray cluster."""
+
+    def __init__(self, address: str) -> None:
+        """`address` is `local`, or host:port of a cluster that this machine belongs to. It raises UserError."""
+        self.notes: list[str] = []
+        self._threads = os.environ.get("OMP_NUM_THREADS")  # as it was before Ray
+        self._others: set[str] = set()
+        """Nodes of other machines that have evaluation workers."""
+        self.cluster = Cluster(address)
+
+    async def run(self, work: Coroutine[Any, Any, str]) -> str:
+        """It runs a search, and ends it with ClusterLost when one of the cluster's own processes ends."""
+        return await self.cluster.run(work)
+
+    def close(self) -> None:
+        """It ends every process that the run has started, and removes what workers left on other machines."""
+        for node in self._others:
+            with suppress(ActorGone, EngineError, TimeoutError):
+                self.cluster.get(self.cluster.call_on(node, Scratch.sweep), limit_s=TIDY_S)
+        self.cluster.close()
+
+    def maker(self, config: RunConfig, store: Journal) -> Callable[[Operator, Task], Strategy]:
+        """A function that makes strategies whose populations live in actors, one for each operator."""
+        populations: dict[str, RemotePopulations] = {}
+
+        def make(operator: Operator, task: Task) -> Strategy:
+            if operator.name not in populations:
+                populations[operator.name] = RemotePopulations(self.cluster, config, operator, store)
+            return RemoteStrategy(populations[operator.name], task)
+
+        return make
+
+    def gpus(self, config: RunConfig) -> GpuModels:
+        """The models of GPU that the run's kernels run on. It raises UserError."""
+        if self.cluster.own or config.target != "cuda":
+            return gpu_models(config.target)
+        offered = {name for node in self.cluster.nodes() for name in node["Resources"] if name.startswith(ACCELERATOR)}
+        return GpuModels(tuple(sorted(offered)))
+
+    def pool(self, config: RunConfig, build: Path) -> WorkerPool:
+        """Evaluation workers on every machine, as many on each as there would be without Ray.
+
+        `build` is the folder for what is compiled; other machines have one of their own. It raises UserError.
+        """
+        operators = {operator.name: str(operator.folder) for operator, _ in config.tasks()}
+        specs = self._specs(config, WorkerSpec(operators, config.workload_set, str(build.resolve())))
+        sharing = Counter((spec.machine, spec.cores) for spec in specs)
+        shipped = shipped_files(config)
+        started: list[RemoteWorker] = []
+
+        def start(spec: WorkerSpec) -> RemoteWorker | None:
+            if not self.cluster.runs_on(spec.machine):
+                return None
+            share = 0.0 if spec.cuda else _cpus(len(spec.cores) / sharing[spec.machine, spec.cores])
+            files = None if spec.machine == self.cluster.node else shipped
+            arguments = (HostedWorker, spec, files, self._threads)
+            actor = self.cluster.start(WorkerActor, *arguments, node=spec.machine, cpus=share, gpus=spec.gpus)
+            started.append(RemoteWorker(self.cluster, actor, spec))
+            return started[-1]
+
+        pool = WorkerPool(specs, start)
+        if not self.cluster.own:
+            self._await_start([worker.actor for worker in started])
+        return pool
+
+    def _specs(self, config: RunConfig, base: WorkerSpec) -> list[WorkerSpec]:
+        specs: list[WorkerSpec] = []
+        for node, available in self._machines().items():
+            here = replace(base, machine=node)
+            if config.target == "cuda":
+                specs += gpu_specs(here, self._gpus(node), builders=config.workers, cores=len(available))
+            else:
+                specs += [replace(here, cores=c) for c in worker_cores(config.workers, config.threads, available)]
+        if config.target == "cuda" and not any(spec.gpus for spec in specs):
+            raise UserError("no machine of the cluster offers a GPU; start Ray there with --num-gpus")
+        return specs
+
+    def _gpus(self, node: str) -> list[str]:
+        """A node's GPUs as `WorkerSpec.device` has them: Ray says which of another machine's are free."""
+        if self.cluster.own:
+            return devices("cuda")
+        offered = next(n["Resources"].get("GPU", 0) for n in self.cluster.nodes() if n["NodeID"] == node)
+        return [""] * int(offered)
+
+    def _await_start(self, actors: Sequence[Any]) -> None:
+        deadline_s = time.monotonic() + START_LIMIT_S
+        for actor in actors:
+            try:
+                answer = self.cluster.get(actor.call.remote("ready"), limit_s=max(0.0, deadline_s - time.monotonic()))
+                value_of(answer)
+            except TimeoutError:
+                raise UserError(
+                    f"the cluster had no room for {len(actors)} evaluation workers in {START_LIMIT_S:g} s; "
+                    "see `ray status`, or ask for fewer with --workers (per machine)"
+                ) from None
+            except ActorGone as error:
+                raise UserError(f"an evaluation worker does not start on the cluster: {error}") from error
+
+    def _machines(self) -> dict[str, list[int]]:
+        """The cores of every node that offers CPUs. Raises UserError for machines that cannot be compared."""
+        if self.cluster.own:
+            return {self.cluster.node: sorted(os.sched_getaffinity(0))}
+        nodes = [n["NodeID"] for n in self.cluster.nodes() if n["Alive"] and n["Resources"].get("CPU")]
+        asked = {node: self.cluster.call_on(node, describe_machine) for node in nodes}
+        try:
+            told = {node: self.cluster.get(reference, limit_s=START_LIMIT_S) for node, reference in asked.items()}
+        except (ActorGone, EngineError, TimeoutError) as error:
+            raise UserError(f"a machine of the cluster does not answer; is kernel-evo there? {error}") from error
+        for what, cure in (("version", "install the same kernel-evo"), ("processor", "timings could not be compared")):
+            found = sorted({str(machine[what]) for machine in told.values()})
+            if len(found) > 1:
+                raise UserError(f"the cluster's machines differ in their {what} ({', '.join(found)}): {cure}")
+        if any(machine["niceness"] > 0 for machine in told.values()):
+            self.notes.append(
+                "Ray runs its workers with low priority: timings are noisier; start it with RAY_worker_niceness=0"
+            )
+        self._others = {*told} - {self.cluster.node}
+        return {node: machine["cores"] for node, machine in told.items()}
+
+
+def _cpus(share: float) -> float:
+    """Ray takes whole CPUs, or a part of one."""
+    return math.floor(share) if share >= 1 else math.floor(share * 100) / 100

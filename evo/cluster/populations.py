@@ -1,0 +1,224 @@
+"""Populations in actors: one actor for each operator, rebuilt from the store when it dies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from evo import records
+from evo.archive import Cell, Elite
+from evo.cluster.connection import TRIES, ActorGone, Cluster, Host
+from evo.config import RunConfig
+from evo.individual import Individual
+from evo.journal import Journal
+from evo.pool import EngineError, value_of
+from evo.strategies.base import Rival, Strategy, other_request
+from mutators.base import Request
+from operators.spec import Operator, Task
+
+PAGE_ROWS = 2_000
+"""Tells that are read from the store, and sent to an actor, at a time."""
+UNHEARD_LIMIT = 50
+"""Tells that may be on their way to a population before the driver waits for it."""
+
+
+class PopulationActor(Host):
+    """It holds `Populations`."""
+
+
+class Populations:
+    """The strategies of one operator's tasks, each with its population."""
+
+    def __init__(self, config_json: str, operator: str) -> None:
+        config = RunConfig.from_json(config_json)
+        self._strategies: dict[Task, Strategy] = {
+            task: config.make_strategy(made, task) for made, task in config.tasks() if made.name == operator
+        }
+
+    def ask(self, task: Task, count: int) -> list[Request]:
+        return self._strategies[task].ask(count)
+
+    def tell(self, task: Task, individual: Individual) -> str:
+        return self._strategies[task].tell(individual)
+
+    def rival(self, task: Task, request: Request, cell: Cell) -> Rival:
+        return self._strategies[task].rival(request, cell)
+
+    def best(self, task: Task) -> Elite | None:
+        return self._strategies[task].best
+
+    def replay(self, task: Task, history: Sequence[Mapping[str, Any]]) -> None:
+        """Apply stored asks (`wanted`, `digests`) and tells (rows of `records.TOLD`) again, in this order."""
+        strategy = self._strategies[task]
+        for entry in history:
+            if "wanted" not in entry:
+                strategy.tell(records.individual_from(entry))
+            elif [request.digest for request in strategy.ask(entry["wanted"])] != entry["digests"]:
+                raise other_request(task, f"of ask {entry['seq']}")
+
+
+@dataclass
+class _Progress:
+    """How far a strategy has come: asks that were answered with something, and tells."""
+
+    asks: int = 0
+    tells: int = 0
+    wanted: int = 0
+    """By the last of these asks."""
+    digests: Sequence[str] = ()
+    """Of the requests that it was answered with."""
+
+
+class RemotePopulations:
+    """One operator's populations in an actor on the driver's machine. If it dies, another one is rebuilt.
+
+    Used by one thread, as strategies are.
+    """
+
+    def __init__(self, cluster: Cluster, config: RunConfig, operator: Operator, store: Journal) -> None:
+        here = config.model_copy(update={"operators": [str(operator.folder)]})
+        self._cluster = cluster
+        self._arguments = (here.to_json(), operator.name)
+        self._store = store
+        self._progress: dict[Task, _Progress] = {}
+        self._unheard: list[Any] = []
+        self._start()
+
+    def ask(self, task: Task, count: int) -> list[Request]:
+        requests: list[Request] = self._call("ask", task, count)
+        if requests:
+            progress = self._of(task)
+            progress.asks += 1
+            progress.wanted, progress.digests = count, [request.digest for request in requests]
+        return requests
+
+    def tell(self, task: Task, individual: Individual) -> None:
+        """Does not wait until it is heard: calls arrive in order."""
+        self._of(task).tells += 1
+        self._unheard.append(self._actor.call.remote("tell", task, individual))
+        if len(self._unheard) >= UNHEARD_LIMIT:
+            self._settle()
+
+    def rival(self, task: Task, request: Request, cell: Cell) -> Rival:
+        rival: Rival = self._call("rival", task, request, cell)
+        return rival
+
+    def best(self, task: Task) -> Elite | None:
+        elite: Elite | None = self._call("best", task)
+        return elite
+
+    def restore(self, task: Task, asks: int, tells: int) -> None:
+        """Bring a new population to where the store says that it was."""
+        progress = self._of(task)
+        progress.asks, progress.tells = asks, tells
+        try:
+            self._replay(task, progress)
+        except ActorGone:
+            self._rebuild()
+
+    def _of(self, task: Task) -> _Progress:
+        return self._progress.setdefault(task, _Progress())
+
+    def _start(self) -> None:
+        self._actor = self._cluster.start(PopulationActor, Populations, *self._arguments)
+
+    def _call(self, method: str, *arguments: Any) -> Any:
+        for _ in range(TRIES):
+            reference = self._actor.call.remote(method, *arguments)
+            try:
+                self._hear()
+                return value_of(self._cluster.get(reference))
+            except ActorGone:
+                self._rebuild()
+        raise EngineError(f"the actor of {self._arguments[1]}'s populations died {TRIES} times in a row")
+
+    def _settle(self) -> None:
+        try:
+            self._hear()
+        except ActorGone:
+            self._rebuild()
+
+    def _hear(self) -> None:
+        while self._unheard:
+            value_of(self._cluster.get(self._unheard[0]))
+            del self._unheard[0]
+
+    def _rebuild(self) -> None:
+        """Another actor, brought to where the last one was. Every tell is in the store, and every ask but the last."""
+        for _ in range(TRIES):
+            self._cluster.stop(self._actor)
+            self._unheard.clear()
+            self._start()
+            with suppress(ActorGone):
+                for task, progress in self._progress.items():
+                    self._replay(task, progress)
+                return
+        raise EngineError(f"the actor of {self._arguments[1]}'s populations died {TRIES} times in a row")
+
+    def _replay(self, task: Task, progress: _Progress) -> None:
+        """The actor works on one page while the next is read."""
+        replayed: list[Any] = []
+        for page in _history(self._store, task, progress):
+            replayed.append(self._actor.call.remote("replay", task, page))
+            if len(replayed) > 1:
+                value_of(self._cluster.get(replayed.pop(0)))
+        value_of(self._cluster.get(replayed.pop()))
+
+
+class RemoteStrategy:
+    """`evo.strategies.base.Strategy` whose state is in its operator's actor."""
+
+    def __init__(self, populations: RemotePopulations, task: Task) -> None:
+        self._populations = populations
+        self._task = task
+        self._best: Elite | None = None
+        self._best_is_known = True
+
+    def ask(self, count: int) -> list[Request]:
+        return self._populations.ask(self._task, count)
+
+    def tell(self, individual: Individual) -> str:
+        """What is done with it is only known over there."""
+        self._best_is_known = False
+        self._populations.tell(self._task, individual)
+        return "sent"
+
+    def restore(self, asks: int, tells: int) -> None:
+        self._best_is_known = False
+        self._populations.restore(self._task, asks, tells)
+
+    def rival(self, request: Request, cell: Cell) -> Rival:
+        return self._populations.rival(self._task, request, cell)
+
+    @property
+    def best(self) -> Elite | None:
+        if not self._best_is_known:
+            self._best = self._populations.best(self._task)
+            self._best_is_known = True
+        return self._best
+
+
+def _history(store: Journal, task: Task, progress: _Progress) -> Iterator[list[dict[str, Any]]]:
+    """What the strategy has heard and answered so far, in order, for `Populations.replay`."""
+    asked = store.rows(
+        "select seq, any_value(wanted) as wanted, list(digest order by position) as digests from asks "
+        "where task = ? group by seq order by seq limit ?",
+        [str(task), progress.asks],
+    ).to_pylist()
+    if len(asked) < progress.asks:  # the driver has not stored the last one yet
+        asked.append({"seq": math.inf, "wanted": progress.wanted, "digests": progress.digests})
+    left, after = progress.tells, -1
+    while left:
+        told = store.rows(
+            f"select * from ({records.TOLD}) where task = ? and seq > ? order by seq limit ?",
+            [str(task), after, min(PAGE_ROWS, left)],
+        ).to_pylist()
+        told = records.with_measurements(told, store)
+        left, after = left - len(told), told[-1]["seq"]
+        earlier = [entry for entry in asked if entry["seq"] < after]
+        asked = asked[len(earlier) :]
+        yield sorted([*earlier, *told], key=lambda entry: entry["seq"])
+    yield asked
