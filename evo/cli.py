@@ -91,7 +91,7 @@ def run(
         return
     from evo.budget import parse_limits
     from evo.config import read_config
-    from evo.session import new_folder, start
+    from evo.runs import new_folder, start
     from operators.catalog import of_family
 
     named = [*operators, *(name for wanted in family for name in of_family(wanted))]
@@ -119,8 +119,8 @@ def resume(
 ) -> None:
     """Continue a run that was stopped or killed, or give it a larger budget."""
     from evo.budget import parse_limits
-    from evo.session import find_run
-    from evo.session import resume as continue_run
+    from evo.runs import find_run
+    from evo.runs import resume as continue_run
 
     folder, limits = find_run(runs, run), parse_limits(budget)
     place = ray_address or ("local" if ray else "")
@@ -132,7 +132,7 @@ def replay(run: RunName = "last", runs: Runs = RUNS, as_json: AsJson = False) ->
     """Repeat a run from its stored answers and evaluations, and say whether it is the same one, kernel by kernel."""
     from evo.replay import replay as repeat
     from evo.report.progress import Progress
-    from evo.session import find_run
+    from evo.runs import find_run
 
     with Progress() as progress:
         done = repeat(find_run(runs, run), progress)
@@ -149,7 +149,7 @@ def replay(run: RunName = "last", runs: Runs = RUNS, as_json: AsJson = False) ->
 def status(run: RunName = "last", runs: Runs = RUNS, as_json: AsJson = False) -> None:
     """Show where a run stands, while it runs or later."""
     from evo.report.summary import summary
-    from evo.session import find_run
+    from evo.runs import find_run
 
     folder = find_run(runs, run)
     _show_summary(folder, summary(folder), as_json=as_json)
@@ -167,7 +167,7 @@ def best(
     """The best kernel of each task."""
     from evo.report.queries import best_kernels
     from evo.report.summary import standings
-    from evo.session import find_run
+    from evo.runs import find_run
     from operators.defaults import with_defaults
 
     folder = find_run(runs, run)
@@ -204,7 +204,7 @@ def lineage(
 ) -> None:
     """How a kernel came to be: all its ancestors, parents before children."""
     from evo.report import queries
-    from evo.session import find_run
+    from evo.runs import find_run
 
     folder = find_run(runs, run)
     if kernel:
@@ -242,7 +242,7 @@ def sql(
     In JSON, NaN and infinities are null, times ISO 8601, intervals their months, days and nanoseconds, bytes
     hexadecimal digits. A column whose name is taken gets a number: speedup, speedup_1.
     """
-    from evo.session import find_run
+    from evo.runs import find_run
     from evo.store import Limits, ask
 
     answer = ask(find_run(runs, run), query, Limits(rows=rows, timeout_s=timeout))

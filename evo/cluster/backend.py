@@ -32,7 +32,7 @@ TIDY_S = 20.0
 
 
 class ClusterBackend:
-    """`evo.session.Place` on a Ray cluster."""
+    """`evo.runs.Backend` on a Ray cluster."""
 
     def __init__(self, address: str) -> None:
         """`address` is `local`, or host:port of a cluster that this machine belongs to. It raises UserError."""

@@ -20,8 +20,8 @@ from evo.archive import Cell, Elite
 from evo.config import RunConfig
 from evo.individual import Individual
 from evo.pool import InlinePool
+from evo.runs import run_row
 from evo.search import Search
-from evo.session import run_row
 from evo.store import Store
 from evo.strategies.base import Ancestors, Rival, StrategyContext
 from fitness.base import Anchor

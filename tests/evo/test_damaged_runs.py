@@ -11,8 +11,8 @@ from typing import Any
 import duckdb
 import pytest
 
-from evo import session
 from evo.pool import InlinePool
+from evo.runs import LocalBackend
 from evo.store import Store
 from fitness.scripted import scripted
 from tests.evo.test_cli import evo
@@ -25,7 +25,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with scripted stages."""
     runs = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(session.Here, "pool", lambda self, config, build: InlinePool(dict(scripted(config.tasks()))))
+        patch.setattr(LocalBackend, "pool", lambda _, config, *__: InlinePool(dict(scripted(config.tasks()))))
         patch.setattr("sys.argv", ["evo", "run", AXPB, "--budget", "6evals", "--runs", str(runs)])
         with pytest.raises(SystemExit, match="0"):
             session_main()
@@ -111,7 +111,7 @@ COMMANDS = (
 def test_a_damaged_run_is_one_line(
     damage: str, sound: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    monkeypatch.setattr(session.Here, "pool", lambda self, config, build: InlinePool(dict(scripted(config.tasks()))))
+    monkeypatch.setattr(LocalBackend, "pool", lambda _, config, *__: InlinePool(dict(scripted(config.tasks()))))
     folder = tmp_path / "run"
     folder.mkdir()
     shutil.copy(sound / "evo.duckdb", folder)

@@ -11,8 +11,8 @@ import pytest
 
 from evo.pool import InlinePool, Job, WorkerLost
 from evo.replay import replay
+from evo.runs import run_row
 from evo.search import Search
-from evo.session import run_row
 from evo.store import Store, query
 from evo.watchdog import RESTARTS_AFTER, Watchdog
 from fitness.evaluation import Evaluation, Timing

@@ -22,8 +22,8 @@ from evo.pool import InlinePool
 from evo.replay import replay
 from evo.report.queries import spending
 from evo.report.tables import spending_line
+from evo.runs import run_row
 from evo.search import Search
-from evo.session import run_row
 from evo.store import Store, query
 from mutators.base import Call, CallStatus
 from mutators.llm_settings import LlmSettings

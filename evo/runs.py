@@ -97,12 +97,12 @@ def start(config: RunConfig, folder: Path, on_change: Callable[[Search], None], 
     `ray`: nothing to work without Ray; `local`, or the address of a cluster that this machine belongs to.
     """
     try:
-        with _disk_explained(folder), _place(ray) as place, _opened(folder, create=True) as store:
-            gpus = place.gpus(config)
+        with _disk_explained(folder), _backend(ray) as backend, _opened(folder, create=True) as store:
+            gpus = backend.gpus(config)
             events = records.event_rows(DEFINITIONS, conditions(config, gpus).definitions or {}, at=time.time())
             store.commit({"runs": [run_row(config, folder, gpus)], **events}).result()
             (folder / CONFIG).write_text(config.model_dump_json(indent=2), encoding="utf-8")
-            return asyncio.run(place.run(_search(config, folder, place, store, on_change)))
+            return asyncio.run(backend.run(_search(config, folder, backend, store, on_change)))
     except BaseException:
         if not began(folder):
             shutil.rmtree(folder, ignore_errors=True)
@@ -123,27 +123,27 @@ def run_row(config: RunConfig, folder: Path, gpus: GpuModels = NO_GPUS) -> dict[
 
 def resume(folder: Path, budget: dict[str, float], on_change: Callable[[Search], None], *, ray: str = "") -> str:
     """Continue where the store ends; `budget` replaces the stored limits it names. `ray` as for `start`."""
-    with _disk_explained(folder), _place(ray) as place, _opened(folder, create=False) as store:
+    with _disk_explained(folder), _backend(ray) as backend, _opened(folder, create=False) as store:
         stored = store.rows("select config_json from runs").to_pylist()
         if not stored:
             raise UserError(f"{folder}: the run was stopped before it began; start a new one")
         config = RunConfig.from_json(stored[0]["config_json"]).resolved()
-        place.notes += _check_conditions(config, folder, place, store)
+        backend.notes += _check_conditions(config, folder, backend, store)
         if budget:
             config = config.model_copy(update={"budget": {**config.budget, **budget}})
         with suppress(FileNotFoundError):
             os.utime(folder / CONFIG)
-        return asyncio.run(place.run(_search(config, folder, place, store, on_change)))
+        return asyncio.run(backend.run(_search(config, folder, backend, store, on_change)))
 
 
-def _check_conditions(config: RunConfig, folder: Path, place: Place, store: Journal) -> list[str]:
+def _check_conditions(config: RunConfig, folder: Path, backend: Backend, store: Journal) -> list[str]:
     """See `evo.conditions.check_same`."""
     (run,) = store.rows("select engine_version, host_json from runs limit 1").to_pylist()
     found = store.rows(f"select detail_json from events where kind = '{DEFINITIONS}' limit 1").to_pylist()
     definitions = json.loads(found[0]["detail_json"]) if found else None
     then = Conditions(run["engine_version"], dict(json.loads(run["host_json"])), definitions)
     check_tasks(store.rows(ASKED_TASKS).column("task").to_pylist(), config)
-    return check_same(then, conditions(config, place.gpus(config)), config, run=folder.name)
+    return check_same(then, conditions(config, backend.gpus(config)), config, run=folder.name)
 
 
 @contextmanager
@@ -187,7 +187,7 @@ def _safe(folder: Path) -> str:
     )
 
 
-class Place(Protocol):
+class Backend(Protocol):
     """Where a run's strategies and evaluation workers are."""
 
     notes: list[str]
@@ -204,13 +204,13 @@ class Place(Protocol):
         ...
 
     async def run(self, work: Coroutine[Any, Any, str]) -> str:
-        """Run a search for as long as the place itself lasts."""
+        """Run a search for as long as the backend itself lasts."""
         ...
 
     def close(self) -> None: ...
 
 
-class Here:
+class LocalBackend:
     """All of it in this process and its children."""
 
     def __init__(self) -> None:
@@ -238,9 +238,9 @@ class Here:
 
 
 @contextmanager
-def _place(ray: str) -> Iterator[Place]:
+def _backend(ray: str) -> Iterator[Backend]:
     if not ray:
-        yield Here()
+        yield LocalBackend()
         return
     from evo.cluster.backend import ClusterBackend
 
@@ -249,15 +249,15 @@ def _place(ray: str) -> Iterator[Place]:
 
 
 async def _search(
-    config: RunConfig, folder: Path, place: Place, store: Journal, on_change: Callable[[Search], None]
+    config: RunConfig, folder: Path, backend: Backend, store: Journal, on_change: Callable[[Search], None]
 ) -> str:
     build = folder / "build"
     shutil.rmtree(build, ignore_errors=True)
     build.mkdir()
-    pool = place.pool(config, build)
-    for note in (*store.notes, *place.notes):
+    pool = backend.pool(config, build)
+    for note in (*store.notes, *backend.notes):
         print(f"evo: {note}", file=sys.stderr)
-    search = Search(config, store, pool, make_strategy=place.maker(config, store), on_change=on_change)
+    search = Search(config, store, pool, make_strategy=backend.maker(config, store), on_change=on_change)
     loop = asyncio.get_running_loop()
 
     def interrupted() -> None:
