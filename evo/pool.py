@@ -1,19 +1,13 @@
-"""Evaluation workers behind an asynchronous face. `LocalPool` runs them on this machine without Ray."""
+"""Evaluation workers behind an asynchronous face, wherever they work."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
-from multiprocessing import Pipe
 from typing import Any, Protocol, cast
 
 from evo.worker import PROBE, Answer, WorkerSpec
@@ -24,13 +18,10 @@ from operators.errors import DiskError, OperatorError, UserError
 from operators.kernel import Kernel
 from operators.spec import Task
 
-ENTRY = "from evo.worker import main; main()"
 PROBES = 3
 """A device that fails so many times in a row to show that it works is left out."""
 PROBE_S = 120.0
 """A device that has not shown by then that it works has failed to."""
-REAP_S = 5.0
-"""A process that is not gone so long after its kill is stuck in the kernel of the system, and left there."""
 GRACE_S = 3.0
 """How long a worker may go on with a job that nobody waits for any more, before it is replaced."""
 CONTINUING = frozenset({"full", "confirm"})
@@ -371,80 +362,6 @@ async def _unless_cancelled(answering: asyncio.Task[Answer]) -> Answer:
         if answering.cancelled() and caller and not caller.cancelling():
             raise WorkerLost("the job took too long, its evaluation worker was ended") from None
         raise
-
-
-class LocalPool(WorkerPool):
-    """Worker processes of this machine."""
-
-    def __init__(self, specs: Sequence[WorkerSpec]) -> None:
-        """Must be made in the thread that lives as long as the pool: workers die with the thread that made them."""
-        super().__init__(specs, _LocalWorker)
-
-
-class _LocalWorker:
-    def __init__(self, spec: WorkerSpec) -> None:
-        self.spec = spec
-        # A thread of its own: one that waits for a process that cannot even be killed takes no other worker's.
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="worker")
-        self._process = WorkerProcess(spec, os.environ)
-
-    async def ask(self, message: Message) -> Answer:
-        loop = asyncio.get_running_loop()
-        try:
-            return await loop.run_in_executor(self._thread, self._process.ask, message)
-        except (EOFError, OSError) as error:
-            raise WorkerLost(f"an evaluation worker ended during {message[0]} of {message[1]}") from error
-
-    def close(self) -> None:
-        self._process.kill()
-        self._thread.shutdown(wait=False)
-
-
-class WorkerProcess:
-    """A fresh interpreter, whatever program this one is: nothing of it is imported again there.
-
-    It dies with the thread that makes this.
-    """
-
-    def __init__(self, spec: WorkerSpec, environment: Mapping[str, str]) -> None:
-        self._connection, theirs = Pipe()
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", ENTRY, str(theirs.fileno()), str(os.getpid())],
-            pass_fds=(theirs.fileno(),),
-            stdin=subprocess.DEVNULL,
-            env={
-                **environment,
-                **({"CUDA_VISIBLE_DEVICES": spec.device} if spec.device else {}),
-                "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-            },
-        )
-        theirs.close()
-        self._connection.send(spec)
-        self._asking = threading.Lock()
-
-    def ask(self, message: Message) -> Answer:
-        """Raises EOFError or OSError if the process ends before it answers."""
-        with self._asking:
-            try:
-                self._connection.send(message)
-                answer: Answer = self._connection.recv()
-                return answer
-            except (EOFError, OSError):
-                self._connection.close()
-                raise
-
-    def kill(self) -> None:
-        """End it at once and reap it, from any thread. Safe to call twice.
-
-        A thread that waits in `ask` hears the end of the file, and closes it: closed here, its number could already
-        belong to the next worker, whose answers that thread would then read.
-        """
-        self._process.kill()
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(timeout=REAP_S)
-        if self._asking.acquire(blocking=False):
-            self._connection.close()
-            self._asking.release()
 
 
 class InlinePool:

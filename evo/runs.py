@@ -20,7 +20,8 @@ from evo.codec import compact, moment
 from evo.conditions import ASKED_TASKS, Conditions, check_same, check_tasks, conditions, host
 from evo.config import RunConfig
 from evo.journal import Journal
-from evo.pool import LocalPool, Pool
+from evo.pool import Pool
+from evo.processes import LocalPool
 from evo.search import Search
 from evo.store import Store, StoreError, query
 from evo.strategies.base import Strategy

@@ -11,7 +11,8 @@ from typing import Any
 from evo.cluster.connection import ActorGone, Cluster, Host
 from evo.cluster.scratch import Scratch
 from evo.config import RunConfig
-from evo.pool import Message, WorkerLost, WorkerProcess, value_of
+from evo.pool import Message, WorkerLost, value_of
+from evo.processes import WorkerProcess
 from evo.version import engine_version
 from evo.worker import Answer, WorkerSpec
 from fitness.cpu.cores import processor

@@ -19,7 +19,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from evo.pool import LocalPool
+from evo.processes import LocalPool
 from evo.worker import WorkerSpec
 from fitness.base import Anchor
 from fitness.evaluation import Timing

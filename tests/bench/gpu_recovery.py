@@ -22,7 +22,8 @@ from pathlib import Path
 
 import torch
 
-from evo.pool import LocalPool, WorkerLost
+from evo.pool import WorkerLost
+from evo.processes import LocalPool
 from evo.worker import WorkerSpec, gpu_specs
 from fitness.base import Anchor, Built
 from fitness.cuda.runners import SPARES

@@ -21,7 +21,8 @@ from evo.cluster.guard import marked
 from evo.cluster.scratch import Scratch
 from evo.config import RunConfig
 from evo.journal import Journal
-from evo.pool import ENTRY, InlinePool, WorkerLost, WorkerPool
+from evo.pool import InlinePool, WorkerLost, WorkerPool
+from evo.processes import ENTRY
 from evo.search import Search
 from evo.store import Store, query
 from evo.strategies.base import Strategy

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evo.pool import PROBES, EngineError, LocalPool, Message, WorkerLost, WorkerPool, WorkerProcess, value_of
+from evo.pool import PROBES, EngineError, Message, WorkerLost, WorkerPool, value_of
+from evo.processes import LocalPool, WorkerProcess
 from evo.worker import BUILD_JOBS, JUDGE_JOBS, PROBE, Answer, WorkerSpec, answered, gpu_specs
 from fitness.base import Anchor, Built
 from operators.catalog import load
@@ -149,7 +150,7 @@ def test_a_worker_sees_its_own_device_alone(monkeypatch: pytest.MonkeyPatch) -> 
             seen.append(env.get("CUDA_VISIBLE_DEVICES"))
             held.append(os.dup(pass_fds[0]))
 
-    monkeypatch.setattr("evo.pool.subprocess.Popen", Nothing)
+    monkeypatch.setattr("evo.processes.subprocess.Popen", Nothing)
     for spec in gpu_specs(BASE, ["GPU-7"], builders=1, cores=4):
         WorkerProcess(spec, {"CUDA_VISIBLE_DEVICES": "GPU-3,GPU-7"})
     WorkerProcess(BASE, {"CUDA_VISIBLE_DEVICES": "GPU-3,GPU-7"})
