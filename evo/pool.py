@@ -7,10 +7,10 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import count
 from typing import Any, Protocol, cast
 
-from evo.worker import PROBE, Answer, WorkerSpec
+from evo.waiting import WaitingJobs
+from evo.worker import PROBE, Answer, Message, RunContext, WorkerSpec
 from fitness.base import Anchor, Built, Fitness
 from fitness.evaluation import Evaluation, Timing
 from fitness.profiling import Profile
@@ -23,11 +23,7 @@ PROBES = 3
 PROBE_S = 120.0
 """A device that has not shown by then that it works has failed to."""
 GRACE_S = 3.0
-"""How long a worker may go on with a job that nobody waits for any more, before it is replaced."""
-CONTINUING = frozenset({"full", "confirm"})
-"""Jobs that go on with a kernel which has cost an evaluator's time already."""
-PROFILE_YIELDS = 16
-"""Jobs that came later than a profile and go before it: nobody waits for a profile, but it must come at some time."""
+"""How long a worker may go on with a job that was cancelled, before it is replaced."""
 KEPT_MACHINES = 4096
 
 
@@ -56,47 +52,69 @@ class Job:
 
 
 class Pool(Protocol):
-    """Runs `fitness.base.Fitness` methods elsewhere. Safe to call concurrently; jobs beyond `slots` wait.
+    """Runs methods of `fitness.base.Fitness` elsewhere, for one run. Calls may be concurrent; jobs beyond `slots` wait.
 
     A call may be cancelled at any moment: its worker is free again within GRACE_S, or replaced, and whatever it still
     answers reaches nobody.
     """
 
     @property
-    def slots(self) -> int: ...
+    def slots(self) -> int:
+        """How many jobs can be done at once."""
+        ...
 
     @property
     def judges(self) -> int:
         """How many kernels can be timed at once."""
         ...
 
-    async def build(self, task: Task, kernel: Kernel) -> Built | Evaluation: ...
+    async def build(self, task: Task, kernel: Kernel) -> Built | Evaluation:
+        """See `fitness.base.Builder`."""
+        ...
 
-    async def screen(self, task: Task, kernel: Kernel, anchor: Anchor, *, race: bool) -> Evaluation: ...
+    async def screen(self, task: Task, kernel: Kernel, anchor: Anchor, *, race: bool) -> Evaluation:
+        """See `fitness.base.Fitness`."""
+        ...
 
-    async def full(self, task: Task, kernel: Kernel, anchor: Anchor) -> Evaluation: ...
+    async def full(self, task: Task, kernel: Kernel, anchor: Anchor) -> Evaluation:
+        """See `fitness.base.Fitness`."""
+        ...
 
-    async def confirm(self, task: Task, kernel: Kernel) -> Evaluation: ...
+    async def confirm(self, task: Task, kernel: Kernel) -> Evaluation:
+        """See `fitness.base.Fitness`."""
+        ...
 
-    async def profile(self, task: Task, kernel: Kernel, timings: Sequence[Timing]) -> Profile: ...
+    async def profile(self, task: Task, kernel: Kernel, timings: Sequence[Timing]) -> Profile:
+        """See `fitness.base.Fitness`."""
+        ...
 
     def jobs(self) -> tuple[Job, ...]:
         """What is being done now, the oldest job first."""
         ...
 
     def restart(self, older_than_s: float) -> tuple[Job, ...]:
-        """Replace the workers of all jobs that take longer; these jobs end as WorkerLost. Returns them."""
+        """It replaces the workers of all jobs that take longer; these jobs end as WorkerLost. It returns them."""
         ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """It ends the run's jobs, and gives back what is kept for the run."""
+        ...
 
 
-Message = tuple[str, Task, tuple[Any, ...], dict[str, Any]]
-"""A method of `fitness.base.Fitness`, its task, arguments and options."""
+class SharedPool(Protocol):
+    """Evaluation workers that several runs may use at the same time."""
+
+    def for_run(self, context: RunContext) -> Pool:
+        """The pool as one run sees it; to close that leaves this pool to the others."""
+        ...
+
+    async def close(self) -> None:
+        """It ends every worker at once, whatever that is doing; only the owner of the pool does so."""
+        ...
 
 
 def value_of(answer: Answer) -> Any:
-    """The value of an answer from another process. Raises UserError, or EngineError with that process's traceback.
+    """The value of an answer from another process; it raises UserError, or EngineError with that process's traceback.
 
     An operator that is at fault is an OperatorError here too, so that other tasks can go on; a disk, a DiskError.
     """
@@ -118,34 +136,29 @@ class Worker(Protocol):
     spec: WorkerSpec
 
     async def ask(self, message: Message) -> Answer:
-        """Raises WorkerLost, after which the worker is only good for being closed."""
+        """The answer; it raises WorkerLost, after which the worker is only good for being closed."""
         ...
 
     def close(self) -> None:
-        """End it at once, whatever it is doing."""
+        """It ends the worker at once, whatever that is doing."""
         ...
 
 
-@dataclass(frozen=True, eq=False)
-class _Waiting:
-    """A job that waits for a worker."""
+@dataclass(frozen=True)
+class _Assigned:
+    """A job that a worker is at."""
 
-    method: str
-    machine: str
-    """Whose disk holds what is built of its kernel; empty where that does not matter."""
-    ticket: int
-    """Jobs are served in the order of their tickets."""
-    turn: asyncio.Future[Worker]
+    run: RunPool
+    job: Job
+    answering: asyncio.Task[Answer]
 
 
 class WorkerPool:
-    """A fixed number of workers; one that is lost is replaced, and its job reported as WorkerLost.
+    """A fixed number of workers, for any number of runs; a worker that is lost is replaced, its job is WorkerLost.
 
-    Who replaces one that works on a GPU first shows that the GPU computes; a GPU that does not is left out. A job
-    goes to the machine that worked on its kernel last if a worker is free there, else to any.
-
-    Of jobs that wait, those come first that continue a kernel already under way: so a verdict does not wait behind a
-    queue of new kernels. Then the others by age, of which a profile lets PROFILE_YIELDS younger ones go before it.
+    Before another worker takes the place of one on a GPU, it shows that the GPU computes; a GPU that does not is left
+    out. A job goes to the machine that worked on its kernel last if a worker is free there, else to any. Which of the
+    jobs that wait comes first, see `evo.waiting`.
     """
 
     def __init__(
@@ -164,80 +177,89 @@ class WorkerPool:
         """Places whose device has to show that it works."""
         self._idle = [worker for spec in specs if (worker := start(spec))]
         self._workers = set(self._idle)
-        self._waiting: list[_Waiting] = []
-        self._tickets = count()
-        self._jobs: dict[Worker, tuple[Job, asyncio.Task[Answer]]] = {}
+        self._runs: set[RunPool] = set()
+        """The views that are open."""
+        self._ended: dict[Worker, tuple[RunContext, ...]] = {}
+        """Runs that have ended, by each worker that has not been told yet."""
+        self._waiting: WaitingJobs[Worker] = WaitingJobs()
+        self._assigned: dict[Worker, _Assigned] = {}
         """What each worker that is neither idle nor probed works on, until its answer is there."""
-        self._orphans: set[asyncio.Task[None]] = set()
-        """Those who wait for the end of jobs that were cancelled."""
-        self._machines: dict[str, str] = {}
-        """By kernel id, whose disk holds what is built of it; of the KEPT_MACHINES kernels worked on last."""
+        self._orphans: dict[asyncio.Task[None], RunPool] = {}
+        """Tasks that wait for the end of jobs that were cancelled."""
+        self._machines: dict[tuple[RunContext, str], str] = {}
+        """By run and kernel id, whose disk holds what is built; of the KEPT_MACHINES kernels worked on last."""
         self._closed = False
+
+    def for_run(self, context: RunContext) -> RunPool:
+        """The pool as one run sees it; other runs may use it at the same time."""
+        run = RunPool(self, context)
+        self._runs.add(run)
+        return run
 
     @property
     def slots(self) -> int:
+        """How many workers there are."""
         return len(self._workers)
 
     @property
     def judges(self) -> int:
+        """How many kernels can be timed at once."""
         timing = [worker.spec for worker in self._workers if "screen" in worker.spec.jobs]
         groups = {(spec.machine, spec.cores) for spec in timing if spec.cores}  # whose workers take turns
         return max(len(groups) + sum(not spec.cores for spec in timing), 1)
 
-    async def build(self, task: Task, kernel: Kernel) -> Built | Evaluation:
-        return cast(Built | Evaluation, await self._call("build", task, kernel))
+    def jobs(self, run: RunPool) -> tuple[Job, ...]:
+        """What is being done for a run, the oldest job first."""
+        return tuple(sorted((a.job for a in self._assigned.values() if a.run is run), key=lambda job: job.began))
 
-    async def screen(self, task: Task, kernel: Kernel, anchor: Anchor, *, race: bool) -> Evaluation:
-        return cast(Evaluation, await self._call("screen", task, kernel, anchor, race=race))
-
-    async def full(self, task: Task, kernel: Kernel, anchor: Anchor) -> Evaluation:
-        return cast(Evaluation, await self._call("full", task, kernel, anchor))
-
-    async def confirm(self, task: Task, kernel: Kernel) -> Evaluation:
-        return cast(Evaluation, await self._call("confirm", task, kernel))
-
-    async def profile(self, task: Task, kernel: Kernel, timings: Sequence[Timing]) -> Profile:
-        return cast(Profile, await self._call("profile", task, kernel, timings))
-
-    def jobs(self) -> tuple[Job, ...]:
-        return tuple(sorted((job for job, _ in self._jobs.values()), key=lambda job: job.began))
-
-    def restart(self, older_than_s: float) -> tuple[Job, ...]:
+    def restart(self, older_than_s: float, run: RunPool) -> tuple[Job, ...]:
+        """It replaces the workers of a run's jobs that take longer; these jobs end as WorkerLost. It returns them."""
         limit = time.monotonic() - older_than_s
         stuck = [
-            (worker, job, answer)
-            for worker, (job, answer) in self._jobs.items()
-            if job.began <= limit and not answer.done()
+            (worker, at)
+            for worker, at in self._assigned.items()
+            if at.run is run and at.job.began <= limit and not at.answering.done()
         ]
-        for worker, _, answer in stuck:
+        for worker, at in stuck:
             self._replace(worker)
-            answer.cancel()  # also of a worker that would not even notice its end
-        return tuple(job for _, job, _ in stuck)
+            at.answering.cancel()  # also of a worker that would not even notice its end
+        return tuple(at.job for _, at in stuck)
+
+    async def end(self, run: RunPool) -> None:
+        """It waits for the end of a run's cancelled jobs, and has the workers give back what they keep for the run."""
+        if orphans := [orphan for orphan, of in self._orphans.items() if of is run]:
+            await asyncio.wait(orphans)
+        self._runs.discard(run)
+        if all(other.context != run.context for other in self._runs):
+            for worker in self._workers:
+                self._ended[worker] = (*self._ended.get(worker, ()), run.context)
 
     async def close(self) -> None:
-        """End every worker at once, whatever it is doing."""
+        """It ends every worker at once, whatever that is doing."""
         self._closed = True
         for waiting in (*self._probing, *self._orphans):
             waiting.cancel()
-        answers = [answer for _, answer in self._jobs.values()]
+        answers = [at.answering for at in self._assigned.values()]
         for worker in self._workers:
             worker.close()
-        for answer in answers:
-            answer.cancel()
+        for answering in answers:
+            answering.cancel()
         await asyncio.gather(*answers, return_exceptions=True)
 
-    async def _call(self, method: str, task: Task, *arguments: Any, **options: Any) -> Any:
+    async def call(self, run: RunPool, method: str, task: Task, *arguments: Any, **options: Any) -> Any:
+        """What a job of a run came to. It raises WorkerLost, EngineError where no worker is left, and UserError."""
         kernel_id = arguments[0].id if arguments else ""
-        worker = await self._take(method, self._machines.pop(kernel_id, ""))
-        answering = asyncio.ensure_future(worker.ask((method, task, arguments, options)))
-        self._jobs[worker] = Job(method, task, kernel_id, time.monotonic()), answering
-        answering.add_done_callback(lambda _: self._jobs.pop(worker, None))
+        worker = await self._take(method, self._machines.pop((run.context, kernel_id), ""))
+        message = Message(method, task, arguments, options, run.context, self._ended.pop(worker, ()))
+        answering = asyncio.ensure_future(worker.ask(message))
+        self._assigned[worker] = _Assigned(run, Job(method, task, kernel_id, time.monotonic()), answering)
+        answering.add_done_callback(lambda _: self._assigned.pop(worker, None))
         try:
             answer = await _unless_cancelled(answering)
         except asyncio.CancelledError:
             orphan = asyncio.ensure_future(self._outlast(worker, answering))
-            self._orphans.add(orphan)
-            orphan.add_done_callback(self._orphans.discard)
+            self._orphans[orphan] = run
+            orphan.add_done_callback(self._orphans.pop)
             raise
         except BaseException:
             self._replace(worker)
@@ -248,7 +270,7 @@ class WorkerPool:
         self._release(worker)
         value = value_of(answer)
         if worker.spec.machine and isinstance(value, Built | Evaluation):
-            self._machines[kernel_id] = worker.spec.machine
+            self._machines[run.context, kernel_id] = worker.spec.machine
             if len(self._machines) > KEPT_MACHINES:
                 del self._machines[next(iter(self._machines))]
         return value
@@ -269,30 +291,22 @@ class WorkerPool:
             chosen = min(able, key=lambda w: w.spec.machine != machine)
             self._idle.remove(chosen)
             return chosen
-        if not self._can(method):
-            raise EngineError(f"no evaluation worker is left for {method}")
-        turn: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
-        ticket = next(self._tickets) + (PROFILE_YIELDS + 1 if method == "profile" else 0)
-        waiting = _Waiting(method, machine, ticket, turn)
-        self._waiting.append(waiting)
+        if error := self._lack(method):
+            raise error
+        waiting = self._waiting.add(method, machine)
         try:
-            return await turn
+            return await waiting.turn
         except asyncio.CancelledError:
-            if turn.cancelled():
-                self._waiting.remove(waiting)
-            else:  # its turn had come in the same moment
-                self._release(turn.result())
+            if not waiting.turn.cancelled() and not waiting.turn.exception():  # its turn had come in the same moment
+                self._release(waiting.turn.result())
             raise
+        finally:
+            self._waiting.discard(waiting)
 
     def _release(self, worker: Worker) -> None:
-        """To whoever waits for such a worker: kernels under way first, then those who want its machine, then by age."""
-        waiting = [w for w in self._waiting if w.method in worker.spec.jobs and not w.turn.done()]
-        if not waiting:
+        """Hand a free worker to a job that waits for one."""
+        if not self._waiting.serve(worker.spec, worker):
             self._idle.append(worker)
-            return
-        chosen = min(waiting, key=lambda w: (w.method not in CONTINUING, w.machine != worker.spec.machine, w.ticket))
-        self._waiting.remove(chosen)
-        chosen.turn.set_result(worker)
 
     def _replace(self, worker: Worker) -> None:
         """Put another worker in its place; nothing happens for one that was replaced already."""
@@ -300,7 +314,8 @@ class WorkerPool:
         if worker not in self._workers:
             return
         self._workers.discard(worker)
-        self._jobs.pop(worker, None)
+        self._assigned.pop(worker, None)
+        self._ended.pop(worker, None)
         if self._closed:
             return
         if worker.spec.cuda:
@@ -323,7 +338,7 @@ class WorkerPool:
             self._workers.add(another)
             try:
                 async with asyncio.timeout(PROBE_S):
-                    kind, value = await another.ask((PROBE, Task("", "", "cuda"), (), {}))
+                    kind, value = await another.ask(Message(PROBE, Task("", "", "cuda"), (), {}, None))
             except WorkerLost as error:
                 kind, value = "device", str(error)
             except TimeoutError:
@@ -342,15 +357,92 @@ class WorkerPool:
         if not probe.cancelled():
             self._give_up()
 
-    def _can(self, method: str) -> bool:
-        """Whether there is a worker for it, or may soon be one."""
-        return any(method in s.jobs for s in (*(w.spec for w in self._workers), *self._probing.values()))
+    def _lack(self, method: str) -> EngineError | None:
+        """The error of a job that no worker can do, nor may be able to soon."""
+        specs = (*(w.spec for w in self._workers), *self._probing.values())
+        if any(method in spec.jobs for spec in specs):
+            return None
+        return EngineError(f"no evaluation worker is left for {method}")
 
     def _give_up(self) -> None:
         """Tell those who wait in vain."""
-        for waiting in self._waiting:
-            if not waiting.turn.done() and not self._can(waiting.method):
-                waiting.turn.set_exception(EngineError(f"no evaluation worker is left for {waiting.method}"))
+        self._waiting.refuse(self._lack)
+
+
+class RunPool:
+    """A pool as one run sees it: `Pool`. To close it ends that run's jobs and leaves the pool to the others."""
+
+    def __init__(self, pool: WorkerPool, context: RunContext) -> None:
+        self.context = context
+        self._pool = pool
+        self._calls: set[asyncio.Task[Any]] = set()
+        self._closed = False
+
+    @property
+    def slots(self) -> int:
+        """How many workers there are, for all runs together."""
+        return self._pool.slots
+
+    @property
+    def judges(self) -> int:
+        """How many kernels can be timed at once, of all runs together."""
+        return self._pool.judges
+
+    async def build(self, task: Task, kernel: Kernel) -> Built | Evaluation:
+        """See `fitness.base.Builder`; for this and all others, `WorkerPool.call` says what is raised."""
+        return cast(Built | Evaluation, await self._call("build", task, kernel))
+
+    async def screen(self, task: Task, kernel: Kernel, anchor: Anchor, *, race: bool) -> Evaluation:
+        """See `fitness.base.Fitness`."""
+        return cast(Evaluation, await self._call("screen", task, kernel, anchor, race=race))
+
+    async def full(self, task: Task, kernel: Kernel, anchor: Anchor) -> Evaluation:
+        """See `fitness.base.Fitness`."""
+        return cast(Evaluation, await self._call("full", task, kernel, anchor))
+
+    async def confirm(self, task: Task, kernel: Kernel) -> Evaluation:
+        """See `fitness.base.Fitness`."""
+        return cast(Evaluation, await self._call("confirm", task, kernel))
+
+    async def profile(self, task: Task, kernel: Kernel, timings: Sequence[Timing]) -> Profile:
+        """See `fitness.base.Fitness`."""
+        return cast(Profile, await self._call("profile", task, kernel, timings))
+
+    def jobs(self) -> tuple[Job, ...]:
+        """What is being done for this run, the oldest job first."""
+        return self._pool.jobs(self)
+
+    def restart(self, older_than_s: float) -> tuple[Job, ...]:
+        """It replaces the workers of this run's jobs that take longer; these end as WorkerLost. It returns them."""
+        return self._pool.restart(older_than_s, self)
+
+    async def close(self) -> None:
+        """It ends this run's jobs as WorkerLost, within GRACE_S or so; no worker is at one of them afterwards."""
+        self._closed = True
+        calls = list(self._calls)
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+        await self._pool.end(self)
+
+    async def _call(self, method: str, task: Task, *arguments: Any, **options: Any) -> Any:
+        if self._closed:
+            raise EngineError(f"{method} of {task}: the run has closed its pool")
+        call = asyncio.ensure_future(self._pool.call(self, method, task, *arguments, **options))
+        self._calls.add(call)
+        call.add_done_callback(self._calls.discard)
+        try:
+            return await call
+        except asyncio.CancelledError:
+            if not _is_cancelled():
+                raise WorkerLost(f"{method} of {task}: the run has closed its pool") from None
+            raise
+
+
+def _is_cancelled() -> bool:
+    """Whether the task that asks is to end itself, rather than something that it waits for."""
+    task = asyncio.current_task()
+    return bool(task and task.cancelling())
 
 
 async def _unless_cancelled(answering: asyncio.Task[Answer]) -> Answer:
@@ -358,14 +450,16 @@ async def _unless_cancelled(answering: asyncio.Task[Answer]) -> Answer:
     try:
         return await asyncio.shield(answering)
     except asyncio.CancelledError:
-        caller = asyncio.current_task()
-        if answering.cancelled() and caller and not caller.cancelling():
+        if answering.cancelled() and not _is_cancelled():
             raise WorkerLost("the job took too long, its evaluation worker was ended") from None
         raise
 
 
 class InlinePool:
-    """Fitness stages called in the driver's own process, one job after the other; for scripted ones."""
+    """Fitness stages called in the driver's own process, one job after the other; for scripted ones.
+
+    Its stages are those of one run, whose view it is itself.
+    """
 
     judges = 1
 
@@ -373,31 +467,43 @@ class InlinePool:
         self.slots = slots
         self.stages = stages
 
+    def for_run(self, context: RunContext) -> InlinePool:
+        """The pool itself."""
+        return self
+
     async def build(self, task: Task, kernel: Kernel) -> Built | Evaluation:
+        """See `fitness.base.Builder`."""
         await asyncio.sleep(0)
         return self.stages[task].build(kernel)
 
     async def screen(self, task: Task, kernel: Kernel, anchor: Anchor, *, race: bool) -> Evaluation:
+        """See `fitness.base.Fitness`."""
         await asyncio.sleep(0)
         return self.stages[task].screen(kernel, anchor, race=race)
 
     async def full(self, task: Task, kernel: Kernel, anchor: Anchor) -> Evaluation:
+        """See `fitness.base.Fitness`."""
         await asyncio.sleep(0)
         return self.stages[task].full(kernel, anchor)
 
     async def confirm(self, task: Task, kernel: Kernel) -> Evaluation:
+        """See `fitness.base.Fitness`."""
         await asyncio.sleep(0)
         return self.stages[task].confirm(kernel)
 
     async def profile(self, task: Task, kernel: Kernel, timings: Sequence[Timing]) -> Profile:
+        """See `fitness.base.Fitness`."""
         return self.stages[task].profile(kernel, timings)
 
     def jobs(self) -> tuple[Job, ...]:
+        """No job: each is done before this can be asked."""
         return ()
 
     def restart(self, older_than_s: float) -> tuple[Job, ...]:
+        """No job: none is ever stuck."""
         return ()
 
     async def close(self) -> None:
+        """It closes the stages."""
         for stage in self.stages.values():
             stage.close()

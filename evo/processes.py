@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing import Pipe
 
-from evo.pool import Message, WorkerLost, WorkerPool
-from evo.worker import Answer, WorkerSpec
+from evo.pool import WorkerLost, WorkerPool
+from evo.worker import Answer, Message, WorkerSpec
 
 ENTRY = "from evo.worker import main; main()"
 REAP_S = 5.0
@@ -24,7 +24,7 @@ class LocalPool(WorkerPool):
     """Worker processes of this machine."""
 
     def __init__(self, specs: Sequence[WorkerSpec]) -> None:
-        """Must be made in the thread that lives as long as the pool: workers die with the thread that made them."""
+        """The thread that makes the pool must live as long: workers die with the thread that made them."""
         super().__init__(specs, _LocalWorker)
 
 
@@ -70,7 +70,7 @@ class WorkerProcess:
         self._asking = threading.Lock()
 
     def ask(self, message: Message) -> Answer:
-        """Raises EOFError or OSError if the process ends before it answers."""
+        """The answer; it raises EOFError or OSError if the process ends before it answers."""
         with self._asking:
             try:
                 self._connection.send(message)
@@ -81,7 +81,7 @@ class WorkerProcess:
                 raise
 
     def kill(self) -> None:
-        """End it at once and reap it, from any thread. Safe to call twice.
+        """It ends the process at once and reaps it; any thread may call it, and twice.
 
         A thread that waits in `ask` hears the end of the file, and closes it: closed here, its number could already
         belong to the next worker, whose answers that thread would then read.

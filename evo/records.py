@@ -229,6 +229,7 @@ ANSWERED_CALLS = """
 """
 """Calls of one request that brought words, in their order."""
 
+
 def _measurements(where: str) -> dict[str, str]:
     """By table, the query for what was measured of those who were told."""
     sql = "select m.* from {} m join tells t using (evaluation_id) {} order by m.rowid"

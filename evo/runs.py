@@ -20,13 +20,13 @@ from evo.codec import compact, moment
 from evo.conditions import ASKED_TASKS, Conditions, check_same, check_tasks, conditions, host
 from evo.config import RunConfig
 from evo.journal import Journal
-from evo.pool import Pool
+from evo.pool import SharedPool
 from evo.processes import LocalPool
 from evo.search import Search
 from evo.store import Store, StoreError, query
 from evo.strategies.base import Strategy
 from evo.version import engine_version
-from evo.worker import WorkerSpec, gpu_specs, worker_cores
+from evo.worker import RunContext, WorkerSpec, gpu_specs, worker_cores
 from fitness.targets import NO_GPUS, GpuModels, devices, gpu_models
 from operators.errors import DiskError, UserError, disk_error
 from operators.spec import Operator, Task
@@ -188,6 +188,12 @@ def _safe(folder: Path) -> str:
     )
 
 
+def run_context(config: RunConfig, folder: Path) -> RunContext:
+    """What evaluation workers need to know of a run whose compiled kernels are kept in `folder`."""
+    operators = tuple((operator.name, str(operator.folder)) for operator, _ in config.tasks())
+    return RunContext(tuple(dict(operators).items()), config.workload_set, str(folder.resolve()))
+
+
 class Backend(Protocol):
     """Where a run's strategies and evaluation workers are."""
 
@@ -200,8 +206,11 @@ class Backend(Protocol):
 
     def maker(self, config: RunConfig, store: Journal) -> Callable[[Operator, Task], Strategy]: ...
 
-    def pool(self, config: RunConfig, build: Path) -> Pool:
-        """`build` is the folder for what is compiled."""
+    def pool(self, config: RunConfig, folder: Path) -> SharedPool:
+        """Evaluation workers as a run with this configuration wants them, for it and any that want the same.
+
+        `folder`, which must exist, is for what the pool's runs have in common. It raises UserError.
+        """
         ...
 
     async def run(self, work: Coroutine[Any, Any, str]) -> str:
@@ -223,9 +232,9 @@ class LocalBackend:
     def maker(self, config: RunConfig, store: Journal) -> Callable[[Operator, Task], Strategy]:
         return config.make_strategy
 
-    def pool(self, config: RunConfig, build: Path) -> LocalPool:
-        operators = {operator.name: str(operator.folder) for operator, _ in config.tasks()}
-        base = WorkerSpec(operators, config.workload_set, str(build.resolve()))
+    def pool(self, config: RunConfig, folder: Path) -> LocalPool:
+        """Worker processes; see `Backend`."""
+        base = WorkerSpec(str(folder.resolve()))
         available = os.sched_getaffinity(0)
         if config.target == "cuda":
             return LocalPool(gpu_specs(base, devices("cuda"), builders=config.workers, cores=len(available)))
@@ -258,7 +267,8 @@ async def _search(
     pool = backend.pool(config, build)
     for note in (*store.notes, *backend.notes):
         print(f"evo: {note}", file=sys.stderr)
-    search = Search(config, store, pool, make_strategy=backend.maker(config, store), on_change=on_change)
+    mine = pool.for_run(run_context(config, build))
+    search = Search(config, store, mine, make_strategy=backend.maker(config, store), on_change=on_change)
     loop = asyncio.get_running_loop()
 
     def interrupted() -> None:

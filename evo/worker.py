@@ -1,4 +1,4 @@
-"""An evaluation worker: a process of its own that owns the fitness stages of every task of a run."""
+"""An evaluation worker: a process of its own that owns the fitness stages of every task of the runs it works for."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import resource
 import signal
 import sys
 import traceback
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fitness.base import Builder
 from fitness.cpu.cores import groups, stay_on
@@ -26,6 +28,8 @@ ALL_JOBS = frozenset({"build", "screen", "full", "confirm", "profile"})
 """The methods of `fitness.base.Fitness` that a worker can be asked for."""
 BUILD_JOBS = frozenset({"build"})
 JUDGE_JOBS = ALL_JOBS - BUILD_JOBS
+MAX_RUNS = 4
+"""A worker keeps the fitness stages of so many runs."""
 MAX_FILES = 1 << 16
 PROBE = "probe"
 """Asks a worker whether its device works."""
@@ -79,65 +83,117 @@ def answered(call: Callable[[], Any], *, folder: str = "") -> Answer:
 
 
 @dataclass(frozen=True)
-class WorkerSpec:
-    """What a worker needs to make its fitness stages."""
+class RunContext:
+    """What an evaluation worker needs to know of the run that a job belongs to. Equal ones share fitness stages."""
 
-    operators: dict[str, str]
-    """Operator name to the name or folder it is loaded by."""
+    operators: tuple[tuple[str, str], ...]
+    """Each operator's name, and the name or folder that it is loaded by."""
     workload_set: str
     folder: str
+    """The folder that keeps what is compiled for the run."""
+
+
+@dataclass(frozen=True)
+class WorkerSpec:
+    """What kind of worker it is, whatever runs it works for."""
+
+    folder: str
+    """The folder for what its runs have in common: the lock that gives a timing its cores, a GPU's harness."""
     cores: tuple[int, ...] = ()
-    """That the worker stays on; empty: wherever it may."""
+    """Cores that the worker stays on; empty: wherever it may."""
     cuda: bool = False
     """Whether its kernels run on GPUs."""
     device: str = ""
     """The only GPU that it sees, as CUDA_VISIBLE_DEVICES names it; empty: what this process sees, or Ray gives."""
     gpus: int = 0
-    """Devices that the worker has to itself."""
+    """How many devices the worker has to itself."""
     jobs: frozenset[str] = ALL_JOBS
-    """What it is asked to do."""
+    """The jobs that it is asked to do."""
     machine: str = ""
-    """Whose disk holds what it builds; empty: this one."""
+    """The machine whose disk holds what it builds; empty: this one."""
+
+
+class Message(NamedTuple):
+    """A job as it is sent to a worker."""
+
+    method: str
+    """PROBE, or a method of `fitness.base.Fitness`."""
+    task: Task
+    arguments: tuple[Any, ...]
+    options: dict[str, Any]
+    context: RunContext | None
+    """The run that asks; none does for a PROBE."""
+    ended: tuple[RunContext, ...] = ()
+    """Runs that have ended since the last message: the worker gives back what it keeps for them."""
+
+
+class Stages:
+    """A worker's fitness stages, by run and task, each made when it is first asked for.
+
+    They hold processes and a GPU's memory: those of MAX_RUNS runs are kept, and the least recently used are closed.
+    """
+
+    def __init__(self, spec: WorkerSpec) -> None:
+        self._spec = spec
+        self._runs: OrderedDict[RunContext, dict[Task, Builder]] = OrderedDict()
+
+    def of(self, context: RunContext, task: Task) -> Builder:
+        """The stage of a run's task. It raises OperatorError, and what making a stage raises."""
+        stages = self._runs.setdefault(context, {})
+        self._runs.move_to_end(context)
+        while len(self._runs) > MAX_RUNS:
+            self.end(next(iter(self._runs)))
+        if task not in stages:
+            operator = load(dict(context.operators)[task.operator])
+            make = builder if self._spec.jobs == BUILD_JOBS else fitness
+            folder, shared = Path(context.folder), Path(self._spec.folder)
+            stages[task] = make(operator, task, workload_set=context.workload_set, folder=folder, shared=shared)
+        return stages[task]
+
+    def end(self, context: RunContext) -> None:
+        """It closes the stages of a run; there need not be any."""
+        for stage in self._runs.pop(context, {}).values():
+            stage.close()
+
+    def close(self) -> None:
+        """It closes all of them."""
+        for context in list(self._runs):
+            self.end(context)
 
 
 def serve(connection: Connection, owner: int) -> None:
-    """Take a WorkerSpec, then answer (method, task, arguments, options) with (kind, value) until nobody is there."""
+    """The worker takes a WorkerSpec, then answers messages until its owner, by process id, is gone."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != owner:
         return
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the driver, which ends us in good order
-    stages: dict[Task, Builder] = {}
     try:
         spec: WorkerSpec = connection.recv()
         if spec.cores:
             stay_on(spec.cores)
-        while True:
-            method, task, arguments, options = connection.recv()
-            connection.send(_answer(stages, spec, method, task, arguments, options))
+        with closing(Stages(spec)) as stages:
+            while True:
+                connection.send(answer(connection.recv(), spec, stages))
     except (EOFError, BrokenPipeError):
         pass
-    finally:
-        for stage in stages.values():
-            stage.close()
 
 
-def _answer(
-    stages: dict[Task, Builder], spec: WorkerSpec, method: str, task: Task, arguments: Any, options: Any
-) -> Answer:
+def answer(message: Message, spec: WorkerSpec, stages: Stages) -> Answer:
+    """What a job came to."""
+
     def call() -> Any:
-        if method == PROBE:
+        for context in message.ended:
+            stages.end(context)
+        if message.context is None:
             return check_device("cuda" if spec.cuda else "cpu", computes=spec.jobs != BUILD_JOBS)
-        if task not in stages:
-            operator = load(spec.operators[task.operator])
-            make = builder if spec.jobs == BUILD_JOBS else fitness
-            stages[task] = make(operator, task, workload_set=spec.workload_set, folder=Path(spec.folder))
-        return getattr(stages[task], method)(*arguments, **options)
+        stage = stages.of(message.context, message.task)
+        return getattr(stage, message.method)(*message.arguments, **message.options)
 
-    return answered(call, folder=spec.folder)
+    return answered(call, folder=message.context.folder if message.context else spec.folder)
 
 
 def main() -> None:
-    """Entry point of the process: file descriptor and owner's pid as arguments.
+    """It is the entry point of the process: file descriptor and owner's pid are its arguments.
 
     Every block of GPU memory keeps a file open, and the usual limit is a thousand.
     """

@@ -92,25 +92,30 @@ def device_info(target: str, *, threads: int = 0) -> DeviceInfo:
     return cpu(threads)
 
 
-def fitness(operator: Operator, task: Task, *, workload_set: str, folder: Path) -> Fitness:
-    """The fitness stage of one task on this machine. `folder` keeps what is compiled, shared among instances."""
+def fitness(operator: Operator, task: Task, *, workload_set: str, folder: Path, shared: Path | None = None) -> Fitness:
+    """The fitness stage of one task on this machine.
+
+    `folder` keeps what is compiled of the operators as they are defined there, for all instances of a run. `shared` is
+    one folder for runs that work side by side, by which they agree on a timing's cores and a GPU's memory: `folder`,
+    where there is one run.
+    """
     if task.target == "cuda":
         from fitness.cuda.target import CudaFitness
 
-        return CudaFitness(operator, task, workload_set=workload_set, folder=folder)
+        return CudaFitness(operator, task, workload_set=workload_set, folder=folder, shared=shared)
     check_target(task.target)
     from fitness.cpu.target import CpuFitness
 
-    return CpuFitness(operator, task, workload_set=workload_set, folder=folder)
+    return CpuFitness(operator, task, workload_set=workload_set, folder=folder, shared=shared)
 
 
-def builder(operator: Operator, task: Task, *, workload_set: str, folder: Path) -> Builder:
+def builder(operator: Operator, task: Task, *, workload_set: str, folder: Path, shared: Path | None = None) -> Builder:
     """What `fitness` makes, as far as a kernel's build goes: it takes no memory of a GPU."""
     if task.target == "cuda":
         from fitness.cuda.target import CudaBuilder
 
-        return CudaBuilder(operator, task, workload_set=workload_set, folder=folder)
-    return fitness(operator, task, workload_set=workload_set, folder=folder)
+        return CudaBuilder(operator, task, workload_set=workload_set, folder=folder, shared=shared)
+    return fitness(operator, task, workload_set=workload_set, folder=folder, shared=shared)
 
 
 def check_device(target: str, *, computes: bool) -> None:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -71,25 +72,24 @@ class ClusterBackend:
         offered = {name for node in self.cluster.nodes() for name in node["Resources"] if name.startswith(ACCELERATOR)}
         return GpuModels(tuple(sorted(offered)))
 
-    def pool(self, config: RunConfig, build: Path) -> WorkerPool:
+    def pool(self, config: RunConfig, folder: Path) -> WorkerPool:
         """Evaluation workers on every machine, as many on each as there would be without Ray.
 
-        `build` is the folder for what is compiled; other machines have one of their own. It raises UserError.
+        `folder` is for what the pool's runs have in common; other machines have one of their own. It raises UserError.
         """
-        operators = {operator.name: str(operator.folder) for operator, _ in config.tasks()}
-        specs = self._specs(config, WorkerSpec(operators, config.workload_set, str(build.resolve())))
+        specs = self._specs(config, WorkerSpec(str(folder.resolve())))
         sharing = Counter((spec.machine, spec.cores) for spec in specs)
-        shipped = shipped_files(config)
+        shipped = cache(shipped_files)  # as they are when the run begins, whatever becomes of them
         started: list[RemoteWorker] = []
 
         def start(spec: WorkerSpec) -> RemoteWorker | None:
             if not self.cluster.runs_on(spec.machine):
                 return None
+            far = spec.machine != self.cluster.node
             share = 0.0 if spec.cuda else _cpus(len(spec.cores) / sharing[spec.machine, spec.cores])
-            files = None if spec.machine == self.cluster.node else shipped
-            arguments = (HostedWorker, spec, files, self._threads)
-            actor = self.cluster.start(WorkerActor, *arguments, node=spec.machine, cpus=share, gpus=spec.gpus)
-            started.append(RemoteWorker(self.cluster, actor, spec))
+            make = partial(HostedWorker, spec, self._threads, far=far)
+            actor = self.cluster.start(WorkerActor, make, node=spec.machine, cpus=share, gpus=spec.gpus)
+            started.append(RemoteWorker(self.cluster, actor, spec, shipped if far else None))
             return started[-1]
 
         pool = WorkerPool(specs, start)

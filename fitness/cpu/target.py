@@ -71,14 +71,15 @@ class CpuFitness(Pipeline):
     """`fitness.base.Fitness` for one task on this machine.
 
     Kernels run on the cores of the process that makes this (`fitness.cpu.cores`), with as many threads. `folder` holds
-    what was compiled, and the lock that gives a timing those cores; instances that evaluate on one machine share it.
+    what was compiled, `shared` (by default the same) the lock that gives a timing those cores; instances that evaluate
+    on one machine share it.
     """
 
-    def __init__(self, operator: Operator, task: Task, *, workload_set: str, folder: Path):
+    def __init__(self, operator: Operator, task: Task, *, workload_set: str, folder: Path, shared: Path | None = None):
         # References are small; torch's threads would spin beside the kernels that are examined.
         torch.set_num_threads(1)
         oracle = Oracle(operator, functions(operator.folder), task.dtype)
-        device = CpuDevice(operator, task, oracle, workload_set=workload_set, folder=folder)
+        device = CpuDevice(operator, task, oracle, workload_set=workload_set, folder=folder, shared=shared or folder)
         baseline = Kernel(operator.name, "cpu", operator.naive("cpu"))
         super().__init__(operator, task, device, oracle, baseline, workload_set=workload_set)
 
@@ -86,10 +87,13 @@ class CpuFitness(Pipeline):
 class CpuDevice:
     """`fitness.device.Device` for one task on this machine."""
 
-    def __init__(self, operator: Operator, task: Task, oracle: Oracle, *, workload_set: str, folder: Path) -> None:
+    def __init__(
+        self, operator: Operator, task: Task, oracle: Oracle, *, workload_set: str, folder: Path, shared: Path
+    ) -> None:
         self.operator = operator
         self.task = task
         self.folder = folder
+        self._shared = shared
         self._kept = Kept(folder)
         self.processes = 3
         self.spread = Spread()
@@ -183,7 +187,7 @@ class CpuDevice:
 
     @contextmanager
     def machine(self, *, exclusive: bool) -> Iterator[None]:
-        with (self.folder / lock_name()).open("w") as lock:
+        with (self._shared / lock_name()).open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
             yield
 

@@ -84,16 +84,17 @@ class CudaFitness(Pipeline):
     """`fitness.base.Fitness` for one task on one GPU, the first that CUDA_VISIBLE_DEVICES shows.
 
     This process is the verifier: it computes references on the GPU and never runs a candidate. `folder` holds what was
-    compiled. Raises DeviceError where there is no GPU, or when it fails.
+    compiled; instances with the same `shared`, by default `folder`, use one `Gpu`. Raises DeviceError where there is no
+    GPU, or when it fails.
     """
 
-    def __init__(self, operator: Operator, task: Task, *, workload_set: str, folder: Path):
-        self._gpu = shared_gpu(folder)
+    def __init__(self, operator: Operator, task: Task, *, workload_set: str, folder: Path, shared: Path | None = None):
+        self._gpu = shared_gpu(shared or folder)
         # Inputs are drawn beside a runner that launches kernels; torch's CPU threads would spin.
         torch.set_num_threads(1)
         with _device_errors():
             oracle = CudaOracle(operator, functions(operator.folder), task.dtype, self._gpu.pool)
-        device = CudaDevice(operator, task, oracle, self._gpu, workload_set=workload_set)
+        device = CudaDevice(operator, task, oracle, self._gpu, workload_set=workload_set, folder=folder)
         super().__init__(operator, task, device, oracle, _naive(operator), workload_set=workload_set)
         self._judging = oracle
         self._gpu.join(self)
@@ -136,11 +137,11 @@ class CudaFitness(Pipeline):
 class CudaBuilder:
     """`fitness.base.Builder` for one task: the GPU is only asked for its properties, and for a plan's occupancy."""
 
-    def __init__(self, operator: Operator, task: Task, *, workload_set: str, folder: Path):
-        self._gpu = shared_gpu(folder)
+    def __init__(self, operator: Operator, task: Task, *, workload_set: str, folder: Path, shared: Path | None = None):
+        self._gpu = shared_gpu(shared or folder)
         oracle = Oracle(operator, functions(operator.folder), task.dtype)
         torch.set_num_threads(1)
-        device = CudaDevice(operator, task, oracle, self._gpu, workload_set=workload_set)
+        device = CudaDevice(operator, task, oracle, self._gpu, workload_set=workload_set, folder=folder)
         self._pipeline = Pipeline(operator, task, device, oracle, _naive(operator), workload_set=workload_set)
         self._gpu.join(None)
 
@@ -193,9 +194,12 @@ def probe() -> None:
 class CudaDevice:
     """`fitness.device.Device` for one task on one GPU; with a `CudaOracle` it can also run what it builds."""
 
-    def __init__(self, operator: Operator, task: Task, oracle: Oracle, gpu: Gpu, *, workload_set: str) -> None:
+    def __init__(
+        self, operator: Operator, task: Task, oracle: Oracle, gpu: Gpu, *, workload_set: str, folder: Path
+    ) -> None:
         self.operator = operator
         self.task = task
+        self.folder = folder
         self.processes = 1  # each has a CUDA context and buffers of its own, which take their time and memory
         self.spread = SPREAD
         self._gpu = gpu
@@ -224,7 +228,7 @@ class CudaDevice:
 
     def _compiled(self, kernel: Kernel) -> CudaBuild | Rejection:
         """From disk where it was compiled before."""
-        path = self._gpu.folder / f"{kernel.id}-{self.task.dtype}-{self._facts.arch}.pickle"
+        path = self.folder / f"{kernel.id}-{self.task.dtype}-{self._facts.arch}.pickle"
         if path.exists():
             kept: CudaBuild = pickle.loads(path.read_bytes())
             return kept
@@ -235,7 +239,7 @@ class CudaDevice:
 
     def _checked(self, plan: Plan, kernel: Kernel, build: CudaBuild, supported: frozenset[str]) -> str:
         """The code digest, once the plan fits the code on every judged shape. Raises PlanError and KernelFault."""
-        path = self._gpu.folder / f"{kernel.id}-{self.task.dtype}-{self._facts.arch}.digest"
+        path = self.folder / f"{kernel.id}-{self.task.dtype}-{self._facts.arch}.digest"
         if path.exists():
             return path.read_text(encoding="ascii")
         with self._asked(plan, build) as runner:
@@ -351,7 +355,7 @@ class CudaDevice:
 
     def _counted(self, kernel: CudaKernel, workload: Workload) -> Figures:
         """Raises NcuFailure and KernelFault."""
-        with tempfile.TemporaryDirectory(dir=self._gpu.folder) as scratch:
+        with tempfile.TemporaryDirectory(dir=self.folder) as scratch:
             file = write_solo(self._solo(kernel, [workload]), Path(scratch))
             with self.machine(exclusive=True):  # counters count whatever runs
                 return measure(file, Path(scratch))

@@ -20,7 +20,7 @@ from random import Random
 from typing import Any
 
 from evo.processes import LocalPool
-from evo.worker import WorkerSpec
+from evo.worker import RunContext, WorkerSpec
 from fitness.base import Anchor
 from fitness.evaluation import Timing
 from operators.catalog import load
@@ -42,20 +42,22 @@ async def _cancelled(options: argparse.Namespace, folder: Path) -> dict[str, Any
     operator, task = load(options.operator), Task(options.operator, "fp32", "cpu")
     kernel = Kernel(operator.name, "cpu", operator.naive("cpu"))
     timings = tuple(Timing(w.name, 1000.0, 1000.0, 0.0, 0.01, 20) for w in operator.workload_set("cpu"))
-    spec = WorkerSpec({operator.name: operator.name}, "cpu", str(folder))
+    spec = WorkerSpec(str(folder))
+    context = RunContext(((operator.name, operator.name),), "cpu", str(folder))
     pool = LocalPool([replace(spec) for _ in range(options.workers)])
+    mine = pool.for_run(context)
     started = set(pool._workers)
     random = Random(0)
     try:
-        await pool.build(task, kernel)
+        await mine.build(task, kernel)
         cancelled = 0
         for _ in range(options.count):
-            job = asyncio.ensure_future(pool.profile(task, kernel, timings))
+            job = asyncio.ensure_future(mine.profile(task, kernel, timings))
             await asyncio.sleep(random.random())
             cancelled += job.cancel()
             await asyncio.gather(job, return_exceptions=True)
         begin = time.monotonic()
-        found = await pool.screen(task, kernel, Anchor(kernel, 0.0, 0.0), race=False)
+        found = await mine.screen(task, kernel, Anchor(kernel, 0.0, 0.0), race=False)
         return {
             "cancelled": cancelled,
             "replaced": len(set(pool._workers) - started),

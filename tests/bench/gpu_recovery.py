@@ -24,7 +24,7 @@ import torch
 
 from evo.pool import WorkerLost
 from evo.processes import LocalPool
-from evo.worker import WorkerSpec, gpu_specs
+from evo.worker import RunContext, WorkerSpec, gpu_specs
 from fitness.base import Anchor, Built
 from fitness.cuda.runners import SPARES
 from fitness.cuda.target import CudaFitness
@@ -128,20 +128,21 @@ def _in_one_process(stage: CudaFitness, rounds: int) -> None:
 
 async def _verifier_killed(folder: Path, rounds: int) -> None:
     """The evaluation worker dies under its job; its pool starts another, which first shows that the GPU computes."""
-    base = WorkerSpec({"softmax": "softmax"}, "cpu", str(folder))
+    base = WorkerSpec(str(folder))
     pool = LocalPool(gpu_specs(base, devices("cuda")[:1], builders=1, cores=2))
+    mine = pool.for_run(RunContext((("softmax", "softmax"),), "cpu", str(folder)))
     anchor = Anchor(Kernel("softmax", "cuda", load("softmax").ancestor("naive", "cuda").read_text()), 0.0, 0.0)
     numbers = iter(range(10**6, 2 * 10**6))
 
     async def judged() -> tuple[str, float]:
         kernel = right(next(numbers))
-        if not isinstance(await pool.build(TASK, kernel), Built):
+        if not isinstance(await mine.build(TASK, kernel), Built):
             raise SystemExit("a right kernel does not build")
         begin = time.perf_counter()
         try:
-            found = await pool.screen(TASK, kernel, anchor, race=True)
+            found = await mine.screen(TASK, kernel, anchor, race=True)
             if found.correct:
-                found = await pool.full(TASK, kernel, anchor)
+                found = await mine.full(TASK, kernel, anchor)
             status = found.status.value
         except WorkerLost:
             status = "lost, to be asked again"

@@ -43,7 +43,7 @@ def device(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CudaDevice]:
         patch.setattr(gpu, "device_facts", lambda: H100)
         mine = gpu.shared_gpu(tmp_path_factory.mktemp("build"))
     mine.join(None)
-    yield CudaDevice(operator, Task("softmax", "fp32", "cuda"), oracle, mine, workload_set="cpu")
+    yield CudaDevice(operator, Task("softmax", "fp32", "cuda"), oracle, mine, workload_set="cpu", folder=mine.folder)
     mine.leave(None)
 
 

@@ -21,8 +21,9 @@ from evo.cluster.guard import marked
 from evo.cluster.scratch import Scratch
 from evo.config import RunConfig
 from evo.journal import Journal
-from evo.pool import InlinePool, WorkerLost, WorkerPool
+from evo.pool import InlinePool, Pool, WorkerLost
 from evo.processes import ENTRY
+from evo.runs import run_context
 from evo.search import Search
 from evo.store import Store, query
 from evo.strategies.base import Strategy
@@ -183,7 +184,7 @@ def test_a_worker_that_is_killed_is_replaced(backend: ClusterBackend, tmp_path: 
     ((operator, task),) = made.tasks()
     naive = Kernel(operator.name, "cpu", operator.ancestor("naive", "cpu").read_text())
 
-    async def lose(pool: WorkerPool, victim: str) -> None:
+    async def lose(pool: Pool, victim: str) -> None:
         """Kill the worker's actor or its process while it has a job."""
         job = asyncio.ensure_future(pool.confirm(task, naive))
         deadline = time.monotonic() + 180
@@ -194,12 +195,13 @@ def test_a_worker_that_is_killed_is_replaced(backend: ClusterBackend, tmp_path: 
             await job
 
     async def session() -> None:
-        pool = backend.pool(made, tmp_path)
+        shared = backend.pool(made, tmp_path)
+        pool = shared.for_run(run_context(made, tmp_path))
         assert pool.slots == 1
         await lose(pool, "ray::WorkerActor")
         await lose(pool, f"{sys.executable} -c {ENTRY}")
         assert isinstance(await pool.build(task, naive), Built)
-        await pool.close()
+        await shared.close()
 
     asyncio.run(session())
 

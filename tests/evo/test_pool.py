@@ -5,15 +5,26 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evo.pool import PROBES, EngineError, Message, WorkerLost, WorkerPool, value_of
+from evo.pool import PROBES, EngineError, Pool, WorkerLost, WorkerPool, value_of
 from evo.processes import LocalPool, WorkerProcess
-from evo.worker import BUILD_JOBS, JUDGE_JOBS, PROBE, Answer, WorkerSpec, answered, gpu_specs
+from evo.worker import (
+    BUILD_JOBS,
+    JUDGE_JOBS,
+    PROBE,
+    Answer,
+    Message,
+    RunContext,
+    WorkerSpec,
+    answered,
+    gpu_specs,
+)
 from fitness.base import Anchor, Built
 from operators.catalog import load
 from operators.errors import DeviceError, OperatorError
@@ -23,7 +34,9 @@ from operators.spec import Task
 TASK = Task("softmax", "fp32", "cuda")
 KERNEL = Kernel("softmax", "cuda", "...")
 ANCHOR = Anchor(KERNEL, 0.0, 0.0)
-BASE = WorkerSpec({}, "cpu", "build")
+BASE = WorkerSpec("build")
+RUN = RunContext((("softmax", "softmax"),), "cpu", "build")
+OTHER = RunContext((("axpb", "/elsewhere/axpb"),), "realistic", "other")
 
 
 def test_every_device_has_one_judge_and_others_compile() -> None:
@@ -67,20 +80,20 @@ class FakeWorker:
     async def ask(self, message: Message) -> Answer:
         assert not self.closed
         await asyncio.sleep(0)
-        self._device.asked.append(message[0])
+        self._device.asked.append(message.method)
         if self._device.failures:
             self._device.failures -= 1
             return "device", "the GPU failed: unknown error"
-        if message[0] == "build":
+        if message.method == "build":
             return "done", Built(KERNEL.id, "digest", ())
-        return "done", None if message[0] == PROBE else ()
+        return "done", None if message.method == PROBE else ()
 
     def close(self) -> None:
         self.closed = True
 
 
 def run(
-    failures: dict[str, int], session: Callable[[WorkerPool, dict[str, Device]], Coroutine[None, None, None]]
+    failures: dict[str, int], session: Callable[[Pool, dict[str, Device]], Coroutine[None, None, None]]
 ) -> list[str]:
     """What the pool said, of a session on devices that fail so often."""
     devices = {name: Device(count) for name, count in failures.items()}
@@ -93,7 +106,7 @@ def run(
     async def carried() -> None:
         pool = WorkerPool(gpu_specs(BASE, list(devices), builders=1, cores=4), start, said.append)
         try:
-            await session(pool, devices)
+            await session(pool.for_run(RUN), devices)
         finally:
             await pool.close()
 
@@ -101,12 +114,12 @@ def run(
     return said
 
 
-async def judged(pool: WorkerPool) -> object:
+async def judged(pool: Pool) -> object:
     return await pool.screen(TASK, KERNEL, ANCHOR, race=False)
 
 
 def test_a_device_that_failed_once_shows_that_it_works_and_goes_on() -> None:
-    async def session(pool: WorkerPool, devices: dict[str, Device]) -> None:
+    async def session(pool: Pool, devices: dict[str, Device]) -> None:
         with pytest.raises(WorkerLost, match="unknown error"):
             await judged(pool)
         assert await judged(pool) == ()  # waits for the probe
@@ -116,7 +129,7 @@ def test_a_device_that_failed_once_shows_that_it_works_and_goes_on() -> None:
 
 
 def test_a_device_that_keeps_failing_is_left_out_and_its_jobs_go_to_others() -> None:
-    async def session(pool: WorkerPool, devices: dict[str, Device]) -> None:
+    async def session(pool: Pool, devices: dict[str, Device]) -> None:
         outcomes = await asyncio.gather(*(judged(pool) for _ in range(6)), return_exceptions=True)
         assert [type(o) for o in outcomes].count(WorkerLost) == 1
         assert outcomes.count(()) == 5
@@ -131,7 +144,7 @@ def test_a_device_that_keeps_failing_is_left_out_and_its_jobs_go_to_others() -> 
 
 
 def test_without_any_device_left_those_who_wait_are_told() -> None:
-    async def session(pool: WorkerPool, devices: dict[str, Device]) -> None:
+    async def session(pool: Pool, devices: dict[str, Device]) -> None:
         outcomes = await asyncio.gather(*(judged(pool) for _ in range(3)), return_exceptions=True)
         assert [type(o) for o in outcomes] == [WorkerLost, EngineError, EngineError]
         with pytest.raises(EngineError, match="no evaluation worker is left for screen"):
@@ -171,7 +184,7 @@ class Patient:
     async def ask(self, message: Message) -> Answer:
         assert not self.closed, "a worker that was ended is asked"
         assert self.busy is None or self.busy.done(), "a worker is asked for two things at once"
-        self.kernel_id = message[2][0].id
+        self.kernel_id = message.arguments[0].id
         self.busy = asyncio.get_running_loop().create_future()
         return await self.busy
 
@@ -195,7 +208,9 @@ async def settle(turns: int = 8) -> None:
 
 
 STEPS = st.lists(
-    st.tuples(st.sampled_from(["screen", "profile", "cancel", "answer", "restart", "lose", "turn"]), st.integers(0, 9)),
+    st.tuples(
+        st.sampled_from(["screen", "profile", "cancel", "answer", "restart", "end", "lose", "turn"]), st.integers(0, 9)
+    ),
     max_size=60,
 )
 
@@ -213,15 +228,17 @@ def test_whatever_is_cancelled_no_worker_is_lost_and_nobody_hears_anothers_answe
             return made[-1]
 
         pool = WorkerPool([BASE] * count, start, fail)
+        runs = [pool.for_run(RUN), pool.for_run(OTHER)]
+        ends: list[asyncio.Task[None]] = []
         jobs: list[tuple[str, asyncio.Task[tuple[object, ...]]]] = []
         for number, (step, which) in enumerate(steps):
             living = [worker for worker in made if not worker.closed]
             if step in ("screen", "profile"):
                 kernel = Kernel("softmax", "cpu", f"{number}")
                 call = (
-                    pool.screen(TASK, kernel, ANCHOR, race=False)
+                    runs[which % 2].screen(TASK, kernel, ANCHOR, race=False)
                     if step == "screen"
-                    else pool.profile(TASK, kernel, ())
+                    else runs[which % 2].profile(TASK, kernel, ())
                 )
                 jobs.append((kernel.id, asyncio.ensure_future(call)))
             elif step == "cancel" and jobs:
@@ -229,25 +246,28 @@ def test_whatever_is_cancelled_no_worker_is_lost_and_nobody_hears_anothers_answe
             elif step == "answer":
                 living[which % len(living)].answer()
             elif step == "restart":
-                pool.restart(older_than_s=0.0)
+                runs[which % 2].restart(older_than_s=0.0)
+            elif step == "end":
+                ends.append(asyncio.ensure_future(runs[which % 2].close()))
+                runs[which % 2] = pool.for_run(runs[which % 2].context)
             elif step == "lose":
                 living[which % len(living)].die()
             elif step == "turn":
                 await asyncio.sleep(0)
-        while not all(job.done() for _, job in jobs):
+        while not all(job.done() for job in (*ends, *(job for _, job in jobs))):
             for worker in made:
                 worker.answer()
             await settle()
         for kernel_id, job in jobs:
             outcome = None if job.cancelled() else job.exception() or job.result()
             assert outcome is None or isinstance(outcome, WorkerLost) or outcome == (kernel_id,)
-        last = [asyncio.ensure_future(judged(pool)) for _ in range(count)]
+        last = [asyncio.ensure_future(judged(runs[0])) for _ in range(count)]
         for _ in range(3):
             await settle()
             for worker in made:
                 worker.answer()
         assert [(await job) for job in last] == [(KERNEL.id,)] * count  # all of them at once
-        assert pool.jobs() == ()
+        assert [run.jobs() for run in runs] == [(), ()]
         await pool.close()
 
     def fail(text: str) -> None:
@@ -262,16 +282,17 @@ def test_whatever_is_cancelled_no_worker_is_lost_and_nobody_hears_anothers_answe
 def test_kernels_under_way_go_before_new_ones_and_a_profile_lets_only_so_many_pass(
     yields: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("evo.pool.PROFILE_YIELDS", yields)
+    monkeypatch.setattr("evo.waiting.PROFILE_YIELDS", yields)
     served: list[str] = []
 
     class Noting(Patient):
         async def ask(self, message: Message) -> Answer:
-            served.append(message[0])
+            served.append(message.method)
             return await super().ask(message)
 
     async def session() -> None:
-        pool = WorkerPool([BASE], Noting)
+        shared = WorkerPool([BASE], Noting)
+        pool = shared.for_run(RUN)
         calls = [
             pool.screen(TASK, KERNEL, ANCHOR, race=True),
             pool.profile(TASK, KERNEL, ()),
@@ -283,9 +304,9 @@ def test_kernels_under_way_go_before_new_ones_and_a_profile_lets_only_so_many_pa
         jobs = [asyncio.ensure_future(call) for call in calls]
         while not all(job.done() for job in jobs):
             await settle()
-            for worker in pool._workers:
+            for worker in shared._workers:
                 worker.answer()  # type: ignore[attr-defined]
-        await pool.close()
+        await shared.close()
 
     asyncio.run(session())
     new = ["build"] * 5 + ["screen"]
@@ -299,7 +320,8 @@ def test_a_job_that_takes_too_long_is_given_up_even_if_its_worker_notices_nothin
             self.closed = True
 
     async def session() -> None:
-        pool = WorkerPool([BASE], Deaf)
+        shared = WorkerPool([BASE], Deaf)
+        pool = shared.for_run(RUN)
         job = asyncio.ensure_future(judged(pool))
         await settle()
         (seen,) = pool.jobs()
@@ -308,7 +330,7 @@ def test_a_job_that_takes_too_long_is_given_up_even_if_its_worker_notices_nothin
         assert pool.restart(older_than_s=0.0) == (seen,)
         with pytest.raises(WorkerLost, match="took too long"):
             await job
-        await pool.close()
+        await shared.close()
 
     asyncio.run(session())
 
@@ -319,7 +341,8 @@ def test_a_cancelled_job_of_a_real_process_costs_no_worker(tmp_path: Path, monke
     kernel = Kernel("softmax", "cpu", load("softmax").ancestor("naive", "cpu").read_text())
 
     async def session() -> list[object]:
-        pool = LocalPool([WorkerSpec({"softmax": "softmax"}, "cpu", str(tmp_path))])
+        shared = LocalPool([WorkerSpec(str(tmp_path))])
+        pool = shared.for_run(replace(RUN, folder=str(tmp_path)))
         try:
             built = await pool.build(task, kernel)
             for grace_s in (60.0, 0.0):
@@ -332,6 +355,6 @@ def test_a_cancelled_job_of_a_real_process_costs_no_worker(tmp_path: Path, monke
                 assert built.code_digest == earlier.code_digest
             return list(pool.jobs())
         finally:
-            await pool.close()
+            await shared.close()
 
     assert asyncio.run(session()) == []

@@ -1,0 +1,70 @@
+"""The jobs that wait for an evaluation worker, and which of them a free worker takes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from typing import Generic, TypeVar
+
+from evo.worker import WorkerSpec
+
+W = TypeVar("W")
+CONTINUING = frozenset({"full", "confirm"})
+"""Jobs that go on with a kernel which has cost an evaluator's time already."""
+PROFILE_YIELDS = 16
+"""Jobs that came later than a profile and go before it: nobody waits for a profile, but it must come at some time."""
+
+
+@dataclass(frozen=True, eq=False)
+class Waiting(Generic[W]):
+    """A job that waits for a worker."""
+
+    method: str
+    machine: str
+    """Whose disk holds what is built of its kernel; empty where that does not matter."""
+    ticket: int
+    """Jobs are served in the order of their tickets."""
+    turn: asyncio.Future[W]
+    """It gets the worker."""
+
+
+class WaitingJobs(Generic[W]):
+    """Jobs that wait, whatever run they belong to.
+
+    Those come first that continue a kernel already under way: so a verdict does not wait behind a queue of new kernels.
+    Then the others by age, of which a profile lets PROFILE_YIELDS younger ones go before it.
+    """
+
+    def __init__(self) -> None:
+        self._jobs: list[Waiting[W]] = []
+        self._tickets = count()
+
+    def add(self, method: str, machine: str) -> Waiting[W]:
+        """A job joins the queue; `discard` takes it out again."""
+        ticket = next(self._tickets) + (PROFILE_YIELDS + 1 if method == "profile" else 0)
+        waiting = Waiting(method, machine, ticket, asyncio.get_running_loop().create_future())
+        self._jobs.append(waiting)
+        return waiting
+
+    def discard(self, waiting: Waiting[W]) -> None:
+        """A job that is served, or no longer wanted, leaves the queue; nothing happens for one that has left."""
+        if waiting in self._jobs:
+            self._jobs.remove(waiting)
+
+    def serve(self, spec: WorkerSpec, worker: W) -> bool:
+        """A free worker goes to a job that it can do, and rather to one of its machine; False where none waits."""
+        able = [w for w in self._jobs if w.method in spec.jobs and not w.turn.done()]
+        if not able:
+            return False
+        chosen = min(able, key=lambda w: (w.method not in CONTINUING, w.machine != spec.machine, w.ticket))
+        self._jobs.remove(chosen)
+        chosen.turn.set_result(worker)
+        return True
+
+    def refuse(self, error: Callable[[str], Exception | None]) -> None:
+        """The jobs whose method has an `error` end with it."""
+        for waiting in self._jobs:
+            if not waiting.turn.done() and (found := error(waiting.method)):
+                waiting.turn.set_exception(found)

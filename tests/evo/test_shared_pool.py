@@ -1,0 +1,311 @@
+"""One pool for several runs: each has its own operators and verdicts, and ends alone."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from evo import worker
+from evo.cluster.workers import HostedWorker, shipped_files
+from evo.config import RunConfig
+from evo.pool import EngineError, Pool, WorkerLost, WorkerPool
+from evo.processes import LocalPool
+from evo.runs import run_context
+from evo.search import Search
+from evo.store import Store, query
+from evo.worker import MAX_RUNS, Answer, Message, RunContext, Stages, WorkerSpec
+from fitness.base import Anchor, Built
+from fitness.evaluation import Status
+from fitness.scripted import ScriptedFitness, by_digest
+from operators.catalog import load
+from operators.kernel import Kernel
+from operators.spec import Operator, Task
+
+AXPB = Path(__file__).parents[1] / "data" / "axpb"
+TASK = Task("axpb", "fp32", "cpu")
+KERNEL = Kernel("axpb", "cpu", (AXPB / "naive.cpp").read_text())
+SPEC = WorkerSpec("shared")
+BONUS = {"cpu": 0.0, "other": 1.0}
+"""By workload set, what scripted log speedups are more than those by digest."""
+
+
+class Stage(ScriptedFitness):
+    """Scripted verdicts that depend on the operator's folder and the workload set; `open` are those not closed."""
+
+    open: ClassVar[list[Stage]] = []
+
+    def __init__(self, operator: Operator, task: Task, *, workload_set: str, folder: Path, shared: Path) -> None:
+        def script(kernel: Kernel) -> Status | float:
+            outcome = by_digest(kernel)
+            return outcome if isinstance(outcome, Status) else outcome + BONUS[workload_set]
+
+        super().__init__(task, Kernel(operator.name, "cpu", operator.naive("cpu")), script)
+        self.folder, self.shared = folder, shared
+        self.open.append(self)
+
+    def close(self) -> None:
+        self.open.remove(self)
+
+
+class StagedWorker:
+    """What a worker's process does with a message, in this process."""
+
+    def __init__(self, spec: WorkerSpec) -> None:
+        self.spec = spec
+        self.stages = Stages(spec)
+        self.seen: list[Message] = []
+
+    async def ask(self, message: Message) -> Answer:
+        await asyncio.sleep(0)
+        self.seen.append(message)
+        return worker.answer(message, self.spec, self.stages)
+
+    def close(self) -> None:
+        self.stages.close()
+
+
+@pytest.fixture
+def staged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evo.worker.fitness", Stage)
+    monkeypatch.setattr(Stage, "open", [])
+
+
+def config(*operators: str, workload_set: str = "cpu", evaluations: int = 24) -> RunConfig:
+    made = RunConfig(operators=list(operators), budget={"evaluations": evaluations}, seed=3).resolved()
+    return made.model_copy(update={"workload_set": workload_set})
+
+
+def context(name: str, workload_set: str = "cpu") -> RunContext:
+    return RunContext((("axpb", str(AXPB)),), workload_set, name)
+
+
+async def search(
+    pool: Pool, folder: Path, made: RunConfig, on_change: Callable[[Search], None] = lambda _: None
+) -> str:
+    with Store(folder, create=True) as store:
+        try:
+            return await Search(made, store, pool, on_change=on_change).run()
+        finally:
+            await pool.close()
+
+
+def verdicts(folder: Path) -> dict[str, float]:
+    sql = "select kernel_id, log_speedup from evaluations where log_speedup is not null"
+    return {row["kernel_id"]: row["log_speedup"] for row in query(folder, sql).to_pylist()}
+
+
+@pytest.mark.usefixtures("staged")
+def test_two_searches_on_one_pool_get_their_own_verdicts_and_one_may_end_before_the_other(tmp_path: Path) -> None:
+    short, long = config(str(AXPB)), config("softmax", str(AXPB), workload_set="other", evaluations=40)
+    folders = [tmp_path / "short", tmp_path / "long"]
+
+    async def session() -> list[str]:
+        pool = WorkerPool([SPEC, SPEC], StagedWorker)
+        runs = [pool.for_run(run_context(made, folder)) for made, folder in zip((short, long), folders, strict=True)]
+
+        def stop(running: Search) -> None:
+            if sum(state.told for state in running.states.values()) >= 10:
+                running.stop()
+
+        try:
+            found = await asyncio.gather(search(runs[0], folders[0], short, stop), search(runs[1], folders[1], long))
+            with pytest.raises(EngineError, match="closed its pool"):
+                await runs[0].build(TASK, KERNEL)
+            return found
+        finally:
+            await pool.close()
+
+    assert asyncio.run(session()) == ["stopped", "evaluations 40 of 40"]
+    for folder, made in zip(folders, (short, long), strict=True):
+        baselines = {Kernel(operator.name, "cpu", operator.naive("cpu")).id for operator, _ in made.tasks()}
+        found = verdicts(folder)
+        assert len(found) > len(baselines)
+        for kernel_id, log_speedup in found.items():
+            scripted = by_digest_of(kernel_id) + BONUS[made.workload_set]
+            assert math.isclose(log_speedup, 0.0 if kernel_id in baselines else scripted)
+    assert Stage.open == []
+
+
+def by_digest_of(kernel_id: str) -> float:
+    class Named:
+        id = kernel_id
+
+    outcome: Any = by_digest(Named())  # type: ignore[arg-type]
+    return float(outcome)
+
+
+@pytest.mark.usefixtures("staged")
+def test_a_worker_keeps_the_stages_of_the_runs_that_it_worked_for_last() -> None:
+    stages = Stages(SPEC)
+    runs = [context(str(number)) for number in range(MAX_RUNS)]
+    first = [stages.of(run, TASK) for run in runs]
+    assert stages.of(runs[0], TASK) is first[0]
+    stages.of(context("one more"), TASK)
+    left = {str(stage.folder) for stage in Stage.open}
+    assert left == {"one more", *(run.folder for run in runs)} - {runs[1].folder}
+    assert {str(stage.shared) for stage in Stage.open} == {SPEC.folder}
+    stages.end(runs[0])
+    assert first[0] not in Stage.open
+    stages.close()
+    assert Stage.open == []
+
+
+@pytest.mark.usefixtures("staged")
+def test_workers_give_back_what_a_run_that_has_ended_had() -> None:
+    async def session() -> None:
+        made: list[StagedWorker] = []
+
+        def start(spec: WorkerSpec) -> StagedWorker:
+            made.append(StagedWorker(spec))
+            return made[-1]
+
+        pool = WorkerPool([SPEC], start)
+        first, again, other = (pool.for_run(context(name)) for name in ("run", "run", "other"))
+        await first.build(TASK, KERNEL)
+        await first.close()
+        await again.build(TASK, KERNEL)  # of an equal context: nothing ends while one of them is open
+        assert len(Stage.open) == 1
+        await again.close()
+        await other.build(TASK, KERNEL)
+        assert [str(stage.folder) for stage in Stage.open] == ["other"]
+        await other.build(TASK, KERNEL)
+        assert [message.ended for message in made[0].seen] == [(), (), (again.context,), ()]
+        await pool.close()
+
+    asyncio.run(session())
+
+
+def test_to_close_one_run_ends_its_jobs_alone() -> None:
+    class Slow:
+        """A worker that answers when it is told to."""
+
+        def __init__(self, spec: WorkerSpec) -> None:
+            self.spec = spec
+            self.closed = False
+            made.append(self)
+
+        async def ask(self, message: Message) -> Answer:
+            self.answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+            return await self.answer
+
+        def close(self) -> None:
+            self.closed = True
+
+    made: list[Slow] = []
+
+    async def session() -> None:
+        pool = WorkerPool([SPEC, SPEC], Slow)
+        mine, other = pool.for_run(context("mine")), pool.for_run(context("other"))
+        jobs = [asyncio.ensure_future(run.build(TASK, KERNEL)) for run in (mine, other, mine, other)]
+        for _ in range(8):
+            await asyncio.sleep(0)
+        assert [len(run.jobs()) for run in (mine, other)] == [1, 1]
+        assert mine.restart(60.0) == ()
+        closing = asyncio.ensure_future(mine.close())
+        for _ in range(8):
+            await asyncio.sleep(0)
+        assert [job.done() for job in jobs] == [True, False, True, False]
+        assert [type(jobs[n].exception()) for n in (0, 2)] == [WorkerLost, WorkerLost]
+        assert not closing.done()  # a worker is still at it
+        made[0].answer.set_result(("done", "late"))
+        await closing
+        for _ in range(8):
+            await asyncio.sleep(0)
+        for slow in made:
+            slow.answer.set_result(("done", "right"))
+        assert [await jobs[n] for n in (1, 3)] == ["right", "right"]
+        assert not any(slow.closed for slow in made)
+        await pool.close()
+
+    asyncio.run(session())
+
+
+@pytest.fixture
+def difference(tmp_path: Path) -> Path:
+    """An operator that is called axpb too and computes alpha * x - b."""
+    folder = tmp_path / "operators" / "axpb"
+    shutil.copytree(AXPB, folder)
+    for name, plus, minus in [
+        ("reference.py", "alpha * x + b", "alpha * x - b"),
+        ("reference.py", "b.add(x, alpha=alpha)", "(-b).add(x, alpha=alpha)"),
+        ("naive.cpp", "+ load(b[i])", "- load(b[i])"),
+    ]:
+        text = (folder / name).read_text()
+        assert plus in text
+        (folder / name).write_text(text.replace(plus, minus))
+    return folder
+
+
+def test_operators_of_one_name_are_judged_by_their_own_definitions_in_one_process(
+    tmp_path: Path, difference: Path
+) -> None:
+    places = [str(AXPB), str(difference)]
+    kernels = [Kernel("axpb", "cpu", (Path(place) / "naive.cpp").read_text()) for place in places]
+    for name in ("shared", "0", "1"):
+        (tmp_path / name).mkdir()
+
+    async def verdict(run: Pool, anchor: Kernel, kernel: Kernel) -> Status:
+        built = await run.build(TASK, kernel)
+        assert isinstance(built, Built), built
+        return (await run.screen(TASK, kernel, Anchor(anchor, 0.0, 0.0), race=False)).status
+
+    async def session() -> list[list[Status]]:
+        pool = LocalPool([WorkerSpec(str(tmp_path / "shared"))])
+        contexts = [RunContext((("axpb", place),), "cpu", str(tmp_path / str(n))) for n, place in enumerate(places)]
+        runs = [pool.for_run(one) for one in contexts]
+        try:
+            found = await asyncio.gather(
+                *(verdict(run, own, kernel) for run, own in zip(runs, kernels, strict=True) for kernel in kernels)
+            )
+            await runs[0].close()
+            shutil.rmtree(tmp_path / "0")
+            found.append(await verdict(runs[1], kernels[1], kernels[0]))
+            return [found[:2], found[2:4], found[4:]]
+        finally:
+            await pool.close()
+
+    right, wrong = Status.CORRECT, Status.WRONG
+    assert asyncio.run(session()) == [[right, wrong], [wrong, right], [wrong]]
+    assert list((tmp_path / "shared").glob("timing-*.lock"))  # one lock for both
+    assert not list((tmp_path / "1").glob("timing-*.lock"))
+
+
+def test_operators_are_shipped_to_workers_on_other_machines(
+    tmp_path: Path, difference: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("evo.cluster.scratch.SCRATCH", tmp_path)
+    runs = [
+        RunContext((("axpb", str(place)), ("softmax", str(load("softmax").folder))), "cpu", f"/elsewhere/{n}/build")
+        for n, place in enumerate((AXPB, difference))
+    ]
+    kernels = [Kernel("axpb", "cpu", (Path(run.operators[0][1]) / "naive.cpp").read_text()) for run in runs]
+    shipped = [shipped_files(run) for run in runs]
+    assert [set(files) for files in shipped] == [{"axpb"}, {"axpb"}]
+    hosted = HostedWorker(WorkerSpec("/elsewhere/0/build"), None, far=True)
+    try:
+        for run, files in zip(runs, shipped, strict=True):
+            found = []
+            for kernel in kernels:
+                build = Message("build", TASK, (kernel,), {}, run)
+                assert isinstance(value(hosted.ask(build, files)), Built)
+                own = kernels[runs.index(run)]
+                screen = Message("screen", TASK, (kernel, Anchor(own, 0.0, 0.0)), {"race": False}, run)
+                found.append(value(hosted.ask(screen, None)).status)
+            assert found == [Status.CORRECT if kernel is own else Status.WRONG for kernel in kernels]
+        softmax = Kernel("softmax", "cpu", load("softmax").naive("cpu"))
+        message = Message("build", Task("softmax", "fp32", "cpu"), (softmax,), {}, runs[1], ended=(runs[0],))
+        assert isinstance(value(hosted.ask(message, None)), Built)
+    finally:
+        hosted._process.kill()
+
+
+def value(answer: Answer | None) -> Any:
+    assert answer is not None
+    assert answer[0] == "done", answer
+    return answer[1]
