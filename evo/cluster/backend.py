@@ -128,7 +128,8 @@ class ClusterBackend:
                     "see `ray status`, or ask for fewer with --workers (per machine)"
                 ) from None
             except ActorGone as error:
-                raise UserError(f"an evaluation worker does not start on the cluster: {error}") from error
+                told = f"RAY_AUTH_MODE must be here what it was for `ray start`: {error}"
+                raise UserError(f"the cluster starts no evaluation workers for this run; {told}") from error
 
     def _machines(self) -> dict[str, list[int]]:
         """The cores of every node that offers CPUs. Raises UserError for machines that cannot be compared."""

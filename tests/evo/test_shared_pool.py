@@ -26,8 +26,8 @@ from fitness.scripted import ScriptedFitness, by_digest
 from operators.catalog import load
 from operators.kernel import Kernel
 from operators.spec import Operator, Task
+from tests.evo.twins import AXPB, difference
 
-AXPB = Path(__file__).parents[1] / "data" / "axpb"
 TASK = Task("axpb", "fp32", "cpu")
 KERNEL = Kernel("axpb", "cpu", (AXPB / "naive.cpp").read_text())
 SPEC = WorkerSpec("shared")
@@ -226,26 +226,10 @@ def test_to_close_one_run_ends_its_jobs_alone() -> None:
     asyncio.run(session())
 
 
-@pytest.fixture
-def difference(tmp_path: Path) -> Path:
-    """An operator that is called axpb too and computes alpha * x - b."""
-    folder = tmp_path / "operators" / "axpb"
-    shutil.copytree(AXPB, folder)
-    for name, plus, minus in [
-        ("reference.py", "alpha * x + b", "alpha * x - b"),
-        ("reference.py", "b.add(x, alpha=alpha)", "(-b).add(x, alpha=alpha)"),
-        ("naive.cpp", "+ load(b[i])", "- load(b[i])"),
-    ]:
-        text = (folder / name).read_text()
-        assert plus in text
-        (folder / name).write_text(text.replace(plus, minus))
-    return folder
-
-
 def test_operators_of_one_name_are_judged_by_their_own_definitions_in_one_process(
-    tmp_path: Path, difference: Path
+    tmp_path: Path,
 ) -> None:
-    places = [str(AXPB), str(difference)]
+    places = [str(AXPB), str(difference(tmp_path))]
     kernels = [Kernel("axpb", "cpu", (Path(place) / "naive.cpp").read_text()) for place in places]
     for name in ("shared", "0", "1"):
         (tmp_path / name).mkdir()
@@ -276,13 +260,11 @@ def test_operators_of_one_name_are_judged_by_their_own_definitions_in_one_proces
     assert not list((tmp_path / "1").glob("timing-*.lock"))
 
 
-def test_operators_are_shipped_to_workers_on_other_machines(
-    tmp_path: Path, difference: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_operators_are_shipped_to_workers_on_other_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("evo.cluster.scratch.SCRATCH", tmp_path)
     runs = [
         RunContext((("axpb", str(place)), ("softmax", str(load("softmax").folder))), "cpu", f"/elsewhere/{n}/build")
-        for n, place in enumerate((AXPB, difference))
+        for n, place in enumerate((AXPB, difference(tmp_path)))
     ]
     kernels = [Kernel("axpb", "cpu", (Path(run.operators[0][1]) / "naive.cpp").read_text()) for run in runs]
     shipped = [shipped_files(run) for run in runs]
