@@ -36,6 +36,7 @@ class _LocalWorker:
         self._process = WorkerProcess(spec, os.environ)
 
     async def ask(self, message: Message) -> Answer:
+        """See `evo.pool.Worker`."""
         loop = asyncio.get_running_loop()
         try:
             return await loop.run_in_executor(self._thread, self._process.ask, message)
@@ -43,6 +44,7 @@ class _LocalWorker:
             raise WorkerLost(f"an evaluation worker ended during {message[0]} of {message[1]}") from error
 
     def close(self) -> None:
+        """See `evo.pool.Worker`."""
         self._process.kill()
         self._thread.shutdown(wait=False)
 

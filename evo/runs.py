@@ -41,7 +41,7 @@ DEFINITIONS = "definitions"
 
 
 def new_folder(runs: Path, config: RunConfig) -> Path:
-    """Make `runs/<date>-<time>-<first operator>`; a number is added where that exists."""
+    """A new folder `runs/<date>-<time>-<first operator>`, with a number where that exists. It raises UserError."""
     stem = f"{time.strftime('%Y%m%d-%H%M%S')}-{config.tasks()[0][0].name}"
     for number in range(100):
         folder = runs / (stem if number == 0 else f"{stem}-{number + 1}")
@@ -56,7 +56,7 @@ def new_folder(runs: Path, config: RunConfig) -> Path:
 
 
 def find_run(runs: Path, name: str) -> Path:
-    """The folder of a run: a path, an id below `runs`, or the beginning of one. Raises UserError.
+    """The folder of a run: a path, an id below `runs`, or the beginning of one. It raises UserError.
 
     `last` is the search that a session of began last; `last-replay` the newest replay.
     """
@@ -88,12 +88,12 @@ def began(folder: Path) -> bool:
         return any(folder.glob(f"{DATABASE}*"))
     try:
         return bool(query(folder, "select 1 from events where kind = 'session' limit 1").num_rows)
-    except StoreError:  # whoever asks for this run hears of it
+    except StoreError:  # who asks for this run hears of it
         return True
 
 
 def start(config: RunConfig, folder: Path, on_change: Callable[[Search], None], *, ray: str = "") -> str:
-    """Search in a new folder; returns why it ended (`stopped` after Ctrl-C).
+    """It searches in a new folder and returns why that ended (`stopped` after Ctrl-C). It raises UserError.
 
     `ray`: nothing to work without Ray; `local`, or the address of a cluster that this machine belongs to.
     """
@@ -123,7 +123,7 @@ def run_row(config: RunConfig, folder: Path, gpus: GpuModels = NO_GPUS) -> dict[
 
 
 def resume(folder: Path, budget: dict[str, float], on_change: Callable[[Search], None], *, ray: str = "") -> str:
-    """Continue where the store ends; `budget` replaces the stored limits it names. `ray` as for `start`."""
+    """It continues where the store ends; `budget` replaces the stored limits it names. `ray` is as for `start`."""
     with _disk_explained(folder), _backend(ray) as backend, _opened(folder, create=False) as store:
         stored = store.rows("select config_json from runs").to_pylist()
         if not stored:
@@ -201,10 +201,12 @@ class Backend(Protocol):
     """What the user should know of it, each a sentence."""
 
     def gpus(self, config: RunConfig) -> GpuModels:
-        """Those that the run's kernels run on."""
+        """The models of GPU that the run's kernels run on. It raises UserError."""
         ...
 
-    def maker(self, config: RunConfig, store: Journal) -> Callable[[Operator, Task], Strategy]: ...
+    def maker(self, config: RunConfig, store: Journal) -> Callable[[Operator, Task], Strategy]:
+        """A function that makes the strategy of one task; some rebuild their state from the store."""
+        ...
 
     def pool(self, config: RunConfig, folder: Path) -> SharedPool:
         """Evaluation workers as a run with this configuration wants them, for it and any that want the same.
@@ -214,22 +216,26 @@ class Backend(Protocol):
         ...
 
     async def run(self, work: Coroutine[Any, Any, str]) -> str:
-        """Run a search for as long as the backend itself lasts."""
+        """It runs a search for as long as the backend itself lasts."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """The backend ends every process that it has started."""
+        ...
 
 
 class LocalBackend:
-    """All of it in this process and its children."""
+    """The backend that works in this process and its children."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
 
     def gpus(self, config: RunConfig) -> GpuModels:
+        """The models of this machine's GPUs; see `Backend`."""
         return gpu_models(config.target)
 
     def maker(self, config: RunConfig, store: Journal) -> Callable[[Operator, Task], Strategy]:
+        """The configuration makes them; see `Backend`."""
         return config.make_strategy
 
     def pool(self, config: RunConfig, folder: Path) -> LocalPool:
@@ -242,9 +248,11 @@ class LocalBackend:
         return LocalPool([replace(base, cores=group) for group in groups])
 
     async def run(self, work: Coroutine[Any, Any, str]) -> str:
+        """It waits for the search."""
         return await work
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """It has nothing to end: a pool ends its own processes."""
 
 
 @contextmanager

@@ -39,19 +39,23 @@ class Populations:
         }
 
     def ask(self, task: Task, count: int) -> list[Request]:
+        """The next requests of a task, `count` at most; see `Strategy`."""
         return self._strategies[task].ask(count)
 
     def tell(self, task: Task, individual: Individual) -> str:
+        """The population takes a finished request in; see `Strategy`."""
         return self._strategies[task].tell(individual)
 
     def rival(self, task: Task, request: Request, cell: Cell) -> Rival:
+        """What a request's child is paired with; see `Strategy`."""
         return self._strategies[task].rival(request, cell)
 
     def best(self, task: Task) -> Elite | None:
+        """The best kernel of a task so far, if there is one."""
         return self._strategies[task].best
 
     def replay(self, task: Task, history: Sequence[Mapping[str, Any]]) -> None:
-        """Apply stored asks (`wanted`, `digests`) and tells (rows of `records.TOLD`) again, in this order."""
+        """It applies stored asks (`wanted`, `digests`) and tells (rows of `records.TOLD`) again, in this order."""
         strategy = self._strategies[task]
         for entry in history:
             if "wanted" not in entry:
@@ -88,6 +92,7 @@ class RemotePopulations:
         self._start()
 
     def ask(self, task: Task, count: int) -> list[Request]:
+        """The next requests of a task, `count` at most. It raises EngineError where the actor dies again and again."""
         requests: list[Request] = self._call("ask", task, count)
         if requests:
             progress = self._of(task)
@@ -96,22 +101,24 @@ class RemotePopulations:
         return requests
 
     def tell(self, task: Task, individual: Individual) -> None:
-        """Does not wait until it is heard: calls arrive in order."""
+        """The driver does not wait until the actor has heard it: calls arrive in order."""
         self._of(task).tells += 1
         self._unheard.append(self._actor.call.remote("tell", task, individual))
         if len(self._unheard) >= UNHEARD_LIMIT:
             self._settle()
 
     def rival(self, task: Task, request: Request, cell: Cell) -> Rival:
+        """What a request's child is paired with; it raises what `ask` does."""
         rival: Rival = self._call("rival", task, request, cell)
         return rival
 
     def best(self, task: Task) -> Elite | None:
+        """The best kernel of a task so far, if there is one; it raises what `ask` does."""
         elite: Elite | None = self._call("best", task)
         return elite
 
     def restore(self, task: Task, asks: int, tells: int) -> None:
-        """Bring a new population to where the store says that it was."""
+        """It brings a new population to where the store says that it was, after so many asks and tells."""
         progress = self._of(task)
         progress.asks, progress.tells = asks, tells
         try:
@@ -178,23 +185,27 @@ class RemoteStrategy:
         self._best_is_known = True
 
     def ask(self, count: int) -> list[Request]:
+        """See `Strategy`; it raises what `RemotePopulations.ask` does, as all methods here do."""
         return self._populations.ask(self._task, count)
 
     def tell(self, individual: Individual) -> str:
-        """What is done with it is only known over there."""
+        """See `Strategy`; what is done with it is known in the actor alone."""
         self._best_is_known = False
         self._populations.tell(self._task, individual)
         return "sent"
 
     def restore(self, asks: int, tells: int) -> None:
+        """See `evo.strategies.base.Restorable`."""
         self._best_is_known = False
         self._populations.restore(self._task, asks, tells)
 
     def rival(self, request: Request, cell: Cell) -> Rival:
+        """See `Strategy`."""
         return self._populations.rival(self._task, request, cell)
 
     @property
     def best(self) -> Elite | None:
+        """See `Strategy`; the actor is asked only after something was told."""
         if not self._best_is_known:
             self._best = self._populations.best(self._task)
             self._best_is_known = True

@@ -15,6 +15,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def main(source: str, target: str, parent: int) -> None:
+    """It copies `source` to `target`, a new file, for the process `parent`."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         sys.exit("the parent is gone")

@@ -31,7 +31,7 @@ BATCH_ROWS = 50_000
 
 
 def place(connection: duckdb.DuckDBPyConnection) -> None:
-    """Make the temporary table `placed`: request_id, is_new, generation and parents of every proposal."""
+    """It makes the temporary table `placed`: request_id, is_new, generation and parents of every proposal."""
     connection.execute(BIRTHS)
     connection.execute(
         "CREATE TEMP TABLE placed (request_id VARCHAR, is_new BOOLEAN, generation INTEGER, parents VARCHAR[])"

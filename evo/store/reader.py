@@ -47,7 +47,7 @@ TIMED_OUT = 2
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one user's query that has the process to itself."""
+    """The limits of one user's query that has the process to itself."""
 
     rows: int
     timeout_s: float
@@ -56,7 +56,7 @@ class Limits:
 
 
 class Answer(NamedTuple):
-    """Of one query; `cut` if there were more rows than it may have."""
+    """The answer to one query; it is `cut` if there were more rows than it may have."""
 
     table: pa.Table
     cut: bool
@@ -64,7 +64,7 @@ class Answer(NamedTuple):
 
 @contextmanager
 def open_reader(folder: Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    """The run in `folder`, read-only and without access to anything else. Raises StoreError.
+    """The run in `folder`, read-only and without access to anything else. It raises StoreError.
 
     While a writer lives this is a snapshot, seconds old at most; otherwise the file itself, with whatever a killed
     writer left in its log, which stays as it is.
@@ -83,7 +83,7 @@ def open_reader(folder: Path) -> Iterator[duckdb.DuckDBPyConnection]:
 def query(folder: Path, sql: str, *, max_bytes: int = 2**30, timeout_s: float = 300.0) -> pa.Table:
     """The whole answer to one query; of columns that share a name, the later ones get a number.
 
-    Raises StoreError for anything but a query, and beyond the limits.
+    It raises StoreError for anything but a query, and beyond the limits.
     """
     return _answer(folder, sql, Limits(sys.maxsize, timeout_s, max_bytes)).table
 
@@ -91,7 +91,7 @@ def query(folder: Path, sql: str, *, max_bytes: int = 2**30, timeout_s: float = 
 def ask(folder: Path, sql: str, limits: Limits) -> Answer:
     """As `query`, for users' own: the first rows, within limits that hold for whatever was asked.
 
-    Ends the process where DuckDB heeds no interrupt. Raises StoreError.
+    It ends the process where DuckDB heeds no interrupt. It raises StoreError.
     """
     with _bounded_process(limits.timeout_s):
         return _answer(folder, sql, limits)
@@ -109,7 +109,7 @@ def _answer(folder: Path, sql: str, limits: Limits) -> Answer:
 
 
 def export_parquet(folder: Path, out: Path) -> list[Path]:
-    """Write every table to `out`/<table>.parquet and return these files. Raises StoreError."""
+    """It writes every table to `out`/<table>.parquet and returns these files. It raises StoreError."""
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
     with open_reader(folder) as connection:

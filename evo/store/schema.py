@@ -35,7 +35,7 @@ class Table:
     def batch(self, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
         """The rows as Arrow, ready to append. Absent columns become NULL; times are aware datetimes or epoch seconds.
 
-        Raises StoreError for what the table would not take.
+        It raises StoreError for what the table would not take.
         """
         known = set(self.schema.names)
         for column in {name for row in rows for name in row} - known:
@@ -90,9 +90,9 @@ def is_older(connection: duckdb.DuckDBPyConnection) -> bool:
 
 
 def migrate(connection: duckdb.DuckDBPyConnection) -> None:
-    """Bring the database to the newest schema; all pending migrations are one transaction.
+    """It brings the database to the newest schema; all pending migrations are one transaction.
 
-    DDL does not stay in the WAL: a CHECKPOINT follows, because its replay has had bugs.
+    It raises StoreError and duckdb.Error. A CHECKPOINT follows, because the replay of DDL in a log has had bugs.
     """
     pending = _migrations()
     connection.execute("BEGIN")

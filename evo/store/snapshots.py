@@ -49,6 +49,7 @@ class Server:
         self._thread.start()
 
     def close(self) -> None:
+        """The server stops answering and removes its socket."""
         (self._folder / SOCKET).unlink(missing_ok=True)
         with suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)  # wakes accept()
@@ -77,7 +78,7 @@ class Server:
 
 
 def ask(folder: Path) -> Path | None:
-    """A snapshot from the run's living writer; None where nobody answers. Raises StoreError if it cannot make one."""
+    """A snapshot from the run's living writer; None where no writer answers. It raises StoreError."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         try:
             connection.settimeout(ANSWER_TIMEOUT_S)
@@ -102,7 +103,7 @@ def has_writer(folder: Path) -> bool:
 
 
 def copy(source: Path, folder: Path) -> Path:
-    """Copy `source`, which nobody changes meanwhile, to a new file in `folder`; the only one left there."""
+    """A copy of `source`, which must not change meanwhile, as a new file in `folder`; it is the only one left there."""
     folder.mkdir(exist_ok=True)
     target = folder / f"{time.time_ns()}.duckdb"
     part = target.with_suffix(".part")
@@ -113,7 +114,7 @@ def copy(source: Path, folder: Path) -> Path:
 
 
 def copy_file(source: Path, target: Path) -> None:
-    """Copy a database's file, which nobody changes meanwhile. Raises StoreError."""
+    """It copies a database's file, which must not change meanwhile. It raises StoreError."""
     command = [sys.executable, "-I", "-S", copying.__file__, str(source), str(target), str(os.getpid())]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if done.returncode:
@@ -123,7 +124,7 @@ def copy_file(source: Path, target: Path) -> None:
 
 
 def clear(folder: Path, *, keep: Path | None = None) -> None:
-    """Remove all snapshots but one."""
+    """It removes all snapshots but the one to `keep`."""
     for path in folder.glob("*"):
         if path != keep and path.is_file():
             path.unlink(missing_ok=True)

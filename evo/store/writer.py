@@ -20,14 +20,14 @@ import duckdb
 import pyarrow as pa
 
 from evo.store import snapshots
+from evo.store.acknowledged import AcknowledgedRows
 from evo.store.errors import StoreError, one_line, store_error
-from evo.store.ledger import Ledger
 from evo.store.schema import concatenated, migrate, row_counts, tables
 from operators.errors import disk_error, unknown
 
 FILE = "evo.duckdb"
 LOG = f"{FILE}.wal"
-LEDGER = "evo.rows"
+ROW_COUNTS = "evo.rows"
 LOCK_WAIT_S = 5.0
 """How long to wait for whoever holds the file: a reader of a finished run is done soon."""
 SNAPSHOT_AGE_S = 2.0
@@ -91,10 +91,10 @@ class Store:
             )
 
     def commit(self, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> Future[None]:
-        """Append rows to several tables in one transaction; the future is done after the commit.
+        """It appends rows to several tables in one transaction; the future is done after the commit.
 
         Batches are committed in the order of the calls; those that wait are committed together, and a batch that
-        fails does not fail the others. The future cannot be cancelled. Raises StoreError at once for unknown tables
+        fails does not fail the others. The future cannot be cancelled. It raises StoreError at once for unknown tables
         and columns, absent values that must be there and values of the wrong type.
         """
         for name in rows:
@@ -109,7 +109,10 @@ class Store:
         return batch.done
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> pa.Table:
-        """The engine's own queries, for resume; sees every batch committed before the call. Blocks."""
+        """The answer to one of the engine's own queries; it sees every batch committed before the call, and blocks.
+
+        It raises StoreError.
+        """
 
         def run() -> pa.Table:
             self._flush()
@@ -124,7 +127,7 @@ class Store:
             raise StoreError(one_line(error)) from error
 
     def close(self) -> None:
-        """Commit what waits, CHECKPOINT and close; a second call does nothing."""
+        """It commits what waits, merges the log and closes; a second call does nothing. It raises StoreError."""
         with self._order:
             if self._closed:
                 return
@@ -167,8 +170,8 @@ class Store:
             _create(path)
         connection = self._connect(path)
         try:
-            ledger = Ledger(self.folder / LEDGER)
-            self._note_missing(ledger.missing(row_counts(connection)))
+            acknowledged = AcknowledgedRows(self.folder / ROW_COUNTS)
+            self._note_missing(acknowledged.missing(row_counts(connection)))
             migrate(connection)
             connection.execute("SET TimeZone = 'UTC'")
             self._tables = tables(connection)
@@ -176,8 +179,8 @@ class Store:
         except BaseException:
             connection.close()
             raise
-        ledger.start(self._counts)
-        self._ledger = ledger
+        acknowledged.start(self._counts)
+        self._acknowledged = acknowledged
         snapshots.clear(self.folder / snapshots.FOLDER)
         return connection
 
@@ -215,6 +218,15 @@ class Store:
         with suppress(queue.Empty):
             while True:
                 batches.append(self._waiting.get_nowait())
+        try:
+            self._write(batches)
+        except BaseException as error:
+            for batch in batches:  # or they would be waited for in vain
+                if not batch.done.done():
+                    batch.done.set_exception(error)
+            raise
+
+    def _write(self, batches: Sequence[_Batch]) -> None:
         if len(batches) > 1 and self._append(batches) is None:
             for batch in batches:
                 batch.done.set_result(None)
@@ -226,24 +238,25 @@ class Store:
             else:
                 batch.done.set_exception(error)
 
-    def _append(self, batches: Sequence[_Batch]) -> Exception | None:
+    def _append(self, batches: Sequence[_Batch]) -> StoreError | None:
+        """Commit them in one transaction; the error, if the database did not take them."""
         try:
             rows = concatenated(b.tables for b in batches)
             self._connection.execute("BEGIN")
             for name, batch in rows.items():
                 _insert(self._connection, name, batch)
             self._connection.execute("COMMIT")
-        except Exception as error:  # noqa: BLE001 (the border to those who wait: they get every error)
+        except BaseException as error:
             with suppress(duckdb.Error):
                 self._connection.execute("ROLLBACK")
-            if not isinstance(error, duckdb.Error):
-                return error
-            return store_error(f"run {self.folder.name}: rows could not be written", error)
+            if isinstance(error, duckdb.Error):
+                return store_error(f"run {self.folder.name}: rows could not be written", error)
+            raise
         for name, batch in rows.items():
             self._counts[name] += batch.num_rows
         self._commits += len(batches)
         with suppress(OSError):  # the rows are committed; counts that are too low only miss what a disk loses later
-            self._ledger.record(self._counts)
+            self._acknowledged.record(self._counts)
         return None
 
     def _finish(self) -> None:
@@ -258,7 +271,7 @@ class Store:
             ) from error
         finally:
             self._connection.close()
-            self._ledger.close(remove=complete)
+            self._acknowledged.close(remove=complete)
             snapshots.clear(self.folder / snapshots.FOLDER)
 
     def _snapshot_path(self) -> str:

@@ -11,8 +11,8 @@ from evo.pool import Pool
 from evo.processes import LocalPool
 from evo.worker import RunContext, WorkerSpec, gpu_specs
 from fitness.base import Anchor, Built
-from fitness.catalog import devices
 from fitness.evaluation import Status
+from fitness.targets import devices
 from operators.kernel import Kernel
 from operators.spec import Task
 from tests.evo.twins import AXPB, difference

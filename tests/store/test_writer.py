@@ -334,7 +334,7 @@ def test_what_a_damaged_log_loses_silently_is_noticed(killed: Path) -> None:
     assert (killed / "evo.duckdb.wal.damaged-1").read_bytes() == cut
 
 
-def test_a_ledger_nobody_can_read_is_no_reason_to_stop(killed: Path) -> None:
+def test_counts_that_cannot_be_read_are_no_reason_to_stop(killed: Path) -> None:
     (killed / "evo.rows").write_text('{"events": 1')
     with Store(killed, create=False) as store:
         assert store.notes == []

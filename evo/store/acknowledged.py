@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 
-class Ledger:
-    """The counts of one run; `earlier` are those that its last writer left, if it was killed."""
+class AcknowledgedRows:
+    """The counts of one run's rows, by table; `earlier` are those that its last writer left, if it was killed."""
 
     earlier: dict[str, int]
 
@@ -23,21 +23,24 @@ class Ledger:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
 
     def start(self, counts: Mapping[str, int]) -> None:
-        """Forget the earlier counts."""
+        """The counts of a new writer replace the earlier ones."""
         os.truncate(self._file, 0)
         self.record(counts)
 
     def record(self, counts: Mapping[str, int]) -> None:
-        """Counts only grow, so that the new text covers the old one; it need not reach the disk to outlive us."""
+        """It writes new counts over the old ones, which they cover: counts only grow. It raises OSError.
+
+        What is written need not reach the disk to outlive this process.
+        """
         os.pwrite(self._file, json.dumps(dict(counts)).encode(), 0)
 
     def missing(self, counts: Mapping[str, int]) -> dict[str, int]:
-        """Acknowledged rows that the database lacks, by table."""
+        """How many acknowledged rows the database, which holds `counts`, lacks, by table."""
         gaps = {table: rows - counts.get(table, 0) for table, rows in self.earlier.items()}
         return {table: rows for table, rows in gaps.items() if rows > 0}
 
     def close(self, *, remove: bool) -> None:
-        """`remove`: everything is in the database's own file."""
+        """It closes the file; `remove` it where everything is in the database's own file."""
         os.close(self._file)
         if remove:
             self._path.unlink(missing_ok=True)
