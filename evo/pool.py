@@ -54,8 +54,8 @@ class Job:
 class Pool(Protocol):
     """Runs methods of `fitness.base.Fitness` elsewhere, for one run. Calls may be concurrent; jobs beyond `slots` wait.
 
-    A call may be cancelled at any moment: its worker is free again within GRACE_S, or replaced, and whatever it still
-    answers reaches nobody.
+    A call may be cancelled at any moment: its worker is free again within GRACE_S, or replaced, and what it still
+    answers is dropped.
     """
 
     @property
@@ -365,7 +365,7 @@ class WorkerPool:
         return EngineError(f"no evaluation worker is left for {method}")
 
     def _give_up(self) -> None:
-        """Tell those who wait in vain."""
+        """End the jobs that wait in vain."""
         self._waiting.refuse(self._lack)
 
 

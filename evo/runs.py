@@ -88,7 +88,7 @@ def began(folder: Path) -> bool:
         return any(folder.glob(f"{DATABASE}*"))
     try:
         return bool(query(folder, "select 1 from events where kind = 'session' limit 1").num_rows)
-    except StoreError:  # who asks for this run hears of it
+    except StoreError:  # it is told when this run is asked for
         return True
 
 

@@ -14,7 +14,7 @@ W = TypeVar("W")
 CONTINUING = frozenset({"full", "confirm"})
 """Jobs that go on with a kernel which has cost an evaluator's time already."""
 PROFILE_YIELDS = 16
-"""Jobs that came later than a profile and go before it: nobody waits for a profile, but it must come at some time."""
+"""Jobs that came later than a profile and go before it: no request waits for a profile, but it must come."""
 
 
 @dataclass(frozen=True, eq=False)

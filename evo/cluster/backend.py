@@ -79,7 +79,7 @@ class ClusterBackend:
         """
         specs = self._specs(config, WorkerSpec(str(folder.resolve())))
         sharing = Counter((spec.machine, spec.cores) for spec in specs)
-        shipped = cache(shipped_files)  # as they are when the run begins, whatever becomes of them
+        shipped = cache(shipped_files)  # every worker gets what the first one got, also if a file is edited meanwhile
         started: list[RemoteWorker] = []
 
         def start(spec: WorkerSpec) -> RemoteWorker | None:

@@ -33,7 +33,7 @@ QUIET = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",  # an actor that asked for no GPU sees none
 }
 SYSTEM = {
-    "worker_niceness": 0,  # 15 by default: timings would give way to anything else
+    "worker_niceness": 0,  # 15 by default: anything else would come before timings
     "memory_monitor_refresh_ms": 0,
     "task_events_max_num_task_in_gcs": 1000,  # or its head grows with every call
 }
@@ -95,7 +95,7 @@ class Cluster:
     def _connect(self, address: str) -> None:
         for name, value in QUIET.items():
             os.environ.setdefault(name, value)
-        if self.own and "RAY_AUTH_MODE" not in os.environ:  # its ports are open to whoever reaches this machine
+        if self.own and "RAY_AUTH_MODE" not in os.environ:  # its ports are open to all that reach this machine
             os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
         import ray  # reads its environment now
 

@@ -66,7 +66,7 @@ class Answer(NamedTuple):
 def open_reader(folder: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     """The run in `folder`, read-only and without access to anything else. It raises StoreError.
 
-    While a writer lives this is a snapshot, seconds old at most; otherwise the file itself, with whatever a killed
+    While a writer lives this is a snapshot, seconds old at most; otherwise the file itself, with what a killed
     writer left in its log, which stays as it is.
     """
     connection = _open(Path(folder).absolute())

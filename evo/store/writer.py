@@ -29,7 +29,7 @@ FILE = "evo.duckdb"
 LOG = f"{FILE}.wal"
 ROW_COUNTS = "evo.rows"
 LOCK_WAIT_S = 5.0
-"""How long to wait for whoever holds the file: a reader of a finished run is done soon."""
+"""How long to wait for the process that holds the file: a reader of a finished run is done soon."""
 SNAPSHOT_AGE_S = 2.0
 SNAPSHOT_ROOM = 3
 """A reader's snapshot wants so many times the run's size free: what CHECKPOINT adds, the copy, and some to go on."""
@@ -366,7 +366,7 @@ def _connect_to_prefix(path: Path, damaged_log: Path, reason: str) -> duckdb.Duc
 
 
 def lock_holder(error: duckdb.Error) -> str | None:
-    """Who holds the file, if that is why it could not be opened."""
+    """The process that holds the file, in words, if that is why it could not be opened."""
     if isinstance(error, duckdb.ConnectionException) and "different configuration" in str(error):
         return "this process"
     if isinstance(error, duckdb.IOException) and "Could not set lock" in str(error):

@@ -103,14 +103,14 @@ def run(
     def start(spec: WorkerSpec) -> FakeWorker:
         return FakeWorker(spec, builder if spec.jobs == BUILD_JOBS else devices[spec.device])
 
-    async def carried() -> None:
+    async def whole() -> None:
         pool = WorkerPool(gpu_specs(BASE, list(devices), builders=1, cores=4), start, said.append)
         try:
             await session(pool.for_run(RUN), devices)
         finally:
             await pool.close()
 
-    asyncio.run(carried())
+    asyncio.run(whole())
     return said
 
 
@@ -172,7 +172,7 @@ def test_a_worker_sees_its_own_device_alone(monkeypatch: pytest.MonkeyPatch) -> 
     assert seen == ["GPU-7", "GPU-7", "GPU-3,GPU-7"]
 
 
-class Patient:
+class Obedient:
     """A worker whose jobs end when the test says so; each answer carries the kernel that it was asked about."""
 
     def __init__(self, spec: WorkerSpec) -> None:
@@ -221,10 +221,10 @@ def test_whatever_is_cancelled_no_worker_is_lost_and_nobody_hears_anothers_answe
     steps: list[tuple[str, int]], count: int
 ) -> None:
     async def session() -> None:
-        made: list[Patient] = []
+        made: list[Obedient] = []
 
-        def start(spec: WorkerSpec) -> Patient:
-            made.append(Patient(spec))
+        def start(spec: WorkerSpec) -> Obedient:
+            made.append(Obedient(spec))
             return made[-1]
 
         pool = WorkerPool([BASE] * count, start, fail)
@@ -285,7 +285,7 @@ def test_kernels_under_way_go_before_new_ones_and_a_profile_lets_only_so_many_pa
     monkeypatch.setattr("evo.waiting.PROFILE_YIELDS", yields)
     served: list[str] = []
 
-    class Noting(Patient):
+    class Noting(Obedient):
         async def ask(self, message: Message) -> Answer:
             served.append(message.method)
             return await super().ask(message)
@@ -315,7 +315,7 @@ def test_kernels_under_way_go_before_new_ones_and_a_profile_lets_only_so_many_pa
 
 
 def test_a_job_that_takes_too_long_is_given_up_even_if_its_worker_notices_nothing() -> None:
-    class Deaf(Patient):
+    class Deaf(Obedient):
         def close(self) -> None:
             self.closed = True
 
