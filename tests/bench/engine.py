@@ -45,8 +45,8 @@ from unittest.mock import patch
 from evo.calls import StoredCalls
 from evo.config import RunConfig
 from evo.individual import Individual
+from evo.inline import InlinePool
 from evo.journal import Journal
-from evo.pool import InlinePool
 from evo.search import Search
 from evo.store import Store
 from fitness.scripted import scripted

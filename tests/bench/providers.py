@@ -29,7 +29,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from evo.pool import InlinePool
+from evo.inline import InlinePool
 from evo.runs import run_row
 from evo.search import STOPPED, Search
 from evo.store import Store, query

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 from evo.config import RunConfig
-from evo.pool import InlinePool
+from evo.inline import InlinePool
 from evo.search import Search
 from evo.store import Store
 from evo.worker import BUILDERS_PER_GPU

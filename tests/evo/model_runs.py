@@ -19,7 +19,7 @@ from unittest.mock import patch
 from evo.archive import Cell, Elite
 from evo.config import RunConfig
 from evo.individual import Individual
-from evo.pool import InlinePool
+from evo.inline import InlinePool
 from evo.runs import run_row
 from evo.search import Search
 from evo.store import Store

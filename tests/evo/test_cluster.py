@@ -20,8 +20,9 @@ from evo.cluster.connection import HERE, knock
 from evo.cluster.guard import marked
 from evo.cluster.scratch import Scratch
 from evo.config import RunConfig
+from evo.inline import InlinePool
 from evo.journal import Journal
-from evo.pool import InlinePool, Pool, WorkerLost
+from evo.pool import Pool, WorkerLost
 from evo.processes import ENTRY
 from evo.runs import run_context
 from evo.search import Search

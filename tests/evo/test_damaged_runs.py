@@ -11,7 +11,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from evo.pool import InlinePool
+from evo.inline import InlinePool
 from evo.runs import LocalBackend
 from evo.store import Store
 from fitness.scripted import scripted

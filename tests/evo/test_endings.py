@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from evo.pool import InlinePool, Job, WorkerLost
+from evo.inline import InlinePool
+from evo.pool import Job, WorkerLost
 from evo.replay import replay
 from evo.runs import run_row
 from evo.search import Search

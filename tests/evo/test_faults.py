@@ -17,7 +17,8 @@ import pytest
 from evo import conditions, runs, version
 from evo.conditions import Conditions, check_same
 from evo.config import RunConfig
-from evo.pool import InlinePool, value_of
+from evo.inline import InlinePool
+from evo.pool import value_of
 from evo.search import Search
 from evo.store import query
 from evo.worker import answered

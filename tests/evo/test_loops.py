@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from evo.config import RunConfig
 from evo.individual import Individual
-from evo.pool import InlinePool
+from evo.inline import InlinePool
 from evo.replay import replay
 from evo.runs import run_row
 from evo.search import Search

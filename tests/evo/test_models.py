@@ -18,7 +18,7 @@ from unittest.mock import patch
 import pytest
 
 from evo.calls import SPOOL, StoredCalls
-from evo.pool import InlinePool
+from evo.inline import InlinePool
 from evo.replay import replay
 from evo.report.queries import spending
 from evo.report.tables import spending_line

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from evo.config import RunConfig
-from evo.pool import InlinePool, WorkerLost
+from evo.inline import InlinePool
+from evo.pool import WorkerLost
 from evo.report.summary import summary
 from evo.search import Search
 from evo.store import Store, query
