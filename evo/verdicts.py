@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
 from evo import records
-from evo.pool import Pool, WorkerLost
+from evo.pool import EngineError, Pool, WorkerLost
 from evo.promises import announced, promise
 from evo.records import Rows
 from evo.task_state import Notes, TaskState
@@ -19,6 +19,7 @@ from fitness.evaluation import Evaluation, Level, Status
 from fitness.levels import full_anchor, next_level
 from fitness.profiling import Profile
 from mutators.base import Kind, Parent, Proposal, Request
+from operators.errors import UserError
 from operators.kernel import Kernel
 from operators.spec import Task
 
@@ -117,7 +118,7 @@ class Verdicts:
         profile, failure = Profile(None, (), ()), ""
         try:
             profile = await self._pool.profile(state.task, kernel, parent.evaluation.timings)
-        except Exception as error:  # noqa: BLE001 the border to profilers: the search does without them
+        except (WorkerLost, EngineError, UserError) as error:  # the search does without profilers
             failure = f"{type(error).__name__}: {error}"
         seconds = time.monotonic() - began
         rows = records.profile_rows(

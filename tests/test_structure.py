@@ -23,7 +23,7 @@ LARGER_CLASSES = {
     "fitness/pipeline.py:Pipeline": 480,
     "fitness/verify.py:Oracle": 423,
 }
-MOST_SWALLOWING = 9
+MOST_SWALLOWING = 6
 
 
 @pytest.fixture(scope="module")
