@@ -151,7 +151,7 @@ class Stuck(InlinePool):
 def test_a_search_in_which_nothing_moves_says_so_and_restarts_what_is_stuck(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("evo.search.WATCH_EVERY_S", 0.01)
+    monkeypatch.setattr("evo.watchdog.WATCH_EVERY_S", 0.01)
     reason, _ = searched(tmp_path, pool=Stuck, llm=None, stall_s=0.2)
     assert reason == "evaluations 20 of 20"
     events = rows(tmp_path, "select kind, detail_json from events order by created_at")
@@ -175,7 +175,7 @@ class Forgetful(InlinePool):
 
 
 def test_a_request_that_nobody_is_at_is_carried_out_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evo.search.WATCH_EVERY_S", 0.01)
+    monkeypatch.setattr("evo.watchdog.WATCH_EVERY_S", 0.01)
     reason, _ = searched(tmp_path, pool=Forgetful, llm=None, stall_s=0.2)
     assert reason == "evaluations 20 of 20"
     assert not rows(tmp_path, "select request_id from asks except select request_id from tells")

@@ -17,6 +17,7 @@ import pytest
 from evo import conditions, runs, version
 from evo.conditions import Conditions, check_same
 from evo.config import RunConfig
+from evo.history import History
 from evo.inline import InlinePool
 from evo.pool import value_of
 from evo.search import Search
@@ -92,16 +93,16 @@ def file_size() -> Iterator[Callable[[int], None]]:
 def test_a_disk_that_takes_no_more_rows_ends_the_run_and_loses_nothing(
     command: Evo, operator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file_size: Callable[[int], None]
 ) -> None:
-    count = Search._count
+    count = History._count
 
-    def fill(search: Search, state: Any, individual: Any) -> None:
-        count(search, state, individual)
+    def fill(history: History, state: Any, individual: Any) -> None:
+        count(history, state, individual)
         if state.told == 5:
             (log,) = (tmp_path / "runs").glob("*/evo.duckdb.wal")
             file_size(log.stat().st_size)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Search, "_count", fill)
+        patch.setattr(History, "_count", fill)
         result = command("run", str(operator), "--budget", "1000evals")
     file_size(resource.getrlimit(resource.RLIMIT_FSIZE)[1])
     (folder,) = (tmp_path / "runs").iterdir()
@@ -189,10 +190,10 @@ def test_progress_that_cannot_be_shown_ends_no_search(
 def test_a_folder_that_is_removed_meanwhile_is_one_line(
     command: Evo, operator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    count = Search._count
+    count = History._count
 
-    def remove(search: Search, state: Any, individual: Any) -> None:
-        count(search, state, individual)
+    def remove(history: History, state: Any, individual: Any) -> None:
+        count(history, state, individual)
         if state.told == 3:
             shutil.rmtree(tmp_path / "runs")
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(search_folder / "build" / "x"))
@@ -200,7 +201,7 @@ def test_a_folder_that_is_removed_meanwhile_is_one_line(
     (tmp_path / "runs").mkdir()
     search_folder = tmp_path / "runs" / "mine"
     monkeypatch.setattr(runs, "new_folder", lambda runs, config: search_folder.mkdir() or search_folder)
-    monkeypatch.setattr(Search, "_count", remove)
+    monkeypatch.setattr(History, "_count", remove)
     one_line(command("run", str(operator), "--budget", "50evals"), 1, "folder was removed while it ran")
 
 

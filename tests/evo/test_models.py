@@ -286,7 +286,7 @@ def test_a_search_that_waits_for_a_model_can_be_stopped_and_resumed(tmp_path: Pa
             made = model_runs.config(server.url, **changes)
 
             def on_change(running: Search) -> None:
-                if running._held():
+                if running._questions.held:
                     running.stop()
 
             with Store(folder, create=True) as store:
