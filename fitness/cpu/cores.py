@@ -33,9 +33,9 @@ def stay_on(cores: Sequence[int]) -> None:
 
 
 def lock_name() -> str:
-    """The lock file of the group that this process stays on."""
+    """The name of the lock of the group that this process stays on."""
     cores = ",".join(map(str, sorted(os.sched_getaffinity(0))))
-    return f"timing-{digest(cores)[:12]}.lock"
+    return f"timing-{digest(cores)[:12]}"
 
 
 def processor() -> str:

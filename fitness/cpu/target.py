@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from fitness.cpu.runner import Runner, plan_words
 from fitness.cpu.simulation import Subject
 from fitness.device import Compiled, KernelFault, Prepared, Sample
 from fitness.evaluation import Rejection, Status, Timing
+from fitness.lock import fair_lock
 from fitness.memory import Region
 from fitness.native import cache_folder
 from fitness.pipeline import Pipeline
@@ -185,11 +185,10 @@ class CpuDevice:
             raise
         return CpuSession(self, runner, None, self._oracle)
 
-    @contextmanager
-    def machine(self, *, exclusive: bool) -> Iterator[None]:
-        with (self._shared / lock_name()).open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
-            yield
+    def machine(self, *, exclusive: bool) -> AbstractContextManager[None]:
+        """See `fitness.device.Device.machine`: of the cores that this process stays on."""
+        lock = fair_lock(self._shared, lock_name())
+        return lock.alone() if exclusive else lock.shared()
 
     def profile(self, prepared: Prepared, timings: Sequence[Timing]) -> Profile:
         assert isinstance(prepared, CpuKernel)

@@ -23,8 +23,8 @@ from fitness.cuda.runner import Runner
 from fitness.cuda.runners import Runners
 from fitness.cuda.sanitizer import Sanitizer
 from fitness.cuda.tools import find_tool
-from fitness.cuda.turns import turns
-from fitness.native import publish
+from fitness.lock import fair_lock
+from fitness.native import cache_folder, publish
 from fitness.roofline import Peaks
 from operators.identity import digest
 
@@ -74,9 +74,9 @@ class Gpu:
     @contextmanager
     def machine(self, *, exclusive: bool) -> Iterator[None]:
         """See `fitness.device.Device.machine`."""
-        mine = turns(self.facts.uuid)
+        lock = fair_lock(cache_folder(), f"gpu-{self.facts.uuid}")
         try:
-            with mine.alone() if exclusive else mine.shared():
+            with lock.alone() if exclusive else lock.shared():
                 yield
         finally:
             if exclusive:

@@ -1,4 +1,4 @@
-"""Sharing a GPU and having it alone, among threads and processes."""
+"""Sharing a device and having it alone, among threads and processes."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import threading
 import time
 from pathlib import Path
 
-from fitness.cuda.turns import Turns
+from fitness.lock import FairLock
 
 ALONE = """
 import sys
 from pathlib import Path
-from fitness.cuda.turns import Turns
-with Turns(Path(sys.argv[1]), "gpu").alone():
+from fitness.lock import FairLock
+with FairLock(Path(sys.argv[1]), "gpu").alone():
     print("alone", flush=True)
     sys.stdin.readline()
 """
@@ -27,38 +27,38 @@ def other(folder: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
-def entered(turns: Turns) -> threading.Event:
+def entered(lock: FairLock) -> threading.Event:
     """Set once a thread has had its share."""
     done = threading.Event()
 
     def share() -> None:
-        with turns.shared():
+        with lock.shared():
             done.set()
 
     threading.Thread(target=share, daemon=True).start()
     return done
 
 
-def test_who_is_alone_is_alone(tmp_path: Path) -> None:
-    turns = Turns(tmp_path, "gpu")
+def test_one_that_is_alone_is_alone(tmp_path: Path) -> None:
+    lock = FairLock(tmp_path, "gpu")
     with other(tmp_path) as process:
         assert process.stdout and process.stdin
         assert process.stdout.readline() == "alone\n"
-        done = entered(turns)
+        done = entered(lock)
         assert not done.wait(0.1)
         process.stdin.write("\n")
         process.stdin.close()
         assert done.wait(60)
 
 
-def test_who_waits_to_be_alone_is_next_though_a_share_within_a_share_goes_on(tmp_path: Path) -> None:
-    turns, elsewhere = Turns(tmp_path, "gpu"), Turns(tmp_path, "gpu")
-    with turns.shared():
+def test_one_that_waits_to_be_alone_is_next_though_a_share_within_a_share_goes_on(tmp_path: Path) -> None:
+    lock, elsewhere = FairLock(tmp_path, "gpu"), FairLock(tmp_path, "gpu")
+    with lock.shared():
         process = other(tmp_path)
         while not _taken(tmp_path / "gpu.gate"):  # until it waits behind the gate
             time.sleep(0.01)
         later = entered(elsewhere)
-        with turns.shared():
+        with lock.shared():
             assert not later.wait(0.1)
     assert process.stdout and process.stdin
     with process:
@@ -68,11 +68,11 @@ def test_who_waits_to_be_alone_is_next_though_a_share_within_a_share_goes_on(tmp
     assert later.wait(60)
 
 
-def test_who_is_alone_may_share_with_itself_and_others_wait(tmp_path: Path) -> None:
-    turns = Turns(tmp_path, "gpu")
-    with turns.alone():
-        done = entered(turns)
-        with turns.shared():
+def test_one_that_is_alone_may_share_with_itself_and_others_wait(tmp_path: Path) -> None:
+    lock = FairLock(tmp_path, "gpu")
+    with lock.alone():
+        done = entered(lock)
+        with lock.shared():
             assert not done.wait(0.1)
     assert done.wait(60)
 
@@ -82,7 +82,7 @@ def test_a_process_that_is_killed_holds_nothing(tmp_path: Path) -> None:
         assert process.stdout
         assert process.stdout.readline() == "alone\n"
         process.kill()
-    with Turns(tmp_path, "gpu").alone():
+    with FairLock(tmp_path, "gpu").alone():
         pass
 
 

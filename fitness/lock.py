@@ -1,4 +1,4 @@
-"""Who has a GPU: many processes that work on it share it, or one that times has it alone, and nobody waits forever."""
+"""A fair lock: many processes that work on a device share it, or one that times has it alone; nobody waits forever."""
 
 from __future__ import annotations
 
@@ -10,15 +10,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import IO
 
-from fitness.native import cache_folder
 
+class FairLock:
+    """A lock among all processes of the machine, by two files; it is released when a process ends, however it does.
 
-class Turns:
-    """A lock among all processes of the machine, by two files; it falls back when a process ends, however it does.
-
-    Who asks goes through a gate one after the other: those who share do not get past somebody who waits to be alone.
-    Threads of one process share together, so that a share within a share waits for nobody; nor does a share of the
-    thread that is alone.
+    Processes that ask go through a gate one after the other: those that share do not get past one that waits to be
+    alone. Threads of one process share together, so that a share within a share waits for nobody; nor does a share of
+    the thread that is alone.
     """
 
     def __init__(self, folder: Path, name: str) -> None:
@@ -31,6 +29,7 @@ class Turns:
 
     @contextmanager
     def shared(self) -> Iterator[None]:
+        """Hold it together with others; it waits while one has it alone, or waits for that."""
         if self._alone == threading.get_ident():
             yield
             return
@@ -48,7 +47,7 @@ class Turns:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Not within a share of the same thread."""
+        """Hold it alone; it waits for all that share. It must not be asked for within a share of the same thread."""
         with self._taken(fcntl.LOCK_EX):
             self._alone = threading.get_ident()
             try:
@@ -65,6 +64,6 @@ class Turns:
 
 
 @lru_cache
-def turns(uuid: str) -> Turns:
-    """Of one GPU."""
-    return Turns(cache_folder(), f"gpu-{uuid}")
+def fair_lock(folder: Path, name: str) -> FairLock:
+    """The lock of this name, one for all threads of this process; `folder` holds its files."""
+    return FairLock(folder, name)
