@@ -6,6 +6,7 @@ import contextlib
 import os
 import selectors
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -35,6 +36,32 @@ def kill_group(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError):
         process.kill()
     process.wait()
+
+
+def start_child(
+    command: Sequence[str],
+    theirs: socket.socket,
+    *,
+    environment: Mapping[str, str],
+    stderr: int = subprocess.DEVNULL,
+    cpu_s: int = 0,
+    memory_bytes: int = 0,
+    file_bytes: int = 0,
+) -> subprocess.Popen[bytes]:
+    """Start a jailed process that talks over one socket alone; `kill_group` ends it.
+
+    `command` names the descriptor of `theirs`, which is closed on our side. `environment` is all that it gets.
+    """
+    with theirs:
+        return subprocess.Popen(
+            jailed([*command], cpu_s=cpu_s, memory_bytes=memory_bytes, file_bytes=file_bytes),
+            pass_fds=(theirs.fileno(),),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+            env=environment,
+            cwd="/",
+        )
 
 
 def run_confined(

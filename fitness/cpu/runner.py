@@ -16,8 +16,8 @@ from fitness.cpu.build import CpuBuild
 from fitness.device import KernelFault, Sample
 from fitness.evaluation import Status
 from fitness.memory import Region
-from fitness.native import built, jailed
-from fitness.sandbox import GIB, kill_group
+from fitness.native import built
+from fitness.sandbox import GIB, kill_group, start_child
 from fitness.signature import packed
 from operators.plan import ResolvedPlan
 from operators.spec import Operator
@@ -71,16 +71,14 @@ class Runner:
             # Threads that spin long after a parallel region would disturb whoever is timed next.
             "GOMP_SPINCOUNT": "20000",
         } | (environment or {})
-        with theirs:
-            self._process = subprocess.Popen(
-                jailed([*program, str(theirs.fileno())], cpu_s=CPU_LIMIT_S, memory_bytes=MEMORY_BYTES, file_bytes=4096),
-                pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                env=env,
-                cwd="/",
-            )
+        self._process = start_child(
+            [*program, str(theirs.fileno())],
+            theirs,
+            environment=env,
+            cpu_s=CPU_LIMIT_S,
+            memory_bytes=MEMORY_BYTES,
+            file_bytes=4096,
+        )
 
     def __enter__(self) -> Runner:
         return self

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from fitness.channel import receive, receive_frame, send_frame
 from fitness.cuda.nvrtc import Compiled, Job, include_folders
-from fitness.native import built, jailed
-from fitness.sandbox import GIB, kill_group
+from fitness.native import built
+from fitness.sandbox import GIB, kill_group, start_child
 from operators.errors import UserError
 
 TIMEOUT_S = 60.0
@@ -95,16 +95,14 @@ class Compiler:
         command = [sys.executable, "-m", "fitness.cuda.nvrtc", str(theirs.fileno()), folders, library]
         environment = {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONDONTWRITEBYTECODE": "1", "LC_ALL": "C"}
         environment |= {k: os.environ[k] for k in ("LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH") if k in os.environ}
-        with theirs:
-            self._process = subprocess.Popen(
-                jailed(command, memory_bytes=MEMORY_BYTES, file_bytes=4096),
-                pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                env=environment | {"HOME": "/nonexistent"},
-                cwd="/",
-            )
+        self._process = start_child(
+            command,
+            theirs,
+            environment=environment | {"HOME": "/nonexistent"},
+            stderr=subprocess.PIPE,
+            memory_bytes=MEMORY_BYTES,
+            file_bytes=4096,
+        )
         self._socket = ours
         try:
             receive(ours, 1, time.monotonic() + START_TIMEOUT_S)

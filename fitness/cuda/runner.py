@@ -22,8 +22,8 @@ from fitness.cuda.memory import Block
 from fitness.cuda.program import Program
 from fitness.device import KernelFault, KilledFromOutside
 from fitness.evaluation import Status
-from fitness.native import built, jailed
-from fitness.sandbox import kill_group
+from fitness.native import built
+from fitness.sandbox import kill_group, start_child
 from operators.errors import DeviceError
 
 ANSWER_BYTES = 1 << 20
@@ -80,17 +80,12 @@ class Runner:
         environment |= {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
         command = [sys.executable, "-m", "fitness.cuda.runner_process", str(theirs.fileno()), str(ordinal)]
         devices = ":".join(sorted(map(str, Path("/dev").glob("nvidia*"))))
-        with theirs:
-            self._process = subprocess.Popen(
-                jailed([*command, library, READABLE, devices], file_bytes=1 << 20),
-                pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                env=environment,
-                cwd="/",
-            )
-        self._failure: BaseException | None = None
+        command += [library, READABLE, devices]
+        self._process = start_child(
+            command, theirs, environment=environment, stderr=subprocess.PIPE, file_bytes=1 << 20
+        )
+        self._failure: Exception | None = RuntimeError("the thread that waits for it ended")
+        """Why it cannot be used; None once it can. It stands until the contrary is seen, whatever ends that thread."""
         self._begun = threading.Event()
         self._closed = False
         self._ready = threading.Thread(target=self._await, args=(quiet,), daemon=True)
@@ -98,17 +93,21 @@ class Runner:
 
     def _await(self, quiet: Callable[[], AbstractContextManager[None]]) -> None:
         try:
-            self._answer(START_TIMEOUT_S, "while it started")
-            self._begun.wait()
-            if self._closed:
-                return
-            with quiet():
-                self._request("begin")
-                self._answer(START_TIMEOUT_S, "while it started")
-                self._request("setup", self._harness, self._granularity)
-                self._answer(SETUP_TIMEOUT_S, "while it started")
-        except BaseException as failure:  # noqa: BLE001 handed to whoever waits for the runner
+            self._set_up(quiet)
+            self._failure = None
+        except (KernelFault, OSError) as failure:
             self._failure = failure
+
+    def _set_up(self, quiet: Callable[[], AbstractContextManager[None]]) -> None:
+        self._answer(START_TIMEOUT_S, "while it started")
+        self._begun.wait()
+        if self._closed:
+            return
+        with quiet():
+            self._request("begin")
+            self._answer(START_TIMEOUT_S, "while it started")
+            self._request("setup", self._harness, self._granularity)
+            self._answer(SETUP_TIMEOUT_S, "while it started")
 
     @property
     def alive(self) -> bool:
