@@ -19,8 +19,8 @@ from urllib.parse import urlsplit
 from mutators.base import Call, CallStatus, Message, OutOfBudget, Request
 from mutators.breaker import Breaker
 from mutators.llm_calls import CallStore, MemoryCalls, cache_key
-from mutators.llm_faults import Fault, one_line, translate
-from mutators.llm_library import known, litellm_module
+from mutators.llm_faults import CallFailed, Fault, known, one_line, translated
+from mutators.llm_library import litellm_module
 from mutators.llm_settings import LlmSettings, Price
 from mutators.spending import Reservation, Spending, TooLarge
 from mutators.usage import Usage, counted, most_tokens
@@ -182,17 +182,16 @@ class LLM:
         call = replace(course.call, attempts=course.call.attempts + 1)
         arrival = Arrival(CHARACTERS_PER_TOKEN * self.settings.max_tokens)
         try:
-            async with asyncio.timeout(self.settings.timeout_s):
-                response = await self._send(litellm, call, arrival)
-            answer = _read(response, arrival, most_in=most_in, most_out=most_out)
+            with translated():
+                async with asyncio.timeout(self.settings.timeout_s):
+                    response = await self._send(litellm, call, arrival)
+                answer = _read(response, arrival, most_in=most_in, most_out=most_out)
         except asyncio.CancelledError:
             course.call = _failed(call, Fault("interrupted", "transient", turned_away=False), room)
             raise
-        # The border to litellm, which lets through whatever the code of its providers raises.
-        except Exception as error:  # noqa: BLE001
-            fault = translate(error)
-            course.call = _failed(call, fault, room)
-            return fault
+        except CallFailed as failed:
+            course.call = _failed(call, failed.fault, room)
+            return failed.fault
         usage = answer.usage
         price = self._price(litellm, call.model)
         cost_usd = min(self._cost(litellm, call.model, price, response, usage), room.cost_usd)
@@ -313,10 +312,12 @@ def _listed_price(litellm: ModuleType, model: str) -> Price | None:
 
 def _check_provider(litellm: ModuleType, model: str, api_base: str | None) -> None:
     try:
-        litellm.get_llm_provider(model)
-        missing = [name for name in litellm.validate_environment(model)["missing_keys"] if name.endswith("_API_KEY")]
-    except Exception as error:  # the border to litellm
-        raise UserError(f"model {model}: {translate(error).text}") from error
+        with translated():
+            litellm.get_llm_provider(model)
+            wanted = litellm.validate_environment(model)["missing_keys"]
+    except CallFailed as failed:
+        raise UserError(f"model {model}: {failed.fault.text}") from failed
+    missing = [name for name in wanted if name.endswith("_API_KEY")]
     if missing and not api_base:  # a server of one's own may not want a key
         raise UserError(f"model {model}: set {' and '.join(missing)} in the environment")
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 from mutators.llm_library import litellm_module
 from mutators.wire import BodyTooLong
 
 MAX_ERROR_CHARACTERS = 500
+T = TypeVar("T")
 _SETUP = frozenset({401, 402, 403, 404})
 _TRANSIENT = frozenset({408, 409, 425, 429})
 _NO_CREDIT = re.compile(r"insufficient[_ ]quota|billing_hard_limit|credit balance", re.IGNORECASE)
@@ -33,6 +35,35 @@ class Fault:
     def alive(self) -> bool:
         """Whether the provider showed that it works, or was not asked at all."""
         return self.kind not in ("transient", "setup")
+
+
+class CallFailed(Exception):
+    """A call into litellm raised something; `fault` is what that means."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.text)
+        self.fault = fault
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """The border to litellm: whatever its providers' code lets through becomes a CallFailed."""
+    try:
+        yield
+    except Exception as error:
+        raise CallFailed(translate(error)) from error
+
+
+def known(ask: Callable[[], T]) -> T | None:
+    """What the library answers when it is asked about a model or a price; None where it raises instead.
+
+    It says "not in the table" with a bare Exception, and a fault of its arithmetic must not lose a paid answer.
+    """
+    try:
+        with translated():
+            return ask()
+    except CallFailed:
+        return None
 
 
 def translate(error: Exception) -> Fault:

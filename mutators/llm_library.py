@@ -5,16 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import warnings
-from collections.abc import Callable
 from types import ModuleType
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, cast
 
 from mutators.wire import Wire
 
 if TYPE_CHECKING:
     import httpx
-
-T = TypeVar("T")
 
 
 def litellm_module() -> ModuleType:
@@ -31,17 +28,6 @@ def litellm_module() -> ModuleType:
     if litellm.aclient_session is None:  # what it takes for servers that speak OpenAI's language
         litellm.aclient_session = _http_client()
     return litellm
-
-
-def known(ask: Callable[[], T]) -> T | None:
-    """What the library answers when it is asked about a model or a price; None where it raises instead.
-
-    It says "not in the table" with a bare Exception, and a fault of its arithmetic must not lose a paid answer.
-    """
-    try:
-        return ask()
-    except Exception:  # noqa: BLE001 - the border to litellm
-        return None
 
 
 def _http_client() -> httpx.AsyncClient:

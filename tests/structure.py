@@ -107,7 +107,7 @@ class Module:
             if (
                 isinstance(node, ast.ExceptHandler)
                 and _is_broad(node.type)
-                and not any(isinstance(n, ast.Raise) for statement in node.body for n in ast.walk(statement))
+                and not any(_raises(n) for statement in node.body for n in ast.walk(statement))
             ):
                 yield node.lineno
 
@@ -136,6 +136,11 @@ def _repeated(node: Function | ast.ClassDef) -> bool:
     """Whether it is a property's setter or one of the signatures of an overload, whose other half is documented."""
     words = [ast.unparse(d).split(".")[-1] for d in node.decorator_list]
     return "setter" in words or "overload" in words
+
+
+def _raises(node: ast.AST) -> bool:
+    """Whether it is a `raise`, or a call of `sys.exit`, which is one."""
+    return isinstance(node, ast.Raise) or (isinstance(node, ast.Call) and ast.unparse(node.func) == "sys.exit")
 
 
 def _is_broad(kind: ast.expr | None) -> bool:
