@@ -60,6 +60,7 @@ class Finding:
     cure: str = ""
 
     def row(self) -> dict[str, str]:
+        """The finding as a row of the table that `evo doctor` prints."""
         return {"check": self.check, "state": self.state, "detail": self.detail, "cure": self.cure}
 
 

@@ -16,7 +16,7 @@ from random import Random
 PRIOR_GAINS, PRIOR_TRIES = 0.1, 2.0
 """What an arm that nothing is known of is taken to have done: enough for every arm to be tried."""
 GAIN_CEILING = 2.0
-"""A gain counts for at most so many times the usual one: one lucky strike must not blind it to the rest."""
+"""A gain counts for at most so many times the usual one: one lucky strike must not hide what the others bring."""
 OVERHEAD = 0.25
 """Every try is charged this part of the average cost besides its own: a place in the queue is never free."""
 
@@ -41,7 +41,7 @@ class Record:
 
 
 class Bandit:
-    """Learns from tells, in their order; takes its chances from the caller's generator. O(arms) a call."""
+    """Learns from tells, in their order; draws from the caller's generator. O(arms) a call."""
 
     def __init__(self, *, memory: float = 300.0, least_share: float = 0.1, usd_per_hour: float = 3.0) -> None:
         """`memory`: tries after which a lesson has faded to a third (1/e). `least_share`: part of the choices that is

@@ -22,7 +22,7 @@ class Breaker:
         self.out = False
         """Whether the model is put aside."""
         self.held: set[asyncio.Task[Any]] = set()
-        """Those who wait for it."""
+        """Tasks that wait for it."""
         self._first_pause_s = pause_s
         self._now = now
         self._trying = False
@@ -30,7 +30,7 @@ class Breaker:
         self._out_since = float("-inf")
         self._retry_at = 0.0
         self._changed = asyncio.Event()
-        """Set, and replaced by a new one, when something changed for those who wait."""
+        """Set, and replaced by a new one, when something changed for the tasks that wait."""
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[bool]:

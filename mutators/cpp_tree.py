@@ -19,7 +19,7 @@ from operators.plan import Plan, parse_plan
 from operators.spec import CPP_KEYWORDS, RESERVED, Operator
 
 MAX_DEPTH = 250
-"""Files that nest more deeply have no functions here: analyses recurse, and nobody writes such kernels."""
+"""Files that nest more deeply have no functions here: analyses recurse, and no real kernel does."""
 JUMPS = frozenset({"return_statement", "goto_statement", "throw_statement", "labeled_statement", "co_yield_statement"})
 """Statements that lead, or let others lead, out of any loop."""
 
@@ -68,18 +68,22 @@ class Loop:
 
     @property
     def end(self) -> int:
+        """Where the loop ends, as a byte of the file."""
         return self.node.end_byte
 
     @property
     def start_text(self) -> str:
+        """The expression that the variable starts with, as it is written."""
         return self.tree.slice(self.start)
 
     @property
     def bound_text(self) -> str:
+        """The expression that the variable is compared with, as it is written."""
         return self.tree.slice(self.bound)
 
     @property
     def step_text(self) -> str:
+        """What is added to the variable each time; `1` for `v++`."""
         return self.tree.slice(self.step) if self.step else "1"
 
     @property
@@ -99,14 +103,17 @@ class Loop:
 
     @property
     def pragma_texts(self) -> tuple[str, ...]:
+        """The loop's pragmas in the order of the file, each with its white space reduced to single blanks."""
         return tuple(" ".join(self.tree.slice(p).split()) for p in self.pragmas)
 
     @property
     def unit_step(self) -> bool:
+        """Whether the loop is `v < bound; v++`, the form that can be cut into tiles."""
         return self.step is None and not self.inclusive
 
     @property
     def indent(self) -> str:
+        """White space at the start of the line in which the loop begins."""
         return self.tree.indent_at(self.begin)
 
     @cached_property
@@ -211,6 +218,7 @@ class Function:
 
     @cached_property
     def _definitions(self) -> Mapping[str, Declaration]:
+        # A loop's variable changes too, yet has one value within an iteration, which is all that analyses compare.
         counters = {n for n, listed in self.declarations.items() if all(d.in_loop_header for d in listed)}
         changing = self.assigned - counters
         found = {}
@@ -229,6 +237,7 @@ class Function:
 
     @cached_property
     def parameters(self) -> tuple[Node, ...]:
+        """The declarations of its parameters, in order."""
         listed = self.declarator.child_by_field_name("parameters")
         return tuple(n for n in listed.named_children if n.type.endswith("parameter_declaration")) if listed else ()
 
@@ -255,6 +264,7 @@ class SyntaxTree:
         return self.data[node.start_byte : node.end_byte].decode()
 
     def line(self, node: Node) -> int:
+        """The line of the file in which a node begins, counted from 1."""
         return node.start_point.row + 1
 
     def indent_at(self, position: int) -> str:
@@ -264,6 +274,7 @@ class SyntaxTree:
 
     @cached_property
     def functions(self) -> tuple[Function, ...]:
+        """Every function definition, in the order of the file; none where the file nests too deeply."""
         if self.too_deep:
             return ()
         return tuple(

@@ -60,6 +60,7 @@ class Effects:
 
     @property
     def written_arrays(self) -> set[str]:
+        """Arrays from outside that the region writes to."""
         return {a.array for a in self.accesses if a.write}
 
     @property
@@ -68,6 +69,7 @@ class Effects:
         return self.declared | set(self.writes)
 
     def touching(self, array: str) -> list[Access]:
+        """Every read and write of one array, in the order of the text."""
         return [a for a in self.accesses if a.array == array]
 
 
@@ -224,7 +226,7 @@ def resolve(function: Function, node: Node) -> tuple[str, tuple[Polynomial, ...]
     values = [value for index in indices if (value := polynomial(function, index)) is not None]
     if not name or len(values) != len(indices):
         return None
-    for _ in range(8):
+    for _ in range(8):  # `p = q + a; q = x + b;`: a chain of pointers, longer than kernels have
         known = function.definition(name)
         if known is None or not known.pointer or len(values) != 1:
             break

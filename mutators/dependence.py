@@ -70,6 +70,7 @@ def separate(accesses: list[tuple[Loop, Access]], changing: set[str]) -> bool:
 def _separate(accesses: list[tuple[Loop, Access]], changing: set[str], dimension: int) -> bool:
     """The same for one dimension of the index: a * v + r, where r stays within one stride."""
     ranges = [_range(loop, a, dimension, changing - {loop.variable}) for loop, a in accesses]
+    # Two iterations are one stride or more apart, so they cannot meet if no access strays as far as a stride.
     first = ranges[0]
     if not first or not first.stride:
         return False
@@ -82,6 +83,7 @@ def _separate(accesses: list[tuple[Loop, Access]], changing: set[str], dimension
 
 def _positive(value: Polynomial) -> bool:
     """Whether the value is at least 1 when all names are: no negative coefficient is left with n = 1 + n'."""
+    # Substituting n = 1 + n' with n' >= 0 makes the sign of each coefficient decide: enough, though not necessary.
     shifted: Polynomial = {}
     for monomial, c in value.items():
         term = constant(c)
@@ -155,6 +157,8 @@ def _by_extent(
     loop: Loop, factor: Polynomial, moving: Polynomial, variables: set[str]
 ) -> tuple[Polynomial, Polynomial]:
     """`moving` as (what stays small, what moves in multiples of factor * the loop's extent)."""
+    # In x[(k * n + i) * m + j], where i runs to n, the term k * n * m moves in whole extents of the i-loop: different k
+    # never make two iterations of i meet.
     bound = polynomial(loop.function, loop.bound)
     extent = multiply(factor, bound) if bound else {}
     if len(extent) != 1 or loop.inclusive:

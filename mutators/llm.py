@@ -33,7 +33,7 @@ CHARACTERS_PER_TOKEN = 16
 """Of what a model writes, on average: far more than there are. Longer answers are cut."""
 LONGEST_BACKOFF_S = 60.0
 LONGEST_RETRY_AFTER_S = 600.0
-"""A provider that wants a longer rest is taken to have failed."""
+"""A provider that asks for a longer pause is taken to have failed."""
 CONNECT_TIMEOUT_S = 10.0
 
 LOG = logging.getLogger(__name__)
@@ -62,15 +62,15 @@ class LLM:
         self._finishing = False
 
     def finish(self) -> None:
-        """Send nothing more: whoever would raises OutOfBudget. What is under way is paid, and goes on."""
+        """Send nothing more: calls that are not sent yet raise OutOfBudget. What is under way is paid, and goes on."""
         self._finishing = True
 
     def under_way(self) -> set[asyncio.Task[Any]]:
-        """Those who wait for a provider's answer, and not for their turn."""
+        """Tasks that wait for a provider's answer, and not for their turn."""
         return set(self._under_way)
 
     def held(self) -> set[asyncio.Task[Any]]:
-        """Those who wait for models that are put aside; they take no place from others."""
+        """Tasks that wait for models that are put aside; they take no place from others."""
         return {task for breaker in self._breakers.values() for task in breaker.held}
 
     async def complete(
@@ -95,10 +95,10 @@ class LLM:
         return call
 
     async def check(self) -> None:
-        """Ask nobody anything, and raise UserError for what no call could overcome.
+        """Raise UserError for what no call could overcome, without a call of a model.
 
         That is a provider that litellm does not know, a key that is missing, a server of one's own that is not there,
-        and a limit in dollars on a model whose price nobody knows.
+        and a limit in dollars on a model whose price is not known.
         """
         litellm = await asyncio.to_thread(litellm_module)
         for model in self.settings.models:

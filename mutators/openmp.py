@@ -33,7 +33,7 @@ def dispensable(pragma: str) -> bool:
     """Whether the loop below does the same without it.
 
     Not what shares out the work of threads that run anyway (`for` without `parallel`), which all of them would then do
-    in full, nor what makes of a loop somebody's task (`single`, `section`, `task`).
+    in full, nor what gives a loop to one thread (`single`, `section`, `task`).
     """
     words = set(re.findall(r"\w+", directive(pragma).partition("(")[0]))
     alone = words & {"simd", "taskloop"} and not words & {"for", "distribute", "loop"}

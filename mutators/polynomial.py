@@ -31,6 +31,7 @@ def add(a: Polynomial, b: Polynomial, scale: int = 1) -> Polynomial:
 
 
 def multiply(a: Polynomial, b: Polynomial) -> Polynomial:
+    """a * b."""
     product: Polynomial = {}
     for left, c in a.items():
         for right, d in b.items():
@@ -39,6 +40,7 @@ def multiply(a: Polynomial, b: Polynomial) -> Polynomial:
 
 
 def constant(number: int) -> Polynomial:
+    """An integer as a polynomial; 0 is the empty one."""
     return {(): number} if number else {}
 
 
@@ -51,6 +53,7 @@ def polynomial(function: Function, node: Node, depth: int = 0) -> Polynomial | N
             return constant(int(text.rstrip("uUlL")))
         case "identifier":
             known = function.definition(text)
+            # The limit ends long chains of definitions, and names that are defined by themselves.
             if known and not known.pointer and known.value is not None and depth < 8:
                 return polynomial(function, known.value, depth + 1)
             return {(text,): 1}
@@ -96,6 +99,7 @@ def names_in(function: Function, texts: Iterable[str]) -> set[str]:
 
 
 def mentions(function: Function, value: Polynomial, name: str) -> bool:
+    """Whether a polynomial depends on a name, be it within opaque texts or behind known definitions."""
     return name in names_in(function, (atom for monomial in value for atom in monomial))
 
 

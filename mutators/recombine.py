@@ -272,7 +272,7 @@ class _Unit:
 
 @dataclass
 class _Blend:
-    """Two blocks of statements made one: what is equal stays, what differs comes from either side by chance."""
+    """Two blocks of statements made one: what is equal stays, what differs comes from a random side."""
 
     first: SyntaxTree
     second: SyntaxTree
@@ -439,6 +439,7 @@ def _finished(mixture: _Mixture, first: _Side, second: _Side) -> Kernel | None:
         return None
     settings = first.settings | {n: v for n, v in second.settings.items() if n in words} | mixture.values
     side = _made(text, settings, first)
+    # A tunable that nothing uses any more would only multiply settings that are equal.
     unused = [name for name in side.tree.plan.tune if _uses(side, name) == 1] if side else []
     if side and unused:
         side = _made(side.tables.without_tunables(unused).render(), settings, first)

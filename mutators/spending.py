@@ -27,7 +27,7 @@ class Reservation:
     tokens: int
     cost_usd: float
     lost: bool = True
-    """Whether it ended without anybody telling what it cost: so until it is settled or freed."""
+    """Whether it ended without its cost being known: so until it is settled or freed."""
     tokens_in: int = 0
     tokens_out: int = 0
     paid_usd: float = 0.0
@@ -109,7 +109,7 @@ class Spending:
     async def reserve(self, model: str, tokens: int, cost_usd: float) -> AsyncIterator[Reservation]:
         """Room for one attempt; waits while calls in flight might leave some. Raises OutOfBudget and TooLarge.
 
-        Whoever leaves without having settled or freed the reservation has lost it, in whatever way they leave.
+        A block that is left without having settled or freed the reservation has lost it, in whatever way it is left.
         """
         while self._excess(tokens, cost_usd, in_flight=True):
             if problem := self._excess(tokens, cost_usd, in_flight=False):
@@ -134,7 +134,7 @@ class Spending:
     def _alone(self, tokens: int, cost_usd: float) -> bool:
         """Whether an attempt that does not fit is much larger than the usual one, which does."""
         if not self.admitted:
-            return False
+            return False  # there is no usual attempt yet to compare it with
         usual_tokens, usual_usd = self.admitted_tokens / self.admitted, self.admitted_usd / self.admitted
         if self._excess(usual_tokens, usual_usd, in_flight=False):
             return False

@@ -26,7 +26,7 @@ class Transform:
 
     Params: `rewrite` names one (any otherwise: uniform over those that apply, then over their places), `count` how many
     are made in a row (1). New tunables come with a default, so that the child runs as it is and `tune` can take over;
-    with `random_values` (false) all tunables of the child get values by chance instead, such as its plan allows (for
+    with `random_values` (false) all tunables of the child get random values instead, such as its plan allows (for
     the params `workload_set` and `facts` see `Tune`). A child's header always parses and its code holds no more syntax
     errors than its parent's; whether it compiles and is right is for the evaluator to say.
     """
@@ -52,8 +52,8 @@ def transform_names(target: str) -> tuple[str, ...]:
 def _child(request: Request, parents: tuple[Parent, ...], operator: Operator) -> tuple[Kernel | None, str, str]:
     wish, count = request.params.get("rewrite"), request.params.get("count", 1)
     problem = _bad_wish(wish, count) or ("" if parents else "transform needs a parent")
-    by_chance = request.params.get("random_values", False)
-    if not problem and by_chance:
+    random_values = request.params.get("random_values", False)
+    if not problem and random_values:
         problem = bad_params(request, parents[0].kernel)
     if problem:
         return None, "transform", problem
@@ -74,14 +74,14 @@ def _child(request: Request, parents: tuple[Parent, ...], operator: Operator) ->
         what = f"`{wish}` applies nowhere" if wish else "no rewrite applies"
         return None, "transform", f"{what} in this {operator.name} kernel"
     child = Kernel(parent.operator, parent.target, text, dict(parent.values))
-    if by_chance:
+    if random_values:
         child, values = _with_random_values(child, request, operator, random)
         made.append(values)
     return child, "; ".join(made), ""
 
 
 def _with_random_values(child: Kernel, request: Request, operator: Operator, random: Random) -> tuple[Kernel, str]:
-    """The child with values by chance, and which; as it was where there is nothing to choose, or nothing that fits."""
+    """The child with random values, and which; as it was where there is nothing to choose, or nothing that fits."""
     try:
         space = space_of(child, request, operator)
         setting = drawn(space, random) if space.size > 1 else None

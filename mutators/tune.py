@@ -78,17 +78,21 @@ class Space:
 
     @property
     def names(self) -> tuple[str, ...]:
+        """The tunables, in the plan's order."""
         return tuple(self.plan.tune)
 
     @property
     def sizes(self) -> tuple[int, ...]:
+        """How many values each tunable has."""
         return tuple(len(values) for values in self.plan.tune.values())
 
     @property
     def size(self) -> int:
+        """How many settings there are, those that the plan rules out included."""
         return math.prod(self.sizes)
 
     def values(self, setting: Setting) -> dict[str, int]:
+        """The value of each tunable in a setting."""
         return {name: sorted(self.plan.tune[name])[at] for name, at in zip(self.names, setting, strict=True)}
 
     def setting(self, values: Mapping[str, int]) -> Setting | None:
@@ -102,6 +106,7 @@ class Space:
     def problem(self, setting: Setting) -> str:
         """Why the plan rules the setting out on some workload; empty if it does not."""
         values = self.values(setting)
+        # How many blocks fit a multiprocessor is known on the device alone; one is the least that any grid relies on.
         occupancy = {launch.kernel: 1 for launch in self.plan.launches}
         for workload in self.workloads:
             dims = self.operator.environment(workload.dims) | dict.fromkeys(self.operator.data_dims, 1)
@@ -134,7 +139,7 @@ class Space:
                 yield (*wanted[:axis], at, *wanted[axis + 1 :])
 
     def drawn(self, random: Random) -> Iterator[Setting]:
-        """Settings by chance, endlessly."""
+        """Random settings, endlessly."""
         while True:
             yield tuple(random.randrange(size) for size in self.sizes)
 
@@ -218,7 +223,7 @@ def _trials(request: Request, parent: Parent, space: Space) -> list[tuple[Settin
 
 
 def drawn(space: Space, random: Random) -> Setting | None:
-    """A setting by chance, of those that the plan does not rule out; None where MAX_SAMPLES draws found none."""
+    """A random setting of those that the plan does not rule out; None where MAX_SAMPLES draws found none."""
     return next((s for s in islice(space.drawn(random), MAX_SAMPLES) if not space.problem(s)), None)
 
 
@@ -240,6 +245,7 @@ def _suggest(trials: list[tuple[Setting, float | None]], space: Space, seed: int
         params = {name: at for name, at in zip(space.names, setting, strict=True) if name in axes}
         state = TrialState.PRUNED if log_speedup is None else TrialState.COMPLETE
         made.append(create_trial(state=state, value=log_speedup, params=params, distributions=axes))
+    # A study of its own for each request: the same request must make the same child, whatever was asked before.
     study.add_trials(made)
     asked = study.ask(axes).params
     return tuple(int(asked.get(name, 0)) for name in space.names)

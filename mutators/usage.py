@@ -32,7 +32,7 @@ def counted(said: Any, text: str, *, most_in: int, most_out: int) -> Usage:
 
     `said` is any JSON value under the names of OpenAI's interface. A count that is missing, no whole number, below 1
     although there is something to count, or above what was sent (`most_in`) and allowed (`most_out`) is replaced by
-    the most that it can be: whoever tells less than nothing does not lower the bill.
+    the most that it can be, so that a provider's false count never lowers the bill.
     """
     if not isinstance(said, Mapping) or not any(said.get(name) for name in COUNTS):
         doubt = "no usage was told: counted with upper bounds"

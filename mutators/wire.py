@@ -49,6 +49,7 @@ class Wire:
         self._inner = inner
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send a request and return the answer, read to its end. It raises BodyTooLong."""
         from httpx import Response
 
         response = await self._inner.handle_async_request(request)
@@ -58,6 +59,7 @@ class Wire:
         body = await _body(response)
         if response.status_code == 200:
             body = _tidied(body, arrival)
+        # The body is decoded and may be shorter now: what described it as it was sent no longer holds.
         headers = [
             (name, value)
             for name, value in response.headers.multi_items()
@@ -66,6 +68,7 @@ class Wire:
         return Response(response.status_code, headers=headers, content=body, request=request)
 
     async def aclose(self) -> None:
+        """Close the transport's connections."""
         await self._inner.aclose()
 
 

@@ -29,7 +29,7 @@ FUNCTIONS: Mapping[str, str] = {
         "The vendor's call, which kernels are compared with: gets tensors in the task's own dtype, and `prepared`, "
         "what `prepare` returned, if it names that."
     ),
-    "prepare": "What `library` needs and nobody should time, such as a vendor's matrix object.",
+    "prepare": "What `library` needs and is not timed, such as a vendor's matrix object.",
     "inputs": (
         "Returns by name the tensors that operator.toml gives no distribution. May name `dtype` (T), `rng` (numpy's "
         "Generator, the only randomness) and `family`, and no tensors."
@@ -132,6 +132,7 @@ class Functions:
         return self.call("library", values)
 
     def offers(self, name: str) -> bool:
+        """Whether reference.py defines the function `name`, one of `FUNCTIONS`."""
         assert name in FUNCTIONS, name
         return callable(getattr(self.module, name, None))
 

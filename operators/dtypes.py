@@ -21,6 +21,7 @@ class DType:
 
     @property
     def is_float(self) -> bool:
+        """Whether values of the type are rounded; integers are exact."""
         return self.unit_roundoff > 0
 
 

@@ -186,6 +186,7 @@ class Section:
         return value
 
     def flag(self, key: str, *, default: bool) -> bool:
+        """The truth value of a key. It raises PlanError where something else is written."""
         value = self.table.get(key, default)
         if not isinstance(value, bool):
             raise self.error(f"must be true or false, not {show(value)}", key)

@@ -86,6 +86,8 @@ class Step:
 
 @dataclass(frozen=True)
 class ResolvedBuffer:
+    """Scratch memory of a plan for one workload: its shape in elements, its size in bytes."""
+
     name: str
     dtype: str
     """A name of `DTYPES`."""
@@ -110,6 +112,7 @@ class Numbers:
         return PlanError(f"{self.label}: {message}", line=self.line, source=self.file)
 
     def value(self, expression: Expression, key: str) -> int:
+        """The number that an expression has here. It raises PlanError, which names `key`, where it has none."""
         try:
             return expression.evaluate(self.env)
         except ExpressionError as error:

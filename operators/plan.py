@@ -61,7 +61,7 @@ FACTS: Mapping[str, frozenset[str]] = MappingProxyType(
 """Names by target of what expressions may know of the device and the dtype.
 
 `blocks_per_sm` is a launch's own occupancy and stands in grids only; the sizes follow from the dtype; everything
-else comes from whoever resolves the plan.
+else is passed in where the plan is resolved.
 """
 
 MAX_LAUNCHES = 64

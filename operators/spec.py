@@ -227,10 +227,12 @@ class Operator:
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
+        """Tensors that a kernel reads, `inout` ones among them, in the order of operator.toml."""
         return tuple(t for t in self.tensors if t.role != "out")
 
     @property
     def outputs(self) -> tuple[Tensor, ...]:
+        """Tensors that a kernel writes, `inout` ones among them, in the order of operator.toml."""
         return tuple(t for t in self.tensors if t.role != "in")
 
     @property

@@ -50,7 +50,7 @@ def workloads(operator: Operator, target: str = "") -> dict[str, Any]:
     """A device, and what each workload's plain algorithm moves, computes and takes there at least, by dtype.
 
     `target`: cpu or cuda; default: cuda where there is a GPU that the operator runs on. The device's peaks are measured
-    now, on the cpu only if nobody has yet. Raises UserError.
+    now; those of the cpu are kept from then on. Raises UserError.
     """
     if target:
         check_target(target)

@@ -61,10 +61,12 @@ class Safe:
         self.stream = stream
 
     def write(self, text: str) -> int:
+        """Write the text as `printable` makes it, and return the length of the text as it was given."""
         self.stream.write(printable(text))
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
+        """Write every line as `write` does."""
         for line in lines:
             self.write(line)
 
@@ -73,7 +75,7 @@ class Safe:
 
 
 def raw(stream: TextIO) -> TextIO:
-    """What a stream was before `safe_streams`, for those who write control sequences of their own."""
+    """What a stream was before `safe_streams`, for code that writes control sequences of its own."""
     return stream.stream if isinstance(stream, Safe) else stream
 
 

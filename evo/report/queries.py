@@ -20,7 +20,7 @@ class Spending:
     tokens_out: int
     cost_usd: float
     lost_tokens: int
-    """Upper bound of what attempts whose end nobody knows were billed besides; counts against the budget."""
+    """Upper bound of what attempts without a known end were billed besides; counts against the budget."""
     lost_usd: float
     likely_lost_tokens: int
     """The same, if they took the part of their bound that the model's answered calls took."""

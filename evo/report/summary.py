@@ -48,6 +48,7 @@ class Standing:
 
     @property
     def confirmed(self) -> bool:
+        """Whether the verdict is of the last level, paired with the baseline in fresh processes."""
         return self.level == Level.CONFIRMED.value
 
 
@@ -107,7 +108,7 @@ def standings(folder: Path) -> dict[str, tuple[Standing, str]]:
         key = quoted(row["evaluation_id"])
         timings = query(folder, f"select * from timings where evaluation_id = {key}").to_pylist()
         library: list[dict[str, Any]] = []
-        if "library_timings" in tables:  # a run of an older version, which nobody has resumed, has no such table
+        if "library_timings" in tables:  # a run of an older version has no such table until it is resumed
             library = query(folder, f"select * from library_timings where evaluation_id = {key}").to_pylist()
         early = query(
             folder, f"select * from baselines where kind = 'library' and task = {quoted(row['task'])}"

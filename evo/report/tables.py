@@ -130,16 +130,19 @@ def cell(value: Any) -> str:
 
 
 def microseconds(value: float | None) -> str:
+    """A time in microseconds for people: `12.3 us`, from 10,000 on in milliseconds; `-` for None."""
     if value is None:
         return "-"
     return f"{value / 1e3:.2f} ms" if value >= 1e4 else f"{value:.1f} us"
 
 
 def times(value: float | None) -> str:
+    """A ratio for people: `1.25x`; `-` for None."""
     return "-" if value is None else f"{value:.2f}x"
 
 
 def interval(low: float | None, high: float | None) -> str:
+    """Two bounds for people: `1.20-1.31`; nothing where one is None."""
     return "" if low is None or high is None else f"{low:.2f}-{high:.2f}"
 
 
@@ -152,7 +155,7 @@ class SafeConsole(Console):
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Wide enough for tables when nobody looks."""
+    """A console on stdout or stderr, wide enough for tables where it is no terminal."""
     file = raw(sys.stderr if stderr else sys.stdout)
     made = SafeConsole(file=file, highlight=False)
     return made if made.is_terminal else SafeConsole(file=file, highlight=False, width=max(made.width, 160))

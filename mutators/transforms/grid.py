@@ -204,6 +204,7 @@ class Above:
 
     def need(self, name: str, text: str) -> str:
         """Have a definition; what the defined `name` is called here."""
+        # A `#define value ...` of the file would be expanded within the definition that is put there.
         if set(_DEFINED.findall(self._tree.text)) & set(_WORD.findall(text)):
             self.usable = False
         data = text.encode()
@@ -218,6 +219,7 @@ class Above:
 
     @property
     def edits(self) -> tuple[Edit, ...]:
+        """What puts all that was needed before the kernel, and takes it away below."""
         whole = "".join(re.sub(rf"\b{own}\b", name, text) + "\n\n" for text, (own, name) in self._needed.items())
         return (*self._moved, Edit(self._place, self._place, whole)) if whole else ()
 

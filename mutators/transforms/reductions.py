@@ -52,9 +52,11 @@ class Pattern:
         return self.part(texts, *assigned)
 
     def update(self, texts: dict[str, str]) -> tuple[str, ...]:
+        """The inner loop's body, with what `texts` calls its accumulators."""
         return self.part(texts, body_text(self.inner, texts))
 
     def finish(self, texts: dict[str, str]) -> tuple[str, ...]:
+        """The statements that use the accumulators at the end."""
         tree = self.loop.tree
         indent = tree.indent_at(self.tail[0].start_byte)
         return self.part(texts, reindent(tree.substitute(self.tail, texts), indent, ""))
@@ -207,6 +209,7 @@ def _split_reduction(
     main = header(loop.type, start, loop.start_text, f"{high} - {lanes}", lanes, relation="<=")
     lines.append(block(main, block(each, *body, indent=""), indent=""))
     lines.append(block(each, *(_combine(n, o, texts[n]) for n, o in operations.items()), indent=""))
+    # The main loop leaves fewer than `lanes` iterations, the last ones; a remainder modulo `lanes` says how many.
     rest = high if low == "0" else f"({high} - {low})"
     begin = f"{high} - {rest} % {lanes}"
     lines.append(block(header(loop.type, loop.variable, begin, loop.bound_text), body_text(loop), indent=""))
@@ -215,6 +218,7 @@ def _split_reduction(
 
 def _signed(loop: Loop, bound: str) -> str:
     """A bound that may be smaller than what is taken from it."""
+    # An unsigned `n - LANES` is huge where n is the smaller one, and the loop would run past the end.
     names = {loop.tree.slice(n) for n in walk(loop.bound) if n.type == "identifier"} - set(loop.tree.plan.tune)
     known = [loop.function.declarations.get(name, ()) for name in names]
     signed = all(listed and {d.type for d in listed} <= {"int", "long", "long long"} for listed in known)
