@@ -46,7 +46,7 @@ RUNS = Path("runs")
 
 def main() -> None:
     """Entry point: one line and exit code 2 for what the user can cure, 1 where a file or a disk fails."""
-    with safe_streams():
+    with safe_streams():  # errors quote compilers, models and files, so they too pass through it
         try:
             app()
         except UserError as error:

@@ -351,6 +351,7 @@ class SyntaxTree:
         indent = loop.indent
         if loop.node.parent is not None and loop.node.parent.type == "compound_statement":
             text = "".join(f"{line}\n{indent}" for line in lines)
+            # A loop that follows a brace on its own line would otherwise drag the new lines behind that brace.
             alone = not self.data[_line_start(self.data, loop.begin) : loop.begin].strip()
             return (Edit(loop.begin, loop.begin, text if alone else f"\n{indent}{text}"), *inside)
         body = reindent(self.edited(loop.begin, loop.end, inside), indent, "")

@@ -115,6 +115,7 @@ def _range(loop: Loop, access: Access, dimension: int, changing: set[str]) -> _R
         return None
     factor, rest = parts
     variables = set(inner) | ({tile[0]} if tile else set())
+    # The index is factor * v + fixed + moving, where only `moving` depends on the loops inside this one.
     fixed = {m: c for m, c in rest.items() if not names_in(function, m) & (variables | changing)}
     moving = {m: c for m, c in rest.items() if m not in fixed}
     low, high = _by_extent(loop, factor, moving, variables)

@@ -172,6 +172,7 @@ def _locate(lines: Sequence[str], block: Block, where: str) -> tuple[int, int]:
     """First line and end of the one place that a block means."""
     wanted = [line.rstrip("\r") for line in block.search]
     plain = [line.rstrip("\r") for line in lines]
+    # The strictest reading that finds something decides: as written, white space aside, nearly alike.
     exact = [at for at in range(len(plain) - len(wanted) + 1) if plain[at : at + len(wanted)] == wanted]
     if exact:
         return _only([(at, at + len(wanted)) for at in exact], where)
@@ -207,6 +208,7 @@ def _likeliest(lines: list[str], searched: list[str], numbers: list[int], where:
     near = f"line {numbers[best] + 1} comes nearest, {scores[best]:.0%} alike"
     if scores[best] < ALIKE:
         raise AnswerError(f"{missing}; {near}; copy whole lines exactly as they are")
+    # A run that overlaps the best one is alike because it shares lines with it, and is no rival.
     rivals = [at for at in scores if abs(at - best) >= len(searched)]
     if rivals:
         raise AnswerError(f"{missing}; {near}, but line {numbers[rivals[0]] + 1} is alike too; copy lines exactly")

@@ -85,6 +85,7 @@ class LLM:
         breaker = self._breakers[model]
         async with breaker.turn() as trial:
             began = time.monotonic()
+            # A trial holds back every call that waits for this model, so it asks once.
             call, fault = await self._persist(call, attempts=1 if trial else self.settings.attempts)
             if fault and not fault.alive and (fault.kind == "setup" or breaker.silent_since(began)):
                 call = replace(call, status=CallStatus.UNAVAILABLE)
@@ -141,6 +142,7 @@ class LLM:
 
     async def _attempts(self, litellm: ModuleType, course: _Course, attempts: int) -> Fault | None:
         """What was wrong with the last one."""
+        # Calls that fail together come back at different times; the key makes the waits of one call repeatable.
         random = Random(course.call.cache_key)
         for attempt in range(1, attempts + 1):
             try:

@@ -54,6 +54,7 @@ class PlanTables:
         tables = []
         for start, following in zip(starts, [*(s.start() for s in starts), end][1:], strict=True):
             kind = start[2]
+            # Names come from the parsed plan, in order: text alone does not tell how a name is quoted.
             if start[1] and not names.get(kind):
                 return None
             name = names[kind].pop(0) if start[1] else start[3] or ""

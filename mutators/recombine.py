@@ -98,7 +98,7 @@ def _child(request: Request, parents: tuple[Parent, ...], operator: Operator) ->
     if first is None or second is None:
         return None, "a parent's header is not written table by table"
     random = Random(request.seed)
-    for _ in range(DRAWS):
+    for _ in range(DRAWS):  # many mixtures declare a name twice, or are a parent again
         part = wish or random.choice(tuple(PARTS))
         mixture = PARTS[part](first, second, random)
         kernel = _finished(mixture, first, second) if mixture else None
@@ -287,6 +287,7 @@ class _Blend:
         a, b = _units(self.first, mine), _units(self.second, other)
         if max(len(a), len(b)) > MAX_STATEMENTS:
             return self._either(self.first.slice(mine), self.second.slice(other))
+        # Statements are aligned as in a diff, loops by their heads alone, so that their bodies can be blended in turn.
         matcher = SequenceMatcher(None, [unit.key for unit in a], [unit.key for unit in b], autojunk=False)
         parts = ["{"]
         for _, begin, end, start, stop in matcher.get_opcodes():

@@ -34,6 +34,7 @@ def reduction(tree: SyntaxTree, statement: Node) -> Reduction | None:
     name = tree.slice(field_of(node, "left"))
     value, sign = field_of(node, "right"), field_of(node, "operator").type
     operation = {"+=": "+", "-=": "+", "*=": "*"}.get(sign) or (_plain(tree, name, value) if sign == "=" else None)
+    # `s = s + x` reads the variable once and `s = x > s ? x : s` twice; one more reading would be of a partial result.
     allowed = 0 if sign != "=" else 2 if value.type == "conditional_expression" else 1
     if operation is None or _count(tree, value, name) != allowed:
         return None

@@ -238,7 +238,7 @@ def _suggest(trials: list[tuple[Setting, float | None]], space: Space, seed: int
         for name, size in zip(space.names, space.sizes, strict=True)
         if size > 1
     }
-    sampler = optuna.samplers.TPESampler(seed=seed % 2**32)
+    sampler = optuna.samplers.TPESampler(seed=seed % 2**32)  # numpy takes no larger seeds
     study = optuna.create_study(direction="maximize", sampler=sampler)
     made = []
     for setting, log_speedup in trials:

@@ -37,6 +37,7 @@ def counted(said: Any, text: str, *, most_in: int, most_out: int) -> Usage:
     if not isinstance(said, Mapping) or not any(said.get(name) for name in COUNTS):
         doubt = "no usage was told: counted with upper bounds"
         return Usage(most_in, _bound(text, most_out), _kept(said), doubt)
+    # A prompt has at least one token, an answer without text may have none.
     asked = _count(said.get(COUNTS[0]), least=1, most=most_in, bound=most_in)
     answered = _count(said.get(COUNTS[1]), least=int(bool(text)), most=most_out, bound=_bound(text, most_out))
     doubts = [

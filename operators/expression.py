@@ -142,6 +142,7 @@ def parse(text: str | int, names: Collection[str], *, objects: Collection[str] =
     if len(nodes) > MAX_NODES:
         raise ExpressionError(f"{quote(text)} is too large: at most {MAX_NODES} operations and operands")
     objects = frozenset(objects)
+    # Checked once, here, so that `_evaluate` meets only what it knows.
     _check(tree, text, frozenset(names), objects, result=True, depth=0)
     mentioned = frozenset(node.id for node in nodes if isinstance(node, ast.Name) and node.id not in FUNCTIONS)
     return Expression(text, mentioned, tree, objects)

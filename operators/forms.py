@@ -32,6 +32,7 @@ class Inherited:
 
     @property
     def place(self) -> str:
+        """Where the form stands, for messages."""
         return f"the form {self.form} (operators/shared/{self.form}.toml)"
 
     def named_in(self, problem: str) -> str:
@@ -70,7 +71,7 @@ def complete(own: dict[str, Any]) -> tuple[dict[str, Any], Inherited]:
     base = tomllib.loads(forms[name].read_text(encoding="utf-8"))
     dims = tuple(base["dims"])
     _drop_other_dims(name, base, own)
-    merged = base | own
+    merged = base | own  # of each key the file's own; tables and workloads are merged below
     keys = set(base) - set(own)
     for key, value in own.items():
         if isinstance(value, dict) and isinstance(base.get(key), dict):

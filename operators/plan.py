@@ -264,6 +264,7 @@ class _Reader:
         if self.target == "cpu":
             misplaced["tensor_map"] = "exists on the cuda target only"
         self.top.only([key for key in plan_keys.TOP if key not in misplaced], misplaced)
+        # Tunables first, which all else may use; then buffers, which tensor maps and launches name.
         tune = self._tune()
         self.numbers |= tune.keys()
         buffers = tuple(self._buffer(section) for section in self._sections("buffer", "name", MAX_BUFFERS))

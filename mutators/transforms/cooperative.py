@@ -142,6 +142,7 @@ def _threads(tree: SyntaxTree, launch: Launch) -> str | None:
     """The size of a launch's blocks, where all are whole warps along one axis."""
     if len(launch.block) != 1 or len(launch.grid) != 1 or launch.cluster or launch.cooperative:
         return None
+    # The shuffles below name all 32 lanes of a warp: with a part of one missing their result is undefined.
     text = launch.block[0].text
     sizes = tree.plan.tune.get(text, (int(text),) if text.isdigit() else ())
     return text if sizes and all(size % WARP == 0 for size in sizes) else None
@@ -179,6 +180,7 @@ def _dealt(
         part = _loop_part(loop) if loop else _plain_part(function, node)
         if part is None:
             return ()
+        # Threads run apart between barriers: what one writes and another touches needs a barrier between the two.
         if any(_conflict(earlier, part) for earlier in since):
             place = loop.begin if loop else node.start_byte
             edits.append(Edit(place, place, f"{team.barrier(above)}\n{tree.indent_at(place)}"))

@@ -24,6 +24,7 @@ def block_size(tree: SyntaxTree) -> Iterator[Site]:
     for function, index, launch in kernels(tree):
         for axis, size in enumerate(launch.block):
             literal = size.text
+            # 256 in the kernel's own code may mean the block size, and would no longer agree with it.
             if not literal.isdigit() or int(literal) == 1 or _literal_in(tree, function, literal):
                 continue
             name = tree.fresh("BLOCK" if len(launch.block) == 1 else f"BLOCK_{'XYZ'[axis]}")
@@ -82,7 +83,7 @@ def coarsen(tree: SyntaxTree) -> Iterator[Site]:
         factor = tree.fresh("PER_THREAD")
         grid = launch_list(tree.text, index, "grid", 0, f"ceil_div({launch.grid[0].text}, {factor})")
         if grid is None or len(grid.text) > 480:
-            continue
+            continue  # expressions of plans have 500 characters at most
         indent = tree.indent_at(found.declaration.start_byte)
         axis = found.axis
         step = f"{axis.variable} += gridDim.x * blockDim.x"

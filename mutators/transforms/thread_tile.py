@@ -36,6 +36,7 @@ class _Axis:
     def at(self, *, inside: bool) -> str:
         """The declaration of the index at a step; `inside`: no further than the last one there is."""
         place, bound = f"{self.first} + {self.step} * int(blockDim.{self.letter})", operand(self.bound)
+        # Threads at the edge compute the last result several times rather than branch in the innermost loop.
         value = f"{place} < {bound} ? {place} : int({bound} - 1)" if inside else place
         return f"const int {self.variable} = {value};"
 
