@@ -4,7 +4,7 @@
 
 Lines of a body are those that hold code: blank lines, comments and docstrings do not count. A method without a
 docstring counts as documented where a method of the same name in another class has one: a base class or protocol says
-what it does. So does a function of the operators' own Python that `operators.catalog.FUNCTIONS` describes.
+what it does. Functions of the operators' own Python are left out, as `operators.catalog.FUNCTIONS` describes them.
 """
 
 from __future__ import annotations
@@ -202,11 +202,10 @@ class Structure:
             if isinstance(node, Function) and ast.get_docstring(node)
         }
         return {
-            f"{module.place}:{node.lineno}:{name}": bool(ast.get_docstring(node))
-            or (method and node.name in described)
-            or (name in FUNCTIONS and module.is_operators_own)
+            f"{module.place}:{node.lineno}:{name}": bool(ast.get_docstring(node)) or (method and node.name in described)
             for module in self.modules
             for name, node, method in module.public
+            if not (name in FUNCTIONS and module.is_operators_own)
         }
 
     @property

@@ -24,6 +24,8 @@ LARGER_CLASSES = {
     "fitness/verify.py:Oracle": 423,
 }
 MOST_SWALLOWING = 6
+LEAST_DOCUMENTED = 95
+"""Percent."""
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +49,11 @@ def test_bodies_are_short(product: Structure) -> None:
 
 def test_handlers_that_swallow_everything_are_rare(product: Structure) -> None:
     assert len(product.swallowing) <= MOST_SWALLOWING, product.swallowing
+
+
+def test_what_is_public_is_documented(product: Structure) -> None:
+    bare = [place for place, told in product.public.items() if not told]
+    assert share(product.public) >= LEAST_DOCUMENTED, bare
 
 
 def test_modules_do_not_import_each_other_in_circles(product: Structure) -> None:
