@@ -70,6 +70,17 @@ def with_server(script: Script, work: Callable[[LlmServer], Coroutine[Any, Any, 
     asyncio.run(run())
 
 
+@pytest.fixture(scope="module", autouse=True)
+def loaded() -> None:
+    """One call with time to spare: a process's first loads parts of litellm, which no test's timeout should meet."""
+
+    async def work(server: LlmServer) -> None:
+        call = await LLM(settings(server)).complete(ASKED, request=request(), role="rewrite")
+        assert call.answer == "ok"
+
+    with_server(lambda sent, number: Reply("ok"), work)
+
+
 def test_an_answer_with_its_tokens_and_its_cost() -> None:
     async def work(server: LlmServer) -> None:
         llm = LLM(settings(server, temperature=0.5))
