@@ -69,7 +69,10 @@ def run(
     target: Annotated[str, typer.Option(help="cpu (default) or cuda.")] = "",
     dtype: Annotated[list[str], typer.Option(help="Element type; repeatable. Default: the operator's first.")] = [],  # noqa: B006
     ancestors: Annotated[str, typer.Option(help="Kernel files to start from: naive or all (default).")] = "",
-    strategy: Annotated[str, typer.Option(help="islands (default), best_of_n, random or tune_only.")] = "",
+    strategy: Annotated[
+        str,
+        typer.Option(help="islands (default), best_of_n, random, refine or tune_only; or your own, as module:Class."),
+    ] = "",
     llm: Models = [],  # noqa: B006
     budget: Annotated[list[str], typer.Option(help="60s (default), 8h, 500evals, 5usd, 2Mtok; repeatable.")] = [],  # noqa: B006
     seed: Annotated[int | None, typer.Option(help="Everything random in the search comes from here.")] = None,

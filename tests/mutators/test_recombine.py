@@ -212,7 +212,6 @@ def test_children_parse_and_are_neither_parent_and_come_back_the_same(operator: 
     for seed in range(25):
         first, second = Random(seed).sample(pool, 2)
         proposal = recombine(first, second, seed)
-        assert proposal.seconds < 5
         if proposal.kernel is None:
             assert proposal.failure == "no mixture of anything was found that is neither parent"
             continue

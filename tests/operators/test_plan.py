@@ -1,11 +1,8 @@
 import json
 import pickle
 import re
-import timeit
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from operators.errors import PlanError
 from operators.plan import FACTS as FACT_NAMES
@@ -538,68 +535,3 @@ def test_a_failing_repeat_tells_its_number() -> None:
 def test_an_unknown_target_says_which_there_are() -> None:
     with pytest.raises(PlanError, match="no such target 'gpu'; there are cpu, cuda"):
         parse_plan(header(CUDA), OPERATOR, "gpu")
-
-
-def test_parsing_is_fast() -> None:
-    source = header(CUDA)
-    assert min(timeit.repeat(lambda: parse_plan(source, OPERATOR, "cuda"), number=5, repeat=5)) / 5 < 0.010
-
-
-# Plans from random parts: whatever they say, the outcome is a plan or a PlanError.
-numbers = st.sampled_from(
-    ["rows", "cols", "BLOCK", "total", "1", "0", "-1", "ceil_div(cols, BLOCK)", "sm_count", "2**62"]
-)
-expressions = st.one_of(
-    numbers, st.tuples(numbers, st.sampled_from(["+", "-", "*", "//", "%", "**"]), numbers).map(" ".join)
-)
-axes = st.lists(expressions, min_size=1, max_size=3).map(json.dumps)
-arguments = st.lists(st.one_of(st.sampled_from(["x", "y", "alpha", "b", "i"]), expressions), max_size=5).map(json.dumps)
-
-
-@st.composite
-def bodies(draw: st.DrawFn) -> str:
-    lines = [f"requires = {json.dumps(draw(expressions))}", "[tune]", "BLOCK = [32, 64]"]
-    lines += ["[[buffer]]", 'name = "b"', 'dtype = "ACC"', f"shape = {draw(axes)}"]
-    for number in range(draw(st.integers(1, 3))):
-        lines += ["[[launch]]", f'kernel = "k{number}<BLOCK>"', f"grid = {draw(axes)}", f"block = {draw(axes)}"]
-        lines += [f"args = {draw(arguments)}", 'group = "g"']
-        lines += draw(st.sampled_from([[], ['when = "i < rows"'], ['shared = "BLOCK * cols"'], ["cluster = [2]"]]))
-    return "\n".join([*lines, "[group.g]", f"repeat = {json.dumps(draw(expressions))}"])
-
-
-@settings(max_examples=150, deadline=None)
-@given(bodies(), st.integers(0, 2000), st.integers(0, 2000))
-def test_random_plans_resolve_or_say_why_not(body: str, rows: int, cols: int) -> None:
-    plan = plan_of(body)
-    try:
-        resolved = resolve(plan, dims={"rows": rows, "cols": cols})
-        plan.supports(OPERATOR, {"rows": rows, "cols": cols}, {}, FACTS, "fp32")
-    except PlanError as error:
-        assert re.match(r"k\.cu:(line \d+:)? ?(launch \d|buffer `b`|group `g`|the plan|`requires`)", str(error))
-        return
-    assert all(n > 0 for step in resolved.steps for n in (*step.grid, *step.block))
-    assert all(step.shared_bytes <= FACTS["max_shared_bytes"] for step in resolved.steps)
-    assert json.loads(resolved.canonical())
-
-
-edits = st.lists(
-    st.tuples(st.floats(0, 1), st.integers(0, 3), st.text(alphabet='abx"[]={}.,#*/ \n\\01-ROWSé\x00', max_size=3)),
-    min_size=1,
-    max_size=4,
-)
-
-
-@settings(max_examples=500, deadline=None)
-@given(st.sampled_from([("cuda", header(CUDA)), ("cpu", header(CPU))]), edits)
-def test_damaged_headers_raise_only_plan_errors(valid: tuple[str, str], changes: list[tuple[float, int, str]]) -> None:
-    target, source = valid
-    for place, deleted, inserted in changes:
-        at = int(place * source.index("*/"))
-        source = source[:at] + inserted + source[at + deleted :]
-        if "*/" not in source:
-            break
-    try:
-        resolve(parse_plan(source, OPERATOR, target, name="k.cu"))
-    except PlanError as error:
-        assert str(error).startswith("k.cu:") and str(error).isprintable()
-        assert error.line is None or 1 <= error.line <= source.count("\n") + 1
