@@ -71,7 +71,7 @@ def run(
     ancestors: Annotated[str, typer.Option(help="Kernel files to start from: naive or all (default).")] = "",
     strategy: Annotated[
         str,
-        typer.Option(help="islands (default), best_of_n, random, refine or tune_only; or your own, as module:Class."),
+        typer.Option(help="islands (default), best_of_n, random, refine, tune_only; or a module:Class."),
     ] = "",
     llm: Models = [],  # noqa: B006
     budget: Annotated[list[str], typer.Option(help="60s (default), 8h, 500evals, 5usd, 2Mtok; repeatable.")] = [],  # noqa: B006

@@ -6,8 +6,8 @@ import asyncio
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine
-from contextlib import nullcontext, suppress
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 from evo import records
@@ -17,6 +17,7 @@ from evo.config import RunConfig
 from evo.confirmations import Confirmations
 from evo.execution import Execution
 from evo.history import Done, History
+from evo.in_flight import Errand, InFlight
 from evo.individual import Individual
 from evo.journal import Journal
 from evo.pool import Pool
@@ -24,10 +25,10 @@ from evo.profiles import Profiles
 from evo.questions import Questions
 from evo.records import Rows
 from evo.strategies.base import Strategy
-from evo.task_state import Bound, Outstanding, TaskState, task_states
+from evo.task_state import Outstanding, TaskState, task_states
 from evo.verdicts import Profiled, Verdicts
 from evo.watchdog import Alarm, Watchdog
-from mutators.base import Client, Kind, OutOfBudget, Request
+from mutators.base import Client, Kind, OutOfBudget
 from mutators.registry import asks_model
 from operators.errors import OperatorError
 from operators.spec import Operator, Task
@@ -74,13 +75,8 @@ class Search:
             self.states, store, pool, self._verdicts, self._execution.parents,
             commit=self._commit, give_up=self._give_up, now=now,
         )  # fmt: skip
-        self._running: set[asyncio.Task[Any]] = set()
-        """Everything under way: requests and profiles."""
-        self._requests: dict[asyncio.Task[Any], tuple[TaskState, Request, Bound]] = {}
-        """What each of the running tasks works on, for those that work on a request."""
-        self._judging: set[str] = set()
-        """Ids of requests whose kernels may still be charged as evaluations: from their build to their tell."""
-        self._postponed: list[tuple[TaskState, Request, Bound]] = []
+        self._flight = InFlight()
+        self._postponed: list[Errand] = []
         """Requests whose answer is stored, and came when there was no evaluation left for it."""
         self._refusal = ""
         """Why a model could not be asked for want of budget; empty while it could."""
@@ -100,8 +96,7 @@ class Search:
         again, self.stopping = self.stopping, True
         self._verdicts.stopping = True
         self._questions.be_late()
-        for task in self._running - (set() if again else self._questions.paid):
-            task.cancel()
+        self._flight.cancel(but=set() if again else self._questions.paid)
 
     async def run(self) -> str:
         """Search until the budget is used up or `stop` is called; return why the search ended."""
@@ -117,17 +112,18 @@ class Search:
         watching = asyncio.ensure_future(self._watchdog.watch(self._alarm))
         try:
             for request, bound in outstanding:
-                self._spawn(self.states[request.task], request, bound)
+                self._spawn(Errand(self.states[request.task], request, bound))
             reason = await self._loop()
             if not self.stopping:
                 self.phase = "confirming"
                 self._on_change(self)
                 confirming = self._confirmations.confirm_leaders(str(self._history.seq))
-                reason = await self._interruptible(confirming) or reason
+                await self._flight.run(confirming)
+                reason = STOPPED if self.stopping else reason
             await self._last_answers()
         finally:
             watching.cancel()
-            await self._abandon()
+            await self._flight.abandon()
             self._execution.close()
         wall = {"reason": reason, "wall_s": self._wall_s()}
         await self._commit(records.event_rows("stopped" if self.stopping else "finished", wall, at=self._now()))
@@ -164,17 +160,14 @@ class Search:
                 self._questions.be_late()
             late, thinking = self._questions.late, self._questions.thinking
             given_up = thinking if late else self._questions.held if reason else set()
-            if not self._running - given_up:
+            if not self._flight.tasks - given_up:
                 return reason or self._stuck()
             timeout = min(max(self._left_s(), 0.05), 1.0) if not reason else 1.0
-            await self._hear(await asyncio.wait(self._running, timeout=timeout, return_when=asyncio.FIRST_COMPLETED))
+            await self._hear(await self._flight.wait(timeout))
             self._on_change(self)
 
-    async def _hear(self, waited: tuple[set[asyncio.Task[Any]], set[asyncio.Task[Any]]]) -> None:
+    async def _hear(self, finished: list[asyncio.Task[Any]]) -> None:
         """Deliver what has finished; of failures, the first is raised."""
-        done, _ = waited
-        self._running -= done
-        finished = [task for task in done if not task.cancelled()]
         # What was measured beside a failure is not lost with it.
         await self._deliver([task.result() for task in finished if not task.exception()])
         for task in finished:
@@ -187,7 +180,7 @@ class Search:
         faulty = await self._history.deliver(arrived)
         for done in arrived:
             if isinstance(done, Done):
-                self._judging.discard(done.individual.request.id)
+                self._flight.judging.discard(done.individual.request.id)
                 self._execution.remember(done)
         for state in faulty:
             await self._tell_fault(state)
@@ -201,7 +194,7 @@ class Search:
     async def _ask(self) -> None:
         """Fill the free places, the task with the least behind it first; all that is asked is one commit."""
         asleep = {task for task, state in self.states.items() if state.fault or state.idle >= IDLE_LIMIT}
-        asked: list[tuple[TaskState, Request, Bound]] = []
+        asked: list[Errand] = []
         rows: list[Rows] = []
         waiting: Counter[Task] = Counter()
         thinking = 0
@@ -214,15 +207,15 @@ class Search:
                 continue
             waiting[state.task] += len(found)
             thinking += sum(asks_model(request) for request, _ in found)
-            asked += [(state, *each) for each in found]
+            asked += [Errand(state, *each) for each in found]
             rows.append(written)
         if not asked:
             return
         await self._commit(records.join(*rows))
-        for state, request, bound in asked if not self.stopping else ():
-            self._spawn(state, request, bound)
-            if self.config.profile and (profiling := self._profiles.want(state, request, bound)):
-                self._running.add(profiling)
+        for errand in asked if not self.stopping else ():
+            self._spawn(errand)
+            if self.config.profile and (taking := self._profiles.want(errand.state, errand.request, errand.bound)):
+                self._flight.tasks.add(taking)
 
     def _may_ask(self, asked: int, thinking: int) -> bool:
         """Whether there is a free place, and a budget for one more evaluation besides those that may be under way.
@@ -234,34 +227,26 @@ class Search:
         # A model that is put aside holds one question of each task, and what was asked before that was known.
         most_held = at_once + len(self.states) * len(self.config.llm.models) if self.config.llm else 0
         held = min(len(self._questions.held), most_held)
-        under_way = len(self._running) - len(self._profiles.running) - held + asked
+        under_way = len(self._flight.tasks) - len(self._profiles.running) - held + asked
         free = under_way - min(len(self._questions.thinking) - held + thinking, at_once) < 2 * self.pool.slots
         return free and self.budget.allows("evaluations", under_way)
 
     def _may_judge(self) -> bool:
         """Whether one more kernel may be evaluated: a question whose model was away comes back uncalled-for."""
-        return self.budget.allows("evaluations", len(self._judging))
+        return self.budget.allows("evaluations", len(self._flight.judging))
 
     def _take_up_postponed(self) -> None:
         """Go on with answers that had to wait, as far as evaluations are left: duplicates took none."""
-        while self._postponed and self.budget.allows("evaluations", len(self._judging) + len(self._running)):
-            self._spawn(*self._postponed.pop(0))
+        flight = self._flight
+        while self._postponed and self.budget.allows("evaluations", len(flight.judging) + len(flight.tasks)):
+            self._spawn(self._postponed.pop(0))
 
-    def _spawn(self, state: TaskState, request: Request, bound: Bound) -> None:
-        state.in_flight += 1
-        task = asyncio.ensure_future(self._execute(state, request, bound))
-        self._requests[task] = state, request, bound
-        task.add_done_callback(self._ended)
-        self._running.add(task)
+    def _spawn(self, errand: Errand) -> None:
+        self._flight.begin(errand, self._execute(errand))
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        state, request, _ = self._requests.pop(task)
-        state.in_flight -= 1
-        if task.cancelled() or task.exception() or task.result() is None:  # what is told is counted until then
-            self._judging.discard(request.id)
-
-    async def _execute(self, state: TaskState, request: Request, bound: Bound) -> Done | None:
+    async def _execute(self, errand: Errand) -> Done | None:
         """The request's fate; None leaves it open, for a session with more to spend."""
+        state, request, bound = errand.state, errand.request, errand.bound
         if request.kind is Kind.PROFILE:
             return await self._execution.profile(state, request, bound)
         from_model = asks_model(request)
@@ -277,9 +262,9 @@ class Search:
         if proposal.kernel is None:
             return self._execution.without_kernel(state, request, proposal)
         if from_model and not self._may_judge():
-            self._postponed.append((state, request, bound))
+            self._postponed.append(errand)
             return None
-        self._judging.add(request.id)
+        self._flight.judging.add(request.id)
         try:
             return await self._execution.judge(state, request, proposal)
         except OperatorError as error:
@@ -324,28 +309,10 @@ class Search:
 
         None ever should: this is for what nobody has thought of.
         """
-        stuck = [(task, *found) for task, found in self._requests.items() if task not in self._questions.thinking]
-        for task, state, request, bound in stuck:
-            task.cancel()
-            if not self._questions.late:
-                self._spawn(state, request, bound)
-        return [request.id for _, _, request, _ in stuck]
-
-    async def _interruptible(self, work: Coroutine[Any, Any, None]) -> str:
-        """Do something that `stop` ends; return `stopped` if it did."""
-        task = asyncio.ensure_future(work)
-        self._running.add(task)
-        with suppress(asyncio.CancelledError):
-            await task
-        self._running.discard(task)
-        return STOPPED if self.stopping else ""
-
-    async def _abandon(self) -> None:
-        """Cancel what is under way, and wait for its end."""
-        for task in self._running:
-            task.cancel()
-        await asyncio.gather(*self._running, return_exceptions=True)
-        self._running.clear()
+        stuck = self._flight.give_up(but=self._questions.thinking)
+        for errand in stuck if not self._questions.late else ():
+            self._spawn(errand)
+        return [errand.request.id for errand in stuck]
 
     # --- small things -----------------------------------------------------------------------------------------------
 

@@ -1,0 +1,82 @@
+"""What a search has under way: tasks of the event loop, and the requests that they work on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from evo.history import Done
+from evo.task_state import Bound, TaskState
+from mutators.base import Request
+
+Tasks = set[asyncio.Task[Any]]
+
+
+@dataclass(frozen=True)
+class Errand:
+    """A request with what it needs to be worked on, now or later."""
+
+    state: TaskState
+    request: Request
+    bound: Bound
+
+
+class InFlight:
+    """Owns the running tasks. Whatever it began, it also ends: nothing is left behind by a search that stops."""
+
+    def __init__(self) -> None:
+        self.tasks: Tasks = set()
+        """Everything under way: requests, profiles, confirmations."""
+        self.judging: set[str] = set()
+        """Ids of requests whose kernels may still be charged as evaluations: from their build to their tell."""
+        self._errands: dict[asyncio.Task[Any], Errand] = {}
+        """What each of the tasks works on, for those that work on a request."""
+
+    def begin(self, errand: Errand, work: Coroutine[Any, Any, Done | None]) -> None:
+        """Let a request be worked on."""
+        errand.state.in_flight += 1
+        task = asyncio.ensure_future(work)
+        self._errands[task] = errand
+        task.add_done_callback(self._ended)
+        self.tasks.add(task)
+
+    def cancel(self, *, but: Tasks) -> None:
+        """Cancel everything but these tasks."""
+        for task in self.tasks - but:
+            task.cancel()
+
+    def give_up(self, *, but: Tasks) -> list[Errand]:
+        """Cancel all requests but these tasks; return them."""
+        stuck = {task: errand for task, errand in self._errands.items() if task not in but}
+        for task in stuck:
+            task.cancel()
+        return list(stuck.values())
+
+    async def wait(self, timeout_s: float) -> list[asyncio.Task[Any]]:
+        """Wait until something ends or the time is over; return what ended, but for what was cancelled."""
+        done, _ = await asyncio.wait(self.tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        self.tasks -= done
+        return [task for task in done if not task.cancelled()]
+
+    async def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something that `cancel` ends."""
+        task = asyncio.ensure_future(work)
+        self.tasks.add(task)
+        with suppress(asyncio.CancelledError):
+            await task
+        self.tasks.discard(task)
+
+    async def abandon(self) -> None:
+        """Cancel everything, and wait for its end."""
+        self.cancel(but=set())
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        self.tasks.clear()
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        errand = self._errands.pop(task)
+        errand.state.in_flight -= 1
+        if task.cancelled() or task.exception() or task.result() is None:  # what is told is counted until then
+            self.judging.discard(errand.request.id)
