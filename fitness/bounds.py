@@ -70,6 +70,7 @@ class Precision:
 
     @property
     def slack(self) -> float:
+        """The factor by which bounds grow because the reference itself is rounded; 1 where it is more precise."""
         return REFERENCE_SLACK.get(self.element.name, 1.0)
 
 

@@ -26,6 +26,7 @@ class Question:
 
     @property
     def dims(self) -> Mapping[str, int]:
+        """The dims of its inputs, those that depend on the data included."""
         return self.inputs.dims
 
 

@@ -56,15 +56,23 @@ class Prepared(Protocol):
     """A kernel that compiled and whose plan fits it."""
 
     @property
-    def kernel(self) -> Kernel: ...
+    def kernel(self) -> Kernel:
+        """The kernel as it was proposed."""
+        ...
 
     @property
-    def compiled(self) -> Compiled: ...
+    def compiled(self) -> Compiled:
+        """What the build tells."""
+        ...
 
     @property
-    def deterministic(self) -> bool: ...
+    def deterministic(self) -> bool:
+        """Whether its plan promises the same bits from every run on the same inputs."""
+        ...
 
-    def supports(self, workload: Workload) -> bool: ...
+    def supports(self, workload: Workload) -> bool:
+        """Whether it declares support for a workload's shape."""
+        ...
 
 
 class Session(Protocol):

@@ -105,7 +105,9 @@ class Memory(Protocol):
     """Named buffers that a verifier shares with the process that runs a candidate: a `Region`, or the same on a GPU."""
 
     @property
-    def extents(self) -> Mapping[str, Extent]: ...
+    def extents(self) -> Mapping[str, Extent]:
+        """By name, where each buffer lies."""
+        ...
 
     def fill(self, value: int, names: Iterable[str] | None = None) -> None:
         """Set every byte of the named buffers (default: all)."""

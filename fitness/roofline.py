@@ -56,6 +56,7 @@ def kept_peaks(path: Path) -> Peaks | None:
 
 
 def keep_peaks(path: Path, found: Peaks) -> Peaks:
+    """Store what was measured, for later processes of this machine; it is returned as it is."""
     publish(path, json.dumps(asdict(found), indent=1).encode())
     return found
 
@@ -69,6 +70,7 @@ class Traffic:
 
     @property
     def total(self) -> int:
+        """Bytes read and written."""
         return self.read + self.written
 
 
@@ -118,10 +120,12 @@ class Roofline:
 
     @property
     def attainable_us(self) -> float:
+        """Microseconds of a kernel that does this work as fast as the machine can."""
         return max(self.memory_us, self.compute_us)
 
     @property
     def bound(self) -> Bound:
+        """Which of the two limits is the higher one."""
         return "memory" if self.memory_us >= self.compute_us else "compute"
 
     def efficiency(self, latency_us: float) -> float:

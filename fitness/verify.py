@@ -51,6 +51,7 @@ class Oracle:
         self._library = functions.offers("library") and dtype in operator.dtypes.get("cpu", ())
 
     def element(self, tensor: Tensor) -> DType:
+        """The type of a tensor's elements in this task."""
         return resolve_dtype(tensor.dtype, self.dtype)
 
     # --- cases ------------------------------------------------------------------------------------------------------

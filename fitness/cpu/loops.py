@@ -63,6 +63,7 @@ class Work:
 
     @property
     def weight(self) -> float:
+        """How often its loop is taken to run, by how deep it is nested."""
         return WEIGHT ** min(self.depth, DEEPEST)
 
     @property

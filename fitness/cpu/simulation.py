@@ -84,14 +84,17 @@ class Simulation:
     """By file and line: `kernel`, or the header that an inlined function came from."""
 
     def total(self, *names: str) -> int:
+        """The sum of some of callgrind's events, by their names."""
         return sum(self.events.get(name, 0) for name in names)
 
     @property
     def accesses(self) -> int:
+        """Reads and writes of data."""
         return self.total("Dr", "Dw")
 
     @property
     def l1_misses(self) -> int:
+        """Reads and writes that the first cache does not serve."""
         return self.total("D1mr", "D1mw")
 
     @property
@@ -109,10 +112,12 @@ class Simulation:
 
     @property
     def branch_miss_rate(self) -> float:
+        """Percent of the branches, indirect ones included, that were predicted wrongly."""
         return 100 * self.total("Bcm", "Bim") / max(self.total("Bc", "Bi"), 1)
 
     @property
     def metrics(self) -> list[Metric]:
+        """The counts and rates that a profile tells of."""
         metrics = [
             Metric("instructions", self.total("Ir"), ""),
             Metric("l1_miss_rate", 100 * self.l1_misses / max(self.accesses, 1), "%"),
@@ -280,6 +285,7 @@ def write_source(subject: Subject, scratch: Path) -> None:
 
 
 def compiled(command: list[str], scratch: Path) -> Outcome:
+    """What became of a compiler's command, run confined in a scratch folder."""
     return run_confined(
         command,
         cwd=str(scratch),

@@ -57,10 +57,12 @@ class CpuKernel:
 
     @property
     def compiled(self) -> Compiled:
+        """See `fitness.device.Prepared`."""
         return Compiled(self.build.code_digest, self.build.cell, self.build.facts)
 
     @property
     def deterministic(self) -> bool:
+        """See `fitness.device.Prepared`."""
         return self.plan.deterministic
 
     def supports(self, workload: Workload) -> bool:

@@ -69,6 +69,7 @@ class Gpu:
 
     @cached_property
     def sanitizer(self) -> Sanitizer:
+        """The sanitizer of this GPU, whose control runs once."""
         return Sanitizer(self.facts.ordinal, self._harness, self.folder)
 
     @contextmanager

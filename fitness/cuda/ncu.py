@@ -103,6 +103,7 @@ class Figures:
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
+        """The values with their units, as a profile has them."""
         return tuple(Metric(name, value, self.units[name]) for name, value in self.values.items())
 
 

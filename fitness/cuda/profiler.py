@@ -41,10 +41,12 @@ class Placed:
 
     @property
     def countable(self) -> bool:
+        """Whether the kernel is quick enough for counters, whose tool calls it many times."""
         return self.worst[1].latency_us <= COUNTABLE_US
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
+        """What the model and the times tell without any counter."""
         model, timing = self.worst
         logs = [math.log(max(m.efficiency(t.latency_us), 1e-12)) for m, t in self.timings]
         return (
