@@ -40,7 +40,7 @@ class Checks:
         return errors
 
     def check(self, session: Session, prepared: Prepared, case: Case, *, reruns: int = 0) -> list[CheckError]:
-        """One set of inputs on two poisons, NaN and a large number; who is deterministic gives the same on both.
+        """One set of inputs on two poisons, NaN and a large number; a deterministic kernel gives the same on both.
 
         Outputs lie at the same end of their pages as the inputs, and at the other one for the second poison: so what is
         copied from beyond an input to beyond an output differs from what stood there.
@@ -62,7 +62,7 @@ class Checks:
         return errors
 
     def probe(self, session: Session, prepared: Prepared, workload: Workload) -> list[CheckError]:
-        """Some elements of the inputs change under the kernel: it must see that, at whatever address they are."""
+        """It changes some elements of the inputs in place: a right kernel sees that, wherever they are."""
         with self._device.machine(exclusive=False):
             case = self.case(workload, "nominal", at_end=True)
             errors = self.check(session, prepared, case)
@@ -104,7 +104,7 @@ class Checks:
         return errors
 
     def intact(self, case: Case, session: Session, slot: int) -> None:
-        """Raises KernelFault where something around the outputs was written to."""
+        """It raises KernelFault where something around the outputs was written to."""
         work = session.work(slot)
         for name in work.extents:
             if not work.slack_intact(name):

@@ -82,7 +82,7 @@ _comparisons: dict[type, Comparisons] = {}
 
 
 def compare_by(kind: type, comparisons: Comparisons) -> None:
-    """From now on arrays of this type are compared so."""
+    """It has arrays of this type, and of types derived from it, compared so from now on."""
     _comparisons[kind] = comparisons
 
 

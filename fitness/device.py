@@ -108,7 +108,7 @@ class Device(Protocol):
 
     @property
     def processes(self) -> int:
-        """From so many processes of each kernel a confirmation takes its samples."""
+        """The number of processes of each kernel that a confirmation takes its samples from."""
         ...
 
     @property
@@ -133,7 +133,7 @@ class Device(Protocol):
         ...
 
     def profile(self, prepared: Prepared, timings: Sequence[Timing]) -> Profile:
-        """Takes seconds, on the shared machine. Never raises because of the kernel."""
+        """What a profiler says; it takes seconds on the shared machine, and never raises because of the kernel."""
         ...
 
     def audit(self, prepared: Prepared) -> Callable[[], Mapping[str, Any]]:

@@ -30,7 +30,7 @@ LIBRARY_S = 1.5
 
 
 Pairs = list[tuple[float, float]]
-"""Nanoseconds of the candidate and of who it is paired with."""
+"""Nanoseconds of the candidate and of the kernel that it is paired with."""
 
 
 class AnchorFault(Exception):
@@ -39,7 +39,7 @@ class AnchorFault(Exception):
 
 @dataclass(frozen=True)
 class Measurement:
-    """Of one kernel against another."""
+    """What was measured of one kernel against another."""
 
     timings: tuple[Timing, ...]
     ratio: Ratio
@@ -89,7 +89,7 @@ class Guest:
 
 
 def slot_of(number: int, which: int, sets: int) -> int:
-    """Of a workload's input set; slot 0 is for checks."""
+    """The slot of a workload's input set; slot 0 is for checks."""
     return 1 + number * sets + which
 
 
@@ -242,7 +242,7 @@ class Pairing:
         return sample
 
     def _check_clock(self) -> None:
-        """Who often hides time gains nothing by it, see `pairs`, and is told so."""
+        """A kernel that often hides time gains nothing by it, see `pairs`, and its author is told so."""
         if not self._turns[0][0].charged:
             return
         differences = np.array([mine.outside_ns - other.outside_ns for s in self._samples for mine, other in s])

@@ -67,7 +67,7 @@ class Region:
         checks().evo_fill(self.address, self.bytes, self._pattern)
 
     def address_of(self, name: str) -> int:
-        """Of the buffer's data, in this process."""
+        """The address of the buffer's data in this process."""
         extent = self.extents[name]
         return self.address + extent.offset + extent.data_offset
 

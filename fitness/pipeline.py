@@ -152,7 +152,7 @@ class Pipeline:
     def _full(self, prepared: Prepared, anchor: Anchor) -> Evaluation:
         """What an archive rests on: more hidden shapes and a workload, each with inputs of some family, and new times.
 
-        Who is let in by its first times owes that to luck in part. So those count for nothing any more: the kernel
+        A kernel that is let in by its first times owes that to luck in part. So those count for nothing any more: it
         is measured again, independently, and both it and the anchor in other processes than before.
         """
         stage_ms: dict[str, float] = {}

@@ -62,7 +62,7 @@ def devices(target: str) -> list[str]:
 
 @dataclass(frozen=True)
 class GpuModels:
-    """Of the GPUs that kernels run on; no names: none does."""
+    """The models of the GPUs that kernels run on; no names: they run on none."""
 
     names: tuple[str, ...] = ()
     driver: str = ""
@@ -73,7 +73,7 @@ NO_GPUS = GpuModels()
 
 
 def gpu_models(target: str) -> GpuModels:
-    """Of this machine's GPUs. Raises UserError."""
+    """The models of this machine's GPUs. It raises UserError."""
     if target != "cuda":
         return NO_GPUS
     from fitness.cuda.driver import device_count, device_facts, driver_version

@@ -81,7 +81,7 @@ class Spread:
     """Of the kernel's time: where its code and its memory happen to lie."""
 
     def of(self, latency_ns: float) -> float:
-        """Of the log ratio of two processes with kernels that take so long."""
+        """The standard deviation of the log ratio of two processes with kernels that take so long."""
         return math.sqrt(2) * math.hypot(self.fixed_ns / latency_ns, self.share)
 
 

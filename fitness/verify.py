@@ -456,7 +456,7 @@ class Oracle:
 
 
 def worst(errors: Sequence[CheckError]) -> tuple[CheckError, ...]:
-    """Of many checks, the worst per workload, tensor and family."""
+    """The worst of many checks for each workload, tensor and family."""
     found: dict[tuple[str, str, str], CheckError] = {}
     for error in errors:
         key = (error.workload, error.tensor, error.family)

@@ -195,7 +195,7 @@ def _relocations(sections: list[Section], target: int) -> list[bytes]:
 
 
 def parameters(elf: ELFFile, index: int) -> tuple[Param, ...]:
-    """Of one launch function, from the table that the shim leaves in the object file."""
+    """The parameters of one launch function, from the table that the shim leaves in the object file."""
     found = symbols(elf).get_symbol_by_name(f"evo_params_{index}")
     assert found, "the shim defines it"
     symbol = found[0]

@@ -58,7 +58,7 @@ class Server:
         self.slots: dict[int, tuple[dict[str, Any], dict[str, torch.Tensor]]] = {}
 
     def serve(self) -> None:
-        """Until end of file."""
+        """It answers requests until the end of file."""
         while True:
             header, fds = self._read(16)
             what, count = struct.unpack("<2q", header)

@@ -56,7 +56,7 @@ class Work:
 
     @property
     def shares(self) -> dict[int, float]:
-        """Of the work by vector width."""
+        """The share of its work that is done at each vector width, in bits."""
         counts = self.arithmetic or self.moves
         number = sum(counts.values())
         return {bits: count / number for bits, count in counts.items()}

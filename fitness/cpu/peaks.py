@@ -30,8 +30,8 @@ VECTOR_FLAGS = {"avx2": "-mavx2", "fma": "-mfma", "avx512f": "-mavx512f"}
 def peaks(threads: int) -> Peaks:
     """This machine's peaks with so many threads. Measured (about 1 s, all cores) when no one has measured them yet.
 
-    Nothing else should run meanwhile: who shares the machine holds its lock. Where something did, they are measured
-    again by whoever asks after `RETRY_S`.
+    Nothing else should run meanwhile: a process that shares the machine holds its lock. Where something did, they are
+    measured again at the first call after `RETRY_S`.
     """
     kept = kept_peaks(_path(threads))
     if kept is None:

@@ -59,7 +59,7 @@ class Compiler:
         self._jobs = 0
 
     def compile(self, job: Job, *, timeout_s: float = TIMEOUT_S) -> Compiled:
-        """Raises CompilerFault, and UserError for what the user's machine lacks."""
+        """The result of a job. It raises CompilerFault, and UserError for what the user's machine lacks."""
         if self._jobs >= JOBS_PER_PROCESS:
             self.close()
         if self._process is None:

@@ -44,7 +44,7 @@ def sections(cubin: bytes) -> bytes:
 
 
 def parameters(cubin: bytes, symbol_name: str) -> tuple[Param, ...]:
-    """Of one kernel, from the table that the shim in front of its source puts at this symbol."""
+    """The parameters of one kernel, from the table that the shim in front of its source puts at this symbol."""
     elf = ELFFile(BytesIO(cubin))
     table = elf.get_section_by_name(".symtab")
     assert isinstance(table, SymbolTableSection)
@@ -57,7 +57,7 @@ def parameters(cubin: bytes, symbol_name: str) -> tuple[Param, ...]:
 
 
 def code_bytes(cubin: bytes) -> int:
-    """Of all kernels and functions."""
+    """The size of the machine code of all kernels and functions."""
     return sum(int(s["sh_size"]) for s in ELFFile(BytesIO(cubin)).iter_sections() if s["sh_flags"] & 0x6 == 0x6)
 
 

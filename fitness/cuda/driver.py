@@ -61,7 +61,7 @@ def call(function: str, *arguments: Any) -> Any:
 
 @dataclass(frozen=True)
 class DeviceFacts:
-    """Of one GPU."""
+    """What the driver tells of one GPU."""
 
     ordinal: int
     """Among those that CUDA_VISIBLE_DEVICES shows."""
@@ -122,13 +122,13 @@ def visible_devices() -> list[str]:
 
 
 def device_count() -> int:
-    """Of devices that CUDA_VISIBLE_DEVICES shows. Raises DeviceError where there is no driver or no device at all."""
+    """The number of devices that CUDA_VISIBLE_DEVICES shows. It raises DeviceError where no driver or no device is."""
     driver()
     return int(call("DeviceGetCount"))
 
 
 def driver_version() -> str:
-    """Of the kernel module where it tells, such as 580.65.06, else the CUDA version that the driver is of."""
+    """The version of the kernel module where it tells, such as 580.65.06, else the CUDA version of the driver."""
     try:
         said = Path("/proc/driver/nvidia/version").read_text(encoding="utf-8")
     except OSError:
@@ -141,7 +141,7 @@ def driver_version() -> str:
 
 @lru_cache
 def device_facts(ordinal: int = 0) -> DeviceFacts:
-    """Raises DeviceError where there is no such device."""
+    """The facts of one device. It raises DeviceError where there is none of this number."""
     cu = driver()
     try:
         device = call("DeviceGet", ordinal)

@@ -64,7 +64,7 @@ class Gpu:
 
     @cached_property
     def pool(self) -> BlockPool:
-        """Raises UserError where torch has no CUDA."""
+        """The blocks of memory of this GPU. It raises UserError where torch has no CUDA."""
         return BlockPool(self.facts.ordinal)
 
     @cached_property
@@ -98,7 +98,7 @@ class Gpu:
     def make_room(self, tenant: Tenant) -> None:
         """Where memory is nearly full, tasks that wait give theirs back and draw their inputs again next time.
 
-        By chance: tasks take turns, so that the one whose turn was longest ago is likely to be the next.
+        In random order: tasks take turns, so that the one whose turn was longest ago is likely to be the next.
         """
         share = SPARE_SHARE_RESIDENT if tenant.resident else SPARE_SHARE
         others = self._others(tenant)
@@ -122,7 +122,7 @@ class Gpu:
         return bool(others)
 
     def _others(self, tenant: Tenant) -> list[Tenant]:
-        """Who holds memory besides."""
+        """The other tasks that hold memory."""
         return [other for other in self._tenants if other and other is not tenant and other.resident]
 
     def _dismiss(self, tenant: Tenant) -> None:
@@ -171,7 +171,7 @@ _gpus: dict[Path, Gpu] = {}
 
 
 def shared_gpu(folder: Path) -> Gpu:
-    """The one of this process and folder; who uses it calls `join`. Raises DeviceError where there is none."""
+    """The one of this process and folder, for every task to `join`. It raises DeviceError where there is none."""
     if folder not in _gpus:
         _gpus[folder] = Gpu(folder)
     return _gpus[folder]

@@ -91,7 +91,7 @@ class Launcher:
         call("LaunchKernelEx", config, function, ctypes.addressof(pointers), 0)
 
     def allow_shared(self, function: Any) -> None:
-        """As much dynamic shared memory as the device has beside the static."""
+        """It allows a kernel as much dynamic shared memory as the device has beside the static."""
         names = self.cu.CUfunction_attribute
         static = int(call("FuncGetAttribute", names.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function))
         most = max(self.facts.max_shared_bytes - static, 0)

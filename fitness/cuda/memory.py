@@ -99,7 +99,7 @@ class BlockPool:
     """Makes blocks, and keeps those that regions no longer use."""
 
     def __init__(self, ordinal: int) -> None:
-        """Raises UserError where torch has no CUDA."""
+        """It raises UserError where torch has no CUDA."""
         self.ordinal = ordinal
         check_torch()
         torch.zeros(1, device=f"cuda:{ordinal}")  # the context that blocks are mapped in

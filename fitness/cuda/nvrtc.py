@@ -110,7 +110,7 @@ def library() -> Any:
 
 @lru_cache
 def include_folders() -> tuple[Path, ...]:
-    """Where headers lie: CUDA's, CCCL's, CUTLASS's if it is there.
+    """The folders of headers: CUDA's, CCCL's, CUTLASS's if it is there.
 
     Raises MissingPackage where one of the others is not, or CUDA's are of another line than NVRTC.
     """
@@ -129,7 +129,7 @@ def include_folders() -> tuple[Path, ...]:
 
 
 def headers_version(folder: Path) -> str:
-    """Of CUDA's headers in a folder, as in `12.9`; empty where they do not tell."""
+    """The version of CUDA's headers in a folder, as in `12.9`; empty where they do not tell."""
     text = (folder / "cuda_runtime_api.h").read_text(encoding="utf-8", errors="replace")
     found = re.search(r"^#define\s+CUDART_VERSION\s+(\d+)", text, re.MULTILINE)
     return f"{int(found[1]) // 1000}.{int(found[1]) % 1000 // 10}" if found else ""
@@ -153,7 +153,7 @@ def cutlass_folders() -> tuple[Path, ...]:
 
 @lru_cache
 def version() -> str:
-    """Of NVRTC, as in `13.0`."""
+    """The version of NVRTC, as in `13.0`."""
     _, *numbers = library().nvrtcVersion()
     return ".".join(map(str, numbers))
 

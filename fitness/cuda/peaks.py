@@ -30,12 +30,12 @@ FLOPS_PER_CLOCK: dict[tuple[int, int], dict[str, int]] = {
 
 
 def known(ordinal: int) -> Peaks | None:
-    """Of one GPU, where somebody has measured them."""
+    """The peaks of one GPU where they were measured before, else None."""
     return kept_peaks(_path(ordinal))
 
 
 def peaks(ordinal: int) -> Peaks:
-    """Of one GPU; measured in some 50 ms where nobody has done that yet. Nothing else should run on it meanwhile."""
+    """The peaks of one GPU, measured in some 50 ms where they never were; nothing else should run on it meanwhile."""
     return known(ordinal) or keep_peaks(_path(ordinal), _measured(ordinal))
 
 

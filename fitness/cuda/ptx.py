@@ -143,7 +143,7 @@ def _loaded(instruction: str) -> set[str]:
 
 
 def traits(ptx: str) -> Traits:
-    """Of all that entries and functions contain."""
+    """The traits of all that entries and functions contain."""
     text = "\n".join(_bodies(_COMMENT.sub("", ptx)))
     widest, vectors = 0, False
     for match in _ACCESS.finditer(text):

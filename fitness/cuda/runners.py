@@ -1,8 +1,8 @@
-"""Who starts and ends runners of one GPU: so that nobody waits for a process, and none comes or goes beside a clock.
+"""The runners of one GPU come and go so that no verdict waits for a process, and none starts or ends beside a clock.
 
 A process that makes its context, or gives it up, keeps the driver and the device busy for a tenth of a second. Spare
-processes therefore load what they need at once, and touch the device only when nothing is timed; and who ran a sound
-kernel serves another, but where a fresh process is asked for.
+processes therefore load what they need at once, and touch the device only when nothing is timed; and one that ran a
+sound kernel serves another, but where a fresh process is asked for.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SERVES = 30
 
 
 class Runners:
-    """Not thread-safe."""
+    """The runners of one GPU: spare ones, idle ones, and those that are leaving. Not thread-safe."""
 
     def __init__(self, start: Callable[[], Runner], quiet: Callable[[], AbstractContextManager[None]]) -> None:
         """`start` makes a runner that has not begun; `quiet` keeps others from timing while it is held."""

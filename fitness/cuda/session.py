@@ -111,7 +111,7 @@ class CudaSession:
     def _lasting(self, action: Callable[[Runner], T]) -> T:
         """What it does with the runner, or with another one where somebody killed that.
 
-        Who kills one kills many, and those that wait for work are not yet seen to be dead.
+        Where one was killed many were, and those that wait for work are not yet seen to be dead.
         """
         for _ in range(MOST_IDLE + SPARES):
             try:

@@ -44,7 +44,7 @@ class Solo:
 
 
 def run(solo: Solo) -> None:
-    """Raises CudaError."""
+    """It calls the candidate once for each run. It raises CudaError."""
     launcher = Launcher(solo.ordinal)
     launcher.load_kernels(solo.cubin, solo.lowered)
     for run_ in solo.runs:

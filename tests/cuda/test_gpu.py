@@ -1,4 +1,4 @@
-"""What tasks of one process share of a GPU, and who gives way when its memory is nearly full."""
+"""What tasks of one process share of a GPU, and which of them gives its memory back when little is left."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_runners_go_last(shared: Gpu, memory: Memory) -> None:
     assert not other.resident
     assert memory.dispersed == 1 and memory.trimmed
     shared.make_room(small)
-    assert memory.dispersed == 1  # nobody is left who could give way
+    assert memory.dispersed == 1  # no other task is left
 
 
 def test_who_lacks_memory_is_given_what_others_hold(shared: Gpu, memory: Memory) -> None:
@@ -214,7 +214,7 @@ def test_other_errors_are_nobody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
         judged(monkeypatch, [CudaError("cuCtxSynchronize", "CUDA_ERROR_ILLEGAL_ADDRESS", "illegal")], others=2)
 
 
-def test_a_gpu_that_fails_while_others_give_way_is_a_device_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_that_fails_while_others_give_memory_back_is_a_device_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def relieve(*_: object) -> bool:
         raise CudaError("cuMemUnmap", "CUDA_ERROR_ILLEGAL_ADDRESS", "illegal")
 

@@ -133,7 +133,7 @@ def _runtime() -> Path:
 
 @lru_cache
 def flags() -> tuple[str, ...]:
-    """With a pattern in locals that nobody has initialised, where the compiler can do that (GCC 12)."""
+    """The compiler's options; uninitialised locals hold a pattern where the compiler can do that (GCC 12)."""
     compiler_version()  # says what is missing where there is no compiler
     major = subprocess.run([CXX, "-dumpversion"], capture_output=True, text=True, check=True).stdout.split(".")[0]
     return (*FLAGS, "-ftrivial-auto-var-init=pattern") if int(major) >= 12 else FLAGS
