@@ -336,8 +336,7 @@ class Oracle:
         if self.operator.tolerance.bound != "exact":
             others = [*self._second_opinions(question.inputs)]
             for outputs in trusted(question) if trusted is not None else ():
-                found = {n: self._flat(torch.as_tensor(y)) for n, y in outputs.items()}
-                others.append((NAIVE, found))
+                others.append((NAIVE, {n: self._flat(torch.as_tensor(y)) for n, y in outputs.items()}))
         expected: dict[str, Any] = {}
         allowed: dict[str, Any] = {}
         limit: dict[str, float] = {}
