@@ -360,11 +360,11 @@ def _searching(folder: Path, search: Any, *, as_json: bool) -> None:
 
 
 def _show_summary(folder: Path, tasks: Sequence[TaskSummary], *, as_json: bool) -> None:
-    from evo.report.queries import spending
+    from evo.report.queries import model_costs
     from evo.report.score import NOTE, run_scores
     from evo.report.tables import problem_lines
 
-    spent, scores = spending(folder), run_scores(folder)
+    spent, scores = model_costs(folder), run_scores(folder)
     for line in problem_lines(tasks):
         print(f"evo: {line}", file=sys.stderr)
     if as_json:
@@ -374,14 +374,14 @@ def _show_summary(folder: Path, tasks: Sequence[TaskSummary], *, as_json: bool) 
         }  # fmt: skip
         print(json_of(shown))
         return
-    from evo.report.tables import console, spending_line, summary_table
+    from evo.report.tables import console, costs_line, summary_table
 
     if tasks:
         console().print(summary_table(tasks))
     else:
         print("nothing was asked for yet")
     if spent:
-        print(spending_line(spent))
+        print(costs_line(spent))
     if scores:
         print(", ".join(f"{task} P {value:.2f}" for task, value in scores.items()) + f". {NOTE}")
     print(f"run {folder}")

@@ -78,7 +78,7 @@ class Bandit:
         record.cost_usd += seconds * self.usd_per_second + cost_usd
 
     def _usual_cost_usd(self) -> float:
-        """Of a try, over all arms; 1 while nothing has cost anything, when only ratios matter."""
+        """The mean cost of a try over all arms; 1 while nothing has cost anything, when only ratios matter."""
         tries = sum(record.tries for record in self.records.values())
         cost_usd = sum(record.cost_usd for record in self.records.values())
         return cost_usd / tries if tries and cost_usd else 1.0

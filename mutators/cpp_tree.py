@@ -180,7 +180,7 @@ class Function:
 
     @cached_property
     def declarations(self) -> Mapping[str, tuple[Declaration, ...]]:
-        """By name; one declared more than once has several."""
+        """What the function declares, by name, parameters included; a name may be declared more than once."""
         found: dict[str, list[Declaration]] = {}
         for node in walk(self.node):
             if node.type in ("declaration", "parameter_declaration", "optional_parameter_declaration"):
@@ -328,7 +328,7 @@ class SyntaxTree:
         return name
 
     def edited(self, begin: int, end: int, edits: Iterable[Edit]) -> str:
-        """Bytes [begin, end) of the file after edits inside them."""
+        """The text of bytes [begin, end) of the file after edits inside them."""
         moved = [Edit(e.start - begin, e.end - begin, e.text) for e in edits]
         return apply_edits(self.data[begin:end], moved).decode()
 

@@ -141,7 +141,7 @@ def _loops_between(loop: Loop, node: Node) -> dict[str, Loop]:
 def _expand_tile(
     loop: Loop, value: Polynomial, inner: Mapping[str, Loop]
 ) -> tuple[Polynomial, tuple[str, Polynomial] | None]:
-    """With v replaced by v0 + `v within the tile`, where `loop` is v0's: the name of the latter and the tile's size."""
+    """The index with v = v0 + offset in place of v, where `loop` is v0's, and the offset's name and the tile's size."""
     for variable, point in inner.items():
         tile = tile_of(point)
         if tile and tile[0] == loop.variable:

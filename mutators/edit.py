@@ -108,7 +108,7 @@ def _block(search: list[str], replace: list[str], where: str) -> Block:
 
 
 def _without_fence(lines: list[str]) -> list[str]:
-    """Some models put a fence around either half of an edit."""
+    """The lines of an edit's half without the fence that some models put around it."""
     inner = _trimmed(lines)
     if len(inner) >= 2 and (opening := _FENCE.fullmatch(inner[0])) and _closes(inner[-1], opening[1]):
         return inner[1:-1]
@@ -116,7 +116,7 @@ def _without_fence(lines: list[str]) -> list[str]:
 
 
 def _trimmed(lines: Sequence[str]) -> list[str]:
-    """Without blank lines at either end."""
+    """The lines without blank ones at either end."""
     kept = [at for at, line in enumerate(lines) if line.strip()]
     return list(lines[kept[0] : kept[-1] + 1]) if kept else []
 

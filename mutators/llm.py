@@ -76,7 +76,7 @@ class LLM:
     async def complete(
         self, messages: Sequence[Message], *, request: Request, role: str, model: str = "", sample: int = 0
     ) -> Call:
-        """See `Client.complete`."""
+        """Answer a conversation as `Client.complete` says."""
         model = model or self.settings.models[0]
         key = cache_key(self.settings, messages, request=request, model=model, sample=sample)
         if stored := self.calls.find(key):
@@ -239,7 +239,7 @@ class LLM:
             ARRIVAL.reset(token)
 
     def _price(self, litellm: ModuleType, model: str) -> Price | None:
-        """None: unknown, which is said once and counts as 0."""
+        """The model's price; None where it is unknown, which the user is told once and which counts as 0."""
         if model not in self._prices:
             price = self.settings.prices.get(model) or _listed_price(litellm, model)
             self._prices[model] = price

@@ -99,7 +99,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _retry_after(error: Exception) -> float:
-    """Seconds the provider asked for; 0 if it did not, or in a form that is no number."""
+    """The pause in seconds that the provider asked for; 0 if it did not, or in a form that is no number."""
     headers: Mapping[str, str] = getattr(error, "litellm_response_headers", None) or {}
     try:
         return max(float(headers.get("retry-after", 0)), 0.0)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def litellm_module() -> ModuleType:
-    """The library: seconds and megabytes, so not before the first call; without its fetching of a price list."""
+    """The library, loaded with the first call as that takes seconds and megabytes; it fetches no list of prices."""
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     import litellm
 
@@ -31,7 +31,7 @@ def litellm_module() -> ModuleType:
 
 
 def _http_client() -> httpx.AsyncClient:
-    """As litellm makes it, with an eye on what arrives."""
+    """The client that litellm would make itself, with a `Wire` that watches what arrives."""
     import httpx
     from litellm.llms.custom_httpx.http_handler import AsyncHTTPHandler, get_ssl_configuration
 

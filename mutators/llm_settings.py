@@ -23,7 +23,7 @@ class Price(BaseModel):
 
 
 class LlmSettings(BaseModel):
-    """Which models, and how they are called. Keys come from the environment, as litellm names them."""
+    """The models of a run and how they are called. Keys come from the environment, as litellm names them."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 

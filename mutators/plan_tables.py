@@ -40,7 +40,7 @@ class PlanTables:
 
     @classmethod
     def read(cls, text: str, plan: Plan) -> PlanTables | None:
-        """None for headers that are written in another way than table by table. `plan` is the text's own."""
+        """Read the header of `text`, whose parsed plan is `plan`; None where it is not written table by table."""
         header = HEADER.search(text)
         if not header:
             return None
@@ -86,7 +86,7 @@ class PlanTables:
         return replace(self, tables=(*kept[:place], *tables, *kept[place:]))
 
     def without_tunables(self, names: Iterable[str]) -> PlanTables:
-        """With their lines taken out of [tune], and without [tune] where no line is left."""
+        """The header without these tunables, and without [tune] where none is left."""
         tables = []
         for table in self.tables:
             text = table.text
@@ -97,7 +97,7 @@ class PlanTables:
         return replace(self, tables=tuple(tables))
 
     def with_top(self, *, requires: str, deterministic: bool, zero: Iterable[str]) -> PlanTables:
-        """With these values of the keys that stand before the first table."""
+        """The header with these values of the keys that stand before the first table."""
         lines = [f'requires = "{requires}"'] if requires not in ("", "1") else []
         lines += [] if deterministic else ["deterministic = false"]
         cleared = ", ".join(f'"{name}"' for name in zero)

@@ -214,7 +214,7 @@ PARTS: Mapping[str, Callable[[_Side, _Side, Random], _Mixture | None]] = {
 
 
 def _whole(function: Function) -> tuple[int, int]:
-    """Bytes of a function with its template head, its linkage and its qualifiers, which the parser may not know."""
+    """The bytes of a function with its template head, linkage and qualifiers, which the parser may not know."""
     node = function.node
     while node.parent and node.parent.type in ("template_declaration", "linkage_specification"):
         if node.parent.type == "linkage_specification" and node.parent.child_by_field_name("body") != node:
@@ -412,7 +412,7 @@ def _declared(tree: SyntaxTree, node: Node) -> set[str]:
 
 
 def _with_needs(tables: PlanTables, first: _Side, second: _Side, launched: Iterable[str]) -> PlanTables:
-    """With the buffers, maps and groups that launches of the second parent name, and what either plan demands."""
+    """The tables with the buffers, maps and groups that launches of the second parent name, and both plans' demands."""
     mine, other = first.tree.plan, second.tree.plan
     words = set(_WORD.findall(" ".join(table.text for table in second.tables.of("launch", launched))))
     words |= {m.tensor for m in other.tensor_maps if m.name in words}

@@ -92,12 +92,12 @@ class Spending:
 
     @property
     def tokens(self) -> int:
-        """All that counts against the limit, reservations apart."""
+        """Tokens that count against the limit: sent, received and lost, not reserved."""
         return self.tokens_in + self.tokens_out + self.lost_tokens
 
     @property
     def dollars(self) -> float:
-        """All that counts against the limit, reservations apart."""
+        """Dollars that count against the limit: paid and lost, not reserved."""
         return self.cost_usd + self.lost_usd
 
     @property

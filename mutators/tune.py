@@ -96,7 +96,7 @@ class Space:
         return {name: sorted(self.plan.tune[name])[at] for name, at in zip(self.names, setting, strict=True)}
 
     def setting(self, values: Mapping[str, int]) -> Setting | None:
-        """None for values that the plan does not declare."""
+        """The setting that has these values; None for values that the plan does not declare."""
         try:
             known = self.plan.settings(values)
         except PlanError:

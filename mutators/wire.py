@@ -73,7 +73,7 @@ class Wire:
 
 
 async def _body(response: httpx.Response) -> bytes:
-    """All of it. Raises BodyTooLong."""
+    """The whole body of a successful answer, the beginning of another one. It raises BodyTooLong."""
     most = MOST_BODY if response.status_code == 200 else MOST_ERROR_BODY
     parts, size = [], 0
     try:

@@ -99,7 +99,7 @@ class Expression:
         return value
 
     def choose(self, env: Mapping[str, int]) -> int | str:
-        """Like `evaluate`, for expressions that may choose between objects: an object's name, or an integer."""
+        """The value under `env`, or the name of the object that is chosen. It raises ExpressionError."""
         try:
             return _evaluate(self._tree, env, self._objects)
         except ZeroDivisionError:

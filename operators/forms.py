@@ -17,7 +17,7 @@ _SETTING = re.compile(r"^(\w+) \w+=")
 
 @dataclass(frozen=True)
 class Inherited:
-    """Which parts of a completed operator.toml stand in a form, and not in the operator's own file."""
+    """The parts of a completed operator.toml that stand in a form, and not in the operator's own file."""
 
     form: str = ""
     """Its name; empty: the operator is like none."""

@@ -19,7 +19,7 @@ LINE_EVERY_S = 10.0
 
 
 class Progress:
-    """Called by the search whenever something changed; shows it at a human pace."""
+    """The search calls it whenever something changed; it shows what changed at a human pace."""
 
     def __init__(self) -> None:
         self._console = console(stderr=True)

@@ -11,7 +11,7 @@ from evo.store import query
 
 
 @dataclass(frozen=True)
-class Spending:
+class ModelCosts:
     """What the language models of a run were asked and paid, all of them together."""
 
     calls: int
@@ -41,8 +41,8 @@ class Outage:
     error: str
 
 
-def spending(folder: Path) -> Spending | None:
-    """None where no language model was called."""
+def model_costs(folder: Path) -> ModelCosts | None:
+    """What language models have cost a run; None where none was called."""
     models = query(folder, "select * from cost").to_pylist()
     if not models:
         return None
@@ -51,7 +51,7 @@ def spending(folder: Path) -> Spending | None:
         """Over the models; runs of older versions, read as they are, lack some columns."""
         return sum(model.get(name, model.get(instead, 0)) for model in models)
 
-    return Spending(
+    return ModelCosts(
         calls=total("calls"),
         failed=total("failed_calls"),
         tokens_in=total("tokens_in"),

@@ -97,7 +97,7 @@ def _header_page(table: str, keys: Mapping[str, plan_keys.Key]) -> Page:
 
 
 def _annotation(field: FieldInfo) -> Any:
-    """With the validators that pydantic has taken off it."""
+    """The annotation of a field with the validators that pydantic has taken off it."""
     return Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
 
 

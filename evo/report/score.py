@@ -28,12 +28,12 @@ def score(operator: Operator, speedups: Mapping[str, float]) -> float | None:
 
 
 def evaluation_score(operator: Operator, evaluation: Evaluation) -> float | None:
-    """Of a kernel that was timed in pairs with the baseline itself."""
+    """The score of a kernel that was timed in pairs with the baseline itself."""
     return score(operator, {t.workload: math.exp(t.log_ratio) for t in evaluation.timings})
 
 
 def run_scores(folder: Path) -> dict[str, float]:
-    """By task, of the best kernels that were confirmed, which means timed beside the baseline; in runs of that set."""
+    """Scores by task of confirmed best kernels, which were timed beside the baseline, in runs of the published set."""
     found: dict[str, float] = {}
     rows = query(folder, "select config_json from runs").to_pylist()
     if not rows:

@@ -100,7 +100,7 @@ def summary(folder: Path) -> list[TaskSummary]:
 
 
 def standings(folder: Path) -> dict[str, tuple[Standing, str]]:
-    """By task, how its best kernel stands, and why its library was not timed where that is known."""
+    """How each task's best kernel stands, by task, and why its library was not timed where that is known."""
     tables = query(folder, "select table_name from duckdb_tables()").column("table_name").to_pylist()
     lacks = _lacks(folder)
     found = {}
@@ -123,7 +123,7 @@ def standing(
     library: Sequence[Mapping[str, Any]] = (),
     early: Sequence[Mapping[str, Any]] = (),
 ) -> Standing:
-    """Of a row of `best` with its evaluation's rows of `timings` and `library_timings`.
+    """The standing that a row of `best` and its evaluation's rows of `timings` and `library_timings` make.
 
     `early`: the library's rows of `baselines`, which older versions wrote; they count where nothing better is known.
     """
@@ -149,7 +149,7 @@ def standing(
 
 
 def problems(folder: Path) -> dict[str, str]:
-    """By task, why it could not go on in the latest session."""
+    """Why tasks could not go on in the latest session, by task."""
     rows = query(
         folder,
         f"""
@@ -163,7 +163,7 @@ def problems(folder: Path) -> dict[str, str]:
 
 
 def _lacks(folder: Path) -> dict[str, str]:
-    """By evaluation id."""
+    """Why a library was not timed, by the id of the best kernel's evaluation."""
     rows = query(folder, f"select detail_json from events where kind = '{NO_LIBRARY}'").to_pylist()
     details = [json.loads(row["detail_json"]) for row in rows]
     return {detail["evaluation_id"]: detail["reason"] for detail in details}
@@ -179,7 +179,7 @@ def _counts(folder: Path, task: str) -> dict[str, int]:
 
 
 def _mean(rows: Sequence[Mapping[str, Any]]) -> tuple[float, float] | None:
-    """Of the workloads' log ratios, with its standard error."""
+    """The mean of the workloads' log ratios, and its standard error."""
     if not rows:
         return None
     count = len(rows)

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from evo.report.output import printable, raw
-from evo.report.queries import Spending
+from evo.report.queries import ModelCosts
 from evo.report.summary import Standing, TaskSummary
 
 STANDING = ("baseline", "best", "speedup", "95 %", "verdict", "vs library", "95 %")
@@ -47,7 +47,7 @@ def best_table(rows: Iterable[tuple[str, Standing, Mapping[str, int]]]) -> Table
 
 
 def standing_cells(s: Standing) -> tuple[str, ...]:
-    """In the order of `STANDING`."""
+    """The cells of a standing, in the order of `STANDING`."""
     return (
         microseconds(s.baseline_us),
         microseconds(s.best_us),
@@ -74,7 +74,7 @@ def problem_lines(tasks: Sequence[TaskSummary]) -> list[str]:
     ]
 
 
-def spending_line(spent: Spending) -> str:
+def costs_line(spent: ModelCosts) -> str:
     """Calls, tokens and dollars of language models; what was lost stands apart, as do models that are gone."""
     failed = f" ({spent.failed} failed)" if spent.failed else ""
     lost = doubted = ""
@@ -93,7 +93,7 @@ def spending_line(spent: Spending) -> str:
 
 
 def tokens(count: float) -> str:
-    """As budgets write them."""
+    """A number of tokens for people, written as in budgets: `850tok`, `12.5ktok`, `3Mtok`."""
     return f"{count:g}tok" if count < 1e4 else f"{count / 1e3:.3g}ktok" if count < 1e6 else f"{count / 1e6:.3g}Mtok"
 
 

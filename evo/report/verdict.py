@@ -90,7 +90,7 @@ def _setting(text: str) -> tuple[str, int]:
 
 
 def verdict_json(evaluation: Evaluation) -> dict[str, Any]:
-    """All fields, as JSON has them."""
+    """All fields of an evaluation, in types that JSON has."""
     fields: dict[str, Any] = json.loads(json.dumps(asdict(evaluation), default=dict))
     return fields
 

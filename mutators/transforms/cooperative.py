@@ -59,7 +59,7 @@ BLOCK = Team("a block", "threadIdx.x", "blockDim.x")
 
 
 def _some_lanes(count: str) -> Team:
-    """As many neighbours, a power of two that a tunable tells."""
+    """The team of neighbours in a warp, as many as a tunable says, a power of two."""
     return Team(f"{count} threads", f"(threadIdx.x % {count})", count)
 
 
@@ -205,7 +205,7 @@ def _loop_part(loop: Loop) -> _Part | None:
 
 
 def _plain_part(function: Function, node: Node) -> _Part | None:
-    """Of a statement without control flow, which every thread may do alike, but for what it stores."""
+    """A statement without control flow, which every thread may do alike, but for what it stores; None for others."""
     if node.type not in ("declaration", "expression_statement"):
         return None
     known = effects(function, node)

@@ -69,7 +69,7 @@ class Guarded:
 
     @property
     def end_byte(self) -> int:
-        """Of all of it."""
+        """Where the guard and what it guards end."""
         return self.guard.end_byte if self.within else self.rest[-1].end_byte
 
     @property
@@ -139,7 +139,7 @@ def _within(guard: Node) -> tuple[Node, ...]:
 
 
 def along_x(tree: SyntaxTree, function: Function, launch: Launch, *, within: bool = False) -> Guarded | None:
-    """That form where there is one index, and its bound is a parameter; `within`: the other form too."""
+    """The form `guarded` finds, where it has one index whose bound is a parameter; `within`: the second form too."""
     found = guarded(tree, function, launch)
     if not found or len(found.axes) > 1 or not found.axis.bound.isidentifier():
         return None

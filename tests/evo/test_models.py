@@ -20,8 +20,8 @@ import pytest
 from evo.calls import SPOOL, StoredCalls
 from evo.inline import InlinePool
 from evo.replay import replay
-from evo.report.queries import spending
-from evo.report.tables import spending_line
+from evo.report.queries import model_costs
+from evo.report.tables import costs_line
 from evo.runs import run_row
 from evo.search import Search
 from evo.store import Store, query
@@ -51,7 +51,7 @@ def llm(**changes: Any) -> dict[str, Any]:
 def test_every_call_is_kept_and_the_ledger_is_what_is_spent(tmp_path: Path) -> None:
     reason, server = model_runs.run(tmp_path / "run")
     assert reason == "evaluations 20 of 20"
-    spent = spending(tmp_path / "run")
+    spent = model_costs(tmp_path / "run")
     assert spent
     assert (spent.tokens_in, spent.tokens_out) == (server.tokens_in, server.tokens_out)
     roles = {row["role"] for row in rows(tmp_path / "run", "select distinct role from llm_calls")}
@@ -87,7 +87,7 @@ def test_an_answered_call_survives_kill_9_and_is_not_paid_again(tmp_path: Path) 
     assert all(row["n"] == 1 for row in answered)
     # Three calls at once: no more than those can have been answered without anybody to hear it, and they are counted.
     assert len(answered) <= len(paid) <= len(answered) + 3
-    spent = spending(folder)
+    spent = model_costs(folder)
     assert spent and bool(spent.lost_tokens) == bool(
         rows(folder, "select * from llm_calls where error like 'the process%'")
     )
@@ -145,7 +145,7 @@ def test_a_model_that_stops_answering_does_not_end_the_run(tmp_path: Path) -> No
             return await model_runs.session(tmp_path / "run", made)
 
     assert asyncio.run(everything()) == "evaluations 20 of 20"
-    spent = spending(tmp_path / "run")
+    spent = model_costs(tmp_path / "run")
     assert spent and spent.failed == 8
     done = replay(tmp_path / "run")
     assert done.equal, done.difference
@@ -267,11 +267,11 @@ def test_the_search_goes_on_with_the_other_model(tmp_path: Path) -> None:
     assert reason == "evaluations 25 of 25"
     assert answers["other"] > 20
     assert sum(request["model"] == "scripted" for request in server.requests) <= 2 + 3
-    spent = spending(folder)
+    spent = model_costs(folder)
     assert spent
     (out,) = spent.out
     assert out.model == model_runs.MODEL and "credit is used up" in out.error
-    assert f"model {model_runs.MODEL} does not answer since 20" in spending_line(spent)
+    assert f"model {model_runs.MODEL} does not answer since 20" in costs_line(spent)
 
 
 def test_a_search_that_waits_for_a_model_can_be_stopped_and_resumed(tmp_path: Path) -> None:
@@ -297,7 +297,7 @@ def test_a_search_that_waits_for_a_model_can_be_stopped_and_resumed(tmp_path: Pa
     assert asyncio.run(waiting()) == "stopped"
     reason, _ = search(folder, child, strategy="best_of_n")
     assert reason == "evaluations 20 of 20"
-    assert spending(folder).out == ()  # type: ignore[union-attr]
+    assert model_costs(folder).out == ()  # type: ignore[union-attr]
     assert not rows(folder, "select request_id from asks except select request_id from tells") or replay(folder).equal
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from evo.replay import compare, replay
-from evo.report.queries import spending
+from evo.report.queries import model_costs
 from evo.store import query
 from mutators.transform import Transform
 from operators.errors import UserError
@@ -60,7 +60,7 @@ def test_the_answers_of_a_model_are_served_without_it(asked: Path) -> None:
     done = replay(asked)
     assert done.equal, done.difference
     assert done.individuals == count(asked, "tells")
-    assert spending(Path(done.replay)) == spending(asked)
+    assert model_costs(Path(done.replay)) == model_costs(asked)
 
 
 @pytest.mark.slow
