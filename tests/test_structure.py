@@ -1,6 +1,6 @@
 """How large files and classes of the product may be, and how much of it must be explained; `tests.structure` measures.
 
-What is named here with a number of its own was larger when the limit was set: it may shrink, and must not grow.
+A class that is named here with a number of its own was larger when the limit was set: it may shrink, and must not grow.
 """
 
 from __future__ import annotations
