@@ -42,7 +42,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from evo.calls import StoredCalls
+from evo.calls import StoredCalls, open_client
 from evo.config import RunConfig
 from evo.individual import Individual
 from evo.inline import InlinePool
@@ -127,6 +127,9 @@ class Counted:
         call = await self._client.complete(messages, **options)
         self.failed += call.status is not CallStatus.ANSWERED
         return call
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
 
 
 def edit(prompt: str, what: str) -> str:
@@ -218,33 +221,26 @@ def session(
     """Search until `on_change` stops it; returns what counted the calls of models."""
     made = config_of(folder.parent, arguments)
     stages = scripted(made.tasks())
-    models = tuple(f"openai/instant{number}" for number in range(arguments.models))
-
-    def make_strategy(operator: Operator, task: Task) -> Any:
-        from importlib import import_module
-
-        from evo.config import STRATEGIES
-
-        module, _, name = STRATEGIES[made.strategy].partition(":")
-        return getattr(import_module(module), name)(
-            operator, task, seed=made.seed, settings={"workload_set": made.workload_set, "models": models}
-        )
 
     def searching(journal: Journal, make: Callable[[Operator, Task], Any]) -> tuple[Search, Instant | Counted]:
         pool = InlinePool(dict(stages), slots=arguments.slots)
         if arguments.url:
-            search = Search(made, journal, pool, make_strategy=make, on_change=on_change)
-            assert search._client
-            search._client = counted = Counted(search._client)
-            return search, counted
+            opened: list[Counted] = []
+
+            def counted(*arguments: Any) -> Any:
+                opened.append(Counted(open_client(*arguments)))
+                return opened[0]
+
+            with patch("evo.search.open_client", counted):
+                return Search(made, journal, pool, make_strategy=make, on_change=on_change), opened[0]
         model = Instant(journal)
-        client = model if models else None
+        client = model if arguments.models else None
         return Search(made, journal, pool, client=client, make_strategy=make, on_change=on_change), model
 
     async def here() -> Instant | Counted:
         with Store(folder, create=True) as store:
             journal: Journal = Buffered(store) if fast else store
-            search, model = searching(journal, make_strategy)
+            search, model = searching(journal, made.make_strategy)
             await search.run()
             journal.close()
             return model
