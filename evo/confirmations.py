@@ -57,7 +57,7 @@ class Confirmations:
         waiting = [
             state.confirm_s or usual
             for state in self._states.values()
-            if (leader := state.strategy.best) and leader.kernel.id not in state.confirmed
+            if state.fastest and state.fastest[1] not in state.confirmed
         ]
         return min(max((*waiting, sum(waiting) / self._pool.judges)), TIME_SHARE * limit_s)
 
