@@ -10,7 +10,7 @@ from operators.kernel import Kernel
 
 Cell = tuple[str, ...]
 MARGIN = 0.01
-"""An elite gives way only to a kernel faster by this log ratio, and by 1.96 standard errors of the comparison."""
+"""An elite is replaced only by a kernel faster by this log ratio, and by 1.96 standard errors of the comparison."""
 
 
 class AddStatus(Enum):

@@ -143,7 +143,7 @@ class StoredCalls:
 
 
 def interrupted_calls(store: Journal, *, at: float) -> list[Row]:
-    """Rows of `llm_calls` for calls whose end nobody saw: the most that they may have cost is lost."""
+    """Rows of `llm_calls` for calls whose end no session saw: the most that they may have cost is lost."""
     sent = store.rows(
         """
         select s.cache_key, any_value(s.request_id) as request_id, any_value(s.role) as role,

@@ -94,7 +94,7 @@ def check_same(then: Conditions, now: Conditions, config: RunConfig, *, run: str
 def _other_definitions(
     then: Mapping[str, Mapping[str, str]] | None, now: Mapping[str, Mapping[str, str]] | None
 ) -> Iterator[str]:
-    """What was there when the run began and is no longer the same; what came later nobody uses yet."""
+    """What was there when the run began and is no longer the same; what came later is in no use yet."""
     for operator, parts in (then or {}).items():
         current = (now or {}).get(operator, {})
         for name, value in parts.items():

@@ -26,7 +26,7 @@ STRATEGIES: Mapping[str, str] = {
     "islands": "evo.strategies.islands:Islands",
     "best_of_n": "evo.strategies.best_of_n:BestOfN",
     "random": "evo.strategies.random_search:RandomSearch",
-    "refine": "evo.strategies.refine:Refine",
+    "refine": "evo.strategies.refine:Refinement",
     "tune_only": "evo.strategies.tune_only:TuneOnly",
 }
 """Name and `module:Class`; imported late. A user's own is named as `module:Class`."""

@@ -21,7 +21,7 @@ from evo.naive import is_naive, naive_fault
 from evo.records import Rows
 from evo.strategies.base import Restorable, other_request
 from evo.task_state import Outstanding, TaskState, bind
-from evo.verdicts import Profiled
+from evo.verdicts import TakenProfile
 from fitness.evaluation import Status
 from mutators.base import Kind, Request
 from operators.spec import Task
@@ -37,7 +37,7 @@ class Done:
     state: TaskState
     individual: Individual
     rows: Rows
-    profiled: Profiled | None = None
+    profiled: TakenProfile | None = None
     """The profile that the request asked for, if it was taken now."""
 
 
@@ -73,7 +73,7 @@ class History:
         rows = records.ask_rows(requests, seq=self._next(), wanted=wanted, at=self._now())
         return [(request, bind(state, request)) for request in requests], rows
 
-    async def deliver(self, arrived: Sequence[Done | Profiled]) -> list[TaskState]:
+    async def deliver(self, arrived: Sequence[Done | TakenProfile]) -> list[TaskState]:
         """Commit tells and profiles in one transaction, then let them count in the same order.
 
         It returns the tasks that cannot go on since then.
@@ -84,7 +84,7 @@ class History:
         await self._commit(records.join(*(self._rows(step) for step in steps)))
         sound = [state for state in self._states.values() if not state.fault]
         for step in steps:
-            if isinstance(step, Profiled):
+            if isinstance(step, TakenProfile):
                 step.state.profiles[step.kernel_id] = step.notes
             else:
                 step.state.strategy.tell(step.individual)
@@ -100,9 +100,9 @@ class History:
         seq = self._next()
         return [row | {"seq": seq} for row in rows]
 
-    def _rows(self, step: Done | Profiled) -> Rows:
+    def _rows(self, step: Done | TakenProfile) -> Rows:
         """What is to be committed with its place in the history."""
-        if isinstance(step, Profiled):
+        if isinstance(step, TakenProfile):
             return step.rows | {"profiles": self.next_profile(step.rows["profiles"])}
         seq = self._next()
         generation, is_new = step.state.born(step.individual.request, step.individual.kernel)
@@ -198,7 +198,7 @@ class History:
         return cast(list[Row], self._store.rows(sql).to_pylist())
 
 
-def _steps(done: Done | Profiled) -> list[Done | Profiled]:
+def _steps(done: Done | TakenProfile) -> list[Done | TakenProfile]:
     """What counts one after the other: a request for a profile is told first, then others know the profile too."""
     if isinstance(done, Done) and done.profiled:
         return [replace(done, profiled=None), done.profiled]

@@ -17,7 +17,7 @@ SOURCES_REMEMBERED = 500
 
 
 class Population:
-    """Plain and single-threaded; whoever holds it feeds it individuals in the order of the tells.
+    """Plain and single-threaded; its owner feeds it individuals in the order of the tells.
 
     An island whose best is no better for `patience` of its individuals, and that is the worst one, is emptied and
     starts again from the best of another one, as in FunSearch (Romera-Paredes et al., doi 10.1038/s41586-023-06924-6).

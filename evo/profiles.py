@@ -7,7 +7,7 @@ import asyncio
 from evo.parents import Parents
 from evo.pool import Pool
 from evo.task_state import Bound, TaskState
-from evo.verdicts import Profiled, Verdicts
+from evo.verdicts import TakenProfile, Verdicts
 from mutators.base import Parent, Request
 from mutators.registry import asks_model
 
@@ -19,10 +19,10 @@ class Profiles:
         self._verdicts = verdicts
         self._parents = parents
         self._pool = pool
-        self.running: dict[str, asyncio.Task[Profiled]] = {}
+        self.running: dict[str, asyncio.Task[TakenProfile]] = {}
         """By kernel id, the profiles that are being taken."""
 
-    def want(self, state: TaskState, request: Request, bound: Bound) -> asyncio.Task[Profiled] | None:
+    def want(self, state: TaskState, request: Request, bound: Bound) -> asyncio.Task[TakenProfile] | None:
         """Begin to profile the principal parent of a question, if it can be and was not; return the task."""
         if not (bound.sources and asks_model(request)) or len(self.running) >= self._pool.judges:
             return None
@@ -42,6 +42,6 @@ class Profiles:
         for task in self.running.values():
             task.cancel()
 
-    async def _take(self, state: TaskState, parent: Parent, evaluation_id: str) -> Profiled:
+    async def _take(self, state: TaskState, parent: Parent, evaluation_id: str) -> TakenProfile:
         _, _, profiled = await self._verdicts.take_profile(state, parent, evaluation_id)
         return profiled

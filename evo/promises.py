@@ -9,7 +9,7 @@ Promised = TypeVar("Promised")
 
 
 async def announced(place: dict[str, asyncio.Future[Promised]], key: str) -> Promised | None:
-    """What another request found, or is about to find, under this key; None: nobody is at it.
+    """What another request found, or is about to find, under this key; None: no request looks for it.
 
     Waiting for it does not cancel it, and its own cancelling is not ours: then the next one is asked.
     """

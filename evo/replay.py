@@ -28,7 +28,7 @@ from evo.records import Rows
 from evo.runs import run_row
 from evo.store import Store, open_reader
 from evo.task_state import Bound, Outstanding, TaskState, task_states
-from evo.verdicts import Profiled
+from evo.verdicts import TakenProfile
 from fitness.evaluation import Evaluation
 from mutators.base import Call, Kind, Message, Parent, Proposal, Request
 from mutators.llm_calls import cache_key
@@ -193,7 +193,7 @@ class Replay:
             "baselines": self._read("select * from baselines order by rowid"),
             "events": self._read(f"select * from events where kind = '{records.NO_LIBRARY}' order by rowid"),
         }
-        # A kernel's birth is the first sign of it: confirmations stay behind the requests that were carried out.
+        # A kernel's birth is the first sign of it: confirmations stay behind the requests themselves.
         at = moment(time.time())
         for row in final:
             rows = records.join(rows, {"evaluations": [row | {"created_at": at}]}, _measured(self._read, row))
@@ -238,7 +238,7 @@ class _StoredVerdicts:
 
     async def profile(
         self, state: TaskState, request: Request, parent: Parent, evaluation_id: str
-    ) -> tuple[Proposal, Profiled | None]:
+    ) -> tuple[Proposal, TakenProfile | None]:
         """Return the stored answer; the profile itself has a place of its own in the history."""
         rows = self._read("select * from proposals where request_id = ?", [request.id])
         if not rows:

@@ -1,4 +1,4 @@
-"""The driver: carries every request from its ask to its tell, within the budget, and writes everything down."""
+"""The driver: takes every request from its ask to its tell, within the budget, and writes everything down."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from evo.questions import Questions
 from evo.records import Rows
 from evo.strategies.base import Strategy
 from evo.task_state import Outstanding, TaskState, task_states
-from evo.verdicts import Profiled, Verdicts
+from evo.verdicts import TakenProfile, Verdicts
 from evo.watchdog import Alarm, Watchdog
 from mutators.base import Client, Kind, OutOfBudget
 from mutators.registry import asks_model
@@ -37,7 +37,7 @@ STOPPED = "stopped"
 ANSWERS_S = 60.0
 """How long a search that ends waits for answers that are under way and paid."""
 IDLE_LIMIT = 300
-"""A task rests when so many requests in a row led to no new program."""
+"""A task is idle when so many requests in a row led to no new program."""
 
 
 class Search:
@@ -173,7 +173,7 @@ class Search:
         for task in finished:
             task.result()
 
-    async def _deliver(self, finished: list[Done | Profiled | None]) -> None:
+    async def _deliver(self, finished: list[Done | TakenProfile | None]) -> None:
         arrived = [done for done in finished if done]
         if not arrived:
             return
@@ -307,7 +307,7 @@ class Search:
     def _restart_requests(self) -> list[str]:
         """Begin every request anew that waits for neither a worker nor a model; return their ids.
 
-        None ever should: this is for what nobody has thought of.
+        None ever should: this is for faults that are not known yet.
         """
         stuck = self._flight.give_up(but=self._questions.thinking)
         for errand in stuck if not self._questions.late else ():

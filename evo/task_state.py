@@ -23,7 +23,7 @@ Notes = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Bound:
-    """What was known when a request was asked for, so that its prompt is the same whenever it is carried out."""
+    """What was known when a request was asked for, so that its prompt is the same whenever it is answered."""
 
     sources: tuple[Source, ...]
     """The request's parents, in its order."""

@@ -29,7 +29,7 @@ Note = Callable[[Rows], Awaitable[None]]
 
 
 @dataclass(frozen=True)
-class Profiled:
+class TakenProfile:
     """A profile that was taken, and its rows but for their place in the history."""
 
     state: TaskState
@@ -47,7 +47,7 @@ class VerdictSource(Protocol):
 
     async def profile(
         self, state: TaskState, request: Request, parent: Parent, evaluation_id: str
-    ) -> tuple[Proposal, Profiled | None]:
+    ) -> tuple[Proposal, TakenProfile | None]:
         """Return the answer to a request for a profile, and the profile if it is to be stored."""
         ...
 
@@ -111,7 +111,9 @@ class Verdicts:
         baseline = Anchor(state.baseline, 0.0, 0.0)
         return replace((await self._levels(state, kernel, baseline, race=False, best=None))[-1], level=Level.CONFIRMED)
 
-    async def take_profile(self, state: TaskState, parent: Parent, evaluation_id: str) -> tuple[Profile, str, Profiled]:
+    async def take_profile(
+        self, state: TaskState, parent: Parent, evaluation_id: str
+    ) -> tuple[Profile, str, TakenProfile]:
         """Return what a profiler says of a correct kernel that was timed, why it failed if it did, and its rows."""
         assert parent.evaluation
         kernel, began = parent.kernel, time.monotonic()
@@ -124,11 +126,11 @@ class Verdicts:
         rows = records.profile_rows(
             profile, evaluation_id, state.task, kernel.id, failure=failure, seconds=seconds, at=self._now()
         )
-        return profile, failure, Profiled(state, kernel.id, profile.notes, rows)
+        return profile, failure, TakenProfile(state, kernel.id, profile.notes, rows)
 
     async def profile(
         self, state: TaskState, request: Request, parent: Parent, evaluation_id: str
-    ) -> tuple[Proposal, Profiled | None]:
+    ) -> tuple[Proposal, TakenProfile | None]:
         """See `VerdictSource.profile`."""
         evaluation, began = parent.evaluation, time.monotonic()
         if not (evaluation and evaluation.correct and evaluation.timings):

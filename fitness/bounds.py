@@ -134,7 +134,7 @@ def rms_limit(precision: Precision, limits: Bound, trusted: Sequence[Judgement],
     It is a multiple of what trusted outputs came to. Few errors, or many that depend on one (that of a row's sum), tell
     little: the fewer of them are independent, the more counts what is usual, and the wider is the limit; below some
     ten of them the bounds of the elements alone decide. What is usual is the least also without a `naive` kernel among
-    the trusted, when nobody tells what a plain sum costs, and where the reference errs as much as a kernel, so that
+    the trusted, when it is not known what a plain sum costs, and where the reference errs as much as a kernel, so that
     those that add in its order seem to make no error at all.
     """
     best = max((t for t in trusted if not t.mismatches), key=lambda t: t.rms_ratio, default=None)

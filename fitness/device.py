@@ -31,7 +31,7 @@ class KernelFault(Exception):
 
 
 class KilledFromOutside(KernelFault):
-    """Somebody ended the process in a way that no kernel can: it may be asked again in another one."""
+    """The process was ended in a way that no kernel can: it may be asked again in another one."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A fair lock: many processes that work on a device share it, or one that times has it alone; nobody waits forever."""
+"""A fair lock: many processes that work on a device share it, or one that times has it alone; none waits forever."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class FairLock:
     """A lock among all processes of the machine, by two files; it is released when a process ends, however it does.
 
     Processes that ask go through a gate one after the other: those that share do not get past one that waits to be
-    alone. Threads of one process share together, so that a share within a share waits for nobody; nor does a share of
+    alone. Threads of one process share together, so that a share within a share waits for no other; nor does a share of
     the thread that is alone.
     """
 

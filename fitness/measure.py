@@ -76,7 +76,7 @@ class Guest:
         """`session` has the same input sets as the others; None: there is none, and `lack` may say why."""
         self.session = session
         self.lack = lack
-        """Why it was not timed; empty where it was, or where nobody wanted it."""
+        """Why it was not timed; empty where it was, or where it was not wanted."""
         self.spent_s = 0.0
 
     def leave(self, why: str) -> None:
@@ -99,7 +99,7 @@ class Pairing:
     Two processes with one kernel differ by some thousandths, in how their code and memory happen to lie; no number of
     samples shows that. So each side may have several sessions, of which each pair of samples takes the next two.
     The vendor's library may be a guest of the first rounds: it is called beside the two, in random order as well, and
-    paired with the candidate's call of the same round. Its time lengthens the measurement and shortens nobody's part.
+    paired with the candidate's call of the same round. Its time lengthens the measurement and shortens no other part.
     """
 
     def __init__(

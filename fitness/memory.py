@@ -17,7 +17,7 @@ PAGE = mmap.PAGESIZE
 ALIGNMENT = 16
 """What kernels may rely on; results of verification runs are placed so that no more holds."""
 SLACK_PATTERNS = (0x7B, 0xFF)
-"""Where data begins its pages, where it ends them: like the poisons, large numbers and NaN to whoever reads them."""
+"""Where data begins its pages, where it ends them: like the poisons, large numbers and NaN to their reader."""
 F_ADD_SEALS = 1033
 F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_FUTURE_WRITE = 2, 4, 16
 
@@ -37,7 +37,7 @@ class Extent:
 class Region:
     """An anonymous file that holds some named buffers, each on pages of its own.
 
-    Whoever maps it elsewhere can put unmapped pages around every buffer: with `at_end`, data ends where its pages end
+    Mapped elsewhere, it can have unmapped pages around every buffer: with `at_end`, data ends where its pages end
     (up to the alignment), so that reading or writing past the end faults; else it begins where they begin. What is
     left of the pages is filled with a pattern that `slack_intact` checks.
     """

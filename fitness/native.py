@@ -33,7 +33,7 @@ def cache_folder() -> Path:
 
 
 def publish(path: Path, data: bytes) -> None:
-    """Write a whole file or none, whoever else writes or reads it at the same time."""
+    """Write a whole file or none, whichever process writes or reads it at the same time."""
     partial = path.with_suffix(f".{os.getpid()}")
     partial.write_bytes(data)
     partial.replace(path)

@@ -69,7 +69,7 @@ def installed(name: str) -> str:
 
 
 def _source(extra: str) -> list[str]:
-    """What pip is told to install; empty where nobody knows."""
+    """What pip is told to install; empty where it is not known."""
     suffix = f"[{extra}]" if extra else ""
     if _is_tree(ROOT):
         return [*_constraints(ROOT), "-e", _shown(ROOT) + suffix]

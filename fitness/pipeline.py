@@ -296,7 +296,7 @@ class Pipeline:
         try:
             return [self._asked(question)]
         except KernelFault:
-            # Somebody may have killed its process; a new one tells whether it is the kernel's fault.
+            # Its process may have been killed from outside; a new one tells whether it is the kernel's fault.
             self._distrust()
         try:
             return [self._asked(question)]

@@ -66,7 +66,7 @@ class GpuModels:
 
     names: tuple[str, ...] = ()
     driver: str = ""
-    """Its version; empty where nobody knows."""
+    """Its version; empty where it is not known."""
 
 
 NO_GPUS = GpuModels()

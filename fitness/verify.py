@@ -67,7 +67,7 @@ class Oracle:
     ) -> Case:
         """Draw inputs, compute the fp64 reference on the values as rounded to the task's dtype, and both gates.
 
-        `trusted` should run the naive kernel. Without it nobody tells what a plain sum costs on these inputs: an
+        `trusted` should run the naive kernel. Without it there is no telling what a plain sum costs on these inputs: an
         estimate stands in, and the second gate finds less.
         """
         inputs = draw(
@@ -134,7 +134,7 @@ class Oracle:
         values = self._changed(tensor, case.inputs.tensors[tensor.name], count, rng)
         if tensor.role == "in":
             self._write(case.region, tensor.name, values)
-        else:  # whoever runs the case takes the initial values of inout tensors from it
+        else:  # the run of the case takes the initial values of inout tensors from it
             values = case.inputs.tensors[tensor.name].copy_(values)
         inputs = Inputs({**case.inputs.tensors, tensor.name: values}, case.dims)
         return self._answered(Question(case.workload, case.family, inputs, case.region, case.at_end), trusted)

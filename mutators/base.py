@@ -178,7 +178,7 @@ class Call:
     """From the first attempt to the end of the last, waits included."""
     attempts: int = 0
     lost_tokens: int = 0
-    """Upper bound of what attempts whose end nobody knows (timeouts, broken connections) were billed besides."""
+    """Upper bound of what attempts whose end is not known (timeouts, broken connections) were billed besides."""
     lost_usd: float = 0.0
     usage_json: str = ""
     """What the provider said of its usage, as JSON; empty when it said nothing."""

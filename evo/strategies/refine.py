@@ -24,7 +24,7 @@ class RefineSettings(BaseModel):
     """Kernels that the model is asked for in one conversation."""
 
 
-class Refine(LoopStrategy[RefineSettings]):
+class Refinement(LoopStrategy[RefineSettings]):
     """Serial refinement: each turn shows the model what became of its last kernel, and asks for a better one.
 
     Every kernel, slower or broken, is the one that the next turn starts from. It is timed beside that one without a

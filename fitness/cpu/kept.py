@@ -49,7 +49,7 @@ class Kept:
 
 @contextmanager
 def held(library: Path) -> Iterator[Path]:
-    """A second name of a shared object, which nobody evicts. Raises FileNotFoundError where it was evicted."""
+    """A second name of a shared object, which is never evicted. Raises FileNotFoundError where it was evicted."""
     with tempfile.TemporaryDirectory(dir=library.parent, prefix="open-") as folder:
         second = Path(folder, library.name)
         os.link(library, second)

@@ -140,7 +140,7 @@ class Server:
 def main() -> None:
     """Entry point of the process."""
     folder, dtype, threads, fd = sys.argv[1:]
-    warnings.simplefilter("ignore")  # torch warns of read-only memory; nobody writes to inputs here
+    warnings.simplefilter("ignore")  # torch warns of read-only memory; nothing writes to inputs here
     torch.set_num_threads(int(threads))
     torch.set_grad_enabled(False)
     torch.ones(HEAP_BYTES, dtype=torch.uint8)

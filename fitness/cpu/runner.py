@@ -68,7 +68,7 @@ class Runner:
             "OMP_DYNAMIC": "false",
             "OMP_STACKSIZE": f"{STACK_BYTES}B",
             "OMP_THREAD_LIMIT": str(4 * threads),
-            # Threads that spin long after a parallel region would disturb whoever is timed next.
+            # Threads that spin long after a parallel region would disturb the kernel that is timed next.
             "GOMP_SPINCOUNT": "20000",
         } | (environment or {})
         self._process = start_child(
@@ -183,7 +183,7 @@ class Runner:
         return KernelFault(Status.RUNTIME_ERROR, f"{reason} {when}")
 
     def _fault(self, number: int, address: int) -> str:
-        """In words; `address` is the number of the call for SIGSYS, and 0 where nobody was left to tell it."""
+        """In words; `address` is the number of the call for SIGSYS, and 0 where no process was left to tell it."""
         text = FAULTS.get(signal.Signals(number), f"signal {number}")
         if number == signal.SIGSYS:
             return f"{text} {address}: a kernel computes on memory and threads, it reaches no files and no processes"

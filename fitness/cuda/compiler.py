@@ -112,7 +112,7 @@ class Compiler:
             assert process.stderr
             last = process.stderr.read().decode(errors="replace").strip().splitlines()[-1:]
             raise UserError(f"the compiler's process does not start: {' '.join(last)[:300]}") from None
-        # Nobody reads what it says from now on.
+        # Nothing reads what it says from now on.
         assert self._process.stderr
         self._process.stderr.close()
 

@@ -84,7 +84,7 @@ class Gpu:
                 self.runners.refresh()
 
     def quiet(self) -> AbstractContextManager[None]:
-        """Nobody times meanwhile."""
+        """No kernel is timed meanwhile."""
         return self.machine(exclusive=False)
 
     def peaks(self, *, again: bool = False) -> Peaks:

@@ -48,7 +48,7 @@ class LibrarySession:
         self._memory = torch.cuda.graph_pool_handle()
         self._slots: dict[int, tuple[Question, CudaRegion, Callable[[], Any]]] = {}
         self._values: dict[int, Mapping[str, Any]] = {}
-        """What captured calls read, such as a vendor's matrix object: nobody else keeps it."""
+        """What captured calls read, such as a vendor's matrix object: nothing else keeps it."""
 
     def bind(self, slot: int, question: Question, *, at_end: bool) -> None:
         with enough_memory():
@@ -86,7 +86,7 @@ class LibrarySession:
         end.synchronize()
         elapsed_ns = round(1e6 * begin.elapsed_time(end))
         self._store(result, question, work)
-        return Sample(elapsed_ns, 0)  # nobody doubts its clock
+        return Sample(elapsed_ns, 0)  # its clock is ours
 
     def _captured(self, values: Mapping[str, Any]) -> Callable[[], Any]:
         """The call as a CUDA graph, so that Python's part of it is not timed; as it is where it cannot be captured."""

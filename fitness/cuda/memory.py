@@ -22,7 +22,7 @@ FIRST_ADDRESS = 1 << 46
 """Far from where the driver itself puts things. Blocks follow each other from here on, in every runner alike: by where
 buffers lie in the address space alone a kernel can be half as fast again."""
 KEPT_FREE_BYTES = 4 << 30
-"""Blocks that nobody uses stay allocated up to so much: making one takes as long as a small check."""
+"""Blocks that are in no use stay allocated up to so much: making one takes as long as a small check."""
 KEPT_FREE = 256
 """So many at most, since each keeps a file open."""
 
@@ -65,7 +65,7 @@ class Block:
         return self._descriptor
 
     def free(self) -> None:
-        """Give it back to the device, once nobody else has it mapped."""
+        """Give it back to the device, once no other process has it mapped."""
         torch.cuda.synchronize()
         if self._descriptor is not None:
             os.close(self._descriptor)
@@ -137,7 +137,7 @@ class BlockPool:
             self._free.pop().free()
 
     def give_back(self, blocks: Iterable[Block]) -> None:
-        """Somebody may need blocks of the same size soon."""
+        """Blocks of the same size may be needed soon."""
         self._returned.extend(blocks)
 
     def _settle(self) -> None:
@@ -166,7 +166,7 @@ class CudaRegion:
     ) -> None:
         """`readonly`: runners only read it.
 
-        `lent` are blocks that some of the buffers take, which somebody else owns and may use between calls.
+        `lent` are blocks that some of the buffers take, which another process owns and may use between calls.
         """
         self.extents: dict[str, Extent] = {}
         self.blocks: dict[str, Block] = {}

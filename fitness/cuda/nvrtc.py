@@ -1,6 +1,6 @@
 """NVRTC in a process that can read nothing but the CUDA headers: `python -m fitness.cuda.nvrtc SOCKET_FD FOLDERS`.
 
-Requests are the pickled fields of a `Job`; answers are a JSON object and the bytes it announces, so that whoever asked
+Requests are the pickled fields of a `Job`; answers are a JSON object and the bytes it announces, so that our process
 unpickles nothing that a compiler wrote after it had read a candidate's source. Needs no GPU and no nvcc.
 """
 

@@ -37,7 +37,7 @@ class CudaOracle(Oracle):
         torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
 
     def timed_blocks(self, dims: Mapping[str, int]) -> dict[str, Block]:
-        """Memory for the outputs of timed calls, the same for whoever is timed.
+        """Memory for the outputs of timed calls, the same for every kernel that is timed.
 
         Where in physical memory an output lies can make a kernel half as fast again; a pair must not differ in that.
         """

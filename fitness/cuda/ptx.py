@@ -36,7 +36,7 @@ ABSOLUTE = "absolute address"
 DEVICE_ADDRESSES = range(2**32, 2**49)
 """Where a number that reaches the brackets of a load or store is taken for an address; offsets are smaller."""
 GUARDS = frozenset({"trap"})
-"""What headers put into the code of whoever calls them, against wrong use: a barrier of the grid checks that there is
+"""What headers put into the code of their callers, against wrong use: a barrier of the grid checks that there is
 one to wait at. No choice of the kernel's, unless it stands in its own file."""
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"(?:[^"]*/)?([^"/]*)"', re.MULTILINE)
 _PLACE = re.compile(r"\s*\.loc\s+(\d+)\b(?:.*\binlined_at\s+(\d+))?")

@@ -47,7 +47,7 @@ class Runners:
             if runner.alive:
                 return runner
             runner.close()
-        for _ in range(SPARES):  # which somebody may have killed just now
+        for _ in range(SPARES):  # which may have been killed just now
             with suppress(DeviceError):
                 return self._begun()
         return self._begun()
@@ -95,7 +95,7 @@ class Runners:
     def dismiss(self, runner: Runner) -> None:
         """End one whose last call has ended, without waiting for that.
 
-        One that may still run something is closed instead: it would write to memory that is somebody else's by then.
+        One that may still run something is closed instead: it would write to memory that belongs to another by then.
         """
 
         def leave() -> None:

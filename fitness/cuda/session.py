@@ -71,7 +71,7 @@ class CudaSession:
             self._lasting(lambda runner: self._hand_over(runner, slot))
 
     def run(self, slot: int, *, poison: int, cold: bool = False) -> Sample:
-        if cold:  # on a clock: no process comes or goes, and whoever times begins anew
+        if cold:  # on a clock: no process comes or goes, and a timing begins anew
             if self._runner is None:
                 raise KilledFromOutside(Status.RUNTIME_ERROR, "its process is gone")
             return self._run(self._runner, slot, poison=poison, cold=cold)
@@ -109,7 +109,7 @@ class CudaSession:
         self._runner = None
 
     def _lasting(self, action: Callable[[Runner], T]) -> T:
-        """What it does with the runner, or with another one where somebody killed that.
+        """What it does with the runner, or with another one where that was killed.
 
         Where one was killed many were, and those that wait for work are not yet seen to be dead.
         """

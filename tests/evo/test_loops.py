@@ -22,7 +22,7 @@ from evo.search import Search
 from evo.store import Store, query
 from evo.strategies.base import Rival, StrategyContext
 from evo.strategies.loop import LoopStrategy, Recipe
-from evo.strategies.refine import Refine
+from evo.strategies.refine import Refinement
 from fitness.base import DeviceInfo
 from fitness.evaluation import Status
 from mutators.base import PROTOCOL, Kind, Request
@@ -152,14 +152,14 @@ def test_a_refinement_goes_on_with_its_conversation(tmp_path: Path) -> None:
 
 def test_refinement_without_a_model_is_refused(axpb: Operator) -> None:
     with pytest.raises(UserError, match="asks language models"):
-        Refine(StrategyContext(axpb, TASK, 1), {})
+        Refinement(StrategyContext(axpb, TASK, 1), {})
 
 
 def test_a_refined_kernel_is_timed_beside_its_parent_without_a_race_and_kept_though_it_is_slower(
     axpb: Operator,
 ) -> None:
     world = World(axpb, TASK, fate=lambda request, kernel: -0.5)
-    strategy = Refine(StrategyContext(axpb, TASK, 1, "cpu", ("large",)), {"n": 1, "turns": 3})
+    strategy = Refinement(StrategyContext(axpb, TASK, 1, "cpu", ("large",)), {"n": 1, "turns": 3})
     (naive,) = strategy.ask(1)
     strategy.tell(world.answer(naive))
     (first,) = strategy.ask(2)
