@@ -40,7 +40,8 @@ class Population:
         return self._best
 
     def add(self, individual: Individual, island: int) -> AddStatus:
-        """Offer an individual to an island's archive; duplicates and failures are rejected."""
+        """Offer an individual to an island's archive, which rejects duplicates and failures; all of them are trials."""
+        self._remember(individual)
         self.quiet[island] += 1
         elite = elite_of(individual) if individual.fresh else None
         status = self._offer(individual, elite, island) if elite else AddStatus.REJECTED
@@ -65,7 +66,7 @@ class Population:
             weights = [pressure**-rank for rank in range(len(pool))]
             yield pool.pop(rng.choices(range(len(pool)), weights)[0])
 
-    def remember(self, individual: Individual) -> None:
+    def _remember(self, individual: Individual) -> None:
         """Take an individual for a trial of its source file's tunables; duplicates too, or they would be tried again.
 
         At most TRIALS_PER_SOURCE are kept of one file, and the files of SOURCES_REMEMBERED, the latest.

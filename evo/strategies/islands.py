@@ -141,7 +141,6 @@ class Islands:
         request = individual.request
         island = self._island(request)
         if request.kind is Kind.ANCESTOR:
-            self.population.remember(individual)
             self._ancestors.tell(individual, elite_of(individual))
             return self.population.add(individual, island).value
         pending = self._pending.pop(request.number)
@@ -154,7 +153,6 @@ class Islands:
         if individual.kernel is None and pending.arm.mutator in ("tune", "transform"):
             _remember(self._barren, (pending.arm.mutator, pending.parent.kernel.source_id), None)
         self._consider_repair(individual, pending)
-        self.population.remember(individual)
         status = self.population.add(individual, island)
         return status.value if individual.fresh else individual.status
 

@@ -129,9 +129,9 @@ def test_a_better_best_ends_the_wait_and_a_new_cell_does_not() -> None:
 def test_settings_are_remembered_per_source_once_and_duplicates_count() -> None:
     made = population(1)
     first = individual(0, 1.0, source="s", values={"A": 2})
-    made.remember(first)
-    made.remember(duplicate(first, "s", {"A": 4}))
-    made.remember(first)
+    made.add(first, 0)
+    made.add(duplicate(first, "s", {"A": 4}), 0)
+    made.add(first, 0)
     assert first.kernel
     trials = made.trials(first.kernel)
     assert [(dict(t.values), t.log_speedup) for t in trials] == [({"A": 2}, 1.0), ({"A": 4}, 1.0)]
@@ -142,7 +142,7 @@ def test_a_failed_trial_is_replaced_by_one_that_succeeds() -> None:
     made = population(1)
     failed, right = (individual(n, s, source="s", values={"A": 2}) for n, s in ((0, None), (1, 0.5)))
     for one in (failed, right, failed):
-        made.remember(one)
+        made.add(one, 0)
     assert right.kernel
     assert [t.log_speedup for t in made.trials(right.kernel)] == [0.5]
 
@@ -150,9 +150,9 @@ def test_a_failed_trial_is_replaced_by_one_that_succeeds() -> None:
 def test_memory_is_bounded_in_files_and_in_settings() -> None:
     made = population(1)
     for number in range(SOURCES_REMEMBERED + 50):
-        made.remember(individual(number, 0.1))
+        made.add(individual(number, 0.1), 0)
     for number in range(TRIALS_PER_SOURCE + 50):
-        made.remember(individual(0, 0.1, source="last", values={"A": number}))
+        made.add(individual(0, 0.1, source="last", values={"A": number}), 0)
     assert len(made.trials(Kernel("axpb", "cpu", "last"))) == TRIALS_PER_SOURCE
     assert made.trials(Kernel("axpb", "cpu", "source 0")) == ()
     assert len(made._trials) == SOURCES_REMEMBERED
