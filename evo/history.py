@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -145,20 +145,20 @@ class History:
         """
         outstanding: dict[str, Outstanding] = {}
         asks: Counter[Task] = Counter()
+        far = {task for task, state in self._states.items() if isinstance(state.strategy, Restorable)}
         for seq, entry in records.history(self._read):
             self.seq = max(self.seq, seq)
             if isinstance(entry, records.Asked):
-                for request in self._ask_again(entry.rows):
+                for request in self._ask_again(entry.rows, far):
                     outstanding[request.id] = request, bind(self._states[request.task], request)
                 asks[request.task] += 1
             elif isinstance(entry, records.Told):
-                recall(self._tell_again(entry.row))
+                recall(self._tell_again(entry.row, far))
                 del outstanding[entry.row["request_id"]]
             else:
                 self.profiled_again(entry.row)
-        for task, state in self._states.items():
-            if isinstance(state.strategy, Restorable):
-                state.strategy.restore(asks[task], state.told)
+        for task in far:
+            cast(Restorable, self._states[task].strategy).restore(asks[task], self._states[task].told)
         for row in self._read("select task, kernel_id, generation from individuals"):
             self._states[Task.parse(row["task"])].generations[row["kernel_id"]] = row["generation"]
         for row in self._read(records.CONFIRMED):
@@ -177,19 +177,20 @@ class History:
             total += max((sign for sign in signs if start <= sign < end), default=start) - start
         return total
 
-    def _ask_again(self, rows: list[Row]) -> list[Request]:
+    def _ask_again(self, rows: list[Row], far: Collection[Task]) -> list[Request]:
+        """The requests of a stored ask; strategies of tasks that are `far` read their own past."""
         state = self._states[Task.parse(rows[0]["task"])]
-        if isinstance(state.strategy, Restorable):
+        if state.task in far:
             return [Request.from_json(row["request_json"]) for row in rows]
         requests = state.strategy.ask(rows[0]["wanted"])
         if [r.digest for r in requests] != [row["digest"] for row in rows]:
             raise other_request(state.task, rows[0]["request_id"])
         return requests
 
-    def _tell_again(self, row: Row) -> Individual:
+    def _tell_again(self, row: Row, far: Collection[Task]) -> Individual:
         individual = records.individual_from(row)
         state = self._states[individual.request.task]
-        if not isinstance(state.strategy, Restorable):
+        if state.task not in far:
             state.strategy.tell(individual)
         self._count(state, individual)
         return individual

@@ -240,18 +240,21 @@ _ALL_MEASURED = _measurements("")
 _MEASURED_BETWEEN = _measurements("where t.task = ? and t.seq between ? and ?")
 
 
-def with_measurements(told: Sequence[Row], store: Journal) -> list[Row]:
+def with_measurements(told: list[Row], store: Journal) -> list[Row]:
     """Return successive rows of `TOLD`, at least one and all of one task, with what was measured of each."""
     key = [told[0]["task"], told[0]["seq"], told[-1]["seq"]]
     return _attached(told, lambda table: store.rows(_MEASURED_BETWEEN[table], key).to_pylist())
 
 
-def _attached(told: Sequence[Row], measured: Callable[[str], list[Row]]) -> list[Row]:
+def _attached(told: list[Row], measured: Callable[[str], list[Row]]) -> list[Row]:
+    """The same rows, with what was measured of each; they are not copied, for there may be a million."""
     found: dict[str, dict[str, list[Row]]] = {}
     for table in MEASURED:
         for row in measured(table):
             found.setdefault(row["evaluation_id"], {}).setdefault(table, []).append(row)
-    return [row | found.get(row["evaluation_id"], {}) for row in told]
+    for row in told:
+        row.update(found.get(row["evaluation_id"], {}))
+    return told
 
 
 CONFIRMED = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 import time
 from collections import Counter
@@ -125,6 +126,7 @@ class Search:
             watching.cancel()
             await self._flight.abandon()
             self._execution.close()
+            gc.unfreeze()
         wall = {"reason": reason, "wall_s": self._wall_s()}
         await self._commit(records.event_rows("stopped" if self.stopping else "finished", wall, at=self._now()))
         self.phase = "done"
@@ -136,6 +138,7 @@ class Search:
         outstanding = self._history.restore(self._recall)
         self._execution.restore()
         self._earlier_wall_s = self._history.earlier_wall_s()
+        gc.freeze()  # what was read lives as long as the search: the collector need not look at it again and again
         return outstanding
 
     def _recall(self, individual: Individual) -> None:

@@ -145,6 +145,8 @@ class Evaluation:
 
     def bare(self) -> Evaluation:
         """Return the verdict alone, without what was measured: for many of them to be kept at hand."""
+        if not (self.timings or self.library_timings or self.errors or self.stage_ms):
+            return self
         return replace(self, timings=(), library_timings=(), errors=(), stage_ms={})
 
     @property
