@@ -29,7 +29,7 @@ class BestOfN(LoopStrategy[BestOfNSettings]):
     """Each attempt is a chain that starts at the naive kernel; every child, fast or slow, is the parent of the next.
 
     With language models a child is one of their answers to `rewrite`, the models in turn, one that is unavailable left
-    out; without, one random rewrite of `transform`. What one attempt found is never used in another. A child that fails
+    out; without, one random child of `transform`. What one attempt found is never used in another. A child that fails
     ends its chain; one that was raced out does not, and one that a model can repair gets `repairs` chances.
     """
 

@@ -50,9 +50,9 @@ class IslandsSettings(BaseModel):
     abroad: float = Field(0.25, ge=0, le=1)
     """How often the second parent is of another island."""
     long_step: float = Field(0.35, ge=0, lt=1)
-    """Chance of each further rewrite after the first in one child of `transform`."""
+    """Chance of each further transform after the first in one child of `transform`."""
     most_steps: int = Field(4, ge=1, le=16)
-    """Rewrites of one child of `transform`, at most."""
+    """Transforms of one child of the mutator `transform`, at most."""
     repairs: int = Field(2, ge=0, le=8)
     """Requests that may be spent on mending one failing child of a model, what becomes of it included."""
     memory: float = Field(300.0, ge=10)
@@ -88,13 +88,13 @@ class _Pending:
 class Islands:
     """Requests go to the islands in turn; parents are elites of their island, fast ones more likely.
 
-    First of all the naive kernel is rewritten once in every way there is: some rewrites only apply to a kernel that no
+    First of all every transform is applied to the naive kernel once: some of them only apply to a kernel that no
     other one has touched. Then a bandit chooses among the mutators (and models) that have something to work on. An
     island that gets no further makes longer steps, as in variable neighbourhood search (Mladenovic and Hansen 1997,
     doi 10.1016/S0305-0548(97)00031-2). It asks nothing when there is nothing left to make of any elite.
 
     Models take their time, so they are asked from the start: for a better naive kernel before that one is judged, then
-    in turn with the first rewrites. At most `questions` of them are open, so that slow models keep nothing waiting.
+    in turn with the first transforms. At most `questions` of them are open, so that slow models keep nothing waiting.
     """
 
     Settings = IslandsSettings
@@ -171,7 +171,7 @@ class Islands:
     # --- asking -----------------------------------------------------------------------------------------------------
 
     def _begin(self, number: int) -> Request | None:
-        """A request of the beginning: early questions, then the first rewrites in turn with questions."""
+        """A request of the beginning: early questions, then the first transforms in turn with questions."""
         rng, naive = self.context.rng(number), self._ancestors.naive
         if naive is None:
             if self._ancestors.failed or not self._early:
@@ -254,7 +254,7 @@ class Islands:
         return self._request(number, arm, parents, rng, params)
 
     def _steps(self, island: int, rng: Random) -> int:
-        """How many rewrites in a row: the longer the island is stuck, the more."""
+        """How many transforms in a row: the longer the island is stuck, the more."""
         stuck = self.population.quiet[island] / self.settings.patience
         longer = 1.0 - (1.0 - self.settings.long_step) ** (1.0 + stuck)
         steps = 1

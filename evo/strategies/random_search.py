@@ -17,13 +17,13 @@ class RandomSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     most_steps: int = Field(6, ge=1, le=32)
-    """Rewrites per child: between 1 and this, equally likely."""
+    """Transforms per child: between 1 and this, equally likely."""
 
 
 class RandomSearch(LoopStrategy[RandomSettings]):
-    """Every child is the naive kernel after a random number of random rewrites, with random values of its tunables.
+    """Every child is the naive kernel after a random number of random transforms, with random values of its tunables.
 
-    It asks nothing more once it was told that no rewrite applies.
+    It asks nothing more once it was told that no transform applies.
     """
 
     Settings = RandomSettings

@@ -26,7 +26,7 @@ class TuneOnlySettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     rewrites: bool = True
-    """Whether the naive kernel's children by a single rewrite are tuned besides the naive kernel itself, which often
+    """Whether the naive kernel's children by a single transform are tuned besides the naive kernel itself, which often
     declares no tunables."""
     explore: float = Field(0.3, ge=0, le=1)
     """How often a file is drawn from all alike rather than by the rank of its best setting."""
@@ -46,10 +46,10 @@ class _File:
 
 
 class TuneOnly(PlainStrategy[TuneOnlySettings]):
-    """First every single rewrite of the naive kernel, once; then values for the tunables that these files declare, and
-    the operator's other kernels if the run starts from them.
+    """First every transform of the naive kernel, once; then values for the tunables that these files declare, and the
+    operator's other kernels if the run starts from them.
 
-    A file is tuned if it was correct with its defaults. No rewritten kernel is ever rewritten again, so that it asks
+    A file is tuned if it was correct with its defaults. No such child is ever transformed again, so that it asks
     nothing more once every setting of every file was asked for.
     """
 
