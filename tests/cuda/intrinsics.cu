@@ -131,6 +131,12 @@ __device__ void check_numbers() {
     EXPECT(max(3, 4) == 4 && min(3.0f, 4.0f) == 3 && max(2u, 3u) == 3 && isnan(__int_as_float(0x7fffffff)));
     const float near = fabsf(sinpif(0.5f) - 1) + fabsf(normcdff(0) - 0.5f) + fabsf(rcbrtf(8) - 0.5f);
     EXPECT(near < 1e-5f && fabsf(norm3df(2, 3, 6) - 7) < 1e-5f);
+    float sine, cosine;
+    sincospif(1.25f, &sine, &cosine);
+    EXPECT(fabsf(sine + 0.70710678f) < 1e-6f && fabsf(cosine + 0.70710678f) < 1e-6f);
+    double turn, half;
+    sincospi(-0.5, &turn, &half);
+    EXPECT(fabs(turn + 1) < 1e-12 && fabs(half) < 1e-12);
 }
 
 __device__ void check_halves() {

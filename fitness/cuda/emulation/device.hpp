@@ -248,6 +248,8 @@ EVO_FLOAT_AND_DOUBLE(rsqrt, X(1) / ::sqrt(x))
 EVO_FLOAT_AND_DOUBLE(rcbrt, X(1) / ::cbrt(x))
 EVO_FLOAT_AND_DOUBLE(sinpi, ::sin(M_PI * ::fmod(static_cast<double>(x), 2.0)))
 EVO_FLOAT_AND_DOUBLE(cospi, ::cos(M_PI * ::fmod(static_cast<double>(x), 2.0)))
+inline void sincospif(float x, float* s, float* c) { *s = sinpif(x), *c = cospif(x); }
+inline void sincospi(double x, double* s, double* c) { *s = sinpi(x), *c = cospi(x); }
 EVO_FLOAT_AND_DOUBLE(normcdf, 0.5 * ::erfc(-static_cast<double>(x) * M_SQRT1_2))
 EVO_FLOAT_AND_DOUBLE(erfcx, ::exp(static_cast<double>(x) * x) * ::erfc(static_cast<double>(x)))
 inline float rhypotf(float x, float y) { return 1 / ::hypotf(x, y); }
