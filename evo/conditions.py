@@ -41,12 +41,14 @@ class Conditions:
 
 def conditions(config: RunConfig, gpus: GpuModels) -> Conditions:
     """Those of a session that begins now. Raises OperatorError."""
-    definitions = {}
-    for operator, _ in config.tasks():
-        parts = fingerprint(operator, target=config.target, workload_set=config.workload_set)
-        if config.ancestors == "all":
-            parts[KERNEL_FILES] = digest(*operator.ancestors(config.target))
-        definitions[operator.name] = parts
+    definitions: dict[str, dict[str, str]] = {}
+    names: dict[str, dict[str, None]] = {}
+    for operator, task in config.tasks():
+        definitions[operator.name] = fingerprint(operator, target=config.target, workload_set=config.workload_set)
+        names.setdefault(operator.name, {}).update(dict.fromkeys(config.ancestor_names(operator, task)))
+    if config.ancestors == "all":
+        for name, files in names.items():
+            definitions[name][KERNEL_FILES] = digest(*files)
     return Conditions(engine_version(), host(gpus), definitions)
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from evo.budget import KINDS
-from evo.strategies.base import DEVICE_KNOWN, StrategyContext
+from evo.strategies.base import CHAMPIONS_KNOWN, DEVICE_KNOWN, StrategyContext
 from fitness.base import DeviceInfo
 from fitness.targets import check_target, device_info
 from mutators.base import PROTOCOL
@@ -48,7 +48,8 @@ class RunConfig(BaseModel):
     workload_set: str = ""
     """Empty: `cpu` on the cpu target, else `realistic`."""
     ancestors: Literal["naive", "all"] = "all"
-    """Which of an operator's kernel files the search starts from; comparisons with published systems take `naive`."""
+    """Which of an operator's kernel files the search starts from; the best known for its dtype (`champions`) are among
+    them. Comparisons with published systems take `naive`."""
     strategy: str = "islands"
     """`islands`, `best_of_n`, `random`, `refine` or `tune_only`; or your own class, as `module:Class`."""
     settings: dict[str, Any] = {}
@@ -110,6 +111,16 @@ class RunConfig(BaseModel):
                 found.append((operator, Task(operator.name, dtype, self.target)))
         return found
 
+    def ancestor_names(self, operator: Operator, task: Task) -> tuple[str, ...]:
+        """Return the names of the kernel files that a search for one task starts from, `naive` first.
+
+        Runs of older versions do without champions, as they began.
+        """
+        if self.ancestors == "naive":
+            return ("naive",)
+        champions = operator.champions(task.target, task.dtype) if self.protocol >= CHAMPIONS_KNOWN else ()
+        return (*operator.ancestors(task.target), *champions)
+
     def make_strategy(self, operator: Operator, task: Task) -> Any:
         """Return a fresh strategy for one task. It raises UserError for settings that the strategy does not have."""
         made = named_class("strategy", self.strategy, STRATEGIES)
@@ -117,7 +128,7 @@ class RunConfig(BaseModel):
         context = StrategyContext(
             operator, task, self.seed, self.workload_set,
             models=tuple(self.llm.models) if self.llm else (),
-            ancestors=tuple(operator.ancestors(task.target)) if self.ancestors == "all" else ("naive",),
+            ancestors=self.ancestor_names(operator, task),
             device=self.device,
             questions=max(self.llm.concurrency // tasks, 1) if self.llm else 1,
             protocol=self.protocol,

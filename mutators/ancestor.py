@@ -8,7 +8,7 @@ from operators.spec import Operator
 
 
 class Ancestor:
-    """`params["name"]` is the file's stem, such as `naive`."""
+    """`params["name"]` is the file's path without its ending, such as `naive` or `champions/h200`."""
 
     name = "ancestor"
 
@@ -18,8 +18,9 @@ class Ancestor:
 
     def propose(self, request: Request, parents: tuple[Parent, ...], operator: Operator) -> Proposal:
         path = operator.ancestor(request.params["name"], request.task.target)
+        file = path.relative_to(operator.folder)
         try:
             source = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            return Proposal(None, f"read {path.name}", f"{path} cannot be read: {error}")
-        return Proposal(Kernel(operator.name, request.task.target, source), f"{path.name} as it stands")
+            return Proposal(None, f"read {file}", f"{path} cannot be read: {error}")
+        return Proposal(Kernel(operator.name, request.task.target, source), f"{file} as it stands")

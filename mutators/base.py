@@ -22,7 +22,7 @@ class Trial:
     log_speedup: float | None
 
 
-PROTOCOL = 3
+PROTOCOL = 4
 """The version of the rules by which requests are made and digested. A run keeps the one that it began with, so that it
 can be resumed and replayed: 1 is that of runs which do not say."""
 TYPED = 3

@@ -20,6 +20,8 @@ RESERVED = frozenset({"T", "ACC", "i", "load", "store", "sm_count", "warp_size",
 
 HIDDEN = "hidden"
 """The set that hidden shapes belong to."""
+CHAMPIONS = "champions"
+"""The folder beside an operator's first kernels that holds the best ones known, and the first part of their names."""
 
 IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 CPP_KEYWORDS = frozenset(
@@ -266,7 +268,7 @@ class Operator:
         return chosen
 
     def ancestor(self, name: str, target: str) -> Path:
-        """The file of a first kernel, such as `naive`."""
+        """The file of a first kernel, such as `naive` or `champions/h200`."""
         return self.folder / f"{name}{'.cpp' if target == 'cpu' else '.cu'}"
 
     def naive(self, target: str) -> str:
@@ -280,10 +282,21 @@ class Operator:
             raise OperatorError(f"{path}: cannot be read: {error}") from None
 
     def ancestors(self, target: str) -> tuple[str, ...]:
-        """The names of all first kernels that the folder holds, `naive` before the others."""
+        """The names of all first kernels that the folder itself holds, `naive` before the others."""
         naive = self.ancestor("naive", target)
         others = sorted(path.stem for path in self.folder.glob(f"*{naive.suffix}") if path != naive)
         return ("naive", *others)
+
+    def champions(self, target: str, dtype: str) -> tuple[str, ...]:
+        """The names of the best kernels known for one dtype, such as `champions/h200-fp32`: `ancestor` finds them.
+
+        A file without a dtype in its name serves those dtypes that have no file of their own on its device.
+        """
+        suffix = self.ancestor("naive", target).suffix
+        stems = {path.stem for path in (self.folder / CHAMPIONS).glob(f"*{suffix}")}
+        own = {stem for stem in stems if stem.endswith(f"-{dtype}")}
+        shared = {s for s in stems if s.rpartition("-")[2] not in ACCUMULATOR and f"{s}-{dtype}" not in own}
+        return tuple(f"{CHAMPIONS}/{stem}" for stem in sorted(own | shared))
 
 
 @dataclass(frozen=True, order=True)

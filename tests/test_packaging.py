@@ -22,6 +22,8 @@ RUNTIME_DATA = (
     "operators/*/*/operator.toml",
     "operators/*/*/*.cpp",
     "operators/*/*/*.cu",
+    "operators/*/*/champions/*.cu",
+    "operators/*/*/champions/champions.toml",
     "fitness/native/*.cpp",
     "fitness/cpu/*.cpp",
     "fitness/cpu/*.hpp",

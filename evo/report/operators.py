@@ -8,6 +8,7 @@ from typing import Any
 from evo.report.tables import microseconds
 from fitness.roofline import roofline
 from fitness.targets import check_target, peaks, present_target
+from operators.champions import Champion, champions
 from operators.spec import Operator
 
 
@@ -28,6 +29,7 @@ def one(operator: Operator) -> list[dict[str, str]]:
     """Everything about one operator but its workloads, as property and value."""
     shapes = [(t.name, f"{t.role} {t.dtype} [{', '.join(axis.text for axis in t.shape)}]") for t in operator.tensors]
     files = [operator.ancestor(name, target).name for target in operator.dtypes for name in operator.ancestors(target)]
+    best = [(f"champions/{c.file}, {c.dtype}", _measured(c)) for c in champions(operator.folder)]
     rows = [
         ("name", operator.name),
         ("family", operator.family),
@@ -41,9 +43,18 @@ def one(operator: Operator) -> list[dict[str, str]]:
         ("tolerance", f"{operator.tolerance.bound}, K = {operator.tolerance.terms.text}"),
         ("hidden shapes", str(len(operator.hidden))),
         ("first kernels", ", ".join(files)),
+        *best,
         ("folder", str(operator.folder)),
     ]
     return [{"property": name, "value": value} for name, value in rows]
+
+
+def _measured(champion: Champion) -> str:
+    """What was seen of a kernel when it was taken in."""
+    known = ((champion.over_naive, "naive"), (champion.over_library, "the library"))
+    speedups = [f"{speedup:.3g}x over {whom}" for speedup, whom in known if speedup]
+    where = f"on {champion.device}, {champion.workloads}: {champion.status} ({champion.level})"
+    return "; ".join((where, *speedups))
 
 
 def workloads(operator: Operator, target: str = "") -> dict[str, Any]:

@@ -18,6 +18,8 @@ from operators.spec import Operator, Task
 
 DEVICE_KNOWN = 3
 """The protocol from which on requests name the device that kernels run on."""
+CHAMPIONS_KNOWN = 4
+"""The protocol from which on a search that starts from all kernel files starts from an operator's champions as well."""
 ANCESTOR = Kind.ANCESTOR.value
 """The mutator name of requests for a kernel file of the operator's own folder; `params["name"]` says which."""
 
@@ -40,7 +42,7 @@ class StrategyContext:
     models: tuple[str, ...] = ()
     """The run's language models, often none."""
     ancestors: tuple[str, ...] = ("naive",)
-    """Stems of the kernel files that the search starts from: `naive`, and often no other."""
+    """Names of the kernel files that the search starts from: `naive`, and often no other."""
     device: DeviceInfo | None = None
     """What kernels run on; None: not known, as in runs of older versions."""
     questions: int = 4

@@ -66,11 +66,13 @@ BRIEF_SHAPES = {"prefix_sum": [{"n": n} for n in (1, 17, 1023, 4097)]}
 
 def kernel_files() -> Iterator[Any]:
     """Every CUDA kernel that operators come with, in every dtype."""
-    for name, folder in sorted(folders().items()):
-        for file in sorted(folder.glob("*.cu")):
-            for dtype in load(name).dtypes.get("cuda", ()):
-                marks = [] if file.stem == "naive" and (name, dtype) in SAMPLE else [pytest.mark.slow]
-                yield pytest.param(name, file, dtype, marks=marks, id=f"{name}-{file.stem}-{dtype}")
+    for name in sorted(folders()):
+        operator = load(name)
+        for dtype in operator.dtypes.get("cuda", ()):
+            for ancestor in (*operator.ancestors("cuda"), *operator.champions("cuda", dtype)):
+                marks = [] if ancestor == "naive" and (name, dtype) in SAMPLE else [pytest.mark.slow]
+                file = operator.ancestor(ancestor, "cuda")
+                yield pytest.param(name, file, dtype, marks=marks, id=f"{name}-{ancestor}-{dtype}")
 
 
 @pytest.mark.parametrize(("name", "file", "dtype"), list(kernel_files()))

@@ -6,7 +6,7 @@ import pytest
 
 from fitness.cuda import nvrtc
 from fitness.cuda.build import CudaBuild, compile_cuda
-from operators.catalog import load
+from operators.catalog import folders, load
 from operators.errors import UserError
 from operators.kernel import Kernel
 from tests.operators.sampling import every_operator
@@ -24,3 +24,23 @@ def test_all_ancestors_compile(name: str) -> None:
             result = compile_cuda(Kernel(name, "cuda", path.read_text()), operator, dtype)
             assert isinstance(result, CudaBuild), (path.name, dtype, result.message)
             assert all(facts.spill_store_bytes == 0 for facts in result.kernels.values()), (path.name, dtype)
+
+
+WITH_CHAMPIONS = sorted(name for name, folder in folders().items() if (folder / "champions").exists())
+QUICK = ("relu",)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[] if n in QUICK else [pytest.mark.slow]) for n in WITH_CHAMPIONS]
+)
+def test_all_champions_compile(name: str) -> None:
+    try:
+        nvrtc.include_folders()
+    except UserError as error:
+        pytest.skip(str(error))
+    operator = load(name)
+    for dtype in operator.dtypes["cuda"]:
+        for champion in operator.champions("cuda", dtype):
+            source = operator.ancestor(champion, "cuda").read_text(encoding="utf-8")
+            result = compile_cuda(Kernel(name, "cuda", source), operator, dtype)
+            assert isinstance(result, CudaBuild), (champion, dtype, result.message)
