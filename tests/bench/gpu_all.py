@@ -34,6 +34,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "search": (*BENCH, "tests.bench.gpu_search", "--budget", "300s"),
     "search-bf16": (*BENCH, "tests.bench.gpu_search", "--budget", "300s", "--dtype", "bf16"),
     "operators": (*BENCH, "tests.bench.gpu_operators", "--limit", "500", "--results"),
+    "champions": (*BENCH, "tests.bench.champions", "--limit-s", "500", "--results"),
 }
 
 
@@ -45,7 +46,8 @@ def main() -> None:
     options.folder.mkdir(parents=True, exist_ok=True)
     failed = False
     for name in options.only:
-        command = [*PARTS[name], *([str(options.folder / "operators.jsonl")] if name == "operators" else [])]
+        keeps = PARTS[name][-1] == "--results"
+        command = [*PARTS[name], *([str(options.folder / f"{name}.jsonl")] if keeps else [])]
         begin = time.monotonic()
         with (options.folder / f"{name}.txt").open("w", encoding="utf-8") as output:
             code = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT).returncode

@@ -1,0 +1,221 @@
+"""The verdicts that this version gives on the best kernels known, `champions/` of every operator, on this GPU.
+
+    python -m tests.bench.champions --slice 1/4 --limit-s 500 --results FILE.jsonl    # again to go on where it ended
+    python -m tests.bench.champions --results FILE.jsonl --table                      # what is there; needs no GPU
+
+Prints a JSON line for each kernel and dtype: its verdict, how far it got, speedups over the naive kernel and over the
+vendor's library (a confirmation measures that), both with their 95 % interval, and the seconds that it took; then a
+table of the same, beside what was measured when the kernel was taken in. A kernel goes through every level up to
+`--level`, as one that a search submits, with its tunables' first values. All of them are right: exits with 1 where one
+is refused, which is a false alarm of the verifier, or lost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fitness.base import Anchor, Fitness
+from fitness.cuda.driver import device_facts
+from fitness.cuda.target import CudaFitness
+from fitness.evaluation import Evaluation, Level
+from fitness.levels import full_anchor
+from fitness.timing import Ratio, mean
+from operators.catalog import folders, load
+from operators.champions import Champion, champions
+from operators.errors import DeviceError, UserError
+from operators.kernel import Kernel
+from operators.spec import Operator, Task
+
+LEVELS = tuple(Level)
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One kernel file with one dtype."""
+
+    operator: str
+    record: Champion
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What a row of the results is known by."""
+        return self.operator, self.record.dtype, self.record.file
+
+
+def main() -> None:
+    options = _options()
+    rows = read_rows(options.results)
+    if options.table:
+        print(table(rows))
+        return
+    deadline = time.monotonic() + options.limit_s
+    chosen = share(entries(options.operators, options.dtypes), options.slice)
+    known = {_key(row) for row in rows}
+    left = [entry for entry in chosen if entry.key not in known]
+    with tempfile.TemporaryDirectory() as folder:  # one for all, as it is one GPU
+        for entry in left:
+            if time.monotonic() >= deadline:
+                break
+            rows.append(_judged(entry, options.level, options.workloads, Path(folder)))
+            line = json.dumps(rows[-1])
+            print(line, flush=True)
+            if options.results:
+                with options.results.open("a", encoding="utf-8") as file:
+                    file.write(f"{line}\n")
+    print(table(rows))
+    done = {_key(row) for row in rows}
+    print(f"{sum(entry.key not in done for entry in chosen)} of {len(chosen)} left", file=sys.stderr)
+    sys.exit(any(row["status"] != "correct" for row in rows))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--operators", nargs="+", default=sorted(folders()))
+    parser.add_argument("--dtypes", nargs="+", default=["fp32", "bf16"])
+    parser.add_argument("--slice", type=part, default=(1, 1), metavar="I/N", help="the I-th of N shares of them")
+    parser.add_argument("--limit-s", type=float, default=math.inf, help="seconds after which no kernel begins")
+    parser.add_argument("--level", type=Level, choices=LEVELS, default=Level.CONFIRMED)
+    parser.add_argument("--workloads", help="the set that is timed; default: the one that the kernel's record names")
+    parser.add_argument("--results", type=Path, help="JSON lines; what stands there is not done again")
+    parser.add_argument("--table", action="store_true", help="only show what the results say")
+    return parser.parse_args()
+
+
+def part(text: str) -> tuple[int, int]:
+    """`2/4` as numbers. Raises ValueError for a share that is none."""
+    number, _, of = text.partition("/")
+    if not 1 <= int(number) <= int(of):
+        raise ValueError(text)
+    return int(number), int(of)
+
+
+def entries(operators: Sequence[str], dtypes: Sequence[str]) -> Iterator[Entry]:
+    """Every champion of these operators in these dtypes."""
+    for name in operators:
+        yield from (Entry(name, record) for record in champions(load(name).folder) if record.dtype in dtypes)
+
+
+def share(found: Iterator[Entry], part: tuple[int, int]) -> list[Entry]:
+    """The I-th of N shares, dealt out in turns, so that each has something of every family."""
+    return list(found)[part[0] - 1 :: part[1]]
+
+
+def read_rows(path: Path | None) -> list[Row]:
+    """What stands in the results; a line that was cut off is left out."""
+    rows: list[Row] = []
+    for line in path.read_text(encoding="utf-8").splitlines() if path and path.exists() else ():
+        try:
+            rows.append(json.loads(line))
+        except ValueError:
+            continue
+    return rows
+
+
+def _key(row: Mapping[str, Any]) -> tuple[str, str, str]:
+    return row["operator"], row["dtype"], row["file"]
+
+
+def _judged(entry: Entry, level: Level, workloads: str | None, folder: Path) -> Row:
+    """The row of one kernel; a verdict that the engine could not reach is told as `lost`."""
+    begin, operator = time.monotonic(), load(entry.operator)
+    row: Row = {"operator": entry.operator, "dtype": entry.record.dtype, "file": entry.record.file}
+    row |= {"device": device_facts().name, "workloads": workloads or entry.record.workloads}
+    task = Task(entry.operator, entry.record.dtype, "cuda")
+    stage = CudaFitness(operator, task, workload_set=row["workloads"], folder=folder)
+    try:
+        row |= told(climb(stage, source(operator, entry.record), level))
+    except UserError as error:
+        row |= {"status": "lost", "message": " ".join(str(error).split())[:300]}
+    finally:
+        stage.close()
+    return row | {"seconds": round(time.monotonic() - begin, 1)}
+
+
+def source(operator: Operator, record: Champion) -> Kernel:
+    """The champion as a kernel."""
+    path = operator.ancestor(f"champions/{record.stem}", "cuda")
+    return Kernel(operator.name, "cuda", path.read_text(encoding="utf-8"))
+
+
+def climb(stage: Any, kernel: Kernel, highest: Level) -> Evaluation:
+    """The evaluation of the most severe level that the kernel reached, against the naive kernel on each."""
+    built = stage.build(kernel)
+    if isinstance(built, Evaluation):
+        return built
+    fitness: Fitness = stage
+    anchor = Anchor(fitness.baseline, 0.0, 0.0)
+    found = screened = fitness.screen(kernel, anchor, race=False)
+    if found.correct and highest is not Level.SCREEN:
+        found = fitness.full(kernel, full_anchor(screened, anchor, fitness.baseline))
+    if found.correct and highest is Level.CONFIRMED:
+        found = fitness.confirm(kernel)
+    return found
+
+
+def told(found: Evaluation) -> Row:
+    """What a row says of a verdict."""
+    row: Row = {"status": str(found.status), "level": str(found.level), "message": found.message[:400]}
+    if found.log_speedup is not None and found.log_speedup_se is not None:
+        row["over_naive"] = _interval(Ratio(found.log_speedup, found.log_speedup_se))
+    if found.library_timings:
+        row["over_library"] = _interval(mean([Ratio(t.log_ratio, t.log_ratio_se) for t in found.library_timings]))
+    return row | ({"library_lack": found.library_lack} if found.library_lack else {})
+
+
+def _interval(ratio: Ratio) -> list[float]:
+    """The ratio and the ends of its 95 % interval."""
+    return [round(math.exp(ratio.value + sign * 1.96 * ratio.se), 4) for sign in (0, -1, 1)]
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Markdown: a line for each kernel and dtype, then what was not right, in its own words."""
+    records = {
+        entry.key: entry.record for entry in entries(sorted({row["operator"] for row in rows}), list(_dtypes(rows)))
+    }
+    right = sum(row["status"] == "correct" for row in rows)
+    lines = [
+        f"{', '.join(sorted({row['device'] for row in rows}))}: {right} of {len(rows)} correct, "
+        f"{sum(row['seconds'] for row in rows):.0f} s. `then`: as the kernel was taken in.",
+        "",
+        "| operator | dtype | status | level | over naive | then | over library | then | s |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in sorted(rows, key=_key):
+        then = records.get(_key(row))
+        cells = (
+            row["operator"], row["dtype"], row["status"], row.get("level", "-"),
+            _times(row.get("over_naive")), _then(then and then.over_naive),
+            _times(row.get("over_library")), _then(then and then.over_library), f"{row['seconds']:.0f}",
+        )  # fmt: skip
+        lines.append(f"| {' | '.join(cells)} |")
+    refused = [row for row in rows if row["status"] != "correct"]
+    return "\n".join([*lines, "", *(f"- {r['operator']} {r['dtype']}: {r['status']}: {r['message']}" for r in refused)])
+
+
+def _dtypes(rows: Sequence[Mapping[str, Any]]) -> set[str]:
+    return {row["dtype"] for row in rows}
+
+
+def _times(interval: Sequence[float] | None) -> str:
+    return f"{interval[0]:.3g}x ({interval[1]:.3g}-{interval[2]:.3g})" if interval else "-"
+
+
+def _then(speedup: float | None) -> str:
+    return f"{speedup:.3g}x" if speedup else "-"
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except DeviceError as error:
+        sys.exit(str(error))
