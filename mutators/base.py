@@ -27,6 +27,8 @@ PROTOCOL = 4
 can be resumed and replayed: 1 is that of runs which do not say."""
 TYPED = 3
 """The protocol from which on requests have kinds, roles and contexts of their own; models stood among params before."""
+FENCED = 4
+"""The protocol from which on prompts fence all that comes from candidates and mark it as untrusted."""
 
 
 class Kind(StrEnum):

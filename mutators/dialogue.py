@@ -45,7 +45,7 @@ async def ask_for_child(
         if not failure:
             break
         echo = shortened(call.answer, MAX_ECHO)
-        messages += [{"role": "assistant", "content": echo}, complaint(shortened(failure))]
+        messages += [{"role": "assistant", "content": echo}, complaint(shortened(failure), request.protocol)]
     seconds = time.perf_counter() - started
     return Proposal(kernel, text, "" if kernel else failure, seconds=seconds, calls=tuple(calls))
 

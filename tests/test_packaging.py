@@ -29,6 +29,7 @@ RUNTIME_DATA = (
     "fitness/cpu/*.hpp",
     "evo/store/migrations/*.sql",
     "mutators/prompts/*.j2",
+    "mutators/prompts/*/*.j2",
 )
 
 

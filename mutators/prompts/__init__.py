@@ -1,13 +1,15 @@
 """What language models are asked: Jinja templates beside this file, filled with what is known of kernel and operator.
 
 A prompt depends on request, parents, earlier requests and operator alone: the same request asks the same question.
+What candidates wrote, or what tools quote of it, stands in fences that are marked `untrusted`, which the system message
+tells models to read as data. Requests of older protocols ask in the words of their time, of the folder `protocol3`.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from difflib import unified_diff
 from functools import lru_cache
 from importlib.util import find_spec
@@ -15,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fitness.evaluation import Evaluation
-from mutators.base import Earlier, Message, Parent, Request
+from mutators.base import FENCED, Earlier, Message, Parent, Request
 from operators.dtypes import DTYPES, resolve_dtype
 from operators.expression import FUNCTIONS
 from operators.plan import FACTS
@@ -28,7 +30,9 @@ FOLDER = Path(__file__).parent
 MAX_MESSAGE = 4000
 """Characters of a compiler's or verifier's message; what does not fit is left out of its middle."""
 MAX_TRIED = 300
-"""The same for one line of what was tried before."""
+"""The same for one message or description of what was tried before."""
+UNTRUSTED = "untrusted"
+"""What the fences of text that comes from candidates are marked with."""
 
 
 def conversation(
@@ -41,10 +45,10 @@ def conversation(
     in place of those that the first parent brings along), `tried` (earlier attempts: tables with `description`,
     `status` and, where known, `speedup` over the parent and `message`), `device` (what the kernel runs on) and the
     workloads of `workload_set`. `earlier` are the requests that `request.earlier` names: it has them by id, and those
-    of its context as a list.
+    of its context as a list. Its filter `untrusted` puts what a candidate or a model wrote into a marked fence.
     """
     context = _context(request, parents, operator, earlier)
-    system = _environment().get_template("system.md.j2").render(context)
+    system = _environment(request.protocol >= FENCED).get_template("system.md.j2").render(context)
     return {"role": "system", "content": system.strip()}, _asked(name, request, context)
 
 
@@ -60,27 +64,30 @@ def follow_up(
 
 
 def _asked(name: str, request: Request, context: Mapping[str, Any]) -> Message:
-    user = _environment().get_template(f"{request.template or name}.md.j2").render(context)
+    user = _environment(request.protocol >= FENCED).get_template(f"{request.template or name}.md.j2").render(context)
     return {"role": "user", "content": user.strip()}
 
 
-def complaint(reason: str) -> Message:
-    """Return what a model hears whose answer could not be used."""
-    return {"role": "user", "content": _environment().get_template("complaint.md.j2").render(reason=reason).strip()}
+def complaint(reason: str, protocol: int) -> Message:
+    """Return what a model hears whose answer to a request of this protocol could not be used."""
+    template = _environment(protocol >= FENCED).get_template("complaint.md.j2")
+    return {"role": "user", "content": template.render(reason=reason).strip()}
 
 
 @lru_cache
-def _environment() -> Environment:
+def _environment(fences: bool) -> Environment:
     from jinja2 import ChoiceLoader, Environment, FileSystemLoader, FunctionLoader, StrictUndefined
 
+    folders = [FOLDER] if fences else [FOLDER / "protocol3", FOLDER]
     made = Environment(
-        loader=ChoiceLoader([FileSystemLoader(FOLDER), FunctionLoader(_beside_module)]),
+        loader=ChoiceLoader([FileSystemLoader(folders), FunctionLoader(_beside_module)]),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         autoescape=False,
     )
-    made.filters |= {"fenced": fenced, "shortened": shortened}
+    made.filters |= {"fenced": fenced, "untrusted": untrusted, "listed": listed, "shortened": shortened}
+    made.globals["fences"] = fences
     return made
 
 
@@ -98,6 +105,16 @@ def fenced(text: str, language: str = "") -> str:
     longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}{language}\n{text.rstrip()}\n{fence}"
+
+
+def untrusted(text: str, language: str = "") -> str:
+    """The text in a fence that nothing inside it can close, and that says what the text is."""
+    return fenced(text, f"{language} {UNTRUSTED}".strip())
+
+
+def listed(lines: Iterable[str]) -> str:
+    """The lines as items of a list, each on one line, so that none can pass for another one."""
+    return "\n".join(f"- {' '.join(line.split())}" for line in lines)
 
 
 def shortened(text: str, length: int = MAX_MESSAGE) -> str:
@@ -130,7 +147,7 @@ def _context(
         "diff": _diff(parents),
         "advice": params.get("advice", ""),
         "profile": params.get("profile") or (parents[0].profile if parents else ()),
-        "tried": [_attempt(entry) for entry in params.get("tried", ())],
+        "tried": [_attempt(entry, bounded=request.protocol >= FENCED) for entry in params.get("tried", ())],
         "params": params,
         "earlier": {name: _earlier(each) for name, each in by_id.items()},
         "context": [_earlier(by_id[name]) for name in request.context],
@@ -214,11 +231,12 @@ def _fact(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _attempt(entry: Mapping[str, Any]) -> str:
-    """One line for one earlier attempt."""
+def _attempt(entry: Mapping[str, Any], *, bounded: bool) -> str:
+    """One line for one earlier attempt; `bounded`: its description is of limited length, too."""
+    description = shortened(entry["description"], MAX_TRIED) if bounded else entry["description"]
     speedup = f", {entry['speedup']:.3g} times as fast as this kernel" if entry.get("speedup") is not None else ""
     message = f": {shortened(' '.join(entry['message'].split()), MAX_TRIED)}" if entry.get("message") else ""
-    return f"{entry['description']}: {entry['status'].replace('_', ' ')}{speedup}{message}"
+    return f"{description}: {entry['status'].replace('_', ' ')}{speedup}{message}"
 
 
 def _diff(parents: tuple[Parent, ...]) -> str:

@@ -34,6 +34,7 @@ from mutators.transform import Transform
 from operators.catalog import load
 from operators.kernel import Kernel
 from operators.spec import Task
+from tests.evo.model_runs import source_in
 from tests.mutators.llm_server import LlmServer, Reply
 
 SIX = ("softmax", "matrix_mul", "gelu", "rms_norm", "prefix_sum", "stencil_2d")
@@ -82,7 +83,7 @@ async def _serve(latency_s: float) -> None:
 
 def _answer(request: Mapping[str, Any], number: int) -> str:
     system, question = (message["content"] for message in request["messages"][:2])
-    source = question.partition("```cpp\n")[2].partition("\n```")[0]
+    source = source_in(question)
     named = re.search(r"# The operator `(\w+)`", system)
     assert named
     operator = load(named[1])

@@ -33,7 +33,7 @@ from evo.inline import InlinePool
 from evo.runs import run_row
 from evo.search import STOPPED, Search
 from evo.store import Store, query
-from tests.evo.model_runs import FENCE, MODEL, config, stages
+from tests.evo.model_runs import FENCE, MODEL, config, source_in, stages
 from tests.mutators.llm_server import LlmServer, Reply
 from tests.mutators.test_llm import USAGES
 
@@ -90,7 +90,7 @@ class Provider:
         if chance < 0.41 and number > len(MODELS):
             self.kinds["10 MB"] += 1
             return PROSE
-        source = request["messages"][1]["content"].partition(FENCE)[2].partition("\n```")[0]
+        source = source_in(request["messages"][1]["content"])
         good = Reply(f"CHANGE: comment\n\n{FENCE}{source}\n// {number}\n```")
         if chance < 0.5:
             self.kinds["false usage"] += 1

@@ -36,6 +36,7 @@ from tests.mutators.llm_server import LlmServer, Reply
 MODEL = "openai/scripted"
 patch.dict("evo.config.STRATEGIES", {"asking": f"{__name__}:Asking"}).start()  # for whoever imports this
 FENCE = "```cpp\n"
+"""What a kernel file in an answer begins with."""
 
 
 class TimedFitness(ScriptedFitness):
@@ -99,6 +100,11 @@ class Asking:
         return max(self._elites, key=lambda e: e.log_speedup, default=None)
 
 
+def source_in(prompt: str) -> str:
+    """The first kernel file that a prompt shows."""
+    return prompt.partition("```cpp untrusted\n")[2].partition("\n```")[0]
+
+
 def script(request: Mapping[str, Any], number: int) -> Reply:
     """A child that is the given kernel with one more comment; now and then an answer that cannot be used."""
     prompt = request["messages"][1]["content"]
@@ -107,7 +113,7 @@ def script(request: Mapping[str, Any], number: int) -> Reply:
         return Reply("I had rather not.")
     if chance == 1 and number % 2:
         return Reply(status=500, error="overloaded")
-    source = prompt.partition(FENCE)[2].partition("\n```")[0]
+    source = source_in(prompt)
     if chance == 2:
         source = source.replace("[[launch]]", "[[launch")
     return Reply(f"CHANGE: comment {chance}\n\n{FENCE}{source}\n// {chance} {len(prompt)}\n```")

@@ -205,7 +205,7 @@ def test_settings_of_models_are_part_of_the_run(tmp_path: Path) -> None:
 
 def child(request: Mapping[str, Any], number: int) -> Reply:
     """A new one with every answer."""
-    source = request["messages"][1]["content"].partition(model_runs.FENCE)[2].partition("\n```")[0]
+    source = model_runs.source_in(request["messages"][1]["content"])
     return Reply(f"CHANGE: comment\n\n{model_runs.FENCE}{source}\n// {number}\n```")
 
 

@@ -1,19 +1,22 @@
-"""Requests whose prompts are kept as golden files; run as a module, it writes them anew."""
+"""Requests whose prompts are kept as golden files; run as a module, it writes those of today's protocol anew."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from fitness.evaluation import Evaluation, Level, Status, Timing
-from mutators.base import Parent, Request
-from mutators.prompts import conversation
+from mutators.base import PROTOCOL, Earlier, Parent, Request
+from mutators.prompts import complaint, conversation, follow_up
 from operators.catalog import load
 from operators.kernel import Kernel
 from operators.spec import Operator, Task
 
 FOLDER = Path(__file__).parent / "golden" / "prompts"
 AXPB = Path(__file__).parents[1] / "data" / "axpb"
-CASES = tuple((name, target) for name in ("rewrite", "crossover", "repair") for target in ("cpu", "cuda"))
+CASES = tuple((name, target) for name in ("rewrite", "crossover", "repair", "refine") for target in ("cpu", "cuda"))
+UNFENCED = 3
+"""The last protocol whose prompts did not mark what comes from candidates; runs of that time ask in those words."""
+PROTOCOLS = (UNFENCED, PROTOCOL)
 TUNED = "[tune]\nBLOCK = [256, 128]\n[[launch]]"
 
 
@@ -40,12 +43,11 @@ def failed(parent: Parent, operator: Operator, target: str) -> Parent:
     return Parent(kernel, Evaluation(kernel.id, f"axpb/fp32/{target}", Level.SCREEN, Status.WRONG, message))
 
 
-def case(name: str, target: str) -> tuple[Request, tuple[Parent, ...], Operator]:
+def case(name: str, target: str, protocol: int = PROTOCOL) -> tuple[Request, tuple[Parent, ...], Operator]:
     operator = load(str(AXPB))
     first, second = parents(operator, target)
-    chosen = {"rewrite": (first,), "crossover": (first, second), "repair": (failed(first, operator, target), first)}[
-        name
-    ]
+    wrong = failed(first, operator, target)
+    chosen = {"rewrite": (first,), "crossover": (first, second), "repair": (wrong, first), "refine": (wrong,)}[name]
     params: dict[str, object] = {"workload_set": "cpu"}
     if name == "rewrite":
         params |= {
@@ -58,16 +60,32 @@ def case(name: str, target: str) -> tuple[Request, tuple[Parent, ...], Operator]
     if name == "crossover":
         params |= {"advice": "Take the tunable from A.", "device": "a machine of 8 cores"}
     ids = tuple(parent.kernel.id for parent in chosen)
-    return Request(Task("axpb", "fp32", target), 7, name, ids, 1, params), chosen, operator
+    thread = "axpb/fp32/cpu#6" if name == "refine" else ""
+    request = Request(Task("axpb", "fp32", target), 7, name, ids, 1, params, thread=thread, protocol=protocol)
+    return request, chosen, operator
 
 
-def rendered(name: str, target: str) -> str:
-    request, chosen, operator = case(name, target)
-    messages = conversation(name, request, chosen, operator)
+def earlier(failure: str = "") -> Earlier:
+    """The request that `refine` goes on with."""
+    return Earlier(Request(Task("axpb", "fp32", "cpu"), 6, "refine", (), 1), failure=failure)
+
+
+def rendered(name: str, target: str, protocol: int = PROTOCOL) -> str:
+    request, chosen, operator = case(name, target, protocol)
+    if name == "refine":
+        lost = earlier("edit 1: no line reads `x`")
+        asked = [follow_up(name, request, chosen, operator, (said,)) for said in (earlier(), lost)]
+        messages = (*asked, complaint(lost.failure, protocol))
+    else:
+        messages = conversation(name, request, chosen, operator)
     return "".join(f"===== {message['role']} =====\n{message['content']}\n" for message in messages)
 
 
+def golden(name: str, target: str, protocol: int) -> Path:
+    """Where the prompt of a case is kept."""
+    return FOLDER / ("protocol3" if protocol == UNFENCED else "") / f"{name}.{target}.md"
+
+
 if __name__ == "__main__":
-    FOLDER.mkdir(exist_ok=True)
     for each in CASES:
-        (FOLDER / f"{each[0]}.{each[1]}.md").write_text(rendered(*each), encoding="utf-8")
+        golden(*each, PROTOCOL).write_text(rendered(*each), encoding="utf-8")

@@ -35,7 +35,7 @@ def test_without_the_kernel_before_there_is_no_diff() -> None:
     request, (failed, _), operator = cases.case("repair", "cpu")
     llm = ScriptedLLM(lambda messages, number: ANSWER)
     assert asyncio.run(Repair().propose(request, (failed,), operator, llm)).kernel
-    assert "```diff" not in llm.calls[0].messages[1]["content"]
+    assert "```diff untrusted" not in llm.calls[0].messages[1]["content"]
 
 
 @pytest.mark.parametrize("status", list(Status))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -67,7 +68,7 @@ def test_an_answer_without_a_child_is_asked_for_once_more_with_the_reason(bad: s
     first, second = llm.calls
     assert second.messages[:2] == first.messages
     assert second.messages[2] == {"role": "assistant", "content": bad}
-    assert second.messages[3]["content"].startswith("Your answer could not be used: ")
+    assert re.match("Your answer could not be used:\n\n````?untrusted\n", second.messages[3]["content"])
 
 
 def test_after_two_answers_without_a_child_there_is_none() -> None:
