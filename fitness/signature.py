@@ -18,6 +18,14 @@ from operators.tensor_map import TENSOR_MAP_BYTES
 KINDS = ("integer", "float", "pointer", "other")
 """As the shims number them."""
 _PARAM = struct.Struct("<5i")
+MAX_PARAM_BYTES = 1 << 16
+MAX_PARAMS = 1024
+"""Of one launch; a plan passes fewer."""
+MAX_TABLE_BYTES = 4 + MAX_PARAMS * _PARAM.size
+
+
+class TableError(Exception):
+    """A kernel's source made something else of its shim's table; in words."""
 
 
 @dataclass(frozen=True)
@@ -35,13 +43,19 @@ class Param:
 
 
 def parameter_table(data: bytes) -> tuple[Param, ...]:
-    """The parameters in a shim's table, which begins with how many there are."""
-    (count,) = struct.unpack_from("<i", data)
-    params = []
-    for number in range(count):
-        kind, size, pointee, pointee_size, const = _PARAM.unpack_from(data, 4 + number * _PARAM.size)
-        params.append(Param(KINDS[kind], size, KINDS[pointee], pointee_size, bool(const)))
-    return tuple(params)
+    """The parameters in a shim's table, which begins with how many there are. Raises TableError."""
+    count = int.from_bytes(data[:4], "little", signed=True)
+    if not (len(data) >= 4 and 0 <= count <= MAX_PARAMS and 4 + count * _PARAM.size <= len(data)):
+        raise TableError("the table of its parameters is not the shim's: a macro or a specialisation changes the shim")
+    return tuple(_param(*_PARAM.unpack_from(data, 4 + number * _PARAM.size)) for number in range(count))
+
+
+def _param(kind: int, size: int, pointee: int, pointee_size: int, const: int) -> Param:
+    numbers = range(len(KINDS))
+    fits = size in (4, 8) if kind == KINDS.index("float") else 0 < size <= (8 if kind in (0, 2) else MAX_PARAM_BYTES)
+    if kind not in numbers or pointee not in numbers or not fits or pointee_size < 0:
+        raise TableError(f"the table of its parameters has one of kind {kind} with {size} bytes, which there is not")
+    return Param(KINDS[kind], size, KINDS[pointee], pointee_size, bool(const))
 
 
 def check_arguments(

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from fitness.cuda.compiler import Compiler, CompilerFault
-from fitness.cuda.cubin import code_bytes, instructions, parameters, sections
+from fitness.cuda.cubin import Cubin, CubinError, read_cubin
 from fitness.cuda.nvrtc import FILE, HEADERS, OPTIONS, Job, include_folders, version
 from fitness.cuda.ptx import flagged, lower_precision, objection, traits
 from fitness.evaluation import Rejection, Status
-from fitness.signature import Param
+from fitness.signature import Param, TableError
 from fitness.source import Dialect, forbidden
 from operators.errors import PlanError
 from operators.identity import digest
@@ -134,9 +134,16 @@ def compile_cuda(
             return Rejection(Status.INVALID, f"launch of `{name}`: it is not a __global__ function")
     if problem := objection(made.ptx):
         return Rejection(Status.INVALID, problem)
-    params = {name: parameters(made.cubin, made.lowered[table]) for name, table in zip(names, tables, strict=True)}
+    try:
+        cubin = read_cubin(made.cubin)
+        params = {
+            name: cubin.parameters(lowered[name], made.lowered[table])
+            for name, table in zip(names, tables, strict=True)
+        }
+    except (CubinError, TableError) as error:
+        return Rejection(Status.INVALID, str(error))
     kernels = {name: by_symbol[symbol] for name, symbol in lowered.items()}
-    facts = _facts(made.cubin, made.ptx, plan, kernels, dtype, arch)
+    facts = _facts(cubin, made.ptx, plan, kernels, dtype, arch)
     facts["flagged"] = ", ".join(_flagged(made.ptx, job, compiler)) or "none"
     return CudaBuild(arch, made.cubin, lowered, kernels, params, _cell(facts), facts)
 
@@ -165,18 +172,18 @@ def code_digest(build: CudaBuild, *, resolved: str, dtype: str, device: str) -> 
 
     `resolved` is what `fitness.shapes.verdict_text` says of the plan, `device` what expressions know of it.
     """
-    return digest("code", sections(build.cubin), resolved, dtype, device, build.arch, version(), *OPTIONS)
+    return digest("code", read_cubin(build.cubin).digest(), resolved, dtype, device, build.arch, version(), *OPTIONS)
 
 
 # --- what the code tells ---------------------------------------------------------------------------------------------
 
 
 def _facts(
-    cubin: bytes, ptx: str, plan: Plan, kernels: Mapping[str, KernelFacts], dtype: str, arch: str
+    cubin: Cubin, ptx: str, plan: Plan, kernels: Mapping[str, KernelFacts], dtype: str, arch: str
 ) -> dict[str, Any]:
     found = traits(ptx)
     return {
-        "code_bytes": code_bytes(cubin),
+        "code_bytes": cubin.code_bytes(),
         "registers": max(k.registers for k in kernels.values()),
         "spill_bytes": max(k.spill_store_bytes + k.spill_load_bytes for k in kernels.values()),
         "stack_bytes": max(k.stack_bytes for k in kernels.values()),
@@ -198,7 +205,7 @@ def _facts(
             else "none"
         ),
         "lower_precision": ", ".join(lower_precision(found, dtype)) or "none",
-        **{f"{name}_instructions": count for name, count in instructions(cubin, arch).items()},
+        **{f"{name}_instructions": count for name, count in cubin.instructions(arch).items()},
     }  # fmt: skip
 
 

@@ -1,16 +1,27 @@
-"""Reads cubins, which are ELF files, without running anything."""
+"""Reads cubins, which are ELF files, without running anything.
+
+A cubin is made of a candidate's source, so that nothing in it is believed: whatever is read of it goes through
+`_Reader`, which refuses what does not lie within the file. `read_cubin` checks the whole layout; nothing that a `Cubin`
+is asked for afterwards can fail, but for the table of parameters.
+"""
 
 from __future__ import annotations
 
-from io import BytesIO
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from elftools.elf.elffile import ELFFile
-from elftools.elf.sections import SymbolTableSection
+from elftools.elf.enums import ENUM_SH_TYPE_BASE
 
-from fitness.signature import Param, parameter_table
+from fitness.signature import MAX_TABLE_BYTES, Param, TableError, parameter_table
 from operators.identity import digest
 
+MAX_BYTES = 64 << 20
+"""Of a cubin; large kernels have some megabytes."""
+MAX_NAME_BYTES = 1 << 20
+"""Of a section's name, which holds that of a kernel with its template arguments."""
 INSTRUCTION_BYTES = 16
 OPCODE = 0x1FF
 """The bits of an instruction that say what it does; the next three say where its operands come from."""
@@ -30,45 +41,168 @@ CLASSES: dict[str, tuple[int, ...]] = {
     "barrier": (0x11D, 0x1B2, 0x1C7),  # BAR SYNCS UCGABAR
 }
 """SASS of compute capability 8.0 to 9.0, checked against nvdisasm."""
+_HEADER = struct.Struct("<16s2HI3QI6H")
+_SECTION = struct.Struct("<2I4Q2I2Q")
+_SYMBOL = struct.Struct("<I2BH2Q")
+"""ELF's own, of 64 bits and little-endian; see elf(5)."""
+_NOTE_HEAD = struct.Struct("<2BH")
+_NOTE_PARAM = struct.Struct("<I2HI")
+_SIZED, _PARAM_NOTE = 4, 0x17
+_PARAM_SIZE_SHIFT, _PARAM_SIZES = 18, 1 << 14
+"""ptxas' notes on a kernel: a form, a kind and a size or value each. One of the kind EIATTR_KPARAM_INFO tells a
+parameter's place, in what follows its offset, and its size, in the upper 14 bits of its last word."""
+_IDENTITY = b"\x7fELF\x02\x01"
+_SYMTAB, _STRTAB, _NOTE, _NOBITS = 2, 3, 7, 8
+_TYPES = {number: name for name, number in ENUM_SH_TYPE_BASE.items() if isinstance(number, int)}
+_EXECUTABLE = 0x6
+"""The flags of what is loaded and holds instructions."""
 
 
-def sections(cubin: bytes) -> bytes:
-    """Every section but symbols' names and notes of the tools; relocations with what they refer to."""
-    parts: list[bytes] = []
-    for section in ELFFile(BytesIO(cubin)).iter_sections():
-        if section["sh_type"] in ("SHT_NULL", "SHT_STRTAB", "SHT_NOTE") or section.name.startswith(".debug"):
-            continue
-        data = section.data() if section["sh_type"] != "SHT_NOBITS" else b""
-        parts.append(repr((section.name, section["sh_type"], section["sh_flags"], section["sh_size"])).encode() + data)
-    return digest(*parts).encode()
+class CubinError(Exception):
+    """A cubin that is not laid out as one; in words."""
 
 
-def parameters(cubin: bytes, symbol_name: str) -> tuple[Param, ...]:
-    """The parameters of one kernel, from the table that the shim in front of its source puts at this symbol."""
-    elf = ELFFile(BytesIO(cubin))
-    table = elf.get_section_by_name(".symtab")
-    assert isinstance(table, SymbolTableSection)
-    symbol = (table.get_symbol_by_name(symbol_name) or [])[0]
-    section = elf.get_section(symbol["st_shndx"])
-    if section["sh_type"] == "SHT_NOBITS":  # a kernel without parameters
-        return ()
-    data = section.data()[symbol["st_value"] :]
-    return parameter_table(data)
+@dataclass(frozen=True)
+class Section:
+    """One section; `data` is empty where the file holds none of it."""
+
+    name: str
+    type: int
+    flags: int
+    size: int
+    """As the section says; more than `data` has where the file holds none of it."""
+    link: int
+    """The number of the section that this one goes with."""
+    data: bytes
+
+    @property
+    def is_code(self) -> bool:
+        """Whether it holds machine code."""
+        return self.flags & _EXECUTABLE == _EXECUTABLE
 
 
-def code_bytes(cubin: bytes) -> int:
-    """The size of the machine code of all kernels and functions."""
-    return sum(int(s["sh_size"]) for s in ELFFile(BytesIO(cubin)).iter_sections() if s["sh_flags"] & 0x6 == 0x6)
+@dataclass(frozen=True)
+class Cubin:
+    """What is read of a cubin whose layout was checked."""
+
+    sections: tuple[Section, ...]
+
+    def digest(self) -> bytes:
+        """Of every section but symbols' names and notes of the tools; relocations with what they refer to."""
+        parts: list[bytes] = []
+        for section in self.sections:
+            if section.type in (0, _STRTAB, _NOTE) or section.name.startswith(".debug"):
+                continue
+            kind = _TYPES.get(section.type, section.type)
+            parts.append(repr((section.name, kind, section.flags, section.size)).encode() + section.data)
+        return digest(*parts).encode()
+
+    def parameters(self, kernel: str, table: str) -> tuple[Param, ...]:
+        """The parameters of one kernel, from the table that the shim in front of its source puts at the symbol `table`.
+
+        Raises TableError where the kernel's source made something else of the shim, such as a table of its own: the
+        sizes must be those that ptxas notes of the kernel. Raises CubinError where these notes are cut off.
+        """
+        params, noted = self._tabled(table), self._noted_sizes(kernel)
+        if noted and noted != [param.size % _PARAM_SIZES for param in params]:
+            raise TableError("the table of its parameters is not that of the kernel: a specialisation changes the shim")
+        return params
+
+    def _noted_sizes(self, kernel: str) -> list[int]:
+        """Bytes of each parameter, by its place; none where ptxas notes nothing of them."""
+        sizes: dict[int, int] = {}
+        for section in self.sections:
+            notes, offset = _Reader(section.data), 0
+            while section.name == f".nv.info.{kernel}" and offset < len(section.data):
+                form, kind, value = notes.fields(_NOTE_HEAD, offset)
+                offset += _NOTE_HEAD.size
+                if (form, kind, value) == (_SIZED, _PARAM_NOTE, _NOTE_PARAM.size):
+                    _, place, _, packed = notes.fields(_NOTE_PARAM, offset)
+                    sizes[place] = packed >> _PARAM_SIZE_SHIFT
+                offset += value if form == _SIZED else 0
+        return [sizes[place] for place in sorted(sizes)]
+
+    def _tabled(self, symbol_name: str) -> tuple[Param, ...]:
+        for section in self.sections:
+            if section.type == _SYMTAB and section.link < len(self.sections):
+                for number, value in _symbols(section, self.sections[section.link].data, symbol_name.encode()):
+                    return self._table(number, value)
+        raise TableError("it lacks the table of its parameters: a macro or a specialisation changes the shim")
+
+    def _table(self, number: int, offset: int) -> tuple[Param, ...]:
+        if number >= len(self.sections):
+            raise TableError("the table of its parameters is in no section: a specialisation changes the shim")
+        section = self.sections[number]
+        if section.type == _NOBITS:  # a kernel without parameters
+            return ()
+        return parameter_table(section.data[offset : offset + MAX_TABLE_BYTES])
+
+    def code_bytes(self) -> int:
+        """The size of the machine code of all kernels and functions."""
+        return sum(len(section.data) for section in self.sections if section.is_code)
+
+    def instructions(self, arch: str) -> dict[str, int]:
+        """How many instructions of each of CLASSES kernels and functions hold; {} where codes are not known."""
+        if not 80 <= int("".join(filter(str.isdigit, arch))) <= 90:
+            return {}
+        counts = np.zeros(OPCODE + 1, dtype=np.int64)
+        for section in self.sections:
+            if section.is_code:
+                data = section.data[: len(section.data) // INSTRUCTION_BYTES * INSTRUCTION_BYTES]
+                words = np.frombuffer(data, dtype="<u8")
+                counts += np.bincount((words[::2] & OPCODE).astype(np.int64), minlength=OPCODE + 1)
+        return {name: int(counts[list(codes)].sum()) for name, codes in CLASSES.items()}
 
 
-def instructions(cubin: bytes, arch: str) -> dict[str, int]:
-    """How many machine instructions of each of CLASSES all kernels and functions hold; {} where codes are not known."""
-    if not 80 <= int("".join(filter(str.isdigit, arch))) <= 90:
-        return {}
-    counts = np.zeros(OPCODE + 1, dtype=np.int64)
-    for section in ELFFile(BytesIO(cubin)).iter_sections():
-        if section["sh_flags"] & 0x6 == 0x6:
-            data = section.data()
-            words = np.frombuffer(data[: len(data) // INSTRUCTION_BYTES * INSTRUCTION_BYTES], dtype="<u8")
-            counts += np.bincount((words[::2] & OPCODE).astype(np.int64), minlength=OPCODE + 1)
-    return {name: int(counts[list(codes)].sum()) for name, codes in CLASSES.items()}
+def read_cubin(cubin: bytes) -> Cubin:
+    """Read the sections of a cubin. Raises CubinError for one whose parts do not lie within it, or over each other."""
+    if len(cubin) > MAX_BYTES:
+        raise CubinError(f"its machine code takes {len(cubin) >> 20} MiB; at most {MAX_BYTES >> 20} are allowed")
+    reader = _Reader(cubin)
+    fields = reader.fields(_HEADER, 0)
+    table, entry_bytes, count, names_at = fields[6], *fields[11:14]
+    if not fields[0].startswith(_IDENTITY) or entry_bytes != _SECTION.size or names_at >= count:
+        raise CubinError("its machine code is no ELF file of 64 bits")
+    entries = [reader.fields(_SECTION, table + number * entry_bytes) for number in range(count)]
+    if sum(entry[5] for entry in entries if entry[1] != _NOBITS) > len(cubin):
+        raise CubinError("sections of its machine code lie over each other")
+    names = _Reader(reader.part(entries[names_at][4], entries[names_at][5]))
+    return Cubin(tuple(_section(reader, names, entry) for entry in entries))
+
+
+def _section(reader: _Reader, names: _Reader, entry: tuple[int, ...]) -> Section:
+    name, kind, flags, _, offset, size, link, *_ = entry
+    data = b"" if kind in (0, _NOBITS) else reader.part(offset, size)
+    return Section(names.text(name), kind, flags, size, link, data)
+
+
+def _symbols(section: Section, names: bytes, wanted: bytes) -> Iterator[tuple[int, int]]:
+    """Number of the section, and offset in it, of every symbol that is called so."""
+    whole = len(section.data) // _SYMBOL.size * _SYMBOL.size
+    for name, _, _, number, value, _ in _SYMBOL.iter_unpack(section.data[:whole]):
+        if names.startswith(wanted + b"\0", name):
+            yield number, value
+
+
+class _Reader:
+    """Bytes that somebody else made."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def part(self, offset: int, size: int) -> bytes:
+        """So many bytes from there."""
+        if offset + size > len(self._data):
+            raise CubinError("its machine code is cut off: a part of it lies beyond its end")
+        return self._data[offset : offset + size]
+
+    def fields(self, layout: struct.Struct, offset: int) -> tuple[Any, ...]:
+        """What a structure of this layout holds there."""
+        return layout.unpack(self.part(offset, layout.size))
+
+    def text(self, offset: int) -> str:
+        """What ends with a NUL."""
+        end = self._data.find(b"\0", offset, offset + MAX_NAME_BYTES)
+        if end < 0:
+            raise CubinError("a name in its machine code has no end")
+        return self._data[offset:end].decode(errors="replace")
