@@ -224,9 +224,9 @@ def _cell(facts: Mapping[str, Any]) -> tuple[str, ...]:
 # --- what the compiler says -----------------------------------------------------------------------------------------
 
 _ENTRY = re.compile(r"Compiling entry function '([^']+)'")
-_PROPERTIES = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
-_USED = re.compile(r"Used (\d+) registers")
-_DIAGNOSTIC = re.compile(r"(?P<file>[^\n()]+)\((?P<line>\d+)\): (?:catastrophic )?error(?: #\S+)?: (?P<text>.*)")
+_PROPERTIES = re.compile(r"(\d{1,9}) bytes stack frame, (\d{1,9}) bytes spill stores, (\d{1,9}) bytes spill loads")
+_USED = re.compile(r"Used (\d{1,9}) registers")
+_DIAGNOSTIC = re.compile(r"(?P<file>[^\n()]+)\((?P<line>\d{1,9})\): (?:catastrophic )?error(?: #\S+)?: (?P<text>.*)")
 _PTXAS_ERROR = re.compile(r"^\s*ptxas\b.*?(?:error|fatal)\s*:\s*(.*)", re.MULTILINE)
 _ABSOLUTE = re.compile(r"(?<![\w.<>)\]])/[\w.+-]+(?:/[\w.+-]+)+")
 _NAME_MAP = "__nv_name_map"
@@ -244,11 +244,11 @@ def read_ptxas_log(log: str) -> dict[str, KernelFacts]:
         stack, stores, loads = (max(map(int, column)) for column in zip(*properties, strict=True))
         facts[symbol] = KernelFacts(
             registers=int(used[1]),
-            stack_bytes=max(stack, _number(r"(\d+) bytes cumulative stack size", text)),
+            stack_bytes=max(stack, _number(r"(\d{1,9}) bytes cumulative stack size", text)),
             spill_store_bytes=stores,
             spill_load_bytes=loads,
-            static_shared_bytes=_number(r"(\d+) bytes smem", text),
-            barriers=_number(r"used (\d+) barriers", text),
+            static_shared_bytes=_number(r"(\d{1,9}) bytes smem", text),
+            barriers=_number(r"used (\d{1,9}) barriers", text),
         )
     return facts
 

@@ -48,7 +48,11 @@ _ADDRESSING = re.compile(
     r"(?:mov|cvta(?:\.to)?(?:\.global)?|add|sub|or|mad\.(?:wide|lo)|shl)\.[usb]\d+\s+(?P<to>%?[\w$]+)\s*,(?P<from>[^\[\]]*)",
     re.DOTALL,
 )
-_NUMBER = re.compile(r",\s*(\d+|0[xX][0-9a-fA-F]+)\s*$")
+_NUMBER = re.compile(
+    r",\s*(?:0[xX](?P<x>[0-9a-fA-F]+)|0[bB](?P<b>[01]+)|0(?P<o>[0-7]+)|(?P<d>0|[1-9]\d{0,19}))U?\s*$", re.ASCII
+)
+"""An integer of PTX, of whatever base, as the last operand; no longer a decimal than 64 bits have."""
+_BASES = {"x": 16, "b": 2, "o": 8, "d": 10}
 _BASE = re.compile(r"\[\s*(%?[\w$]+)")
 _LOAD = re.compile(r"ld(?:\.\w+(?:::\w+)*)*\s+[^\[\]]*\[[^\[\]]*\]", re.DOTALL)
 RUNTIME = {
@@ -195,7 +199,7 @@ def _has_absolute(commands: Sequence[str]) -> bool:
         match["to"]
         for command in commands
         if (match := _ADDRESSING.fullmatch(command)) and (number := _NUMBER.search(command))
-        and int(number[1], 0) in DEVICE_ADDRESSES
+        and int(number[number.lastgroup or "d"], _BASES[number.lastgroup or "d"]) in DEVICE_ADDRESSES
     }  # fmt: skip
     addresses = _derived(numbers, commands) if numbers else set()
     return any(not addresses.isdisjoint(_BASE.findall(command)) for command in commands)

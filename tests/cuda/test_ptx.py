@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fitness.cuda import nvrtc
-from fitness.cuda.build import CudaBuild, code_digest, compile_cuda
-from fitness.cuda.ptx import lower_precision, objection, traits
+from fitness.cuda.build import CudaBuild, code_digest, compile_cuda, read_ptxas_log, scrub_log
+from fitness.cuda.ptx import flagged, lower_precision, objection, traits
 from fitness.evaluation import Rejection, Status
 from operators.catalog import load
 from operators.errors import UserError
@@ -214,3 +214,32 @@ TABLE = """
 def test_a_table_of_the_library_that_could_be_written_is_memory_like_any_other(instruction: str) -> None:
     assert objection(TABLE.format(instruction="")) is None
     assert "__cudart_i2opi_f" in str(objection(TABLE.format(instruction=instruction)))
+
+
+ADDRESS = 0x7F0000000000
+LITERALS = {
+    "hexadecimal": (f"{ADDRESS:#x}", True), "unsigned": (f"{ADDRESS:#X}U", True), "decimal": (f"{ADDRESS}", True),
+    "octal": (f"0{ADDRESS:o}", True), "binary": (f"{ADDRESS:#b}", True), "a small octal": ("0777", False),
+    "zero": ("0", False), "no number at all": ("0899", False), "as long as a log": ("9" * 5000, False),
+    "long and octal": ("0" + "7" * 5000, False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LITERALS)
+def test_an_address_is_one_in_every_notation_and_no_number_is_an_error(name: str) -> None:
+    literal, is_address = LITERALS[name]
+    ptx = f".visible .entry f() {{ mov.b64 %rd1, {literal}; st.global.u32 [%rd1], 0; ret; }}"
+    assert ("absolute address" in flagged(ptx)) == is_address
+
+
+def test_a_kernel_with_octal_literals_compiles() -> None:
+    octal = 'asm volatile("{ .reg .b64 t; mov.b64 t, 0777; add.s64 t, t, 010; }");'
+    built("softmax", f"{ROWS} {octal} out[threadIdx.x] = store(0); }}")
+
+
+def test_numbers_of_a_log_have_a_limit() -> None:
+    long = "9" * 5000
+    stack = f"{long} bytes stack frame, 0 bytes spill stores, 0 bytes spill loads"
+    log = f"Compiling entry function 'f' for 'sm_90'\n {stack}"
+    assert read_ptxas_log(f"{log}\nUsed {long} registers, used {long} barriers, {long} bytes smem") == {}
+    assert "without a message" in scrub_log(f"kernel.cu({long}): error: x", (), ())
