@@ -41,10 +41,13 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def asked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that asked a language model, with failing calls, broken answers, repairs and profiles."""
     folder = tmp_path_factory.mktemp("runs") / "asked"
-    model_runs.run(folder)
+    for evaluations in (20, 40, 80, 160):  # in which order answers arrive decides what is asked for next
+        model_runs.run(folder, budget={"evaluations": evaluations})
+        if all(count(folder, f"asks where mutator = '{name}'") for name in ("repair", "crossover")):
+            break
     asked = "".join(query(folder, "select messages_json from llm_calls").column("messages_json").to_pylist())
     assert "could not be used" in asked and "a profiler says" in asked and "| n=9 |" in asked
-    assert count(folder, "asks where mutator = 'repair'") and count(folder, "asks where mutator = 'crossover'")
+    assert all(count(folder, f"asks where mutator = '{name}'") for name in ("repair", "crossover"))
     return folder
 
 
