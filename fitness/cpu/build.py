@@ -9,20 +9,23 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 from elftools.elf.relocation import RelocationSection
 from elftools.elf.sections import Section, SymbolTableSection
 
-from fitness.cpu.gate import DIALECT, objection, symbols
+from fitness.cpu.gate import DIALECT, MAX_OBJECT_BYTES, objection, section_objection, symbols
+from fitness.cpu.image import MAX_FILE_BYTES, Image, Refused, image
 from fitness.cpu.loops import vector_work
 from fitness.disk import refuse_full_disk
 from fitness.evaluation import Rejection, Status
 from fitness.native import CXX, compiler_version, include_folders, precompiled, toolchain_folders
 from fitness.sandbox import run_confined
-from fitness.signature import Param, parameter_table
+from fitness.signature import MAX_TABLE_BYTES, Param, TableError, parameter_table
 from fitness.source import forbidden, smuggled
 from operators.identity import digest
 from operators.kernel import Kernel
@@ -38,8 +41,13 @@ FLAGS = (
 """No -ffast-math: kernels keep NaN, infinity and the order of their own sums."""
 HEADERS = "#include <cstddef>\n#include <type_traits>\n#include <utility>\n#include <math.h>\n"
 """Those of the prelude and the shim come first, out of reach of anything that a kernel defines."""
-LINK_FLAGS = ("-shared", "-fopenmp", "-Wl,-z,defs", "-Wl,--as-needed")
+LINK_FLAGS = (
+    "-shared", "-nostartfiles", "-fopenmp", "-Wl,-z,defs", "-Wl,--as-needed", "-Wl,-z,relro", "-Wl,-z,now",
+    "-Wl,-z,noexecstack", "-Wl,-z,text", "-Wl,--hash-style=sysv",
+)  # fmt: skip
+"""Without the compiler's own code for the beginning and the end of a library, which nothing here would run."""
 LIBRARIES = ("-lmvec", "-lm")
+LINKED = "kernel.so"
 COMPILE_TIMEOUT_S = 20.0
 LISTING_BYTES = 4 << 20
 """Of disassembly that is read; a hundred times what kernels have."""
@@ -53,6 +61,8 @@ class CpuBuild:
     library: Path
     launches: tuple[str, ...]
     """Distinct launch names of the plan; `evo_launch_<i>` in the library calls the i-th."""
+    image: Image
+    """How the library is mapped."""
     params: Mapping[str, tuple[Param, ...]]
     """By launch name."""
     code_digest: str
@@ -78,21 +88,59 @@ def build(
         )
         if failure:
             return failure
-        with compiled.open("rb") as stream:
-            elf = ELFFile(stream)
-            if problem := objection(elf):
-                return Rejection(Status.INVALID, problem)
-            code_digest = digest(
-                "code", allocated_sections(elf), resolved, dtype, *FLAGS, compiler_version(), _cpu_model()
-            )
-            params = {name: parameters(elf, index) for index, name in enumerate(launches)}
-            facts = _facts(elf, compiled)
-        failure = _compile([CXX, *LINK_FLAGS, "kernel.o", "-o", "kernel.so", *LIBRARIES], scratch)
-        if failure:
-            return failure
+        told = _told(compiled, launches, resolved, dtype)
+        if isinstance(told, Rejection):
+            return told
+        linked = link(scratch, len(launches))
+        if isinstance(linked, Rejection):
+            return linked
         library = folder / f"{kernel.id}-{dtype}.so"
-        shutil.move(Path(scratch, "kernel.so"), library)
-    return CpuBuild(library, launches, params, code_digest, _cell(facts), facts)
+        shutil.move(Path(scratch, LINKED), library)
+    return CpuBuild(library, launches, linked, told.params, told.code_digest, _cell(told.facts), told.facts)
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What an object file tells."""
+
+    code_digest: str
+    params: Mapping[str, tuple[Param, ...]]
+    facts: Mapping[str, Any]
+
+
+def _told(compiled: Path, launches: tuple[str, ...], resolved: str, dtype: str) -> _Told | Rejection:
+    """Read an object file, or say what in it no kernel may have."""
+    data = read_at_most(compiled, MAX_OBJECT_BYTES)
+    if problem := section_objection(data):
+        return Rejection(Status.INVALID, problem)
+    try:
+        elf = ELFFile(BytesIO(data))
+        if problem := objection(elf):
+            return Rejection(Status.INVALID, problem)
+        params = {name: parameters(elf, index) for index, name in enumerate(launches)}
+        code = allocated_sections(elf)
+        facts = _facts(elf, compiled)
+    except TableError as error:
+        return Rejection(Status.INVALID, str(error))
+    except ELFError as error:
+        return Rejection(Status.INVALID, f"its object file cannot be read: {error}")
+    return _Told(digest("code", code, resolved, dtype, *FLAGS, compiler_version(), _cpu_model()), params, facts)
+
+
+def link(folder: str, launches: int) -> Image | Rejection:
+    """Make `LINKED` of `kernel.o`, both in `folder`; what the linker made is judged, wherever it has it from."""
+    if failure := _compile([CXX, *LINK_FLAGS, "kernel.o", "-o", LINKED, *LIBRARIES], folder):
+        return failure
+    try:
+        return image(read_at_most(Path(folder, LINKED), MAX_FILE_BYTES), launches)
+    except Refused as error:
+        return Rejection(Status.INVALID, str(error))
+
+
+def read_at_most(path: Path, size: int) -> bytes:
+    """A file's bytes, or so many of them and one more, of which a reader sees that it is too long."""
+    with path.open("rb") as stream:
+        return stream.read(size + 1)
 
 
 def translation_unit(kernel: Kernel, plan: Plan, operator: Operator, *, dtype: str, launches: tuple[str, ...]) -> str:
@@ -195,12 +243,16 @@ def _relocations(sections: list[Section], target: int) -> list[bytes]:
 
 
 def parameters(elf: ELFFile, index: int) -> tuple[Param, ...]:
-    """The parameters of one launch function, from the table that the shim leaves in the object file."""
+    """The parameters of one launch function, from the table that the shim leaves in the object file.
+
+    Raises TableError where the kernel's source, whose macros the shim is subject to, made something else of it.
+    """
     found = symbols(elf).get_symbol_by_name(f"evo_params_{index}")
-    assert found, "the shim defines it"
-    symbol = found[0]
-    data = elf.get_section(symbol["st_shndx"]).data()[symbol["st_value"] :]
-    return parameter_table(data)
+    place = found[0]["st_shndx"] if found else None
+    if not found or not isinstance(place, int) or elf.get_section(place)["sh_type"] == "SHT_NOBITS":
+        raise TableError("it lacks the table of its parameters: a macro changes the shim")
+    begin = found[0]["st_value"]
+    return parameter_table(elf.get_section(place).data()[begin : begin + MAX_TABLE_BYTES])
 
 
 def _facts(elf: ELFFile, compiled: Path) -> dict[str, Any]:

@@ -1,12 +1,15 @@
 """What a C++ kernel may include and its object file may hold, judged without running any of it.
 
-Constructors and resolvers run when a library is loaded, before anything confines them, and static data outlives a call:
-neither gets as far as a process. What code does in spite of this list, the runner's confinement stops.
+Static data outlives a call, and what a linker makes of a section depends on its name, which a source may choose. So the
+sections of an object file, their names, types and flags, are held against a list of those that a compiler makes of a
+kernel. What a linker makes of them is held against another one (image.py), and what code does in spite of both, the
+runner's confinement stops.
 """
 
 from __future__ import annotations
 
 import re
+import struct
 import subprocess
 
 from elftools.elf.elffile import ELFFile
@@ -44,20 +47,94 @@ ALLOWED_SYMBOLS = re.compile(
 )
 """What a kernel may call: mathematics, memory that it has, OpenMP whose regions join. No allocation, clock or file."""
 ON_LOAD = (".init", ".fini", ".ctors", ".dtors", ".preinit_array")
+_PROGBITS, _SYMTAB, _STRTAB, _RELA, _NOTE, _NOBITS, _GROUP, _SYMTAB_INDICES = 1, 2, 3, 4, 7, 8, 17, 18
+_UNWIND = 0x70000001
+_WRITE, _ALLOC, _CODE, _MERGE, _STRINGS, _LINKED, _GROUPED = 0x1, 0x2, 0x4, 0x10, 0x20, 0x40, 0x200
+SECTIONS: tuple[tuple[str, frozenset[int], int], ...] = (
+    (r"\.text(\.[\w.$]+)?", frozenset((_PROGBITS,)), _ALLOC | _CODE | _GROUPED),
+    (r"\.rodata(\.[\w.$]+)?", frozenset((_PROGBITS,)), _ALLOC | _MERGE | _STRINGS | _GROUPED),
+    (r"\.data\.rel\.ro(\.[\w.$]+)?", frozenset((_PROGBITS,)), _WRITE | _ALLOC | _GROUPED),
+    (r"\.gcc_except_table(\.[\w.$]+)?", frozenset((_PROGBITS,)), _ALLOC | _GROUPED),
+    (r"\.eh_frame", frozenset((_PROGBITS, _UNWIND)), _ALLOC),
+    (r"\.note\.gnu\.property", frozenset((_NOTE,)), _ALLOC),
+    (r"\.comment", frozenset((_PROGBITS,)), _MERGE | _STRINGS),
+    (r"\.note\.GNU-stack", frozenset((_PROGBITS,)), 0),
+    (r"\.rela\.[\w.$]+", frozenset((_RELA,)), _LINKED | _GROUPED),  # not loaded: the assembler's own
+    (r"\.symtab", frozenset((_SYMTAB,)), 0),
+    (r"\.symtab_shndx", frozenset((_SYMTAB_INDICES,)), 0),
+    (r"\.(?:sh)?strtab", frozenset((_STRTAB,)), 0),
+    (r"\.group", frozenset((_GROUP,)), 0),
+)
+"""Names, types and flags of an object file's sections; one without bytes may be called .data or .bss too.
+
+A name decides: a linker makes its tables for the loader of every section with certain names, whatever is in it.
+"""
+_ORDINARY = frozenset((_PROGBITS, _NOBITS, 14, 15, 16))
+"""With the types of the loader's own lists."""
+MAX_OBJECT_BYTES = 64 << 20
+MAX_SECTIONS = 4096
+MAX_ENTRIES = 1 << 16
+"""Of symbols, and of relocations."""
+
+
+def section_objection(data: bytes) -> str | None:
+    """What among an object file's sections no compiler makes of a kernel, or is too much to read; None if nothing.
+
+    Only after it may another reader of ELF files look at them: some take a section's type for a promise.
+    """
+    if len(data) > MAX_OBJECT_BYTES:
+        return f"its object file has more than {MAX_OBJECT_BYTES >> 20} MiB"
+    try:
+        headers, names = _section_headers(data)
+    except struct.error:
+        return "its object file is cut short"
+    if not 0 < len(headers) <= MAX_SECTIONS:
+        return f"its object file has too many sections; at most {MAX_SECTIONS} are allowed"
+    entries = 0
+    for name_at, kind, flags, _, _, size, _, _, _, entry_bytes in headers[1:]:
+        name = names[name_at : names.find(b"\0", name_at)].decode("ascii", "replace")
+        if kind in (_RELA, _SYMTAB):
+            entries += size // max(entry_bytes, 1)
+        if problem := _misnamed(name, kind, flags, size):
+            return problem
+    if entries > MAX_ENTRIES:
+        return f"its object file has {entries} symbols and relocations; at most {MAX_ENTRIES} are allowed"
+    return None
+
+
+def _section_headers(data: bytes) -> tuple[list[tuple[int, ...]], bytes]:
+    """The headers (as in the format, `Elf64_Shdr`) and the table of their names. Raises struct.error."""
+    begin, *_, count, names = struct.unpack_from("<40xQI6H", data)[:8]
+    layout = struct.Struct("<2I4Q2I2Q")
+    headers = [layout.unpack_from(data, begin + number * layout.size) for number in range(min(count, MAX_SECTIONS + 1))]
+    if names >= len(headers):
+        raise struct.error
+    offset, size = headers[names][4:6]
+    return headers, data[offset : offset + size]
+
+
+def _misnamed(name: str, kind: int, flags: int, size: int) -> str | None:
+    for pattern, kinds, allowed in SECTIONS:
+        if re.fullmatch(pattern, name):
+            fits = kind in kinds and not flags & ~allowed
+            return None if fits else f"it has data in the section `{name[:100]}`, which only a compiler may make"
+    if name in (".data", ".bss", ".tdata", ".tbss") and not size:
+        return None
+    if flags & _CODE:
+        return f"it has code in the section `{name[:100]}`"
+    if kind in _ORDINARY and (flags & _WRITE or name.startswith(ON_LOAD)):
+        return None  # `objection` says better what it is
+    return f"it has data in the section `{name[:100]}`, which is not for constants; use .rodata or no section attribute"
 
 
 def objection(elf: ELFFile) -> str | None:
-    """What in a compiled kernel could run or live on outside of its launches; None if nothing."""
-    sections = list(elf.iter_sections())
-    for index, section in enumerate(sections):
-        flags, size = section["sh_flags"], section["sh_size"]
-        if not flags & 0x2 or not size:  # SHF_ALLOC
+    """What in a compiled kernel, whose sections passed, could live on outside of its launches; None if nothing."""
+    for index, section in enumerate(elf.iter_sections()):
+        if not section["sh_size"]:
             continue
         if section.name.startswith(ON_LOAD):
             return "it has code that runs when it is loaded: a constructor, or a global variable that is computed"
-        if flags & 0x4 and not re.fullmatch(r"\.text(\..*)?", section.name):  # SHF_EXECINSTR
-            return f"it has code in the section `{section.name}`"
-        if flags & 0x1 and (flags & 0x4 or not section.name.startswith(".data.rel.ro")):  # SHF_WRITE
+        if section["sh_flags"] & _WRITE and not section.name.startswith(".data.rel.ro"):
             return f"it keeps data between calls{_named(elf, index)}; make it const, local, or a [[buffer]] of the plan"
     return _symbol_objection(elf)
 
@@ -66,12 +143,12 @@ def _symbol_objection(elf: ELFFile) -> str | None:
     for symbol in symbols(elf).iter_symbols():
         kind, where, name = symbol["st_info"]["type"], symbol["st_shndx"], symbol.name
         if kind in ("STT_LOOS", "STT_GNU_IFUNC"):
-            return f"`{_demangled(name)}` is chosen by code that runs when it is loaded"
+            return f"`{demangled(name)}` is chosen by code that runs when it is loaded"
         if where == "SHN_COMMON" and not name.startswith(".gomp_critical_user_"):
-            return f"it keeps data between calls in `{_demangled(name)}`"
+            return f"it keeps data between calls in `{demangled(name)}`"
         if where == "SHN_UNDEF" and name and not ALLOWED_SYMBOLS.fullmatch(name):
             return (
-                f"it calls `{_demangled(name)}`: a kernel may use mathematics, memcpy and its kin, and OpenMP; "
+                f"it calls `{demangled(name)}`: a kernel may use mathematics, memcpy and its kin, and OpenMP; "
                 "scratch memory is a [[buffer]] of the plan"
             )
     return None
@@ -79,10 +156,11 @@ def _symbol_objection(elf: ELFFile) -> str | None:
 
 def _named(elf: ELFFile, section: int) -> str:
     names = [s.name for s in symbols(elf).iter_symbols() if s["st_shndx"] == section and s.name and s["st_size"]]
-    return f" in `{_demangled(names[0])}`" if names else ""
+    return f" in `{demangled(names[0])}`" if names else ""
 
 
-def _demangled(name: str) -> str:
+def demangled(name: str) -> str:
+    """A symbol's name as the source has it."""
     if not name.startswith("_Z"):
         return name
     try:

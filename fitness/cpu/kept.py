@@ -14,10 +14,14 @@ from fitness.native import publish
 
 KEPT = 64 + 4 * (os.cpu_count() or 1)
 """More than are waited for, or compared with, at one time; what comes back later is compiled again."""
+METADATA = ".build"
 
 
 class Kept:
-    """A build is a shared object and, written last and removed first, a pickle of `CpuBuild` beside it."""
+    """A build is a shared object and, written last and removed first, a pickle of `CpuBuild` beside it.
+
+    What was kept as `.pickle` had no image, and was never held against what image.py allows: it is built again.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -36,7 +40,7 @@ class Kept:
         """Keep a build; what was not used for the longest time is evicted where there are too many."""
         publish(self._metadata(name), pickle.dumps(build))
         used: list[tuple[int, Path]] = []
-        for path in self._folder.glob("*.pickle"):
+        for path in self._folder.glob(f"*{METADATA}"):
             with suppress(FileNotFoundError):  # evicted by another process
                 used.append((path.stat().st_mtime_ns, path))
         for _, path in sorted(used)[:-KEPT]:
@@ -44,7 +48,7 @@ class Kept:
                 evicted.unlink(missing_ok=True)
 
     def _metadata(self, name: str) -> Path:
-        return self._folder / f"{name}.pickle"
+        return self._folder / f"{name}{METADATA}"
 
 
 @contextmanager

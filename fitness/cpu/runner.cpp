@@ -6,7 +6,9 @@
 //   runner SOCKET_FD
 //
 // Messages both ways are 64-bit words: [what, count, word...]. Requests:
-//   LOAD  [bytes of path, path padded to words]             -> [OK, 1, launches found]; from then on, no file is reached
+//   MAP   [orders of fitness/cpu/image.py] with an fd of the linked object  -> [OK, 1, launches]; files are out of reach
+//   LOAD  [bytes of path, path padded to words]             -> [OK, 1, launches found]; the emulator's library, which the
+//                                                              loader opens when nothing but it is in reach
 //   BIND  [slot, buffers, (which fd, file offset, map bytes, data offset) * buffers] with two fds (inputs, work)
 //                                                           -> [OK, buffers, address...]
 //   PLAN  [id, zeros, (buffer, bytes) * zeros, steps, (launch, args, (is buffer, value) * args) * steps] -> [OK, 0]
@@ -30,12 +32,13 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <thread>
 
 namespace {
 
 using Word = std::int64_t;
 using Launch = void (*)(void* const*);
-enum Request : Word { LOAD = 1, BIND = 2, PLAN = 3, RUN = 4 };
+enum Request : Word { LOAD = 1, BIND = 2, PLAN = 3, RUN = 4, MAP = 5 };
 enum Reply : Word { OK = 0, ERROR = 1, SIGNAL = 2, TIMEOUT = 3, EXIT = 4, FORGED = 5 };
 enum Note : Word { BEGIN = 1, END = 2, FAULT = 3 };  // [note, value, value]
 constexpr std::size_t GUARD_BYTES = 4 << 20;
@@ -125,6 +128,8 @@ void receive(Word* words, std::size_t count, std::vector<int>& fds) {
 
 void load(const std::vector<Word>& words) {
     const std::string path(reinterpret_cast<const char*>(words.data() + 1), static_cast<std::size_t>(words[0]));
+    confine::restrict_files({path}, {});
+    confine::forbid_network_and_others();
     void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (!library) return reply_error(dlerror());
     launches.clear();
@@ -133,7 +138,63 @@ void load(const std::vector<Word>& words) {
         if (!launch) break;
         launches.push_back(launch);
     }
+    reply(OK, {static_cast<Word>(launches.size())});
+}
+
+// Maps a candidate's linked object by the orders of the verifier, who has read it: [bytes, alignment, sealed, segments,
+// (address, bytes, file offset, file bytes, protection) * segments, imports, (bytes, name padded) * imports,
+// relocations, (address, import or -1, addend) * relocations, launches, address * launches]. Nothing of it runs, and
+// nothing in it is believed. An order that does not fit is an error of ours; whatever it was, nothing has run either.
+void map_image(const std::vector<Word>& words, const std::vector<int>& fds) {
     confine::restrict_files({}, {});
+    const Word* p = words.data();
+    const auto take = [&] { return static_cast<std::size_t>(*p++); };
+    const std::size_t bytes = take(), alignment = take(), sealed = take(), page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    void* reserved = mmap(nullptr, bytes + alignment, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (reserved == MAP_FAILED) return reply_error("cannot reserve address space for the kernel");
+    char* const base = reinterpret_cast<char*>((reinterpret_cast<std::uintptr_t>(reserved) + alignment - 1) / alignment * alignment);
+    char *written = nullptr, *written_end = nullptr;
+    for (std::size_t count = take(); count > 0; --count) {
+        char* const begin = base + take();
+        char* const end = begin + take();
+        const std::size_t offset = take();
+        char* const file_end = begin + take();
+        const int protection = static_cast<int>(take());
+        const std::size_t before = static_cast<std::size_t>(begin - base) % page;
+        char* const first = begin - before;
+        const auto up = [&](char* address) { return base + (static_cast<std::size_t>(address - base) + page - 1) / page * page; };
+        if (begin < base || end > base + bytes || file_end > end) return reply_error("a segment of the kernel does not fit");
+        if (file_end > begin && mmap(first, static_cast<std::size_t>(file_end - first), protection, MAP_PRIVATE | MAP_FIXED,
+                                     fds.at(0), static_cast<off_t>(offset - before)) == MAP_FAILED)
+            return reply_error("cannot map a segment of the kernel");
+        if (!(protection & PROT_WRITE)) continue;
+        written = first;
+        written_end = up(end);
+        char* const zeros = file_end > begin ? up(file_end) : first;
+        if (zeros < written_end && mmap(zeros, static_cast<std::size_t>(written_end - zeros), protection,
+                                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
+            return reply_error("cannot map a segment of the kernel");
+        if (file_end > begin && file_end < zeros) std::memset(file_end, 0, static_cast<std::size_t>(zeros - file_end));
+    }
+    std::vector<char*> imports;
+    for (std::size_t count = take(); count > 0; --count) {
+        const std::size_t length = take();
+        const std::string name(reinterpret_cast<const char*>(p), length);
+        p += (length + 7) / 8;
+        imports.push_back(static_cast<char*>(dlsym(RTLD_DEFAULT, name.c_str())));
+        if (!imports.back()) return reply_error("this machine's libraries lack " + name);
+    }
+    for (std::size_t count = take(); count > 0; --count) {
+        char* const place = base + take();
+        const auto import = static_cast<Word>(take());
+        char* const value = (import < 0 ? base : imports.at(static_cast<std::size_t>(import))) + take();
+        if (place < written || place + sizeof value > written_end) return reply_error("a relocation of the kernel does not fit");
+        std::memcpy(place, &value, sizeof value);
+    }
+    if (base + sealed > written && written)
+        mprotect(written, static_cast<std::size_t>(base + sealed - written), PROT_READ);
+    launches.clear();
+    for (std::size_t count = take(); count > 0; --count) launches.push_back(reinterpret_cast<Launch>(base + take()));
     reply(OK, {static_cast<Word>(launches.size())});
 }
 
@@ -179,6 +240,14 @@ Word nanoseconds() {
 }
 
 // --- the child ------------------------------------------------------------------------------------------------------
+
+// No descriptor but the one for notes: not the verifier's channel, not the memory of other calls.
+void close_all_but_notes() {
+    constexpr long CLOSE_RANGE = 436;  // Linux 5.9
+    if (syscall(CLOSE_RANGE, notes + 1, ~0U, 0) == 0 && (notes == 0 || syscall(CLOSE_RANGE, 0, notes - 1, 0) == 0)) return;
+    for (int fd = 0; fd < static_cast<int>(sysconf(_SC_OPEN_MAX)); ++fd)
+        if (fd != notes) close(fd);
+}
 
 // What a kernel needs: memory, threads, locks. Asking for a file fails as if there were none, since the C library may
 // look for one; anything else ends the call.
@@ -275,6 +344,7 @@ void limit_memory() {
     map_only(slot);
     limit_memory();
     start_threads(poison, stack_bytes);
+    close_all_but_notes();
     confine_child();
     settle();
     note(BEGIN, nanoseconds(), 0);
@@ -330,8 +400,6 @@ void run(const std::vector<Word>& words) {
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (getppid() != owner) _exit(3);
-        close(channel);
-        close(ends[0]);
         child(plan, words[1], static_cast<int>(words[2]), static_cast<std::size_t>(words[3]));
     }
     close(ends[1]);
@@ -366,6 +434,9 @@ int main(int argc, char** argv) {
     action.sa_sigaction = on_fault;
     action.sa_flags = SA_SIGINFO | SA_ONSTACK;
     for (const int number : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGSYS, SIGXCPU}) sigaction(number, &action, nullptr);
+    // The C library prepares signals when a process starts its first thread, which no kernel may do: a team of one has
+    // not started any when the kernel asks for a second.
+    std::thread([] {}).join();
     for (;;) {
         Word header[2];
         std::vector<int> fds;
@@ -373,6 +444,7 @@ int main(int argc, char** argv) {
         std::vector<Word> words(static_cast<std::size_t>(header[1]));
         receive(words.data(), words.size(), fds);
         switch (header[0]) {
+            case MAP: map_image(words, fds); break;
             case LOAD: load(words); break;
             case BIND: bind(words, fds); break;
             case PLAN: define(words); break;

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fitness.channel import receive, send
-from fitness.cpu.build import CpuBuild
+from fitness.cpu.build import LIBRARIES, CpuBuild
 from fitness.device import KernelFault, Sample
 from fitness.evaluation import Status
 from fitness.memory import Region
@@ -22,7 +22,7 @@ from fitness.signature import packed
 from operators.plan import ResolvedPlan
 from operators.spec import Operator
 
-LOAD, BIND, PLAN, RUN = 1, 2, 3, 4
+LOAD, BIND, PLAN, RUN, MAP = 1, 2, 3, 4, 5
 OK, ERROR, SIGNAL, TIMEOUT, EXIT, FORGED = range(6)
 MEMORY_BYTES = 16 * GIB
 """Address space, guard ranges and shared buffers included."""
@@ -31,8 +31,10 @@ GRACE_S = 5.0
 """By so much longer than the kernel may the runner take to say that it did not finish."""
 STACK_BYTES = 8 << 20
 STACK_POISONED, STACK_POISONED_DEEP = 64 << 10, 7 << 20
-RUNNER_FLAGS = ("-fopenmp", "-pie", "-fPIE", "-Wl,-z,relro,-z,now", "-Wl,-z,noexecstack")
-"""With the addresses of the C library's functions out of a kernel's reach."""
+RUNNER_FLAGS = (
+    "-fopenmp", "-pie", "-fPIE", "-Wl,-z,relro,-z,now", "-Wl,-z,noexecstack", "-Wl,--no-as-needed", *LIBRARIES,
+)  # fmt: skip
+"""With the addresses of the C library's functions out of a kernel's reach, and with all libraries that one may call."""
 FAULTS = {
     signal.SIGSEGV: "segmentation fault",
     signal.SIGBUS: "bus error",
@@ -86,13 +88,24 @@ class Runner:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def pid(self) -> int:
+        """The process, whose children are the calls."""
+        return self._process.pid
+
     def close(self) -> None:
         """End the process and everything it started."""
         self._socket.close()
         kill_group(self._process)
 
+    def map(self, build: CpuBuild, library: Path) -> None:
+        """Have a candidate's shared object mapped, which is `library`, without running anything of it."""
+        with library.open("rb") as stream:
+            self._send(MAP, build.image.words(), fds=[stream.fileno()])
+            self._receive(1, 20.0, "while it was mapped")
+
     def load(self, library: Path, *, timeout_s: float = 20.0) -> None:
-        """Open the candidate's shared object."""
+        """Have a library of ours opened: what emulates a GPU, or the description of the vendor's call."""
         path = os.fsencode(library)
         self._send(LOAD, [len(path), *struct.unpack(f"<{-(-len(path) // 8)}q", path + bytes(-len(path) % 8))])
         self._receive(1, timeout_s, "while it was loaded")

@@ -159,7 +159,7 @@ class CpuDevice:
         with held(prepared.build.library) as library:
             runner = Runner(threads=self.threads)
             try:
-                runner.load(library)
+                runner.map(prepared.build, library)
             except KernelFault:
                 runner.close()
                 raise

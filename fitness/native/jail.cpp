@@ -22,14 +22,6 @@ static void limit(decltype(RLIMIT_CPU) what, rlim_t value) {
     }
 }
 
-static void forbid_network_and_others() {
-    confine::Filter filter;
-    filter.rule(SECCOMP_RET_ERRNO | EPERM,
-                {SYS_socket, SYS_ptrace, SYS_process_vm_readv, SYS_process_vm_writev, SYS_mount, SYS_unshare, SYS_setns, SYS_bpf,
-                 SYS_keyctl, SYS_add_key, SYS_perf_event_open, SYS_userfaultfd});
-    filter.install(SECCOMP_RET_ALLOW);
-}
-
 int main(int argc, char** argv) {
     if (argc < 9 || std::strcmp(argv[7], "--") != 0) {
         std::fputs("usage: jail OWNER_PID CPU_SECONDS MEMORY_BYTES FILE_BYTES READABLE WRITABLE -- PROGRAM...\n", stderr);
@@ -51,7 +43,7 @@ int main(int argc, char** argv) {
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
     if (std::strcmp(argv[5], "*") != 0) {
         confine::restrict_files(confine::split(argv[5], ':'), confine::split(argv[6], ':'));
-        forbid_network_and_others();
+        confine::forbid_network_and_others();
     }
     execvp(argv[8], argv + 8);
     std::perror(argv[8]);

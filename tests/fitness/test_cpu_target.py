@@ -87,9 +87,9 @@ def test_builds_on_disk_are_bounded_and_made_again_when_they_are_needed(
         assert stage.device.prepare(stage.baseline)  # in use all the time
     bad = axpb_kernel(RIGHT, signature="void axpb(const T* x, const T* b, T* y, T alpha, const T* n)")
     assert isinstance(stage.build(bad), Evaluation)
-    kept = {path.name for path in tmp_path.iterdir() if path.suffix in (".so", ".pickle")}
+    kept = {path.name for path in tmp_path.iterdir() if path.suffix in (".so", ".build")}
     newest = axpb_kernel(f"{RIGHT} // 2").id
-    assert kept == {f"{i}-fp32{end}" for i in (stage.baseline.id, newest) for end in (".so", ".pickle")}
+    assert kept == {f"{i}-fp32{end}" for i in (stage.baseline.id, newest) for end in (".so", ".build")}
     stage.device.open(first).close()  # evicted since
     assert verdict(stage, axpb_kernel(RIGHT)).correct
     stage.close()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from fitness.cpu import build
 from fitness.evaluation import Status
 from operators.kernel import Kernel
 from tests.redteam.arena import HERE, Arena, Entrant, Secret, canaries, short_timings
@@ -110,6 +112,73 @@ def test_no_secret_comes_out(name: str, arena: Arena, capfd: pytest.CaptureFixtu
 
 def files(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
+
+
+OPEN_MARKER = b"\xbe\x41\0\0\0\xba\x80\x01\0\0\xb8\x02\0\0\0\x0f\x05\xc3"
+"""`open(rdi, O_WRONLY | O_CREAT, 0600)` by a system call, and back, in x86-64's machine code."""
+GUESSED = 0x5000
+"""An address in the sled, wherever the linker puts it; 0xd000 is one of constant data behind it."""
+
+
+def early(marker: Path, hook: str) -> str:
+    """A kernel whose machine code makes a file, wherever it is entered, and which has a hook that enters it."""
+    text = os.fsencode(marker) + b"\0"
+    tail = b"\x48\x8d\x3d" + len(OPEN_MARKER).to_bytes(4, "little") + OPEN_MARKER + text
+    numbers = ", ".join(map(str, tail))
+    sled = f"static constexpr unsigned char code[] = {{{numbers}}};\nEVO_SLED(code);\n"
+    return kernel(sled + hook, parts=("sled",))
+
+
+def table(name: str) -> str:
+    """A constant that is a relocation by which a loader calls the sled, in a section of this name."""
+    return (
+        "struct Rela { unsigned long place, kind; long addend; };\n"
+        f'__attribute__((section("{name}"), used)) static const Rela hook[] = {{{{0xd000, 37, {GUESSED}}}}};\n'
+    )
+
+
+def pointer(name: str) -> str:
+    return f'__attribute__((section("{name}"), used)) static const void* const entry = sled.code;\n'
+
+
+ENTRY = "struct Entry { long tag, value; };\n"
+HOOKS = {
+    **{name: table(name) for name in (
+        ".rela.init", ".rela.gnu.linkonce.t.x", ".rela.dyn", ".rela.text", ".rela.rodata", ".rela.data.rel.ro",
+        ".rela.got", ".rela.plt", ".rela.iplt", ".rela.ifunc", ".rela.bss", ".rela.ctors", ".rela.tdata", ".rela.fini",
+    )},
+    **{name: pointer(name) for name in (
+        ".init_array", ".init_array.00001", ".preinit_array", ".fini_array", ".ctors", ".dtors", ".init", ".got",
+        ".got.plt", ".data.rel.ro.local.ctors",
+    )},
+    ".dynamic": f'{ENTRY}__attribute__((section(".dynamic"), used)) static const Entry hook[] = {{{{12, {GUESSED}}}}};',
+    ".relr.dyn": '__attribute__((section(".relr.dyn"), used)) static const unsigned long hook[] = {0xd001};',
+    "_init": 'extern "C" __attribute__((visibility("default"), used)) void _init() {\n'
+    "    reinterpret_cast<void (*)()>(reinterpret_cast<unsigned long>(sled.code))();\n}\n",
+    "constructor": "__attribute__((constructor)) static void first() {\n"
+    "    reinterpret_cast<void (*)()>(reinterpret_cast<unsigned long>(sled.code))();\n}\n",
+    "resolver": 'extern "C" int one() { return 1; }\nextern "C" int (*choose())() {\n'
+    "    reinterpret_cast<void (*)()>(reinterpret_cast<unsigned long>(sled.code))();\n    return one;\n}\n"
+    'extern "C" __attribute__((visibility("default"))) int chosen() __attribute__((ifunc("choose")));\n',
+}  # fmt: skip
+"""What makes a loader run code, or may."""
+at_load = pytest.mark.skipif(platform.machine() != "x86_64", reason="its machine code is that of x86-64")
+
+
+@at_load
+@pytest.mark.parametrize("gated", [True, False], ids=["whole", "without the object's gate"])
+@pytest.mark.parametrize("name", HOOKS)
+def test_nothing_of_a_kernel_runs_when_it_is_loaded(
+    name: str, gated: bool, arena: Arena, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not gated:  # what the linker made must do no harm by itself
+        monkeypatch.setattr(build, "section_objection", lambda _: None)
+        monkeypatch.setattr(build, "objection", lambda _: None)
+    marker = tmp_path / "escaped"
+    result = arena.judge(Kernel("axpb", "cpu", early(marker, HOOKS[name])), confirm=False).evaluation
+    assert not marker.exists()
+    if gated and not name.startswith((".data.rel.ro", "_init")):
+        assert result.status is Status.INVALID, result.message
 
 
 @pytest.fixture(scope="module")

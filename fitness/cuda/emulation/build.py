@@ -23,7 +23,7 @@ from fitness.disk import refuse_full_disk
 from fitness.evaluation import Rejection, Status
 from fitness.native import CXX, built, compiler_version, precompiled, toolchain_folders
 from fitness.sandbox import run_confined
-from fitness.signature import Param
+from fitness.signature import Param, TableError
 from fitness.source import forbidden
 from operators.identity import digest
 from operators.kernel import Kernel
@@ -86,7 +86,10 @@ def compile_emulated(
             return failure
         with (Path(scratch) / "kernel.o").open("rb") as stream:
             elf = ELFFile(stream)
-            params = {name: parameters(elf, index) for index, name in enumerate(launches)}
+            try:
+                params = {name: parameters(elf, index) for index, name in enumerate(launches)}
+            except TableError as error:
+                return Rejection(Status.INVALID, str(error))
             (Path(scratch) / "shared.s").write_text(_dynamic_shared(elf), encoding="utf-8")
         library = folder / f"{kernel.id}-{dtype}-emulated.so"
         failure = _run(

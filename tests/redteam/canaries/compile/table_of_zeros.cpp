@@ -1,0 +1,22 @@
+/*! evo
+[[launch]]
+kernel = "axpb"
+args = ["x", "b", "y", "alpha", "n"]
+*/
+/* redteam
+operator = "axpb"
+tries = "makes a table of parameters that have no bytes"
+expect = "structural"
+says = "table of its parameters"
+*/
+namespace evo_shim {
+struct Lie {
+    int words[26];
+};
+constexpr Lie lie() { return {{5}}; }
+}  // namespace evo_shim
+#define parameters(...) lie()
+
+extern "C" void axpb(const T* x, const T* b, T* y, T alpha, int n) {
+    for (int i = 0; i < n; i++) y[i] = alpha * x[i] + b[i];
+}
