@@ -20,7 +20,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fitness.cpu.build import FLAGS, LIBRARIES, LINK_FLAGS, CpuBuild, translation_unit
+from fitness.cpu.build import FLAGS, LIBRARIES, LINK_FLAGS, CpuBuild, read_at_most, translation_unit
+from fitness.cpu.image import MAX_FILE_BYTES, Refused, image
 from fitness.cpu.runner import plan_words
 from fitness.inputs import draw
 from fitness.memory import Region
@@ -195,6 +196,10 @@ def simulate(subject: Subject, workload: Workload, facts: Mapping[str, int], scr
         return (
             f"no simulation: it does not compile with {vectors}, all that valgrind knows{own if unit != SOURCE else ''}"
         )
+    try:  # a loader opens this one, under Landlock: what the kernel's own build passed, this one passes too
+        image(read_at_most(scratch / LIBRARY, MAX_FILE_BYTES), len(subject.build.launches))
+    except Refused as error:
+        return f"no simulation: {error}"
     dims = _write_task(subject, workload, facts, scratch / "task")
     if dims is None:
         return f"no simulation: {workload.name} needs more than {SIMULATE_BYTES >> 20} MiB"
