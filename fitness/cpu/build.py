@@ -235,8 +235,10 @@ def _relocations(sections: list[Section], target: int) -> list[bytes]:
         for relocation in section.iter_relocations():
             symbol = symbols.get_symbol(relocation["r_info_sym"])
             where = symbol["st_shndx"]
-            # A symbol defined here is known by its place, so that renaming a function changes nothing.
-            name = symbol.name if where == "SHN_UNDEF" else f"{where}+{symbol['st_value']}"
+            # A symbol defined here is known by its place, so that renaming a function changes nothing; a lock of a
+            # critical section has none before it is linked.
+            known = where in ("SHN_UNDEF", "SHN_COMMON")
+            name = symbol.name if known else f"{where}+{symbol['st_value']}"
             addend = relocation["r_addend"] if relocation.is_RELA() else 0
             result.append(repr((relocation["r_offset"], relocation["r_info_type"], addend, name)).encode())
     return result

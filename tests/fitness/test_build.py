@@ -66,6 +66,16 @@ def test_two_programs_that_differ_only_in_a_constant_table_differ(axpb: Operator
     assert len(digests) == 2
 
 
+def test_two_programs_that_differ_only_in_whose_lock_they_take_differ(axpb: Operator, tmp_path: Path) -> None:
+    taking = "__attribute__((noinline)) static void {}(T* y) {{\n#pragma omp critical({})\n{{ y[0] += {}; }}\n}}\n"
+    kernels = [
+        axpb_kernel("first(y); second(y);", before=taking.format("first", "one", 1) + taking.format("second", name, 2))
+        for name in ("one", "two")
+    ]
+    digests = {compiled(kernel, axpb, tmp_path).code_digest for kernel in kernels}
+    assert len(digests) == 2
+
+
 def test_threads_and_vectors_are_seen(axpb: Operator, tmp_path: Path) -> None:
     plain = compiled(
         axpb_kernel("for (volatile int i = 0; i < n; i = i + 1) y[i] = alpha * x[i] + b[i];"), axpb, tmp_path
