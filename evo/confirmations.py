@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
 
 from evo import records
 from evo.journal import Journal
@@ -83,5 +82,4 @@ class Confirmations:
         kernel = self._parents.find((kernel_id, ""), baseline=state.baseline).kernel
         last = await self._verdicts.confirm(state, kernel)
         name = f"{state.task}/final/{place}"
-        final = replace(last, level=Level.CONFIRMED)
-        await self._commit(records.evaluation_rows(final, evaluation_id=name, request_id=None, at=self._now()))
+        await self._commit(records.evaluation_rows(last, evaluation_id=name, request_id=None, at=self._now()))

@@ -40,12 +40,11 @@ class Parents:
 
     def earlier(self, request_id: str) -> Earlier:
         """Return an earlier request with what became of it; it must have been told, so it is stored for good."""
-        (told,) = self._rows(records.TOLD_OF, request_id)
+        (told,) = self._rows(records.TOLD_OF, [request_id])
         name = told["evaluation_id"]
-        measured = {table: self._rows(f"select * from {table} where evaluation_id = ? order by rowid", name)
-                    for table in (records.MEASURED if name else ())}  # fmt: skip
+        measured = records.measured_of(self._rows, name) if name else {}
         became = records.individual_from({**told, **measured})
-        calls = self._rows(records.ANSWERED_CALLS, request_id)
+        calls = self._rows(records.ANSWERED_CALLS, [request_id])
         return Earlier(
             became.request, became.kernel, became.evaluation, became.text, became.metrics, became.description,
             became.failure, _conversation(records.CALL.item(calls[-1])) if calls else (),
@@ -56,16 +55,16 @@ class Parents:
         if len(self._cached) > PARENTS_CACHED:
             self._cached.popitem(last=False)
 
-    def _rows(self, sql: str, value: str) -> list[dict[str, Any]]:
-        return cast(list[dict[str, Any]], self._store.rows(sql, [value]).to_pylist())
+    def _rows(self, sql: str, parameters: list[Any]) -> list[dict[str, Any]]:
+        return cast(list[dict[str, Any]], self._store.rows(sql, parameters).to_pylist())
 
     def _stored(self, kernel_id: str, evaluation_id: str) -> Parent:
-        kernel = records.kernel_from(self._rows("select * from kernels where kernel_id = ?", kernel_id)[0])
+        kernel = records.kernel_from(self._rows("select * from kernels where kernel_id = ?", [kernel_id])[0])
         if not evaluation_id:
             return Parent(kernel)
         by_id = "select * from {} where evaluation_id = ? order by rowid"
-        (verdict,) = self._rows(by_id.format("evaluations"), evaluation_id)
-        timings, errors = (self._rows(by_id.format(table), evaluation_id) for table in ("timings", "errors"))
+        (verdict,) = self._rows(by_id.format("evaluations"), [evaluation_id])
+        timings, errors = (self._rows(by_id.format(table), [evaluation_id]) for table in ("timings", "errors"))
         return Parent(kernel, records.evaluation_from(verdict, timings=timings, errors=errors))
 
 

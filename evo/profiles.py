@@ -7,8 +7,8 @@ import asyncio
 from evo.parents import Parents
 from evo.pool import Pool
 from evo.task_state import Bound, TaskState
-from evo.verdicts import TakenProfile, Verdicts
-from mutators.base import Parent, Request
+from evo.verdicts import TakenProfile, Verdicts, can_be_profiled
+from mutators.base import Request
 from mutators.registry import asks_model
 
 
@@ -30,9 +30,9 @@ class Profiles:
         if not evaluation_id or kernel_id in state.profiles or kernel_id in self.running:
             return None
         parent = self._parents.find(bound.sources[0], baseline=state.baseline)
-        if not (parent.evaluation and parent.evaluation.correct and parent.evaluation.timings):
+        if not can_be_profiled(parent):
             return None
-        task = asyncio.ensure_future(self._take(state, parent, evaluation_id))
+        task = asyncio.ensure_future(self._verdicts.take_profile(state, parent, evaluation_id))
         self.running[kernel_id] = task
         task.add_done_callback(lambda _: self.running.pop(kernel_id))
         return task
@@ -41,7 +41,3 @@ class Profiles:
         """Cancel all of them: no further question will be asked that they could serve."""
         for task in self.running.values():
             task.cancel()
-
-    async def _take(self, state: TaskState, parent: Parent, evaluation_id: str) -> TakenProfile:
-        _, _, profiled = await self._verdicts.take_profile(state, parent, evaluation_id)
-        return profiled

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 from evo.codec import Codec, Column, Row, compact, moment
@@ -28,17 +27,12 @@ MEASURED = ("timings", "library_timings", "errors")
 """Tables with what belongs to one evaluation each, by its id; fields of an evaluation are called the same."""
 
 
-def _either(kind: type[StrEnum]) -> Column:
-    """A status or None, under the field's own name."""
-    return Column("inherited", lambda s: s.value if s else None, lambda text: kind(text) if text else None)
-
-
 EVALUATION = Codec(
     Evaluation,
     but=(*MEASURED, "library_lack", "stage_ms"),
     level=Column("level", decode=Level),
     status=Column("status", decode=Status),
-    inherited=_either(Status),
+    inherited=Column("inherited", decode=lambda text: Status(text) if text else None),
     cell=Column("cell", "/".join, lambda text: tuple(text.split("/")) if text else ()),
     facts=Column("facts_json", compact, json.loads),
 )
@@ -238,6 +232,12 @@ def _measurements(where: str) -> dict[str, str]:
 
 _ALL_MEASURED = _measurements("")
 _MEASURED_BETWEEN = _measurements("where t.task = ? and t.seq between ? and ?")
+
+
+def measured_of(read: Callable[[str, list[Any]], list[Row]], evaluation_id: str) -> dict[str, list[Row]]:
+    """Return what was measured of one evaluation, by table; `read` answers queries with parameters."""
+    sql = "select * from {} where evaluation_id = ? order by rowid"
+    return {table: read(sql.format(table), [evaluation_id]) for table in MEASURED}
 
 
 def with_measurements(told: list[Row], store: Journal) -> list[Row]:

@@ -196,7 +196,8 @@ class Replay:
         # A kernel's birth is the first sign of it: confirmations stay behind the requests themselves.
         at = moment(time.time())
         for row in final:
-            rows = records.join(rows, {"evaluations": [row | {"created_at": at}]}, _measured(self._read, row))
+            measured = records.measured_of(self._read, row["evaluation_id"])
+            rows = records.join(rows, {"evaluations": [row | {"created_at": at}]}, measured)
         calls = self._read("select * from llm_calls order by rowid")
         rows["llm_calls"] = [row for row in calls if row["call_id"] not in self._served]
         rows["llm_sent"] = self._read("select * from llm_sent order by rowid")
@@ -208,12 +209,6 @@ class Replay:
         self._commits += 1
         if self._commits % COMMITS_UNDER_WAY == 0:
             await asyncio.wrap_future(self._pending)
-
-
-def _measured(read: Read, evaluation: Row) -> dict[str, list[Row]]:
-    """Timings and errors of an evaluation."""
-    sql = "select * from {} where evaluation_id = ? order by rowid"
-    return {table: read(sql.format(table), [evaluation["evaluation_id"]]) for table in records.MEASURED}
 
 
 class _StoredVerdicts:
@@ -234,7 +229,8 @@ class _StoredVerdicts:
         if found[0]["kernel_id"] != kernel.id:
             then = found[0]["kernel_id"][:12]
             raise Different(f"{request.id}: {request.mutator} made kernel {then} then, and {_shown(kernel)} now")
-        return tuple(records.evaluation_from(row, **_measured(self._read, row)) for row in found)
+        measured = [records.measured_of(self._read, row["evaluation_id"]) for row in found]
+        return tuple(records.evaluation_from(row, **more) for row, more in zip(found, measured, strict=True))
 
     async def profile(
         self, state: TaskState, request: Request, parent: Parent, evaluation_id: str

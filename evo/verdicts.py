@@ -13,6 +13,7 @@ from evo import records
 from evo.pool import EngineError, Pool, WorkerLost
 from evo.promises import announced, promise
 from evo.records import Rows
+from evo.strategies.base import Rival
 from evo.task_state import Notes, TaskState
 from fitness.base import Anchor, Built
 from fitness.evaluation import Evaluation, Level, Status
@@ -34,8 +35,16 @@ class TakenProfile:
 
     state: TaskState
     kernel_id: str
-    notes: Notes
+    profile: Profile
+    failure: str
+    """Why there is no profile, and `profile` is an empty one; empty where there is one."""
+    seconds: float
     rows: Rows
+
+    @property
+    def notes(self) -> Notes:
+        """What it says, in lines for a prompt."""
+        return self.profile.notes
 
 
 class VerdictSource(Protocol):
@@ -111,10 +120,8 @@ class Verdicts:
         baseline = Anchor(state.baseline, 0.0, 0.0)
         return replace((await self._levels(state, kernel, baseline, race=False, best=None))[-1], level=Level.CONFIRMED)
 
-    async def take_profile(
-        self, state: TaskState, parent: Parent, evaluation_id: str
-    ) -> tuple[Profile, str, TakenProfile]:
-        """Return what a profiler says of a correct kernel that was timed, why it failed if it did, and its rows."""
+    async def take_profile(self, state: TaskState, parent: Parent, evaluation_id: str) -> TakenProfile:
+        """Return what a profiler says of a kernel that `can_be_profiled`."""
         assert parent.evaluation
         kernel, began = parent.kernel, time.monotonic()
         profile, failure = Profile(None, (), ()), ""
@@ -126,32 +133,28 @@ class Verdicts:
         rows = records.profile_rows(
             profile, evaluation_id, state.task, kernel.id, failure=failure, seconds=seconds, at=self._now()
         )
-        return profile, failure, TakenProfile(state, kernel.id, profile.notes, rows)
+        return TakenProfile(state, kernel.id, profile, failure, seconds, rows)
 
     async def profile(
         self, state: TaskState, request: Request, parent: Parent, evaluation_id: str
     ) -> tuple[Proposal, TakenProfile | None]:
         """See `VerdictSource.profile`."""
-        evaluation, began = parent.evaluation, time.monotonic()
-        if not (evaluation and evaluation.correct and evaluation.timings):
+        if not can_be_profiled(parent):
             return Proposal(failure="only a correct kernel with times of its own can be profiled"), None
-        profile, failure, profiled = await self.take_profile(state, parent, evaluation_id)
-        seconds = time.monotonic() - began
-        if failure:
-            return Proposal(failure=failure, seconds=seconds), profiled
-        metrics = {metric.name: metric.value for metric in profile.metrics}
-        bound = profile.bottleneck.value if profile.bottleneck else "unclear"
-        return Proposal(metrics=metrics, description=f"bottleneck: {bound}", seconds=seconds), profiled
+        taken = await self.take_profile(state, parent, evaluation_id)
+        if taken.failure:
+            return Proposal(failure=taken.failure, seconds=taken.seconds), taken
+        metrics = {metric.name: metric.value for metric in taken.profile.metrics}
+        bound = taken.profile.bottleneck.value if taken.profile.bottleneck else "unclear"
+        return Proposal(metrics=metrics, description=f"bottleneck: {bound}", seconds=taken.seconds), taken
 
     async def _judge(self, state: TaskState, request: Request, kernel: Kernel, built: Built) -> tuple[Evaluation, ...]:
         """The levels that a kernel that compiled deserves, against the rival that its strategy names."""
-        rival = None if request.kind is Kind.ANCESTOR else state.strategy.rival(request, built.cell)
-        anchor = (rival.anchor if rival else None) or Anchor(state.baseline, 0.0, 0.0)
+        rival = Rival() if request.kind is Kind.ANCESTOR else state.strategy.rival(request, built.cell)
+        anchor = rival.anchor or Anchor(state.baseline, 0.0, 0.0)
         leader = state.strategy.best
         best = leader.log_speedup if leader else 0.0
-
-        race = bool(rival and rival.race)
-        evaluations = await self._levels(state, kernel, anchor, race=race, best=best)
+        evaluations = await self._levels(state, kernel, anchor, race=rival.race, best=best)
         if evaluations[-1].level is Level.CONFIRMED:
             stages = ("verify", "time", "confirm")
             state.confirm(kernel.id, sum(e.stage_ms.get(stage, 0.0) for e in evaluations for stage in stages))
@@ -188,11 +191,16 @@ class Verdicts:
         return Evaluation(kernel.id, str(task), level, Status.RUNTIME_ERROR, message)
 
 
+def can_be_profiled(parent: Parent) -> bool:
+    """Return whether a kernel is correct, and has times of its own that a profile explains."""
+    return bool(parent.evaluation and parent.evaluation.correct and parent.evaluation.timings)
+
+
 def _duplicate(kernel: Kernel, verdict: Evaluation) -> Evaluation:
     """The verdict that `kernel` inherits."""
     original = verdict.duplicate_of or verdict.kernel_id
     message = f"the same program as kernel {original[:12]}, which is {verdict.verdict}"
     return replace(
         verdict.bare(), kernel_id=kernel.id, status=Status.DUPLICATE, duplicate_of=original,
-        inherited=verdict.verdict, message=message, stage_ms={},
+        inherited=verdict.verdict, message=message,
     )  # fmt: skip

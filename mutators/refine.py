@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mutators.base import Client, Earlier, Parent, Proposal, Request
 from mutators.dialogue import ask_for_child
-from mutators.prompts import conversation, follow_up
+from mutators.prompts import continued
 from operators.kernel import Kernel
 from operators.spec import Operator
 
@@ -33,9 +33,5 @@ class Refine:
         """Return what `mutators.dialogue.ask_for_child` makes of the conversation that goes on."""
         if not parents:
             return Proposal(None, self.name, "refine needs a parent")
-        said = next((each.messages for each in earlier if each.request.id == request.thread), ())
-        if said:
-            opening = (*said, follow_up(self.name, request, parents[:1], operator, earlier))
-        else:
-            opening = conversation("rewrite", request, parents[:1], operator, earlier)
+        opening = continued(self.name, request, parents[:1], operator, earlier, first="rewrite")
         return await ask_for_child(opening, request, parents[0], operator, client)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-from mutators.base import CallStatus, Client, Earlier, Message, Parent, Proposal, Request
+from mutators.base import CallStatus, Client, Earlier, Parent, Proposal, Request
 from mutators.dialogue import no_answer
-from mutators.prompts import conversation, follow_up
+from mutators.prompts import continued
 from operators.kernel import Kernel
 from operators.spec import Operator
 
@@ -33,10 +33,7 @@ class Say:
         if not request.template:
             return Proposal(None, role, "say needs a template")
         started = time.perf_counter()
-        said = next((each.messages for each in earlier if each.request.id == request.thread), ())
-        opening: tuple[Message, ...] = conversation(self.name, request, parents, operator, earlier)
-        if said:
-            opening = (*said, follow_up(self.name, request, parents, operator, earlier))
+        opening = continued(self.name, request, parents, operator, earlier, first=self.name)
         call = await client.complete(opening, request=request, role=role, model=request.model)
         seconds = time.perf_counter() - started
         heard = call.status.heard and call.status is not CallStatus.REFUSED

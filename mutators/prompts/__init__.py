@@ -63,6 +63,22 @@ def follow_up(
     return _asked(name, request, _context(request, parents, operator, earlier))
 
 
+def continued(
+    name: str,
+    request: Request,
+    parents: tuple[Parent, ...],
+    operator: Operator,
+    earlier: tuple[Earlier, ...],
+    *,
+    first: str,
+) -> tuple[Message, ...]:
+    """Return the conversation `request.thread` with its next message; without it a new one, by the template `first`."""
+    said = next((each.messages for each in earlier if each.request.id == request.thread), ())
+    if not said:
+        return conversation(first, request, parents, operator, earlier)
+    return (*said, follow_up(name, request, parents, operator, earlier))
+
+
 def _asked(name: str, request: Request, context: Mapping[str, Any]) -> Message:
     user = _environment(request.protocol >= FENCED).get_template(f"{request.template or name}.md.j2").render(context)
     return {"role": "user", "content": user.strip()}
