@@ -31,7 +31,7 @@ class KernelFault(Exception):
 
 
 class KilledFromOutside(KernelFault):
-    """The process was ended in a way that no kernel can: it may be asked again in another one."""
+    """What no kernel can do befell the process or its clock: it may be asked again, in another one if it ended."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,10 @@
 // Runs candidate kernels, each call in a child of its own: maps the buffers it is handed, forks, and the child gives up
-// all but a few system calls, calls the launches, and reports what its clock showed. Nothing that a call leaves in memory
-// survives it, but in the buffers, which the verifier owns, and no thread goes on behind the clock. No process here
-// holds an expected value or gives a verdict.
+// all but a few system calls and calls the launches. Nothing that a call leaves in memory survives it, but in the
+// buffers, which the verifier owns. No process here holds an expected value or gives a verdict.
+//
+// How long a call took is for the operating system to say: it stamps the child's first word, which is sent before any
+// instruction of a candidate runs, and its last one, behind which nothing but the end of the process can follow (see
+// `last_word`). No clock is read where a candidate could reach it.
 //
 //   runner SOCKET_FD
 //
@@ -12,17 +15,17 @@
 //   BIND  [slot, buffers, (which fd, file offset, map bytes, data offset) * buffers] with two fds (inputs, work)
 //                                                           -> [OK, buffers, address...]
 //   PLAN  [id, zeros, (buffer, bytes) * zeros, steps, (launch, args, (is buffer, value) * args) * steps] -> [OK, 0]
-//   RUN   [plan, slot, poison, stack bytes poisoned, milliseconds] -> [OK, 2, nanoseconds, nanoseconds from its end until we knew]
+//   RUN   [plan, slot, poison, stack bytes poisoned, milliseconds] -> [OK, 2, nanoseconds, nanoseconds from its last word until it was gone]
 // Replies that are not OK: [ERROR, bytes, text padded], [SIGNAL, 2, number, address or system call],
-// [TIMEOUT, 0], [EXIT, 1, code], [FORGED, 0].
+// [TIMEOUT, 0], [EXIT, 1, code], [FORGED, 0], [CLOCK_SET, 0].
 #include "../native/confine.hpp"
 #include <alloca.h>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <dlfcn.h>
-#include <linux/futex.h>
 #include <map>
 #include <omp.h>
 #include <poll.h>
@@ -34,14 +37,60 @@
 #include <sys/wait.h>
 #include <thread>
 
+// The only two instructions of a child from which it may send anything, and only so many bytes from each. Whoever comes
+// to the second, by whatever way, sends its last word: the next thing that happens is the end of the process and of all
+// its threads. So no candidate can say that it is done and go on.
+extern "C" long first_word(int socket, const void* data, std::size_t bytes);
+extern "C" [[noreturn]] void last_word(int socket, const void* data, std::size_t bytes);
+extern "C" const char first_word_sent[], last_word_sent[];  // where the processor stands when the system is called
+#if defined(__x86_64__)
+asm(R"(
+    .pushsection .text
+first_word:
+    mov $1, %eax  # write
+    syscall
+first_word_sent:
+    ret
+last_word:
+    mov $1, %eax
+    syscall
+last_word_sent:
+    xor %edi, %edi
+    mov $231, %eax  # exit_group
+    syscall
+    hlt
+    .popsection
+)");
+#elif defined(__aarch64__)
+asm(R"(
+    .pushsection .text
+first_word:
+    mov x8, #64  // write
+    svc #0
+first_word_sent:
+    ret
+last_word:
+    mov x8, #64
+    svc #0
+last_word_sent:
+    mov x0, #0
+    mov x8, #94  // exit_group
+    svc #0
+    brk #0
+    .popsection
+)");
+#endif
+
 namespace {
 
 using Word = std::int64_t;
 using Launch = void (*)(void* const*);
 enum Request : Word { LOAD = 1, BIND = 2, PLAN = 3, RUN = 4, MAP = 5 };
-enum Reply : Word { OK = 0, ERROR = 1, SIGNAL = 2, TIMEOUT = 3, EXIT = 4, FORGED = 5 };
-enum Note : Word { BEGIN = 1, END = 2, FAULT = 3 };  // [note, value, value]
+enum Reply : Word { OK = 0, ERROR = 1, SIGNAL = 2, TIMEOUT = 3, EXIT = 4, FORGED = 5, CLOCK_SET = 6 };
+enum Note : Word { END = 2, FAULT = 3 };  // a last word: [note, value, value]
+constexpr std::size_t FIRST_BYTES = 1, LAST_BYTES = 3 * sizeof(Word);
 constexpr std::size_t GUARD_BYTES = 4 << 20;
+constexpr Word MOST_SET_NS = 20'000;  // more than reading two clocks is off by
 constexpr rlim_t PRIVATE_BYTES = rlim_t{1} << 30;  // of one call, stacks of threads apart; buffers are shared memory
 
 struct Mapping {
@@ -87,16 +136,11 @@ void reply_error(const std::string& text) {
     reply(ERROR, words);
 }
 
-// What a child tells its parent, through a pipe: one write, so that notes never mix.
-int notes = -1;
-void note(Note what, Word a, Word b) {
-    const Word words[] = {what, a, b};
-    if (write(notes, words, sizeof words) != sizeof words) _exit(3);
-}
+int notes = -1;  // the child's end of the socket that it speaks through
 
 void on_fault(int number, siginfo_t* info, void*) {
-    note(FAULT, number, number == SIGSYS ? info->si_syscall : reinterpret_cast<Word>(info->si_addr));
-    _exit(1);
+    const Word words[] = {FAULT, number, number == SIGSYS ? info->si_syscall : reinterpret_cast<Word>(info->si_addr)};
+    last_word(notes, words, sizeof words);
 }
 
 // Receives exactly `count` words; file descriptors that come along are appended to `fds`.
@@ -258,7 +302,7 @@ void confine_child() {
                         SYS_rt_sigreturn, SYS_sched_yield, SYS_sched_getaffinity, SYS_gettid, SYS_getpid,
                         SYS_exit, SYS_exit_group, SYS_clock_gettime, SYS_getcpu, SYS_sigaltstack, SYS_getrandom,
                         SYS_restart_syscall, SYS_rseq});
-    filter.rule_if_equal(SYS_write, 0, static_cast<unsigned>(notes), ALLOW, TRAP);
+    filter.rule_from(SYS_write, {{first_word_sent, FIRST_BYTES}, {last_word_sent, LAST_BYTES}}, ALLOW, TRAP);
     filter.rule_if_bit(SYS_mmap, 2, PROT_EXEC, TRAP, ALLOW);
     filter.rule_if_bit(SYS_mprotect, 2, PROT_EXEC, TRAP, ALLOW);
     filter.rule_if_bit(SYS_clone, 0, CLONE_THREAD, ALLOW, TRAP);
@@ -347,54 +391,92 @@ void limit_memory() {
     close_all_but_notes();
     confine_child();
     settle();
-    note(BEGIN, nanoseconds(), 0);
+    first_word(notes, "", FIRST_BYTES);
     for (const auto& [buffer, bytes] : plan.zeros)
         std::memset(buffers[static_cast<std::size_t>(buffer)].data, 0, static_cast<std::size_t>(bytes));
     for (std::size_t i = 0; i < plan.steps.size(); ++i) plan.steps[i].launch(pointers[i].data());
-    note(END, nanoseconds(), 0);
-    // The processor is the parent's now, who ends us: whatever went on behind the clock is cut short.
-    for (int never = 0;;) syscall(SYS_futex, &never, FUTEX_WAIT_PRIVATE, 0, nullptr, nullptr, 0);
+    const Word words[] = {END, 0, 0};
+    last_word(notes, words, sizeof words);
 }
 
 // --- the parent -----------------------------------------------------------------------------------------------------
 
-struct Told {
-    std::vector<Word> words;  // all notes, three words each
-    Word seen = 0;            // when the last one of a whole call, or the end of the process, was seen
-    bool overdue = false, ended = false;
+// What a child sent, when the system had it, and how much that was.
+struct Said {
+    Word words[3];
+    std::size_t bytes;
+    Word sent;
 };
 
-// Listens until the call is over, by its own words or because its process ended, or overdue.
-Told listen(int from, Word milliseconds) {
-    Told told;
+// The time of day, which stamps are in.
+Word time_of_day() {
+    timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return Word{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+// How far the time of day is from a clock that nobody can set: where that changes during a call, the time was set.
+Word time_was_set_to() {
+    Word best = 0, shortest = 0;
+    for (int attempt = 0; attempt < 5; ++attempt) {  // what interrupts us between the clocks would look like it
+        timespec before, after;
+        clock_gettime(CLOCK_MONOTONIC, &before);
+        const Word day = time_of_day();
+        clock_gettime(CLOCK_MONOTONIC, &after);
+        const Word took = Word{after.tv_sec - before.tv_sec} * 1'000'000'000 + after.tv_nsec - before.tv_nsec;
+        if (attempt > 0 && took >= shortest) continue;
+        shortest = took;
+        best = day - Word{before.tv_sec} * 1'000'000'000 - before.tv_nsec - took / 2;
+    }
+    return best;
+}
+
+// Whether the process at the other end, all its threads, has ended in time: nothing else wakes us, least of all a word.
+bool ended(int from, Word milliseconds) {
     const Word deadline = nanoseconds() + milliseconds * 1'000'000;
     for (;;) {
         const Word left = deadline - nanoseconds();
-        if (left <= 0) {
-            told.overdue = true;
-            return told;
-        }
+        if (left <= 0) return false;
         const timespec wait{static_cast<time_t>(left / 1'000'000'000), static_cast<long>(left % 1'000'000'000)};
-        pollfd source{from, POLLIN, 0};
-        if (ppoll(&source, 1, &wait, nullptr) <= 0) continue;
-        Word note[3];
-        const ssize_t bytes = read(from, note, sizeof note);
-        told.seen = nanoseconds();
-        told.ended = bytes == 0;
-        if (bytes != sizeof note || told.words.size() > 9) return told;
-        told.words.insert(told.words.end(), note, note + 3);
-        if (note[0] == END) return told;
+        pollfd source{from, 0, 0};
+        if (ppoll(&source, 1, &wait, nullptr) > 0) return true;
     }
 }
 
-// The clock of the child is believed as far as ours confirms it: its first note was in the pipe before the kernel began,
-// and what lies between its last and the moment when we had it, and ended the child, goes to the verifier.
+std::vector<Said> heard(int from) {
+    std::vector<Said> all;
+    for (;;) {
+        Said said{};
+        iovec io{said.words, sizeof said.words};
+        alignas(cmsghdr) char control[CMSG_SPACE(sizeof(timespec))];
+        msghdr message{};
+        message.msg_iov = &io;
+        message.msg_iovlen = 1;
+        message.msg_control = control;
+        message.msg_controllen = sizeof control;
+        const ssize_t bytes = recvmsg(from, &message, MSG_DONTWAIT);
+        if (bytes <= 0) return all;
+        said.bytes = static_cast<std::size_t>(bytes);
+        for (cmsghdr* c = CMSG_FIRSTHDR(&message); c; c = CMSG_NXTHDR(&message, c)) {
+            if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_TIMESTAMPNS) continue;
+            timespec when;
+            std::memcpy(&when, CMSG_DATA(c), sizeof when);
+            said.sent = Word{when.tv_sec} * 1'000'000'000 + when.tv_nsec;
+        }
+        all.push_back(said);
+    }
+}
+
 void run(const std::vector<Word>& words) {
     const Plan& plan = plans.at(words[0]);
     int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) return reply_error("cannot make a pipe");
+    const int yes = 1;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0 ||
+        setsockopt(ends[0], SOL_SOCKET, SO_TIMESTAMPNS, &yes, sizeof yes) != 0)
+        return reply_error("cannot make a socket that stamps what it is sent");
     notes = ends[1];
     const pid_t owner = getpid();
+    const Word set_to = time_was_set_to();
     const pid_t pid = fork();
     if (pid < 0) return reply_error("cannot fork");
     if (pid == 0) {
@@ -403,22 +485,26 @@ void run(const std::vector<Word>& words) {
         child(plan, words[1], static_cast<int>(words[2]), static_cast<std::size_t>(words[3]));
     }
     close(ends[1]);
-    const Told told = listen(ends[0], words[4]);
+    const bool in_time = ended(ends[0], words[4]);
+    const Word gone = time_of_day();
+    const Word set_by = time_was_set_to() - set_to;
     kill(pid, SIGKILL);
     int status = 0;
     waitpid(pid, &status, 0);
+    const std::vector<Said> said = heard(ends[0]);
     close(ends[0]);
-    if (told.overdue) return reply(TIMEOUT, {});
-    const auto& said = told.words;
-    const std::size_t count = said.size() / 3;
-    if (count > 0 && said[3 * count - 3] == FAULT) return reply(SIGNAL, {said[3 * count - 2], said[3 * count - 1]});
-    if (count == 2 && said[0] == BEGIN && said[3] == END) {
-        const Word begin = said[1], end = said[4];
-        // What runs in the child may forge notes, but not the first, which was there before it.
-        return end < begin || end > told.seen ? reply(FORGED, {}) : reply(OK, {end - begin, told.seen - end});
+    if (!in_time) return reply(TIMEOUT, {});
+    if (said.size() > 2) return reply(FORGED, {});
+    if (said.size() == 2 && said[1].bytes == LAST_BYTES) {
+        if (said[1].words[0] == FAULT) return reply(SIGNAL, {said[1].words[1], said[1].words[2]});
+        if (std::abs(set_by) > MOST_SET_NS) return reply(CLOCK_SET, {});
+        if (said[0].bytes == FIRST_BYTES && said[1].words[0] == END)
+            return reply(OK, {said[1].sent - said[0].sent, gone - said[1].sent});
     }
-    if (told.ended && WIFSIGNALED(status)) return reply(SIGNAL, {WTERMSIG(status), 0});
-    if (told.ended && count == 1 && WIFEXITED(status)) return reply(EXIT, {WEXITSTATUS(status)});
+    if (said.size() == 1 && said[0].bytes == LAST_BYTES && said[0].words[0] == FAULT)  // before the kernel began
+        return reply(SIGNAL, {said[0].words[1], said[0].words[2]});
+    if (WIFSIGNALED(status)) return reply(SIGNAL, {WTERMSIG(status), 0});
+    if (said.size() == 1 && WIFEXITED(status)) return reply(EXIT, {WEXITSTATUS(status)});
     reply(FORGED, {});
 }
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fitness.channel import receive, send
 from fitness.cpu.build import LIBRARIES, CpuBuild
-from fitness.device import KernelFault, Sample
+from fitness.device import KernelFault, KilledFromOutside, Sample
 from fitness.evaluation import Status
 from fitness.memory import Region
 from fitness.native import built
@@ -23,7 +23,7 @@ from operators.plan import ResolvedPlan
 from operators.spec import Operator
 
 LOAD, BIND, PLAN, RUN, MAP = 1, 2, 3, 4, 5
-OK, ERROR, SIGNAL, TIMEOUT, EXIT, FORGED = range(6)
+OK, ERROR, SIGNAL, TIMEOUT, EXIT, FORGED, CLOCK_SET = range(7)
 MEMORY_BYTES = 16 * GIB
 """Address space, guard ranges and shared buffers included."""
 CPU_LIMIT_S = 600
@@ -132,7 +132,8 @@ class Runner:
     def run(self, plan_id: int, slot: int, *, timeout_s: float, poison: int = 0, deep: bool = False) -> Sample:
         """Run a plan once, on stacks full of the byte `poison`, at their upper end or (`deep`) nearly all of them.
 
-        Raises KernelFault: timeout, a fault (with the buffer it was near), or a clock that contradicts ours.
+        It raises KernelFault: timeout, a fault (with the buffer it was near), or stamps that contradict our clock;
+        KilledFromOutside where the machine's time was set meanwhile, which stamps are in.
         """
         begin = time.monotonic_ns()
         stack = STACK_POISONED_DEEP if deep else STACK_POISONED
@@ -168,7 +169,9 @@ class Runner:
         if what == EXIT and count == 1:
             raise KernelFault(Status.RUNTIME_ERROR, f"it ended its process with code {words[0]} {when}")
         if what == FORGED:
-            raise KernelFault(Status.QUARANTINED, f"what its process reported {when} contradicts our clock")
+            raise KernelFault(Status.QUARANTINED, f"its process said what no kernel has to say {when}")
+        if what == CLOCK_SET:
+            raise KilledFromOutside(Status.RUNTIME_ERROR, f"the machine's time was set {when}")
         if what == ERROR and count >= 1:
             text = data[8 : 8 + words[0]].decode("utf-8", "replace")
             raise KernelFault(Status.RUNTIME_ERROR, f"{when}: {text}")

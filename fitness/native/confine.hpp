@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 namespace confine {
@@ -101,6 +102,23 @@ class Filter {
     }
     void rule_if_equal(unsigned call, int argument, unsigned value, unsigned if_equal, unsigned otherwise) {
         by_argument(call, argument, BPF_JEQ, value, if_equal, otherwise);
+    }
+    // Decides about every use of `call`: allowed where it comes from, by the address behind the instruction, and by the
+    // third argument (a length), all as one of `sites` has it.
+    void rule_from(unsigned call, std::initializer_list<std::pair<const char*, std::size_t>> sites, unsigned yes, unsigned no) {
+        constexpr unsigned char SITE = 7;
+        unless(BPF_JEQ, call, static_cast<unsigned char>(SITE * sites.size() + 1));
+        for (const auto& [address, bytes] : sites) {
+            const auto place = reinterpret_cast<std::uintptr_t>(address);
+            load(offsetof(seccomp_data, instruction_pointer));
+            unless(BPF_JEQ, static_cast<unsigned>(place), 5);
+            load(offsetof(seccomp_data, instruction_pointer) + 4);
+            unless(BPF_JEQ, static_cast<unsigned>(place >> 32), 3);
+            load(offsetof(seccomp_data, args) + 8 * 2);
+            unless(BPF_JEQ, static_cast<unsigned>(bytes), 1);
+            answer(yes);
+        }
+        answer(no);
     }
     // All other calls get `action`. Needs NO_NEW_PRIVS. False: this machine has no seccomp.
     bool install(unsigned action) {
