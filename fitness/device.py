@@ -7,6 +7,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+
 from fitness.cases import Case, Question
 from fitness.evaluation import Rejection, Status, Timing
 from fitness.memory import Memory
@@ -20,6 +22,17 @@ NAN = 0xFF
 """The byte that makes a NaN of every floating type."""
 LARGE = (range(0x70, 0x7C), range(0xF0, 0xFC))
 """Bytes that make large numbers, positive and negative ones: a maximum or minimum swallows NaN and one of them."""
+
+
+def unwritten(rng: np.random.Generator) -> int:
+    """What memory is filled with, before a timed call and those in its midst, that a kernel has not written.
+
+    As often any byte as one of those that checks use, NaN and large numbers: so a kernel that takes note of it neither
+    knows what a call is for, nor can it do without its work where memory holds something else.
+    """
+    if rng.integers(2):
+        return int(rng.integers(256))
+    return NAN if rng.integers(2) else int(rng.choice(LARGE[rng.integers(2)]))
 
 
 class KernelFault(Exception):
@@ -40,7 +53,7 @@ class Sample:
 
     elapsed_ns: int
     outside_ns: int
-    """From where its own clock stopped to where its process was seen to be done; a forged clock would show here."""
+    """What whoever ran it saw of the call beside that, by a clock of its own; what a forged one hides shows here."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +96,10 @@ class Session(Protocol):
 
     @property
     def charged(self) -> bool:
-        """Whether what calls spend outside of their own clock counts as their time; not where it is the driver's."""
+        """Whether what is seen of a call beside its clock, and is more than an anchor's, counts as its time.
+
+        Not where the clock is out of a kernel's reach, or what lies beside it is the driver's.
+        """
         ...
 
     def bind(self, slot: int, question: Question, *, at_end: bool) -> None:
@@ -91,7 +107,11 @@ class Session(Protocol):
         ...
 
     def run(self, slot: int, *, poison: int, cold: bool = False) -> Sample:
-        """Poison outputs and scratch, put inout tensors in place, call the kernel once. `cold`: from cold caches."""
+        """Fill outputs, scratch and what lies around them, put inout tensors in place, call the kernel once.
+
+        What lies around is filled anew for every call, with another byte than `poison`: nothing of one call is found
+        by the next, or held against it. `cold`: from cold caches.
+        """
         ...
 
     def work(self, slot: int) -> Memory:

@@ -1,4 +1,8 @@
-"""Paired measurement: candidate and anchor in random order, each from cold caches, every timed output checked."""
+"""Paired measurement: candidate and anchor in random order, each from cold caches, every output checked.
+
+In the midst of its timed calls a candidate is called on other inputs, which are checked and not timed: see
+`fitness.timed`.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +15,27 @@ from functools import partial
 import numpy as np
 
 from fitness.cases import Case
-from fitness.device import KernelFault, Sample, Session
+from fitness.device import KernelFault, Sample, Session, unwritten
 from fitness.evaluation import Status, Timing
-from fitness.timing import RaceResult, Ratio, Schedule, Spread, decide, log_ratio, mean, usually_above
+from fitness.timed import Placed, Seat
+from fitness.timing import RaceResult, Ratio, Schedule, Spread, decide, location, log_ratio, mean, usually_above
 from operators.errors import OperatorError
 
 HOPELESS = 5.0
 """A kernel so many times slower than its anchor in both of two samples is not sampled further."""
 CLOCK_SLACK_NS = 50_000
 CLOCK_SLACK_SHARE = 0.02
-"""By so much more than the anchor's a candidate's process may outlive what its clock shows, before it is accused."""
+"""So much more than beside an anchor's may be seen of a call beside its clock before the kernel is accused."""
+CERTAIN = 3.0
+"""So many standard deviations or errors beyond an anchor's, what is seen of a call beside its clock counts as time."""
+MAD_TO_DEVIATION = 1.4826
+"""A normal law's standard deviation as a multiple of its median absolute deviation."""
+LEAST_SLACK_NS = 1000.0
+"""Whatever an anchor's vary by: no machine notices the end of a call at once."""
+OWED_EVERY = 3
+"""Each set of company is owed a call for so many rounds before the first look."""
+COMPANY_SHARE = 0.25
+"""Of all other rounds, in which a candidate is called on company as well."""
 LASTING_SHARE = 0.5
 """Of a variance, so much from processes ends a measurement: no number of pairs would lessen its error by a third."""
 LIBRARY_PAIRS = range(6, 41)
@@ -56,7 +71,7 @@ class _Estimate:
     pairs: Sequence[Pairs]
     """As `Pairing.pairs` has them."""
     ratios: Sequence[Ratio]
-    """Of every workload, with the errors of samples and of processes together."""
+    """Of every workload, with the errors of samples, of processes and of what is beside the clock together."""
     in_vain: bool
     """Whether nearly all of the error is that of processes, so that more samples would tell nothing."""
 
@@ -72,29 +87,63 @@ Accept = Callable[[Case, Session, int], object]
 class Guest:
     """The vendor's library beside a measurement: whatever is wrong with it, the measurement goes on without."""
 
-    def __init__(self, session: Session | None, lack: str = "") -> None:
-        """`session` has the same input sets as the others; None: there is none, and `lack` may say why."""
-        self.session = session
+    def __init__(self, seat: Seat | None, lack: str = "") -> None:
+        """`seat` has the same nominal sets as the others; None: there is none, and `lack` may say why."""
+        self.seat = seat
         self.lack = lack
         """Why it was not timed; empty where it was, or where it was not wanted."""
         self.spent_s = 0.0
 
     def leave(self, why: str) -> None:
-        self.session, self.lack = None, why
+        self.seat, self.lack = None, why
 
     def comes(self, rounds: int) -> bool:
         """Whether it takes part in a round, after so many."""
         enough = rounds >= LIBRARY_PAIRS.start and self.spent_s > LIBRARY_S
-        return self.session is not None and rounds < LIBRARY_PAIRS.stop - 1 and not enough
+        return self.seat is not None and rounds < LIBRARY_PAIRS.stop - 1 and not enough
 
 
-def slot_of(number: int, which: int, sets: int) -> int:
-    """The slot of a workload's input set; slot 0 is for checks."""
-    return 1 + number * sets + which
+@dataclass(frozen=True)
+class _Beside:
+    """What is seen of calls beside their clocks, where a clock is not out of a kernel's reach.
+
+    A clock is believed as far as the outside confirms it, and what the outside sees of an anchor tells how far it can.
+    A call of which more is seen than that varies is charged with the difference. What is left of all calls together may
+    still be more than the anchor's: then the kernel is charged with that too, and its error counts either way.
+    """
+
+    usual_ns: float = 0.0
+    slack_ns: float = math.inf
+    hidden_ns: float = 0.0
+    hidden_se_ns: float = 0.0
+
+    @classmethod
+    def of(cls, samples: Sequence[tuple[Sample, Sample]]) -> _Beside:
+        """Of a candidate and its anchor."""
+        seen = np.array([(mine.outside_ns, its.outside_ns) for mine, its in samples], dtype=float)
+        usual_ns = float(np.median(seen[:, 1]))
+        spread_ns = MAD_TO_DEVIATION * float(np.median(np.abs(seen[:, 1] - usual_ns)))
+        slack_ns = max(CERTAIN * spread_ns, LEAST_SLACK_NS)
+        rest = np.maximum(seen - usual_ns, -slack_ns)
+        rest[rest > slack_ns] = 0.0  # charged as they are
+        hidden_ns, se_ns = location(rest[:, 0] - rest[:, 1])
+        return cls(usual_ns, slack_ns, hidden_ns if hidden_ns > CERTAIN * se_ns else 0.0, se_ns)
+
+    def mine_ns(self, sample: Sample) -> float:
+        """The time of one of the candidate's calls."""
+        return self._time_ns(sample, self.hidden_ns)
+
+    def other_ns(self, sample: Sample) -> float:
+        """The time of one of the anchor's calls."""
+        return self._time_ns(sample, 0.0)
+
+    def _time_ns(self, sample: Sample, hidden_ns: float) -> float:
+        excess_ns = sample.outside_ns - self.usual_ns
+        return max(float(sample.elapsed_ns), 1.0) + (excess_ns if excess_ns > self.slack_ns else hidden_ns)
 
 
 class Pairing:
-    """Candidate and anchor take turns on the same input sets: `cases[workload][set]`, bound as `slot_of` numbers them.
+    """Candidate and anchor take turns on the same nominal inputs.
 
     Two processes with one kernel differ by some thousandths, in how their code and memory happen to lie; no number of
     samples shows that. So each side may have several sessions, of which each pair of samples takes the next two.
@@ -104,9 +153,8 @@ class Pairing:
 
     def __init__(
         self,
-        candidates: Sequence[Session],
-        anchors: Sequence[Session],
-        cases: Sequence[Sequence[Case]],
+        candidates: Sequence[Seat],
+        anchors: Sequence[Seat],
         accept: Accept,
         rng: np.random.Generator,
         *,
@@ -114,23 +162,28 @@ class Pairing:
         guest: Guest | None = None,
     ) -> None:
         self._turns = list(zip(candidates, anchors, strict=True))
-        self._cases = cases
+        self._names = [sets[0][1].workload.name for sets in candidates[0].nominal]
         self._accept = accept
         self._rng = rng
         self._spread = spread
-        self._samples: list[list[tuple[Sample, Sample]]] = [[] for _ in cases]
+        self._samples: list[list[tuple[Sample, Sample]]] = [[] for _ in self._names]
         """Of candidate and anchor, per workload."""
         self._guest = guest or Guest(None)
-        self._beside: list[list[tuple[Sample, Sample]]] = [[] for _ in cases]
+        self._beside: list[list[tuple[Sample, Sample]]] = [[] for _ in self._names]
         """Of candidate and guest, per workload."""
+        self._owed: list[dict[int, int]] = [{} for _ in self._names]
+        """Rounds in which a set of company has its turn, with its number, per workload."""
 
     def measure(self, schedule: Schedule, *, race: bool) -> Measurement:
         """Sample until the schedule says stop. The device must be ours alone. Raises KernelFault and AnchorFault."""
         begin = time.monotonic()
-        for number in range(len(self._cases)):  # warm-up
+        for owed, company in zip(self._owed, self._turns[0][0].company, strict=True):
+            turns = self._rng.permutation(schedule.looks[0])[: len(company) * (schedule.looks[0] // OWED_EVERY)]
+            owed |= {int(turn): number % len(company) for number, turn in enumerate(turns)}
+        for number in range(len(self._names)):  # warm-up
             for candidate, anchor in self._turns:
                 self._anchor_sample(anchor, number, 0)
-                self._sample(candidate, number, 0)
+                self._sample(candidate.session, candidate.nominal[number][0])
             self._guest_sample(number, 0)
         if race and self._hopeless():
             return self._measured(self._estimate(), RaceResult.SLOWER)
@@ -149,26 +202,31 @@ class Pairing:
 
     def _measured(self, estimate: _Estimate, result: RaceResult) -> Measurement:
         self._check_clock()
-        names = [sets[0].workload.name for sets in self._cases]
+        names = self._names
         latencies_us = [1e-3 * float(np.median([mine for mine, _ in pairs])) for pairs in estimate.pairs]
         timings = map(_timing, names, latencies_us, estimate.ratios, map(len, estimate.pairs))
         return Measurement(tuple(timings), estimate.ratio, result, tuple(self._library(names, latencies_us)))
 
     def _library(self, names: Sequence[str], latencies_us: Sequence[float]) -> Iterator[Timing]:
         """Of the candidate against the guest, where that was right in every round."""
-        if self._guest.session is None:
+        if self._guest.seat is None:
             return
         for name, latency_us, samples, all_samples in zip(
             names, latencies_us, self._beside, self._samples, strict=True
         ):
-            pairs = self._times(samples, self._guest.session, _usual_ns(all_samples))
-            yield _timing(name, latency_us, self._ratio(pairs, processes=1), len(pairs))
+            beside = self._seen(all_samples)
+            pairs = [(beside.mine_ns(mine), max(float(its.elapsed_ns), 1.0)) for mine, its in samples]
+            yield _timing(name, latency_us, self._ratio(pairs, beside, processes=1), len(pairs))
 
     def _estimate(self) -> _Estimate:
         """What the samples so far say."""
-        pairs = self.pairs()
+        seen = [self._seen(samples) for samples in self._samples]
+        pairs = [
+            [(beside.mine_ns(mine), beside.other_ns(its)) for mine, its in samples]
+            for beside, samples in zip(seen, self._samples, strict=True)
+        ]
         lasting = [self._lasting(p, len(self._turns)) for p in pairs]
-        ratios = [self._ratio(p, len(self._turns)) for p in pairs]
+        ratios = [self._ratio(p, beside, len(self._turns)) for p, beside in zip(pairs, seen, strict=True)]
         whole = sum(r.se**2 for r in ratios)
         return _Estimate(pairs, ratios, in_vain=sum(s**2 for s in lasting) >= LASTING_SHARE * whole)
 
@@ -176,102 +234,86 @@ class Pairing:
         """The part of a log ratio's error that is of processes, with so many on either side."""
         return self._spread.of(float(np.median(pairs))) / math.sqrt(processes)
 
-    def _ratio(self, pairs: Pairs, processes: int) -> Ratio:
+    def _ratio(self, pairs: Pairs, beside: _Beside, processes: int) -> Ratio:
         found = log_ratio(pairs)
-        return Ratio(found.value, math.hypot(found.se, self._lasting(pairs, processes)))
+        hidden = beside.hidden_se_ns / float(np.median([mine for mine, _ in pairs]))
+        return Ratio(found.value, math.hypot(found.se, self._lasting(pairs, processes), hidden))
 
-    def pairs(self) -> list[Pairs]:
-        """Nanoseconds of candidate and anchor so far, per workload.
-
-        A process reads its own clock, and what we see of the rest should look like the anchor's: what exceeds that by
-        more than the slack counts as if the clock had shown it, on either side.
-        """
-        _, anchor = self._turns[0]
-        return [self._times(samples, anchor, _usual_ns(samples)) for samples in self._samples]
-
-    def _times(self, samples: Sequence[tuple[Sample, Sample]], other: Session, usual_ns: float) -> Pairs:
-        """Nanoseconds of the candidate and another one; `usual_ns` is what is usually seen outside of a clock."""
-        candidate, _ = self._turns[0]
-        return [(_time_ns(mine, candidate, usual_ns), _time_ns(its, other, usual_ns)) for mine, its in samples]
+    def _seen(self, samples: Sequence[tuple[Sample, Sample]]) -> _Beside:
+        return _Beside.of(samples) if self._turns[0][0].session.charged else _Beside()
 
     def _hopeless(self) -> bool:
         self._round()
         self._round()
-        return all(mine > HOPELESS * other for pairs in self.pairs() for mine, other in pairs)
+        return all(mine.elapsed_ns > HOPELESS * its.elapsed_ns for pairs in self._samples for mine, its in pairs)
 
     def _round(self) -> None:
         """One pair of every workload, and one with the guest where it comes."""
         guest = self._guest.comes(len(self._samples[0]))
         for number, samples in enumerate(self._samples):
-            turn, which = divmod(len(samples), len(self._cases[number]))
+            turn, which = divmod(len(samples), len(self._turns[0][0].nominal[number]))
             candidate, anchor = self._turns[turn % len(self._turns)]
-            calls: list[Callable[[], Sample | None]] = [
-                partial(self._sample, candidate, number, which),
-                partial(self._anchor_sample, anchor, number, which),
-                *([partial(self._guest_sample, number, which)] if guest else []),
-            ]
-            taken: dict[int, Sample | None] = {int(i): calls[i]() for i in self._rng.permutation(len(calls))}
-            mine, other, its = taken[0], taken[1], taken.get(2)
+            beside = self._company(candidate, number, len(samples))
+            calls: dict[str, Callable[[], Sample | None]] = {
+                "candidate": partial(self._sample, candidate.session, candidate.nominal[number][which]),
+                "anchor": partial(self._anchor_sample, anchor, number, which),
+                **({"guest": partial(self._guest_sample, number, which)} if guest else {}),
+                **({"company": partial(self._sample, candidate.session, beside)} if beside else {}),
+            }
+            taken = {name: calls[name]() for name in self._rng.permutation(list(calls))}
+            mine, other, its = taken["candidate"], taken["anchor"], taken.get("guest")
             assert mine and other
             samples.append((mine, other))
             if its:
                 self._beside[number].append((mine, its))
 
+    def _company(self, candidate: Seat, number: int, rounds: int) -> Placed | None:
+        """What the candidate is called on beside the timed inputs in this round, most often nothing."""
+        company = candidate.company[number]
+        if not company:
+            return None
+        if rounds in self._owed[number]:
+            return company[self._owed[number][rounds]]
+        return company[int(self._rng.integers(len(company)))] if self._rng.random() < COMPANY_SHARE else None
+
     def _guest_sample(self, number: int, which: int) -> Sample | None:
         """None where it has left."""
         begin = time.monotonic()
         try:
-            return self._sample(self._guest.session, number, which) if self._guest.session else None
+            seat = self._guest.seat
+            return self._sample(seat.session, seat.nominal[number][which]) if seat else None
         except (KernelFault, OperatorError) as fault:
             self._guest.leave(str(fault))
             return None
         finally:
             self._guest.spent_s += time.monotonic() - begin
 
-    def _anchor_sample(self, session: Session, number: int, which: int) -> Sample:
+    def _anchor_sample(self, anchor: Seat, number: int, which: int) -> Sample:
         try:
-            return self._sample(session, number, which)
+            return self._sample(anchor.session, anchor.nominal[number][which])
         except KernelFault as fault:
             raise AnchorFault(str(fault)) from fault
 
-    def _sample(self, session: Session, number: int, which: int) -> Sample:
+    def _sample(self, session: Session, placed: Placed) -> Sample:
         """One call whose output was right."""
-        slot = slot_of(number, which, len(self._cases[number]))
-        sample = session.run(slot, poison=int(self._rng.integers(256)), cold=True)
-        self._accept(self._cases[number][which], session, slot)
+        slot, case = placed
+        sample = session.run(slot, poison=unwritten(self._rng), cold=True)
+        self._accept(case, session, slot)
         return sample
 
     def _check_clock(self) -> None:
-        """A kernel that often hides time gains nothing by it, see `pairs`, and its author is told so."""
-        if not self._turns[0][0].charged:
+        """A kernel that often hides time gains nothing by it, see `_Hidden`, and its author is told so."""
+        if not self._turns[0][0].session.charged:
             return
         differences = np.array([mine.outside_ns - other.outside_ns for s in self._samples for mine, other in s])
         shown_ns = float(np.median([mine.elapsed_ns for s in self._samples for mine, _ in s]))
         if usually_above(differences, max(CLOCK_SLACK_NS, CLOCK_SLACK_SHARE * shown_ns)):
             raise KernelFault(
                 Status.QUARANTINED,
-                f"its process is busy for {np.median(differences) / 1e3:.0f} us more than an anchor's outside what its "
-                "clock shows",
+                f"its calls take {np.median(differences) / 1e3:.0f} us longer than its clock shows, beside what is "
+                "usual",
             )
-
-
-def _time_ns(sample: Sample, session: Session, usual_ns: float) -> float:
-    excess_ns = sample.outside_ns - usual_ns if session.charged else 0.0
-    slack_ns = max(CLOCK_SLACK_NS, CLOCK_SLACK_SHARE * sample.elapsed_ns)
-    return max(float(sample.elapsed_ns), 1.0) + (excess_ns if excess_ns > slack_ns else 0.0)
-
-
-def _usual_ns(samples: Sequence[tuple[Sample, Sample]]) -> float:
-    """What is seen of an anchor outside of its clock."""
-    return float(np.median([other.outside_ns for _, other in samples]))
 
 
 def _timing(workload: str, latency_us: float, ratio: Ratio, pairs: int) -> Timing:
     return Timing(workload, latency_us, latency_us * math.exp(ratio.value), ratio.value, ratio.se, pairs)
-
-
-def bound_slots(cases: Sequence[Sequence[Case]]) -> Iterator[tuple[int, Case]]:
-    """Every input set with its slot."""
-    for number, sets in enumerate(cases):
-        for which, case in enumerate(sets):
-            yield slot_of(number, which, len(sets)), case

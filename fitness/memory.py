@@ -17,9 +17,16 @@ PAGE = mmap.PAGESIZE
 ALIGNMENT = 16
 """What kernels may rely on; results of verification runs are placed so that no more holds."""
 SLACK_PATTERNS = (0x7B, 0xFF)
-"""Where data begins its pages, where it ends them: like the poisons, large numbers and NaN to their reader."""
+"""Large numbers and NaN to their reader, like the poisons: what surrounds data that nobody has filled around yet, where
+it begins its pages and where it ends them. See `around`."""
 F_ADD_SEALS = 1033
 F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_FUTURE_WRITE = 2, 4, 16
+
+
+def around(poison: int) -> int:
+    """The byte that surrounds data which is filled with `poison`: NaN, unless that is what it is filled with."""
+    large, nan = SLACK_PATTERNS
+    return large if poison == nan else nan
 
 
 @dataclass(frozen=True)
@@ -39,7 +46,7 @@ class Region:
 
     Mapped elsewhere, it can have unmapped pages around every buffer: with `at_end`, data ends where its pages end
     (up to the alignment), so that reading or writing past the end faults; else it begins where they begin. What is
-    left of the pages is filled with a pattern that `slack_intact` checks.
+    left of the pages is filled with a pattern that `touched` looks for.
     """
 
     def __init__(self, sizes: Mapping[str, int], *, at_end: bool, readonly_for_others: bool = False) -> None:
@@ -86,19 +93,31 @@ class Region:
         for name in self.extents if names is None else names:
             checks().evo_fill(self.address_of(name), self.extents[name].bytes, value)
 
+    def prepare(self, poison: int) -> None:
+        """Fill every buffer with a byte, and what lies around the data with another, which `touched` looks for."""
+        self._pattern = around(poison)
+        for name in self.extents:
+            for begin, size in self._slack(name):
+                checks().evo_fill(begin, size, self._pattern)
+        self.fill(poison)
+
     def flush(self) -> None:
         """Drop the whole region from all caches."""
         checks().evo_flush(self.address, self.bytes)
 
-    def slack_intact(self, name: str) -> bool:
-        """Whether the pages around the buffer's data still hold the pattern."""
-        extent = self.extents[name]
-        begin = self.address + extent.offset
-        after = extent.data_offset + extent.bytes
+    def touched(self) -> str | None:
+        """The first buffer around which something is no longer as it was."""
         differs = checks().evo_differs
-        before_intact = differs(begin, extent.data_offset, self._pattern) < 0
-        after_intact = differs(begin + after, extent.map_bytes - after, self._pattern) < 0
-        return bool(before_intact and after_intact)
+        for name in self.extents:
+            if any(differs(begin, size, self._pattern) >= 0 for begin, size in self._slack(name)):
+                return name
+        return None
+
+    def _slack(self, name: str) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Address and bytes of what lies before and behind the buffer's data on its pages."""
+        extent = self.extents[name]
+        begin, after = self.address + extent.offset, extent.data_offset + extent.bytes
+        return (begin, extent.data_offset), (begin + after, extent.map_bytes - after)
 
 
 class Memory(Protocol):
@@ -113,8 +132,12 @@ class Memory(Protocol):
         """Set every byte of the named buffers (default: all)."""
         ...
 
-    def slack_intact(self, name: str) -> bool:
-        """Whether what surrounds the buffer's data is as it was."""
+    def prepare(self, poison: int) -> None:
+        """Fill every buffer with a byte, and what lies around the data with another, which `touched` looks for."""
+        ...
+
+    def touched(self) -> str | None:
+        """The first buffer around which something is no longer as it was."""
         ...
 
     def contents(self, name: str) -> Any:

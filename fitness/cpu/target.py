@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
+import numpy as np
 import torch
 
 from fitness.cases import Case, Question
@@ -43,8 +44,8 @@ from operators.spec import Operator, Task, Workload
 RUN_TIMEOUT_S = 2.0
 CLOCK_SETTINGS = 2
 """So often may somebody set the machine's time during a call before the call is given up."""
-DEEP_EVERY = 16
-"""Of so many untimed calls of a session, the first one runs on stacks that are poisoned as far as they go."""
+DEEP_EVERY = 4
+"""One of so many calls, whatever it is for, runs on stacks that are poisoned as far as they go."""
 
 
 @dataclass(frozen=True)
@@ -232,14 +233,14 @@ class CpuSession:
     """`fitness.device.Session`: a runner, and the memory it shares with us."""
 
     def __init__(self, device: CpuDevice, runner: Runner, prepared: CpuKernel | None, oracle: Oracle) -> None:
-        self.charged = prepared is not None
+        self.charged = False  # the operating system stamps both ends of a call
         self._device = device
         self._runner = runner
         self._prepared = prepared
         """None: the vendor's library."""
         self._oracle = oracle
         self._slots: dict[int, tuple[Question, Region]] = {}
-        self._untimed = 0
+        self._rng = np.random.default_rng()
 
     def bind(self, slot: int, question: Question, *, at_end: bool) -> None:
         resolved = self._resolved(question)
@@ -262,14 +263,13 @@ class CpuSession:
 
     def _run(self, slot: int, *, poison: int, cold: bool) -> Sample:
         question, work = self._slots[slot]
-        work.fill(poison)
+        work.prepare(poison)
         self._oracle.restore(question, work)
         if cold:
             assert isinstance(question.region, Region)
             question.region.flush()
             work.flush()
-        deep = not cold and self._untimed % DEEP_EVERY == 0
-        self._untimed += not cold
+        deep = not self._rng.integers(DEEP_EVERY)
         return self._runner.run(slot, slot, timeout_s=RUN_TIMEOUT_S, poison=poison, deep=deep)
 
     def work(self, slot: int) -> Region:

@@ -35,6 +35,3 @@ extern "C" __global__ void hold(const volatile unsigned* flag, unsigned ticket, 
     const unsigned long long begin = nanoseconds();
     while (*flag != ticket && nanoseconds() - begin < most_ns) __nanosleep(100);
 }
-
-// A second clock beside the events.
-extern "C" __global__ void stamp(unsigned long long* where) { *where = nanoseconds(); }

@@ -72,7 +72,7 @@ class LibrarySession:
 
     def run(self, slot: int, *, poison: int, cold: bool = False) -> Sample:
         question, work, launch = self._slots[slot]
-        work.fill(poison)
+        work.prepare(poison)
         self._oracle.restore(question, work)
         if cold:
             self._flush.fill_(float(poison))

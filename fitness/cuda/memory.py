@@ -14,7 +14,7 @@ import torch
 
 from fitness.cuda.driver import CudaError, call, driver
 from fitness.cuda.line import fitting_extra
-from fitness.memory import ALIGNMENT, SLACK_PATTERNS, Extent
+from fitness.memory import ALIGNMENT, SLACK_PATTERNS, Extent, around
 from fitness.packages import reinstalling_torch
 from operators.errors import UserError
 
@@ -152,7 +152,7 @@ class CudaRegion:
     """`fitness.memory.Memory` on a GPU: every buffer has a block of its own, so that runners map nothing beside it.
 
     With `at_end`, data ends where its block ends (up to the alignment), so that an access past the end faults; else it
-    begins where the block begins. What is left of the block is filled with a pattern that `slack_intact` checks.
+    begins where the block begins. What is left of the block is filled with a pattern that `touched` looks for.
     """
 
     def __init__(
@@ -194,11 +194,28 @@ class CudaRegion:
         for name in self.extents if names is None else names:
             self.tensor(name).fill_(value)
 
-    def slack_intact(self, name: str) -> bool:
-        """Whether the block around the buffer's data still holds the pattern."""
+    def prepare(self, poison: int) -> None:
+        """Fill every buffer with a byte, and what lies around the data with another, which `touched` looks for."""
+        self._pattern = around(poison)
+        for name in self.extents:
+            for part in self._slack(name):
+                part.fill_(self._pattern)
+        self.fill(poison)
+
+    def touched(self) -> str | None:
+        """The first buffer around which something is no longer as it was."""
+        names = [(name, part) for name in self.extents for part in self._slack(name)]
+        if not names:
+            return None
+        # The device is waited for once, not once per buffer.
+        found = torch.stack([(part != self._pattern).any() for _, part in names]).tolist()
+        return next((name for (name, _), differs in zip(names, found, strict=True) if differs), None)
+
+    def _slack(self, name: str) -> list[torch.Tensor]:
+        """What lies before and behind the buffer's data in its block, unless that is nothing."""
         extent, block = self.extents[name], self.blocks[name].tensor
         parts = block[: extent.data_offset], block[extent.data_offset + extent.bytes :]
-        return not any(len(part) and bool((part != self._pattern).any()) for part in parts)
+        return [part for part in parts if len(part)]
 
     def contents(self, name: str) -> Contents:
         """A copy of the buffer's data."""

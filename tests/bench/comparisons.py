@@ -32,10 +32,11 @@ from pathlib import Path
 import numpy as np
 
 from fitness.cpu.target import CpuFitness
-from fitness.device import Prepared, Session
+from fitness.device import Prepared
 from fitness.evaluation import Rejection
 from fitness.measure import Measurement, Pairing
 from fitness.pipeline import Pipeline
+from fitness.timed import Seat
 from fitness.timing import CONFIRM, SCREEN, RaceResult, Schedule, smallest_detectable
 from operators.catalog import load
 from operators.kernel import Kernel
@@ -91,13 +92,15 @@ def _prepared(stage: CpuFitness, rounds: int) -> Prepared:
 def compare(stage: Pipeline, candidate: Prepared, anchor: Prepared, schedule: Schedule) -> Measurement:
     """One comparison, in as many processes as the pipeline takes at that level."""
     processes = 1 if schedule is SCREEN else stage.device.processes
+    stand = stage.stand
     with ExitStack() as opened:
 
-        def sessions(kernel: Prepared) -> list[Session]:
-            return [stage._bound(opened.enter_context(stage._session(kernel))) for _ in range(processes)]
+        def seats(kernel: Prepared, *, disguised: bool) -> list[Seat]:
+            opened_here = [opened.enter_context(stand.session(kernel)) for _ in range(processes)]
+            return [stand.inputs.seated(session, disguised=disguised) for session in opened_here]
 
-        both, rng = (sessions(candidate), sessions(anchor)), np.random.default_rng()
-        pairing = Pairing(*both, stage._cases(), stage._checks.accept, rng, spread=stage.device.spread)
+        both = seats(candidate, disguised=True), seats(anchor, disguised=False)
+        pairing = Pairing(*both, stand.checks.accept, np.random.default_rng(), spread=stage.device.spread)
         with stage.device.machine(exclusive=True):
             return pairing.measure(schedule, race=False)
 

@@ -349,7 +349,8 @@ class _Bench:
             self._worst[id(kernel)] = max(self._worst.get(id(kernel), 0.0), error.worst_ratio)
             if error.wrong:
                 return f"wrong: {self._oracle.describe(error, case, work)[:400]}"
-        return next((f"wrong: beyond the end of {n}" for n in work.extents if not work.slack_intact(n)), "")
+        touched = work.touched()
+        return f"wrong: beyond the end of {touched}" if touched else ""
 
     def _timed(self, kernels: Mapping[str, Any], case: Any, verdicts: dict[str, str]) -> dict[str, float]:
         """Medians of cold calls in random order, microseconds; a wrong timed output becomes the kernel's verdict."""

@@ -57,8 +57,12 @@ def test_a_region_gives_back_what_is_its_own() -> None:
 def test_a_write_beside_the_data_is_noticed(at_end: bool) -> None:
     pool: Any = Pool(1)
     region = CudaRegion(pool, {"y": 100}, at_end=at_end)
-    region.tensor("y").fill_(3)
-    assert region.slack_intact("y")
+    region.prepare(0xFF)
+    assert region.touched() is None
     extent = region.extents["y"]
-    region.blocks["y"].tensor[extent.data_offset + extent.bytes] ^= 1
-    assert not region.slack_intact("y")
+    beside = region.blocks["y"].tensor[extent.data_offset + extent.bytes :]
+    assert beside[0] != 0xFF
+    beside[0] ^= 1
+    assert region.touched() == "y"
+    region.prepare(0x7B)
+    assert region.touched() is None

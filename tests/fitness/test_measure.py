@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fitness.device import KernelFault, Sample, Session
+from fitness.device import KernelFault, Sample
 from fitness.evaluation import Status
 from fitness.measure import LIBRARY_PAIRS, Guest, Measurement, Pairing
-from fitness.timing import CONFIRM, SCREEN, RaceResult, Schedule, Spread
+from fitness.timed import Seat
+from fitness.timing import CONFIRM, FULL, SCREEN, RaceResult, Schedule, Spread
 
 Draw = Callable[[np.random.Generator], Sample]
+NONE = Spread()
 
 
 class ScriptedSession:
@@ -37,7 +40,7 @@ def noisy(elapsed_us: float, outside_us: float = 50.0, *, late: float = 0.0) -> 
 
     def draw(rng: np.random.Generator) -> Sample:
         elapsed_ns = 1e3 * elapsed_us * np.exp(0.02 * rng.standard_normal())
-        outside_ns = 1e3 * outside_us * np.exp(0.2 * rng.standard_normal()) + 500e3 * (rng.random() < late)
+        outside_ns = 1e3 * outside_us * np.exp(0.02 * rng.standard_normal()) + 500e3 * (rng.random() < late)
         return Sample(int(elapsed_ns), int(outside_ns))
 
     return draw
@@ -56,10 +59,23 @@ def hiding(share: float, hidden_us: float, seen_us: float) -> Draw:
     return draw
 
 
-def pairing(candidate: Draw, anchor: Draw, *, workloads: int = 3, charged: bool = True, seed: int = 0) -> Pairing:
-    cases: Any = [[SimpleNamespace(workload=SimpleNamespace(name=f"n={n}"))] * 3 for n in range(workloads)]
-    sessions: Any = [ScriptedSession(d, seed + i, charged=charged) for i, d in enumerate((candidate, anchor))]
-    return Pairing(sessions[:1], sessions[1:], cases, lambda *_: None, np.random.default_rng(seed))
+def seat(session: Any, *, workloads: int, sets: int = 3, company: int = 0) -> Seat:
+    """A session with so many sets for each of some workloads, in slots that count from 1."""
+    slots = itertools.count(1)
+
+    def placed(number: int, count: int) -> Any:
+        return [(next(slots), SimpleNamespace(workload=SimpleNamespace(name=f"n={number}"))) for _ in range(count)]
+
+    nominal = [placed(number, sets) for number in range(workloads)]
+    return Seat(session, nominal, [placed(number, company) for number in range(workloads)])
+
+
+def pairing(
+    candidate: Draw, anchor: Draw, *, workloads: int = 3, charged: bool = True, seed: int = 0, spread: Spread = NONE
+) -> Pairing:
+    sessions = [ScriptedSession(d, seed + i, charged=charged) for i, d in enumerate((candidate, anchor))]
+    seats = [[seat(session, workloads=workloads)] for session in sessions]
+    return Pairing(*seats, lambda *_: None, np.random.default_rng(seed), spread=spread)
 
 
 @pytest.mark.parametrize("share", [0.3, 0.6])
@@ -73,7 +89,7 @@ def test_who_always_stops_the_clock_early_is_told_so() -> None:
     with pytest.raises(KernelFault) as caught:
         pairing(hiding(1.0, 400, 1000), noisy(1000)).measure(SCREEN, race=False)
     assert caught.value.rejection.status is Status.QUARANTINED
-    assert "us more than an anchor's outside what its clock shows" in caught.value.rejection.message
+    assert "us longer than its clock shows" in caught.value.rejection.message
 
 
 @pytest.mark.parametrize("late", [0.05, 0.5, 0.95])
@@ -98,14 +114,13 @@ def test_a_hopeless_kernel_is_sampled_twice_only() -> None:
 
 def beside(library: Draw, *, seed: int = 0, seconds: float = 0.0) -> tuple[Measurement, Guest]:
     """Of a kernel that takes 100 us, its anchor 200 us; every sample of the library takes `seconds` of our time."""
-    cases: Any = [[SimpleNamespace(workload=SimpleNamespace(name=f"n={n}"))] * 3 for n in range(2)]
-    mine, anchor, other = (ScriptedSession(draw, seed + i) for i, draw in enumerate((noisy(100), noisy(200), library)))
-    other.charged = False
-    guest = Guest(cast(Session, other))
+    sessions = [ScriptedSession(draw, seed + i) for i, draw in enumerate((noisy(100), noisy(200), library))]
+    sessions[2].charged = False
+    mine, anchor, other = (seat(session, workloads=2) for session in sessions)
+    guest = Guest(other)
     guest.spent_s += seconds
     rng = np.random.default_rng(seed)
-    sessions: Any = [mine], [anchor]
-    return Pairing(*sessions, cases, lambda *_: None, rng, guest=guest).measure(CONFIRM, race=False), guest
+    return Pairing([mine], [anchor], lambda *_: None, rng, guest=guest).measure(CONFIRM, race=False), guest
 
 
 def test_the_library_is_paired_with_the_kernel_itself() -> None:
@@ -154,16 +169,13 @@ def test_a_library_that_fails_leaves_the_measurement_as_it_is() -> None:
     )
 )
 def test_times_show_the_ratio_beside_them_whatever_was_measured(times: list[list[tuple[int, int]]]) -> None:
-    cases: Any = [[SimpleNamespace(workload=SimpleNamespace(name=f"n={n}"))] for n in range(len(times))]
-
-    def replayed(side: int) -> Any:
+    def replayed(side: int) -> Seat:
         left = [iter([row[0][side], *(pair[side] for pair in row)]) for row in times]
-        return SimpleNamespace(
-            charged=False, run=lambda slot, **_: Sample(next(left[slot - 1]), 0), work=lambda slot: None
-        )
+        session = SimpleNamespace(charged=False, run=lambda slot, **_: Sample(next(left[slot - 1]), 0))
+        return seat(session, workloads=len(times), sets=1)
 
     schedule = Schedule(looks=(10,), detectable=0.0, budget_s=1e9)
-    pairing = Pairing([replayed(0)], [replayed(1)], cases, lambda *_: None, np.random.default_rng(0))
+    pairing = Pairing([replayed(0)], [replayed(1)], lambda *_: None, np.random.default_rng(0))
     found = pairing.measure(schedule, race=False)
     for timing, row in zip(found.timings, times, strict=True):
         assert timing.latency_us == pytest.approx(np.median([mine for mine, _ in row]) / 1e3)
@@ -179,11 +191,9 @@ def test_processes_whose_clocks_lie_apart_are_not_called_different() -> None:
     for seed in range(60):
         offsets = np.random.default_rng(seed).standard_normal(2) * 0.3
         for known in wrong:
-            two: Any = [ScriptedSession(noisy(10 + o, 0.0), 2 * seed + i, charged=False) for i, o in enumerate(offsets)]
-            cases: Any = [[SimpleNamespace(workload=SimpleNamespace(name="n"))] * 3]
-            rng, told = np.random.default_rng(seed), spread if known else Spread()
-            pair = Pairing(two[:1], two[1:], cases, lambda *_: None, rng, spread=told)
-            found = pair.measure(CONFIRM, race=False)
+            two = [noisy(10 + offset, 0.0) for offset in offsets]
+            told = spread if known else Spread()
+            found = pairing(*two, workloads=1, charged=False, seed=2 * seed, spread=told).measure(CONFIRM, race=False)
             wrong[known] += found.result in (RaceResult.FASTER, RaceResult.SLOWER)
             if known:
                 stopped.append(found.timings[0].pairs)
@@ -195,3 +205,56 @@ def test_long_kernels_keep_their_precision_whatever_lies_around_them() -> None:
     found = pairing(noisy(1000), noisy(1000), charged=False).measure(CONFIRM, race=False)
     assert found.ratio.se < 0.005
     assert Spread(fixed_ns=200.0).of(1e6) < 0.0003
+
+
+def test_company_is_called_at_random_among_timed_inputs_and_checked_as_they_are() -> None:
+    """Every set of it at least once, the anchor never, and no call of it counts as time."""
+    called: dict[str, list[int]] = {"mine": [], "other": []}
+    accepted: list[str] = []
+
+    def scripted(name: str, times: dict[int, int]) -> Any:
+        def run(slot: int, *, poison: int, cold: bool) -> Sample:
+            assert cold
+            called[name].append(slot)
+            return Sample(times.get(slot, 1000), 0)
+
+        return SimpleNamespace(charged=False, run=run)
+
+    # Two timed sets of one workload in slots 1 and 2, two of company in 3 and 4.
+    mine = seat(scripted("mine", {3: 10**6, 4: 10**6}), workloads=1, sets=2, company=2)
+    other = seat(scripted("other", {}), workloads=1, sets=2)
+    pair = Pairing([mine], [other], lambda case, *_: accepted.append(case.workload.name), np.random.default_rng(0))
+    found = pair.measure(FULL, race=False)
+    assert set(called["mine"]) == {1, 2, 3, 4}
+    assert set(called["other"]) == {1, 2}
+    assert len(accepted) == len(called["mine"]) + len(called["other"])
+    assert found.timings[0].latency_us == 1.0
+    places = [i for i, slot in enumerate(called["mine"]) if slot > 2]
+    assert np.diff(places).std() > 0  # no fixed rhythm
+
+
+def test_a_wrong_answer_on_company_ends_the_measurement() -> None:
+    def accept(case: Any, session: Any, slot: int) -> None:
+        if slot == 4:
+            raise KernelFault(Status.WRONG, "it is out of bounds")
+
+    seats = [[seat(ScriptedSession(noisy(100), i, charged=False), workloads=1, company=n)] for i, n in ((0, 1), (1, 0))]
+    with pytest.raises(KernelFault, match="out of bounds"):
+        Pairing(*seats, accept, np.random.default_rng(0)).measure(SCREEN, race=False)
+
+
+@pytest.mark.parametrize("hidden_us", [0.0, 2.0, 45.0])
+def test_what_every_call_hides_is_charged_to_the_kernel(hidden_us: float) -> None:
+    """A clock that shows 20 us less what is hidden, seen from outside with a deviation of 1 us."""
+
+    def draw(hides_us: float) -> Draw:
+        def one(rng: np.random.Generator) -> Sample:
+            shown_ns = 1e3 * (60 - hides_us) * np.exp(0.01 * rng.standard_normal())
+            return Sample(int(shown_ns), int(1e3 * (hides_us + 30 + rng.standard_normal())))
+
+        return one
+
+    for seed in range(10):
+        found = pairing(draw(hidden_us), draw(0.0), workloads=1, seed=3 * seed).measure(CONFIRM, race=False)
+        assert abs(found.ratio.value) < 0.03 + 0.01
+        assert abs(found.ratio.value) < 4 * found.ratio.se

@@ -21,16 +21,22 @@ def test_a_buffer_touches_the_chosen_end_of_its_pages(size: int, at_end: bool) -
         assert extent.data_offset == 0
 
 
-def test_filling_leaves_the_slack_alone_and_a_write_into_it_is_noticed() -> None:
-    region = Region({"x": 10, "y": 4096}, at_end=False)
-    region.fill(0xFF)
-    assert bytes(region.view("x")) == b"\xff" * 10
-    assert region.slack_intact("x")
-    assert region.slack_intact("y")
-    whole = memoryview(region._map)
-    whole[region.extents["x"].offset + 10] = 0
-    assert not region.slack_intact("x")
-    assert region.slack_intact("y")
+@pytest.mark.parametrize("poison", [0xFF, 0x7B, 0xF1])
+@pytest.mark.parametrize("at_end", [False, True])
+def test_a_write_beside_data_is_noticed_and_gone_for_the_next_call(at_end: bool, poison: int) -> None:
+    region = Region({"x": 10, "y": 4096}, at_end=at_end)
+    region.prepare(poison)
+    assert bytes(region.view("x")) == bytes([poison]) * 10
+    assert region.touched() is None
+    extent, whole = region.extents["x"], memoryview(region._map)
+    behind = extent.offset + extent.data_offset + 10
+    assert whole[behind] != poison  # else a copy from beyond the data to beyond it could not be told
+    whole[behind] ^= 1
+    assert region.touched() == "x"
+    region.fill(1)
+    assert region.touched() == "x"
+    region.prepare(poison)
+    assert region.touched() is None
 
 
 def test_what_is_handed_out_read_only_cannot_be_mapped_for_writing() -> None:

@@ -10,7 +10,7 @@ from tests.redteam.arena import Arena, Entrant, Outcome, Secret, canaries, right
 
 CLASSES = frozenset((
     "leftovers", "partial", "constant", "tolerance", "matched_ratio", "nan", "inputs", "replay", "precision", "shapes",
-    "caching", "bounds", "races", "timing", "compile", "escape", "library", "decoys", "bombs",
+    "caching", "bounds", "races", "timing", "looks", "compile", "escape", "library", "decoys", "bombs",
 ))  # fmt: skip
 IN_TEST_ESCAPE = "bombs"
 

@@ -137,9 +137,8 @@ class Emulation:
             for error in found:
                 if error.wrong:
                     raise KernelFault(Status.WRONG, self.oracle.describe(error, case, work))
-            for name in work.extents:
-                if not work.slack_intact(name):
-                    raise KernelFault(Status.WRONG, f"it wrote past the end of `{name}` on {case.workload.name}")
+            if name := work.touched():
+                raise KernelFault(Status.WRONG, f"it wrote past the end of `{name}` on {case.workload.name}")
             errors += found
             outputs.append({t.name: work.contents(t.name) for t in self.operator.outputs})
         if prepared.plan.deterministic and outputs[0] != outputs[1]:
@@ -183,7 +182,7 @@ class _Session:
         """Run every launch; what it wrote. Raises KernelFault, which says where it happened."""
         assert self._bound
         question, work, program_ = self._bound
-        work.fill(poison)
+        work.prepare(poison)
         self._emulation.oracle.restore(question, work)
         seed = int(self._rng.integers(1, 1 << 32))
         work.view(CONTROL)[: CONTROL_HEAD.size] = CONTROL_HEAD.pack(seed, poison, *[0] * 9)
