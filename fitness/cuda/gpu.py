@@ -29,7 +29,7 @@ from fitness.roofline import Peaks
 from operators.identity import digest
 
 HARNESS = Path(__file__).with_name("harness.cu")
-HARNESS_KERNELS = ("flush_write", "flush_read", "scribble", "hold")
+HARNESS_KERNELS = ("flush_write", "flush_read", "scribble", "hold", "stamp")
 SPARE_SHARE, SPARE_SHARE_RESIDENT = 0.25, 0.15
 """So much of the GPU's memory is free when a verdict begins, as far as other tasks can give it: enough to draw a task's
 inputs, or less where it holds them already."""

@@ -30,8 +30,17 @@ __device__ __forceinline__ unsigned long long nanoseconds() {
     return now;
 }
 
-// Holds the stream until everything behind it has been handed in.
-extern "C" __global__ void hold(const volatile unsigned* flag, unsigned ticket, unsigned long long most_ns) {
+// Holds the stream until everything behind it has been handed in. It keeps telling the device's time, so that whoever
+// lets it go knows when that was; it says 0 where nobody did so in time.
+extern "C" __global__ void hold(
+    const volatile unsigned* flag, unsigned ticket, unsigned long long most_ns, volatile unsigned long long* clock) {
     const unsigned long long begin = nanoseconds();
-    while (*flag != ticket && nanoseconds() - begin < most_ns) __nanosleep(100);
+    unsigned long long now = begin;
+    do {
+        *clock = now = nanoseconds();
+    } while (*flag != ticket && now - begin < most_ns);
+    if (*flag != ticket) *clock = 0;
 }
+
+// The device's time behind a candidate, which has ended then and can write no more.
+extern "C" __global__ void stamp(unsigned long long* where) { *where = nanoseconds(); }

@@ -190,7 +190,7 @@ class Runner:
         self._do("define", slot, program, when="while its launches were set up")
 
     def run(self, slot: int, *, cold: bool, poison: int, timeout_s: float) -> tuple[int, int]:
-        """Nanoseconds by the events around the kernels, and by the process' clock from their start to their end."""
+        """Nanoseconds by the events around the kernels, and by the device's clock from before them until behind."""
         answer = self._do("run", slot, cold, poison, timeout_s, timeout_s=timeout_s + GRACE_S, when="while it ran")
         if answer.get("overdue"):
             raise KernelFault(Status.TIMEOUT, f"it did not finish within {timeout_s:.2f} s")

@@ -29,8 +29,6 @@ from fitness.cuda.program import Program
 READY = b"{}"
 HOLD_NS = 50_000_000
 """So long at most the stream is held while work is handed in."""
-WATCHED_NS, SLEEP_SHARE = 2_000_000, 0.002
-"""The end of a call is watched for without a pause, in long ones with pauses that are short beside them."""
 FLUSH_L2_SIZES = 2.4
 SCRIBBLE_THREADS = 1024
 NOT_STICKY = frozenset(
@@ -80,6 +78,7 @@ class RunnerProcess(Launcher):
         self.sink = int(call("MemAlloc", 4096))
         self.host = int(call("MemHostAlloc", 4096, self.cu.CU_MEMHOSTALLOC_DEVICEMAP))
         self.flag = ctypes.c_uint32.from_address(self.host)
+        self.clock, self.stamped = (ctypes.c_uint64.from_address(self.host + at) for at in (64, 128))
         self.host_address = int(call("MemHostGetDevicePointer", self.host, 0))
         self.ticket = 0
         self.harness: dict[str, Any] = {}
@@ -93,7 +92,7 @@ class RunnerProcess(Launcher):
         """Load our own kernels."""
         self.granularity = granularity
         module = call("ModuleLoadData", cubin)
-        for name in ("flush_write", "flush_read", "scribble", "hold"):
+        for name in ("flush_write", "flush_read", "scribble", "hold", "stamp"):
             self.harness[name] = call("ModuleGetFunction", module, name.encode())
         self.allow_shared(self.harness["scribble"])
         self._scribble(0)
@@ -169,10 +168,11 @@ class RunnerProcess(Launcher):
         return {}
 
     def run(self, slot: int, cold: bool, poison: int, timeout_s: float) -> dict[str, Any]:
-        """One call: the time between two events, and that from the moment the stream was let go until it was idle.
+        """One call: the time between two events, and that from when the stream was let go until the kernel had ended.
 
-        Events are stamped in memory that a kernel might reach; the second time is taken by the processor, and bounds
-        what the first one may hide.
+        Events lie in memory that a kernel might reach. The second time, by the device's clock, does not: it begins with
+        what is read here before the candidate runs, and ends with what is written when it has ended. It bounds what the
+        first one may hide.
         """
         graph = self.slots[slot].graph
         self._scribble(poison * 0x01010101)
@@ -184,29 +184,31 @@ class RunnerProcess(Launcher):
         call("EventRecord", self.begin, self.stream)
         call("GraphLaunch", graph, self.stream)
         call("EventRecord", self.end, self.stream)
-        begin = time.monotonic_ns()
-        self.flag.value = self.ticket
-        seen_ns = self._wait(begin, begin + round(1e9 * timeout_s)) - begin
-        elapsed_ms = call("EventElapsedTime", self.begin, self.end)
-        return {"elapsed_ns": round(1e6 * elapsed_ms), "seen_ns": seen_ns}
+        self._own("stamp", 1, 1, 0, pointer(self.host_address + 128))
+        let_go = self._let_go()
+        self._wait(time.monotonic() + timeout_s)
+        elapsed_ns = round(1e6 * call("EventElapsedTime", self.begin, self.end))
+        # Where the stream was held for too long it had gone on before.
+        return {"elapsed_ns": elapsed_ns, "seen_ns": self.stamped.value - let_go if let_go else elapsed_ns}
 
     # --- parts ----------------------------------------------------------------------------------------------------
 
-    def _wait(self, begin: int, deadline: int) -> int:
-        """When the stream was seen to be idle, without ever blocking in the driver; all by `time.monotonic_ns`."""
+    def _wait(self, deadline: float) -> None:
+        """Until the stream is idle, without ever blocking in the driver."""
         success, not_ready = self.cu.CUresult.CUDA_SUCCESS, self.cu.CUresult.CUDA_ERROR_NOT_READY
+        begin = time.monotonic()
         while True:
             (result,) = self.cu.cuStreamQuery(self.stream)
-            now = time.monotonic_ns()
             if result == success:
-                return now
+                return
             if result != not_ready:
                 _, text = self.cu.cuGetErrorString(result)
                 raise CudaError("the kernel", result.name, text.decode() if text else "")
+            now = time.monotonic()
             if now > deadline:
                 raise _Overdue
-            if now - begin > WATCHED_NS:
-                time.sleep((now - begin) * SLEEP_SHARE * 1e-9)
+            if now - begin > 2e-3:
+                time.sleep(100e-6)
 
     def _scribble(self, value: int) -> None:
         words = self.facts.max_shared_bytes // 4
@@ -221,8 +223,18 @@ class RunnerProcess(Launcher):
 
     def _hold(self) -> None:
         self.ticket = (self.ticket + 1) % 2**32
-        arguments = pointer(self.host_address), struct.pack("<I", self.ticket), struct.pack("<Q", HOLD_NS)
-        self._own("hold", 1, 1, 0, *arguments)
+        self.clock.value = 0
+        limits = struct.pack("<I", self.ticket), struct.pack("<Q", HOLD_NS)
+        self._own("hold", 1, 1, 0, pointer(self.host_address), *limits, pointer(self.host_address + 64))
+
+    def _let_go(self) -> int:
+        """It lets the stream go on, and returns the device's time then; 0 where it was held for too long."""
+        deadline = time.monotonic() + 2e-9 * HOLD_NS
+        while not self.clock.value and time.monotonic() < deadline:  # the stream is still at what precedes the call
+            pass
+        now = self.clock.value
+        self.flag.value = self.ticket
+        return now
 
     def _own(self, name: str, blocks: int, threads: int, shared_bytes: int, *arguments: bytes) -> None:
         """Launch one of our own kernels, six of which go around every call: no more is made anew than must be."""
