@@ -1,0 +1,190 @@
+"""The engine's own doors for what candidates bring, with a stand-in that hands out changed files for a compiler's.
+
+It asks for nothing that the engine of c84dd60 lacks, so that this folder, copied into that checkout, runs there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+
+from fitness.cpu import build as cpu_build
+from fitness.cuda.build import CudaBuild, code_digest, compile_cuda
+from fitness.cuda.compiler import Compiler
+from fitness.cuda.nvrtc import Compiled, Job
+from fitness.evaluation import Rejection
+from fitness.sandbox import Outcome
+from operators.catalog import load
+from operators.errors import PlanError
+from operators.kernel import Kernel
+from operators.plan import parse_plan
+from tests.redteam.arena import AXPB, Arena, Secret
+
+try:
+    from fitness.device import KernelFault
+except ImportError:  # c84dd60
+    from fitness.session import KernelFault  # type: ignore[import-not-found,no-redef]
+
+FACTS = {"sm_count": 132, "warp_size": 32, "max_shared_bytes": 232448, "l2_bytes": 50 << 20}
+
+
+@dataclass(frozen=True)
+class Met:
+    """How far a case came."""
+
+    built: bool
+    ran: bool
+    said: str
+    """The verdict's message, where it was refused."""
+
+
+@dataclass
+class StandIn:
+    """What answers commands in the compiler's place: the files that it made of a seed, some of them changed."""
+
+    files: Mapping[str, bytes]
+    changed: Mapping[str, bytes] = field(default_factory=dict)
+
+    def __call__(self, command: Sequence[str], *, cwd: str, **options: Any) -> Outcome:
+        if "objdump" in command[0]:
+            return Outcome(0, "", False, 0.0)
+        made = Path(command[command.index("-o") + 1]).name
+        if made == "kernel.so" and "kernel.so" not in self.changed:
+            return real_run(command, cwd=cwd, **options)  # of a changed object
+        for name in ("opened", made) if made == "kernel.ii" else (made,):
+            Path(cwd, name).write_bytes(self.changed.get(name, self.files[name]))
+        return Outcome(0, "", False, 0.0)
+
+
+real_run = cpu_build.run_confined
+
+
+class CpuDoor:
+    """Builds and runs kernels of axpb."""
+
+    def __init__(self, folder: Path) -> None:
+        self._arena = Arena(folder, Secret.planted(folder, "-"))
+        self._stage = self._arena.stage("axpb")
+        workload = next(w for w in self._stage.operator.hidden if w.dims["n"] == 1000)
+        self._question = self._stage.oracle.case(workload, "nominal", np.random.default_rng(0), at_end=False)
+        self._numbers = count()
+        self._params: Mapping[str, Any] = {}
+        """Of the first kernel, and of all that are like it."""
+
+    def close(self) -> None:
+        """It ends what it started."""
+        self._arena.__exit__()
+
+    def captured(self, source: str) -> dict[str, bytes]:
+        """The files that the compiler and the linker make of a kernel."""
+        files: dict[str, bytes] = {}
+
+        def run(command: Sequence[str], *, cwd: str, **options: Any) -> Outcome:
+            outcome = real_run(command, cwd=cwd, **options)
+            for name in ("opened", "kernel.ii", "kernel.o", "kernel.so"):
+                if Path(cwd, name).exists():
+                    files[name] = Path(cwd, name).read_bytes()
+            return outcome
+
+        with patch.object(cpu_build, "run_confined", run):
+            met = self.judge(source)
+        assert met.ran, met.said
+        return files
+
+    def judge(self, source: str) -> Met:
+        """What the engine makes of a kernel file."""
+        kernel = Kernel("axpb", "cpu", f"{source}// {next(self._numbers)}\n")
+        device = self._stage.device
+        prepared = device.prepare(kernel)
+        if isinstance(prepared, Rejection):
+            return Met(False, False, prepared.message)
+        self._params = self._params or prepared.build.params
+        try:
+            session = device.open(prepared)
+            try:
+                session.bind(0, self._question, at_end=False)
+                session.run(0, poison=255)
+            finally:
+                session.close()
+        except KernelFault as fault:
+            return Met(True, True, str(fault))
+        finally:
+            for path in device.folder.glob(f"{kernel.id}*"):
+                path.unlink(missing_ok=True)
+        return Met(True, True, "")
+
+    @contextmanager
+    def handed(self, files: Mapping[str, bytes], changed: Mapping[str, bytes], *, gated: bool = True) -> Iterator[None]:
+        """Whatever is compiled within becomes these files; not `gated`: without a look at the object file."""
+        with ExitStack() as patches:
+            patches.enter_context(patch.object(cpu_build, "run_confined", StandIn(files, changed)))
+            if not gated and hasattr(cpu_build, "_told"):
+                told = cpu_build._Told("-", self._params, {"code_bytes": 1, "vector_bits": 0, "threads": False})
+                patches.enter_context(patch.object(cpu_build, "_told", lambda *_: told))
+            yield
+
+
+class Handed(Compiler):
+    """A compiler that has always made the same."""
+
+    def __init__(self, made: Compiled) -> None:
+        self._made = made
+
+    def compile(self, job: Job, **_: Any) -> Compiled:
+        """See `Compiler`."""
+        return self._made
+
+
+class Noting(Compiler):
+    """A compiler that notes what it made last."""
+
+    made: Compiled | None = None
+
+    def compile(self, job: Job, **options: Any) -> Compiled:
+        """See `Compiler`."""
+        self.made = made = super().compile(job, **options)
+        return made
+
+
+class CudaDoor:
+    """Builds kernels of axpb; there may be no GPU that runs them."""
+
+    def __init__(self) -> None:
+        self._operator = load(str(AXPB))
+        self._compiler = Noting()
+
+    def close(self) -> None:
+        """It ends the compiler."""
+        self._compiler.close()
+
+    def captured(self, source: str) -> Compiled:
+        """What the compiler makes of a kernel."""
+        met = self.judge(source)
+        assert met.built and self._compiler.made, met.said
+        return self._compiler.made
+
+    def judge(self, source: str, made: Compiled | None = None) -> Met:
+        """What the engine makes of a kernel file, with what a compiler made of it."""
+        kernel = Kernel("axpb", "cuda", source)
+        built = compile_cuda(
+            kernel, self._operator, "fp32", compiler=Handed(made) if made is not None else self._compiler
+        )
+        if not isinstance(built, CudaBuild):
+            return Met(False, False, built.message)
+        try:
+            plan = parse_plan(source, self._operator, "cuda")
+            resolved = plan.resolve(
+                self._operator, dtype="fp32", dims={"n": 1000}, values={}, facts=FACTS,
+                occupancy=dict.fromkeys(plan.occupancy_kernels, 2),
+            )  # fmt: skip
+        except PlanError as error:
+            return Met(True, False, str(error))
+        code_digest(built, resolved=resolved.canonical(), dtype="fp32", device="H200")
+        return Met(True, False, "")
