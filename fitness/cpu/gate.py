@@ -106,6 +106,8 @@ def _section_headers(data: bytes) -> tuple[list[tuple[int, ...]], bytes]:
     """The headers (as in the format, `Elf64_Shdr`) and the table of their names. Raises struct.error."""
     begin, *_, count, names = struct.unpack_from("<40xQI6H", data)[:8]
     layout = struct.Struct("<2I4Q2I2Q")
+    if begin > len(data):  # further away than `struct` can count, perhaps
+        raise struct.error
     headers = [layout.unpack_from(data, begin + number * layout.size) for number in range(min(count, MAX_SECTIONS + 1))]
     if names >= len(headers):
         raise struct.error
