@@ -88,6 +88,8 @@ class Expression:
     text: str
     names: frozenset[str] = field(compare=False)
     """Every name it mentions, buffers and tensors included."""
+    terms: int = field(compare=False)
+    """How many operations and operands it has: what a value of it costs."""
     _tree: ast.expr = field(compare=False, repr=False)
     _objects: frozenset[str] = field(compare=False, repr=False)
 
@@ -145,7 +147,7 @@ def parse(text: str | int, names: Collection[str], *, objects: Collection[str] =
     # Checked once, here, so that `_evaluate` meets only what it knows.
     _check(tree, text, frozenset(names), objects, result=True, depth=0)
     mentioned = frozenset(node.id for node in nodes if isinstance(node, ast.Name) and node.id not in FUNCTIONS)
-    return Expression(text, mentioned, tree, objects)
+    return Expression(text, mentioned, len(nodes), tree, objects)
 
 
 def _where(names: frozenset[str], env: Mapping[str, int]) -> str:

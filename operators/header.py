@@ -19,13 +19,26 @@ from operators.expression import Expression, ExpressionError, parse
 
 MAX_SOURCE_BYTES = 256 * 1024
 MAX_HEADER_BYTES = 64 * 1024
+MAX_LINES, MAX_LINE_CHARACTERS = 4096, 4096
+"""Of a header."""
+MAX_DOTS = 16
+"""In one line, outside of strings and comments: what a parser of TOML does about a dotted key grows with the square of
+its parts, or with their cube."""
+MAX_NESTING = 16
+"""Of lists and tables in each other."""
 
 Path = tuple[str | int, ...]
 """Where a value stands: table, index for `[[...]]`, key."""
 
 _OPENING = re.compile(r"\ufeff?\s*/\*!\s*evo(?=\s|\*/)")
-_TABLE = re.compile(r"[ \t]*(?P<array>\[)?\[(?P<path>[\w\s.\"'-]+)\]\]?[ \t]*(?:#.*)?$", re.ASCII)
-_KEY = re.compile(r"[ \t]*(?P<path>[\w\s.\"'-]+?)[ \t]*=(?!=)", re.ASCII)
+_TABLE = re.compile(r"[ \t]*+(?P<array>\[)?\[(?P<path>[\w\s.\"'-]++)\]\]?[ \t]*+(?:#.*)?$", re.ASCII)
+_KEY = re.compile(r"(?P<path>[\w\s.\"'-]++)=(?!=)", re.ASCII)
+_PUNCTUATION = re.compile(
+    r'''"""(?:[^"\\]|\\.|"(?!""))*+"{0,5}|\'\'\'(?:[^']|'(?!''))*+'{0,5}'''
+    r"""|"(?:[^"\\\n]|\\.)*+"?|'[^'\n]*+'?|\#[^\n]*+|(?P<mark>[][{}.\n])""",
+    re.DOTALL,
+)
+"""Strings and comments, whole or never closed, and outside of them what tables, keys and lists are made of."""
 _TOML_PLACE = re.compile(r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)$")
 _EXAMPLE = '/*! evo\n[[launch]]\nkernel = "..."\n*/'
 
@@ -99,7 +112,34 @@ def read_header(source: str, file: str | None = None) -> Header:
     if end - opening.end() > MAX_HEADER_BYTES:
         raise PlanError(f"the header is longer than {MAX_HEADER_BYTES} bytes", line=first_line, source=file)
     text = "\n" * (first_line - 1) + source[opening.end() : end].replace("\r\n", "\n")
+    if problem := _too_much(text):
+        raise PlanError(problem[1], line=problem[0], source=file)
     return Header(_toml(text, file), text, first_line, file)
+
+
+def _too_much(text: str) -> tuple[int, str] | None:
+    """Line and words of what would keep a parser busy for long, found in one pass; None where nothing would."""
+    lines = text.split("\n")
+    if len(lines) > MAX_LINES:
+        return MAX_LINES + 1, f"the header ends behind line {MAX_LINES}, the last one that is allowed"
+    for number, content in enumerate(lines, 1):
+        if len(content) > MAX_LINE_CHARACTERS:
+            found = f"a line of {len(content)} characters"
+            return number, f"{found}; at most {MAX_LINE_CHARACTERS} are allowed in the header"
+    line, dots, depth = 1, 0, 0
+    for match in _PUNCTUATION.finditer(text):
+        mark = match["mark"]
+        if mark in ("\n", None):
+            line += match[0].count("\n")
+            dots = 0 if mark else dots
+            continue
+        dots += mark == "."
+        depth += (mark in "[{") - (mark in "]}")
+        if dots > MAX_DOTS:
+            return line, f"more than {MAX_DOTS} dots outside of strings; keys here have one part, or two"
+        if depth > MAX_NESTING:
+            return line, f"more than {MAX_NESTING} brackets are open"
+    return None
 
 
 def _no_header(source: str, file: str | None) -> PlanError:

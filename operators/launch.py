@@ -12,8 +12,10 @@ from operators.errors import PlanError
 from operators.expression import Expression, ExpressionError
 
 MAX_STEPS = 4096
+MAX_TERMS = 2**17
+"""Of the formulas that are evaluated for one workload, repeats counted: half a second's work."""
 MAX_BUFFER_BYTES = 2**36
-"""All buffers of one workload together."""
+"""All buffers of one workload together; fitness.shapes knows how much of it a machine has."""
 
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
 BLOCK_LIMITS = (1024, 1024, 64)
@@ -51,6 +53,12 @@ class Launch:
     """Dynamic shared memory in bytes."""
     cooperative: bool = False
     line: int | None = field(default=None, compare=False)
+
+    @property
+    def terms(self) -> int:
+        """What the formulas of one step cost, as `Expression.terms`."""
+        single = tuple(formula for formula in (self.when, self.shared) if formula is not None)
+        return sum(formula.terms for formula in (*self.args, *self.grid, *self.block, *self.cluster, *single))
 
     @property
     def needs_occupancy(self) -> bool:
@@ -164,7 +172,7 @@ def unroll(
 
     `numbers` is the part of the whole plan; `kinds` are the objects that arguments may name.
     """
-    count = 0
+    count = terms = 0
     for group, members in together(launches):
         repeats = 1
         if group:
@@ -173,7 +181,12 @@ def unroll(
         for i in range(repeats):
             env = {**numbers.env, "i": i} if group else numbers.env
             for position, launch in members:
+                terms += launch.terms
                 part = Numbers(f"launch {position} `{launch.kernel}`", launch.line, numbers.file, env)
+                if terms > MAX_TERMS:
+                    raise part.error(
+                        f"the formulas of all launches have more than {MAX_TERMS} terms; a group repeats too often"
+                    )
                 if launch.when is not None and not part.value(launch.when, "when"):
                     continue
                 count += 1

@@ -31,6 +31,7 @@ from fitness.native import cache_folder
 from fitness.pipeline import Pipeline
 from fitness.profiling import Profile
 from fitness.roofline import Peaks
+from fitness.room import machine_scratch_bytes, scratch_problem
 from fitness.shapes import Shapes, verdict_text
 from fitness.signature import check_arguments
 from fitness.timing import Spread
@@ -118,10 +119,12 @@ class CpuDevice:
             supported = self._shapes.supported(plan, kernel, self.facts)
             if isinstance(supported, Rejection):
                 return supported
-            resolved = [self.resolve(plan, kernel, dims) for _, dims in self._shapes.judged(supported)]
+            shapes = {shape: self.resolve(plan, kernel, dims) for shape, dims in self._shapes.judged(supported)}
         except PlanError as error:
             return Rejection(Status.INVALID, str(error))
-        compiled = self._compiled(kernel, plan, resolved, supported)
+        if problem := scratch_problem(shapes.items(), self._shapes.workloads, machine_scratch_bytes()):
+            return Rejection(Status.INVALID, problem)
+        compiled = self._compiled(kernel, plan, list(shapes.values()), supported)
         return compiled if isinstance(compiled, Rejection) else CpuKernel(kernel, plan, compiled, supported)
 
     def _compiled(
@@ -289,4 +292,7 @@ class CpuSession:
         problem = check_arguments(resolved, self._prepared.build.params, device.operator, device.task.dtype)
         if problem:
             raise KernelFault(Status.INVALID, f"on {name}: {problem}")
+        # Where data decide about dims, there may be more to it than when the kernel was built.
+        if problem := scratch_problem([(question.workload, resolved)], (), machine_scratch_bytes()):
+            raise KernelFault(Status.INVALID, problem)
         return resolved

@@ -38,6 +38,7 @@ from fitness.native import publish
 from fitness.pipeline import Pipeline
 from fitness.profiling import Profile
 from fitness.roofline import Peaks
+from fitness.room import SHARE, scratch_problem
 from fitness.shapes import Shapes, verdict_text
 from fitness.signature import check_arguments
 from fitness.timing import Spread
@@ -245,7 +246,11 @@ class CudaDevice:
         if path.exists():
             return path.read_text(encoding="ascii")
         with self._asked(plan, build) as runner:
-            resolved = [self.resolve(plan, kernel, dims, runner) for _, dims in self._shapes.judged(supported)]
+            judged = self._shapes.judged(supported)
+            shapes = {shape: self.resolve(plan, kernel, dims, runner) for shape, dims in judged}
+        if problem := scratch_problem(shapes.items(), self._shapes.workloads, self._facts.memory_bytes // SHARE):
+            raise KernelFault(Status.INVALID, problem)
+        resolved = list(shapes.values())
         for one in resolved:
             if problem := check_arguments(one, build.params, self.operator, self.task.dtype):
                 raise KernelFault(Status.INVALID, problem)
@@ -317,6 +322,10 @@ class CudaDevice:
             raise KernelFault(Status.INVALID, f"on {name}: {error}") from None
         if problem := check_arguments(resolved, kernel.build.params, self.operator, self.task.dtype):
             raise KernelFault(Status.INVALID, f"on {name}: {problem}")
+        # Where data decide about dims, there may be more to it than when the kernel was built.
+        shape = Workload("", dims)
+        if problem := scratch_problem([(shape, resolved)], (), self._facts.memory_bytes // SHARE):
+            raise KernelFault(Status.INVALID, problem)
         return resolved, program(resolved, kernel.build.params, self.operator)
 
     def open_library(self, cases: Sequence[Sequence[Case]]) -> LibrarySession:

@@ -1,0 +1,56 @@
+"""How much memory there is for what candidates ask for, so that none of them takes what the machine has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from operators.plan import ResolvedPlan
+from operators.spec import Workload
+
+SHARE = 8
+"""The scratch of one kernel gets this part of a machine's or a GPU's memory: other kernels are judged beside it."""
+MEMORY = Path("/proc/meminfo")
+GROUPS = (
+    (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")),
+    (Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"), Path("/sys/fs/cgroup/memory/memory.usage_in_bytes")),
+)
+"""A container's limit and what it uses, as versions 2 and 1 of control groups tell them."""
+
+
+def machine_scratch_bytes() -> int:
+    """What a kernel on the cpu target may have: a part of the machine's memory, and half at most of what is free."""
+    figures = dict(line.split(":", 1) for line in MEMORY.read_text(encoding="ascii").splitlines())
+    total, free = (1024 * int(figures[name].split()[0]) for name in ("MemTotal", "MemAvailable"))
+    for limit_file, used_file in GROUPS:
+        try:
+            limit, used = limit_file.read_text(encoding="ascii").strip(), int(used_file.read_text(encoding="ascii"))
+        except OSError:
+            continue
+        if limit.isdecimal() and int(limit) < total:
+            total, free = int(limit), min(free, max(int(limit) - used, 0))
+    return min(total // SHARE, free // 2)
+
+
+def scratch_problem(
+    resolved: Iterable[tuple[Workload, ResolvedPlan]], workloads: Iterable[Workload], limit_bytes: int
+) -> str | None:
+    """What is wrong with the size of a plan's buffers, before any of it is allocated; None where it fits.
+
+    Timed calls hold the buffers of all `workloads` at a time, and beside them those of one more shape.
+    """
+    needs: Mapping[Workload, int] = {shape: sum(buffer.bytes for buffer in plan.buffers) for shape, plan in resolved}
+    if not needs:
+        return None
+    largest = max(needs, key=needs.__getitem__)
+    held = needs[largest] + sum(needs.get(workload, 0) for workload in workloads)
+    if held <= limit_bytes:
+        return None
+    return (
+        f"its buffers take {_shown(needs[largest])} on {largest.name}, and {_shown(held)} with those of all workloads; "
+        f"at most {_shown(limit_bytes)} are allowed here, of the memory that there is"
+    )
+
+
+def _shown(size: int) -> str:
+    return f"{size / 2**30:.2f} GiB" if size >= 2**30 else f"{size / 2**20:.2f} MiB"

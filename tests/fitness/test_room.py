@@ -1,0 +1,78 @@
+"""What a plan asks for is limited by what a machine has, before anything of it is allocated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fitness import room
+from fitness.cpu import target
+from fitness.cpu.target import CpuFitness
+from fitness.evaluation import Evaluation, Status
+from operators.plan import parse_plan
+from operators.spec import Operator, Task, Workload
+from tests.fitness.kernels import RIGHT, axpb_kernel
+
+GIB = 1 << 30
+
+
+@pytest.fixture(scope="module")
+def stage(axpb: Operator, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CpuFitness]:
+    made = CpuFitness(axpb, Task("axpb", "fp32", "cpu"), workload_set="cpu", folder=tmp_path_factory.mktemp("build"))
+    yield made
+    made.close()
+
+
+def buffers(*shapes: str) -> str:
+    return "".join(f'[[buffer]]\nname = "b{n}"\ndtype = "T"\nshape = [{shape}]\n' for n, shape in enumerate(shapes))
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        ('"2 ** 33"',),
+        ('"2 ** 30"',) * 8,
+        ('"2 ** 33 if n == 1023 else 1"',),  # on one hidden shape alone
+        ('"64 * n"', '"n"', '"2 ** 10 * n"'),
+        ("4096, 4096, 512",),
+    ],
+    ids=["one", "many", "hidden shape", "grows", "several axes"],
+)
+def test_scratch_beyond_the_machine_is_invalid_and_never_allocated(
+    stage: CpuFitness, monkeypatch: pytest.MonkeyPatch, shapes: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(target, "machine_scratch_bytes", lambda: 3 * GIB if len(shapes) != 3 else 4 << 20)
+    monkeypatch.setattr(target, "Region", None)
+    verdict = stage.build(axpb_kernel(RIGHT, header=buffers(*shapes)))
+    assert isinstance(verdict, Evaluation)
+    assert verdict.status is Status.INVALID
+    assert "its buffers take" in verdict.message
+    assert "at most 3.00 GiB" in verdict.message or "at most 4.00 MiB" in verdict.message
+
+
+def test_what_timed_calls_hold_together_counts_together(axpb: Operator) -> None:
+    plan = parse_plan(axpb_kernel(RIGHT, header=buffers('"n"')).source, axpb, "cpu")
+    shapes = [Workload("", {"n": n}) for n in (100, 200, 300)]
+    resolved = [(w, plan.resolve(axpb, dtype="fp32", dims=w.dims, values={}, facts={})) for w in shapes]
+    timed = shapes[:2]
+    assert room.scratch_problem(resolved, timed, 4 * (300 + 100 + 200)) is None
+    assert "`" not in str(room.scratch_problem(resolved, timed, 4 * (300 + 100 + 200) - 1))
+    assert room.scratch_problem([], timed, 0) is None
+
+
+def test_a_container_has_what_its_group_may_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text(f"MemTotal: {64 << 20} kB\nMemFree: 1 kB\nMemAvailable: {48 << 20} kB\n")
+    limit, used = tmp_path / "max", tmp_path / "current"
+    monkeypatch.setattr(room, "MEMORY", meminfo)
+    monkeypatch.setattr(room, "GROUPS", ((tmp_path / "none", tmp_path / "none"), (limit, used)))
+    assert room.machine_scratch_bytes() == 8 * GIB
+    limit.write_text("max\n")
+    used.write_text("5\n")
+    assert room.machine_scratch_bytes() == 8 * GIB
+    limit.write_text(f"{16 * GIB}\n")
+    assert room.machine_scratch_bytes() == 2 * GIB
+    used.write_text(f"{15 * GIB}\n")
+    assert room.machine_scratch_bytes() == GIB // 2
