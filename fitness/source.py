@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 _SPLICE = re.compile(r"\\[ \t\f\v]*\r?\n")
 _TOKEN = re.compile(
@@ -27,6 +29,7 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _HEADER = re.compile(r"""\s*(?:<([\w+.-]+(?:/[\w+.-]+)*)>|"([\w+.-]+(?:/[\w+.-]+)*)")\s*""")
+_INCLUDE = re.compile(rf"(?:\#|%:)[^\S\n]*include{_HEADER.pattern}")
 _PROBED_HEADER = re.compile(rf"\s*\({_HEADER.pattern}\)")
 _PRAGMA_TEXT = re.compile(r'\s*\(\s*"([^"\\\n]*)"\s*\)')
 _DIRECTIVES = frozenset((
@@ -49,8 +52,7 @@ class Dialect:
     """Whether inline assembly is allowed."""
 
 
-@dataclass(frozen=True)
-class _Token:
+class _Token(NamedTuple):
     kind: str
     text: str
     begin: int
@@ -66,30 +68,68 @@ def forbidden(source: str, file: str, dialect: Dialect) -> str | None:
     return None
 
 
-def smuggled(preprocessed: str) -> str | None:
-    """What lines that the preprocessor attributes to the kernel, not to a header, would hand to the assembler as they
-    are: inline assembly, or the argument of an attribute; None: nothing.
+def hoisted(source: str) -> tuple[tuple[str, ...], str]:
+    """The headers that a kernel file includes, and the file without these directives, its lines under their numbers.
 
-    Sees what macros made, those of headers too. Holds only for sources that `forbidden` found nothing in.
+    So headers can come before the kernel's first line, out of reach of its macros: a header's text that a kernel's
+    macros change is the kernel's, and nobody could tell. Holds only for sources that `forbidden` found nothing in.
     """
-    own = True
+    text, joints = _spliced(source)
+    headers: list[str] = []
+    parts, at, line_start = [], 0, True
+    for token in _tokens(text):
+        if token.kind in ("comment", "blank"):
+            continue
+        if token.kind == "hash" and line_start and (include := _INCLUDE.match(text, token.begin)):
+            headers.append(include[1] or include[2])
+            parts.append(text[at : token.begin])
+            at = include.start() + len(include[0].rstrip())
+        line_start = token.kind == "newline"
+    lost = Counter(text.count("\n", 0, joint) for joint in joints)
+    lines = "".join((*parts, text[at:])).split("\n")
+    return tuple(dict.fromkeys(headers)), "\n".join(line + "\n" * lost[number] for number, line in enumerate(lines))
+
+
+def smuggled(preprocessed: str) -> str | None:
+    """What a kernel's text, as macros have made it, would hand to the assembler as it is: inline assembly, or the
+    argument of an attribute; or that it is too long to be read. None: nothing.
+
+    Macros are those of headers too. Holds only for sources that `forbidden` found nothing in.
+    """
+    if len(preprocessed) > MAX_EXPANDED:
+        return f"{len(preprocessed)} characters of code; at most {MAX_EXPANDED} are allowed"
     names: list[_Token] = []
     for line in preprocessed.splitlines():
-        marker = re.match(r'# \d+ "((?:[^"\\]|\\.)*)"', line)
-        if marker:
-            own = not marker[1].startswith("/")
-        elif own:
+        if not _LINE_MARKER.match(line):
             names += [token for token in _tokens(line) if token.kind not in ("blank", "comment", "newline")]
     for number, token in enumerate(names):
         if token.text in _ASSEMBLY:
             return "inline assembly, which is not allowed"
-        if token.text in _NAMING:
-            text = "".join(t.text for t in names[number + 1 : number + 4])
-            if text.startswith('("') and not re.fullmatch(r'\("[\w.$]+"\)', text):
-                return f"an attribute `{token.text}(...)` with more than a name in it, which is not allowed"
+        if token.text in _NAMING and not _is_name(names[number + 1 : number + 1 + MAX_ARGUMENT]):
+            return f"an attribute `{token.text}(...)` with more than a name in it, which is not allowed"
     return None
 
 
+def _is_name(following: list[_Token]) -> bool:
+    """Whether what follows a word is no argument with a string in it, or one that is a plain name in quotes."""
+    if not following or following[0].text != "(":
+        return True
+    depth = 0
+    inside: list[_Token] = []
+    for token in following:
+        depth += (token.text == "(") - (token.text == ")")
+        if depth == 0:
+            break
+        inside.append(token)
+    strings = [token for token in inside if token.kind in ("plain", "string", "raw")]
+    return not strings or (len(inside) == 2 and re.fullmatch(r'"[\w.$]+"', inside[1].text, re.ASCII) is not None)
+
+
+MAX_EXPANDED = 1 << 20
+"""Characters of a kernel file after its macros: four times as many as it may have."""
+MAX_ARGUMENT = 64
+"""Tokens of an attribute's argument that are looked at."""
+_LINE_MARKER = re.compile(r'# \d+ "')
 _ASSEMBLY = frozenset(("asm", "__asm", "__asm__"))
 _NAMING = frozenset(
     f"{mark}{name}{mark}" for name in ("section", "alias", "weakref", "symver", "ifunc") for mark in ("", "__")

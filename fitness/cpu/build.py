@@ -15,8 +15,6 @@ from typing import Any
 
 from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
-from elftools.elf.relocation import RelocationSection
-from elftools.elf.sections import Section, SymbolTableSection
 
 from fitness.cpu.gate import DIALECT, MAX_OBJECT_BYTES, objection, section_objection, symbols
 from fitness.cpu.image import MAX_FILE_BYTES, Image, Refused, image
@@ -26,7 +24,7 @@ from fitness.evaluation import Rejection, Status
 from fitness.native import CXX, compiler_version, include_folders, precompiled, toolchain_folders
 from fitness.sandbox import run_confined
 from fitness.signature import MAX_TABLE_BYTES, Param, TableError, parameter_table
-from fitness.source import forbidden, smuggled
+from fitness.source import forbidden, hoisted, smuggled
 from operators.identity import digest
 from operators.kernel import Kernel
 from operators.plan import Plan
@@ -43,11 +41,14 @@ HEADERS = "#include <cstddef>\n#include <type_traits>\n#include <utility>\n#incl
 """Those of the prelude and the shim come first, out of reach of anything that a kernel defines."""
 LINK_FLAGS = (
     "-shared", "-nostartfiles", "-fopenmp", "-Wl,-z,defs", "-Wl,--as-needed", "-Wl,-z,relro", "-Wl,-z,now",
-    "-Wl,-z,noexecstack", "-Wl,-z,text", "-Wl,--hash-style=sysv",
+    "-Wl,-z,noexecstack", "-Wl,-z,text", "-Wl,--hash-style=sysv", "-Wl,--build-id=none",
 )  # fmt: skip
 """Without the compiler's own code for the beginning and the end of a library, which nothing here would run."""
 LIBRARIES = ("-lmvec", "-lm")
-LINKED = "kernel.so"
+LINKED, FILE = "kernel.so", "kernel.cpp"
+MAX_PREPROCESSED_BYTES = 32 << 20
+"""Of which headers make a part: those of all mathematics and intrinsics have 5 MiB."""
+MAX_LOG_COLUMNS = 600
 COMPILE_TIMEOUT_S = 20.0
 LISTING_BYTES = 4 << 20
 """Of disassembly that is read; a hundred times what kernels have."""
@@ -88,7 +89,7 @@ def build(
         )
         if failure:
             return failure
-        told = _told(compiled, launches, resolved, dtype)
+        told = _told(compiled, launches)
         if isinstance(told, Rejection):
             return told
         linked = link(scratch, len(launches))
@@ -96,19 +97,19 @@ def build(
             return linked
         library = folder / f"{kernel.id}-{dtype}.so"
         shutil.move(Path(scratch, LINKED), library)
-    return CpuBuild(library, launches, linked, told.params, told.code_digest, _cell(told.facts), told.facts)
+    program = digest("code", linked.digest, resolved, dtype, *FLAGS, compiler_version(), _cpu_model())
+    return CpuBuild(library, launches, linked, told.params, program, _cell(told.facts), told.facts)
 
 
 @dataclass(frozen=True)
 class _Told:
     """What an object file tells."""
 
-    code_digest: str
     params: Mapping[str, tuple[Param, ...]]
     facts: Mapping[str, Any]
 
 
-def _told(compiled: Path, launches: tuple[str, ...], resolved: str, dtype: str) -> _Told | Rejection:
+def _told(compiled: Path, launches: tuple[str, ...]) -> _Told | Rejection:
     """Read an object file, or say what in it no kernel may have."""
     data = read_at_most(compiled, MAX_OBJECT_BYTES)
     if problem := section_objection(data):
@@ -118,13 +119,12 @@ def _told(compiled: Path, launches: tuple[str, ...], resolved: str, dtype: str) 
         if problem := objection(elf):
             return Rejection(Status.INVALID, problem)
         params = {name: parameters(elf, index) for index, name in enumerate(launches)}
-        code = allocated_sections(elf)
         facts = _facts(elf, compiled)
     except TableError as error:
         return Rejection(Status.INVALID, str(error))
     except ELFError as error:
         return Rejection(Status.INVALID, f"its object file cannot be read: {error}")
-    return _Told(digest("code", code, resolved, dtype, *FLAGS, compiler_version(), _cpu_model()), params, facts)
+    return _Told(params, facts)
 
 
 def link(folder: str, launches: int) -> Image | Rejection:
@@ -144,46 +144,38 @@ def read_at_most(path: Path, size: int) -> bytes:
 
 
 def translation_unit(kernel: Kernel, plan: Plan, operator: Operator, *, dtype: str, launches: tuple[str, ...]) -> str:
-    """Prelude, the kernel's own lines under their own numbers, and the shim that makes its launches callable."""
+    """Headers, prelude, the kernel's own lines under their own numbers, and the shim that makes launches callable."""
+    headers, source = hoisted(kernel.source)
+    # What asserts needs a symbol that no kernel may have, so none does; a kernel that says so itself says it too late.
+    included = "#define NDEBUG\n" if set(headers) & {"cassert", "assert.h"} else ""
+    included += "\n".join(f"#if __has_include(<{name}>)\n#include <{name}>\n#endif" for name in headers)
     head = prelude(operator, plan, target="cpu", dtype=dtype, values=kernel.values)
     calls = "\n".join(
         f'#line 1 "launch {i + 1} of the plan"\nEVO_LAUNCH({i}, {name})' for i, name in enumerate(launches)
     )
     shim = SHIM.read_text(encoding="utf-8")
-    return f'{HEADERS}{head}{kernel.source}\n#line 1 "shim"\n{shim}{calls}\n'
+    return f'{HEADERS}{included}\n{head}{source}\n#line 1 "shim"\n{shim}{calls}\n'
 
 
 def _preprocess(text: str, source: str, folder: Path) -> Rejection | None:
     """Make `kernel.ii`; what was opened for it, and what macros made of it, must be as innocent as the source looks."""
-    (folder / "unit.cpp").write_text(text.replace("#line 1\n", '#line 1 "kernel.cpp"\n', 1), encoding="utf-8")
-    (folder / "kernel.cpp").write_text(source, encoding="utf-8")  # for the lines that the compiler quotes
+    (folder / "unit.cpp").write_text(text.replace("#line 1\n", f'#line 1 "{FILE}"\n', 1), encoding="utf-8")
+    (folder / FILE).write_text(source, encoding="utf-8")  # for the lines that the compiler quotes
     headers = precompiled(HEADERS, *FLAGS)
-    failure = _compile(
-        [
-            CXX,
-            *FLAGS,
-            "-include",
-            str(headers),
-            "-E",
-            "-fpch-preprocess",
-            "-MD",
-            "-MF",
-            "opened",
-            "unit.cpp",
-            "-o",
-            "kernel.ii",
-        ],
-        str(folder),
-    )
-    if failure:
+    command = (CXX, *FLAGS, "-include", str(headers), "-E", "-fpch-preprocess", "-MD", "-MF", "opened", "unit.cpp")
+    if failure := _compile([*command, "-o", "kernel.ii"], str(folder)):
         return failure
-    rule = (folder / "opened").read_text(encoding="utf-8").replace("\\\n", " ")
-    for path in rule.partition(":")[2].split():
+    rule, made = (read_at_most(folder / name, MAX_PREPROCESSED_BYTES) for name in ("opened", "kernel.ii"))
+    if max(len(rule), len(made)) > MAX_PREPROCESSED_BYTES:
+        most = f"{MAX_PREPROCESSED_BYTES >> 20} MiB"
+        return Rejection(Status.INVALID, f"kernel: its macros and headers make more than {most} of code")
+    for path in rule.decode("utf-8", "replace").replace("\\\n", " ").partition(":")[2].split():
         if path not in ("unit.cpp", str(headers)) and not os.path.realpath(path).startswith(include_folders()):
             return Rejection(
                 Status.INVALID, f"kernel: it includes {Path(path).name}, which is no header of the compiler"
             )
-    if problem := smuggled((folder / "kernel.ii").read_text(encoding="utf-8", errors="replace")):
+    own = made[max(made.find(f'# 1 "{FILE}"'.encode()), 0) :]
+    if problem := smuggled(own.decode("utf-8", "replace")):
         return Rejection(Status.INVALID, f"kernel: after its macros it has {problem}")
     return None
 
@@ -201,47 +193,18 @@ def _compile(command: list[str], folder: str) -> Rejection | None:
 
 def tidy_log(log: str, lines: int = 40) -> str:
     """The compiler's words, the kernel's line numbers kept, our own file and temporary names taken out."""
-    log = re.sub(r"kernel\.(cpp|o)\b", "kernel", log)
-    log = re.sub(r"/\S*?/(?=ld:)|/usr/bin/", "", log)
     kept = [line for line in log.splitlines() if line.strip() and not line.startswith("compilation terminated")]
     cut = [f"... {len(kept) - lines} more lines"] if len(kept) > lines else []
-    return "\n".join(kept[:lines] + cut) or "the compiler failed without a message"
+    return "\n".join([_tidy(line) for line in kept[:lines]] + cut) or "the compiler failed without a message"
+
+
+def _tidy(line: str) -> str:
+    # Cut first: what a pattern costs on a line that a source chose, must not grow with it.
+    line = line if len(line) <= MAX_LOG_COLUMNS else line[:MAX_LOG_COLUMNS] + " ..."
+    return re.sub(r"/\S*?/(?=ld:)|/usr/bin/", "", re.sub(r"kernel\.(cpp|o)\b", "kernel", line))
 
 
 # --- what the object file tells -------------------------------------------------------------------------------------
-
-
-def allocated_sections(elf: ELFFile) -> bytes:
-    """Every section that would be loaded, with its relocations; the same for two sources that compile alike."""
-    sections = list(elf.iter_sections())
-    parts: list[bytes] = []
-    for index, section in enumerate(sections):
-        if section["sh_flags"] & 0x2:  # SHF_ALLOC
-            data = section.data() if section["sh_type"] != "SHT_NOBITS" else b""
-            parts.append(
-                repr((section.name, section["sh_type"], section["sh_flags"], section["sh_size"])).encode() + data
-            )
-            parts.extend(_relocations(sections, index))
-    return digest(*parts).encode()
-
-
-def _relocations(sections: list[Section], target: int) -> list[bytes]:
-    result = []
-    for section in sections:
-        if not isinstance(section, RelocationSection) or section["sh_info"] != target:
-            continue
-        symbols = sections[section["sh_link"]]
-        assert isinstance(symbols, SymbolTableSection)
-        for relocation in section.iter_relocations():
-            symbol = symbols.get_symbol(relocation["r_info_sym"])
-            where = symbol["st_shndx"]
-            # A symbol defined here is known by its place, so that renaming a function changes nothing; a lock of a
-            # critical section has none before it is linked.
-            known = where in ("SHN_UNDEF", "SHN_COMMON")
-            name = symbol.name if known else f"{where}+{symbol['st_value']}"
-            addend = relocation["r_addend"] if relocation.is_RELA() else 0
-            result.append(repr((relocation["r_offset"], relocation["r_info_type"], addend, name)).encode())
-    return result
 
 
 def parameters(elf: ELFFile, index: int) -> tuple[Param, ...]:

@@ -13,10 +13,11 @@ import mmap
 import platform
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from fitness.cpu.gate import ALLOWED_SYMBOLS, demangled
+from operators.identity import digest
 
 MAX_FILE_BYTES = 64 << 20
 MAX_RELOCATIONS = MAX_SYMBOLS = 1 << 16
@@ -92,6 +93,12 @@ class Segment:
         """The first address behind it."""
         return self.address + self.bytes
 
+    @property
+    def mapped_end(self) -> int:
+        """Where in the file that ends which can be read in its pages; behind what may be written there are zeros."""
+        end = self.offset + self.file_bytes
+        return end if self.protection & WRITE else _page_up(end)
+
 
 @dataclass(frozen=True)
 class Image:
@@ -107,6 +114,9 @@ class Image:
     """(address of a word, number of its import or -1 for the image itself, what is added)."""
     launches: tuple[int, ...]
     """Addresses of the launch functions."""
+    digest: str = ""
+    """Of all orders and of every byte that they map: what has the same one is the same program, wherever it comes
+    from."""
 
     def words(self) -> list[int]:
         """The orders as `runner.cpp` reads them."""
@@ -131,7 +141,7 @@ def image(data: bytes, launches: int) -> Image:
     linked = _Linked(data)
     linked.check_libraries()
     relocations = tuple(linked.relocations())
-    return Image(
+    made = Image(
         bytes=_page_up(linked.segments[-1].end),
         alignment=linked.alignment,
         segments=tuple(linked.segments),
@@ -140,6 +150,8 @@ def image(data: bytes, launches: int) -> Image:
         relocations=relocations,
         launches=tuple(linked.launch(f"evo_launch_{number}") for number in range(launches)),
     )
+    mapped = (data[_page_down(segment.offset) : segment.mapped_end] for segment in made.segments)
+    return replace(made, digest=digest("image", *made.words(), *mapped))
 
 
 def _page_up(address: int) -> int:

@@ -30,6 +30,46 @@ OTHERS = {
     "output cleared first": PLAIN.replace("/*! evo\n", '/*! evo\nzero = ["y"]\n'),
     "other constant": PLAIN.replace("y[i] = alpha * x[i] + b[i]", "y[i] = alpha * x[i] + b[i] * T(1.5)"),
 }
+TABLE = (
+    "{0} const float table[8] = {{1, 2, 3, 4, 5, 6, 7, 8}};\n{1} const float other[8] = {{1, 2, 3, 4, 5, 6, 7, 9}};\n"
+)
+READS = "    y[0] = table[n & 7] + other[n & 7] + float(reinterpret_cast<unsigned long>(table) & 255);\n"
+CRITICAL = (
+    "#pragma omp parallel for\nfor (int i = 0; i < n; i++) {{\n#pragma omp critical({0})\n y[i] = alpha * x[i];\n"
+)
+CRITICAL += "#pragma omp critical({1})\n y[i] += b[i];\n}}\n"
+CALLED = 'extern "C" float {0}(float v) {{ return v {1} 1; }}\n'
+
+
+def kernel(before: str, body: str) -> str:
+    header = f"/*! evo\n{LAUNCH.format('first', '')}*/\n"
+    return f'{header}{before}extern "C" void first(const T* x, const T* b, T* y, T alpha, int n) {{\n{body}\n}}\n'
+
+
+PAIRS = {
+    "alignment of a constant": [kernel(TABLE.format(f"alignas({n}) static", "static"), READS) for n in (32, 128)],
+    "order of constants": [
+        kernel(TABLE.format("static", "static"), READS),
+        kernel("".join(reversed(TABLE.format("static", "static").splitlines(keepends=True))), READS),
+    ],
+    "one lock or two": [kernel("", CRITICAL.format("one", other)) for other in ("one", "two")],
+    "what a pointer points to": [
+        kernel(f"const float a[3] = {{1, 2, 3}};\nconst float* const p[2] = {{a + {n}, a}};\n", "    y[0] = *p[n & 1];")
+        for n in (1, 2)
+    ],
+    "which function a table names": [
+        kernel(
+            CALLED.format("add", "+") + CALLED.format("sub", "-") + f"float (*const p[2])(float) = {{{name}, add}};\n",
+            "    y[0] = p[n & 1](x[0]);",
+        )
+        for name in ("add", "sub")
+    ],
+    "which function of the library is called": [
+        kernel("#include <cmath>\n", f"    for (int i = 0; i < n; i++) y[i] = std::{name}(x[i]);")
+        for name in ("sin", "cos")
+    ],
+}
+"""Programs that differ somewhere in what is mapped, and nowhere else."""
 
 
 @pytest.fixture(scope="module")
@@ -52,3 +92,9 @@ def test_another_name_or_comment_changes_no_digest(arena: Arena) -> None:
 @pytest.mark.parametrize("name", OTHERS)
 def test_what_may_behave_differently_has_another_digest(name: str, arena: Arena) -> None:
     assert digest(arena, OTHERS[name]) != digest(arena, PLAIN)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_what_is_mapped_differently_has_another_digest(name: str, arena: Arena) -> None:
+    one, other = PAIRS[name]
+    assert digest(arena, one) != digest(arena, other)

@@ -126,7 +126,7 @@ class CpuDoor:
         with ExitStack() as patches:
             patches.enter_context(patch.object(cpu_build, "run_confined", StandIn(files, changed)))
             if not gated and hasattr(cpu_build, "_told"):
-                told = cpu_build._Told("-", self._params, {"code_bytes": 1, "vector_bits": 0, "threads": False})
+                told = cpu_build._Told(self._params, {"code_bytes": 1, "vector_bits": 0, "threads": False})
                 patches.enter_context(patch.object(cpu_build, "_told", lambda *_: told))
             yield
 

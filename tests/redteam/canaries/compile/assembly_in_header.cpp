@@ -7,7 +7,7 @@ args = ["x", "b", "y", "alpha", "n"]
 operator = "axpb"
 tries = "has a header of the C library put assembly together, where nobody looks for it"
 expect = "structural"
-says = "@ASM@|@LOADED@"
+says = "@ASM@|@LOADED@|not declared"
 */
 #define PASTE(a, b) a##b
 #undef __THROW
