@@ -20,6 +20,7 @@ from operators.catalog import load
 from operators.definition import first_problem
 from operators.errors import UserError, unknown
 from operators.extension import named_class
+from operators.files import read_text
 from operators.spec import Operator, Task
 
 STRATEGIES: Mapping[str, str] = {
@@ -165,7 +166,7 @@ def read_config(path: Path | None, changes: Mapping[str, Any], settings: Sequenc
     raw: dict[str, Any] = {}
     if path:
         try:
-            raw = tomllib.loads(path.read_text(encoding="utf-8"))
+            raw = tomllib.loads(read_text(path))
         except OSError as error:
             raise UserError(f"{path}: cannot be read: {error.strerror}") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:

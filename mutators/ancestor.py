@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mutators.base import Parent, Proposal, Request
+from operators.files import read_text
 from operators.kernel import Kernel
 from operators.spec import Operator
 
@@ -20,7 +21,7 @@ class Ancestor:
         path = operator.ancestor(request.params["name"], request.task.target)
         file = path.relative_to(operator.folder)
         try:
-            source = path.read_text(encoding="utf-8")
+            source = read_text(path)
         except (OSError, UnicodeDecodeError) as error:
             return Proposal(None, f"read {file}", f"{path} cannot be read: {error}")
         return Proposal(Kernel(operator.name, request.task.target, source), f"{file} as it stands")

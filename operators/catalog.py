@@ -15,6 +15,7 @@ from typing import Any
 
 from operators.definition import read_operator
 from operators.errors import OperatorError, unknown
+from operators.files import read_bytes
 from operators.spec import Operator
 
 ROOT = Path(__file__).parent
@@ -183,6 +184,7 @@ def functions(operator_folder: Path) -> Functions:
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     try:
+        read_bytes(path)  # it fails where importing a file would take all memory
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # the border to the user's own Python
         raise OperatorError(f"{path}: cannot be imported: {_reason(error)}") from error

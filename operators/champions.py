@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from operators.definition import first_problem
 from operators.errors import OperatorError
+from operators.files import read_text
 from operators.spec import CHAMPIONS
 
 RECORDS = "champions.toml"
@@ -73,7 +74,7 @@ def champions(folder: Path) -> tuple[Champion, ...]:
     """
     path = folder / CHAMPIONS / RECORDS
     try:
-        found = _File.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+        found = _File.model_validate(tomllib.loads(read_text(path)))
     except FileNotFoundError:
         return ()
     except (OSError, UnicodeDecodeError) as error:

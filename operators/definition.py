@@ -16,6 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from operators.dtypes import ACCUMULATOR, DTYPES, TARGETS
 from operators.errors import OperatorError
 from operators.expression import Expression, ExpressionError, parse
+from operators.files import read_text
 from operators.forms import Inherited, complete
 from operators.spec import (
     CPP_KEYWORDS,
@@ -220,7 +221,7 @@ def _read(folder: Path, made: Callable[[_File], Made]) -> Made:
     path = folder / "operator.toml"
     inherited = Inherited()
     try:
-        completed, inherited = complete(tomllib.loads(path.read_text(encoding="utf-8")))
+        completed, inherited = complete(tomllib.loads(read_text(path)))
         return made(_File.model_validate(completed))
     except (FileNotFoundError, NotADirectoryError):
         raise OperatorError(

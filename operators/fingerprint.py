@@ -11,6 +11,7 @@ from typing import Any
 
 from operators.definition import declared
 from operators.errors import OperatorError
+from operators.files import read_bytes
 from operators.identity import digest
 from operators.spec import Operator
 
@@ -18,6 +19,8 @@ DECIDING = ("name", "dims", "derived", "data_dims", "tensor", "scalar", "workloa
 """Of operator.toml; the rest is for readers, or says which tasks there are."""
 PROSE = {"source", "weight", "flops"}
 """Keys within these that reports alone go by."""
+MAX_BYTES = 64 << 20
+"""Of a file beside reference.py, which may be data."""
 OTHERS = {".md", ".rst", ".cpp", ".cu", ".cuh", ".hpp", ".h"}
 """Endings of files that decide nothing: notes, and kernels that the search starts from."""
 
@@ -34,7 +37,7 @@ def fingerprint(operator: Operator, *, target: str, workload_set: str) -> dict[s
         for path in sorted(operator.folder.iterdir()):
             kept = path == naive or not (path.suffix in OTHERS or path.name.startswith(".") or path.name[-1] == "~")
             if kept and path.is_file() and path.name != "operator.toml":
-                found[path.name] = digest(_code(path) if path.suffix == ".py" else path.read_bytes())
+                found[path.name] = digest(_code(path) if path.suffix == ".py" else read_bytes(path, MAX_BYTES))
     except OSError as error:
         raise OperatorError(f"{operator.folder}: cannot be read: {error}") from None
     return found
@@ -55,7 +58,7 @@ def _without_prose(value: Any) -> Any:
 
 def _code(path: Path) -> bytes:
     """A Python file without its comments and empty lines."""
-    content = path.read_bytes()
+    content = read_bytes(path)
     try:
         lines = content.decode("utf-8").split("\n")
         for token in tokenize.generate_tokens(io.StringIO("\n".join(lines)).readline):

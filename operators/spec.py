@@ -12,6 +12,7 @@ from typing import Literal
 from operators.dtypes import ACCUMULATOR, DTYPES
 from operators.errors import OperatorError
 from operators.expression import Expression
+from operators.files import read_text
 
 RESERVED = frozenset({"T", "ACC", "i", "load", "store", "sm_count", "warp_size", "max_shared_bytes", "l2_bytes"}) | {
     "sizeof_T", "sizeof_ACC", "blocks_per_sm", "cpu_count", "min", "max", "ceil_div", "ceil_log2", "next_pow2",
@@ -275,7 +276,7 @@ class Operator:
         """The source of the naive kernel. Raises OperatorError."""
         path = self.ancestor("naive", target)
         try:
-            return path.read_text(encoding="utf-8")
+            return read_text(path)
         except FileNotFoundError:
             raise OperatorError(f"{self.folder}: {path.name} is missing") from None
         except (OSError, UnicodeDecodeError) as error:

@@ -19,6 +19,7 @@ from fitness.targets import fitness
 from fitness.timing import Ratio, mean, smallest_detectable
 from operators.catalog import load
 from operators.errors import UserError, unknown
+from operators.files import read_text
 from operators.kernel import Kernel
 from operators.spec import Task
 
@@ -72,7 +73,7 @@ def _source(file: Path) -> str:
     try:
         if file.exists() and not file.is_file():
             raise UserError(f"{file}: is not a regular file; name a kernel file, such as naive.cpp")
-        return file.read_text(encoding="utf-8")
+        return read_text(file)
     except OSError as error:
         raise UserError(f"{file}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:

@@ -1,0 +1,27 @@
+"""Files of users, read as far as such a file goes: whatever was named by mistake takes neither time nor memory."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+MAX_TEXT_BYTES = 4 << 20
+"""Of a file that a person writes: a configuration, an operator, Python."""
+
+
+def read_text(path: Path, most_bytes: int = MAX_TEXT_BYTES) -> str:
+    """The text of a UTF-8 file, its lines ended by `\\n`.
+
+    It raises OSError, for a file that is longer too, and UnicodeDecodeError.
+    """
+    return read_bytes(path, most_bytes).decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
+
+
+def read_bytes(path: Path, most_bytes: int = MAX_TEXT_BYTES) -> bytes:
+    """The bytes of a file. It raises OSError, for one that is longer too."""
+    with path.open("rb") as stream:
+        data = stream.read(most_bytes + 1)
+    if len(data) > most_bytes:
+        most = f"{most_bytes >> 20} MiB" if most_bytes >> 20 else f"{most_bytes >> 10} KiB"
+        raise OSError(errno.EFBIG, f"it is longer than {most}, the most that is allowed", str(path))
+    return data
