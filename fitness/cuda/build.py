@@ -25,6 +25,8 @@ from operators.prelude import translation_unit
 from operators.spec import Operator
 
 ARCH = "sm_90a"
+MAX_LOG_CHARACTERS, MAX_PTX_CHARACTERS = 1 << 20, 8 << 20
+"""Of what a compiler says and makes of one kernel file; the largest known has a tenth of it."""
 MAX_LOG_LINES = 40
 MAX_LOG_COLUMNS = 600
 """Of a line; templates spell out their types at any length."""
@@ -126,7 +128,9 @@ def compile_cuda(
     except CompilerFault as fault:
         return Rejection(Status.COMPILE_ERROR, str(fault))
     if not made.cubin:
-        return Rejection(Status.COMPILE_ERROR, scrub_log(made.log, names, folders))
+        return Rejection(Status.COMPILE_ERROR, scrub_log(made.log[:MAX_LOG_CHARACTERS], names, folders))
+    if len(made.log) > MAX_LOG_CHARACTERS or len(made.ptx) > MAX_PTX_CHARACTERS:
+        return Rejection(Status.INVALID, f"it makes {len(made.ptx)} characters of PTX and {len(made.log)} of messages")
     by_symbol = read_ptxas_log(made.log)
     lowered = {name: made.lowered[name] for name in names}
     for name, symbol in lowered.items():
