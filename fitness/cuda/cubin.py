@@ -73,6 +73,10 @@ class Section:
     """As the section says; more than `data` has where the file holds none of it."""
     link: int
     """The number of the section that this one goes with."""
+    info: int
+    """Its meaning depends on the type: the section that relocations are for, the registers of a kernel."""
+    alignment: int
+    """Of its place in memory, in bytes."""
     data: bytes
 
     @property
@@ -94,7 +98,8 @@ class Cubin:
             if section.type in (0, _STRTAB, _NOTE) or section.name.startswith(".debug"):
                 continue
             kind = _TYPES.get(section.type, section.type)
-            parts.append(repr((section.name, kind, section.flags, section.size)).encode() + section.data)
+            about = (section.name, kind, section.flags, section.size, section.link, section.info, section.alignment)
+            parts.append(repr(about).encode() + section.data)
         return digest(*parts).encode()
 
     def parameters(self, kernel: str, table: str) -> tuple[Param, ...]:
@@ -171,9 +176,9 @@ def read_cubin(cubin: bytes) -> Cubin:
 
 
 def _section(reader: _Reader, names: _Reader, entry: tuple[int, ...]) -> Section:
-    name, kind, flags, _, offset, size, link, *_ = entry
+    name, kind, flags, _, offset, size, link, info, alignment, _ = entry
     data = b"" if kind in (0, _NOBITS) else reader.part(offset, size)
-    return Section(names.text(name), kind, flags, size, link, data)
+    return Section(names.text(name), kind, flags, size, link, info, alignment, data)
 
 
 def _symbols(section: Section, names: bytes, wanted: bytes) -> Iterator[tuple[int, int]]:

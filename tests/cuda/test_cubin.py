@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from functools import cache
 from io import BytesIO
 from random import Random
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from fitness.cuda import nvrtc
 from fitness.cuda.build import CudaBuild, compile_cuda
-from fitness.cuda.cubin import MAX_BYTES, CubinError, read_cubin
+from fitness.cuda.cubin import MAX_BYTES, Cubin, CubinError, read_cubin
 from fitness.evaluation import Rejection, Status
 from fitness.signature import TableError
 from operators.catalog import load
@@ -90,6 +91,15 @@ def test_a_kernel_whose_parameters_fill_no_table_has_none() -> None:
     found = compile_cuda(Kernel("softmax", "cuda", f"{head}{end}{body}"), load("softmax"), "fp32")
     assert isinstance(found, CudaBuild), found
     assert set(map(len, found.params.values())) == {0}
+
+
+def test_what_differs_in_a_section_alone_is_another_program() -> None:
+    read = read_cubin(build().cubin)
+    at = next(number for number, section in enumerate(read.sections) if section.is_code)
+    for change in ({"alignment": 1024}, {"info": 1}, {"flags": 7}, {"size": 1}, {"name": ".text.other"}):
+        sections = [*read.sections]
+        sections[at] = replace(sections[at], **change)  # type: ignore[arg-type]
+        assert Cubin(tuple(sections)).digest() != read.digest()
 
 
 def everything(cubin: bytes) -> None:
