@@ -23,14 +23,20 @@ def kernel(body: str, before: str = "") -> bytes:
 
 BAD_KERNELS = {
     "empty": (b"", "there is no header"),
-    "too long": (kernel(RIGHT, "//" + "x" * 10_000_000), "at most 262144 are allowed"),
+    "too long": (kernel(RIGHT, "//" + "x" * 1_000_000), "at most 262144 are allowed"),
     "header only": (HEADER.encode(), "'axpb' was not declared"),
     "unclosed": (HEADER.replace("*/", "").encode(), "close it with `*/`"),
     "too few arguments": (kernel(RIGHT).replace(b', "n"]', b"]"), "takes 5 parameters, the plan passes 4"),
     "unknown argument": (kernel(RIGHT).replace(b'"n"]', b'"m"]'), "unknown name `m`"),
     "huge expression": (kernel(RIGHT).replace(b'"n"]', b'"n**n**n**n"]'), "in magnitude with n = 40000"),
-    "deep expression": (kernel(RIGHT).replace(b'"n"]', b'"' + b"(" * 9999 + b'n"]'), "at most 500 are allowed"),
-    "deep header": (b"/*! evo\nx = " + b"[" * 20000 + b"\n*/\n", "nested too deeply"),
+    "deep expression": (kernel(RIGHT).replace(b'"n"]', b'"' + b"(" * 3000 + b'n"]'), "at most 500 are allowed"),
+    "deep header": (b"/*! evo\nx = " + b"[" * 2000 + b"\n*/\n", "brackets are open"),
+    "endless key": (HEADER.replace("[[", "a" + ".a" * 16000 + " = 1\n[[").encode(), "a line of 32005 characters"),
+    "many dots": (HEADER.replace("[[", "a" + ".a" * 1000 + " = 1\n[[").encode(), "more than 16 dots"),
+    "all of the memory": (
+        HEADER.replace("[[", '[[buffer]]\nname = "s"\ndtype = "fp32"\nshape = ["2 ** 34"]\n[[', 1).encode(),
+        "its buffers take 64.00 GiB",
+    ),
     "NUL in the header": (kernel(RIGHT).replace(b"axpb", b"ax\0pb"), "Illegal character"),
     "a file of ours": (kernel(RIGHT, '#include "/etc/passwd"'), "write the name of a header"),
     "endless instantiation": (

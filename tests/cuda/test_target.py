@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from fitness.cuda import gpu, nvrtc
 from fitness.cuda.driver import DeviceFacts
 from fitness.cuda.target import CudaDevice, CudaKernel
+from fitness.evaluation import Rejection, Status
 from fitness.verify import Oracle
 from operators.catalog import functions, load
 from operators.errors import UserError
@@ -55,6 +57,15 @@ def digest(device: CudaDevice, source: str) -> str:
 
 def test_another_comment_changes_no_digest(device: CudaDevice) -> None:
     assert digest(device, SOFTMAX + "// a comment\n") == digest(device, SOFTMAX)
+
+
+@pytest.mark.parametrize("shape", ["2 ** 34", "2 ** 34 if rows == 1 else 1", "2 ** 14 * rows * cols"])
+def test_scratch_beyond_the_device_is_invalid_and_never_allocated(device: CudaDevice, shape: str) -> None:
+    buffer = f'[[buffer]]\nname = "scratch"\ndtype = "fp32"\nshape = ["{shape}"]\n'
+    found = device.prepare(Kernel("softmax", "cuda", SOFTMAX.replace("[[launch]]", f"{buffer}[[launch]]", 1)))
+    assert isinstance(found, Rejection)
+    assert found.status is Status.INVALID
+    assert re.search("at most (10.00 GiB|68719476736) are allowed", found.message), found.message
 
 
 @pytest.mark.parametrize(

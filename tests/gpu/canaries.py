@@ -142,6 +142,30 @@ CANARIES = {
         gelu(STORE).replace('kernel = "f"', 'kernel = "f); int other(1"'),
         "kernel|error",
     ),
+    "endless key": structural(
+        "keeps the reader of the plan busy with a key of a thousand parts",
+        gelu(STORE, top=f"a{'.a' * 1000} = 1"),
+        "more than 16 dots",
+    ),
+    "endless line": structural(
+        "keeps the reader of the plan busy with a line of blanks",
+        gelu(STORE, top=" " * 50000),
+        "a line of 50000 characters",
+    ),
+    "endless message": structural(
+        "has the compiler write what takes long to tidy up",
+        gelu(STORE, before=f'static_assert(sizeof(T) == 1, "{"/" * 100000}");'),
+        "error",
+    ),
+    "endless formulas": structural(
+        "repeats launches with formulas that take long to work out",
+        gelu(
+            STORE,
+            top="[group.again]\nrepeat = 4096",
+            launch=f'group = "again"\nwhen = "{" or ".join(["n"] * 100)}"',
+        ),
+        "terms; a group repeats too often",
+    ),
     "no such kernel": structural(
         "launches what is not there", gelu(STORE).replace('kernel = "f"', 'kernel = "g"'), "`g`"
     ),
