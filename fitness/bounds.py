@@ -54,6 +54,14 @@ USUAL_OUT = 0.42
 """Rms of one rounding, in roundoffs."""
 USUAL_SUM = 0.25
 """Rms of the rounding errors of a plain sum of K terms of one size, in sqrt(K) roundoffs."""
+DRIFTING_FAMILIES = ("structured", "mixture")
+"""Sums of terms in order, or of equal ones, lean to one side in one algorithm and not in another: no more is asked of
+any than of a plain sum whose roundings all do. (A softmax that corrects its sum with every larger term of a sorted row
+multiplies by factors so near to 1 that they round alike: it loses 0.2 roundoffs a term.)"""
+SPLIT_PRODUCT = 8.0
+"""Roundoffs that products of two fp32 numbers lose at most, each taken as two of TF32: 2 for what is left of each
+number, 4 for the product of the lower parts, which is left out (CUTLASS, OpMultiplyAddFastF32; Ootomo and Yokota,
+"Recovering single precision accuracy from Tensor Cores", IJHPCA 36, 2022). Lone TF32 products lose up to 2**13."""
 USUAL_WEIGHT = 8
 """What is usual counts as USUAL_WEIGHT / n errors beside the n independent ones that trusted implementations made."""
 
@@ -83,16 +91,20 @@ def growth(precision: Precision, terms: int, family: str) -> float:
     return math.sqrt(terms) + (drift + long_drift) * terms
 
 
-def element_bound(precision: Precision, y64: Any, s: Any, *, terms: int, roundoffs: float) -> Bound:
-    """|y - y64| <= a u |y64| + roundoffs u_acc S + eta, for every element."""
+def element_bound(precision: Precision, y64: Any, s: Any, *, terms: int, roundoffs: float, sums: bool = False) -> Bound:
+    """|y - y64| <= a u |y64| + roundoffs u_acc S + eta, for every element.
+
+    `sums`: products of fp32 that are summed may be made on tensor cores, of numbers in parts.
+    """
     element, accumulator = precision.element, precision.accumulator
     out, acc = (torch.finfo(TORCH_DTYPES[t.name]) for t in (element, accumulator))
     usual = USUAL_SUM / B_SUM * roundoffs / precision.slack
+    split = SPLIT_PRODUCT if sums and precision.storage.name == accumulator.name == "fp32" else 0.0
     found = bound(
         y64,
         s,
         rounding=precision.slack * A_OUT * element.unit_roundoff,
-        growth=roundoffs * accumulator.unit_roundoff,
+        growth=(roundoffs + split) * accumulator.unit_roundoff,
         eta=SMALLEST_SUBNORMAL[element.name] + (terms + 1) * acc.smallest_normal,  # what underflows may be flushed
         y_limit=out.max * (1 - element.unit_roundoff),
         s_limit=acc.max / 2,
@@ -128,14 +140,23 @@ def demand_exact(precision: Precision, limits: Bound, y64: Any, s: Any) -> None:
     allowed[held & (rounded == values)] = 0.0
 
 
-def rms_limit(precision: Precision, limits: Bound, trusted: Sequence[Judgement], *, naive: bool) -> float:
+def rms_limit(
+    precision: Precision,
+    limits: Bound,
+    trusted: Sequence[Judgement],
+    *,
+    family: str = "nominal",
+    naive: bool,
+    one_of_many: bool = False,
+) -> float:
     """The largest root mean square of error / allowed that passes.
 
     It is a multiple of what trusted outputs came to. Few errors, or many that depend on one (that of a row's sum), tell
     little: the fewer of them are independent, the more counts what is usual, and the wider is the limit; below some
     ten of them the bounds of the elements alone decide. What is usual is the least also without a `naive` kernel among
     the trusted, when it is not known what a plain sum costs, and where the reference errs as much as a kernel, so that
-    those that add in its order seem to make no error at all.
+    those that add in its order seem to make no error at all. Where the inputs are `one_of_many`, of which the largest
+    limit counts, those others show what chance does.
     """
     best = max((t for t in trusted if not t.mismatches), key=lambda t: t.rms_ratio, default=None)
     count, rms = (max(best.independent, 1), best.rms_ratio) if best else (1, 0.0)
@@ -144,4 +165,11 @@ def rms_limit(precision: Precision, limits: Bound, trusted: Sequence[Judgement],
     level = max(level, limits.least_rms)
     if not naive or precision.slack > 1:
         level = max(level, limits.usual_rms)
-    return level * RMS_LIMIT[precision.element.name] * (1 + 4 / math.sqrt(count) + 16 / count)
+    luck = 1.0 if one_of_many else 1 + 4 / math.sqrt(count) + 16 / count
+    drift = limits.usual_rms if family in DRIFTING_FAMILIES else 0.0
+    return max(level * RMS_LIMIT[precision.element.name] * luck, drift)
+
+
+def backward_limit(precision: Precision, moved: Judgement) -> float:
+    """The same from a right result on inputs that were moved by one roundoff: nobody needs to be better than that."""
+    return moved.rms_ratio * RMS_LIMIT[precision.element.name]

@@ -1,6 +1,7 @@
 """Whole outputs against their answers, at memory speed: the Python half of the comparisons in native/checks.cpp.
 
-Arrays are numpy's. A target whose outputs lie elsewhere says with `compare_by` what computes the same there.
+Arrays are numpy's, or torch's on the CPU. A target whose outputs lie elsewhere says with `compare_by` what computes the
+same there.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import torch
 
 from fitness.native import checks
 
@@ -90,11 +92,17 @@ def _of(array: Any) -> Comparisons:
     return next(_comparisons[kind] for kind in type(array).__mro__ if kind in _comparisons)
 
 
+def _here(array: Any) -> Any:
+    """A tensor on the CPU as numpy sees it."""
+    return array.numpy() if isinstance(array, torch.Tensor) and array.device.type == "cpu" else array
+
+
 def judge(y: Any, expected: Any, allowed: Any) -> Judgement:
     """One output against fp64 answers and allowed errors of the same size.
 
     An answer that is not finite must be met exactly; where `allowed` is infinite, anything goes.
     """
+    y, expected, allowed = (_here(array) for array in (y, expected, allowed))
     return _of(expected).judge(y, expected, allowed)
 
 

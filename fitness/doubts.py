@@ -22,7 +22,7 @@ def advice(operator: Operator, dtype: str, family: str, *, has_magnitude: bool) 
 
 
 def _of_bound(operator: Operator, *, has_magnitude: bool) -> Iterator[str]:
-    if not has_magnitude and operator.tolerance.bound != "exact":
+    if not has_magnitude and operator.tolerance.bound not in ("bits", "exact"):
         yield (
             "reference.py has no magnitude(...), so that S of the bound is |y|: return the size of the sums inside, "
             "where it is more than what they come to"

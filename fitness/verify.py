@@ -3,7 +3,10 @@
 Two gates, both against an fp64 reference on the inputs as rounded. Every element has an error bound from rounding-error
 analysis; and the root mean square of the errors, relative to those bounds, may not be much larger than that of trusted
 implementations on the same inputs. The second finds what the first must let pass, above all products in a lower
-precision, whose errors are small beside the bound of a long sum.
+precision, whose errors are small beside the bound of a long sum. As chance has a part in how much trusted ones err, it
+is drawn again, on inputs that differ by little, before a kernel fails by it alone (`Oracle._second_look`).
+
+`fitness.answers` computes answers and gates, `fitness.related` judges relations, a `fitness.places.Place` says where.
 """
 
 from __future__ import annotations
@@ -15,44 +18,52 @@ from typing import Any
 import numpy as np
 import torch
 
-from fitness.bounds import Precision, analysed, demand_exact, element_bound, measured, rms_limit
+from fitness.answers import Answer, Answers
 from fitness.cases import NAIVE, Case, Question, Related, Trusted
-from fitness.compare import Bound, Judgement, judge
-from fitness.doubts import advice, departures
+from fitness.compare import judge
+from fitness.doubts import advice
 from fitness.evaluation import CheckError
 from fitness.inputs import TORCH_DTYPES, Inputs, data_dims, draw, families, sample
-from fitness.memory import Memory, Region
+from fitness.memory import Memory
+from fitness.places import CpuPlace, Place
+from fitness.related import Relating
 from operators.catalog import Functions
-from operators.dtypes import ACCUMULATOR, DTYPES, DType, resolve_dtype
+from operators.dtypes import DTYPES, DType
 from operators.errors import OperatorError
 from operators.relations import Relation
 from operators.spec import Operator, Tensor, Workload
 
+SECOND_DRAWS = 8
+"""Inputs on which the rms of trusted implementations is looked at again before a kernel fails by it."""
+NEARBY = (2.0**-7, 2.0**-5)
+"""By so much of their size these are smaller than the first, all elements of a tensor alike: every rounding is another
+one, while ties, order and zeros stay."""
+
 
 class Oracle:
-    """Makes cases for one operator and dtype, and judges outputs against them.
+    """Makes cases for one operator and dtype, and judges outputs against them, in the place that it is given."""
 
-    Computes on the CPU; what another place of computation changes are the methods under `where things are`.
-    """
-
-    def __init__(self, operator: Operator, functions: Functions, dtype: str) -> None:
+    def __init__(self, operator: Operator, functions: Functions, dtype: str, place: Place | None = None) -> None:
         self.operator = operator
         self.functions = functions
         self.dtype = dtype
-        self.accumulator = DTYPES[ACCUMULATOR[dtype]]
-        self.device = torch.device("cpu")
-        """Where inputs are drawn and answers computed."""
+        self._place = place or CpuPlace()
+        self._answers = Answers(operator, functions, dtype, self._place)
+        self._relating = Relating(operator, self._answers, self._place)
         self.families = families(functions)
         """What `family` may be."""
         self._inputs = {t.name: t for t in operator.inputs}
         self._outputs = {t.name: t for t in operator.outputs}
         self._scalars = {s.name: s.value for s in operator.scalars}
-        # Where a task runs on the cpu target, its library call does so too.
-        self._library = functions.offers("library") and dtype in operator.dtypes.get("cpu", ())
+
+    @property
+    def device(self) -> torch.device:
+        """Where inputs are drawn and answers computed."""
+        return self._place.device
 
     def element(self, tensor: Tensor) -> DType:
         """The type of a tensor's elements in this task."""
-        return resolve_dtype(tensor.dtype, self.dtype)
+        return self._answers.element(tensor)
 
     # --- cases ------------------------------------------------------------------------------------------------------
 
@@ -87,9 +98,9 @@ class Oracle:
             for t in self.operator.tensors
             if t.role == "in"
         }
-        region = self._region(sizes, at_end=at_end)
+        region = self._place.region(sizes, at_end=at_end)
         for name in sizes:
-            self._write(region, name, inputs.tensors[name])
+            self._place.write(region, name, inputs.tensors[name])
         return Question(workload, family, inputs, region, at_end)
 
     def work_sizes(self, dims: Mapping[str, int]) -> dict[str, int]:
@@ -100,7 +111,7 @@ class Oracle:
         """Put the inout tensors' initial values in place."""
         for tensor in self.operator.outputs:
             if tensor.role == "inout":
-                self._write(work, tensor.name, question.inputs.tensors[tensor.name])
+                self._place.write(work, tensor.name, question.inputs.tensors[tensor.name])
 
     def probe(self, case: Case, rng: np.random.Generator, *, trusted: Trusted | None = None) -> Case:
         """Change a few elements of an input in place, as many as it takes to move a result, and answer anew.
@@ -133,7 +144,7 @@ class Oracle:
     def _moved(self, case: Case, tensor: Tensor, count: int, rng: np.random.Generator, trusted: Trusted | None) -> Case:
         values = self._changed(tensor, case.inputs.tensors[tensor.name], count, rng)
         if tensor.role == "in":
-            self._write(case.region, tensor.name, values)
+            self._place.write(case.region, tensor.name, values)
         else:  # the run of the case takes the initial values of inout tensors from it
             values = case.inputs.tensors[tensor.name].copy_(values)
         inputs = Inputs({**case.inputs.tensors, tensor.name: values}, case.dims)
@@ -144,7 +155,7 @@ class Oracle:
     def errors(self, case: Case, work: Memory) -> Iterator[CheckError]:
         """How far each output in `work` is from the answer."""
         for tensor in self.operator.outputs:
-            found = judge(self._read(work, tensor), case.expected[tensor.name], case.allowed[tensor.name])
+            found = judge(self._compared(work, tensor), case.expected[tensor.name], case.allowed[tensor.name])
             yield CheckError(
                 case.workload.name,
                 tensor.name,
@@ -152,7 +163,7 @@ class Oracle:
                 found.max_ratio,
                 found.mismatches,
                 found.first_bad,
-                _quotient(found.rms_ratio, case.rms_limit[tensor.name]),
+                case.quotient(tensor.name, found),
             )
 
     def describe(self, error: CheckError, case: Case, work: Memory) -> str:
@@ -168,7 +179,9 @@ class Oracle:
                 f"{self.element(tensor).name} explains: their rms is {error.rms_ratio * limit:.2g} of the bounds, "
                 f"{limit:.2g} is allowed; is something computed or kept in a lower precision?"
             )
-        index = [int(i) for i in np.unravel_index(error.first_bad, shape)] if shape else []
+        if self._answers.bits:
+            return f"{where}: {self._other_bits(error, case, work)}"
+        index = _place_of(error.first_bad, shape)
         found = float(self._read(work, tensor)[error.first_bad])
         wanted = float(case.expected[tensor.name][error.first_bad])
         allowed = float(case.allowed[tensor.name][error.first_bad])
@@ -176,6 +189,22 @@ class Oracle:
             f"{where}: {error.mismatches} of {math.prod(shape)} elements of `{tensor.name}` are out of bounds, the "
             f"first at {index}: {found:.9g}, expected {wanted:.9g} within {allowed:.2g}; the worst is "
             f"{error.max_ratio:.3g} times its bound off{self._doubt(tensor.name, case)}"
+        )
+
+    def _other_bits(self, error: CheckError, case: Case, work: Memory) -> str:
+        """What differs where nothing but bits is moved; of elements wider than 32 bits the half that does."""
+        tensor = self._outputs[error.tensor]
+        assert error.first_bad is not None
+        halves = max(self.element(tensor).size // 4, 1)
+        bits = 8 * min(self.element(tensor).size, 4)
+        found, wanted = (
+            int(values[error.first_bad]) % 2**bits
+            for values in (self._compared(work, tensor), case.expected[tensor.name])
+        )
+        index = _place_of(error.first_bad // halves, tensor.sizes(case.dims))
+        return (
+            f"elements of `{tensor.name}` must be equal bit by bit, signs of zeros and NaN payloads too; the first "
+            f"that is not is {index}: {found:0{bits // 4}x}, expected {wanted:0{bits // 4}x}"
         )
 
     def _doubt(self, output: str, case: Case) -> str:
@@ -194,37 +223,15 @@ class Oracle:
             for t in self.operator.outputs
         }
 
-    # --- where things are -------------------------------------------------------------------------------------------
-
-    def _region(self, sizes: Mapping[str, int], *, at_end: bool) -> Memory:
-        """Memory for the `in` tensors."""
-        return Region(sizes, at_end=at_end, readonly_for_others=True)
-
-    def _write(self, memory: Memory, name: str, value: torch.Tensor) -> None:
-        """Put a tensor into a buffer."""
-        assert isinstance(memory, Region)
-        view = memory.view(name)
-        if len(view):
-            # Contiguous tensors may have any stride along an axis of length 1, which bytes cannot be viewed through.
-            flat = torch.as_strided(value.contiguous(), (value.numel(),), (1,))
-            view[:] = flat.view(torch.uint8).numpy().data
-
     def _read(self, work: Memory, tensor: Tensor) -> Any:
-        """What a buffer holds, flat: a view where `judge` takes the type, else an fp64 copy."""
-        assert isinstance(work, Region)
-        view, element = work.view(tensor.name), self.element(tensor)
-        if not len(view):
-            return np.empty(0)
-        values = torch.frombuffer(view, dtype=TORCH_DTYPES[element.name])
-        return (values.double() if element.size < 4 else values).numpy()
+        return self._place.read(work, tensor.name, TORCH_DTYPES[self.element(tensor).name])
 
-    def _placed(self, inputs: Inputs) -> Mapping[str, torch.Tensor]:
-        """Inputs where reference and library are computed; not to be changed."""
-        return inputs.tensors
-
-    def _flat(self, value: torch.Tensor) -> Any:
-        """In fp64, as `judge` takes it."""
-        return np.ascontiguousarray(value.numpy(), dtype=np.float64).reshape(-1)
+    def _compared(self, work: Memory, tensor: Tensor) -> Any:
+        """What `judge` is given: values, or their bits as `fitness.answers.words` has them."""
+        if not self._answers.bits:
+            return self._read(work, tensor)
+        kinds = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int32}
+        return self._place.read(work, tensor.name, kinds[self.element(tensor).size])
 
     # --- relations --------------------------------------------------------------------------------------------------
 
@@ -239,7 +246,9 @@ class Oracle:
         extra = {"rng": rng, "dtype": DTYPES[self.dtype]}
         for relation in self.functions.relations({**case.dims, **self._scalars, **values, **extra}):
             if not isinstance(relation, Relation):
-                raise OperatorError(f"{self._file}: relations() made a {type(relation).__name__}, not Relations")
+                raise OperatorError(
+                    f"{self.functions.module.__file__}: relations() made a {type(relation).__name__}, not Relations"
+                )
             yield Related(relation, case, self._after(relation, case, trusted))
 
     def _after(self, relation: Relation, case: Case, trusted: Trusted | None) -> Case:
@@ -267,191 +276,44 @@ class Oracle:
         *,
         deterministic: bool = True,
     ) -> str | None:
-        """What is wrong with the outputs of two runs, in words; None where they keep the relation.
-
-        A kernel that is not deterministic is held to the bounds, also where a relation is exact.
-        """
-        expected = related.relation.expected(before)
-        slack = self._slack(related)
-        for name, wanted in expected.items():
-            element, found = self.element(self._outputs[name]), after[name].reshape(-1).numpy()
-            if related.relation.exact and deterministic:
-                wanted = wanted.to(TORCH_DTYPES[element.name]).double()
-                allowed = np.zeros(wanted.numel())
-            else:
-                allowed = related.after.allowed[name] + slack[name]
-            flat = _flat(wanted)
-            allowed[np.isnan(flat)] = math.inf  # the relation says nothing of these
-            judgement = judge(found, np.nan_to_num(flat, nan=0.0, posinf=np.inf, neginf=-np.inf), allowed)
-            if judgement.mismatches:
-                return self._broken(related, name, judgement, found, flat, allowed)
-        return None
-
-    def _slack(self, related: Related) -> dict[str, np.ndarray]:
-        """What the errors that `before` may have come to in what the relation expects."""
-        case = related.before
-        changed: dict[str, np.ndarray] = {}
-        shapes = {t.name: t.sizes(case.dims) for t in self.operator.outputs}
-        right = {n: torch.from_numpy(case.expected[n]).reshape(shape) for n, shape in shapes.items()}
-        centre = related.relation.expected(right)
-        for sign in (-1, 1):
-            off = {n: y + sign * torch.from_numpy(case.allowed[n]).reshape(y.shape) for n, y in right.items()}
-            for name, y in related.relation.expected(off).items():
-                moved, middle = _flat(y), _flat(centre[name])
-                with np.errstate(invalid="ignore"):
-                    distance = np.where(moved == middle, 0.0, np.abs(moved - middle))
-                distance[np.isnan(distance)] = math.inf
-                changed[name] = np.maximum(changed.get(name, distance), distance)
-        return changed
-
-    def _broken(
-        self,
-        related: Related,
-        name: str,
-        judgement: Judgement,
-        found: np.ndarray,
-        wanted: np.ndarray,
-        allowed: np.ndarray,
-    ) -> str:
-        first = judgement.first_bad
-        assert first is not None
-        shape = self._outputs[name].sizes(related.after.dims)
-        index = [int(i) for i in np.unravel_index(first, shape)] if shape else []
-        return (
-            f"wrong result on {related.after.workload.name} ({related.after.family} inputs): {related.relation.name} "
-            f"does not hold for {judgement.mismatches} of {found.size} elements of `{name}`, the first at {index}: "
-            f"{found[first]:.9g} where its other result asks for {wanted[first]:.9g} within {allowed[first]:.2g}"
-        )
-
-    # --- answers ----------------------------------------------------------------------------------------------------
-
-    def _answered(self, question: Question, trusted: Trusted | None) -> Case:
-        # Copies: a reference that works in place must not change what the kernel is given.
-        values = self._values(question.inputs, torch.float64)
-        answer = self.functions.reference(values)
-        self._check("reference", answer, question)
-        magnitude = self.functions.magnitude(values | {"outputs": answer, "dtype": DTYPES[self.dtype]})
-        self._check("magnitude", magnitude or {}, question)
-        others: list[tuple[str, dict[str, Any]]] = []
-        if self.operator.tolerance.bound != "exact":
-            others = [*self._second_opinions(question.inputs)]
-            for outputs in trusted(question) if trusted is not None else ():
-                others.append((NAIVE, {n: self._flat(torch.as_tensor(y)) for n, y in outputs.items()}))
-        expected: dict[str, Any] = {}
-        allowed: dict[str, Any] = {}
-        limit: dict[str, float] = {}
-        out: dict[str, str] = {}
-        for tensor in self.operator.outputs:
-            name = tensor.name
-            if self.operator.tolerance.bound == "exact" or not self.element(tensor).is_float:
-                rounded = answer[name].to(TORCH_DTYPES[self.element(tensor).name]).double()
-                expected[name], allowed[name] = self._flat(rounded), self._flat(torch.zeros_like(rounded))
-                limit[name] = math.inf
-                continue
-            y64, opinions = self._flat(answer[name]), [other[name] for _, other in others]
-            s = y64 if magnitude is None else self._flat(magnitude[name])
-            limits = self._limits(tensor, question, y64, s, opinions)
-            if self._integral(question, magnitude is not None):
-                demand_exact(self._precision(tensor), limits, y64, s)
-            judged = [judge(y, y64, limits.allowed) for y in opinions]
-            if missed := [who for (who, _), verdict in zip(others, judged, strict=True) if verdict.mismatches]:
-                out[name] = missed[0]
-            expected[name], allowed[name] = y64, limits.allowed
-            limit[name] = rms_limit(self._precision(tensor), limits, judged, naive=trusted is not None)
-        q = question
-        return Case(q.workload, q.family, q.inputs, q.region, q.at_end, expected, allowed, limit, out)
-
-    def _values(self, inputs: Inputs, dtype: torch.dtype) -> dict[str, Any]:
-        """What functions of reference.py are called with: copies, floating tensors in a type of our choice."""
-        placed = self._placed(inputs).items()
-        tensors = {n: t.to(dtype if t.is_floating_point() else t.dtype, copy=True) for n, t in placed}
-        return {**inputs.dims, **self._scalars, **tensors}
-
-    def _second_opinions(self, inputs: Inputs) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Outputs of the library in the task's own type and of the reference in the accumulator's, as rounded."""
-        if self._library:
-            values: dict[str, Any] = {n: t.clone() for n, t in self._placed(inputs).items()}
-            values = {**inputs.dims, **self._scalars, **values}
-            result = self.functions.library(values | {"prepared": self.functions.prepare(values)})
-            yield "The library", self._rounded("library", result, inputs.dims)
-        if self.accumulator.name != "fp64":
-            values = self._values(inputs, TORCH_DTYPES[self.accumulator.name])
-            try:
-                result = self.functions.reference(values)
-            except OperatorError:
-                return  # one that insists on fp64 has no second opinion to offer
-            yield f"The reference in {self.accumulator.name}", self._rounded("reference", result, inputs.dims)
-
-    def _rounded(self, function: str, result: Any, dims: Mapping[str, int]) -> dict[str, Any]:
-        by_name = result if isinstance(result, Mapping) else {self.operator.outputs[0].name: result}
-        rounded = {}
-        for tensor in self.operator.outputs:
-            value = by_name.get(tensor.name)
-            if not isinstance(value, torch.Tensor) or tuple(value.shape) != tensor.sizes(dims):
-                found = list(value.shape) if isinstance(value, torch.Tensor) else type(value).__name__
-                raise OperatorError(
-                    f"{self._file}: {function}() made `{tensor.name}` as {found}, it must be a tensor "
-                    f"{list(tensor.sizes(dims))}"
-                )
-            rounded[tensor.name] = self._flat(value.to(TORCH_DTYPES[self.element(tensor).name]).double())
-        return rounded
-
-    def _limits(self, tensor: Tensor, question: Question, y64: Any, s: Any, found: Sequence[Any]) -> Bound:
-        """The bound of every element of one output."""
-        precision = self._precision(tensor)
-        terms = max(self.operator.tolerance.terms.evaluate(question.dims), 1)
-        if self.operator.tolerance.bound == "measured":
-            roundoffs = measured(precision, terms, question.family, y64, s, found)
-        else:
-            roundoffs = analysed(precision, terms, question.family)
-        return element_bound(precision, y64, s, terms=terms, roundoffs=roundoffs)
-
-    def _precision(self, tensor: Tensor) -> Precision:
-        return Precision(self.element(tensor), self.accumulator, DTYPES[self.dtype])
-
-    def _integral(self, question: Question, has_magnitude: bool) -> bool:
-        """Whether results are exact: a linear operator on integers."""
-        if question.family != "integers" or not self.operator.tolerance.exact_integers:
-            return False
-        if not has_magnitude:
-            raise OperatorError(f"{self._file}: `def magnitude(...)` is missing; exact_integers needs the size of sums")
-        floating = (t for t in question.inputs.tensors.values() if t.is_floating_point())
-        return all(bool((t == t.round()).all()) for t in floating)
+        """See `fitness.related.Relating.problem`."""
+        return self._relating.problem(related, before, after, deterministic=deterministic)
 
     @property
     def _file(self) -> str:
         return str(self.functions.module.__file__)
 
-    def _check(self, function: str, answer: Mapping[str, Any], question: Question) -> None:
-        """Refuse what numpy would broadcast, or round, in silence. Raises OperatorError."""
-        for tensor in (t for t in self.operator.outputs if t.name in answer):
-            value, shape = answer[tensor.name], tensor.sizes(question.dims)
-            wide = self.element(tensor).is_float or function == "magnitude"
-            right = isinstance(value, torch.Tensor) and tuple(value.shape) == shape
-            if right and (value.dtype == torch.float64 if wide else not value.is_complex()):
-                self._check_finite(function, tensor, value, question)
-                continue
-            found = f"{value.dtype} {list(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
-            raise OperatorError(
-                f"{self._file}: {function}() made `{tensor.name}` as {found}, "
-                f"it must be {'torch.float64' if wide else 'a tensor of integers'} {list(shape)}"
-            )
+    # --- answers ----------------------------------------------------------------------------------------------------
 
-    def _check_finite(self, function: str, tensor: Tensor, value: torch.Tensor, question: Question) -> None:
-        """Only an operator that declares what can be infinite or no number may answer so, and only to such inputs."""
-        finite = bool(value.isfinite().all()) or (question.family == "specials" and self._declares_infinities)
-        positive = function == "reference" or not bool((value < 0).any())
-        if not (finite and positive):
-            problem = "not finite" if function == "reference" else "negative or not finite"
-            hints = "".join(f"; {hint}" for hint in departures(self.operator, self.dtype, question.family))
-            raise OperatorError(
-                f"{self._file}: {function}() made values of `{tensor.name}` that are {problem}, on "
-                f"{question.workload.name} ({question.family} inputs){hints}"
-            )
+    def _answered(self, question: Question, trusted: Trusted | None) -> Case:
+        a = self._answers.answer(question, trusted)
+        again = None if self._answers.bits else lambda: self._second_look(question, a, trusted)
+        return Case(
+            question.workload,
+            question.family,
+            question.inputs,
+            question.region,
+            question.at_end,
+            a.expected,
+            a.allowed,
+            a.rms_limit,
+            a.out_of_bounds,
+            again,
+        )
 
-    @property
-    def _declares_infinities(self) -> bool:
-        return any({"inf", "nan", "huge"} & {*t.specials} for t in self.operator.inputs)
+    def _second_look(self, question: Question, answer: Answer, trusted: Trusted | None) -> dict[str, float]:
+        """How large errors may be together, luck of the first draw left aside, by output.
+
+        As large as trusted implementations allow on any of some inputs that differ from the question's by little, and
+        as what rounding every input once more would cost.
+        """
+        rng = np.random.default_rng()
+        looks = [answer.rms_limit, self._answers.backward_limit(question, answer, rng)]
+        for _ in range(SECOND_DRAWS):
+            inputs = Inputs({n: _smaller(t, rng) for n, t in question.inputs.tensors.items()}, question.dims)
+            near = self._question(question.workload, question.family, inputs, at_end=question.at_end)
+            looks.append(self._answers.answer(near, trusted, one_of_many=True).rms_limit)
+        return {name: max(look.get(name, 0.0) for look in looks) for name in answer.rms_limit}
 
 
 def worst(errors: Sequence[CheckError]) -> tuple[CheckError, ...]:
@@ -469,11 +331,12 @@ def _differ(before: Any, after: Any, allowed: Any) -> bool:
     return judge(before, after, allowed).max_ratio > 8
 
 
-def _quotient(value: float, limit: float) -> float:
-    if value == 0:
-        return 0.0
-    return value / limit if limit > 0 else math.inf
+def _smaller(values: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
+    if not values.is_floating_point():
+        return values
+    return (values.double() * (1 - rng.uniform(*NEARBY))).to(values.dtype)
 
 
-def _flat(value: torch.Tensor) -> np.ndarray:
-    return np.ascontiguousarray(value.numpy(), dtype=np.float64).reshape(-1)
+def _place_of(first: int, shape: Sequence[int]) -> list[int]:
+    """An element's index along every axis."""
+    return [int(i) for i in np.unravel_index(first, shape)] if shape else []

@@ -135,9 +135,11 @@ class _Tolerance(_Table):
     """How far from the fp64 reference a result may be."""
 
     bound: Bound
-    """`exact`: bit-equal. `rounding`: |y - y64| <= a u |y64| + b g u_acc S + eta, S from `magnitude(...)` of
-    reference.py (|y| without it), g the root of `terms` (`terms` itself for inputs whose errors line up). `measured`:
-    for what is no plain sum of products; 4 times the largest error of trusted implementations in place of b g u_acc."""
+    """`bits`: for what only moves values, every bit of them; inputs hold -0, infinities and NaN with payloads, and
+    `reference(...)` is called with integers, the bits of the inputs. `exact`: equal values. `rounding`:
+    |y - y64| <= a u |y64| + b g u_acc S + eta, S from `magnitude(...)` of reference.py (|y| without it), g the root of
+    `terms` (`terms` itself for inputs whose errors line up). `measured`: for what is no plain sum of products; 4 times
+    the largest error of trusted implementations in place of b g u_acc."""
     terms: Formula = 1
     """Terms that a result sums, a formula over dims."""
     exact_integers: bool = False

@@ -95,7 +95,7 @@ CPP_KEYWORDS = frozenset(
 )
 
 Role = Literal["in", "out", "inout"]
-Bound = Literal["exact", "rounding", "measured"]
+Bound = Literal["bits", "exact", "rounding", "measured"]
 Special = Literal["zero", "subnormal", "huge", "inf", "nan"]
 
 
@@ -188,10 +188,12 @@ class Workload:
 class Tolerance:
     """The class of error bound an output is held to.
 
-    `exact`: bit-equal values. `rounding`: |y - y64| <= a u |y64| + b sqrt(K) u_acc S + eta, where K is `terms` and S
-    is what reference.py's `magnitude()` returns, |y64| without one (standard rounding-error analysis, Higham,
-    "Accuracy and Stability of Numerical Algorithms", chapters 3 and 4). `measured`: for what is no plain contraction;
-    in place of b sqrt(K) u_acc stands 4 times the largest error of trusted implementations relative to S.
+    `bits`: every bit is one of the input's, those of -0 and of a NaN's payload too, as only what moves values can say;
+    its reference is called with integers in place of numbers. `exact`: equal values. `rounding`:
+    |y - y64| <= a u |y64| + b sqrt(K) u_acc S + eta, where K is `terms` and S is what reference.py's `magnitude()`
+    returns, |y64| without one (standard rounding-error analysis, Higham, "Accuracy and Stability of Numerical
+    Algorithms", chapters 3 and 4). `measured`: for what is no plain contraction; in place of b sqrt(K) u_acc stands
+    4 times the largest error of trusted implementations relative to S.
     """
 
     bound: Bound

@@ -278,8 +278,7 @@ def findings(operator: Operator, dtype: str, seed: int, folder: Path, *, large: 
                 continue
             for name, y in (kernels.run(variant, case.inputs) or {}).items():
                 found = judge(y, case.expected[name], case.allowed[name])
-                limit = case.rms_limit[name]
-                rms = found.rms_ratio / limit if found.rms_ratio else 0.0
+                rms = case.quotient(name, found)
                 yield Finding(
                     operator.name, dtype, variant.name, right, case.family, case.workload.name, y.size,
                     terms, found.max_ratio, rms,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -71,7 +72,8 @@ def fewer_bits(values: np.ndarray, bits: int) -> np.ndarray:
 def product(case: Question, total: Sum, *, bits: int = 53) -> np.ndarray:
     """A matrix product in the type of the inputs, from factors of so many bits."""
     a, b = (fewer_bits(case.inputs.tensors[n].numpy(), bits) for n in ("a", "b"))
-    return total(a[:, None, :] * b.T[None, :, :])
+    with np.errstate(invalid="ignore"):
+        return total(a[:, None, :] * b.T[None, :, :])
 
 
 def naive(question: Question) -> list[dict[str, np.ndarray]]:
@@ -284,6 +286,73 @@ def test_the_worst_of_many_checks_counts_both_gates() -> None:
     assert worst(checks) == (checks[1],)
     assert checks[1].wrong
     assert not checks[0].wrong
+
+
+def tf32(values: np.ndarray, *, cut: bool = False) -> np.ndarray:
+    """As fp32 holds it; rounded to nearest, or cut off."""
+    bits = values.astype(np.float32).view(np.uint32) + np.uint32(0 if cut else 0x1000)
+    return (bits & np.uint32(0xFFFFE000)).view(np.float32)
+
+
+def three_products(case: Question) -> np.ndarray:
+    """A product of fp32 matrices on tensor cores for TF32: of what is rounded, and of what is left, cut off."""
+    a, b = (case.inputs.tensors[name].numpy() for name in ("a", "b"))
+    a_high, b_high = (np.where(np.isfinite(x), tf32(x), x) for x in (a, b))
+    with np.errstate(invalid="ignore"):
+        a_low, b_low = (
+            np.where(np.isfinite(x), tf32(x - y, cut=True), np.float32(0)) for x, y in ((a, a_high), (b, b_high))
+        )
+        large, *small = (
+            sequential(x[:, None, :] * y.T[None, :, :]) for x, y in ((a_high, b_high), (a_high, b_low), (a_low, b_high))
+        )
+        rest = small[0] + small[1]
+        return large + np.where(np.isfinite(rest), rest, np.float32(0))
+
+
+@pytest.mark.parametrize("family", ["nominal", "scaled", "structured", "specials", "mixture", "cancellation"])
+@pytest.mark.parametrize("k", [1, 5, 96, 320])
+def test_three_products_of_tf32_are_a_product_of_fp32_and_one_is_not(family: str, k: int) -> None:
+    for seed in range(6):
+        judge, case = matrix_case(33, 31, k, family, seed=seed)
+        [error] = errors(judge, case, {"c": three_products(case)})
+        assert not error.wrong, error
+        if family == "nominal":
+            assert wrong(judge, case, {"c": product(case, sequential, bits=11)})
+
+
+def test_a_sum_of_a_sorted_row_may_lean_to_one_side() -> None:
+    """As a softmax does that multiplies its sum, with every larger term, by a factor that is nearly 1."""
+    judge = oracle("softmax")
+    operator, rng, leant = judge.operator, np.random.default_rng(0), 0.0
+    for _ in range(8):
+        case = judge.case(Workload("test", {"rows": 32, "cols": 6112}), "structured", rng, at_end=False)
+        x = case.inputs.tensors["x"].numpy()
+        largest, total = np.full(32, -np.inf, np.float32), np.zeros(32, np.float32)
+        for column in x.T:
+            above = np.maximum(largest, column)
+            total = total * np.exp(largest - above) + np.exp(column - above)
+            largest = above
+        [error] = errors(judge, case, {operator.outputs[0].name: np.exp(x - largest[:, None]) / total[:, None]})
+        assert not error.wrong, error
+        leant = max(leant, error.max_ratio)
+    assert leant > 0.002
+
+
+def test_before_a_kernel_fails_by_the_rms_alone_it_is_looked_at_twice() -> None:
+    judge, case = matrix_case(40, 50, 256)
+    limit, asked = case.rms_limit["c"], []
+
+    def wider() -> dict[str, float]:
+        asked.append(limit)
+        return {"c": 2 * limit}
+
+    case = replace(case, second_look=wider)
+    for share, looks, passes in ((0.9, 0, True), (1.5, 1, True), (3.0, 2, False)):
+        case.rms_limit["c"] = limit
+        off = np.where(np.arange(2000) % 2, 1, -1) * share * limit * case.allowed["c"]
+        [error] = errors(judge, case, {"c": case.expected["c"] + off})
+        assert error.wrong is not passes
+        assert len(asked) == looks
 
 
 # --- integers and specials -------------------------------------------------------------------------------------------

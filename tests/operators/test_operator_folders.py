@@ -100,7 +100,7 @@ def worst(case: Case, found: Mapping[str, torch.Tensor]) -> float:
 def refused(case: Case, found: Mapping[str, torch.Tensor]) -> bool:
     """By the bound of an element or by that of all together."""
     judged = {n: judge(flat(y), case.expected[n], case.allowed[n]) for n, y in found.items()}
-    return any(j.mismatches or j.rms_ratio > case.rms_limit[n] for n, j in judged.items())
+    return any(j.mismatches or case.quotient(n, j) > 1 for n, j in judged.items())
 
 
 def flat(y: torch.Tensor) -> np.ndarray:

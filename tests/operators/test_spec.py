@@ -176,7 +176,7 @@ BAD = {
     "wrong bound": (
         'bound = "rounding"',
         'bound = "loose"',
-        "`tolerance.bound`: input should be 'exact', 'rounding' or 'measured'",
+        "`tolerance.bound`: input should be 'bits', 'exact', 'rounding' or 'measured'",
     ),
     "fraction as a size": ("rows = 16,", "rows = 1.5,", "`workload[1].dims.rows`: write an integer or a formula"),
     "truth value as a size": ("rows = 16,", "rows = true,", "`workload[1].dims.rows`: write an integer or a formula"),
