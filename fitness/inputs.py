@@ -30,6 +30,10 @@ TORCH_DTYPES = {
     "fp64": torch.float64, "fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16,
     "int64": torch.int64, "int32": torch.int32, "int8": torch.int8, "uint8": torch.uint8,
 }  # fmt: skip
+_FRACTION_BITS = {torch.float64: 52, torch.float32: 23, torch.float16: 10, torch.bfloat16: 7}
+RARE_BITS = 15
+"""So many elements of the inputs of an operator that moves bits, whatever the family, hold patterns that are no usual
+numbers."""
 SCALE_EXPONENT = {"fp16": 3.0}
 """Rows of the family `scaled` differ by up to 2^-e .. 2^e; 12, where the type's range does not forbid it."""
 HUGE = {"fp64": 2.0**500, "fp32": 2.0**126, "bf16": 2.0**126, "fp16": 2.0**14}
@@ -87,7 +91,26 @@ def draw(
             tensor = next(t for t in operator.inputs if t.name == name)
             _check(operator, "cancel", name, value, resolve_dtype(tensor.dtype, dtype), tensor.sizes(env))
             made[name] = value
+    if operator.tolerance.bound == "bits":
+        made |= {name: _with_rare_bits(drawn, rng) for name, drawn in made.items() if drawn.is_floating_point()}
     return Inputs({t.name: made[t.name].to(device).contiguous() for t in operator.inputs}, env)
+
+
+def _with_rare_bits(values: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
+    """Some places hold what arithmetic and conversions lose: -0, infinities, subnormals and NaN with drawn payloads."""
+    size, fraction = values.element_size(), _FRACTION_BITS[values.dtype]
+    places = np.unique(rng.integers(max(values.numel(), 1), size=min(RARE_BITS, values.numel())))
+    places = rng.permutation(places)
+    exponent = ((1 << (8 * size - 1 - fraction)) - 1) << fraction
+    patterns = np.zeros(len(places), dtype=np.uint64)
+    for number in range(len(places)):
+        payload = int(rng.integers(1, 1 << fraction))
+        low = (0, payload, exponent, exponent | payload, exponent | payload)[number % 5]
+        patterns[number] = low | int(number == 0 or rng.integers(2)) << (8 * size - 1)
+    bits = torch.from_numpy(patterns.astype(f"u{size}").view(f"i{size}"))
+    result = values.clone().contiguous()
+    result.view(-1).view(bits.dtype)[torch.as_tensor(places, device=values.device)] = bits.to(values.device)
+    return result
 
 
 def data_dims(functions: Functions, values: Mapping[str, Any]) -> dict[str, int]:

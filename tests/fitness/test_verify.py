@@ -355,6 +355,50 @@ def test_before_a_kernel_fails_by_the_rms_alone_it_is_looked_at_twice() -> None:
         assert len(asked) == looks
 
 
+# --- bits ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["fp64", "fp32", "bf16"])
+@pytest.mark.parametrize("family", ["nominal", "structured", "specials"])
+def test_a_copy_keeps_signs_of_zeros_and_payloads(dtype: str, family: str) -> None:
+    judge = oracle("matrix_copy", dtype)
+    case = judge.case(Workload("test", {"rows": 7, "cols": 9}), family, np.random.default_rng(3), at_end=True)
+    x = case.inputs.tensors["x"]
+    assert x.isnan().any()
+    assert ((x == 0) & x.signbit()).any()
+    canonical = torch.where(x.isnan(), torch.full_like(x, math.nan), x)
+    assert not wrong(judge, case, {"y": x})
+    for found in (x + 0.0, canonical, torch.where(x == 0, torch.zeros_like(x), x), x.abs()):
+        work = filled(judge, case, {"y": found})
+        [error] = judge.errors(case, work)
+        assert error.wrong
+        text = judge.describe(error, case, work)
+        assert "bit by bit" in text
+        assert "\n" not in text
+
+
+@pytest.mark.parametrize("name", ["matrix_transpose", "reverse_array"])
+@pytest.mark.parametrize("dtype", ["fp64", "fp32", "bf16"])
+def test_what_is_moved_is_moved_bit_by_bit(name: str, dtype: str) -> None:
+    judge = oracle(name, dtype)
+    for seed, workload in enumerate(judge.operator.hidden[:6]):
+        case = judge.case(workload, "mixture", np.random.default_rng(seed), at_end=True)
+        moved = judge.functions.reference(dict(case.inputs.tensors))
+        right = {n: y.contiguous() for n, y in moved.items()}
+        assert not wrong(judge, case, right)
+        assert wrong(judge, case, {n: y + 0.0 for n, y in right.items()})
+
+
+def test_the_place_of_a_wrong_bit_is_told_in_elements() -> None:
+    judge = oracle("reverse_array", "fp64")
+    case = judge.case(Workload("test", {"n": 9}), "nominal", np.random.default_rng(0), at_end=True)
+    y = case.inputs.tensors["x"].flip(0).clone()
+    y.view(torch.int64)[5] ^= 1
+    work = filled(judge, case, {"y": y})
+    [error] = judge.errors(case, work)
+    assert "is [5]: " in judge.describe(error, case, work)
+
+
 # --- integers and specials -------------------------------------------------------------------------------------------
 
 
