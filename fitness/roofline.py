@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -42,9 +42,39 @@ class Peaks:
     """So much of what is written may still lie in caches when the clock stops. The default counts no write at all."""
     ceiling_gb_s: float = 0.0
     """Faster reads are impossible; what floors go by where it is above `read_gb_s`, the best that was seen."""
+    ways_gflop_s: Mapping[str, float] = field(default_factory=dict)
+    """By a task's dtype, of the fastest way to its precision, products of numbers in parts among them (`ways`); what
+    floors go by where it is above `gflop_s`."""
     threads: int = 1
     quiet: bool = True
     """False: others used the device while it was measured."""
+
+
+SIGNIFICANT_BITS: Mapping[str, int] = {"fp64": 53, "fp32": 24, "tf32": 11, "fp16": 11, "bf16": 8, "int8": 7}
+"""Of what units multiply, signs left aside."""
+PARTS: Mapping[str, tuple[str, ...]] = {"fp32": ("tf32", "fp16", "bf16", "int8"), "fp64": ("int8",)}
+"""What a product in a task's type may be made of: sums of its parts' products must be as precise as the task's, which
+tensor cores keep for floating-point types in fp32, for integers exactly."""
+
+
+def products(wanted: str, part: str) -> int:
+    """How many products of parts make one of a wider type, the least ones left out.
+
+    Every part but the first also has a sign to tell what rounding to nearest left. Three of TF32 or of fp16 make one of
+    fp32 (Ootomo and Yokota, "Recovering single precision accuracy from Tensor Cores", IJHPCA 36, 2022), six of bf16; 28
+    of 8-bit integers make one of fp64 (Ootomo, Ozaki and Yokota, "DGEMM on integer matrix multiplication unit", 2024).
+    """
+    parts = -(-(SIGNIFICANT_BITS[wanted] - 1) // (SIGNIFICANT_BITS[part] + 1))
+    return parts * (parts + 1) // 2
+
+
+def ways(rates: Mapping[str, float]) -> dict[str, float]:
+    """By a task's dtype, the rate of the fastest way to its precision, given the rates of a device's units by type."""
+    return {
+        wanted: max(rates[wanted], *(rates[part] / products(wanted, part) for part in parts if part in rates), 0.0)
+        for wanted, parts in PARTS.items()
+        if wanted in rates
+    }
 
 
 def kept_peaks(path: Path) -> Peaks | None:
@@ -90,14 +120,16 @@ def floor_us(operator: Operator, dims: Mapping[str, int], dtype: str, peaks: Pea
     """The time that no honest kernel goes below, from cold caches; 0 where nothing is known.
 
     Inputs must come from memory. Outputs need not have reached it when the clock stops, as far as caches hold them,
-    and a store of whole cache lines reads none. A dtype without a peak has no floor of arithmetic.
+    and a store of whole cache lines reads none. Arithmetic goes by the fastest way to the precision that is asked for.
+    A dtype without a peak has no floor of arithmetic.
     """
     moved = traffic(operator, dims, dtype)
     flops = operator.min_flops.evaluate(operator.cost_environment(dims, dtype))
     evicted = max(moved.written - peaks.written_cache_bytes, 0)
-    fastest = replace(peaks, read_gb_s=max(peaks.read_gb_s, peaks.ceiling_gb_s))
+    rates = {d: max(rate, peaks.ways_gflop_s.get(d, 0.0)) for d, rate in peaks.gflop_s.items()}
+    fastest = replace(peaks, read_gb_s=max(peaks.read_gb_s, peaks.ceiling_gb_s), gflop_s=rates)
     memory_us = _memory_us(moved.read, moved.read + evicted, fastest)
-    return max(memory_us, _compute_us(flops, dtype, peaks)) / MARGIN
+    return max(memory_us, _compute_us(flops, dtype, fastest)) / MARGIN
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from fitness.native import ToolchainError, built, cache_folder
-from fitness.roofline import Peaks, keep_peaks, kept_peaks
+from fitness.roofline import Peaks, keep_peaks, kept_peaks, ways
 from fitness.sandbox import run_confined
 from operators.identity import digest
 
@@ -25,6 +25,12 @@ FEW_THREADS = 4
 FLAGS = ("-O3", "-ffp-contract=fast", "-fopenmp")
 VECTOR_FLAGS = {"avx2": "-mavx2", "fma": "-mfma", "avx512f": "-mavx512f"}
 """By what /proc/cpuinfo calls it. Not -march=native: the compiled program is found again by its flags."""
+UNITS: Mapping[str, tuple[str, int]] = {
+    "avx512_fp16": ("fp16", 2), "fphp": ("fp16", 2), "avx512_bf16": ("bf16", 2), "bf16": ("bf16", 4),
+    "avx_vnni": ("int8", 4), "avx512_vnni": ("int8", 4), "i8mm": ("int8", 8),
+}  # fmt: skip
+"""What multiplies narrower numbers, and how many times faster than fp32, by what /proc/cpuinfo calls it. AMX is not
+among them: a process must ask the system for it first, which no kernel can."""
 
 
 def peaks(threads: int) -> Peaks:
@@ -61,6 +67,7 @@ def _better(a: Peaks, b: Peaks) -> Peaks:
         read_gb_s=read_gb_s,
         copy_gb_s=max(a.copy_gb_s, b.copy_gb_s),
         gflop_s={dtype: max(rate, b.gflop_s.get(dtype, 0.0)) for dtype, rate in a.gflop_s.items()},
+        ways_gflop_s={d: max(a.ways_gflop_s.get(d, 0.0), rate) for d, rate in b.ways_gflop_s.items()},
         empty_us=min((p.empty_us for p in (a, b) if p.empty_us), default=0.0),
         ceiling_gb_s=max(read_gb_s, *ceilings),
         quiet=a.quiet or b.quiet,
@@ -90,12 +97,14 @@ def _from_figures(found: Mapping[str, float], threads: int) -> Peaks:
     and what seems to hold them back is as likely the machine's other tenants.
     """
     quiet = found["waiting"] < QUIET
+    rates = {"fp32": found["fp32_gflop_s"], "fp64": found["fp64_gflop_s"]}
     read_gb_s = max(found["read_gb_s"], found["alone_gb_s"])
     return Peaks(
         device=f"{cpu_name()}, {threads} thread{'s' if threads > 1 else ''}",
         read_gb_s=read_gb_s,
         copy_gb_s=found["copy_gb_s"],
-        gflop_s={"fp32": found["fp32_gflop_s"], "fp64": found["fp64_gflop_s"]},
+        gflop_s=rates,
+        ways_gflop_s=ways(_units(rates["fp32"], _cpuinfo()) | rates),
         empty_us=found["empty_us"] if quiet else 0.0,
         ceiling_gb_s=max(read_gb_s, (min(threads, FEW_THREADS) if quiet else threads) * found["alone_gb_s"]),
         threads=threads,
@@ -103,8 +112,17 @@ def _from_figures(found: Mapping[str, float], threads: int) -> Peaks:
     )
 
 
+def _units(fp32_gflop_s: float, info: Mapping[str, str]) -> dict[str, float]:
+    """Rates of units for narrower numbers."""
+    has = (*info.get("flags", "").split(), *info.get("Features", "").split())
+    found: dict[str, float] = {}
+    for unit, times in (UNITS[flag] for flag in has if flag in UNITS):
+        found[unit] = max(found.get(unit, 0.0), times * fp32_gflop_s)
+    return found
+
+
 def _path(threads: int) -> Path:
-    key = digest("peaks", cpu_name(), str(os.cpu_count()), str(threads), _program().name)[:16]
+    key = digest("peaks", "ways", cpu_name(), str(os.cpu_count()), str(threads), _program().name)[:16]
     return cache_folder() / f"peaks-{key}.json"
 
 

@@ -13,20 +13,21 @@ import torch
 
 from fitness.cuda.driver import device_facts
 from fitness.native import cache_folder
-from fitness.roofline import Peaks, keep_peaks, kept_peaks
+from fitness.roofline import Peaks, keep_peaks, kept_peaks, ways
 from operators.identity import digest
 
 _cuda: Any = torch.cuda
 BYTES = 1 << 30
 FLOPS_PER_CLOCK: dict[tuple[int, int], dict[str, int]] = {
-    (8, 0): {"fp64": 128, "fp32": 128, "fp16": 2048, "bf16": 2048},
-    (8, 6): {"fp64": 4, "fp32": 256, "fp16": 1024, "bf16": 1024},
-    (8, 9): {"fp64": 4, "fp32": 256, "fp16": 1024, "bf16": 1024},
-    (9, 0): {"fp64": 256, "fp32": 256, "fp16": 4096, "bf16": 4096},
-    (10, 0): {"fp64": 256, "fp32": 256, "fp16": 8192, "bf16": 8192},
-    (12, 0): {"fp64": 4, "fp32": 256, "fp16": 1024, "bf16": 1024},
+    (8, 0): {"fp64": 128, "fp32": 128, "fp16": 2048, "bf16": 2048, "tf32": 1024, "int8": 4096},
+    (8, 6): {"fp64": 4, "fp32": 256, "fp16": 1024, "bf16": 1024, "tf32": 512, "int8": 2048},
+    (8, 9): {"fp64": 4, "fp32": 256, "fp16": 1024, "bf16": 1024, "tf32": 512, "int8": 2048},
+    (9, 0): {"fp64": 256, "fp32": 256, "fp16": 4096, "bf16": 4096, "tf32": 2048, "int8": 8192},
+    (10, 0): {"fp64": 256, "fp32": 256, "fp16": 8192, "bf16": 8192, "tf32": 4096, "int8": 16384},
+    (12, 0): {"fp64": 4, "fp32": 256, "fp16": 1024, "bf16": 1024, "tf32": 512, "int8": 2048},
 }
-"""Per multiprocessor, dense; of the fastest instructions that a task of the dtype may use, so no TF32 for fp32."""
+"""Per multiprocessor, dense; of the fastest instructions that multiply numbers of a type."""
+TASKS = ("fp64", "fp32", "fp16", "bf16")
 
 
 def known(ordinal: int) -> Peaks | None:
@@ -68,15 +69,17 @@ def _measured(ordinal: int) -> Peaks:
     copy_us = _best_us(lambda: target.copy_(source))
     empty_us = _best_us(lambda: _cuda._sleep(0))
     read_gb_s = BYTES / read_us / 1e3
-    rates = FLOPS_PER_CLOCK.get(facts.capability, {})
+    per_clock = FLOPS_PER_CLOCK.get(facts.capability, {})
+    rates = {unit: rate * facts.sm_count * facts.max_clock_ghz for unit, rate in per_clock.items()}
     return Peaks(
         device=facts.name,
         read_gb_s=read_gb_s,
         copy_gb_s=2 * BYTES / copy_us / 1e3,
-        gflop_s={dtype: rate * facts.sm_count * facts.max_clock_ghz for dtype, rate in rates.items()},
+        gflop_s={dtype: rates[dtype] for dtype in TASKS if dtype in rates},
         empty_us=empty_us,
         written_cache_bytes=float(facts.l2_bytes),
         ceiling_gb_s=max(read_gb_s, facts.memory_gb_s),
+        ways_gflop_s=ways(rates),
     )
 
 

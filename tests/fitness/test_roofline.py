@@ -16,8 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fitness.cpu import peaks as measuring
+from fitness.cuda.peaks import FLOPS_PER_CLOCK
 from fitness.native import ToolchainError, checks
-from fitness.roofline import MARGIN, Peaks, floor_us, roofline, traffic
+from fitness.roofline import MARGIN, Peaks, floor_us, products, roofline, traffic, ways
 from operators.catalog import load
 from operators.spec import Operator
 
@@ -67,6 +68,32 @@ def test_floors_go_by_what_is_possible_and_rooflines_by_what_was_seen(axpb: Oper
     possible = dataclasses.replace(ROUND, ceiling_gb_s=20.0)
     assert floor_us(axpb, dims, "fp32", possible) == pytest.approx(floor_us(axpb, dims, "fp32", ROUND) / 2)
     assert roofline(axpb, dims, "fp32", possible) == roofline(axpb, dims, "fp32", ROUND)
+
+
+def test_the_floor_of_arithmetic_goes_by_the_fastest_way_to_the_precision() -> None:
+    product, dims = load("matrix_power"), {"n": 4096, "power": 5}
+    rates = {unit: 132 * 1.98 * rate for unit, rate in FLOPS_PER_CLOCK[9, 0].items()}
+    fp32 = {"fp32": rates["fp32"]}
+    plain = Peaks("H100 without tensor cores", read_gb_s=3000.0, copy_gb_s=3000.0, gflop_s=fp32, empty_us=1.0)
+    real = dataclasses.replace(plain, ways_gflop_s=ways(rates))
+    of_three_tf32_us = 3 * product.min_flops.evaluate(dims) / rates["tf32"] / 1e3
+    assert floor_us(product, dims, "fp32", real) < of_three_tf32_us < floor_us(product, dims, "fp32", plain)
+    assert roofline(product, dims, "fp32", real) == roofline(product, dims, "fp32", plain)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "part", "count"),
+    [("fp32", "tf32", 3), ("fp32", "fp16", 3), ("fp32", "bf16", 6), ("fp32", "int8", 6), ("fp64", "int8", 28)],
+)
+def test_products_of_parts_are_as_many_as_the_precision_needs(wanted: str, part: str, count: int) -> None:
+    assert products(wanted, part) == count
+
+
+def test_a_way_is_never_slower_than_the_type_itself_and_16_bits_have_no_other() -> None:
+    assert ways({"fp32": 100.0, "fp64": 50.0, "bf16": 200.0, "int8": 400.0}) == {"fp32": 100.0, "fp64": 50.0}
+    assert ways({"fp32": 1.0, "fp64": 1.0, "int8": 56.0}) == {"fp32": 56 / 6, "fp64": 2.0}
+    for rates in FLOPS_PER_CLOCK.values():
+        assert all(rate >= rates[dtype] for dtype, rate in ways(rates).items())
 
 
 def test_a_dtype_without_a_peak_has_no_floor_of_arithmetic() -> None:
