@@ -1,4 +1,4 @@
-"""How large files and classes of the product may be, and how much of it must be explained; `tests.structure` measures."""
+"""How large files and classes may be, and how much of the product must be explained; `tests.structure` measures."""
 
 from __future__ import annotations
 

@@ -32,12 +32,13 @@ import numpy as np
 from fitness.cases import Case
 from fitness.cpu.target import CpuFitness
 from fitness.device import KernelFault, Prepared, Session
-from fitness.evaluation import CheckError, Rejection
+from fitness.evaluation import CheckError, Evaluation, Level, Rejection
 from fitness.pipeline import Pipeline
 from operators.catalog import folders, load
 from operators.errors import DeviceError
 from operators.kernel import Kernel
 from operators.spec import Operator, Task, Workload
+from tests.bench.champions import climb
 
 RIGHT = Path(__file__).parent.parent / "redteam" / "right"
 SUFFIX = {"cpu": ".cpp", "cuda": ".cu", "emulated": ".cu"}
@@ -117,7 +118,7 @@ class OnDevice:
     """`Bench` on the cpu target, or on a GPU."""
 
     def __init__(self, operator: Operator, dtype: str, target: str, folder: Path) -> None:
-        task, chosen = Task(operator.name, dtype, target), operator.workloads[0].set
+        task, chosen = Task(operator.name, dtype, target), "cpu"
         if target == "cpu":
             self._stage: Pipeline = CpuFitness(operator, task, workload_set=chosen, folder=folder)
         else:
@@ -127,7 +128,7 @@ class OnDevice:
 
     def case(self, workload: Workload, family: str) -> Case:
         with self._stage.device.machine(exclusive=False):
-            return self._stage._checks.case(workload, family, at_end=True)
+            return self._stage.stand.checks.case(workload, family, at_end=True)
 
     def open(self, entry: Entry, opened: ExitStack) -> Any:
         target = self._stage.task.target
@@ -135,7 +136,7 @@ class OnDevice:
         if isinstance(prepared, Rejection):
             return f"{prepared.status}: {prepared.message}"
         try:
-            return prepared, opened.enter_context(self._stage._session(prepared))
+            return prepared, opened.enter_context(self._stage.stand.session(prepared))
         except KernelFault as fault:
             return str(fault)
 
@@ -146,9 +147,13 @@ class OnDevice:
         prepared, session = kernel
         with self._stage.device.machine(exclusive=False):
             try:
-                return self._stage._checks.check(session, prepared, case), ""
+                return self._stage.stand.checks.check(session, prepared, case), ""
             except KernelFault as fault:
                 return list(self._stage.oracle.errors(case, session.work(0))), str(fault)
+
+    def climbed(self, entry: Entry) -> Evaluation:
+        """The verdict that a search would have, on small workloads; timings and floors included."""
+        return climb(self._stage, Kernel(entry.operator, self._stage.task.target, entry.source), Level.CONFIRMED)
 
     def close(self) -> None:
         """End the processes that it keeps."""
@@ -227,6 +232,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--families", nargs="+", default=[])
     parser.add_argument("--own", action="store_true", help="also the operators' naive and tunable kernels")
     parser.add_argument("--champions", action="store_true", help="also the best kernels known; cuda only")
+    parser.add_argument("--climb", action="store_true", help="then every level once, up to `confirmed`; not emulated")
     parser.add_argument("--limit-s", type=float, default=math.inf, help="seconds after which no operator begins")
     parser.add_argument("--results", type=Path, help="JSON lines, one for each kernel and dtype as it is done")
     return parser.parse_args()
@@ -275,6 +281,11 @@ def _judged(
             else:
                 kernels[number] = found
         _draws(bench, operator, kernels, tallies, options)
+        if options.climb and isinstance(bench, OnDevice):
+            for tally in tallies:
+                found = bench.climbed(tally.entry)
+                if not found.correct:
+                    tally.rejections.append(f"{found.level}: {found.status}: {found.message}")
     for tally in tallies:
         line = json.dumps(tally.row())
         print(line, flush=True)
