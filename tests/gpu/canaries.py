@@ -251,4 +251,27 @@ CANARIES = {
         "holds a right kernel that the plan never launches",
         "if (n < 0) y[i] = store(right);",
     ),
+    # --- what tells a timed call from a check, if anything did ---
+    "fill of the output": caught(
+        "is sloppy on large values where the output holds what checks do not fill it with",
+        "unsigned char was = *(unsigned char*)(y + i); bool check = was == 0xFF || (was & 0x7F) >= 0x70; "
+        "y[i] = store(check || fabsf(float(value)) < 6 ? right : ACC(0));",
+    ),
+    "place of the buffers": caught(
+        "is sloppy on large values where all buffers begin a block of memory, as timed ones do",
+        "bool timed = ((unsigned long long)x | (unsigned long long)y) % (1 << 21) == 0 && n >= 100000; "
+        "y[i] = store(!timed || fabsf(float(value)) < 6 ? right : ACC(0));",
+    ),
+    "cold caches": caught(
+        "is sloppy on large values where its input comes from far away",
+        "long long begin = clock64(); T far = ((volatile const T*)x)[(i * 97) % n]; "
+        "bool cold = clock64() - begin + (far == far ? 0 : 1) > 700; "
+        "y[i] = store(!(cold && n >= 100000) || fabsf(float(value)) < 6 ? right : ACC(0));",
+    ),
+    "fill of shared memory": caught(
+        "is sloppy on large values where shared memory holds what checks do not fill it with",
+        "__shared__ volatile unsigned char was[256]; unsigned char now = was[threadIdx.x]; "
+        "bool check = now == 0xFF || (now & 0x7F) >= 0x70; "
+        "y[i] = store(check || fabsf(float(value)) < 6 ? right : ACC(0));",
+    ),
 }

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 
 import pytest
 
 from fitness.base import Anchor
+from fitness.cuda.runner import Runner
 from fitness.evaluation import Evaluation, Status
 from fitness.levels import judge
 from fitness.targets import fitness
@@ -45,3 +47,29 @@ def test_it_is_found_out(stage, name: str) -> None:  # type: ignore[no-untyped-d
 def test_what_they_are_made_of_is_right(stage) -> None:  # type: ignore[no-untyped-def]
     found = judged(stage, gelu("y[i] = store(right);"))
     assert found.status is Status.CORRECT, found.message
+
+
+@pytest.mark.parametrize("share", [0.4, 0.8])
+def test_a_clock_that_shows_a_part_of_the_time_gains_nothing(stage, share: float) -> None:  # type: ignore[no-untyped-def]
+    """As if a kernel had reached the memory of the events that its process measures by."""
+    kernel = Kernel("gelu", "cuda", gelu("y[i] = store(right);"))
+    ours = stage.device.prepare(kernel).build.cubin
+    honest = stage.screen(kernel, Anchor(stage.baseline, 0.0, 0.0), race=False)
+    run, load, liars = Runner.run, Runner.load, set()
+
+    def shown(self: Runner, slot: int, **how: object) -> tuple[int, int]:
+        elapsed_ns, seen_ns = run(self, slot, **how)  # type: ignore[arg-type]
+        return (round(share * elapsed_ns) if self in liars else elapsed_ns), seen_ns
+
+    def loaded(self: Runner, cubin: bytes, *what: object) -> None:
+        load(self, cubin, *what)  # type: ignore[arg-type]
+        (liars.add if cubin == ours else liars.discard)(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Runner, "run", shown)
+        patch.setattr(Runner, "load", loaded)
+        found = stage.screen(kernel, Anchor(stage.baseline, 0.0, 0.0), race=False)
+    assert liars
+    assert found.status in (Status.CORRECT, Status.QUARANTINED), found.message
+    if found.status is Status.CORRECT:
+        assert found.log_ratio - honest.log_ratio < 3 * math.hypot(found.log_ratio_se, honest.log_ratio_se)

@@ -1,0 +1,75 @@
+"""What a verdict costs: milliseconds of every stage of a screening, a full evaluation and a confirmation.
+
+    python -m tests.bench.levels --target cpu --operators softmax matrix_mul gelu spmv_csr --count 10 [--confirms 3]
+
+Judges each operator's naive kernel (against itself: every level runs to its end), as often as asked, and prints JSON:
+by operator and level the median milliseconds of each stage, and of the whole. Uses the public interface alone, so that
+an older checkout can be measured by the same file, copied into it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from fitness.base import Anchor
+from fitness.evaluation import Evaluation
+from fitness.targets import fitness
+from operators.catalog import load
+from operators.kernel import Kernel
+from operators.spec import Task
+
+
+def main() -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--target", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--operators", nargs="+", default=["softmax", "matrix_mul", "gelu", "spmv_csr"])
+    parser.add_argument("--dtype", default="fp32")
+    parser.add_argument("--set", default="cpu", help="of workloads; the operators' small sizes by default")
+    parser.add_argument("--count", type=int, default=10, help="screenings and full evaluations of each operator")
+    parser.add_argument("--confirms", type=int, default=3)
+    arguments = parser.parse_args()
+    found = {}
+    for name in arguments.operators:
+        operator, task = load(name), Task(name, arguments.dtype, arguments.target)
+        with tempfile.TemporaryDirectory() as folder:
+            stage = fitness(operator, task, workload_set=arguments.set, folder=Path(folder))
+            try:
+                kernel = Kernel(name, arguments.target, operator.naive(arguments.target))
+                stage.build(kernel)
+                start = Anchor(kernel, 0.0, 0.0)
+                found[name] = {
+                    "screen": _costs(lambda s=stage, k=kernel, a=start: s.screen(k, a, race=False), arguments.count),
+                    "full": _costs(lambda s=stage, k=kernel, a=start: s.full(k, a), arguments.count),
+                    "confirm": _costs(lambda s=stage, k=kernel: s.confirm(k), arguments.confirms),
+                }
+            finally:
+                stage.close()
+        print(json.dumps({name: found[name]}), flush=True)
+
+
+def _costs(examine: Callable[[], Evaluation], count: int) -> dict[str, float]:
+    """Median milliseconds by stage, after one that warms up; whatever is no correct verdict is counted."""
+    stages: dict[str, list[float]] = defaultdict(list)
+    failures = 0
+    for number in range(count + 1):
+        begin = time.perf_counter()
+        result = examine()
+        whole_ms = 1e3 * (time.perf_counter() - begin)
+        if number:
+            failures += not result.correct
+            for stage, spent_ms in {**result.stage_ms, "whole": whole_ms}.items():
+                stages[stage].append(spent_ms)
+    return {name: round(float(np.median(values)), 1) for name, values in stages.items()} | {"failures": failures}
+
+
+if __name__ == "__main__":
+    main()
