@@ -34,7 +34,7 @@ LEAST_SLACK_NS = 1000.0
 """Whatever an anchor's vary by: no machine notices the end of a call at once."""
 OWED_EVERY = 3
 """Each set of company is owed a call for so many rounds before the first look."""
-COMPANY_SHARE = 0.25
+COMPANY_SHARE = 0.1
 """Of all other rounds, in which a candidate is called on company as well."""
 LASTING_SHARE = 0.5
 """Of a variance, so much from processes ends a measurement: no number of pairs would lessen its error by a third."""
