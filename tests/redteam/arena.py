@@ -52,6 +52,23 @@ WORKLOADS: Mapping[str, tuple[dict[str, int], ...]] = {
     "softmax": ({"rows": 8, "cols": 4096}, {"rows": 400, "cols": 100}),
     "matrix_mul": ({"m": 48, "n": 56, "k": 64}, {"m": 16, "n": 16, "k": 1500}),
     "spmv_csr": ({"rows": 3000, "cols": 2000, "nnz": 40000}, {"rows": 20000, "cols": 500, "nnz": 9000}),
+    "spmm_csr": ({"rows": 300, "cols": 200, "nnz": 4000, "k": 8},),
+    "matrix_copy": ({"rows": 200, "cols": 300},),
+    "matrix_transpose": ({"rows": 200, "cols": 300},),
+    "reverse_array": ({"n": 40000},),
+    "layer_norm": ({"rows": 100, "cols": 400},),
+    "rms_norm": ({"rows": 100, "cols": 400},),
+    "softmax_attention": ({"queries": 32, "keys": 64, "dim": 32, "width": 32},),
+    "conv_2d": ({"height": 64, "width": 96, "tall": 3, "wide": 5},),
+    "stencil_2d": ({"nx": 200, "ny": 200},),
+    "prefix_sum": ({"n": 20000},),
+    "dot_product": ({"n": 40000},),
+    "mse_loss": ({"n": 40000},),
+    "cross_entropy_loss": ({"classes": 10000},),
+    "matrix_power": ({"n": 32, "power": 5},),
+    "fft": ({"n": 4096},),
+    "sorting": ({"n": 4096},),
+    "top_k": ({"n": 10000, "k": 16},),
 }
 """Small ones: what is tested here does not depend on the size, and every canary runs on all of them."""
 TIMING_BUDGET_S = 0.1
