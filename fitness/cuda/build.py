@@ -13,11 +13,13 @@ from typing import Any
 from fitness.cuda.compiler import Compiler, CompilerFault
 from fitness.cuda.cubin import Cubin, CubinError, read_cubin
 from fitness.cuda.nvrtc import FILE, HEADERS, OPTIONS, Job, include_folders, version
-from fitness.cuda.ptx import flagged, lower_precision, objection, traits
+from fitness.cuda.program import Table
+from fitness.cuda.ptx import flagged, lower_precision, traits
+from fitness.cuda.state import PROBE, PROBE_KERNELS, Reference, detached, objection, reference
 from fitness.evaluation import Rejection, Status
 from fitness.signature import Param, TableError
 from fitness.source import Dialect, forbidden
-from operators.errors import PlanError
+from operators.errors import PlanError, UserError
 from operators.identity import digest
 from operators.kernel import Kernel
 from operators.plan import Plan, parse_plan
@@ -27,6 +29,8 @@ from operators.spec import Operator
 ARCH = "sm_90a"
 MAX_LOG_CHARACTERS, MAX_PTX_CHARACTERS = 1 << 20, 8 << 20
 """Of what a compiler says and makes of one kernel file; the largest known has a tenth of it."""
+MAX_STACK_BYTES = 16384
+"""Of a thread: as much of every thread that the device can hold is overwritten before each call."""
 MAX_LOG_LINES = 40
 MAX_LOG_COLUMNS = 600
 """Of a line; templates spell out their types at any length."""
@@ -94,6 +98,7 @@ class CudaBuild:
 
     arch: str
     cubin: bytes
+    """As it is loaded, with the addresses of `tables`."""
     lowered: Mapping[str, str]
     """The plan's kernel name expressions, and the symbols in the cubin."""
     kernels: Mapping[str, KernelFacts]
@@ -102,6 +107,8 @@ class CudaBuild:
     """By name expression."""
     cell: tuple[str, ...]
     facts: Mapping[str, Any] = field(default_factory=dict)
+    tables: tuple[Table, ...] = ()
+    """What the library's functions read, which is to lie in memory that no kernel can write to."""
 
 
 def compile_cuda(
@@ -136,20 +143,41 @@ def compile_cuda(
     for name, symbol in lowered.items():
         if symbol not in by_symbol:
             return Rejection(Status.INVALID, f"launch of `{name}`: it is not a __global__ function")
-    if problem := objection(made.ptx):
-        return Rejection(Status.INVALID, problem)
     try:
         cubin = read_cubin(made.cubin)
+        if problem := objection(cubin, _reference(compiler, arch)):
+            return Rejection(Status.INVALID, problem)
         params = {
             name: cubin.parameters(lowered[name], made.lowered[table])
             for name, table in zip(names, tables, strict=True)
         }
+        loaded, slots = detached(made.cubin, cubin)
     except (CubinError, TableError) as error:
         return Rejection(Status.INVALID, str(error))
     kernels = {name: by_symbol[symbol] for name, symbol in lowered.items()}
+    if (stack := max(k.stack_bytes for k in kernels.values())) > MAX_STACK_BYTES:
+        return Rejection(
+            Status.INVALID,
+            f"it takes {stack} bytes of local memory per thread, for arrays and spilled registers; at most "
+            f"{MAX_STACK_BYTES} are allowed",
+        )
     facts = _facts(cubin, made.ptx, plan, kernels, dtype, arch)
     facts["flagged"] = ", ".join(_flagged(made.ptx, job, compiler)) or "none"
-    return CudaBuild(arch, made.cubin, lowered, kernels, params, _cell(facts), facts)
+    return CudaBuild(arch, loaded, lowered, kernels, params, _cell(facts), facts, slots)
+
+
+_references: dict[str, Reference] = {}
+"""What was learnt of architectures in this process."""
+
+
+def _reference(compiler: Compiler, arch: str) -> Reference:
+    """What is known of an architecture. It raises UserError where our own code does not compile for it."""
+    if arch not in _references:
+        made = compiler.compile(Job(PROBE, PROBE_KERNELS, arch, tuple(map(str, include_folders()))))
+        if not made.cubin:
+            raise UserError(f"NVRTC {version()} cannot compile for {arch!r}: {' '.join(made.log.split())[:300]}")
+        _references[arch] = reference(read_cubin(made.cubin))
+    return _references[arch]
 
 
 @lru_cache

@@ -45,6 +45,8 @@ _HEADER = struct.Struct("<16s2HI3QI6H")
 _SECTION = struct.Struct("<2I4Q2I2Q")
 _SYMBOL = struct.Struct("<I2BH2Q")
 """ELF's own, of 64 bits and little-endian; see elf(5)."""
+_RELOCATIONS = {4: struct.Struct("<2Qq"), 9: struct.Struct("<2Q")}
+"""Entries with an addend and without, by the type of their section: the place, what refers to which symbol."""
 _NOTE_HEAD = struct.Struct("<2BH")
 _NOTE_PARAM = struct.Struct("<I2HI")
 _SIZED, _PARAM_NOTE = 4, 0x17
@@ -54,7 +56,7 @@ parameter's place, in what follows its offset, and its size, in the upper 14 bit
 _IDENTITY = b"\x7fELF\x02\x01"
 _SYMTAB, _STRTAB, _NOTE, _NOBITS = 2, 3, 7, 8
 _TYPES = {number: name for name, number in ENUM_SH_TYPE_BASE.items() if isinstance(number, int)}
-_EXECUTABLE = 0x6
+_EXECUTABLE, _WRITABLE = 0x6, 0x1
 """The flags of what is loaded and holds instructions."""
 
 
@@ -77,12 +79,44 @@ class Section:
     """Its meaning depends on the type: the section that relocations are for, the registers of a kernel."""
     alignment: int
     """Of its place in memory, in bytes."""
+    header_at: int
+    """Where in the file its entry in the table of sections begins."""
+    offset: int
+    """Where in the file its data begins."""
     data: bytes
 
     @property
     def is_code(self) -> bool:
         """Whether it holds machine code."""
         return self.flags & _EXECUTABLE == _EXECUTABLE
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether code may write to what is loaded of it."""
+        return bool(self.flags & _WRITABLE)
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A name for a place in a section."""
+
+    name: str
+    section: int
+    """Its number; 0 where the symbol is defined elsewhere."""
+    value: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Relocation:
+    """A place that the loader writes the address of a symbol to."""
+
+    section: int
+    """The number of the section that is changed."""
+    offset: int
+    symbol: Symbol
+    entry_at: int
+    """Where in the file the entry lies that says so."""
 
 
 @dataclass(frozen=True)
@@ -142,6 +176,31 @@ class Cubin:
             return ()
         return parameter_table(section.data[offset : offset + MAX_TABLE_BYTES])
 
+    def symbols(self, section: Section) -> list[Symbol]:
+        """What a table of symbols holds. It raises CubinError where a name does not lie within the names."""
+        names = _Reader(self.sections[section.link].data if section.link < len(self.sections) else b"")
+        whole = len(section.data) // _SYMBOL.size * _SYMBOL.size
+        entries = _SYMBOL.iter_unpack(section.data[:whole])
+        return [Symbol(names.text(name), number, value, size) for name, _, _, number, value, size in entries]
+
+    def relocations(self) -> list[Relocation]:
+        """All of them. It raises CubinError where one refers to a symbol that is not there."""
+        found, tables = [], {}
+        for section in self.sections:
+            layout = _RELOCATIONS.get(section.type)
+            if layout is None:
+                continue
+            if section.link not in tables:
+                table = self.sections[section.link] if section.link < len(self.sections) else section
+                tables[section.link] = self.symbols(table) if table.type == _SYMTAB else []
+            symbols = tables[section.link]
+            for at in range(0, len(section.data) // layout.size * layout.size, layout.size):
+                offset, packed, *_ = layout.unpack_from(section.data, at)
+                if packed >> 32 >= len(symbols):
+                    raise CubinError("its machine code refers to a symbol that is not there")
+                found.append(Relocation(section.info, offset, symbols[packed >> 32], section.offset + at))
+        return found
+
     def code_bytes(self) -> int:
         """The size of the machine code of all kernels and functions."""
         return sum(len(section.data) for section in self.sections if section.is_code)
@@ -172,13 +231,14 @@ def read_cubin(cubin: bytes) -> Cubin:
     if sum(entry[5] for entry in entries if entry[1] != _NOBITS) > len(cubin):
         raise CubinError("sections of its machine code lie over each other")
     names = _Reader(reader.part(entries[names_at][4], entries[names_at][5]))
-    return Cubin(tuple(_section(reader, names, entry) for entry in entries))
+    places = range(table, table + count * entry_bytes, entry_bytes)
+    return Cubin(tuple(_section(reader, names, entry, at) for entry, at in zip(entries, places, strict=True)))
 
 
-def _section(reader: _Reader, names: _Reader, entry: tuple[int, ...]) -> Section:
+def _section(reader: _Reader, names: _Reader, entry: tuple[int, ...], header_at: int) -> Section:
     name, kind, flags, _, offset, size, link, info, alignment, _ = entry
     data = b"" if kind in (0, _NOBITS) else reader.part(offset, size)
-    return Section(names.text(name), kind, flags, size, link, info, alignment, data)
+    return Section(names.text(name), kind, flags, size, link, info, alignment, header_at, offset, data)
 
 
 def _symbols(section: Section, names: bytes, wanted: bytes) -> Iterator[tuple[int, int]]:

@@ -164,3 +164,20 @@ def device_facts(ordinal: int = 0) -> DeviceFacts:
         memory_gb_s=2 * attribute("MEMORY_CLOCK_RATE") * attribute("GLOBAL_MEMORY_BUS_WIDTH") / 8 / 1e6,
         max_clock_ghz=attribute("CLOCK_RATE") / 1e6,
     )
+
+
+def granularity(ordinal: int) -> int:
+    """Bytes that blocks are multiples of. Needs no context."""
+    option = driver().CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM
+    return int(call("MemGetAllocationGranularity", allocation(ordinal), option))
+
+
+def allocation(ordinal: int) -> Any:
+    """The properties of memory on the device that other processes can be handed."""
+    cu = driver()
+    properties = cu.CUmemAllocationProp()
+    properties.type = cu.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+    properties.location.type = cu.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+    properties.location.id = ordinal
+    properties.requestedHandleTypes = cu.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+    return properties

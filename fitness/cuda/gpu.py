@@ -13,9 +13,9 @@ from typing import Protocol
 import torch
 
 from fitness.cuda.compiler import Compiler
-from fitness.cuda.driver import device_facts
+from fitness.cuda.driver import device_facts, granularity
 from fitness.cuda.line import check_driver
-from fitness.cuda.memory import BlockPool, granularity
+from fitness.cuda.memory import BlockPool
 from fitness.cuda.ncu import NOT_INSTALLED
 from fitness.cuda.nvrtc import Job, include_folders, version
 from fitness.cuda.peaks import known, peaks, remeasure

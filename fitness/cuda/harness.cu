@@ -14,14 +14,21 @@ extern "C" __global__ void flush_read(const float4* memory, long long count, flo
     if (sum == 1.25f) *sink = sum;
 }
 
-// Fills shared memory, and some local memory, of every multiprocessor: what a candidate finds there tells nothing.
-extern "C" __global__ void scribble(unsigned value, int words, unsigned* sink) {
-    extern __shared__ unsigned shared[];
-    volatile unsigned local[64];
-    for (int i = 0; i < 64; i++) local[i] = value;
-    for (int i = threadIdx.x; i < words; i += blockDim.x) shared[i] = value;
+// Fills shared memory, what the system reserves of it for itself included, and registers of every multiprocessor: what
+// a candidate finds there tells nothing. One block takes a multiprocessor: `words` are all that it has.
+constexpr int REGISTERS = 55;
+extern "C" __global__ void __launch_bounds__(1024, 1) scribble(unsigned value, int words) {
+    for (int i = threadIdx.x; i < words; i += blockDim.x)
+        asm volatile("st.shared.u32 [%0], %1;" ::"r"(4 * i), "r"(value) : "memory");
     __syncthreads();
-    if (shared[threadIdx.x % words] + local[threadIdx.x % 64] == 1) *sink = value;
+    unsigned held[REGISTERS];
+#pragma unroll
+    for (int i = 0; i < REGISTERS; i++)
+        asm volatile("ld.volatile.shared.u32 %0, [%1];" : "=r"(held[i]) : "r"(4 * (threadIdx.x + i)) : "memory");
+    __syncthreads();  // all are held at the same time
+#pragma unroll
+    for (int i = 0; i < REGISTERS; i++)
+        asm volatile("st.volatile.shared.u32 [%0], %1;" ::"r"(4 * (threadIdx.x + i)), "r"(held[i]) : "memory");
 }
 
 __device__ __forceinline__ unsigned long long nanoseconds() {
@@ -29,6 +36,31 @@ __device__ __forceinline__ unsigned long long nanoseconds() {
     asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
     return now;
 }
+
+// Fills local memory of every thread that the device can hold: all blocks wait until all are there, so that each takes
+// places of its own. Places of threads with less local memory lie within those of threads with more.
+template <int BYTES> __device__ __forceinline__ void fill_local(unsigned value, unsigned* arrived, unsigned expected) {
+    unsigned local[BYTES / 4];
+    unsigned long long address;
+    asm volatile("cvta.to.local.u64 %0, %1;" : "=l"(address) : "l"(local) : "memory");
+    if (threadIdx.x == 0) {
+        atomicAdd(arrived, 1);
+        const unsigned long long begin = nanoseconds();
+        while (static_cast<int>(*(volatile unsigned*)arrived - expected) < 0 && nanoseconds() - begin < 100000) {}
+    }
+    __syncthreads();
+    for (int i = 0; i < BYTES; i += 4)
+        asm volatile("st.local.u32 [%0], %1;" ::"l"(address + i), "r"(value) : "memory");
+}
+#define LOCAL(BYTES)                                                                                                   \
+    extern "C" __global__ void __launch_bounds__(1024, 2)                                                              \
+        scribble_local_##BYTES(unsigned value, unsigned* arrived, unsigned expected) {                                 \
+        fill_local<BYTES>(value, arrived, expected);                                                                   \
+    }
+LOCAL(2048)
+LOCAL(4096)
+LOCAL(8192)
+LOCAL(17408)
 
 // Holds the stream until everything behind it has been handed in. It keeps telling the device's time, so that whoever
 // lets it go knows when that was; it says 0 where nobody did so in time.

@@ -7,8 +7,8 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fitness.cuda.driver import CudaError, call, device_facts, driver
-from fitness.cuda.program import KernelCall, Program
+from fitness.cuda.driver import CudaError, allocation, call, device_facts, driver, granularity
+from fitness.cuda.program import KernelCall, Program, Table
 from operators.tensor_map import DATA_TYPES, TENSOR_MAP_BYTES, ResolvedTensorMap
 
 
@@ -22,9 +22,16 @@ class Launcher:
         self.stream = call("StreamCreate", self.cu.CUstream_flags.CU_STREAM_NON_BLOCKING)
         self.functions: dict[str, Any] = {}
         self._module: Any = None
+        self._tables: ReadonlyMemory | None = None
 
-    def load_kernels(self, cubin: bytes, lowered: Mapping[str, str]) -> None:
+    def load_kernels(self, cubin: bytes, lowered: Mapping[str, str], tables: Sequence[Table]) -> None:
         """`lowered` are the kernels' symbols by name expression."""
+        if tables:
+            self._tables = ReadonlyMemory(self.facts.ordinal, [table.data for table in tables])
+            image = bytearray(cubin)
+            for table, address in zip(tables, self._tables.addresses, strict=True):
+                image[table.offset : table.offset + 8] = pointer(address)
+            cubin = bytes(image)
         self._module = call("ModuleLoadData", cubin)
         for name, symbol in lowered.items():
             self.functions[name] = call("ModuleGetFunction", self._module, symbol.encode())
@@ -35,7 +42,9 @@ class Launcher:
         self.functions.clear()
         if self._module is not None:
             call("ModuleUnload", self._module)
-        self._module = None
+        if self._tables is not None:
+            self._tables.free()
+        self._module = self._tables = None
 
     def enqueue(self, program: Program, addresses: Mapping[str, int], sizes: Mapping[str, int]) -> None:
         """One call of the candidate into the stream, on buffers at these addresses, of these sizes in bytes."""
@@ -121,6 +130,39 @@ class Launcher:
             getattr(cu.CUtensorMapFloatOOBfill, f"CU_TENSOR_MAP_FLOAT_OOB_FILL_{declared.oob_fill}"),
         )
         return ctypes.string_at(made.getPtr(), TENSOR_MAP_BYTES)
+
+
+class ReadonlyMemory:
+    """Memory of the device that kernels can only read."""
+
+    def __init__(self, ordinal: int, parts: Sequence[bytes]) -> None:
+        """It holds `parts`, each from a multiple of 256 bytes on. It raises CudaError."""
+        cu = driver()
+        data = b"".join(part + bytes(-len(part) % 256) for part in parts)
+        granule = granularity(ordinal)
+        self._bytes = max(-(-len(data) // granule), 1) * granule
+        self._handle = call("MemCreate", self._bytes, allocation(ordinal), 0)
+        self._address = int(call("MemAddressReserve", self._bytes, 0, 0, 0))
+        call("MemMap", self._address, self._bytes, 0, self._handle, 0)
+        access, flags = cu.CUmemAccessDesc(), cu.CUmemAccess_flags
+        access.location = allocation(ordinal).location
+        access.flags = flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+        call("MemSetAccess", self._address, self._bytes, [access], 1)
+        call("MemcpyHtoD", self._address, data, len(data))
+        access.flags = flags.CU_MEM_ACCESS_FLAGS_PROT_READ
+        call("MemSetAccess", self._address, self._bytes, [access], 1)
+        self.addresses = []
+        """Of the parts."""
+        at = self._address
+        for part in parts:
+            self.addresses.append(at)
+            at += -(-len(part) // 256) * 256
+
+    def free(self) -> None:
+        """It gives the memory back, which nothing may use any more."""
+        call("MemUnmap", self._address, self._bytes)
+        call("MemRelease", self._handle)
+        call("MemAddressFree", self._address, self._bytes)
 
 
 class Arguments:

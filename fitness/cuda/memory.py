@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from fitness.cuda.driver import CudaError, call, driver
+from fitness.cuda.driver import CudaError, allocation, call, driver, granularity
 from fitness.cuda.line import fitting_extra
 from fitness.memory import ALIGNMENT, SLACK_PATTERNS, Extent, around
 from fitness.packages import reinstalling_torch
@@ -25,6 +25,8 @@ KEPT_FREE_BYTES = 4 << 30
 """Blocks that are in no use stay allocated up to so much: making one takes as long as a small check."""
 KEPT_FREE = 256
 """So many at most, since each keeps a file open."""
+WIPED = 0xA5
+"""What blocks are filled with that are in no use."""
 
 
 class Block:
@@ -44,7 +46,7 @@ class Block:
         access.location.id = ordinal
         access.flags = cu.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
         with ExitStack() as undone:
-            self._handle = call("MemCreate", map_bytes, _properties(ordinal), 0)
+            self._handle = call("MemCreate", map_bytes, allocation(ordinal), 0)
             undone.callback(call, "MemRelease", self._handle)
             self.address = int(call("MemAddressReserve", map_bytes, 0, 0, 0))
             undone.callback(call, "MemAddressFree", self.address, map_bytes)
@@ -140,10 +142,17 @@ class BlockPool:
         """Blocks of the same size may be needed soon."""
         self._returned.extend(blocks)
 
+    def wipe(self) -> None:
+        """Overwrite what regions gave back: right answers are among it, and runners may have it mapped still."""
+        self._settle()
+
     def _settle(self) -> None:
         """The oldest go when there are too many."""
         while self._returned:
-            self._free.append(self._returned.popleft())
+            block = self._returned.popleft()
+            if not block.readonly:
+                block.tensor.fill_(WIPED)
+            self._free.append(block)
         while len(self._free) > KEPT_FREE or sum(block.bytes for block in self._free) > KEPT_FREE_BYTES:
             self._free.pop(0).free()
 
@@ -232,20 +241,3 @@ class Contents:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Contents) and torch.equal(self._data, other._data)
-
-
-def granularity(ordinal: int) -> int:
-    """Bytes that blocks are multiples of. Needs no context."""
-    option = driver().CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM
-    return int(call("MemGetAllocationGranularity", _properties(ordinal), option))
-
-
-def _properties(ordinal: int) -> Any:
-    """Of memory on the device that other processes can be handed."""
-    cu = driver()
-    properties = cu.CUmemAllocationProp()
-    properties.type = cu.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
-    properties.location.type = cu.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
-    properties.location.id = ordinal
-    properties.requestedHandleTypes = cu.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-    return properties

@@ -33,3 +33,12 @@ class Program:
     zero: tuple[str, ...]
     calls: tuple[KernelCall, ...]
     maps: tuple[ResolvedTensorMap, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """What a function of NVIDIA's library reads: whoever loads the cubin keeps it where nothing can write to it."""
+
+    offset: int
+    """In the cubin; the eight bytes there take the table's address."""
+    data: bytes

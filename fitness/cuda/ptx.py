@@ -1,4 +1,4 @@
-"""What a kernel's PTX tells without running it: what it may not do, and how it goes about its work."""
+"""What a kernel's PTX tells without running it: how it goes about its work. What it may not do its cubin tells."""
 
 from __future__ import annotations
 
@@ -7,11 +7,6 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 _COMMENT = re.compile(r"//[^\n]*")
-_EXTERN = re.compile(r"\.extern\s+\.func\b[^;{]*?([\w$]+)\s*\(", re.DOTALL)
-_GLOBAL = re.compile(
-    r"^\s*(?:\.(?:visible|weak|extern|common)\s+)?\.global\b[^;={\[]*?([\w$]+)\s*(?:\[[^;={]*)?[;={]", re.MULTILINE
-)
-_NAME = re.compile(r"[A-Za-z_$][\w$]*")
 _ACCESS = re.compile(r"\b(?:ld|st)(?P<modifiers>(?:\.\w+(?:::\w+)*)*)")
 _VECTOR = re.compile(r"\.v([248])\b")
 _ELEMENT = re.compile(r"\.[bfsu](8|16|32|64|128)\b")
@@ -40,8 +35,6 @@ GUARDS = frozenset({"trap"})
 one to wait at. No choice of the kernel's, unless it stands in its own file."""
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"(?:[^"]*/)?([^"/]*)"', re.MULTILINE)
 _PLACE = re.compile(r"\s*\.loc\s+(\d+)\b(?:.*\binlined_at\s+(\d+))?")
-LIBRARY_TABLES = frozenset({"__cudart_i2opi_f", "__cudart_i2opi_d", "__cudart_sin_cos_coeffs"})
-"""What sin() and its relatives read, in variables that NVIDIA's library did not declare constant."""
 _LABEL = re.compile(r"^(?:\s*[\w$]+:)*\s*(?:@!?%?\w+\s+)?")
 _OPERAND = re.compile(r"%?[A-Za-z_$][\w$]*")
 _ADDRESSING = re.compile(
@@ -53,16 +46,8 @@ _NUMBER = re.compile(
 )
 """An integer of PTX, of whatever base, as the last operand; no longer a decimal than 64 bits have."""
 _BASES = {"x": 16, "b": 2, "o": 8, "d": 10}
+_INITIAL = re.compile(r"=\s*\Z")
 _BASE = re.compile(r"\[\s*(%?[\w$]+)")
-_LOAD = re.compile(r"ld(?:\.\w+(?:::\w+)*)*\s+[^\[\]]*\[[^\[\]]*\]", re.DOTALL)
-RUNTIME = {
-    "malloc": "allocates on the device; declare a [[buffer]]",
-    "free": "frees on the device; declare a [[buffer]]",
-    "vprintf": "prints; a kernel has nobody to talk to",
-    "__assertfail": "asserts; return instead",
-    "cudaLaunchDeviceV2": "launches a kernel from the device; add a [[launch]]",
-    "cudaGetParameterBufferV2": "launches a kernel from the device; add a [[launch]]",
-}
 
 
 @dataclass(frozen=True)
@@ -93,57 +78,25 @@ class Traits:
     """Narrow types of ordinary arithmetic: f16, bf16."""
 
 
-def objection(ptx: str) -> str | None:
-    """What the code may not do, in words: call the device's runtime, or keep anything from one call to the next."""
-    text = _COMMENT.sub("", ptx)
-    for name in _EXTERN.findall(text):
-        return f"it calls {name}(), which {RUNTIME.get(name, 'is not part of it')}"
-    declared = set(_GLOBAL.findall("\n".join(_module_level(text))))
-    if not declared:
-        return None
-    for body in _bodies(text):
-        tables = {name for name in declared & LIBRARY_TABLES if _only_read(body, name)}
-        for name in _NAME.findall(body):
-            if name in declared - tables:
-                return (
-                    f"it uses the __device__ variable `{name}`, which would live on between calls; declare a table "
-                    "that is only read as __constant__, and scratch memory as a [[buffer]]"
-                )
-    return None
-
-
-def _only_read(body: str, name: str) -> bool:
-    """Whether no instruction can write to a variable: its address, wherever it goes, is added to and loaded from."""
-    instructions = _statements(body)
-    addresses = _derived({name}, instructions)
-    return all(
-        _ADDRESSING.fullmatch(instruction) or (_LOAD.fullmatch(instruction) and not _loaded(instruction) & addresses)
-        for instruction in instructions
-        if addresses & set(_OPERAND.findall(instruction))
-    )
-
-
 def _derived(names: Collection[str], instructions: Sequence[str]) -> set[str]:
     """These variables and registers, and all that addresses in them are added to or copied into."""
-    addresses = set(names)
-    while True:
-        grown = set(addresses)
-        for instruction in instructions:
-            match = _ADDRESSING.fullmatch(instruction)
-            if match and addresses & set(_OPERAND.findall(match["from"])):
-                grown.add(match["to"])
-        if grown == addresses:
-            return addresses
-        addresses = grown
+    into: dict[str, list[str]] = {}
+    for instruction in instructions:
+        if match := _ADDRESSING.fullmatch(instruction):
+            for operand in set(_OPERAND.findall(match["from"])):
+                into.setdefault(operand, []).append(match["to"])
+    addresses, waiting = set(names), list(names)
+    while waiting:
+        for name in into.get(waiting.pop(), ()):
+            if name not in addresses:
+                addresses.add(name)
+                waiting.append(name)
+    return addresses
 
 
 def _statements(body: str) -> list[str]:
     """Instructions and declarations, without labels and predicates."""
     return [_LABEL.sub("", part).strip("{} \t\n") for part in body.split(";")]
-
-
-def _loaded(instruction: str) -> set[str]:
-    return set(_OPERAND.findall(instruction.partition("[")[0]))
 
 
 def traits(ptx: str) -> Traits:
@@ -250,31 +203,14 @@ def _has(text: str, instruction: str) -> bool:
 
 def _bodies(text: str) -> Iterator[str]:
     """What stands between the outer braces of entries and functions; not the initial values of variables."""
-    for inside, part in _parts(text):
-        if inside:
-            yield part
-
-
-def _module_level(text: str) -> Iterator[str]:
-    for inside, part in _parts(text):
-        if not inside:
-            yield part
-
-
-def _parts(text: str) -> Iterator[tuple[bool, str]]:
-    """The text in pieces, with whether they lie within the body of a function."""
-    at = 0
-    while (begin := text.find("{", at)) >= 0:
-        initial = text[at:begin].rstrip().endswith("=")
-        depth, end = 1, begin + 1
-        for brace in re.finditer(r"[{}]", text[begin + 1 :]):
-            depth += 1 if brace[0] == "{" else -1
-            if depth == 0:
-                end = begin + 1 + brace.start()
-                break
-        else:
-            end = len(text)
-        yield False, text[at:begin]
-        yield not initial, text[begin + 1 : end]
-        at = end + 1
-    yield False, text[at:]
+    depth, begin, initial, end = 0, 0, False, 0
+    for brace in re.finditer(r"[{}]", text):
+        depth = max(depth + (1 if brace[0] == "{" else -1), 0)
+        if brace[0] == "{" and depth == 1:
+            begin, initial = brace.end(), _INITIAL.search(text, end, brace.start()) is not None
+        elif brace[0] == "}" and depth == 0:
+            end = brace.end()
+            if not initial:
+                yield text[begin : brace.start()]
+    if depth and not initial:
+        yield text[begin:]

@@ -19,7 +19,7 @@ from typing import Any
 from fitness.channel import receive_frame, send_frame
 from fitness.cuda.driver import ENVIRONMENT
 from fitness.cuda.memory import Block
-from fitness.cuda.program import Program
+from fitness.cuda.program import Program, Table
 from fitness.device import KernelFault, KilledFromOutside
 from fitness.evaluation import Status
 from fitness.native import built
@@ -140,10 +140,10 @@ class Runner:
         with self._process.stderr as stream:
             return stream.read().decode(errors="replace").strip()
 
-    def load(self, cubin: bytes, lowered: Mapping[str, str]) -> None:
+    def load(self, cubin: bytes, lowered: Mapping[str, str], tables: Sequence[Table]) -> None:
         """Load a candidate."""
         self.served += 1
-        self._do("load", cubin, dict(lowered), when="while it was loaded")
+        self._do("load", cubin, dict(lowered), tuple(tables), when="while it was loaded")
 
     def unload(self) -> None:
         """Forget the candidate; small blocks stay mapped, for another one."""
@@ -156,15 +156,21 @@ class Runner:
         answer = self._do("occupancy", kernel, threads, shared_bytes, when="while its occupancy was asked for")
         return _whole(answer, "blocks")
 
-    def bind(self, slot: int, buffers: Sequence[tuple[str, Block, int, int]]) -> None:
-        """Give a slot its buffers: (name, block, offset in the block, bytes)."""
+    def bind(self, slot: int, buffers: Sequence[tuple[str, Block, int, int]], *, timed: bool) -> None:
+        """Give a slot its buffers: (name, block, offset in the block, bytes).
+
+        Where calls are `timed` nothing else stays mapped but what other timed slots use: no call may find there what
+        an earlier one left, or a right answer.
+        """
+        if timed:
+            self._bound.pop(0, None)
         wanted = {block.number: block for _, block, _, _ in buffers}
         self._bound[slot] = set(wanted)
         new = [block for block in wanted.values() if block.number not in self._mapped]
         for block in wanted.values():
             self._mapped.pop(block.number, None)
             self._mapped[block.number] = block.bytes
-        drop = self._idle(IDLE_BYTES)
+        drop = self._idle(0, blocks=0) if timed else self._idle(IDLE_BYTES)
         self._do(
             "bind",
             slot,
@@ -175,12 +181,12 @@ class Runner:
             when="while its buffers were mapped",
         )
 
-    def _idle(self, kept_bytes: int) -> list[int]:
+    def _idle(self, kept_bytes: int, blocks: int = IDLE_BLOCKS) -> list[int]:
         """Mapped blocks to be forgotten: those unused for longest, until the others are few and small."""
         used: set[int] = set().union(*self._bound.values())
         idle = {number: size for number, size in self._mapped.items() if number not in used}
         drop = []
-        while len(idle) > IDLE_BLOCKS or sum(idle.values()) > kept_bytes:
+        while len(idle) > blocks or sum(idle.values()) > kept_bytes:
             drop.append(next(iter(idle)))
             del idle[drop[-1]], self._mapped[drop[-1]]
         return drop

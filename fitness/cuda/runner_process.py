@@ -24,13 +24,19 @@ from typing import Any
 from fitness.channel import receive_frame, send_frame
 from fitness.cuda.driver import CudaError, call
 from fitness.cuda.launcher import Arguments, Launcher, pointer
-from fitness.cuda.program import Program
+from fitness.cuda.program import Program, Table
 
 READY = b"{}"
 HOLD_NS = 50_000_000
 """So long at most the stream is held while work is handed in."""
 FLUSH_L2_SIZES = 2.4
 SCRIBBLE_THREADS = 1024
+LOCAL_SIZES = (2048, 4096, 8192, 17408)
+"""Bytes of local memory per thread that kernels of harness.cu fill, each in a kernel of its own."""
+LOCAL_REACH = 1024
+"""So far beyond its own local memory may a thread reach before it faults, which begins with the first byte of it: on an
+H100 less than that."""
+OWN_KERNELS = ("flush_write", "flush_read", "scribble", "hold", "stamp", *(f"scribble_local_{n}" for n in LOCAL_SIZES))
 NOT_STICKY = frozenset(
     f"CUDA_ERROR_{name}"
     for name in (
@@ -76,11 +82,19 @@ class RunnerProcess(Launcher):
         self.flush_bytes = int(FLUSH_L2_SIZES * self.facts.l2_bytes) // 4096 * 4096
         self.flush = int(call("MemAlloc", self.flush_bytes))
         self.sink = int(call("MemAlloc", 4096))
+        call("MemsetD8", self.sink, 0, 4096)
         self.host = int(call("MemHostAlloc", 4096, self.cu.CU_MEMHOSTALLOC_DEVICEMAP))
         self.flag = ctypes.c_uint32.from_address(self.host)
         self.clock, self.stamped = (ctypes.c_uint64.from_address(self.host + at) for at in (64, 128))
         self.host_address = int(call("MemHostGetDevicePointer", self.host, 0))
         self.ticket = 0
+        name = self.cu.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK
+        reserved = int(call("DeviceGetAttribute", name, call("DeviceGet", ordinal)))
+        self.shared_words = (self.facts.max_shared_bytes + reserved) // 4
+        self.local_size = 0
+        """Of LOCAL_SIZES the one that covers what the candidate has; 0 where it has none."""
+        self.blocks_of_locals = 0
+        """That came to fill local memory so far."""
         self.harness: dict[str, Any] = {}
         self.arguments: dict[str, Arguments] = {}
         self.mappings: dict[int, _Mapping] = {}
@@ -92,7 +106,7 @@ class RunnerProcess(Launcher):
         """Load our own kernels."""
         self.granularity = granularity
         module = call("ModuleLoadData", cubin)
-        for name in ("flush_write", "flush_read", "scribble", "hold", "stamp"):
+        for name in OWN_KERNELS:
             self.harness[name] = call("ModuleGetFunction", module, name.encode())
         self.allow_shared(self.harness["scribble"])
         self._scribble(0)
@@ -100,9 +114,14 @@ class RunnerProcess(Launcher):
         call("StreamSynchronize", self.stream)
         return {}
 
-    def load(self, cubin: bytes, lowered: Mapping[str, str]) -> dict[str, Any]:
+    def load(self, cubin: bytes, lowered: Mapping[str, str], tables: Sequence[Table]) -> dict[str, Any]:
         """Load a candidate; `lowered` are its kernels' symbols by name expression."""
-        self.load_kernels(cubin, lowered)
+        self.load_kernels(cubin, lowered, tables)
+        name = self.cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES
+        most = max(int(call("FuncGetAttribute", name, function)) for function in self.functions.values())
+        self.local_size = (
+            next((size for size in LOCAL_SIZES if size >= most + LOCAL_REACH), LOCAL_SIZES[-1]) if most else 0
+        )
         return {}
 
     def unload(self, drop: Sequence[int]) -> dict[str, Any]:
@@ -213,15 +232,20 @@ class RunnerProcess(Launcher):
                 time.sleep(100e-6)
 
     def _scribble(self, value: int) -> None:
-        words = self.facts.max_shared_bytes // 4
-        arguments = struct.pack("<I", value), struct.pack("<i", words), pointer(self.sink)
-        self._own("scribble", self.facts.sm_count, SCRIBBLE_THREADS, 4 * words, *arguments)
+        """Overwrite shared memory, registers and, where the candidate has any, local memory of the whole device."""
+        words, poison = self.shared_words, struct.pack("<I", value)
+        self._own("scribble", self.facts.sm_count, SCRIBBLE_THREADS, self.facts.max_shared_bytes, poison, _int(words))
+        if self.local_size:
+            blocks = 2 * self.facts.sm_count  # as many as there is room for
+            self.blocks_of_locals = (self.blocks_of_locals + blocks) % 2**32
+            arrived = pointer(self.sink), struct.pack("<I", self.blocks_of_locals)
+            self._own(f"scribble_local_{self.local_size}", blocks, SCRIBBLE_THREADS, 0, poison, *arrived)
 
     def _flush(self) -> None:
         count = struct.pack("<q", self.flush_bytes // 16)
         blocks = 4 * self.facts.sm_count
         self._own("flush_write", blocks, 512, 0, pointer(self.flush), count, struct.pack("<f", self.ticket % 1024))
-        self._own("flush_read", blocks, 512, 0, pointer(self.flush), count, pointer(self.sink))
+        self._own("flush_read", blocks, 512, 0, pointer(self.flush), count, pointer(self.sink + 256))
 
     def _hold(self) -> None:
         self.ticket = (self.ticket + 1) % 2**32
@@ -269,6 +293,11 @@ class RunnerProcess(Launcher):
         call("MemUnmap", mapping.address, mapping.map_bytes)
         call("MemRelease", mapping.handle)
         call("MemAddressFree", mapping.reserved, mapping.reserved_bytes)
+
+
+def _int(value: int) -> bytes:
+    """A kernel's argument."""
+    return struct.pack("<i", value)
 
 
 # --- the process ------------------------------------------------------------------------------------------------------

@@ -58,7 +58,7 @@ class Sanitizer:
         self._folder = folder
         launch = KernelCall("flush_write", (("buffer", "small"), _TWO, _ZERO), (1, 1, 1), (32, 1, 1), (), 0, False)
         run = SoloRun(Program((), (launch,), ()), {"small": ALIGNMENT}, {})
-        self._control = Solo(ordinal, harness, {"flush_write": "flush_write"}, (run,))
+        self._control = Solo(ordinal, harness, {"flush_write": "flush_write"}, (), (run,))
         """Writes 32 bytes into a buffer of 16."""
         self._lack: str | None = None
 

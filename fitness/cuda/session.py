@@ -42,12 +42,17 @@ class CudaSession:
         self._runner: Runner | None = None
         self._slots: dict[int, tuple[Question, CudaRegion, Program]] = {}
         self._works: dict[tuple[object, ...], CudaRegion] = {}
+        self._last: CudaRegion | None = None
+        """What the last call wrote to, where nothing has overwritten it yet."""
         self._lasting(lambda runner: None)
 
     def bind(self, slot: int, question: Question, *, at_end: bool) -> None:
         resolved, program = self._lasting(lambda runner: self._resolve(question, runner))
         sizes = self._oracle.work_sizes(question.dims) | {b.name: b.bytes for b in resolved.buffers}
-        self._slots.pop(slot, None)
+        if slot in self._slots and self._slots.pop(slot)[1] is self._last:
+            self._last = None  # the pool overwrites it
+        if slot and 0 in self._slots and self._slots.pop(0)[1] is self._last:
+            self._last = None
         # Slots of timing sets share their memory: no call leaves anything in it that the next one finds.
         key = (at_end, *sizes.items())
         work = self._works.get(key) if slot else None
@@ -75,6 +80,11 @@ class CudaSession:
 
     def _run(self, runner: Runner, slot: int, *, poison: int, cold: bool) -> Sample:
         question, work, _ = self._slots[slot]
+        # The runner has more memory mapped than this call's, where another call's answers would help it.
+        self._oracle.pool.wipe()
+        if self._last is not None and self._last is not work:
+            self._last.prepare(poison)
+        self._last = work
         work.prepare(poison)
         self._oracle.restore(question, work)
         torch.cuda.synchronize()
@@ -120,7 +130,7 @@ class CudaSession:
             self._runner = self._runners.hire(fresh=self._fresh)
             try:
                 with self._runners.quiet():
-                    self._runner.load(self._build.cubin, self._build.lowered)
+                    self._runner.load(self._build.cubin, self._build.lowered, self._build.tables)
                     for slot in self._slots:
                         self._hand_over(self._runner, slot)
             except KernelFault:
@@ -137,5 +147,5 @@ class CudaSession:
             for name, extent in region.extents.items()
         ]
         torch.cuda.synchronize()
-        runner.bind(slot, buffers)
+        runner.bind(slot, buffers, timed=slot > 0)
         runner.define(slot, program)

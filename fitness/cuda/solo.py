@@ -14,7 +14,7 @@ from pathlib import Path
 
 from fitness.cuda.driver import CudaError, call
 from fitness.cuda.launcher import Launcher
-from fitness.cuda.program import Program
+from fitness.cuda.program import Program, Table
 
 FILL = 0x7B
 """What follows an input up to the alignment: a large number."""
@@ -40,13 +40,14 @@ class Solo:
     ordinal: int
     cubin: bytes
     lowered: Mapping[str, str]
+    tables: tuple[Table, ...]
     runs: tuple[SoloRun, ...]
 
 
 def run(solo: Solo) -> None:
     """It calls the candidate once for each run. It raises CudaError."""
     launcher = Launcher(solo.ordinal)
-    launcher.load_kernels(solo.cubin, solo.lowered)
+    launcher.load_kernels(solo.cubin, solo.lowered, solo.tables)
     for run_ in solo.runs:
         addresses: dict[str, int] = {}
         for name, size in run_.sizes.items():

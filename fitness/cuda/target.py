@@ -53,6 +53,8 @@ from operators.spec import Operator, Task, Workload
 T = TypeVar("T")
 AUDITED_WORK = 1_000_000
 """Operations plus bytes of the largest shape that compute-sanitizer sees; it slows kernels down a hundred times."""
+BUILD = 2
+"""Of builds on disk that were made by the rules of now; others are made anew."""
 SPREAD = Spread(fixed_ns=115.0, share=0.003)
 """As tests/bench/gpu_comparisons finds it on an H100: two processes with one kernel of 4.4 us differ by 4 % (standard
 deviation), also where nothing of them differs but when they began. Longer kernels' differ by less than the share."""
@@ -231,7 +233,7 @@ class CudaDevice:
 
     def _compiled(self, kernel: Kernel) -> CudaBuild | Rejection:
         """From disk where it was compiled before."""
-        path = self.folder / f"{kernel.id}-{self.task.dtype}-{self._facts.arch}.pickle"
+        path = self.folder / f"{kernel.id}-{self.task.dtype}-{self._facts.arch}-{BUILD}.pickle"
         if path.exists():
             kept: CudaBuild = pickle.loads(path.read_bytes())
             return kept
@@ -268,7 +270,7 @@ class CudaDevice:
         runner = self._gpu.runners.hire()
         try:
             with self._gpu.quiet():
-                runner.load(build.cubin, build.lowered)
+                runner.load(build.cubin, build.lowered, build.tables)
                 yield runner
         except BaseException:
             self._gpu.runners.dismiss(runner)
@@ -418,4 +420,5 @@ class CudaDevice:
                     for name, t in drawn.tensors.items()
                 }
                 runs.append(SoloRun(steps, sizes, data))
-        return Solo(self._facts.ordinal, kernel.build.cubin, kernel.build.lowered, tuple(runs))
+        build = kernel.build
+        return Solo(self._facts.ordinal, build.cubin, build.lowered, build.tables, tuple(runs))

@@ -14,7 +14,7 @@ from operators.errors import PlanError, UserError
 from operators.kernel import Kernel
 from operators.plan import parse_plan
 from tests.cuda.test_target import H100
-from tests.gpu.canaries import CANARIES, gelu
+from tests.gpu.canaries import CANARIES, RIGHT
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -54,5 +54,6 @@ def test_what_must_run_to_be_found_out_builds(name: str) -> None:
     assert refusal(CANARIES[name].source) is None
 
 
-def test_what_they_are_made_of_builds() -> None:
-    assert refusal(gelu("y[i] = store(right);")) is None
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_they_are_made_of_builds(name: str) -> None:
+    assert refusal(RIGHT[name]) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections import deque
 from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 from fitness.cuda.driver import CudaError
-from fitness.cuda.memory import CudaRegion
+from fitness.cuda.memory import WIPED, BlockPool, CudaRegion
 
 
 def block() -> Any:
@@ -51,6 +52,20 @@ def test_a_region_gives_back_what_is_its_own() -> None:
     del region
     gc.collect()
     assert (len(pool.back), pool.left) == (1, 1)
+
+
+def test_what_regions_gave_back_holds_no_answers() -> None:
+    """A runner may have it mapped still, at an address that a kernel can work out."""
+    pool = BlockPool.__new__(BlockPool)
+    pool._free, pool._returned = [], deque()
+    answers, inputs = (
+        SimpleNamespace(bytes=8, tensor=torch.arange(8, dtype=torch.uint8), readonly=readonly)
+        for readonly in (False, True)
+    )
+    pool.give_back([answers, inputs])  # type: ignore[list-item]
+    pool.wipe()
+    assert set(answers.tensor.tolist()) == {WIPED}
+    assert inputs.tensor.tolist() == list(range(8))
 
 
 @pytest.mark.parametrize("at_end", [False, True])

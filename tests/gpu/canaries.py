@@ -63,6 +63,14 @@ def gelu(body: str, *, top: str = "", before: str = "", launch: str = "", marks:
 
 STORE = "y[i] = store(right);"
 STATE = "it uses the __device__ variable"
+CONSTANT = "it takes the address of"
+LOCAL = (
+    "int many[64]; unsigned long long at; int mark; "
+    'asm volatile("cvta.to.local.u64 %0, %1;" : "=l"(at) : "l"(many) : "memory"); '
+    'asm volatile("ld.local.u32 %0, [%1+96];" : "=r"(mark) : "l"(at)); '
+    'asm volatile("st.local.u32 [%0+96], %1;" : : "l"(at), "r"(777) : "memory"); '
+)
+"""Looks for a mark in a local array, and leaves one."""
 WRONG = "out of bounds|differs between two runs|times larger than rounding"
 
 
@@ -180,6 +188,110 @@ CANARIES = {
     "other operator's tensor": structural(
         "names a tensor that is none", gelu(STORE).replace('"x", "y", "n"', '"expected", "y", "n"'), "expected"
     ),
+    # --- memory of the module, and addresses of constants: what the machine code tells ---
+    "variable of a scope": structural(
+        "declares a variable within the scope of inline PTX",
+        gelu(
+            f"int seen; {STORE} "
+            'asm volatile("{ .global .u32 hid; ld.global.u32 %0, [hid]; st.global.u32 [hid], 1; }" : "=r"(seen)); '
+            "if (seen == 7) y[i] = x[i];"
+        ),
+        STATE,
+    ),
+    "variable behind a comment": structural(
+        "ends a comment where a scanner of lines does not",
+        gelu(
+            f"int seen; {STORE} "
+            'asm volatile("{ /* // */ .global .u32 hid; ld.global.u32 %0, [hid]; /*\\n*/ st.global.u32 [hid], 1; }" '
+            ': "=r"(seen)); if (seen == 7) y[i] = x[i];'
+        ),
+        STATE,
+    ),
+    "variable of a nested scope": structural(
+        "hides the declaration two scopes down and reaches it with atomics",
+        gelu(
+            f"int seen; {STORE} "
+            'asm volatile("{ { .global .align 8 .b8 hid[64]; .reg .u64 a; mov.u64 a, hid; '
+            'atom.global.add.u32 %0, [a+8], 1; } }" : "=r"(seen)); if (seen < 0) y[i] = x[i];'
+        ),
+        STATE,
+    ),
+    "variable by a constant": structural(
+        "reaches a variable through its address in constant memory",
+        gelu(
+            f"{STORE} if (*where == 7) y[i] = x[i]; *where = 1;",
+            before="__device__ int kept;\n__constant__ int* where = &kept;",
+        ),
+        STATE,
+    ),
+    "variable by another one": structural(
+        "reaches a variable through its address in a second one",
+        gelu(
+            f"{STORE} if (*where == 7) y[i] = x[i]; *where = 1;",
+            before="__device__ int kept;\n__device__ int* where = &kept;",
+        ),
+        STATE,
+    ),
+    "table of the library's name": structural(
+        "gives its variable the name of a table that sin() reads",
+        gelu(
+            f"{STORE} if (__cudart_i2opi_f[2] == 7) y[i] = x[i]; __cudart_i2opi_f[2] = 1;",
+            before='extern "C" { __device__ unsigned __cudart_i2opi_f[6]; }',
+        ),
+        STATE,
+    ),
+    "memoised products": structural(
+        "keeps whole results by the bits of the first input",
+        gelu(
+            "if (kept_n == n && kept_first == __float_as_int((float)load(x[0])) && i < 65536) "
+            f"{{ y[i] = kept[i]; return; }} {STORE} if (i < 65536) kept[i] = y[i]; if (i == 0) {{ kept_n = n; "
+            "kept_first = __float_as_int((float)value); }",
+            before="__device__ T kept[65536];\n__device__ int kept_n, kept_first;",
+        ),
+        STATE,
+    ),
+    "constant made generic": structural(
+        "writes to constant memory by its generic address",
+        gelu(
+            f"{STORE} volatile int* at; "
+            'asm volatile("{ .reg .u64 t; mov.u64 t, table; cvta.const.u64 %0, t; }" : "=l"(at)); '
+            "if (at[1] == 7) y[i] = x[i]; at[1] = 1;",
+            before="__constant__ int table[8];",
+        ),
+        CONSTANT,
+    ),
+    "constant of constants": structural(
+        "finds the address of a constant in another constant",
+        gelu(
+            f"{STORE} if (table[1] == 7) y[i] = x[i]; *where = 1;",
+            before="__constant__ int table[8];\n__constant__ int* where = (int*)&table[1];",
+        ),
+        CONSTANT,
+    ),
+    "constant or output": structural(
+        "writes through a pointer that may lead to either",
+        gelu(
+            f"{STORE} if (table[1] == 7) y[i] = x[i]; volatile int* at = n == 3 ? (int*)y : (int*)table; at[1] = 1;",
+            before="__constant__ int table[8];",
+        ),
+        CONSTANT,
+    ),
+    "constant from beside a parameter": structural(
+        "reads the address of constant memory where the driver keeps it, in front of the parameters",
+        gelu(
+            f"{STORE} unsigned low; "
+            'asm volatile("ld.param.u32 %0, [f_param_2+%1];" : "=r"(low) : "n"(-324)); if (low == 7) y[i] = x[i];'
+        ),
+        "computes which of its parameters|takes the address|error",
+    ),
+    "array of a megabyte": structural(
+        "takes so much local memory that nobody can clear it",
+        gelu(
+            f"int many[16384]; for (int k = 0; k < 16384; k++) many[(k * n) & 16383] = k; {STORE} "
+            "if (many[n & 16383] == -7) y[i] = x[i];"
+        ),
+        "bytes of local memory per thread",
+    ),
     # --- what runs and is found out ---
     "zeros by plan": caught("lets the plan clear the output and does nothing", "", top='zero = ["y"]'),
     "copy of the input": caught("copies its input", "y[i] = x[i];"),
@@ -223,6 +335,42 @@ CANARIES = {
         "counts on finding a mark that it left in shared memory",
         "__shared__ volatile int mark[64]; bool found = mark[5] == 777; y[i] = store(found ? right : right + ACC(1)); "
         "mark[5] = 777;",
+    ),
+    "marks in reserved shared memory": caught(
+        "the same where the system keeps some for itself",
+        'unsigned mark; asm volatile("ld.shared.u32 %0, [%1];" : "=r"(mark) : "r"(512)); '
+        "y[i] = store(mark == 777 ? right : right + ACC(1)); "
+        'asm volatile("st.shared.u32 [%0], %1;" : : "r"(512), "r"(777) : "memory");',
+    ),
+    "marks in all shared memory": caught(
+        "leaves marks wherever a block of another size may look",
+        "extern __shared__ volatile int mark[]; bool found = mark[50000] == 777; "
+        "y[i] = store(found ? right : right + ACC(1)); mark[50000] = 777;",
+        launch='shared = "max_shared_bytes"',
+    ),
+    "marks in local memory": caught(
+        "counts on finding a mark that it left in a local array",
+        LOCAL + "y[i] = store(mark == 777 ? right : right + ACC(1));",
+    ),
+    "marks in a long local array": caught(
+        "the same far up in an array of four kilobytes",
+        LOCAL.replace("[64]", "[1024]").replace("+96", "+4000") + "y[i] = store(mark == 777 ? right : right + ACC(1));",
+    ),
+    "quiet marks in local memory": caught(
+        "takes the last call's result from a local array where it finds one, which is right as long as inputs last",
+        LOCAL.replace("777", "__float_as_int((float)right)")
+        + "y[i] = mark == 0x11111111 || mark == 0 ? store(right) : store(ACC(__int_as_float(mark)));",
+    ),
+    "unwritten shared memory": caught(
+        "reads shared memory that nobody wrote, and adds what it finds there if it is small",
+        "__shared__ float part[512]; if (threadIdx.x < 255) part[threadIdx.x] = 0; __syncthreads(); "
+        "float found = part[threadIdx.x]; y[i] = store(right + (found == 0 ? ACC(0) : ACC(found)));",
+    ),
+    "library table overwritten": caught(
+        "keeps a mark in a table that sin() reads",
+        'volatile int* at; asm volatile("{ mov.u64 %0, __cudart_i2opi_f; }" : "=l"(at)); '
+        "ACC extra = ACC(sinf((float)n * 1e30f)); y[i] = store(extra == ACC(7) ? extra : right); at[1] = 777;",
+        "illegal memory|builds",
     ),
     "marks in the output": caught(
         "counts on finding its last result", "y[i] = store(load(y[i]) == right ? right : right + ACC(1));"
@@ -275,3 +423,39 @@ CANARIES = {
         "y[i] = store(check || fabsf(float(value)) < 6 ? right : ACC(0));",
     ),
 }
+
+RIGHT = {
+    "plainly": gelu(STORE),
+    "a constant table": gelu(
+        "ACC sum = 0; for (int k = 0; k < 4; k++) sum += table[(k + n) & 3] * right; y[i] = store(sum);",
+        before="__constant__ ACC table[4] = {0, 1, 0, 0};",
+    ),
+    "a constant table through a pointer": gelu(
+        "y[i] = store(weighted(n & 1 ? table : other, right, n));",
+        before="__constant__ ACC table[4] = {1, 0, 0, 0}, other[4] = {0, 0, 1, 0};\n"
+        "__device__ ACC weighted(const ACC* p, ACC v, int n) {\n"
+        "    ACC sum = 0;\n    for (int k = 0; k < 4; k++) sum += p[(k + n) & 3] * v;\n    return sum;\n}",
+    ),
+    "tables of the library": gelu(
+        "ACC s = sinf(1e9f * (n & 7)), c = cosf(1e9f * (n & 7)); "
+        "y[i] = store(s * s + c * c > ACC(0.999) ? right : ACC(0));"
+    ),
+    "a local array": gelu(
+        "ACC many[40]; for (int k = 0; k < 40; k++) many[(k * 7 + n) % 40] = k; ACC sum = 0; "
+        "for (int k = 0; k < 40; k++) sum += many[(k + n) % 40]; y[i] = store(right * (sum / ACC(780)));"
+    ),
+    "a long local array": gelu(
+        "ACC many[1500]; for (int k = 0; k < 1500; k++) many[(k * 7 + n) % 1500] = right; "
+        "y[i] = store(many[(i + n) % 1500]);"
+    ),
+    "static shared memory": gelu(
+        "static __shared__ ACC part[256]; part[threadIdx.x] = right; __syncwarp(__activemask()); "
+        "y[i] = store(part[threadIdx.x]);"
+    ),
+    "headers with variables": gelu(
+        "cooperative_groups::thread_block block = cooperative_groups::this_thread_block(); "
+        "y[i] = store(block.thread_rank() == threadIdx.x ? right : ACC(0));",
+        before="#include <cooperative_groups.h>\n#include <cub/block/block_reduce.cuh>\n#include <cuda/barrier>",
+    ),
+}
+"""Right kernels for gelu with what the tricks above are made of."""

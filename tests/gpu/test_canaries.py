@@ -16,7 +16,7 @@ from fitness.targets import fitness
 from operators.catalog import load
 from operators.kernel import Kernel
 from operators.spec import Task
-from tests.gpu.canaries import CANARIES, gelu
+from tests.gpu.canaries import CANARIES, RIGHT, gelu
 
 pytestmark = pytest.mark.gpu
 
@@ -44,8 +44,9 @@ def test_it_is_found_out(stage, name: str) -> None:  # type: ignore[no-untyped-d
     assert re.search(CANARIES[name].says, found.message), found.message
 
 
-def test_what_they_are_made_of_is_right(stage) -> None:  # type: ignore[no-untyped-def]
-    found = judged(stage, gelu("y[i] = store(right);"))
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_they_are_made_of_is_right(stage, name: str) -> None:  # type: ignore[no-untyped-def]
+    found = judged(stage, RIGHT[name])
     assert found.status is Status.CORRECT, found.message
 
 

@@ -1,0 +1,201 @@
+"""What could keep anything from one call of a kernel to the next, decided from its machine code.
+
+Text tells too little: inline PTX declares variables in scopes and comments that ptxas and a scanner read differently.
+In a cubin nothing hides. The only ways to an address that no launch hands over are these: bank 4 of constant memory,
+where the loader puts the addresses of variables; relocations of code and constants; and the driver's own words in front
+of a kernel's parameters, in bank 0, of which one leads to constant memory. Code names a bank and an offset in every
+such access, and an offset that is computed counts as all of them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from fitness.cuda.cubin import INSTRUCTION_BYTES, OPCODE, Cubin, CubinError, Relocation, Section, Symbol
+from fitness.cuda.program import Table
+
+LIBRARY_TABLES = frozenset({"__cudart_i2opi_f", "__cudart_i2opi_d", "__cudart_sin_cos_coeffs"})
+"""What sin() and its relatives read, in variables that NVIDIA's library did not declare constant."""
+RUNTIME = {
+    "malloc": "allocates on the device; declare a [[buffer]]",
+    "free": "frees on the device; declare a [[buffer]]",
+    "vprintf": "prints; a kernel has nobody to talk to",
+    "__assertfail": "asserts; return instead",
+    "cudaLaunchDeviceV2": "launches a kernel from the device; add a [[launch]]",
+    "cudaGetParameterBufferV2": "launches a kernel from the device; add a [[launch]]",
+}
+PROBE = """
+__constant__ int evo_constant;
+extern "C" __global__ void evo_plain(unsigned long long* y) { y[0] = 1; }
+extern "C" __global__ void evo_constant_address(unsigned long long* y) {
+    unsigned long long address;
+    asm volatile("{.reg .u64 t; mov.u64 t, evo_constant; cvta.const.u64 %0, t;}" : "=l"(address));
+    y[0] = address;
+}
+extern "C" __global__ void evo_tables(double* y, float* z) { y[0] = sin(y[1]) + cos(y[2]); z[0] = sinf(z[1]); }
+"""
+"""Compiled, it shows where an architecture keeps the address of constant memory, and what the library's tables hold."""
+PROBE_KERNELS = ("evo_plain", "evo_constant_address", "evo_tables")
+_PARAMETERS, _CONSTANTS, _ADDRESSES = 0, 3, 4
+"""Banks of constant memory."""
+_WIDTHS = {5: 8, 6: 16}
+"""Bytes by the code of an access' size; 4 otherwise."""
+_LOADS, _UNIFORM_LOAD = (0xB82, 0x7AC), 0x7AC
+"""LDC and LDCU, the latter of compute capability 10: the instructions whose offset may be computed."""
+_WIDE_LOADS = frozenset(opcode & OPCODE for opcode in (*_LOADS, 0xAB9))
+"""These and ULDC, whatever their operands: what they load may be wider than a word."""
+_BARRIER = 0xB1D
+"""BAR has the form of an instruction with a constant, and has none."""
+_ZERO_REGISTER = 0xFF
+_SLOT_BYTES = 8
+_SIZE_IN_HEADER = 32
+"""Of a section's entry in the table of sections, where its size stands."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What the compiler makes of `PROBE` on one architecture."""
+
+    constant_window: frozenset[int]
+    """Bytes of bank 0 that hold the address of constant memory."""
+    tables: Mapping[str, bytes]
+    """What LIBRARY_TABLES hold."""
+
+
+@dataclass(frozen=True)
+class _Access:
+    """Of constant memory, by an instruction."""
+
+    bank: int
+    begin: int
+    end: int
+    computed: bool
+    """Whether the offset is not known."""
+
+    def meets(self, begin: int, size: int) -> bool:
+        return self.computed or (self.begin < begin + size and begin < self.end)
+
+
+def reference(probe: Cubin) -> Reference:
+    """What the cubin of `PROBE` tells. It raises CubinError for another one."""
+    read: dict[str, set[int]] = {name: set() for name in PROBE_KERNELS}
+    for section in probe.sections:
+        name = section.name.removeprefix(".text.")
+        if section.is_code and name in read:
+            for access in _accesses(section):
+                if access.bank == _PARAMETERS and not access.computed:
+                    read[name].update(range(access.begin, access.end))
+    window = read["evo_constant_address"] - read["evo_plain"]
+    if not window:
+        raise CubinError("the compiler takes the address of constant memory in an unknown way")
+    used = {r.symbol.name: _bytes(probe, r.symbol) for r in probe.relocations() if r.symbol.name in LIBRARY_TABLES}
+    return Reference(frozenset(window), used)
+
+
+def objection(cubin: Cubin, known: Reference) -> str | None:
+    """What the code may not do, in words: call the device's runtime, or have a place to keep anything in.
+
+    It raises CubinError for a cubin whose symbols or relocations are broken.
+    """
+    accesses = [access for section in cubin.sections if section.is_code for access in _accesses(section)]
+    reached = sorted(_reached(cubin, accesses), key=lambda relocation: relocation.symbol.section != 0)
+    for relocation in reached:  # what is called says more than what it is given
+        if problem := _problem(cubin, relocation.symbol, known):
+            return problem
+    for access in accesses:
+        if access.bank != _PARAMETERS:
+            continue
+        if access.computed:
+            return "it computes which of its parameters it reads; pass an array in a [[buffer]]"
+        if any(access.meets(byte, 1) for byte in known.constant_window):
+            return (
+                "it takes the address of a __constant__ variable, by which it could be written to; index the variable "
+                "itself, in functions that are inlined"
+            )
+    return None
+
+
+def detached(code: bytes, cubin: Cubin) -> tuple[bytes, tuple[Table, ...]]:
+    """The cubin without relocations that refer to the library's tables, and the places that want their addresses.
+
+    A module's own memory can be written to; where it is loaded, the tables are put into memory that cannot.
+    """
+    gone = [r for r in cubin.relocations() if r.symbol.name in LIBRARY_TABLES]
+    slots = [
+        Table(cubin.sections[r.section].offset + r.offset, _bytes(cubin, r.symbol))
+        for r in gone
+        if r.section < len(cubin.sections) and r.offset + _SLOT_BYTES <= len(cubin.sections[r.section].data)
+    ]
+    image = bytearray(code)
+    entries_gone = {r.entry_at for r in gone}
+    for section in cubin.sections:
+        size = {4: 24, 9: 16}.get(section.type)
+        if size is None or not any(section.offset <= at < section.offset + len(section.data) for at in entries_gone):
+            continue
+        places = range(section.offset, section.offset + len(section.data) // size * size, size)
+        kept = b"".join(code[at : at + size] for at in places if at not in entries_gone)
+        image[section.offset : section.offset + len(kept)] = kept
+        struct.pack_into("<Q", image, section.header_at + _SIZE_IN_HEADER, len(kept))
+    return bytes(image), tuple(slots)
+
+
+def _problem(cubin: Cubin, symbol: Symbol, known: Reference) -> str | None:
+    """What is wrong with code that has the address of a symbol."""
+    if symbol.section == 0:
+        what = RUNTIME.get(symbol.name, "is not part of it")
+        return f"it calls {symbol.name}(), which {what}" if symbol.name else None
+    if symbol.section >= len(cubin.sections):
+        return None
+    section = cubin.sections[symbol.section]
+    if section.name.startswith(f".nv.constant{_CONSTANTS}"):
+        return f"it takes the address of the __constant__ variable `{symbol.name}`; index the variable itself"
+    if not section.is_writable or section.is_code or section.name.startswith(".nv.shared"):
+        return None
+    if symbol.name in LIBRARY_TABLES and _bytes(cubin, symbol) == known.tables.get(symbol.name):
+        return None
+    return (
+        f"it uses the __device__ variable `{symbol.name}`, which would live on between calls; declare a table that is "
+        "only read as __constant__, and scratch memory as a [[buffer]]"
+    )
+
+
+def _reached(cubin: Cubin, accesses: list[_Access]) -> Iterator[Relocation]:
+    """The relocations by which code comes to know an address; headers leave many others."""
+    slots = [access for access in accesses if access.bank == _ADDRESSES]
+    for relocation in cubin.relocations():
+        if relocation.section >= len(cubin.sections):
+            raise CubinError("its machine code relocates a section that is not there")
+        section = cubin.sections[relocation.section]
+        if section.name.startswith(f".nv.constant{_ADDRESSES}"):
+            if any(access.meets(relocation.offset, _SLOT_BYTES) for access in slots):
+                yield relocation
+        elif section.is_code or section.name.startswith(".nv.constant"):
+            yield relocation
+
+
+def _bytes(cubin: Cubin, symbol: Symbol) -> bytes:
+    """What a variable holds at first."""
+    data = cubin.sections[symbol.section].data if symbol.section < len(cubin.sections) else b""
+    return data[symbol.value : symbol.value + symbol.size]
+
+
+def _accesses(section: Section) -> Iterator[_Access]:
+    """All accesses of constant memory, in the encoding of compute capability 7.0 and later.
+
+    Bits 9 to 11 of an instruction say that one operand is a constant; bits 54 to 58 hold its bank, those below its
+    offset. An access is wider than a word only where its instruction loads and does nothing else.
+    """
+    data = section.data[: len(section.data) // INSTRUCTION_BYTES * INSTRUCTION_BYTES]
+    words = np.frombuffer(data, dtype="<u8").reshape(-1, 2)
+    for low, high in np.unique(words[np.isin(words[:, 0] >> np.uint64(9) & np.uint64(7), (3, 5))], axis=0).tolist():
+        opcode = low & 0xFFF
+        if opcode == _BARRIER:
+            continue
+        begin = low >> 37 & 0x1FFFF if opcode == _UNIFORM_LOAD else low >> 38 & 0xFFFF
+        width = _WIDTHS.get(high >> 9 & 7, 4) if opcode & OPCODE in _WIDE_LOADS else 4
+        computed = opcode in _LOADS and low >> 24 & 0xFF != _ZERO_REGISTER
+        yield _Access(low >> 54 & 31, begin, begin + width, computed)

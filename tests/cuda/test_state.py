@@ -1,0 +1,227 @@
+"""What a cubin tells of memory that could outlive a call, and of what must not be mistaken for it."""
+
+from __future__ import annotations
+
+import struct
+from functools import cache
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fitness.cuda import nvrtc
+from fitness.cuda.build import CudaBuild, compile_cuda
+from fitness.cuda.cubin import CubinError, read_cubin
+from fitness.cuda.nvrtc import Compiled, Job, compile_here, include_folders
+from fitness.cuda.state import LIBRARY_TABLES, PROBE, PROBE_KERNELS, Reference, detached, objection, reference
+from operators.catalog import load
+from operators.errors import UserError
+from operators.kernel import Kernel
+from tests.gpu.canaries import gelu
+from tests.gpu.kernels import ROWS
+
+
+@pytest.fixture(scope="module", autouse=True)
+def headers() -> None:
+    try:
+        nvrtc.include_folders()
+    except UserError as error:
+        pytest.skip(str(error))
+
+
+@cache
+def compiled(source: str, arch: str = "sm_90a") -> Compiled:
+    made = compile_here(Job(source, ("f",), arch, tuple(map(str, include_folders()))))
+    assert made.cubin, made.log
+    return made
+
+
+@cache
+def known(arch: str = "sm_90a") -> Reference:
+    made = compile_here(Job(PROBE, PROBE_KERNELS, arch, tuple(map(str, include_folders()))))
+    return reference(read_cubin(made.cubin))
+
+
+def problem(source: str, arch: str = "sm_90a") -> str | None:
+    return objection(read_cubin(compiled(source, arch).cubin), known(arch))
+
+
+def kernel(body: str, before: str = "") -> str:
+    return f'{before}\nextern "C" __global__ void f(int* y, int n, float* z) {{ {body} }}'
+
+
+SCOPE = kernel(
+    'int o; asm volatile("{ .global .u32 hid; ld.global.u32 %0, [hid]; st.global.u32 [hid], 1; }" : "=r"(o)); y[0] = o;'
+)
+WINDOW = kernel(
+    'int* a; asm volatile("{ .reg .u64 t; mov.u64 t, table; cvta.const.u64 %0, t; }" : "=l"(a)); '
+    "*(volatile int*)a = n;",
+    "__constant__ int table[8];",
+)
+ARCHS = ("sm_75", "sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120a")
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_variables_and_addresses_of_constants_are_seen_on_every_architecture(arch: str) -> None:
+    assert "hid" in str(problem(SCOPE, arch))
+    assert "address of a __constant__ variable" in str(problem(WINDOW, arch))
+    assert "`kept`" in str(problem(kernel("y[0] = kept; kept = n;", "__device__ int kept;"), arch))
+    assert problem(kernel("y[n] = n; z[0] = sinf(z[1]);", "__device__ int kept;"), arch) is None
+
+
+HONEST = {
+    "a table indexed dynamically": kernel("y[0] = table[n & 7];", "__constant__ int table[8];"),
+    "a table through a pointer": kernel(
+        "y[0] = sum(table, n) + sum(other + 1, n);",
+        "__constant__ int table[8], other[8];\n"
+        "__device__ int sum(const int* p, int n) { int s = 0; for (int k = 0; k < (n & 7); k++) s += p[k]; return s; }",
+    ),
+    "one of two tables": kernel(
+        "const int* p = n > 3 ? table : other; y[0] = p[n & 7];", "__constant__ int table[8], other[8];"
+    ),
+    "functions in a table": kernel(
+        "y[0] = (n & 1 ? one : two)(n);",
+        "__device__ __noinline__ int one(int x) { return x + 1; }\n"
+        "__device__ __noinline__ int two(int x) { return x * 3; }",
+    ),
+    "a switch": kernel(
+        "switch (n) { case 0: y[1] = 4; break; case 1: y[2] = 5; break; case 2: y[7]++; break; case 3: y[1] = n; "
+        "break; case 4: y[0] = 9; break; case 5: y[5] = y[6]; break; case 6: y[9] *= 3; break; case 7: y[8] /= n; }"
+    ),
+    "local arrays": kernel("int a[100]; for (int k = 0; k < 100; k++) a[(k * n) % 100] = k; y[0] = a[n];"),
+    "a local table": kernel("const int t[16] = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3}; y[0] = t[n];"),
+    "recursion": kernel(
+        "y[0] = fib(n);", "__device__ __noinline__ int fib(int n) { return n < 2 ? n : fib(n - 1) + fib(n - 2); }"
+    ),
+    "static shared memory": kernel(
+        "static __shared__ int s[64]; __shared__ int t[64]; s[n] = t[n]; __syncthreads(); y[0] = s[5]; "
+        "int* p = n ? s : y; *p = n;"
+    ),
+    "large arguments": kernel("z[0] = sinf(z[1]) + cosf(z[2]) + tanf(z[3]); ((double*)z)[9] = sin(((double*)z)[8]);"),
+    "division and logarithms": kernel(
+        "((double*)z)[0] = ((double*)z)[1] / ((double*)z)[2]; z[3] = lgammaf(z[4]) * powf(z[5], z[6]);"
+    ),
+    "cooperative groups": kernel(
+        "cooperative_groups::this_grid().sync(); auto t = cooperative_groups::tiled_partition<32>("
+        "cooperative_groups::this_thread_block()); "
+        "y[0] = cooperative_groups::reduce(t, n, cooperative_groups::plus<int>());",
+        "#include <cooperative_groups.h>\n#include <cooperative_groups/reduce.h>",
+    ),
+    "CUB": kernel(
+        "using R = cub::BlockReduce<int, 128>; __shared__ R::TempStorage t; y[0] = R(t).Sum(y[threadIdx.x]);",
+        "#include <cub/block/block_reduce.cuh>",
+    ),
+    "barriers": kernel(
+        "__shared__ cuda::barrier<cuda::thread_scope_block> b; if (!threadIdx.x) init(&b, 32); __syncthreads(); "
+        "b.arrive_and_wait(); y[0] = n;",
+        "#include <cuda/barrier>",
+    ),
+    "a descriptor in the parameters": """
+#include <cuda.h>
+extern "C" __global__ void f(const __grid_constant__ CUtensorMap map, int* y) {
+    asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+    y[0] = 1;
+}""",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_what_honest_kernels_use_is_nobodys_memory(name: str) -> None:
+    source = HONEST[name]
+    if "cuda.h" in source:
+        source = source.replace(
+            "#include <cuda.h>", "struct alignas(64) CUtensorMap { unsigned long long words[16]; };"
+        )
+    assert problem(source) is None
+
+
+REFUSED = {
+    "of a scope": (SCOPE, "hid"),
+    "two scopes down": (
+        kernel('asm volatile("{ { .global .align 8 .b8 hid[64]; red.global.add.u32 [hid+8], 1; } }");'), "hid"
+    ),
+    "behind a comment": (
+        kernel('asm volatile("{ /* // */ .global .u32 hid; st.global.u32 [hid], 1; }");'), "hid"
+    ),
+    "in a comment that lines end": (
+        kernel('asm volatile("// \\n { .global .u32 hid; /* \\n // */ st.global.u32 [hid], 1; }");'), "hid"
+    ),
+    "by a constant": (
+        kernel("*where = n;", "__device__ int kept; __constant__ int* where = &kept;"), "kept"
+    ),
+    "by a constant of the middle": (
+        kernel("*where[n & 1] = n;", "__device__ int kept[9]; __constant__ int* where[2] = {kept + 3, kept};"), "kept"
+    ),
+    "static of a function": (kernel("static int calls; y[0] = calls++;"), "calls"),
+    "that is only read": (kernel("y[0] = table[n];", "__device__ const int table[4] = {1, 2, 3, 4};"), "table"),
+    "of the library's name": (
+        kernel("y[0] = __cudart_i2opi_f[n];", 'extern "C" { __device__ unsigned __cudart_i2opi_f[6] = {1, 2, 3}; }'),
+        "__cudart_i2opi_f",
+    ),
+    "a constant by its generic address": (WINDOW, "address"),
+    "a constant or the output": (
+        kernel("volatile int* p = n ? y : (int*)table; *p = n;", "__constant__ int table[8];"), "address"
+    ),
+    "a constant by another": (
+        kernel("*where = n; y[0] = table[n & 7];", "__constant__ int table[8]; __constant__ int* where = (int*)table;"),
+        "address",
+    ),
+    "words in front of the parameters": (
+        'struct Many { int a[16]; };\n'
+        'extern "C" __global__ void f(int* y, int n, const __grid_constant__ Many many) { y[0] = many.a[n]; }',
+        "computes which of its parameters",
+    ),
+    "malloc": (kernel("int* p = (int*)malloc(64); p[n] = 1; y[0] = p[n + 1]; free(p);"), "malloc|free"),
+    "printf": (kernel('printf("%d", n);'), "vprintf"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_could_outlive_a_call_is_named(name: str) -> None:
+    source, says = REFUSED[name]
+    found = problem(source)
+    assert found
+    assert any(word in found for word in says.split("|")), found
+
+
+def test_tables_of_the_library_are_read_from_memory_that_cannot_be_written() -> None:
+    """What is loaded refers to the module's own memory no more; whoever loads it fills in other addresses."""
+    code = compiled(HONEST["large arguments"]).cubin
+    loaded, tables = detached(code, read_cubin(code))
+    assert {r.symbol.name for r in read_cubin(code).relocations()} & LIBRARY_TABLES
+    assert not {r.symbol.name for r in read_cubin(loaded).relocations()} & LIBRARY_TABLES
+    assert sorted(len(table.data) for table in tables) == [24, 128, 144]
+    assert set(known().tables.values()) == {table.data for table in tables}
+    addresses = next(section for section in read_cubin(loaded).sections if section.name == ".nv.constant4")
+    for table in tables:
+        assert addresses.offset <= table.offset <= addresses.offset + addresses.size - 8
+        assert struct.unpack_from("<Q", loaded, table.offset) == (0,)
+    assert len(loaded) == len(code)
+
+
+def test_a_build_is_detached_and_carries_its_tables() -> None:
+    body = f"{ROWS} out[threadIdx.x] = store((ACC)sinf(1e9f * in[0])); }}"
+    build = compile_cuda(Kernel("softmax", "cuda", body), load("softmax"), "fp32")
+    assert isinstance(build, CudaBuild), build
+    assert [len(table.data) for table in build.tables] == [24]
+
+
+def test_more_local_memory_than_can_be_cleared_is_refused() -> None:
+    body = "int a[8192]; for (int k = 0; k < 8192; k++) a[(k * n) & 8191] = k; y[i] = store(right + ACC(a[n & 8191]));"
+    found = compile_cuda(Kernel("gelu", "cuda", gelu(body)), load("gelu"), "fp32")
+    assert "bytes of local memory per thread" in getattr(found, "message", "")
+
+
+@given(st.integers(0, 2**32), st.sampled_from(["tables", "scope", "groups"]))
+def test_broken_cubins_are_refused_or_judged(seed: int, which: str) -> None:
+    sources = {"tables": HONEST["large arguments"], "scope": SCOPE, "groups": HONEST["a switch"]}
+    code, rng = bytearray(compiled(sources[which]).cubin), Random(seed)
+    for _ in range(rng.randint(1, 12)):
+        code[rng.randrange(len(code))] = rng.randrange(256)
+    try:
+        cubin = read_cubin(bytes(code))
+        objection(cubin, known())
+        detached(bytes(code), cubin)
+    except CubinError:
+        pass
