@@ -17,7 +17,8 @@ from fitness.device import KernelFault
 from fitness.evaluation import Rejection, Status
 from fitness.sandbox import Outcome
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 30.0
+"""Of all tools together, which run at the same time. What they have found by then counts."""
 FOUND = 86
 """Exit code of a tool that found something."""
 TOOLS: dict[str, tuple[Status, str]] = {
@@ -32,6 +33,9 @@ _LINE = re.compile(r"^=========\s?(.*)$", re.MULTILINE)
 _HAZARDS = re.compile(r"RACECHECK SUMMARY: (\d+) hazards? displayed")
 """Warnings count: threads of one warp do not run in step either, since Volta."""
 _ERRORS = re.compile(r"ERROR SUMMARY: (\d+) errors?")
+_FOUND_SO_FAR = re.compile(
+    r"^=========\s+(?:(?:Error|Warning): Race reported|Invalid |Uninitialized |Barrier error)", re.MULTILINE
+)
 _UNSUPPORTED = (
     "Device not supported",
     "device is not supported",
@@ -103,12 +107,14 @@ def read(tool: str, outcome: Outcome) -> Finding:
     """A verdict needs evidence: a finding, or that every call ended and nothing was found."""
     found = _HAZARDS if tool == "racecheck" else _ERRORS
     count = found.search(outcome.output)
+    status, meaning = TOOLS[tool]
+    if outcome.timed_out and _FOUND_SO_FAR.search(outcome.output):
+        return Finding(tool, Rejection(status, f"compute-sanitizer's {tool}: it {meaning}: {_first(outcome.output)}"))
     if outcome.timed_out:
         return Finding(tool, lack=f"{tool} did not finish within {TIMEOUT_S:.0f} s")
     if any(text in outcome.output for text in _UNSUPPORTED):
         return Finding(tool, lack="compute-sanitizer does not support this device")
     if count and int(count[1]):
-        status, meaning = TOOLS[tool]
         return Finding(tool, Rejection(status, f"compute-sanitizer's {tool}: it {meaning}: {_first(outcome.output)}"))
     if count and DONE in outcome.output and outcome.returncode in (0, FOUND):
         return Finding(tool)

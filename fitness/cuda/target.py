@@ -389,7 +389,10 @@ class CudaDevice:
         return lambda: audited(begun.result(), shapes)
 
     def _small(self, kernel: CudaKernel) -> list[Workload]:
-        """The largest judged shape that is small enough for tools which slow a kernel down, and another one."""
+        """The largest judged shape that is small enough for tools which slow a kernel down, and another one.
+
+        The smaller one comes first: tools whose time is up have at least seen that.
+        """
 
         def work(dims: Mapping[str, int]) -> int:
             costs = self.operator.cost_environment(dims, self.task.dtype)
@@ -399,7 +402,7 @@ class CudaDevice:
         fitting = sorted((w for w in works if works[w] <= AUDITED_WORK), key=works.__getitem__)
         if not fitting:
             return [min(works, key=works.__getitem__)]
-        return [fitting[-1], *fitting[len(fitting) // 2 :][:1]] if len(fitting) > 1 else fitting
+        return [fitting[(len(fitting) - 1) // 2], fitting[-1]] if len(fitting) > 1 else fitting
 
     def _solo(self, kernel: CudaKernel, workloads: Sequence[Workload]) -> Solo:
         """The kernel with nominal inputs of these shapes. Raises KernelFault."""

@@ -164,6 +164,17 @@ def test_findings_are_refusals_in_words() -> None:
     assert "Race reported between Read access" in race.message
 
 
+@pytest.mark.parametrize(
+    ("tool", "name"), [("racecheck", "racecheck_warnings"), ("memcheck", "memcheck"), ("initcheck", "initcheck")]
+)
+def test_what_was_found_before_the_time_was_up_counts(tool: str, name: str) -> None:
+    said = (DATA / f"{name}.txt").read_text().partition("SUMMARY")[0]
+    found = read(tool, Outcome(-9, said, True, 30.0)).rejection
+    assert found
+    assert f"compute-sanitizer's {tool}" in found.message
+    assert read(tool, Outcome(-9, said.splitlines()[0], True, 30.0)).lack
+
+
 def test_nothing_found_needs_evidence() -> None:
     assert read("racecheck", outcome("racecheck_clean", 0)) == Finding("racecheck")
     assert read("synccheck", outcome("synccheck_clean", 0)) == Finding("synccheck")
