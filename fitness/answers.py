@@ -127,8 +127,9 @@ class Answers:
         values = self._values(inputs, torch.float64)
         for name in inputs.tensors:
             if values[name].is_floating_point():
-                signs = torch.from_numpy(rng.choice([-1.0, 1.0], size=tuple(values[name].shape)))
-                values[name] *= 1 + steps * self._accumulator.unit_roundoff * signs.to(values[name].device)
+                source = torch.Generator(values[name].device).manual_seed(int(rng.integers(2**63)))
+                signs = 2 * torch.empty_like(values[name]).bernoulli_(0.5, generator=source) - 1
+                values[name] *= 1 + steps * self._accumulator.unit_roundoff * signs
         return values
 
     def _moved_bits(self, question: Question) -> Answer:
