@@ -90,8 +90,12 @@ def section_objection(data: bytes) -> str | None:
         return "its object file is cut short"
     if not 0 < len(headers) <= MAX_SECTIONS:
         return f"its object file has too many sections; at most {MAX_SECTIONS} are allowed"
+    if headers[0][1] != 0:
+        return "its object file has no empty section at the beginning"
     entries = 0
-    for name_at, kind, flags, _, _, size, _, _, _, entry_bytes in headers[1:]:
+    for name_at, kind, flags, _, offset, size, _, _, _, entry_bytes in headers[1:]:
+        if max(offset, size) > MAX_OBJECT_BYTES or (kind != _NOBITS and offset + size > len(data)):
+            return "its object file is cut short: a section of it lies beyond its end"
         name = names[name_at : names.find(b"\0", name_at)].decode("ascii", "replace")
         if kind in (_RELA, _SYMTAB):
             entries += size // max(entry_bytes, 1)
