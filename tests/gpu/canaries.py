@@ -427,14 +427,14 @@ CANARIES = {
 RIGHT = {
     "plainly": gelu(STORE),
     "a constant table": gelu(
-        "ACC sum = 0; for (int k = 0; k < 4; k++) sum += table[(k + n) & 3] * right; y[i] = store(sum);",
-        before="__constant__ ACC table[4] = {0, 1, 0, 0};",
+        "y[i] = store(right * table[(i + n) & 3]);",
+        before="__constant__ ACC table[4] = {1, 1, 1, 1};",
     ),
     "a constant table through a pointer": gelu(
         "y[i] = store(weighted(n & 1 ? table : other, right, n));",
-        before="__constant__ ACC table[4] = {1, 0, 0, 0}, other[4] = {0, 0, 1, 0};\n"
+        before="__constant__ ACC table[4] = {1, 1, 1, 1}, other[4] = {1, 1, 1, 1};\n"
         "__device__ ACC weighted(const ACC* p, ACC v, int n) {\n"
-        "    ACC sum = 0;\n    for (int k = 0; k < 4; k++) sum += p[(k + n) & 3] * v;\n    return sum;\n}",
+        "    for (int k = 0; k < 4; k++) v *= p[(k + n) & 3];\n    return v;\n}",
     ),
     "tables of the library": gelu(
         "ACC s = sinf(1e9f * (n & 7)), c = cosf(1e9f * (n & 7)); "
