@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -192,11 +193,15 @@ class Kernels:
         number = ctypes.c_double if self.native == "fp64" else ctypes.c_float
         scalars = {s.name: s for s in self.operator.scalars}
         resolved = self.plan.resolve(self.operator, dtype=self.native, dims=dims, values={}, facts=FACTS)
+        # A variant may keep wider numbers in its scratch than the plan knows of, 16 bytes at most in place of 2.
+        scratch = {b.name: ctypes.create_string_buffer(8 * b.bytes) for b in resolved.buffers}
         for step in resolved.steps:
-            values = []
+            values: list[Any] = []
             for a in step.args:
                 if a.kind == "tensor":
                     values.append(ctypes.c_void_p(tensors[a.name].data_ptr()))
+                elif a.kind == "buffer":
+                    values.append(scratch[a.name])
                 elif a.name in scalars and resolve_dtype(scalars[a.name].dtype, self.dtype).is_float:
                     values.append(number(scalars[a.name].value))
                 else:
