@@ -48,13 +48,13 @@ class Confirmations:
         self._now = now
 
     def reserved_s(self, limit_s: float) -> float:
-        """Return what confirming the leaders would take now, by those confirmations that there were.
+        """Return what confirming the leaders would take now, by the evaluations that there were.
 
         `limit_s` is the run's time limit, 0 without one.
         """
-        usual = max(state.confirm_s for state in self._states.values())
+        usual = max(state.expected_confirm_s for state in self._states.values())
         waiting = [
-            state.confirm_s or usual
+            state.expected_confirm_s or usual
             for state in self._states.values()
             if state.fastest and state.fastest[1] not in state.confirmed
         ]

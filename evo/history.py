@@ -163,6 +163,8 @@ class History:
             self._states[Task.parse(row["task"])].generations[row["kernel_id"]] = row["generation"]
         for row in self._read(records.CONFIRMED):
             self._states[Task.parse(row["task"])].confirm(row["kernel_id"], row["took_ms"])
+        for row in self._read(records.FULL):
+            self._states[Task.parse(row["task"])].full_s = row["took_ms"] / 1e3
         return list(outstanding.values())
 
     def earlier_wall_s(self) -> float:

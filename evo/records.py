@@ -258,12 +258,14 @@ def _attached(told: list[Row], measured: Callable[[str], list[Row]]) -> list[Row
 
 
 CONFIRMED = """
-    select task, kernel_id, sum(coalesce(verify_ms, 0) + coalesce(time_ms, 0) + coalesce(confirm_ms, 0)) as took_ms
-    from evaluations
-    group by task, kernel_id, request_id
-    having bool_or(level = 'confirmed')
+    select task, kernel_id, coalesce(confirm_ms, 0) as took_ms from evaluations where level = 'confirmed'
 """
-"""Every kernel that a confirmation looked at, and how long its whole verdict took."""
+"""Every kernel that a confirmation looked at, and how long it took."""
+FULL = """
+    select task, max(coalesce(verify_ms, 0) + coalesce(time_ms, 0)) as took_ms
+    from evaluations where level = 'full' group by task
+"""
+"""By task, how long the longest full evaluation took."""
 
 
 PROFILED = "select * from profiles order by rowid"

@@ -32,6 +32,8 @@ class Bound:
 
 
 Outstanding = tuple[Request, Bound]
+CONFIRM_TO_FULL = 4.0
+"""A confirmation takes so many times as long as a full evaluation, about (`python -m tests.bench.levels`)."""
 
 
 @dataclass
@@ -56,7 +58,9 @@ class TaskState:
     confirmed: set[str] = field(default_factory=set)
     """Kernels that a confirmation looked at."""
     confirm_s: float = 0.0
-    """What the longest verdict with a confirmation took so far."""
+    """What the longest confirmation took so far."""
+    full_s: float = 0.0
+    """What the longest full evaluation took so far."""
     idle: int = 0
     """Requests in a row that led to no new program."""
     fault: str = ""
@@ -81,9 +85,14 @@ class TaskState:
         return generation, is_new
 
     def confirm(self, kernel_id: str, took_ms: float) -> None:
-        """A confirmation looked at a kernel; its whole verdict took so long."""
+        """A confirmation looked at a kernel, and took so long."""
         self.confirmed.add(kernel_id)
         self.confirm_s = max(self.confirm_s, took_ms / 1e3)
+
+    @property
+    def expected_confirm_s(self) -> float:
+        """What a confirmation will take: what one took, else by what full evaluations do; 0 where nothing is known."""
+        return self.confirm_s or CONFIRM_TO_FULL * self.full_s
 
 
 class Running(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
@@ -24,6 +25,9 @@ from operators.errors import UserError
 from operators.kernel import Kernel
 from operators.spec import Task
 
+CONFIRM_SHARE = 0.1
+"""Of the time of evaluators, so much at most goes into confirmations before the run's end."""
+STAGES = ("verify", "time", "confirm")
 Answer = TypeVar("Answer")
 Note = Callable[[Rows], Awaitable[None]]
 """Stores rows that belong to no request, such as events."""
@@ -81,6 +85,10 @@ class Verdicts:
         self._note = note
         self._now = now
         self._known: defaultdict[Task, _Known] = defaultdict(_Known)
+        self._judging_s = 0.0
+        """Of evaluators, in this session."""
+        self._confirming_s = 0.0
+        """Of these, for confirmations."""
 
     def recall(self, task: Task, kernel: Kernel, evaluation: Evaluation) -> None:
         """Take a stored verdict for known; the first one of a kernel stays."""
@@ -113,12 +121,9 @@ class Verdicts:
                 return evaluations
 
     async def confirm(self, state: TaskState, kernel: Kernel) -> Evaluation:
-        """Return a second, independent verdict on a kernel, against the baseline.
-
-        Whatever is found wrong now weighs as much as a confirmation that failed.
-        """
-        baseline = Anchor(state.baseline, 0.0, 0.0)
-        return replace((await self._levels(state, kernel, baseline, race=False, best=None))[-1], level=Level.CONFIRMED)
+        """Return a second, independent verdict on a kernel, against the baseline."""
+        found = await self._retried(state.task, kernel, lambda: self._pool.confirm(state.task, kernel), Level.CONFIRMED)
+        return replace(found, level=Level.CONFIRMED)
 
     async def take_profile(self, state: TaskState, parent: Parent, evaluation_id: str) -> TakenProfile:
         """Return what a profiler says of a kernel that `can_be_profiled`."""
@@ -153,18 +158,16 @@ class Verdicts:
         rival = Rival() if request.kind is Kind.ANCESTOR else state.strategy.rival(request, built.cell)
         anchor = rival.anchor or Anchor(state.baseline, 0.0, 0.0)
         leader = state.strategy.best
-        best = leader.log_speedup if leader else 0.0
+        # What was there before the search is no discovery; if it is the best at the end, that confirms it.
+        best = math.inf if request.kind is Kind.ANCESTOR else leader.log_speedup if leader else 0.0
         evaluations = await self._levels(state, kernel, anchor, race=rival.race, best=best)
-        if evaluations[-1].level is Level.CONFIRMED:
-            stages = ("verify", "time", "confirm")
-            state.confirm(kernel.id, sum(e.stage_ms.get(stage, 0.0) for e in evaluations for stage in stages))
         screened = replace(evaluations[0], stage_ms={"build": built.build_ms, **evaluations[0].stage_ms})
         return (screened, *evaluations[1:])
 
     async def _levels(
-        self, state: TaskState, kernel: Kernel, anchor: Anchor, *, race: bool, best: float | None
+        self, state: TaskState, kernel: Kernel, anchor: Anchor, *, race: bool, best: float
     ) -> tuple[Evaluation, ...]:
-        """What `fitness.levels.judge` does, each level a job of the pool."""
+        """What `fitness.levels.judge` does, each level a job of the pool; a confirmation only within its share."""
         pool, task = self._pool, state.task
         results: tuple[Evaluation, ...] = ()
         jobs: dict[Level, Callable[[], Awaitable[Evaluation]]] = {
@@ -173,8 +176,27 @@ class Verdicts:
             Level.CONFIRMED: lambda: pool.confirm(task, kernel),
         }
         while level := next_level(results, race=race, best=best):
-            results = (*results, await self._retried(task, kernel, jobs[level], level))
+            if level is Level.CONFIRMED and not self._may_confirm(state):
+                break
+            found = await self._retried(task, kernel, jobs[level], level)
+            results = (*results, found)
+            self._count(state, found)
         return results
+
+    def _may_confirm(self, state: TaskState) -> bool:
+        """Whether one more confirmation keeps them all within their share of what was spent."""
+        expected_s = state.expected_confirm_s
+        return self._confirming_s + expected_s <= CONFIRM_SHARE * (self._judging_s + expected_s)
+
+    def _count(self, state: TaskState, found: Evaluation) -> None:
+        """Take note of what a level took."""
+        took_s = 1e-3 * sum(found.stage_ms.get(stage, 0.0) for stage in STAGES)
+        self._judging_s += took_s
+        if found.level is Level.FULL:
+            state.full_s = max(state.full_s, took_s)
+        if found.level is Level.CONFIRMED:
+            self._confirming_s += took_s
+            state.confirm(found.kernel_id, 1e3 * took_s)
 
     async def _retried(
         self, task: Task, kernel: Kernel, call: Callable[[], Awaitable[Answer]], level: Level = Level.SCREEN

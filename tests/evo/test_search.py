@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -361,6 +362,32 @@ def test_an_operator_at_fault_ends_its_own_task_until_it_is_mended(tmp_path: Pat
     assert now.candidates > 5
 
 
+def ever_faster() -> Callable[[Kernel], float]:
+    """A script in which every new kernel is much faster than all before it."""
+    speedups: dict[str, float] = {}
+    return lambda kernel: speedups.setdefault(kernel.id, 0.5 * (len(speedups) + 1))
+
+
+def test_confirmations_keep_to_their_share_and_no_ancestor_has_one_before_the_end(tmp_path: Path) -> None:
+    """Every kernel is a new best: at a tenth of the time, one confirmation of 1 ms goes with nine of other levels."""
+    made = config(budget={"evaluations": 200})
+    search(tmp_path, made, stages(made, script=ever_faster()), slots=1)
+    spent = "sum(coalesce(verify_ms, 0) + coalesce(time_ms, 0)) as judging, sum(coalesce(confirm_ms, 0)) as confirming"
+    ((searching,), (early,), (final,)) = (
+        rows(tmp_path, sql)
+        for sql in (
+            f"select {spent} from evaluations where request_id is not null",
+            "select count(*) as n from evaluations e join proposals p using (request_id) "
+            "where e.level = 'confirmed' and p.kind = 'ancestor'",
+            "select count(*) as n from evaluations where level = 'confirmed' and request_id is null",
+        )
+    )
+    assert 0.05 < searching["confirming"] / (searching["judging"] + searching["confirming"]) <= 0.1
+    assert early["n"] == 0
+    assert final["n"] <= 1
+    assert rows(tmp_path, "select level from best") == [{"level": "confirmed"}]
+
+
 class Dying(ScriptedFitness):
     """Loses its worker so often at a level of one kernel, the first that is no baseline and gets there."""
 
@@ -382,10 +409,10 @@ class Dying(ScriptedFitness):
 def test_a_lost_worker_costs_at_most_a_level_of_the_candidate(
     tmp_path: Path, deaths: int, status: str, level: Level
 ) -> None:
-    made = config(budget={"evaluations": 10})
+    made = config(budget={"evaluations": 60})
     ((operator, task),) = made.tasks()
     baseline = Kernel("softmax", "cpu", operator.ancestor("naive", "cpu").read_text())
-    stage = Dying(task, baseline, lambda _: 0.5)
+    stage = Dying(task, baseline, ever_faster())
     stage.lost_at, stage.deaths = level, deaths
     search(tmp_path, made, {task: stage})
     fate = rows(
