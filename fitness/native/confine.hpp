@@ -96,12 +96,24 @@ class Filter {
             answer(action);
         }
     }
-    // Decides about every use of `call`: by one bit or by the whole (lower half) of an argument.
-    void rule_if_bit(unsigned call, int argument, unsigned bit, unsigned if_set, unsigned if_clear) {
-        by_argument(call, argument, BPF_JSET, bit, if_set, if_clear);
+    // Decides about every use of `call`: by (the lower halves of) arguments, whether any has one of its bits set.
+    void rule_if_bits(unsigned call, std::initializer_list<std::pair<int, unsigned>> bits, unsigned if_set, unsigned if_clear) {
+        constexpr unsigned char TEST = 3;
+        unless(BPF_JEQ, call, static_cast<unsigned char>(TEST * bits.size() + 1));
+        for (const auto& [argument, bit] : bits) {
+            load_argument(argument);
+            unless(BPF_JSET, bit, 1);
+            answer(if_set);
+        }
+        answer(if_clear);
     }
+    // The same, by the whole (lower half) of one argument.
     void rule_if_equal(unsigned call, int argument, unsigned value, unsigned if_equal, unsigned otherwise) {
-        by_argument(call, argument, BPF_JEQ, value, if_equal, otherwise);
+        unless(BPF_JEQ, call, 4);
+        load_argument(argument);
+        unless(BPF_JEQ, value, 1);
+        answer(if_equal);
+        answer(otherwise);
     }
     // Decides about every use of `call`: allowed where it comes from, by the address behind the instruction, and by the
     // third argument (a length), all as one of `sites` has it.
@@ -114,7 +126,7 @@ class Filter {
             unless(BPF_JEQ, static_cast<unsigned>(place), 5);
             load(offsetof(seccomp_data, instruction_pointer) + 4);
             unless(BPF_JEQ, static_cast<unsigned>(place >> 32), 3);
-            load(offsetof(seccomp_data, args) + 8 * 2);
+            load_argument(2);
             unless(BPF_JEQ, static_cast<unsigned>(bytes), 1);
             answer(yes);
         }
@@ -129,18 +141,12 @@ class Filter {
     }
 
   private:
+    void load_argument(int number) { load(offsetof(seccomp_data, args) + 8 * static_cast<unsigned>(number)); }
     void load(std::size_t offset) { program_.push_back(sock_filter BPF_STMT(BPF_LD | BPF_W | BPF_ABS, unsigned(offset))); }
     void answer(unsigned action) { program_.push_back(sock_filter BPF_STMT(BPF_RET | BPF_K, action)); }
     // Goes on `skipped` instructions further on unless `condition` holds for what was loaded last.
     void unless(unsigned short condition, unsigned value, unsigned char skipped) {
         program_.push_back(sock_filter BPF_JUMP(static_cast<unsigned short>(BPF_JMP | condition | BPF_K), value, 0, skipped));
-    }
-    void by_argument(unsigned call, int argument, unsigned short condition, unsigned value, unsigned yes, unsigned no) {
-        unless(BPF_JEQ, call, 4);
-        load(offsetof(seccomp_data, args) + 8 * static_cast<unsigned>(argument));
-        unless(condition, value, 1);
-        answer(yes);
-        answer(no);
     }
     std::vector<sock_filter> program_;
 };
