@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
@@ -10,6 +11,7 @@ import numpy as np
 from fitness.evaluation import Rejection, Status
 from fitness.inputs import Inputs, draw
 from fitness.verify import Oracle
+from operators.header import read_header
 from operators.kernel import Kernel
 from operators.plan import Plan, ResolvedPlan
 from operators.spec import Operator, Task, Workload
@@ -49,6 +51,19 @@ class Shapes:
             if workload in self.workloads or workload.name in supported:
                 yield workload, dims
 
+    def verdict_text(
+        self, kernel: Kernel, plan: Plan, resolved: Iterable[ResolvedPlan], supported: Collection[str]
+    ) -> str:
+        """What a verdict rests on beside the code: the plan on every judged shape, which those are, what it promises.
+
+        Where data decide about dims, a plan is called with others than the canonical ones: then it is all that it says.
+        """
+        parts = [*(r.canonical() for r in resolved), *sorted(supported), str(plan.deterministic)]
+        if self._operator.data_dims:
+            said = {"header": read_header(kernel.source).table, "values": plan.settings(kernel.values)}
+            parts.append(json.dumps(said, sort_keys=True, default=str))
+        return "\n".join(parts)
+
     @cached_property
     def canonical_dims(self) -> dict[Workload, dict[str, int]]:
         """Dims as plans are digested with: data-dependent ones from inputs of a fixed seed."""
@@ -60,8 +75,3 @@ class Shapes:
     def _drawn(self, workload: Workload) -> Inputs:
         offers, rng = self._oracle.functions, np.random.default_rng(0)
         return draw(self._operator, offers, dims=workload.dims, dtype=self._task.dtype, family="nominal", rng=rng)
-
-
-def verdict_text(plan: Plan, resolved: Iterable[ResolvedPlan], supported: Collection[str]) -> str:
-    """What a verdict rests on beside the code: the plan on every judged shape, which those are, what it promises."""
-    return "\n".join((*(r.canonical() for r in resolved), *sorted(supported), str(plan.deterministic)))

@@ -32,7 +32,7 @@ from fitness.pipeline import Pipeline
 from fitness.profiling import Profile
 from fitness.roofline import Peaks
 from fitness.room import machine_scratch_bytes, scratch_problem
-from fitness.shapes import Shapes, verdict_text
+from fitness.shapes import Shapes
 from fitness.signature import check_arguments
 from fitness.timing import Spread
 from fitness.verify import Oracle
@@ -133,7 +133,7 @@ class CpuDevice:
         name = f"{kernel.id}-{self.task.dtype}"
         if kept := self._kept.find(name):
             return kept
-        text = verdict_text(plan, resolved, supported)
+        text = self._shapes.verdict_text(kernel, plan, resolved, supported)
         with self.machine(exclusive=False):
             made = build(kernel, plan, self.operator, dtype=self.task.dtype, folder=self.folder, resolved=text)
         if isinstance(made, Rejection):

@@ -202,7 +202,7 @@ def _flagged(ptx: str, job: Job, compiler: Compiler) -> tuple[str, ...]:
 def code_digest(build: CudaBuild, *, resolved: str, dtype: str, device: str) -> str:
     """Kernels of one digest are the same program: their code, and what is launched with what on every workload.
 
-    `resolved` is what `fitness.shapes.verdict_text` says of the plan, `device` what expressions know of it.
+    `resolved` is what `fitness.shapes.Shapes.verdict_text` says of the plan, `device` what expressions know of it.
     """
     return digest("code", read_cubin(build.cubin).digest(), resolved, dtype, device, build.arch, version(), *OPTIONS)
 

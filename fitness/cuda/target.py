@@ -39,7 +39,7 @@ from fitness.pipeline import Pipeline
 from fitness.profiling import Profile
 from fitness.roofline import Peaks
 from fitness.room import SHARE, scratch_problem
-from fitness.shapes import Shapes, verdict_text
+from fitness.shapes import Shapes
 from fitness.signature import check_arguments
 from fitness.timing import Spread
 from fitness.verify import Oracle
@@ -256,7 +256,7 @@ class CudaDevice:
         for one in resolved:
             if problem := check_arguments(one, build.params, self.operator, self.task.dtype):
                 raise KernelFault(Status.INVALID, problem)
-        text = verdict_text(plan, resolved, supported)
+        text = self._shapes.verdict_text(kernel, plan, resolved, supported)
         found = code_digest(build, resolved=text, dtype=self.task.dtype, device=self._facts.name)
         publish(path, found.encode("ascii"))
         return found
