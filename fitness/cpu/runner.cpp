@@ -91,6 +91,7 @@ enum Note : Word { END = 2, FAULT = 3 };  // a last word: [note, value, value]
 constexpr std::size_t FIRST_BYTES = 1, LAST_BYTES = 3 * sizeof(Word);
 constexpr std::size_t GUARD_BYTES = 4 << 20;
 constexpr Word MOST_SET_NS = 20'000;  // more than reading two clocks is off by
+constexpr rlim_t SPARE_THREADS = 16;  // for this process and its first thread, and for those that are about to end
 constexpr rlim_t PRIVATE_BYTES = rlim_t{1} << 30;  // of one call, stacks of threads apart; buffers are shared memory
 
 struct Mapping {
@@ -136,6 +137,7 @@ void reply_error(const std::string& text) {
     reply(ERROR, words);
 }
 
+bool own_users = false;  // whether this process counts as another user than the same one elsewhere
 int notes = -1;  // the child's end of the socket that it speaks through
 
 void on_fault(int number, siginfo_t* info, void*) {
@@ -300,7 +302,7 @@ void confine_child() {
     constexpr unsigned ALLOW = SECCOMP_RET_ALLOW, TRAP = SECCOMP_RET_TRAP;
     filter.rule(ALLOW, {SYS_futex, SYS_munmap, SYS_brk, SYS_set_robust_list, SYS_rt_sigprocmask,
                         SYS_rt_sigreturn, SYS_sched_yield, SYS_sched_getaffinity, SYS_gettid, SYS_getpid,
-                        SYS_exit, SYS_exit_group, SYS_clock_gettime, SYS_getcpu, SYS_sigaltstack, SYS_getrandom,
+                        SYS_exit, SYS_exit_group, SYS_getcpu, SYS_sigaltstack, SYS_getrandom,
                         SYS_restart_syscall, SYS_rseq});
     filter.rule_from(SYS_write, {{first_word_sent, FIRST_BYTES}, {last_word_sent, LAST_BYTES}}, ALLOW, TRAP);
     // No code comes to where none was: neither new code, nor such as is moved there, behind the last word for example.
@@ -309,6 +311,8 @@ void confine_child() {
     filter.rule(SECCOMP_RET_ERRNO | ENOMEM, {SYS_mremap});  // the C library copies then
     // Nothing else than to give up its own pages: how the system keeps those that others share would outlive the call.
     filter.rule_if_equal(SYS_madvise, 2, MADV_DONTNEED, ALLOW, SECCOMP_RET_ERRNO | EINVAL);
+    // Clocks of the machine, not of processes: what the verifier does just now is not for a kernel to know.
+    filter.rule_if_bits(SYS_clock_gettime, {{0, 1U << 31}}, SECCOMP_RET_ERRNO | EINVAL, ALLOW);
     filter.rule_if_bits(SYS_clone, {{0, CLONE_THREAD}}, ALLOW, TRAP);
     filter.rule_if_equal(SYS_sched_setaffinity, 0, 0, ALLOW, TRAP);  // of itself, not of whoever it is compared with
     filter.rule_if_equal(SYS_tgkill, 0, static_cast<unsigned>(getpid()), ALLOW, TRAP);  // abort()
@@ -367,14 +371,25 @@ void settle() {
     for (const Word until = nanoseconds() + 500'000; nanoseconds() < until;) {}
 }
 
-// No call may take the memory of the whole machine.
-void limit_memory() {
+// Whether the system counts this call's threads apart from all others of its user. Root, whose threads it never counts,
+// becomes a user whom nobody else is; who started the call may still end it.
+bool counted_apart() {
+    if (geteuid() != 0) return own_users;
+    const long nobody = 0x70000000L | getpid();
+    return syscall(SYS_setresuid, nobody, nobody, -1) == 0;
+}
+
+// No call may take the memory of the whole machine, nor all numbers that it has for threads: nobody else could start one.
+void limit_memory_and_threads() {
+    const auto most = static_cast<rlim_t>(std::max(omp_get_thread_limit(), omp_get_max_threads())) + SPARE_THREADS;
+    const rlimit threads{most, most};
+    if (counted_apart()) setrlimit(RLIMIT_NPROC, &threads);
     const rlim_t bytes = PRIVATE_BYTES + static_cast<rlim_t>(omp_get_max_threads()) * 64 * (1 << 20);
     const rlimit both{bytes, bytes};
     setrlimit(RLIMIT_DATA, &both);
 }
 
-[[noreturn]] void child(const Plan& plan, Word slot, int poison, std::size_t stack_bytes) {
+[[noreturn]] void child(pid_t owner, const Plan& plan, Word slot, int poison, std::size_t stack_bytes) {
     // How the stack lies to the buffers, modulo a page, decides which accesses the processor takes for one another: each
     // call draws anew, so that it is no property of the process that a kernel happens to be in.
     void* shift = alloca(static_cast<std::size_t>(nanoseconds() / 16 % 256) * 16 + 16);
@@ -390,7 +405,10 @@ void limit_memory() {
         for (Word& value : values.back()) pointers.back().push_back(&value);
     }
     map_only(slot);
-    limit_memory();
+    // In this order: with its user a process loses what it has asked for.
+    limit_memory_and_threads();
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != owner) _exit(3);
     start_threads(poison, stack_bytes);
     close_all_but_notes();
     confine_child();
@@ -484,9 +502,7 @@ void run(const std::vector<Word>& words) {
     const pid_t pid = fork();
     if (pid < 0) return reply_error("cannot fork");
     if (pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (getppid() != owner) _exit(3);
-        child(plan, words[1], static_cast<int>(words[2]), static_cast<std::size_t>(words[3]));
+        child(owner, plan, words[1], static_cast<int>(words[2]), static_cast<std::size_t>(words[3]));
     }
     close(ends[1]);
     const bool in_time = ended(ends[0], words[4]);
@@ -524,6 +540,7 @@ int main(int argc, char** argv) {
     action.sa_sigaction = on_fault;
     action.sa_flags = SA_SIGINFO | SA_ONSTACK;
     for (const int number : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGSYS, SIGXCPU}) sigaction(number, &action, nullptr);
+    own_users = geteuid() != 0 && unshare(CLONE_NEWUSER) == 0;
     // The C library prepares signals when a process starts its first thread, which no kernel may do: a team of one has
     // not started any when the kernel asks for a second.
     std::thread([] {}).join();
