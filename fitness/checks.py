@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 
 from fitness.cases import Case, Trusted
-from fitness.device import LARGE, NAN, Device, KernelFault, Prepared, Session
+from fitness.device import LARGE, NAN, Device, KernelFault, Prepared, Sample, Session
 from fitness.evaluation import CheckError, Status
 from fitness.verify import Oracle
 from operators.spec import Workload
+
+CALLS_S, CALLS_TO_NAIVE = 20.0, 5.0
+"""So long may the checked calls of one level take in all, beside so many times what the naive kernel took for them."""
 
 
 class Checks:
@@ -24,6 +27,15 @@ class Checks:
         self._rng = rng
         self._trusted = trusted
         self._count = 0
+        self._called_s = self._naive_s = 0.0
+
+    def begin(self) -> None:
+        """A level begins, which has a limit of its own to what its checked calls take."""
+        self._called_s = self._naive_s = 0.0
+
+    def took_naive(self, sample: Sample) -> None:
+        """The naive kernel answered a question of this level."""
+        self._naive_s += 1e-9 * sample.elapsed_ns
 
     def case(self, workload: Workload, family: str, *, at_end: bool) -> Case:
         return self._oracle.case(workload, family, self._rng, at_end=at_end, trusted=self._trusted)
@@ -52,7 +64,7 @@ class Checks:
         for run, poison in enumerate((NAN, large, *[NAN] * reruns)):
             if run < 2:
                 session.bind(0, case, at_end=case.at_end == (run == 0))
-            session.run(0, poison=poison)
+            self._call(session, poison)
             errors += self.accept(case, session, 0)
             if prepared.deterministic:
                 outputs = {t.name: session.work(0).contents(t.name) for t in self._oracle.operator.outputs}
@@ -67,7 +79,7 @@ class Checks:
             case = self.case(workload, "nominal", at_end=True)
             errors = self.check(session, prepared, case)
             probed = self._oracle.probe(case, self._rng, trusted=self._trusted)
-            session.run(0, poison=NAN)
+            self._call(session, NAN)
             return errors + self.accept(probed, session, 0)
 
     def relate(self, session: Session, prepared: Prepared, workload: Workload) -> list[CheckError]:
@@ -87,6 +99,13 @@ class Checks:
                 if problem:
                     raise KernelFault(Status.WRONG, problem)
         return errors
+
+    def _call(self, session: Session, poison: int) -> None:
+        """Each call has a limit of its own, and there are more than a hundred in a confirmation."""
+        self._called_s += 1e-9 * session.run(0, poison=poison).elapsed_ns
+        if self._called_s > CALLS_S + CALLS_TO_NAIVE * self._naive_s:
+            took = f"{self._called_s:.0f} s, where the naive kernel takes {self._naive_s:.1f} s"
+            raise KernelFault(Status.TIMEOUT, f"its checked calls take {took}")
 
     def accept(self, case: Case, session: Session, slot: int) -> list[CheckError]:
         """The errors of one run that left everything around its outputs as it was; raises KernelFault otherwise."""

@@ -94,6 +94,7 @@ class Pipeline:
 
         It raises OperatorError where the baseline's fails too.
         """
+        self._checks.begin()
         prepared = self.device.prepare(kernel)  # from disk: it was built before, perhaps by another process
         if isinstance(prepared, Rejection):
             return self._failure(kernel, level, prepared)

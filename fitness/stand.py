@@ -105,7 +105,7 @@ class Stand:
         if self._naive is None:
             self._naive = self._open(self.baseline)
         self._naive.bind(0, question, at_end=question.at_end)
-        self._naive.run(0, poison=NAN)
+        self.checks.took_naive(self._naive.run(0, poison=NAN))
         work = self._naive.work(0)
         answer = self.oracle.outputs(question, work)
         work.fill(NAN)  # a candidate may be lent this memory next, or still have it mapped

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from fitness import checks
 from fitness.base import Anchor, Built
 from fitness.cpu.target import CpuDevice, CpuFitness
 from fitness.device import KernelFault
@@ -250,6 +251,17 @@ def test_wrong_only_on_odd_sizes_is_found_before_a_kernel_enters_an_archive(stag
 def test_the_next_verdict_is_right_after_a_hang(stage: CpuFitness) -> None:
     verdict(stage, axpb_kernel("for (volatile int i = 0;; ) i = 2;"))
     assert verdict(stage, axpb_kernel(f"{RIGHT} // after a hang")).correct
+
+
+def test_the_checked_calls_of_a_level_have_a_limit_together(stage: CpuFitness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each may take nearly its two seconds, and there are more than a hundred."""
+    kernel = axpb_kernel(f"{RIGHT} // with a limit to its checks")
+    with monkeypatch.context() as patch:
+        patch.setattr(checks, "CALLS_S", 0.0)
+        patch.setattr(checks, "CALLS_TO_NAIVE", 0.0)
+        found = verdict(stage, kernel)
+    assert (found.status, "its checked calls take" in found.message) == (Status.TIMEOUT, True)
+    assert verdict(stage, kernel).correct
 
 
 def test_a_confirmation_times_kernel_baseline_and_library_beside_each_other(stage: CpuFitness) -> None:
