@@ -5,7 +5,7 @@ args = ["x", "b", "y", "alpha", "n"]
 */
 /* redteam
 operator = "axpb"
-tries = "makes the compiler write a message of a megabyte"
+tries = "makes the compiler write a message of half a megabyte"
 expect = "structural"
 says = "static assertion failed"
 */
@@ -25,9 +25,8 @@ says = "static assertion failed"
 #define M13 M12 M12
 #define M14 M13 M13
 #define M15 M14 M14
-#define M16 M15 M15
 
-static_assert(sizeof(T) == 1, M16);
+static_assert(sizeof(T) == 1, M15);
 
 extern "C" void axpb(const T* x, const T* b, T* y, T alpha, int n) {
     for (int i = 0; i < n; i++) y[i] = alpha * x[i] + b[i];
