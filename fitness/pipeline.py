@@ -19,7 +19,7 @@ from fitness.evaluation import CheckError, Evaluation, Level, Rejection, Status,
 from fitness.measure import AnchorFault, Measurement
 from fitness.profiling import Profile
 from fitness.stand import Stand
-from fitness.timed import COMPANY, dealt
+from fitness.timed import dealt
 from fitness.timing import CONFIRM, FULL, SCREEN, RaceResult
 from fitness.verify import Oracle, worst
 from operators.kernel import Kernel
@@ -162,7 +162,7 @@ class Pipeline:
             with _clock(stage_ms, "confirm"), self.stand.session(prepared, fresh=True) as session:
                 audited = self.device.audit(prepared)
                 errors = self._checks.verify(session, prepared, hidden)
-                errors += self._at_size(session, prepared, [*self.workloads] * COMPANY)
+                errors += self._at_size(session, prepared, [*self.workloads] * self.stand.inputs.most)
                 plain = [(self.workloads[0], "nominal")]
                 errors += self._checks.verify(session, prepared, plain, reruns=CONFIRM_RERUNS)
                 for workload in (*self._some(prepared, CONFIRM_PROBES), self.workloads[-1]):

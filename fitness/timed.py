@@ -21,7 +21,7 @@ NOMINAL = "nominal"
 NOMINAL_SETS = 2
 """Of each workload, which timed samples take turns with."""
 COMPANY = 2
-"""Sets of other families beside them."""
+"""Sets of other families beside them, of each workload, before any are brought by checks."""
 
 Placed = tuple[int, Case]
 """A slot of a session, and what was bound to it."""
@@ -57,11 +57,14 @@ class TimedInputs:
     ) -> None:
         """`rng` draws what no candidate may foresee."""
         self._rng = rng
+        others = len({*families} - {NOMINAL})
+        self.most = max(COMPANY, -(-others // len(workloads)))
+        """Sets of company that a workload can have: all workloads together have room for every family."""
         self.nominal: list[list[Case]] = [[] for _ in workloads]
         self.company: list[list[Case]] = [[] for _ in workloads]
         wanted = [(number, True, NOMINAL) for number in range(len(workloads)) for _ in range(NOMINAL_SETS)]
-        others = dealt(families, COMPANY * len(workloads), rng)
-        wanted += [(number % len(workloads), False, family) for number, family in enumerate(others)]
+        drawn = dealt(families, COMPANY * len(workloads), rng)
+        wanted += [(number % len(workloads), False, family) for number, family in enumerate(drawn)]
         for index in rng.permutation(len(wanted)):  # where a set lies in memory tells nothing either
             number, timed, family = wanted[index]
             (self.nominal if timed else self.company)[number].append(draw(workloads[number], family))
@@ -76,7 +79,7 @@ class TimedInputs:
         for sets, company in zip(self.nominal, self.company, strict=True):
             if sets[0].workload.name == case.workload.name:
                 company.append(case)
-                del company[:-COMPANY]
+                del company[: -self.most]
 
     def seated(self, session: Session, *, disguised: bool) -> Seat:
         """Hand them to a session. Raises what the session raises.

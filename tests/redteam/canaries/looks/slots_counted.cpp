@@ -6,9 +6,8 @@ args = ["x", "b", "y", "alpha", "n"]
 /* redteam
 operator = "axpb"
 tries = "counts the slots that its runner has, of which there are several when it is timed, and is wrong for integers then"
-expect = "open"
-sometimes = true
-why = "while it is timed, two families of company per workload are drawn: who is wrong for a single one then may be lucky"
+expect = "caught"
+says = "out of bounds"
 needs = ['elf_walk']
 machine = "x86_64"
 */

@@ -1,0 +1,71 @@
+"""Timed inputs and their company: which families are there, and that nothing tells them apart."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fitness.timed import COMPANY, NOMINAL, NOMINAL_SETS, TimedInputs, dealt
+
+FAMILIES = ("nominal", "scaled", "integers", "structured", "specials", "mixture")
+
+
+def timed(workloads: int, seed: int = 0) -> TimedInputs:
+    names: Any = [SimpleNamespace(name=f"n={n}") for n in range(workloads)]
+    return TimedInputs(names, FAMILIES, drawn, np.random.default_rng(seed))
+
+
+def drawn(workload: Any, family: str) -> Any:
+    return SimpleNamespace(workload=workload, family=family)
+
+
+class Bound:
+    """A session that remembers what it was handed."""
+
+    def __init__(self) -> None:
+        self.slots: dict[int, Any] = {}
+
+    def bind(self, slot: int, case: Any, *, at_end: bool) -> None:
+        assert not at_end
+        self.slots[slot] = case
+
+
+@pytest.mark.parametrize("workloads", [1, 2, 3, 8])
+def test_every_workload_has_timed_inputs_and_company_of_other_families(workloads: int) -> None:
+    inputs = timed(workloads)
+    assert [[case.family for case in sets] for sets in inputs.nominal] == [[NOMINAL] * NOMINAL_SETS] * workloads
+    assert all(len(sets) == COMPANY and NOMINAL not in {c.family for c in sets} for sets in inputs.company)
+
+
+@pytest.mark.parametrize("workloads", [1, 2, 3, 8])
+def test_what_a_confirmation_brings_holds_every_family(workloads: int) -> None:
+    inputs, rng = timed(workloads), np.random.default_rng(1)
+    names = [sets[0].workload for sets in inputs.nominal]
+    for workload, family in zip(names * inputs.most, dealt(FAMILIES, inputs.most * workloads, rng), strict=True):
+        inputs.join(drawn(workload, family))
+    assert {case.family for sets in inputs.company for case in sets} == {*FAMILIES} - {NOMINAL}
+    assert all(len(sets) <= inputs.most for sets in inputs.company)
+    assert all(case.workload is name for sets, name in zip(inputs.company, names, strict=True) for case in sets)
+
+
+def test_neither_order_nor_numbers_of_slots_tell_company_from_timed_inputs() -> None:
+    inputs, places = timed(2), set()
+    for _ in range(50):
+        session: Any = Bound()
+        seat = inputs.seated(session, disguised=True)
+        assert sorted(session.slots) == list(range(1, 1 + 2 * (NOMINAL_SETS + COMPANY)))
+        for sets in (*seat.nominal, *seat.company):
+            assert all(session.slots[slot] is case for slot, case in sets)
+        places.add(tuple(sorted(slot for sets in seat.company for slot, _ in sets)))
+    assert len(places) > 25
+
+
+def test_a_session_that_needs_no_disguise_has_the_timed_inputs_alone_in_their_order() -> None:
+    inputs, session = timed(2), Bound()
+    seat = inputs.seated(session, disguised=False)  # type: ignore[arg-type]
+    assert [slot for sets in seat.nominal for slot, _ in sets] == [1, 2, 3, 4]
+    assert [*session.slots.values()] == [case for sets in inputs.nominal for case in sets]
+    assert not any(seat.company)
