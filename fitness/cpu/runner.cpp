@@ -518,6 +518,8 @@ void run(const std::vector<Word>& words) {
     if (said.size() == 2 && said[1].bytes == LAST_BYTES) {
         if (said[1].words[0] == FAULT) return reply(SIGNAL, {said[1].words[1], said[1].words[2]});
         if (std::abs(set_by) > MOST_SET_NS) return reply(CLOCK_SET, {});
+        if (said[0].sent == 0 || said[1].sent == 0)
+            return reply_error("this system does not stamp what is sent through local sockets, so no call can be timed");
         if (said[0].bytes == FIRST_BYTES && said[1].words[0] == END)
             return reply(OK, {said[1].sent - said[0].sent, gone - said[1].sent});
     }
