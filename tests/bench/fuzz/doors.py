@@ -132,24 +132,28 @@ class CpuDoor:
 
 
 class Handed(Compiler):
-    """A compiler that has always made the same."""
+    """A compiler that has made the same of every kernel."""
 
-    def __init__(self, made: Compiled) -> None:
+    def __init__(self, made: Compiled, rest: Compiler) -> None:
+        """`rest` compiles what the engine asks for beside a kernel."""
         self._made = made
+        self._rest = rest
 
-    def compile(self, job: Job, **_: Any) -> Compiled:
+    def compile(self, job: Job, **options: Any) -> Compiled:
         """See `Compiler`."""
-        return self._made
+        return self._made if set(job.expressions) <= set(self._made.lowered) else self._rest.compile(job, **options)
 
 
 class Noting(Compiler):
-    """A compiler that notes what it made last."""
+    """A compiler that notes what it made of a kernel last."""
 
     made: Compiled | None = None
 
     def compile(self, job: Job, **options: Any) -> Compiled:
         """See `Compiler`."""
-        self.made = made = super().compile(job, **options)
+        made = super().compile(job, **options)
+        if any("evo_shim" in expression for expression in job.expressions):
+            self.made = made
         return made
 
 
@@ -174,7 +178,7 @@ class CudaDoor:
         """What the engine makes of a kernel file, with what a compiler made of it."""
         kernel = Kernel("axpb", "cuda", source)
         built = compile_cuda(
-            kernel, self._operator, "fp32", compiler=Handed(made) if made is not None else self._compiler
+            kernel, self._operator, "fp32", compiler=Handed(made, self._compiler) if made else self._compiler
         )
         if not isinstance(built, CudaBuild):
             return Met(False, False, built.message)
