@@ -162,7 +162,7 @@ class History:
         for row in self._read("select task, kernel_id, generation from individuals"):
             self._states[Task.parse(row["task"])].generations[row["kernel_id"]] = row["generation"]
         for row in self._read(records.CONFIRMED):
-            self._states[Task.parse(row["task"])].confirm(row["kernel_id"], row["took_ms"])
+            self._states[Task.parse(row["task"])].confirm(row["kernel_id"], row["took_ms"] / 1e3)
         for row in self._read(records.FULL):
             self._states[Task.parse(row["task"])].full_s = row["took_ms"] / 1e3
         return list(outstanding.values())

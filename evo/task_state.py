@@ -84,10 +84,10 @@ class TaskState:
             self.generations[kernel.id] = generation
         return generation, is_new
 
-    def confirm(self, kernel_id: str, took_ms: float) -> None:
+    def confirm(self, kernel_id: str, took_s: float) -> None:
         """A confirmation looked at a kernel, and took so long."""
         self.confirmed.add(kernel_id)
-        self.confirm_s = max(self.confirm_s, took_ms / 1e3)
+        self.confirm_s = max(self.confirm_s, took_s)
 
     @property
     def expected_confirm_s(self) -> float:

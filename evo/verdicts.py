@@ -27,7 +27,6 @@ from operators.spec import Task
 
 CONFIRM_SHARE = 0.1
 """Of the time of evaluators, so much at most goes into confirmations before the run's end."""
-STAGES = ("verify", "time", "confirm")
 Answer = TypeVar("Answer")
 Note = Callable[[Rows], Awaitable[None]]
 """Stores rows that belong to no request, such as events."""
@@ -190,13 +189,13 @@ class Verdicts:
 
     def _count(self, state: TaskState, found: Evaluation) -> None:
         """Take note of what a level took."""
-        took_s = 1e-3 * sum(found.stage_ms.get(stage, 0.0) for stage in STAGES)
+        took_s = 1e-3 * sum(found.stage_ms.get(stage, 0.0) for stage in records.STAGES)
         self._judging_s += took_s
         if found.level is Level.FULL:
             state.full_s = max(state.full_s, took_s)
         if found.level is Level.CONFIRMED:
             self._confirming_s += took_s
-            state.confirm(found.kernel_id, 1e3 * took_s)
+            state.confirm(found.kernel_id, took_s)
 
     async def _retried(
         self, task: Task, kernel: Kernel, call: Callable[[], Awaitable[Answer]], level: Level = Level.SCREEN

@@ -21,6 +21,8 @@ from operators.dtypes import ACCUMULATOR, DTYPES, DType, resolve_dtype
 from operators.errors import OperatorError
 from operators.spec import Operator, Tensor
 
+WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int32}
+"""By the bytes of an element, as what its bits are compared: nothing that fp64 does not hold."""
 PERTURBATION = {"fp64": 2.0**10}
 """By accumulator: so many roundoffs, of which one is meant, show beside the reference's own; else one."""
 
@@ -264,6 +266,6 @@ def _kind(value: object) -> str:
 def words(value: torch.Tensor, *, whole: bool = False) -> torch.Tensor:
     """The bits of a tensor as integers: an integer for each element if `whole`, else flat, of at most 32 bits each."""
     if whole:
-        return value.view({1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[value.element_size()])
+        return value.view(torch.int64 if value.element_size() == 8 else WORDS[value.element_size()])
     flat = torch.as_strided(value.contiguous(), (value.numel(),), (1,))  # of any stride along an axis of length 1
-    return flat.view({1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int32}[value.element_size()])
+    return flat.view(WORDS[value.element_size()])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -95,6 +95,11 @@ def _of(array: Any) -> Comparisons:
 def _here(array: Any) -> Any:
     """A tensor on the CPU as numpy sees it."""
     return array.numpy() if isinstance(array, torch.Tensor) and array.device.type == "cpu" else array
+
+
+def place_of(first: int, shape: Sequence[int]) -> list[int]:
+    """An element's index along every axis, by its place in the flat array."""
+    return [int(i) for i in np.unravel_index(first, shape)] if shape else []
 
 
 def judge(y: Any, expected: Any, allowed: Any) -> Judgement:

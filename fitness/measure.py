@@ -69,7 +69,7 @@ class _Estimate:
     """What samples say at one look."""
 
     pairs: Sequence[Pairs]
-    """As `Pairing.pairs` has them."""
+    """By workload, what hides beside a clock included."""
     ratios: Sequence[Ratio]
     """Of every workload, with the errors of samples, of processes and of what is beside the clock together."""
     in_vain: bool
@@ -302,7 +302,7 @@ class Pairing:
         return sample
 
     def _check_clock(self) -> None:
-        """A kernel that often hides time gains nothing by it, see `_Hidden`, and its author is told so."""
+        """A kernel that often hides time gains nothing by it, see `_Beside`, and its author is told so."""
         if not self._turns[0][0].session.charged:
             return
         differences = np.array([mine.outside_ns - other.outside_ns for s in self._samples for mine, other in s])

@@ -28,8 +28,6 @@ from operators.spec import Operator, Task, Workload
 SCREEN_HIDDEN = 3
 FULL_HIDDEN = 10
 """Hidden shapes, drawn anew each time, of the two lesser levels; a confirmation takes all of them."""
-TIMING_SETS = 3
-"""Input sets that timed samples of a workload take turns with."""
 CONFIRM_RERUNS = 10
 CONFIRM_PROBES = 3
 ANCHORS_KEPT = 4

@@ -10,7 +10,7 @@ import torch
 
 from fitness.answers import Answers
 from fitness.cases import Case, Related
-from fitness.compare import Judgement, judge
+from fitness.compare import Judgement, judge, place_of
 from fitness.inputs import TORCH_DTYPES
 from fitness.places import Place
 from operators.spec import Operator, Tensor
@@ -85,8 +85,7 @@ def _broken(
 ) -> str:
     first = judgement.first_bad
     assert first is not None
-    shape = tensor.sizes(related.after.dims)
-    index = [int(i) for i in torch.unravel_index(torch.tensor(first), shape)] if shape else []
+    index = place_of(first, tensor.sizes(related.after.dims))
     return (
         f"wrong result on {related.after.workload.name} ({related.after.family} inputs): {related.relation.name} "
         f"does not hold for {judgement.mismatches} of {found.numel()} elements of `{tensor.name}`, the first at "

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from fitness.answers import Answer, Answers
+from fitness.answers import WORDS, Answer, Answers
 from fitness.cases import NAIVE, Case, Question, Related, Trusted
-from fitness.compare import judge
+from fitness.compare import judge, place_of
 from fitness.doubts import advice
 from fitness.evaluation import CheckError
 from fitness.inputs import TORCH_DTYPES, Inputs, data_dims, draw, families, sample
@@ -181,7 +181,7 @@ class Oracle:
             )
         if self._answers.bits:
             return f"{where}: {self._other_bits(error, case, work)}"
-        index = _place_of(error.first_bad, shape)
+        index = place_of(error.first_bad, shape)
         found = float(self._read(work, tensor)[error.first_bad])
         wanted = float(case.expected[tensor.name][error.first_bad])
         allowed = float(case.allowed[tensor.name][error.first_bad])
@@ -201,7 +201,7 @@ class Oracle:
             int(values[error.first_bad]) % 2**bits
             for values in (self._compared(work, tensor), case.expected[tensor.name])
         )
-        index = _place_of(error.first_bad // halves, tensor.sizes(case.dims))
+        index = place_of(error.first_bad // halves, tensor.sizes(case.dims))
         return (
             f"elements of `{tensor.name}` must be equal bit by bit, signs of zeros and NaN payloads too; the first "
             f"that is not is {index}: {found:0{bits // 4}x}, expected {wanted:0{bits // 4}x}"
@@ -230,8 +230,7 @@ class Oracle:
         """What `judge` is given: values, or their bits as `fitness.answers.words` has them."""
         if not self._answers.bits:
             return self._read(work, tensor)
-        kinds = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int32}
-        return self._place.read(work, tensor.name, kinds[self.element(tensor).size])
+        return self._place.read(work, tensor.name, WORDS[self.element(tensor).size])
 
     # --- relations --------------------------------------------------------------------------------------------------
 
@@ -246,9 +245,7 @@ class Oracle:
         extra = {"rng": rng, "dtype": DTYPES[self.dtype]}
         for relation in self.functions.relations({**case.dims, **self._scalars, **values, **extra}):
             if not isinstance(relation, Relation):
-                raise OperatorError(
-                    f"{self.functions.module.__file__}: relations() made a {type(relation).__name__}, not Relations"
-                )
+                raise OperatorError(f"{self._file}: relations() made a {type(relation).__name__}, not Relations")
             yield Related(relation, case, self._after(relation, case, trusted))
 
     def _after(self, relation: Relation, case: Case, trusted: Trusted | None) -> Case:
@@ -335,8 +332,3 @@ def _smaller(values: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
     if not values.is_floating_point():
         return values
     return (values.double() * (1 - rng.uniform(*NEARBY))).to(values.dtype)
-
-
-def _place_of(first: int, shape: Sequence[int]) -> list[int]:
-    """An element's index along every axis."""
-    return [int(i) for i in np.unravel_index(first, shape)] if shape else []

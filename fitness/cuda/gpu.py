@@ -20,6 +20,7 @@ from fitness.cuda.ncu import NOT_INSTALLED
 from fitness.cuda.nvrtc import Job, include_folders, version
 from fitness.cuda.peaks import known, peaks, remeasure
 from fitness.cuda.runner import Runner
+from fitness.cuda.runner_process import OWN_KERNELS
 from fitness.cuda.runners import Runners
 from fitness.cuda.sanitizer import Sanitizer
 from fitness.cuda.tools import find_tool
@@ -29,7 +30,6 @@ from fitness.roofline import Peaks
 from operators.identity import digest
 
 HARNESS = Path(__file__).with_name("harness.cu")
-HARNESS_KERNELS = ("flush_write", "flush_read", "scribble", "hold", "stamp")
 SPARE_SHARE, SPARE_SHARE_RESIDENT = 0.25, 0.15
 """So much of the GPU's memory is free when a verdict begins, as far as other tasks can give it: enough to draw a task's
 inputs, or less where it holds them already."""
@@ -161,7 +161,7 @@ class Gpu:
         unit, folders = HARNESS.read_text(encoding="utf-8"), tuple(map(str, include_folders()))
         path = self.folder / f"harness-{digest(unit)[:16]}-{self.facts.arch}.cubin"
         if not path.exists():
-            made = self.compiler.compile(Job(unit, HARNESS_KERNELS, self.facts.arch, folders))
+            made = self.compiler.compile(Job(unit, OWN_KERNELS, self.facts.arch, folders))
             publish(path, made.cubin)
         return path.read_bytes()
 

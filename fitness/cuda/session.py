@@ -49,10 +49,9 @@ class CudaSession:
     def bind(self, slot: int, question: Question, *, at_end: bool) -> None:
         resolved, program = self._lasting(lambda runner: self._resolve(question, runner))
         sizes = self._oracle.work_sizes(question.dims) | {b.name: b.bytes for b in resolved.buffers}
-        if slot in self._slots and self._slots.pop(slot)[1] is self._last:
-            self._last = None  # the pool overwrites it
-        if slot and 0 in self._slots and self._slots.pop(0)[1] is self._last:
-            self._last = None
+        for gone in {slot, 0} & self._slots.keys():
+            if self._slots.pop(gone)[1] is self._last:
+                self._last = None  # the pool overwrites it
         # Slots of timing sets share their memory: no call leaves anything in it that the next one finds.
         key = (at_end, *sizes.items())
         work = self._works.get(key) if slot else None

@@ -37,12 +37,7 @@ FIRST_LINE = HEADER.count("\n") + 1
 SIGNATURE = "(const T* x, T* y, int rows, int cols)"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def headers() -> None:
-    try:
-        nvrtc.include_folders()
-    except UserError as error:
-        pytest.skip(str(error))
+pytestmark = pytest.mark.usefixtures("headers")
 
 
 def compiled(body: str, *, kernel: str = "f", dtype: str = "fp32", **values: int) -> CudaBuild | Rejection:

@@ -6,23 +6,16 @@ import re
 
 import pytest
 
-from fitness.cuda import nvrtc
 from fitness.cuda.build import CudaBuild, compile_cuda
 from fitness.signature import check_arguments
 from operators.catalog import load
-from operators.errors import PlanError, UserError
+from operators.errors import PlanError
 from operators.kernel import Kernel
 from operators.plan import parse_plan
 from tests.cuda.test_target import H100
 from tests.gpu.canaries import CANARIES, RIGHT
 
-
-@pytest.fixture(scope="module", autouse=True)
-def headers() -> None:
-    try:
-        nvrtc.include_folders()
-    except UserError as error:
-        pytest.skip(str(error))
+pytestmark = pytest.mark.usefixtures("headers")
 
 
 def refusal(source: str) -> str | None:

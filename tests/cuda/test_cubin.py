@@ -13,25 +13,18 @@ from elftools.elf.elffile import ELFFile
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fitness.cuda import nvrtc
 from fitness.cuda.build import CudaBuild, compile_cuda
 from fitness.cuda.cubin import MAX_BYTES, Cubin, CubinError, read_cubin
 from fitness.evaluation import Rejection, Status
 from fitness.signature import TableError
 from operators.catalog import load
-from operators.errors import UserError
 from operators.kernel import Kernel
 
 SOURCE = load("softmax").naive("cuda")
 TYPE = "void(const T*, T*, int, int)"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def headers() -> None:
-    try:
-        nvrtc.include_folders()
-    except UserError as error:
-        pytest.skip(str(error))
+pytestmark = pytest.mark.usefixtures("headers")
 
 
 @cache

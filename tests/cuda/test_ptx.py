@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from fitness.cuda import nvrtc
 from fitness.cuda.build import CudaBuild, code_digest, compile_cuda, read_ptxas_log, scrub_log
 from fitness.cuda.ptx import flagged, lower_precision, traits
 from fitness.evaluation import Rejection, Status
 from operators.catalog import load
-from operators.errors import UserError
 from operators.kernel import Kernel
 from tests.gpu.kernels import FEATURES, REJECTED, ROWS, SOFTMAX
 
-
-@pytest.fixture(scope="module", autouse=True)
-def headers() -> None:
-    try:
-        nvrtc.include_folders()
-    except UserError as error:
-        pytest.skip(str(error))
+pytestmark = pytest.mark.usefixtures("headers")
 
 
 def built(name: str, source: str, dtype: str = "fp32") -> CudaBuild:

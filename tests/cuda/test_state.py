@@ -10,24 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fitness.cuda import nvrtc
 from fitness.cuda.build import CudaBuild, compile_cuda
 from fitness.cuda.cubin import CubinError, read_cubin
 from fitness.cuda.nvrtc import Compiled, Job, compile_here, include_folders
 from fitness.cuda.state import LIBRARY_TABLES, PROBE, PROBE_KERNELS, Reference, detached, objection, reference
 from operators.catalog import load
-from operators.errors import UserError
 from operators.kernel import Kernel
 from tests.gpu.canaries import gelu
 from tests.gpu.kernels import ROWS
 
-
-@pytest.fixture(scope="module", autouse=True)
-def headers() -> None:
-    try:
-        nvrtc.include_folders()
-    except UserError as error:
-        pytest.skip(str(error))
+pytestmark = pytest.mark.usefixtures("headers")
 
 
 @cache
