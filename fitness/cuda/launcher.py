@@ -149,6 +149,7 @@ class ReadonlyMemory:
         access.flags = flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
         call("MemSetAccess", self._address, self._bytes, [access], 1)
         call("MemcpyHtoD", self._address, data, len(data))
+        call("CtxSynchronize")  # a small copy returns before its last part is written, and would be refused
         access.flags = flags.CU_MEM_ACCESS_FLAGS_PROT_READ
         call("MemSetAccess", self._address, self._bytes, [access], 1)
         self.addresses = []
