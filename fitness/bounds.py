@@ -37,6 +37,9 @@ cut off more often than rounded up. A plain fp32 sum of 2**16 squares so loses 1
 TENSOR_DRIFT = 1 / 32
 """Rms of what products of 16-bit inputs on tensor cores may lose, in sqrt(K) roundoffs of S: they cut off a sum after
 every 16 terms instead of rounding it, always towards zero. An H100's, of 4096 terms that cancel, lose 1/74."""
+SPLIT_DRIFT = 1 / 48
+"""The same where products of fp32 are made on tensor cores, in parts: they cut off after every 4 terms of TF32, on an
+H100, and lose 1/19. RMS_LIMIT grants it four times. A lone TF32 product errs less than that from K = 2**15 on."""
 SMALLEST_SUBNORMAL = {"fp64": 2.0**-1074, "fp32": 2.0**-149, "fp16": 2.0**-24, "bf16": 2.0**-133}
 EXACT_HEADROOM = 64
 """Sums of integers must stay so far below what the accumulator holds, for algorithms such as Strassen's."""
@@ -99,20 +102,21 @@ def element_bound(precision: Precision, y64: Any, s: Any, *, terms: int, roundof
     element, accumulator = precision.element, precision.accumulator
     out, acc = (torch.finfo(TORCH_DTYPES[t.name]) for t in (element, accumulator))
     usual = USUAL_SUM / B_SUM * roundoffs / precision.slack
-    split = SPLIT_PRODUCT if sums and precision.storage.name == accumulator.name == "fp32" else 0.0
+    split = sums and precision.storage.name == accumulator.name == "fp32"
     found = bound(
         y64,
         s,
         rounding=precision.slack * A_OUT * element.unit_roundoff,
-        growth=(roundoffs + split) * accumulator.unit_roundoff,
+        growth=(roundoffs + (SPLIT_PRODUCT if split else 0.0)) * accumulator.unit_roundoff,
         eta=SMALLEST_SUBNORMAL[element.name] + (terms + 1) * acc.smallest_normal,  # what underflows may be flushed
         y_limit=out.max * (1 - element.unit_roundoff),
         s_limit=acc.max / 2,
         usual_rounding=USUAL_OUT * element.unit_roundoff,
         usual_growth=usual * accumulator.unit_roundoff,
     )
-    if precision.storage.size == 2:
-        tensor_cores = found.usual_rms * min(TENSOR_DRIFT * math.sqrt(terms) / usual, 1.0)
+    if split or precision.storage.size == 2:
+        drift = SPLIT_DRIFT if split else TENSOR_DRIFT
+        tensor_cores = found.usual_rms * min(drift * math.sqrt(terms) / usual, 1.0)
         found = replace(found, least_rms=max(found.least_rms, tensor_cores))
     return found
 
