@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
@@ -154,17 +153,20 @@ class Verdicts:
 
     async def _judge(self, state: TaskState, request: Request, kernel: Kernel, built: Built) -> tuple[Evaluation, ...]:
         """The levels that a kernel that compiled deserves, against the rival that its strategy names."""
-        rival = Rival() if request.kind is Kind.ANCESTOR else state.strategy.rival(request, built.cell)
-        anchor = rival.anchor or Anchor(state.baseline, 0.0, 0.0)
+        is_ancestor = request.kind is Kind.ANCESTOR
+        rival = Rival() if is_ancestor else state.strategy.rival(request, built.cell)
         leader = state.strategy.best
+        anchor = rival.anchor or (leader.as_anchor() if leader else Anchor(state.baseline, 0.0, 0.0))
+        best = leader.log_speedup if leader else 0.0
         # What was there before the search is no discovery; if it is the best at the end, that confirms it.
-        best = math.inf if request.kind is Kind.ANCESTOR else leader.log_speedup if leader else 0.0
-        evaluations = await self._levels(state, kernel, anchor, race=rival.race, best=best)
+        evaluations = await self._levels(
+            state, kernel, anchor, race=rival.race, best=best, is_discovery=not is_ancestor
+        )
         screened = replace(evaluations[0], stage_ms={"build": built.build_ms, **evaluations[0].stage_ms})
         return (screened, *evaluations[1:])
 
     async def _levels(
-        self, state: TaskState, kernel: Kernel, anchor: Anchor, *, race: bool, best: float
+        self, state: TaskState, kernel: Kernel, anchor: Anchor, *, race: bool, best: float, is_discovery: bool
     ) -> tuple[Evaluation, ...]:
         """What `fitness.levels.judge` does, each level a job of the pool; a confirmation only within its share."""
         pool, task = self._pool, state.task
@@ -175,7 +177,7 @@ class Verdicts:
             Level.CONFIRMED: lambda: pool.confirm(task, kernel),
         }
         while level := next_level(results, race=race, best=best):
-            if level is Level.CONFIRMED and not self._may_confirm(state):
+            if level is Level.CONFIRMED and not (is_discovery and self._may_confirm(state)):
                 break
             found = await self._retried(task, kernel, jobs[level], level)
             results = (*results, found)

@@ -19,9 +19,10 @@ run's last act is to confirm its leader."""
 def next_level(results: Sequence[Evaluation], *, race: bool, best: float | None) -> Level | None:
     """The level that a kernel is to be examined at now; None where its verdict is complete.
 
-    `results` are the evaluations of the levels that it reached, the most severe last. With `race` only a kernel that
-    seems faster than its anchor goes on from the screening. One whose full level promises more than `best` (a log
-    speedup) is confirmed; None confirms every kernel.
+    `results` are the evaluations of the levels that it reached, the most severe last; `best` is the log speedup of the
+    fastest kernel known, and None examines every level. From the screening a kernel goes on to the full level where
+    something hangs on its time: with `race` if it seems faster than its anchor, whose place it would take, otherwise if
+    it seems to be the fastest of all. One whose full level promises more than `best` is confirmed.
     """
     if not results:
         return Level.SCREEN
@@ -29,7 +30,8 @@ def next_level(results: Sequence[Evaluation], *, race: bool, best: float | None)
     if not last.correct:
         return None
     if last.level is Level.SCREEN:
-        promising = not race or (last.log_ratio or 0.0) > 0
+        assert last.log_speedup is not None
+        promising = (last.log_ratio or 0.0) > 0 if race else best is None or last.log_speedup > best
         return Level.FULL if promising else None
     return Level.CONFIRMED if last.level is Level.FULL and _is_new_best(last, best) else None
 

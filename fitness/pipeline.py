@@ -20,7 +20,7 @@ from fitness.measure import AnchorFault, Measurement
 from fitness.profiling import Profile
 from fitness.stand import Stand
 from fitness.timed import dealt
-from fitness.timing import CONFIRM, FULL, SCREEN, RaceResult
+from fitness.timing import CONFIRM, FULL, ITSELF, SCREEN, RaceResult
 from fitness.verify import Oracle, worst
 from operators.kernel import Kernel
 from operators.spec import Operator, Task, Workload
@@ -122,8 +122,9 @@ class Pipeline:
                     for case in self.stand.inputs.any_of_each():
                         with self.device.machine(exclusive=False):
                             errors += self._checks.check(session, prepared, case)
+                schedule = ITSELF if prepared.kernel.id == anchor.kernel.id == self.baseline.id else SCREEN
                 with _clock(stage_ms, "time"):
-                    measured = self.stand.against([session], [self.stand.anchor(anchor.kernel)], SCREEN, race=race)
+                    measured = self.stand.against([session], [self.stand.anchor(anchor.kernel)], schedule, race=race)
         except KernelFault as fault:
             return self._failure(prepared.kernel, Level.SCREEN, fault.rejection, stage_ms, errors, prepared)
         return self._verdict(prepared, Level.SCREEN, measured, anchor, errors, stage_ms, race=race)

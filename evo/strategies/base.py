@@ -91,7 +91,7 @@ class Rival:
     """What a child is paired with when it is timed, and whether it is given up as soon as it is clearly slower."""
 
     anchor: Anchor | None = None
-    """A correct kernel; None: the baseline."""
+    """A correct kernel; None: the fastest one known, so that a slow baseline is not timed for every child."""
     race: bool = False
     """A strategy that keeps kernels although they are slower does not race them: only so it hears all their times."""
 

@@ -157,7 +157,7 @@ class Islands:
         return status.value if individual.fresh else individual.status
 
     def rival(self, request: Request, cell: Cell) -> Rival:
-        """Return the elite of its cell, to be raced; in an empty cell any correct kernel is welcome."""
+        """Return the elite of its cell, to be raced; in an empty cell any correct kernel is welcome, see `Rival`."""
         elite = self.population.elite(self._island(request), cell)
         return Rival(elite.as_anchor(), race=True) if elite else Rival()
 

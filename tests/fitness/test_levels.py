@@ -33,6 +33,13 @@ def test_a_kernel_that_lost_its_race_goes_no_further_and_one_that_is_not_raced_d
     assert next_level([passed(Level.SCREEN, 0.01)], race=True, best=None) is Level.FULL
 
 
+def test_only_what_a_place_hangs_on_is_measured_again() -> None:
+    screened = [passed(Level.SCREEN, 0.5)]
+    assert next_level(screened, race=False, best=0.6) is None
+    assert next_level(screened, race=False, best=0.4) is Level.FULL
+    assert next_level(screened, race=True, best=0.6) is Level.FULL
+
+
 @pytest.mark.parametrize(
     ("gain", "se", "confirmed"),
     [(NEW_BEST + 0.01, 0.0, True), (NEW_BEST - 0.01, 0.0, False), (NEW_BEST + 0.01, 0.2, False), (0.5, 0.2, True)],
@@ -72,5 +79,5 @@ def test_levels_come_in_their_order_each_once_and_the_driver_orders_the_same(
     for count, found in enumerate(results):
         assert next_level(results[:count], race=race, best=best) is found.level
     if isinstance(outcome, float) and not race:
-        confirmed = best is None or outcome > best + NEW_BEST
-        assert results[-1].level is (Level.CONFIRMED if confirmed else Level.FULL)
+        full, confirmed = (best is None or outcome > best + least for least in (0.0, NEW_BEST))
+        assert results[-1].level is (Level.CONFIRMED if confirmed else Level.FULL if full else Level.SCREEN)
