@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
+from evo.homes import Homes, Key
 from evo.waiting import WaitingJobs
-from evo.worker import PROBE, Answer, Message, RunContext, WorkerSpec
+from evo.worker import BUILD_JOBS, PROBE, Answer, Message, RunContext, WorkerSpec
 from fitness.base import Anchor, Built
 from fitness.evaluation import Evaluation, Timing
 from fitness.profiling import Profile
@@ -157,8 +158,8 @@ class WorkerPool:
     """A fixed number of workers, for any number of runs; a worker that is lost is replaced, its job is WorkerLost.
 
     Before another worker takes the place of one on a GPU, it shows that the GPU computes; a GPU that does not is left
-    out. A job goes to the machine that worked on its kernel last if a worker is free there, else to any. Which of the
-    jobs that wait comes first, see `evo.waiting`.
+    out. A kernel is judged where its task is at home, see `evo.homes`, and compiled on the same machine if a worker is
+    free there, else on any. Which of the jobs that wait comes first, see `evo.waiting`.
     """
 
     def __init__(
@@ -181,7 +182,8 @@ class WorkerPool:
         """The views that are open."""
         self._ended: dict[Worker, tuple[RunContext, ...]] = {}
         """Runs that have ended, by each worker that has not been told yet."""
-        self._waiting: WaitingJobs[Worker] = WaitingJobs()
+        self._homes: Homes[Worker] = Homes()
+        self._waiting: WaitingJobs[Worker] = WaitingJobs(self._homes)
         self._assigned: dict[Worker, _Assigned] = {}
         """What each worker that is neither idle nor probed works on, until its answer is there."""
         self._orphans: dict[asyncio.Task[None], RunPool] = {}
@@ -231,6 +233,7 @@ class WorkerPool:
             await asyncio.wait(orphans)
         self._runs.discard(run)
         if all(other.context != run.context for other in self._runs):
+            self._homes.end(run.context)
             for worker in self._workers:
                 self._ended[worker] = (*self._ended.get(worker, ()), run.context)
 
@@ -249,10 +252,12 @@ class WorkerPool:
     async def call(self, run: RunPool, method: str, task: Task, *arguments: Any, **options: Any) -> Any:
         """What a job of a run came to. It raises WorkerLost, EngineError where no worker is left, and UserError."""
         kernel_id = arguments[0].id if arguments else ""
-        worker = await self._take(method, self._machines.pop((run.context, kernel_id), ""))
+        key = run.context, task
+        worker = await self._take(method, key, self._machine(key, kernel_id))
+        began = time.monotonic()
         message = Message(method, task, arguments, options, run.context, self._ended.pop(worker, ()))
         answering = asyncio.ensure_future(worker.ask(message))
-        self._assigned[worker] = _Assigned(run, Job(method, task, kernel_id, time.monotonic()), answering)
+        self._assigned[worker] = _Assigned(run, Job(method, task, kernel_id, began), answering)
         answering.add_done_callback(lambda _: self._assigned.pop(worker, None))
         try:
             answer = await _unless_cancelled(answering)
@@ -267,6 +272,8 @@ class WorkerPool:
         if answer[0] == "device":
             self._replace(worker)
             raise WorkerLost(f"the device of an evaluation worker failed during {method} of {task}: {answer[1]}")
+        if method not in BUILD_JOBS:
+            self._homes.took(key, worker, time.monotonic() - began)
         self._release(worker)
         value = value_of(answer)
         if worker.spec.machine and isinstance(value, Built | Evaluation):
@@ -285,15 +292,16 @@ class WorkerPool:
             self._replace(worker)
             answering.cancel()
 
-    async def _take(self, method: str, machine: str) -> Worker:
-        able = [w for w in self._idle if method in w.spec.jobs]
-        if able:
-            chosen = min(able, key=lambda w: w.spec.machine != machine)
-            self._idle.remove(chosen)
-            return chosen
+    def _machine(self, key: Key, kernel_id: str) -> str:
+        """The machine whose disk holds what is built of a kernel, else the one where its task is at home."""
+        home = next((worker.spec.machine for worker in self._homes.of(key)), "")
+        return self._machines.pop((key[0], kernel_id), home)
+
+    async def _take(self, method: str, key: Key, machine: str) -> Worker:
         if error := self._lack(method):
             raise error
-        waiting = self._waiting.add(method, machine)
+        waiting = self._waiting.add(method, key, machine)
+        self._dispatch()
         try:
             return await waiting.turn
         except asyncio.CancelledError:
@@ -305,8 +313,14 @@ class WorkerPool:
 
     def _release(self, worker: Worker) -> None:
         """Hand a free worker to a job that waits for one."""
-        if not self._waiting.serve(worker.spec, worker):
-            self._idle.append(worker)
+        self._idle.append(worker)
+        self._dispatch()
+
+    def _dispatch(self) -> None:
+        """Give the free workers to jobs that wait: first those with which few tasks are at home."""
+        for worker in sorted(self._idle, key=self._homes.count):
+            if self._waiting.serve(worker.spec, worker):
+                self._idle.remove(worker)
 
     def _replace(self, worker: Worker) -> None:
         """Put another worker in its place; nothing happens for one that was replaced already."""
@@ -316,8 +330,10 @@ class WorkerPool:
         self._workers.discard(worker)
         self._assigned.pop(worker, None)
         self._ended.pop(worker, None)
+        self._homes.leave(worker)
         if self._closed:
             return
+        self._dispatch()  # what waited for it may go to others
         if worker.spec.cuda:
             probe = asyncio.ensure_future(self._recover(worker.spec))
             self._probing[probe] = worker.spec

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Generic, TypeVar
 
-from evo.worker import WorkerSpec
+from evo.homes import Homes, Key
+from evo.worker import BUILD_JOBS, WorkerSpec
 
 W = TypeVar("W")
 CONTINUING = frozenset({"full", "confirm"})
@@ -22,6 +23,8 @@ class Waiting(Generic[W]):
     """A job that waits for a worker."""
 
     method: str
+    key: Key
+    """The task that it is for."""
     machine: str
     """Whose disk holds what is built of its kernel; empty where that does not matter."""
     ticket: int
@@ -29,22 +32,29 @@ class Waiting(Generic[W]):
     turn: asyncio.Future[W]
     """It gets the worker."""
 
+    @property
+    def at_home(self) -> bool:
+        """Whether it needs what a worker holds of its task."""
+        return self.method not in BUILD_JOBS
+
 
 class WaitingJobs(Generic[W]):
     """Jobs that wait, whatever run they belong to.
 
-    Those come first that continue a kernel already under way: so a verdict does not wait behind a queue of new kernels.
-    Then the others by age, of which a profile lets PROFILE_YIELDS younger ones go before it.
+    A worker takes the jobs of tasks that are at home with it, then those of a task that it takes over, see `Homes`. Of
+    these, those come first that continue a kernel already under way: so a verdict does not wait behind a queue of new
+    kernels. Then the others by age, of which a profile lets PROFILE_YIELDS younger ones go before it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, homes: Homes[W]) -> None:
+        self._homes = homes
         self._jobs: list[Waiting[W]] = []
         self._tickets = count()
 
-    def add(self, method: str, machine: str) -> Waiting[W]:
+    def add(self, method: str, key: Key, machine: str) -> Waiting[W]:
         """A job joins the queue; `discard` takes it out again."""
         ticket = next(self._tickets) + (PROFILE_YIELDS + 1 if method == "profile" else 0)
-        waiting = Waiting(method, machine, ticket, asyncio.get_running_loop().create_future())
+        waiting = Waiting(method, key, machine, ticket, asyncio.get_running_loop().create_future())
         self._jobs.append(waiting)
         return waiting
 
@@ -54,12 +64,18 @@ class WaitingJobs(Generic[W]):
             self._jobs.remove(waiting)
 
     def serve(self, spec: WorkerSpec, worker: W) -> bool:
-        """A free worker goes to a job that it can do, and rather to one of its machine; False where none waits."""
+        """A free worker goes to a job that it can do, rather to one of its machine; False where none waits for it."""
         able = [w for w in self._jobs if w.method in spec.jobs and not w.turn.done()]
-        if not able:
+        mine = [w for w in able if not w.at_home or not self._homes.of(w.key) or worker in self._homes.of(w.key)]
+        if not mine and (key := self._homes.most_behind(w.key for w in able)):
+            mine = [w for w in able if w.key == key]
+        if not mine:
             return False
-        chosen = min(able, key=lambda w: (w.method not in CONTINUING, w.machine != spec.machine, w.ticket))
+        chosen = min(mine, key=lambda w: (w.method not in CONTINUING, w.machine != spec.machine, w.ticket))
         self._jobs.remove(chosen)
+        if chosen.at_home and worker not in self._homes.of(chosen.key):
+            # Where more jobs of the same task wait, there is work for both workers.
+            self._homes.settle(chosen.key, worker, alone=all(w.key != chosen.key for w in able if w is not chosen))
         chosen.turn.set_result(worker)
         return True
 
