@@ -124,9 +124,9 @@ class History:
             return
         if is_naive(individual.request) and not evaluation.correct:
             state.fault = naive_fault(state.operator, state.task, evaluation, workload_set=self._workload_set)
-        speedup, leader = evaluation.log_speedup, state.fastest
-        if individual.fresh and speedup is not None and (leader is None or speedup > leader[0]):
-            state.fastest = speedup, kernel.id
+        standing, leader = evaluation.standing, state.fastest
+        if individual.fresh and standing is not None and (leader is None or standing > leader[0]):
+            state.fastest = standing, kernel.id
         if evaluation.status is Status.DUPLICATE:
             self._budget.duplicates += 1
         elif individual.request.kind is Kind.TRIAL:

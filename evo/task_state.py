@@ -53,8 +53,8 @@ class TaskState:
     generations: dict[str, int] = field(default_factory=dict)
     """By kernel id, of every kernel that was told."""
     fastest: tuple[float, str] | None = None
-    """Log speedup and kernel id of the fastest correct kernel that was told: the one that the run's end confirms. What
-    the strategy thinks its best may be another one that is as fast within its margin."""
+    """Standing (see `Evaluation.standing`) and kernel id of the fastest correct kernel that was told: the one that the
+    run's end confirms. What the strategy thinks its best may be another one that is as fast within its margin."""
     confirmed: set[str] = field(default_factory=set)
     """Kernels that a confirmation looked at."""
     confirm_s: float = 0.0

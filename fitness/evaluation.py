@@ -157,6 +157,14 @@ class Evaluation:
         return self.anchor_log_speedup + self.log_ratio
 
     @property
+    def standing(self) -> float | None:
+        """The log speedup by which it is ranked for a report: what is not confirmed counts as the lower end of its 95 %
+        interval, because of many estimates the largest is the luckiest."""
+        if self.log_speedup is None or self.level is Level.CONFIRMED:
+            return self.log_speedup
+        return self.log_speedup - 1.96 * (self.log_speedup_se or 0.0)
+
+    @property
     def correct(self) -> bool:
         return self.verdict is Status.CORRECT
 

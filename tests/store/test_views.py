@@ -84,6 +84,24 @@ def by(folder: Path, key: str, sql: str) -> dict[str, Row]:
     return {row[key]: row for row in rows(folder, sql)}
 
 
+def test_what_is_not_confirmed_counts_with_the_lower_end_of_its_interval(tmp_path: Path) -> None:
+    history = (
+        History()
+        .propose(1, "rewrite", "", "sure")
+        .evaluate(1, "sure", "confirmed", "correct", log_speedup=1.0, log_speedup_se=0.1)
+    )
+    history.propose(2, "rewrite", "sure", "lucky").evaluate(
+        2, "lucky", "screen", "correct", log_speedup=1.3, log_speedup_se=0.2
+    )
+    (best,) = rows(stored(tmp_path / "lucky", history), "FROM best")
+    assert (best["kernel_id"], best["level"]) == ("sure", "confirmed")
+    history.propose(3, "rewrite", "sure", "better").evaluate(
+        3, "better", "screen", "correct", log_speedup=1.3, log_speedup_se=0.1
+    )
+    (best,) = rows(stored(tmp_path / "better", history), "FROM best")
+    assert (best["kernel_id"], best["log_speedup"]) == ("better", 1.3)
+
+
 def test_the_best_kernel_is_judged_by_its_most_severe_level(folder: Path) -> None:
     best, other = rows(folder, "FROM best ORDER BY task DESC")
     assert (best["task"], best["kernel_id"], best["level"], best["log_speedup"]) == (TASK, "A", "full", 0.4)
