@@ -40,7 +40,12 @@ class Conditions:
 
 
 def conditions(config: RunConfig, gpus: GpuModels) -> Conditions:
-    """Those of a session that begins now. Raises OperatorError."""
+    """Those of a session that begins now. Raises OperatorError, and UserError for GPUs that cannot be compared."""
+    if len(gpus.names) > 1:
+        raise UserError(
+            f"the GPUs are of different models ({', '.join(map(_bare, gpus.names))}), their timings would not compare: "
+            "choose those of one model with CUDA_VISIBLE_DEVICES, or with machines of one model in the cluster"
+        )
     definitions: dict[str, dict[str, str]] = {}
     names: dict[str, dict[str, None]] = {}
     for operator, task in config.tasks():

@@ -157,16 +157,13 @@ class Verdicts:
         rival = Rival() if is_ancestor else state.strategy.rival(request, built.cell)
         leader = state.strategy.best
         anchor = rival.anchor or (leader.as_anchor() if leader else Anchor(state.baseline, 0.0, 0.0))
-        best = leader.log_speedup if leader else 0.0
         # What was there before the search is no discovery; if it is the best at the end, that confirms it.
-        evaluations = await self._levels(
-            state, kernel, anchor, race=rival.race, best=best, is_discovery=not is_ancestor
-        )
+        evaluations = await self._levels(state, kernel, anchor, race=rival.race, is_discovery=not is_ancestor)
         screened = replace(evaluations[0], stage_ms={"build": built.build_ms, **evaluations[0].stage_ms})
         return (screened, *evaluations[1:])
 
     async def _levels(
-        self, state: TaskState, kernel: Kernel, anchor: Anchor, *, race: bool, best: float, is_discovery: bool
+        self, state: TaskState, kernel: Kernel, anchor: Anchor, *, race: bool, is_discovery: bool
     ) -> tuple[Evaluation, ...]:
         """What `fitness.levels.judge` does, each level a job of the pool; a confirmation only within its share."""
         pool, task = self._pool, state.task
@@ -176,7 +173,7 @@ class Verdicts:
             Level.FULL: lambda: pool.full(task, kernel, full_anchor(results[0], anchor, state.baseline)),
             Level.CONFIRMED: lambda: pool.confirm(task, kernel),
         }
-        while level := next_level(results, race=race, best=best):
+        while level := next_level(results, race=race, best=_lead(state)):
             if level is Level.CONFIRMED and not (is_discovery and self._may_confirm(state)):
                 break
             found = await self._retried(task, kernel, jobs[level], level)
@@ -217,6 +214,12 @@ class Verdicts:
 def can_be_profiled(parent: Parent) -> bool:
     """Return whether a kernel is correct, and has times of its own that a profile explains."""
     return bool(parent.evaluation and parent.evaluation.correct and parent.evaluation.timings)
+
+
+def _lead(state: TaskState) -> float:
+    """The log speedup of the leader of now: while one level is examined another one may come."""
+    leader = state.strategy.best
+    return leader.log_speedup if leader else 0.0
 
 
 def _duplicate(kernel: Kernel, verdict: Evaluation) -> Evaluation:

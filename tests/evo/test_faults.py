@@ -346,6 +346,11 @@ def test_hardware_that_timings_depend_on(config: RunConfig, then: Any, now: Any,
         check_same(made(**then), made(**now), config, run="r")
 
 
+def test_gpus_of_different_models_are_refused() -> None:
+    with pytest.raises(UserError, match="different models .H100, H200.*CUDA_VISIBLE_DEVICES"):
+        conditions.conditions(GPU, GpuModels(("accelerator_type:H100", "accelerator_type:H200")))
+
+
 def test_another_driver_is_noted() -> None:
     gpus = {"gpus": ["NVIDIA H200"]}
     (note,) = check_same(made(**gpus, gpu_driver="570.1"), made(**gpus, gpu_driver="580.2"), GPU, run="r")
