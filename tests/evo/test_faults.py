@@ -347,7 +347,7 @@ def test_hardware_that_timings_depend_on(config: RunConfig, then: Any, now: Any,
 
 
 def test_gpus_of_different_models_are_refused() -> None:
-    with pytest.raises(UserError, match="different models .H100, H200.*CUDA_VISIBLE_DEVICES"):
+    with pytest.raises(UserError, match=r"different models .H100, H200.*CUDA_VISIBLE_DEVICES"):
         conditions.conditions(GPU, GpuModels(("accelerator_type:H100", "accelerator_type:H200")))
 
 
