@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -49,55 +50,66 @@ def main() -> None:
             print(json.dumps(_rivals(options, Path(runs))), flush=True)
 
 
-def _searched(options: argparse.Namespace, gpus: Sequence[str], runs: Path) -> dict[str, Any]:
-    environment = os.environ | {"CUDA_VISIBLE_DEVICES": ",".join(gpus), "EVO_RUNS": str(runs)}
-    settings = ["--budget", f"{options.seconds}s", "--set", f"workload_set={options.workloads}"]
-    command = [*EVO, "run", *options.operators, "--target", "cuda", *settings, *(["--ray"] if options.ray else [])]
-    sampler = subprocess.Popen(
-        [
-            "nvidia-smi",
-            "--query-gpu=utilization.gpu",
-            "--format=csv,noheader,nounits",
-            "-lms",
-            "200",
-            "-i",
-            ",".join(gpus),
-        ],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+@dataclass(frozen=True)
+class Watched:
+    """A search that was run as a user runs it."""
+
+    began_at: float
+    wall_s: float
+    busy_percent: float | None
+    """Share of the time that kernels ran, by nvidia-smi, mean over GPUs."""
+    said: str
+
+
+def watched(arguments: Sequence[str], environment: Mapping[str, str], gpus: Sequence[str]) -> Watched:
+    """Run `evo run` with these arguments on these GPUs. Ends the program where the search fails."""
+    query = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits", "-lms", "200"]
+    sampler = subprocess.Popen([*query, "-i", ",".join(gpus)], stdout=subprocess.PIPE, text=True)
     begin, began_at = time.monotonic(), time.time()
     try:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        done = subprocess.run([*EVO, "run", *arguments], env=dict(environment), capture_output=True, text=True)
     finally:
         sampler.terminate()
         busy = [int(line) for line in (sampler.communicate()[0] or "").split() if line.isdigit()]
-    wall_s = time.monotonic() - begin
     if done.returncode:
         raise SystemExit(f"the search failed: {done.stderr[-2000:]}")
-    rows = asked(environment, JUDGED)
-    screened = [row for row in rows if row["level"] == "screen"]
-    statuses = [row["status"] for row in screened]
-    judged = [row for row in screened if row["status"] != "duplicate"]
-    times = sorted(row["at"] for row in judged)
+    busy_percent = round(statistics.mean(busy), 1) if busy else None
+    return Watched(began_at, time.monotonic() - begin, busy_percent, done.stderr.strip()[-500:])
+
+
+def stage_costs(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
+    """Milliseconds by level and stage, of what JUDGED tells."""
     stages = {
         f"{level}.{stage}": [row[f"{stage}_ms"] for row in rows if row["level"] == level and row[f"{stage}_ms"]]
         for level in ("screen", "full", "confirmed")
         for stage in STAGES
     }
+    return {stage: values for stage, values in stages.items() if values}
+
+
+def _searched(options: argparse.Namespace, gpus: Sequence[str], runs: Path) -> dict[str, Any]:
+    environment = os.environ | {"CUDA_VISIBLE_DEVICES": ",".join(gpus), "EVO_RUNS": str(runs)}
+    settings = ["--budget", f"{options.seconds}s", "--set", f"workload_set={options.workloads}"]
+    arguments = [*options.operators, "--target", "cuda", *settings, *(["--ray"] if options.ray else [])]
+    search = watched(arguments, environment, gpus)
+    rows = asked(environment, JUDGED)
+    screened = [row for row in rows if row["level"] == "screen"]
+    statuses = [row["status"] for row in screened]
+    judged = [row for row in screened if row["status"] != "duplicate"]
+    times = sorted(row["at"] for row in judged)
     return {
         "gpus": len(gpus),
         "ray": options.ray,
         "operators": options.operators,
-        "wall_s": round(wall_s, 1),
+        "wall_s": round(search.wall_s, 1),
         "candidates": len(judged),
         "per_minute": round(60 * len(judged) / options.seconds, 1),
         "steady_per_minute": round(60 * (len(times) - 1) / (times[-1] - times[0]), 1) if len(times) > 1 else None,
-        "first_verdict_s": round(times[0] - began_at, 1) if times else None,
+        "first_verdict_s": round(times[0] - search.began_at, 1) if times else None,
         "statuses": {status: statuses.count(status) for status in sorted(set(statuses))},
-        "busy_percent": round(statistics.mean(busy), 1) if busy else None,
-        "median_ms": {stage: round(statistics.median(values), 1) for stage, values in stages.items() if values},
-        "said": done.stderr.strip()[-500:],
+        "busy_percent": search.busy_percent,
+        "median_ms": {stage: round(statistics.median(values), 1) for stage, values in stage_costs(rows).items()},
+        "said": search.said,
     }
 
 
