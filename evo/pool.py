@@ -330,7 +330,7 @@ class WorkerPool:
         self._workers.discard(worker)
         self._assigned.pop(worker, None)
         self._ended.pop(worker, None)
-        self._homes.leave(worker)
+        self._waiting.forget(worker)
         if self._closed:
             return
         self._dispatch()  # what waited for it may go to others

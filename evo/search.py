@@ -37,6 +37,8 @@ from operators.spec import Operator, Task
 STOPPED = "stopped"
 ANSWERS_S = 60.0
 """How long a search that ends waits for answers that are under way and paid."""
+MOST_AT_ONCE = 4
+"""Requests of one task that follow each other."""
 IDLE_LIMIT = 300
 """A task is idle when so many requests in a row led to no new program."""
 
@@ -195,7 +197,11 @@ class Search:
         return f"nothing new in {IDLE_LIMIT} requests of each task"
 
     async def _ask(self) -> None:
-        """Fill the free places, the task with the least behind it first; all that is asked is one commit."""
+        """Fill the free places, the task with the least behind it first; all that is asked is one commit.
+
+        Where there are many tasks, several requests of one follow each other: so a worker judges them in one visit.
+        """
+        at_once = max(1, min(MOST_AT_ONCE, len(self.states) // (2 * self.pool.judges)))
         asleep = {task for task, state in self.states.items() if state.fault or state.idle >= IDLE_LIMIT}
         asked: list[Errand] = []
         rows: list[Rows] = []
@@ -203,7 +209,7 @@ class Search:
         thinking = 0
         while self._may_ask(len(asked), thinking) and len(asleep) < len(self.states):
             awake = (state for task, state in self.states.items() if task not in asleep)
-            state = min(awake, key=lambda state: state.load + waiting[state.task])
+            state = min(awake, key=lambda state: (state.load + waiting[state.task]) // at_once)
             found, written = self._history.ask(state, 1)
             if not found:
                 asleep.add(state.task)

@@ -43,11 +43,14 @@ class WaitingJobs(Generic[W]):
 
     A worker takes the jobs of tasks that are at home with it, then those of a task that it takes over, see `Homes`. Of
     these, those come first that continue a kernel already under way: so a verdict does not wait behind a queue of new
-    kernels. Then the others by age, of which a profile lets PROFILE_YIELDS younger ones go before it.
+    kernels. Then those of the task that it was at last: where memory is short, each change of the task costs a drawing of
+    inputs. Then the others by age, of which a profile lets PROFILE_YIELDS younger ones go before it.
     """
 
     def __init__(self, homes: Homes[W]) -> None:
         self._homes = homes
+        self._last: dict[W, Key] = {}
+        """The task that each worker was at last."""
         self._jobs: list[Waiting[W]] = []
         self._tickets = count()
 
@@ -71,13 +74,25 @@ class WaitingJobs(Generic[W]):
             mine = [w for w in able if w.key == key]
         if not mine:
             return False
-        chosen = min(mine, key=lambda w: (w.method not in CONTINUING, w.machine != spec.machine, w.ticket))
+        chosen = min(mine, key=lambda w: self._place(w, spec, self._last.get(worker)))
         self._jobs.remove(chosen)
+        if chosen.at_home:
+            self._last[worker] = chosen.key
         if chosen.at_home and worker not in self._homes.of(chosen.key):
             # Where more jobs of the same task wait, there is work for both workers.
             self._homes.settle(chosen.key, worker, alone=all(w.key != chosen.key for w in able if w is not chosen))
         chosen.turn.set_result(worker)
         return True
+
+    def _place(self, waiting: Waiting[W], spec: WorkerSpec, last: Key | None) -> tuple[bool, bool, bool, int]:
+        """A job's place in the queue for a worker, the lowest first."""
+        elsewhere = waiting.key != last or waiting.method == "profile"
+        return waiting.method not in CONTINUING, waiting.machine != spec.machine, elsewhere, waiting.ticket
+
+    def forget(self, worker: W) -> None:
+        """A worker is gone."""
+        self._last.pop(worker, None)
+        self._homes.leave(worker)
 
     def refuse(self, error: Callable[[str], Exception | None]) -> None:
         """The jobs whose method has an `error` end with it."""

@@ -71,6 +71,11 @@ def test_a_task_is_taken_over_when_its_worker_is_further_behind_than_moving_in_t
     assert homes.count("one") == homes.count("two") == 1
 
 
+def test_a_worker_stays_with_a_task_while_jobs_of_it_wait() -> None:
+    homes = at_home((A, "one"), (B, "one"))
+    assert served(homes, [A, B, A, B], ["one"] * 4) == [[A], [A], [B], [B]]
+
+
 def test_before_anything_is_known_of_a_task_a_few_jobs_may_wait() -> None:
     homes: Homes[str] = Homes()
     homes.settle(A, "one", alone=True)
