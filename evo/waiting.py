@@ -43,9 +43,9 @@ class WaitingJobs(Generic[W]):
 
     A worker takes the jobs of tasks that are at home with it, then those of a task that it takes over, see `Homes`. Of
     these, those come first that continue a kernel already under way: so a verdict does not wait behind a queue of new
-    kernels. Then, for a worker that only judges, those of the task that it was at last: where a GPU's memory is short, each
-    change of the task costs a drawing of inputs. Then the others by age, of which a profile lets PROFILE_YIELDS younger
-    ones go before it.
+    kernels. Then, for a worker that only judges, those of the task that it was at last: where a GPU's memory is short,
+    each change of the task costs a drawing of inputs. Then the others by age, of which a profile lets PROFILE_YIELDS
+    younger ones go before it.
     """
 
     def __init__(self, homes: Homes[W]) -> None:
