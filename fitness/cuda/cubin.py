@@ -142,17 +142,18 @@ class Cubin:
         Raises TableError where the kernel's source made something else of the shim, such as a table of its own: the
         sizes must be those that ptxas notes of the kernel. Raises CubinError where these notes are cut off.
         """
-        params, noted = self._tabled(table), self._noted_sizes(kernel)
+        params, noted = self._tabled(table), self.noted_sizes(kernel)
         if noted and noted != [param.size % _PARAM_SIZES for param in params]:
             raise TableError("the table of its parameters is not that of the kernel: a specialisation changes the shim")
         return params
 
-    def _noted_sizes(self, kernel: str) -> list[int]:
+    def noted_sizes(self, kernel: str) -> list[int]:
         """Bytes of each parameter, by its place; none where ptxas notes nothing of them."""
         sizes: dict[int, int] = {}
-        for section in self.sections:
-            notes, offset = _Reader(section.data), 0
-            while section.name == f".nv.info.{kernel}" and offset < len(section.data):
+        named = f".nv.info.{kernel}"
+        for data in (section.data for section in self.sections if section.name == named):
+            notes, offset = _Reader(data), 0
+            while offset < len(data):
                 form, kind, value = notes.fields(_NOTE_HEAD, offset)
                 offset += _NOTE_HEAD.size
                 if (form, kind, value) == (_SIZED, _PARAM_NOTE, _NOTE_PARAM.size):

@@ -3,20 +3,25 @@
 Text tells too little: inline PTX declares variables in scopes and comments that ptxas and a scanner read differently.
 In a cubin nothing hides. The only ways to an address that no launch hands over are these: bank 4 of constant memory,
 where the loader puts the addresses of variables; relocations of code and constants; and the driver's own words in front
-of a kernel's parameters, in bank 0, of which one leads to constant memory. Code names a bank and an offset in every
-such access, and an offset that is computed counts as all of them.
+of a kernel's parameters, in bank 0, of which one leads to constant memory and one to the parameters themselves: memory
+of the driver's that a kernel can write to, which a graph does not fill anew for every launch. Code names a bank and an
+offset in every such access, and an offset that is computed counts as all of them.
+
+A tensor map is used by its address among the parameters, so kernels that take one get it: what they do with it is left
+to compute-sanitizer's tools.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from fitness.cuda.cubin import INSTRUCTION_BYTES, OPCODE, Cubin, CubinError, Relocation, Section, Symbol
 from fitness.cuda.program import Table
+from operators.tensor_map import TENSOR_MAP_BYTES
 
 LIBRARY_TABLES = frozenset({"__cudart_i2opi_f", "__cudart_i2opi_d", "__cudart_sin_cos_coeffs"})
 """What sin() and its relatives read, in variables that NVIDIA's library did not declare constant."""
@@ -36,10 +41,16 @@ extern "C" __global__ void evo_constant_address(unsigned long long* y) {
     asm volatile("{.reg .u64 t; mov.u64 t, evo_constant; cvta.const.u64 %0, t;}" : "=l"(address));
     y[0] = address;
 }
+extern "C" __global__ void evo_parameter_address(unsigned long long* y) {
+    unsigned long long address;
+    asm volatile("{.reg .u64 t; mov.u64 t, evo_parameter_address_param_0; cvta.param.u64 %0, t;}" : "=l"(address));
+    y[0] = address;
+}
 extern "C" __global__ void evo_tables(double* y, float* z) { y[0] = sin(y[1]) + cos(y[2]); z[0] = sinf(z[1]); }
 """
-"""Compiled, it shows where an architecture keeps the address of constant memory, and what the library's tables hold."""
-PROBE_KERNELS = ("evo_plain", "evo_constant_address", "evo_tables")
+"""Compiled, it shows where an architecture keeps the addresses of constant memory and of parameters, and what the
+library's tables hold."""
+PROBE_KERNELS = ("evo_plain", "evo_constant_address", "evo_parameter_address", "evo_tables")
 _PARAMETERS, _CONSTANTS, _ADDRESSES = 0, 3, 4
 """Banks of constant memory."""
 _WIDTHS = {5: 8, 6: 16}
@@ -62,6 +73,8 @@ class Reference:
 
     constant_window: frozenset[int]
     """Bytes of bank 0 that hold the address of constant memory."""
+    parameter_window: frozenset[int]
+    """Bytes of bank 0 that hold the address of the parameters."""
     tables: Mapping[str, bytes]
     """What LIBRARY_TABLES hold."""
 
@@ -79,6 +92,9 @@ class _Access:
     def meets(self, begin: int, size: int) -> bool:
         return self.computed or (self.begin < begin + size and begin < self.end)
 
+    def meets_any(self, places: Iterable[int]) -> bool:
+        return any(self.meets(byte, 1) for byte in places)
+
 
 def reference(probe: Cubin) -> Reference:
     """What the cubin of `PROBE` tells. It raises CubinError for another one."""
@@ -89,11 +105,13 @@ def reference(probe: Cubin) -> Reference:
             for access in _accesses(section):
                 if access.bank == _PARAMETERS and not access.computed:
                     read[name].update(range(access.begin, access.end))
-    window = read["evo_constant_address"] - read["evo_plain"]
-    if not window:
-        raise CubinError("the compiler takes the address of constant memory in an unknown way")
+    constant, parameter = (
+        frozenset(read[f"evo_{name}_address"] - read["evo_plain"]) for name in ("constant", "parameter")
+    )
+    if not constant or not parameter:
+        raise CubinError("the compiler takes the address of constant memory, or of parameters, in an unknown way")
     used = {r.symbol.name: _bytes(probe, r.symbol) for r in probe.relocations() if r.symbol.name in LIBRARY_TABLES}
-    return Reference(frozenset(window), used)
+    return Reference(constant, parameter, used)
 
 
 def objection(cubin: Cubin, known: Reference) -> str | None:
@@ -101,21 +119,20 @@ def objection(cubin: Cubin, known: Reference) -> str | None:
 
     It raises CubinError for a cubin whose symbols or relocations are broken.
     """
-    accesses = [access for section in cubin.sections if section.is_code for access in _accesses(section)]
+    code = [(section.name, list(_accesses(section))) for section in cubin.sections if section.is_code]
+    accesses = [access for _, found in code for access in found]
     reached = sorted(_reached(cubin, accesses), key=lambda relocation: relocation.symbol.section != 0)
     for relocation in reached:  # what is called says more than what it is given
         if problem := _problem(cubin, relocation.symbol, known):
             return problem
-    for access in accesses:
-        if access.bank != _PARAMETERS:
-            continue
-        if access.computed:
-            return "it computes which of its parameters it reads; pass an array in a [[buffer]]"
-        if any(access.meets(byte, 1) for byte in known.constant_window):
-            return (
-                "it takes the address of a __constant__ variable, by which it could be written to; index the variable "
-                "itself, in functions that are inlined"
-            )
+    for name, found in code:
+        among = [access for access in found if access.bank == _PARAMETERS]
+        for access in among:
+            if problem := _parameter_problem(access, known):
+                return problem
+        takes = any(access.meets_any(known.parameter_window) for access in among)
+        if takes and TENSOR_MAP_BYTES not in cubin.noted_sizes(name.removeprefix(".text.")):
+            return "it takes the address of a parameter, by which it could be written to; copy it to a variable"
     return None
 
 
@@ -141,6 +158,18 @@ def detached(code: bytes, cubin: Cubin) -> tuple[bytes, tuple[Table, ...]]:
         image[section.offset : section.offset + len(kept)] = kept
         struct.pack_into("<Q", image, section.header_at + _SIZE_IN_HEADER, len(kept))
     return bytes(image), tuple(slots)
+
+
+def _parameter_problem(access: _Access, known: Reference) -> str | None:
+    """What is wrong with code that reads this of its parameters' bank."""
+    if access.computed:
+        return "it computes which of its parameters it reads; pass an array in a [[buffer]]"
+    if access.meets_any(known.constant_window):
+        return (
+            "it takes the address of a __constant__ variable, by which it could be written to; index the variable "
+            "itself, in functions that are inlined"
+        )
+    return None
 
 
 def _problem(cubin: Cubin, symbol: Symbol, known: Reference) -> str | None:

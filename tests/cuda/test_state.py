@@ -51,6 +51,10 @@ WINDOW = kernel(
     "*(volatile int*)a = n;",
     "__constant__ int table[8];",
 )
+PARAMETER = (
+    'unsigned long long a; asm volatile("{ .reg .u64 t; mov.u64 t, f_param_1; cvta.param.u64 %0, t; }" : "=l"(a)); '
+)
+"""Takes the address of a kernel's second parameter."""
 ARCHS = ("sm_75", "sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120a")
 
 
@@ -58,6 +62,7 @@ ARCHS = ("sm_75", "sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120a")
 def test_variables_and_addresses_of_constants_are_seen_on_every_architecture(arch: str) -> None:
     assert "hid" in str(problem(SCOPE, arch))
     assert "address of a __constant__ variable" in str(problem(WINDOW, arch))
+    assert "address of a parameter" in str(problem(kernel(f"{PARAMETER} *(volatile int*)(a + 64) = n;"), arch))
     assert "`kept`" in str(problem(kernel("y[0] = kept; kept = n;", "__device__ int kept;"), arch))
     assert problem(kernel("y[n] = n; z[0] = sinf(z[1]);", "__device__ int kept;"), arch) is None
 
@@ -109,23 +114,33 @@ HONEST = {
         "b.arrive_and_wait(); y[0] = n;",
         "#include <cuda/barrier>",
     ),
-    "a descriptor in the parameters": """
-#include <cuda.h>
+}  # fmt: skip
+
+
+DESCRIPTOR = """
+struct alignas(64) CUtensorMap { unsigned long long words[16]; };
 extern "C" __global__ void f(const __grid_constant__ CUtensorMap map, int* y) {
     asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
     y[0] = 1;
-}""",
-}  # fmt: skip
+}"""
+
+
+@pytest.mark.parametrize("arch", ARCHS[3:])
+def test_a_tensor_map_is_used_by_its_address_among_the_parameters(arch: str) -> None:
+    assert problem(DESCRIPTOR, arch) is None
+    smaller = DESCRIPTOR.replace("[16]", "[8]")  # which no plan can pass
+    assert "address of a parameter" in str(problem(smaller, arch))
+
+
+def test_another_kernel_s_tensor_map_allows_nothing() -> None:
+    beside = kernel(f"{PARAMETER} *(volatile int*)(a + 64) = n;").replace(" f(", " g(").replace("f_param", "g_param")
+    made = compile_here(Job(DESCRIPTOR + beside, ("f", "g"), "sm_90a", tuple(map(str, include_folders()))))
+    assert "address of a parameter" in str(objection(read_cubin(made.cubin), known()))
 
 
 @pytest.mark.parametrize("name", HONEST)
 def test_what_honest_kernels_use_is_nobodys_memory(name: str) -> None:
-    source = HONEST[name]
-    if "cuda.h" in source:
-        source = source.replace(
-            "#include <cuda.h>", "struct alignas(64) CUtensorMap { unsigned long long words[16]; };"
-        )
-    assert problem(source) is None
+    assert problem(HONEST[name]) is None
 
 
 REFUSED = {
@@ -163,6 +178,15 @@ REFUSED = {
         'struct Many { int a[16]; };\n'
         'extern "C" __global__ void f(int* y, int n, const __grid_constant__ Many many) { y[0] = many.a[n]; }',
         "computes which of its parameters",
+    ),
+    "a parameter by its address": (
+        'extern "C" __global__ void f(int* y, const __grid_constant__ int n) { '
+        "volatile int* p = (volatile int*)&n; y[0] = p[1]; p[1] = 777; }",
+        "address of a parameter",
+    ),
+    "the driver's words by a parameter's address": (
+        kernel(f"{PARAMETER} volatile int* p = *(int**)(a - 328); y[0] = p[n & 7]; p[n & 7] = 777;"),
+        "address of a parameter",
     ),
     "malloc": (kernel("int* p = (int*)malloc(64); p[n] = 1; y[0] = p[n + 1]; free(p);"), "malloc|free"),
     "printf": (kernel('printf("%d", n);'), "vprintf"),
