@@ -13,9 +13,12 @@ from operators.errors import PlanError
 from operators.kernel import Kernel
 from operators.plan import parse_plan
 from tests.cuda.test_target import H100
-from tests.gpu.canaries import CANARIES, RIGHT
+from tests.gpu import canaries, marks
 
 pytestmark = pytest.mark.usefixtures("headers")
+
+CANARIES = canaries.CANARIES | marks.MARKS
+RIGHT = canaries.RIGHT | marks.AFTER
 
 
 def refusal(source: str) -> str | None:

@@ -1,6 +1,7 @@
 """Tricks against the evaluator of the cuda target, beside those of kernels.py: what each tries, and what it comes to.
 
-`structural`: refused before anything runs, which needs no GPU to be seen. `caught`: it runs and is found out.
+`structural`: refused before anything runs, which needs no GPU to be seen. `caught`: it runs and is found out. More of
+those that leave marks for their next call are in marks.py.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ class Canary:
     operator: str
     source: str
     says: str
-    """Pattern that the verdict's message matches."""
+    """Pattern that the verdict's message matches; empty where the kernel is right, as what it counts on never comes."""
     structural: bool = False
+    open_because: str = ""
+    """Why it may be found out as well as not."""
 
 
 PLAN = """/*! evo

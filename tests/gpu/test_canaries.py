@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 
-from fitness.base import Anchor
+from fitness.base import Anchor, Built
 from fitness.cuda.runner import Runner
-from fitness.evaluation import Evaluation, Status
+from fitness.evaluation import Evaluation, Level, Status
 from fitness.levels import judge
 from fitness.targets import fitness
 from operators.catalog import load
 from operators.kernel import Kernel
 from operators.spec import Task
-from tests.gpu.canaries import CANARIES, RIGHT, gelu
+from tests.gpu.canaries import CANARIES, RIGHT, Canary, gelu
+from tests.gpu.marks import AFTER, MARKS
 
 pytestmark = pytest.mark.gpu
 
@@ -37,11 +38,32 @@ def judged(stage, source: str) -> Evaluation:  # type: ignore[no-untyped-def]
     return judge(stage, kernel, Anchor(stage.baseline, 0.0, 0.0), race=False, best=None)[-1]
 
 
-@pytest.mark.parametrize("name", sorted(name for name, canary in CANARIES.items() if not canary.structural))
-def test_it_is_found_out(stage, name: str) -> None:  # type: ignore[no-untyped-def]
-    found = judged(stage, CANARIES[name].source)
+def running(canaries: Mapping[str, Canary]) -> list[str]:
+    """Names of those that have to run."""
+    return sorted(name for name, canary in canaries.items() if not canary.structural)
+
+
+def check_found_out(found: Evaluation, canary: Canary) -> None:
+    """It ran, and was found out in the words that it should be."""
     assert found.verdict not in (Status.CORRECT, Status.INVALID, Status.COMPILE_ERROR), (found.status, found.message)
-    assert re.search(CANARIES[name].says, found.message), found.message
+    assert re.search(canary.says, found.message), found.message
+
+
+@pytest.mark.parametrize("name", running(CANARIES))
+def test_it_is_found_out(stage, name: str) -> None:  # type: ignore[no-untyped-def]
+    check_found_out(judged(stage, CANARIES[name].source), CANARIES[name])
+
+
+@pytest.mark.parametrize("name", running(MARKS))
+def test_no_mark_is_found_and_none_is_held_against_the_next_kernel(stage, name: str) -> None:  # type: ignore[no-untyped-def]
+    canary, after = MARKS[name], Kernel("gelu", "cuda", AFTER[name.partition(" ")[0]])
+    found = judged(stage, canary.source)
+    if not canary.says or (canary.open_because and found.status is Status.CORRECT):
+        assert (found.status, found.level) == (Status.CORRECT, Level.CONFIRMED), found.message
+    else:
+        check_found_out(found, canary)
+    assert isinstance(stage.build(after), Built)
+    assert stage.screen(after, Anchor(stage.baseline, 0.0, 0.0), race=False).status is Status.CORRECT
 
 
 @pytest.mark.parametrize("name", RIGHT)

@@ -1,0 +1,184 @@
+"""Marks that one call leaves for the next where nobody seems to own memory: around buffers, in parameters, in graphs.
+
+Each counts on what an earlier call left. `forgotten` ones are right as long as they find nothing, and spoil their
+result when they do: right to the end, they show that nothing lasts.
+"""
+
+from __future__ import annotations
+
+from tests.gpu.canaries import STORE, WRONG, Canary, caught, gelu, structural
+
+PAST = "past the end"
+ADDRESS = "address of a parameter"
+SLACK = """
+__device__ volatile int* slack(const void* data, long long bytes) {
+    const unsigned long long granule = 2 << 20, begin = (unsigned long long)data, end = begin + bytes;
+    if (end % granule && granule - end % granule > 8192) return (volatile int*)((end + 4096) & ~15ull);
+    if (begin % granule > 8192) return (volatile int*)((begin - 4096) & ~15ull);
+    return nullptr;
+}
+"""
+"""Finds 4096 bytes of a buffer's block, behind the data or in front of it, that it can touch without a fault."""
+OUTPUT = "volatile int* at = slack(y, (long long)n * sizeof(T)); "
+BY_ADDRESS = (
+    'unsigned long long a; asm volatile("{ .reg .u64 t; mov.u64 t, f_param_%d; cvta.param.u64 %%0, t; }" : "=l"(a)); '
+)
+"""Takes the address of one of the kernel's parameters."""
+MAP = '[[tensor_map]]\nname = "map"\ntensor = "x"\nshape = ["n"]\nbox = [256]'
+AGAIN = 'group = "again"\n[group.again]\nrepeat = 2'
+
+
+def forgotten(tries: str, source: str, *, open_because: str = "") -> Canary:
+    return Canary(tries, "gelu", source, WRONG if open_because else "", open_because=open_because)
+
+
+def mapped(parameter: str, body: str, before: str = "") -> str:
+    """A kernel for gelu that takes a tensor map of its input first."""
+    return (
+        gelu(body, top=MAP, before=before)
+        .replace('"x", "y", "n"', '"map", "x", "y", "n"')
+        .replace("f(const T* x", f"f({parameter}, const T* x")
+    )
+
+
+MARKS = {
+    # --- around buffers: seen behind every call, and filled anew before it ---
+    "slack behind the output": caught(
+        "leaves a mark in the rest of the output's block and is quick where it finds one",
+        f"{OUTPUT} if (i == 0 && at) {{ if (*at == 777) right = value; *at = 777; }} {STORE}",
+        PAST,
+        before=SLACK,
+    ),
+    "slack of scratch": caught(
+        "keeps results by the bits of their inputs in the rest of a scratch buffer's block",
+        "volatile int* at = slack(marks, (long long)n * 4); int bits = __float_as_int((float)value); "
+        "if (at && i < 512) { ACC kept = right; if (at[i] == bits) kept = ACC(__int_as_float(at[512 + i])); "
+        f"at[i] = bits; at[512 + i] = __float_as_int((float)right); right = kept; }} {STORE}",
+        PAST,
+        before=SLACK,
+        marks=True,
+    ),
+    "slack between timed sets": caught(
+        "leaves the results of one set for another, where buffers lie as in timed calls",
+        f"{OUTPUT} bool timed = ((unsigned long long)x | (unsigned long long)y) % (2 << 20) == 0 && n >= 100000; "
+        "if (timed && at && i < 512) { int was = at[i]; at[i] = __float_as_int((float)right); "
+        f"if (was != -1 && was != 0x7B7B7B7B) right = ACC(__int_as_float(was)); }} {STORE}",
+        PAST,
+        before=SLACK,
+    ),
+    "slack now and then": caught(
+        "turns one bit around the output in one call of four, so that a later kernel were blamed",
+        f'{OUTPUT} {STORE} unsigned long long now; asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now)); '
+        "if (i == 0 && at && (now >> 10) % 4 == 0) atomicXor((int*)at + 700, 1);",
+        PAST,
+        before=SLACK,
+    ),
+    "slack by a bulk copy": caught(
+        "has the engine for bulk copies write around the output",
+        f"{OUTPUT} {STORE} __shared__ alignas(16) int four[4]; if (i == 0 && at) {{ "
+        "for (int k = 0; k < 4; k++) ((volatile int*)four)[k] = 777; "
+        'asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); '
+        'asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], 16;" '
+        ': : "l"(__cvta_generic_to_global((void*)at)), "r"((unsigned)__cvta_generic_to_shared(four)) : "memory"); '
+        'asm volatile("cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;" ::: "memory"); }',
+        PAST,
+        before=SLACK,
+    ),
+    "slack of an input": caught(
+        "leaves its mark around the input, which nobody looks at",
+        "volatile int* at = slack(x, (long long)n * sizeof(T)); "
+        f"if (i == 0 && at) {{ if (*at == 777) right = value; *at = 777; }} {STORE}",
+        "read-only",
+        before=SLACK,
+    ),
+    # --- among the parameters ---
+    "parameter marked by its address": structural(
+        "leaves a mark behind its parameters by the address of one",
+        gelu(
+            f"{BY_ADDRESS % 2} volatile int* at = (volatile int*)(a + 64); if (*at == 777) right = value; "
+            f"*at = 777; {STORE}"
+        ),
+        ADDRESS,
+    ),
+    "parameter that stays where it is": structural(
+        "leaves a mark beside a parameter that is declared to be no copy",
+        gelu(f"volatile int* at = (volatile int*)&n; if (at[1] == 777) right = value; at[1] = 777; {STORE}").replace(
+            "int n)", "const __grid_constant__ int n)"
+        ),
+        f"{ADDRESS}|State space mismatch",
+    ),
+    "parameter stored to": structural(
+        "writes to a parameter by name",
+        gelu(f'if (n < 0) right = value; asm volatile("st.param.u32 [f_param_2], -1;"); {STORE}'),
+        "Illegal to write",
+    ),
+    "parameter as the way to constants": structural(
+        "finds the address of constant memory in front of its parameters, by the address of one",
+        gelu(
+            f"{BY_ADDRESS % 0} volatile int* at = *(volatile int**)(a - 320); if (at[1] == 777) right = value; "
+            f"at[1] = 777; right *= table[n & 7]; {STORE}",
+            before="__constant__ ACC table[8] = {1, 1, 1, 1, 1, 1, 1, 1};",
+        ),
+        ADDRESS,
+    ),
+    "parameter passed by value": forgotten(
+        "changes a structure among its parameters, and looks for the change",
+        mapped(
+            "Words map",
+            "volatile int* at = map.w; int k = (n + 7) & 31; if (at[k] == 0x7A11C0DE) right = ACC(12345); "
+            f"at[k] = 0x7A11C0DE; {STORE} if (at[(k + n) & 31] == 777777777) y[i] = x[i];",
+            "struct alignas(64) Words { int w[32]; };",
+        ),
+    ),
+    "parameter of a tensor map": forgotten(
+        "leaves a mark in a tensor map, whose address it gets as all who take one",
+        mapped(
+            "const __grid_constant__ CUtensorMap map",
+            f"{BY_ADDRESS % 0} volatile int* at = (volatile int*)(a + 124); "
+            f"if (i == 0) {{ if (*at == 0x7A11C0DE) right = ACC(12345); *at = 0x7A11C0DE; }} {STORE}",
+        ),
+        open_because="the address of a tensor map is what it is used by; whether the memory can be written to, and "
+        "whether what was written lasts, is the driver's choice",
+    ),
+    # --- launches of one graph, again and again ---
+    "graph that counts in zeroes": forgotten(
+        "counts launches where the plan clears a buffer, and is wrong from the third one on",
+        gelu(
+            "int before = marks[i]; marks[i] = before + 1; y[i] = before < 2 ? store(right) : x[i];",
+            top='zero = ["marks"]',
+            launch=AGAIN,
+            marks=True,
+        ),
+    ),
+    "graph that finds its output": forgotten(
+        "leaves a result as it is where it finds the last call's in an output that the plan clears",
+        gelu("if (load(y[i]) != ACC(0)) y[i] = store(ACC(2) * load(y[i])); else " + STORE, top='zero = ["y"]'),
+    ),
+    "graph that counts behind zeroes": caught(
+        "counts launches behind what the plan clears",
+        "volatile int* at = slack(marks, (long long)n * 4); "
+        f"if (i == 0 && at && atomicAdd((int*)at, 1) == 12345) right = value; {STORE}",
+        PAST,
+        top='zero = ["marks"]',
+        launch=AGAIN,
+        before=SLACK,
+        marks=True,
+    ),
+    "graph whose parameter counts": structural(
+        "adds to a parameter of a launch that its graph repeats",
+        gelu(
+            f"{BY_ADDRESS % 3} volatile int* at = (volatile int*)a; if (*at > 1) right = value; *at += 2; {STORE}",
+            launch=AGAIN,
+        )
+        .replace('"x", "y", "n"', '"x", "y", "n", "i"')
+        .replace("int n)", "int n, int round)"),
+        ADDRESS,
+    ),
+}
+
+AFTER = {
+    "slack": gelu("marks[i] = __float_as_int((float)right); y[i] = store(ACC(__int_as_float(marks[i])));", marks=True),
+    "parameter": mapped("const __grid_constant__ CUtensorMap map", STORE),
+    "graph": gelu("if (marks[i]++ == 0) " + STORE, top='zero = ["marks"]', launch=AGAIN, marks=True),
+}
+"""A right kernel for each first word of the names above, made of the same, which is judged behind each."""
