@@ -44,6 +44,14 @@ OURS = {
     "mutators": "mutators/base.py",
     "fitness": "fitness/base.py",
 }
+COUNTED_APART = """
+import ctypes, os
+if os.geteuid() == 0:
+    os.setresuid(0x70000000 | os.getpid(), 0x70000000 | os.getpid(), -1)
+elif ctypes.CDLL(None).unshare(0x10000000):
+    raise SystemExit(1)
+"""
+"""Fails where runner.cpp gets no user for a kernel's call of whose threads the system would keep a count of its own."""
 LEAST_OF_PROMISED = 0.6
 """Of what the data sheet has, a memory that is not disturbed reads more."""
 CLASHING = ("evo", "fitness", "runs", "operators", "mutators")
@@ -67,8 +75,8 @@ class Finding:
 def examine() -> list[Finding]:
     """Every check, in the order of what depends on what."""
     checks_: tuple[Callable[[], Finding], ...] = (
-        _python, _compiler, _openmp, _native, _cpus, _memory_files, _landlock, _seccomp, _disk, _packages, _driver,
-        _nvrtc, _cupy, _cutlass, _gpus, _torch, _peaks, _ncu, _sanitizer,
+        _python, _compiler, _openmp, _native, _cpus, _memory_files, _landlock, _seccomp, _threads, _disk, _packages,
+        _driver, _nvrtc, _cupy, _cutlass, _gpus, _torch, _peaks, _ncu, _sanitizer,
     )  # fmt: skip
     return [check() for check in checks_]
 
@@ -144,6 +152,19 @@ def _seccomp() -> Finding:
             "use a Linux built with CONFIG_SECCOMP_FILTER; until then run no kernels of strangers",
         )
     return Finding("seccomp", "ok", "kernels make no system calls but those of memory and threads")
+
+
+def _threads() -> Finding:
+    probe = subprocess.run([sys.executable, "-c", COUNTED_APART], capture_output=True, timeout=60)
+    if probe.returncode != 0:
+        return Finding(
+            "threads",
+            "absent",
+            "nothing limits a kernel's threads: they could take all that this user, or the machine, may have",
+            "allow user namespaces (sysctl user.max_user_namespaces, or your container's profile), or run as root; "
+            "until then run no kernels of strangers",
+        )
+    return Finding("threads", "ok", "every call of a kernel has a limited number")
 
 
 def _disk() -> Finding:

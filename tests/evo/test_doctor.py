@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -119,3 +121,30 @@ def test_strangers_packages_are_removed_and_ours_comes_from_where_it_came(monkey
     assert (found.state, found.detail) == ("missing", "runs 1.0")
     assert "pip uninstall -y runs && " in found.cure
     assert found.cure.endswith(packages.installing("", "--force-reinstall", "--no-deps"))
+
+
+WITHOUT_NAMESPACES = """
+import ctypes, os, pathlib, sys
+outside = os.getuid()
+try:
+    if ctypes.CDLL(None).unshare(0x10000000):
+        sys.exit("none to begin with")
+    pathlib.Path("/proc/self/uid_map").write_text(f"1000 {outside} 1")
+    pathlib.Path("/proc/sys/user/max_user_namespaces").write_text("0")
+except OSError as error:
+    sys.exit(str(error))
+from evo import doctor
+found = doctor._threads()
+print(found.state, found.detail, found.cure, sep="\\n")
+"""
+"""The doctor's finding, as a user who is not root and may make no user namespaces."""
+
+
+def test_a_kernel_whose_threads_nothing_limits() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT_NAMESPACES], capture_output=True, text=True, timeout=120)
+    if done.returncode:
+        pytest.skip(f"no user can be made here who may make no user namespaces: {done.stderr.strip()}")
+    state, detail, cure = done.stdout.splitlines()
+    assert state == "absent"
+    assert "nothing limits a kernel's threads" in detail
+    assert "user namespaces" in cure
