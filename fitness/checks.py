@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from fitness.cases import Case, Trusted
 from fitness.device import LARGE, NAN, Device, KernelFault, Prepared, Sample, Session
 from fitness.evaluation import CheckError, Status
+from fitness.memory import Memory
 from fitness.verify import Oracle
 from operators.spec import Workload
 
@@ -57,21 +58,16 @@ class Checks:
         Outputs lie at the same end of their pages as the inputs, and at the other one for the second poison: so what is
         copied from beyond an input to beyond an output differs from what stood there.
         """
-        first: dict[str, Any] = {}
-        errors: list[CheckError] = []
         self._count += 1
         large = int(self._rng.choice(LARGE[self._count % 2]))
-        for run, poison in enumerate((NAN, large, *[NAN] * reruns)):
+
+        def call(run: int, poison: int) -> Memory:
             if run < 2:
                 session.bind(0, case, at_end=case.at_end == (run == 0))
             self._call(session, poison)
-            errors += self.accept(case, session, 0)
-            if prepared.deterministic:
-                outputs = {t.name: session.work(0).contents(t.name) for t in self._oracle.operator.outputs}
-                if run and outputs != first:
-                    raise KernelFault(Status.WRONG, _differs(case, first, outputs))
-                first = outputs
-        return errors
+            return session.work(0)
+
+        return agreed(self._oracle, case, (NAN, large, *[NAN] * reruns), call, deterministic=prepared.deterministic)
 
     def probe(self, session: Session, prepared: Prepared, workload: Workload) -> list[CheckError]:
         """It changes some elements of the inputs in place: a right kernel sees that, wherever they are."""
@@ -108,19 +104,40 @@ class Checks:
             raise KernelFault(Status.TIMEOUT, f"its checked calls take {took}")
 
     def accept(self, case: Case, session: Session, slot: int) -> list[CheckError]:
-        """The errors of one run that left everything around its outputs as it was; raises KernelFault otherwise."""
-        errors = self._answers(case, session, slot)
-        if name := session.work(slot).touched():
-            raise KernelFault(Status.WRONG, f"it wrote past the end of `{name}` on {case.workload.name}")
-        return errors
+        """The errors of one run; raises KernelFault, see `accepted`."""
+        return accepted(self._oracle, case, session.work(slot))
 
-    def _answers(self, case: Case, session: Session, slot: int) -> list[CheckError]:
-        work = session.work(slot)
-        errors = list(self._oracle.errors(case, work))
-        for error in errors:
-            if error.wrong:
-                raise KernelFault(Status.WRONG, self._oracle.describe(error, case, work))
-        return errors
+
+def agreed(
+    oracle: Oracle, case: Case, poisons: Iterable[int], call: Callable[[int, int], Memory], *, deterministic: bool
+) -> list[CheckError]:
+    """The errors of as many runs as there are poisons; a deterministic kernel's outputs are the same after all of them.
+
+    `call` makes the run of a number, from 0 on, in memory filled with a poison, and returns that memory. Raises
+    KernelFault with the first thing that is wrong.
+    """
+    first: dict[str, Any] = {}
+    errors: list[CheckError] = []
+    for run, poison in enumerate(poisons):
+        work = call(run, poison)
+        errors += accepted(oracle, case, work)
+        if deterministic:
+            outputs = {t.name: work.contents(t.name) for t in oracle.operator.outputs}
+            if run and outputs != first:
+                raise KernelFault(Status.WRONG, _differs(case, first, outputs))
+            first = outputs
+    return errors
+
+
+def accepted(oracle: Oracle, case: Case, work: Memory) -> list[CheckError]:
+    """The errors of one run that left everything around its outputs as it was; raises KernelFault otherwise."""
+    errors = list(oracle.errors(case, work))
+    for error in errors:
+        if error.wrong:
+            raise KernelFault(Status.WRONG, oracle.describe(error, case, work))
+    if name := work.touched():
+        raise KernelFault(Status.WRONG, f"it wrote past the end of `{name}` on {case.workload.name}")
+    return errors
 
 
 def _differs(case: Case, first: Mapping[str, Any], second: Mapping[str, Any]) -> str:

@@ -11,6 +11,7 @@ from struct import Struct
 import numpy as np
 
 from fitness.cases import Case, Question
+from fitness.checks import agreed
 from fitness.cpu.runner import Runner
 from fitness.cuda.arguments import program
 from fitness.cuda.emulation.build import MAX_SHARED_BYTES, EmulatedBuild, compile_emulated
@@ -122,33 +123,18 @@ class Emulation:
         return worst(errors)
 
     def _check(self, session: _Session, prepared: EmulatedKernel, case: Case) -> list[CheckError]:
-        """On NaN and on large numbers where it has not written; raises KernelFault with what is wrong.
+        """On NaN and on large numbers where it has not written, threads in another order; raises KernelFault.
 
         What it writes lies at the end of its pages once and at their beginning once: an access just past the end meets
         the guard page only where sizes are multiples of the alignment.
         """
-        errors: list[CheckError] = []
-        outputs: list[dict[str, bytes]] = []
         large = int(self._rng.choice(LARGE[self._rng.integers(2)]))
-        for poison, at_end in ((NAN, case.at_end), (large, not case.at_end)):
-            session.bind(case, at_end=at_end)
-            work = session.run(poison=poison)
-            found = list(self.oracle.errors(case, work))
-            for error in found:
-                if error.wrong:
-                    raise KernelFault(Status.WRONG, self.oracle.describe(error, case, work))
-            if name := work.touched():
-                raise KernelFault(Status.WRONG, f"it wrote past the end of `{name}` on {case.workload.name}")
-            errors += found
-            outputs.append({t.name: work.contents(t.name) for t in self.operator.outputs})
-        if prepared.plan.deterministic and outputs[0] != outputs[1]:
-            name = next(n for n in outputs[0] if outputs[0][n] != outputs[1][n])
-            raise KernelFault(
-                Status.WRONG,
-                f"`{name}` differs between two runs on the same inputs ({case.workload.name}), whose threads ran in "
-                "another order: memory that was never written is read, threads race, or `deterministic = false` lacks",
-            )
-        return errors
+
+        def call(run: int, poison: int) -> Region:
+            session.bind(case, at_end=case.at_end == (run == 0))
+            return session.run(poison=poison)
+
+        return agreed(self.oracle, case, (NAN, large), call, deterministic=prepared.plan.deterministic)
 
 
 class _Session:
