@@ -3,12 +3,12 @@
 Text tells too little: inline PTX declares variables in scopes and comments that ptxas and a scanner read differently.
 In a cubin nothing hides. The only ways to an address that no launch hands over are these: bank 4 of constant memory,
 where the loader puts the addresses of variables; relocations of code and constants; and the driver's own words in front
-of a kernel's parameters, in bank 0, of which one leads to constant memory and one to the parameters themselves: memory
-of the driver's that a kernel can write to, which a graph does not fill anew for every launch. Code names a bank and an
-offset in every such access, and an offset that is computed counts as all of them.
+of a kernel's parameters, in bank 0, of which one leads to constant memory and one to the parameters themselves, in
+memory of the driver's where marks of one call were found by the next. Code names a bank and an offset in every such
+access, and an offset that is computed counts as all of them.
 
-A tensor map is used by its address among the parameters, so kernels that take one get it: what they do with it is left
-to compute-sanitizer's tools.
+A tensor map is used by its address among the parameters, so a kernel that takes one gets it; what else it does with
+that address is not seen here.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ those that leave marks for their next call are in marks.py.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 
@@ -85,8 +86,7 @@ def caught(tries: str, body: str, says: str = WRONG, **parts: object) -> Canary:
     return Canary(tries, "gelu", gelu(body, **parts), says)  # type: ignore[arg-type]
 
 
-CANARIES = {
-    # --- what is refused before it runs ---
+CACHING = {
     "cache by value": structural(
         "computes again only when the first input has changed",
         gelu(f"if (kept == x[0]) return; {STORE} if (i == n - 1) kept = x[0];", before="__device__ T kept;"),
@@ -127,71 +127,6 @@ CANARIES = {
     "operator new": structural(
         "the same by new", gelu(f"int* at = new int[16]; if (at[3] == 7) return; {STORE} at[3] = 7;"), "malloc"
     ),
-    "prints": structural(
-        "prints what it was given", gelu(f'{STORE} if (i == 0) printf("%f", (double)value);'), "vprintf"
-    ),
-    "asserts": structural("ends the process by an assertion", gelu(f"{STORE} assert(value < 1e30f);"), "assert"),
-    "launches by itself": structural(
-        "starts another kernel from the device",
-        gelu(f"{STORE} if (i == 0) g<<<1, 1>>>(y);", before='extern "C" __global__ void g(T* y) { y[0] = y[0]; }'),
-        "launches a kernel|relocatable|separate compilation|device",
-    ),
-    "host code": structural("calls the host's API", gelu(f"void* at; cudaMalloc(&at, 64); {STORE}"), "error"),
-    "reads a file": structural(
-        "includes a file of the machine", gelu(STORE, before='#include "/etc/passwd"'), "error|header"
-    ),
-    "reads a file through a macro": structural(
-        "builds its name in a macro", gelu(STORE, before='#define NAME "/etc/passwd"\n#include NAME'), "error|header"
-    ),
-    "climbs out": structural(
-        "climbs out of the compiler's folders",
-        gelu(STORE, before="#include <../../../../../../../../../../../../etc/passwd>"),
-        "error|header",
-    ),
-    "code in a name": structural(
-        "writes code where the plan wants a name",
-        gelu(STORE).replace('kernel = "f"', 'kernel = "f); int other(1"'),
-        "kernel|error",
-    ),
-    "endless key": structural(
-        "keeps the reader of the plan busy with a key of a thousand parts",
-        gelu(STORE, top=f"a{'.a' * 1000} = 1"),
-        "more than 16 dots",
-    ),
-    "endless line": structural(
-        "keeps the reader of the plan busy with a line of blanks",
-        gelu(STORE, top=" " * 50000),
-        "a line of 50000 characters",
-    ),
-    "endless message": structural(
-        "has the compiler write what takes long to tidy up",
-        gelu(STORE, before=f'static_assert(sizeof(T) == 1, "{"/" * 100000}");'),
-        "error",
-    ),
-    "endless formulas": structural(
-        "repeats launches with formulas that take long to work out",
-        gelu(
-            STORE,
-            top="[group.again]\nrepeat = 4096",
-            launch=f'group = "again"\nwhen = "{" or ".join(["n"] * 100)}"',
-        ),
-        "terms; a group repeats too often",
-    ),
-    "no such kernel": structural(
-        "launches what is not there", gelu(STORE).replace('kernel = "f"', 'kernel = "g"'), "`g`"
-    ),
-    "endless plan": structural(
-        "repeats its launch a billion times",
-        gelu(STORE, launch='group = "pass"\n[group.pass]\nrepeat = "1000000000"'),
-        "repeat",
-    ),
-    "writes its input by the plan": structural(
-        "takes the input without const", gelu(STORE).replace("const T* x", "T* x"), "must point to const"
-    ),
-    "other operator's tensor": structural(
-        "names a tensor that is none", gelu(STORE).replace('"x", "y", "n"', '"expected", "y", "n"'), "expected"
-    ),
-    # --- memory of the module, and addresses of constants: what the machine code tells ---
     "variable of a scope": structural(
         "declares a variable within the scope of inline PTX",
         gelu(
@@ -287,6 +222,68 @@ CANARIES = {
         ),
         "computes which of its parameters|takes the address|error",
     ),
+    "library table overwritten": caught(
+        "keeps a mark in a table that sin() reads",
+        'volatile int* at; asm volatile("{ mov.u64 %0, __cudart_i2opi_f; }" : "=l"(at)); '
+        "ACC extra = ACC(sinf((float)n * 1e30f)); y[i] = store(extra == ACC(7) ? extra : right); at[1] = 777;",
+        "illegal memory|builds",
+    ),
+}
+ESCAPE = {
+    "prints": structural(
+        "prints what it was given", gelu(f'{STORE} if (i == 0) printf("%f", (double)value);'), "vprintf"
+    ),
+    "asserts": structural("ends the process by an assertion", gelu(f"{STORE} assert(value < 1e30f);"), "assert"),
+    "launches by itself": structural(
+        "starts another kernel from the device",
+        gelu(f"{STORE} if (i == 0) g<<<1, 1>>>(y);", before='extern "C" __global__ void g(T* y) { y[0] = y[0]; }'),
+        "launches a kernel|relocatable|separate compilation|device",
+    ),
+    "host code": structural("calls the host's API", gelu(f"void* at; cudaMalloc(&at, 64); {STORE}"), "error"),
+}
+COMPILE = {
+    "reads a file": structural(
+        "includes a file of the machine", gelu(STORE, before='#include "/etc/passwd"'), "error|header"
+    ),
+    "reads a file through a macro": structural(
+        "builds its name in a macro", gelu(STORE, before='#define NAME "/etc/passwd"\n#include NAME'), "error|header"
+    ),
+    "climbs out": structural(
+        "climbs out of the compiler's folders",
+        gelu(STORE, before="#include <../../../../../../../../../../../../etc/passwd>"),
+        "error|header",
+    ),
+}
+BOMBS = {
+    "endless key": structural(
+        "keeps the reader of the plan busy with a key of a thousand parts",
+        gelu(STORE, top=f"a{'.a' * 1000} = 1"),
+        "more than 16 dots",
+    ),
+    "endless line": structural(
+        "keeps the reader of the plan busy with a line of blanks",
+        gelu(STORE, top=" " * 50000),
+        "a line of 50000 characters",
+    ),
+    "endless message": structural(
+        "has the compiler write what takes long to tidy up",
+        gelu(STORE, before=f'static_assert(sizeof(T) == 1, "{"/" * 100000}");'),
+        "error",
+    ),
+    "endless formulas": structural(
+        "repeats launches with formulas that take long to work out",
+        gelu(
+            STORE,
+            top="[group.again]\nrepeat = 4096",
+            launch=f'group = "again"\nwhen = "{" or ".join(["n"] * 100)}"',
+        ),
+        "terms; a group repeats too often",
+    ),
+    "endless plan": structural(
+        "repeats its launch a billion times",
+        gelu(STORE, launch='group = "pass"\n[group.pass]\nrepeat = "1000000000"'),
+        "repeat",
+    ),
     "array of a megabyte": structural(
         "takes so much local memory that nobody can clear it",
         gelu(
@@ -295,15 +292,40 @@ CANARIES = {
         ),
         "bytes of local memory per thread",
     ),
-    # --- what runs and is found out ---
+    "traps": caught("ends with a trap", f"{STORE} if (i == n - 1) __trap();", "CUDA_ERROR"),
+}
+DECOYS = {
+    "code in a name": structural(
+        "writes code where the plan wants a name",
+        gelu(STORE).replace('kernel = "f"', 'kernel = "f); int other(1"'),
+        "kernel|error",
+    ),
+    "no such kernel": structural(
+        "launches what is not there", gelu(STORE).replace('kernel = "f"', 'kernel = "g"'), "`g`"
+    ),
+    "writes its input by the plan": structural(
+        "takes the input without const", gelu(STORE).replace("const T* x", "T* x"), "must point to const"
+    ),
+    "other operator's tensor": structural(
+        "names a tensor that is none", gelu(STORE).replace('"x", "y", "n"', '"expected", "y", "n"'), "expected"
+    ),
+    "never launched": caught(
+        "holds a right kernel that the plan never launches",
+        "if (n < 0) y[i] = store(right);",
+    ),
     "zeros by plan": caught("lets the plan clear the output and does nothing", "", top='zero = ["y"]'),
+}
+PARTIAL = {
     "copy of the input": caught("copies its input", "y[i] = x[i];"),
+    "large sizes alone": caught("is right where it is timed", "y[i] = n >= 100000 ? store(right) : x[i];"),
+    "small sizes alone": caught("is right where it is checked most", "y[i] = n < 100000 ? store(right) : x[i];"),
     "half of the elements": caught("computes every other element", f"if (i % 2) {STORE}"),
     "all but the last": caught("leaves out the last element", f"if (i < n - 1) {STORE}"),
     "first block alone": caught("works in the first block alone", f"if (blockIdx.x == 0) {STORE}"),
-    "large sizes alone": caught("is right where it is timed", "y[i] = n >= 100000 ? store(right) : x[i];"),
-    "small sizes alone": caught("is right where it is checked most", "y[i] = n < 100000 ? store(right) : x[i];"),
     "whole vectors alone": caught("leaves out what does not fill a vector", f"if (i < n / 4 * 4) {STORE}"),
+    "shifted by one": caught("reads its neighbour", "y[i] = store(exact(load(x[i ? i - 1 : 0])));"),
+}
+TOLERANCE = {
     "small values alone": caught(
         "takes a polynomial that holds near 0", "y[i] = store(value * (ACC(0.5) + value * ACC(0.3989423)));"
     ),
@@ -323,7 +345,8 @@ CANARIES = {
     ),
     "no NaN": caught("turns what is no number into 0", "y[i] = store(value == value ? right : ACC(0));"),
     "clamped": caught("clamps what is large", "y[i] = store(fminf(right, ACC(1e4)));"),
-    "shifted by one": caught("reads its neighbour", "y[i] = store(exact(load(x[i ? i - 1 : 0])));"),
+}
+LEFTOVERS = {
     "marks in scratch": caught(
         "counts on finding a mark that it left in scratch",
         "y[i] = store(marks[i] == 777 ? right : right + ACC(1)); marks[i] = 777;",
@@ -369,15 +392,11 @@ CANARIES = {
         "__shared__ float part[512]; if (threadIdx.x < 255) part[threadIdx.x] = 0; __syncthreads(); "
         "float found = part[threadIdx.x]; y[i] = store(right + (found == 0 ? ACC(0) : ACC(found)));",
     ),
-    "library table overwritten": caught(
-        "keeps a mark in a table that sin() reads",
-        'volatile int* at; asm volatile("{ mov.u64 %0, __cudart_i2opi_f; }" : "=l"(at)); '
-        "ACC extra = ACC(sinf((float)n * 1e30f)); y[i] = store(extra == ACC(7) ? extra : right); at[1] = 777;",
-        "illegal memory|builds",
-    ),
     "marks in the output": caught(
         "counts on finding its last result", "y[i] = store(load(y[i]) == right ? right : right + ACC(1));"
     ),
+}
+BOUNDS = {
     "past the end": caught(
         "writes behind the output",
         f"{STORE} if (i == n - 1) for (int k = 1; k < 9; k++) y[n + k] = y[i];",
@@ -397,12 +416,8 @@ CANARIES = {
         "reads far behind the input", f"{STORE} if (load(x[n + 1000000]) == ACC(12345)) y[i] = x[i];", "illegal memory"
     ),
     "changes its input": caught("writes to its input", f"{STORE} ((T*)x)[i] = store(value + ACC(1));", "read-only"),
-    "traps": caught("ends with a trap", f"{STORE} if (i == n - 1) __trap();", "CUDA_ERROR"),
-    "never launched": caught(
-        "holds a right kernel that the plan never launches",
-        "if (n < 0) y[i] = store(right);",
-    ),
-    # --- what tells a timed call from a check, if anything did ---
+}
+LOOKS = {
     "fill of the output": caught(
         "is sloppy on large values where the output holds what checks do not fill it with",
         "unsigned char was = *(unsigned char*)(y + i); bool check = was == 0xFF || (was & 0x7F) >= 0x70; "
@@ -426,6 +441,20 @@ CANARIES = {
         "y[i] = store(check || fabsf(float(value)) < 6 ? right : ACC(0));",
     ),
 }
+KINDS: Mapping[str, Mapping[str, Canary]] = {
+    "caching": CACHING,
+    "escape": ESCAPE,
+    "compile": COMPILE,
+    "bombs": BOMBS,
+    "decoys": DECOYS,
+    "partial": PARTIAL,
+    "tolerance": TOLERANCE,
+    "leftovers": LEFTOVERS,
+    "bounds": BOUNDS,
+    "looks": LOOKS,
+}
+"""By class, most of which the red team of the cpu target has too."""
+CANARIES = {name: canary for kind in KINDS.values() for name, canary in kind.items()}
 
 RIGHT = {
     "plainly": gelu(STORE),

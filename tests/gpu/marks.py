@@ -29,7 +29,8 @@ AGAIN = 'group = "again"\n[group.again]\nrepeat = 2'
 
 
 def forgotten(tries: str, source: str, *, open_because: str = "") -> Canary:
-    return Canary(tries, "gelu", source, WRONG if open_because else "", open_because=open_because)
+    says = f"{WRONG}|illegal memory|compute-sanitizer" if open_because else ""
+    return Canary(tries, "gelu", source, says, open_because=open_because)
 
 
 def mapped(parameter: str, body: str, before: str = "") -> str:
@@ -41,8 +42,7 @@ def mapped(parameter: str, body: str, before: str = "") -> str:
     )
 
 
-MARKS = {
-    # --- around buffers: seen behind every call, and filled anew before it ---
+SLACK_MARKS = {  # seen behind every call, and filled anew before it
     "slack behind the output": caught(
         "leaves a mark in the rest of the output's block and is quick where it finds one",
         f"{OUTPUT} if (i == 0 && at) {{ if (*at == 777) right = value; *at = 777; }} {STORE}",
@@ -91,7 +91,8 @@ MARKS = {
         "read-only",
         before=SLACK,
     ),
-    # --- among the parameters ---
+}
+PARAMETER_MARKS = {
     "parameter marked by its address": structural(
         "leaves a mark behind its parameters by the address of one",
         gelu(
@@ -140,7 +141,8 @@ MARKS = {
         open_because="the address of a tensor map is what it is used by; whether the memory can be written to, and "
         "whether what was written lasts, is the driver's choice",
     ),
-    # --- launches of one graph, again and again ---
+}
+GRAPH_MARKS = {
     "graph that counts in zeroes": forgotten(
         "counts launches where the plan clears a buffer, and is wrong from the third one on",
         gelu(
@@ -175,7 +177,8 @@ MARKS = {
         ADDRESS,
     ),
 }
-
+KINDS = {"slack": SLACK_MARKS, "parameters": PARAMETER_MARKS, "graphs": GRAPH_MARKS}
+MARKS = SLACK_MARKS | PARAMETER_MARKS | GRAPH_MARKS
 AFTER = {
     "slack": gelu("marks[i] = __float_as_int((float)right); y[i] = store(ACC(__int_as_float(marks[i])));", marks=True),
     "parameter": mapped("const __grid_constant__ CUtensorMap map", STORE),

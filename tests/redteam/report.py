@@ -14,9 +14,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from operators.kernel import Kernel
+from tests.gpu import canaries as canaries_of_cuda
+from tests.gpu import marks
+from tests.gpu.kernels import AUDITED
 from tests.redteam.arena import HERE, Arena, Entrant, Outcome, Secret, canaries, right_kernels
 from tests.redteam.processes import adopt_orphans, descendants, left_over
 
+KINDS = canaries_of_cuda.KINDS | marks.KINDS
+"""Of canaries on the cuda target."""
+CUDA = [canary for group in KINDS.values() for canary in group.values()]
 ROOT = HERE.parent.parent
 BEGIN, END = "<!-- redteam:begin -->", "<!-- redteam:end -->"
 
@@ -88,7 +94,7 @@ def summary(results: Sequence[Row]) -> str:
     counts = Counter((row.kind, row.result) for row in attacks)
     total = Counter(row.result for row in attacks)
     lines = [
-        f"{len(attacks)} canaries, each a kernel file with one trick, attack the evaluator: {total['structural']} are "
+        f"{len(attacks)} canaries, each a kernel file with one trick, attack the cpu target: {total['structural']} are "
         f"*structural* (cannot be expressed, or what they need does not exist), {total['caught']} are *caught*, "
         f"{total['open']} are *open*. {len(right)} unusual but right kernels must pass; "
         f"{sum(row.result == 'correct' for row in right)} do. All of them with messages:",
@@ -104,13 +110,45 @@ def summary(results: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
+def summary_of_cuda() -> str:
+    """For README.md: the canaries of tests/gpu by class and by what its tests expect of them."""
+    outcomes = {
+        "structural": [c for c in CUDA if c.structural],
+        "caught": [c for c in CUDA if not c.structural and c.says and not c.open_because],
+        "in vain": [c for c in CUDA if not c.says],
+        "open": [c for c in CUDA if c.open_because],
+    }
+    tools = Counter(tool for _, tool, _ in AUDITED.values())
+    lines = [
+        f"On the cuda target {len(CUDA)} canaries, in [tests/gpu](tests/gpu), whose tests want the following of them; "
+        "the structural ones need no GPU. Those that are *in vain* are right, as what they count on never comes.",
+        f"{len(AUDITED)} more that pass every check by luck fall to compute-sanitizer, where it is installed: to "
+        f"{', '.join(f'{tool} {count}' for tool, count in sorted(tools.items()))}.",
+        "",
+        f"| class | {' | '.join(outcomes)} |",
+        f"|---|{'---|' * len(outcomes)}",
+    ]
+    for kind, group in KINDS.items():
+        counts = [sum(c in found for c in group.values()) for found in outcomes.values()]
+        lines.append(f"| {kind} | {' | '.join(str(count or '') for count in counts)} |")
+    lines += ["", "| open | what it does | why |", "|---|---|---|"]
+    lines += [
+        _line(f"{kind}/{name}", c.tries, c.open_because)
+        for kind, group in KINDS.items()
+        for name, c in group.items()
+        if c.open_because
+    ]
+    return "\n".join(lines)
+
+
 def table(results: Sequence[Row]) -> str:
     """For tests/redteam/README.md: every entrant."""
     attacks = [row for row in results if row.kind != "right"]
     lines = [
         "# Red team",
         "",
-        "`arena.py` says how a canary is written. This table is written by `python -m tests.redteam.report`.",
+        "`arena.py` says how a canary is written. This table of the cpu target is written by "
+        "`python -m tests.redteam.report`; canaries of the cuda target are in tests/gpu.",
         "",
         "| class | canary | what it tries | result | status | first words |",
         "|---|---|---|---|---|---|",
@@ -148,7 +186,7 @@ def write(results: Sequence[Row]) -> None:
     _, end, tail = rest.partition(END)
     if not begin or not end:
         sys.exit(f"{readme}: no lines `{BEGIN}` and `{END}` to write between")
-    readme.write_text(f"{head}{BEGIN}\n{summary(results)}\n{END}{tail}", encoding="utf-8")
+    readme.write_text(f"{head}{BEGIN}\n{summary(results)}\n\n{summary_of_cuda()}\n{END}{tail}", encoding="utf-8")
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.redteam.arena import Arena, Entrant, Outcome, Secret, canaries, right_kernels, short_timings
+from tests.redteam.report import BEGIN, END, ROOT, summary_of_cuda
 
 CLASSES = frozenset((
     "leftovers", "partial", "constant", "tolerance", "matched_ratio", "nan", "inputs", "replay", "precision", "shapes",
@@ -41,6 +42,13 @@ def marked(entrant: Entrant) -> object:
     if sorted(entrant.path.parent.glob("*.cpp")).index(entrant.path) >= BRIEF:
         marks.append(pytest.mark.slow)
     return pytest.param(entrant, marks=marks, id=entrant.name)
+
+
+def test_the_readme_says_what_canaries_there_are() -> None:
+    _, _, section = (ROOT / "README.md").read_text(encoding="utf-8").partition(BEGIN)
+    assert section.startswith(f"\n{len(canaries())} canaries,")
+    assert f"{len(right_kernels())} unusual but right kernels" in section
+    assert f"\n\n{summary_of_cuda()}\n{END}" in section
 
 
 def test_every_class_of_attack_has_canaries() -> None:
