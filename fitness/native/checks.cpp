@@ -1,15 +1,23 @@
 // What the verifier does over whole buffers, at memory speed. Loaded by fitness/native.py; never sees candidate code.
+#include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <sched.h>
+#include <system_error>
+#include <thread>
+#include <vector>
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <immintrin.h>
 // Compiled twice, all that is called within; the machine that loads it picks.
 #define EVO_VECTORS __attribute__((flatten, target_clones("avx2", "default")))
 #else
 #define EVO_VECTORS
 #endif
+#pragma GCC diagnostic ignored "-Wpsabi"  // no function of this file hands vectors to another one
 
 namespace {
 
@@ -19,11 +27,37 @@ struct Judgement {
     std::int64_t mismatches;
     std::int64_t first_bad;    // -1: none
     std::int64_t sign_changes; // between neighbouring errors
+
+    // Of what lies behind this part.
+    void add(const Judgement& next) {
+        max_ratio = std::max(max_ratio, next.max_ratio);
+        square_sum += next.square_sum;
+        mismatches += next.mismatches;
+        if (first_bad < 0) first_bad = next.first_bad;
+        sign_changes += next.sign_changes;
+    }
 };
 
-constexpr std::int64_t BLOCK = 256;
-constexpr int LANES = 8;
-constexpr double TINY = std::numeric_limits<double>::min(), LARGEST = std::numeric_limits<double>::max();
+constexpr int LANES = 4;
+typedef double Doubles __attribute__((vector_size(LANES * sizeof(double))));
+typedef float Floats __attribute__((vector_size(LANES * sizeof(float))));
+typedef std::int64_t Masks __attribute__((vector_size(LANES * sizeof(std::int64_t))));
+
+constexpr std::int64_t BLOCK = 256, PART = 1 << 16;  // PART is a multiple of BLOCK
+constexpr unsigned MOST_THREADS = 8;                 // as many as share memory's speed
+constexpr double LARGEST = std::numeric_limits<double>::max();
+
+template <class V, class T>
+V loaded(const T* p) {
+    V v;
+    std::memcpy(&v, p, sizeof v);
+    return v;
+}
+Doubles wide(const double* p) { return loaded<Doubles>(p); }
+Doubles wide(const float* p) { return __builtin_convertvector(loaded<Floats>(p), Doubles); }
+Doubles size_of(Doubles v) { return (Doubles)((Masks)v & std::numeric_limits<std::int64_t>::max()); }
+Doubles where(Masks condition, Doubles v) { return (Doubles)((Masks)v & condition); }  // else 0
+double sum(Doubles v) { return (v[0] + v[1]) + (v[2] + v[3]); }
 
 // |y - expected| / allowed; 0 where anything goes or both are the same infinity or NaN, infinite where nothing helps.
 double ratio_of(double value, double want, double allowed) {
@@ -34,71 +68,165 @@ double ratio_of(double value, double want, double allowed) {
     return allowed > 0 && std::isfinite(error) ? error / allowed : HUGE_VAL;
 }
 
-// A block in which every element is within bounds, the usual case: no branches, lanes that the compiler makes vectors.
+// A block in which every element is within bounds, the usual case: no branches.
 template <class T>
 bool judge_quickly(const T* y, const double* expected, const double* allowed, double* errors, Judgement* total) {
-    double worst[LANES] = {}, squares[LANES] = {};
-    std::int64_t outside = 0;
-    for (std::int64_t i = 0; i < BLOCK; i += LANES)
-        for (int lane = 0; lane < LANES; ++lane) {
-            const double error = static_cast<double>(y[i + lane]) - expected[i + lane], size = std::fabs(error);
-            const double bound = allowed[i + lane], ratio = size / (bound > TINY ? bound : TINY);
-            errors[i + lane] = error;
-            outside += !(size <= bound) || !(size <= LARGEST);  // infinities of any kind are for `ratio_of`
-            worst[lane] = ratio > worst[lane] ? ratio : worst[lane];
-            squares[lane] += ratio * ratio;
-        }
-    if (outside) return false;
-    for (int lane = 0; lane < LANES; ++lane) {
-        total->max_ratio = std::fmax(total->max_ratio, worst[lane]);
-        total->square_sum += squares[lane];
+    Doubles worst{}, squares{};
+    Masks outside{};
+    for (std::int64_t i = 0; i < BLOCK; i += LANES) {
+        const Doubles error = wide(y + i) - wide(expected + i), size = size_of(error), bound = wide(allowed + i);
+        const Doubles ratio = where(size != 0, size / bound);
+        std::memcpy(errors + i, &error, sizeof error);
+        outside |= ~((size <= bound) & (size <= LARGEST));  // infinities of any kind are for `ratio_of`
+        worst = ratio > worst ? ratio : worst;
+        squares += ratio * ratio;
     }
+    if (outside[0] | outside[1] | outside[2] | outside[3]) return false;
+    total->max_ratio = std::max({total->max_ratio, worst[0], worst[1], worst[2], worst[3]});
+    total->square_sum += sum(squares);
     return true;
 }
 
 template <class T>
-Judgement judge(const T* y, const double* expected, const double* allowed, std::int64_t n) {
+void judge_slowly(const T* y, const double* expected, const double* allowed, std::int64_t begin, std::int64_t count,
+                  double* errors, Judgement* total) {
+    for (std::int64_t i = begin; i < begin + count; ++i) {
+        const double ratio = ratio_of(y[i], expected[i], allowed[i]);
+        errors[i - begin] = static_cast<double>(y[i]) - expected[i];
+        if (ratio > 1 && total->mismatches++ == 0) total->first_bad = i;
+        if (ratio > total->max_ratio) total->max_ratio = ratio;
+        if (std::isfinite(ratio)) total->square_sum += ratio * ratio;
+    }
+}
+
+// How often neighbours among the count + 1 errors differ in sign.
+std::int64_t changes(const double* errors, std::int64_t count) {
+    Masks changed{};
+    std::int64_t i = 0, found = 0;
+    for (; i + LANES <= count; i += LANES) changed -= (wide(errors + i) < 0) ^ (wide(errors + i + 1) < 0);
+    for (; i < count; ++i) found += (errors[i] < 0) != (errors[i + 1] < 0);
+    return found + changed[0] + changed[1] + changed[2] + changed[3];
+}
+
+template <class T>
+Judgement judge_part(const T* y, const double* expected, const double* allowed, std::int64_t first, std::int64_t end) {
     Judgement total{0.0, 0.0, 0, -1, 0};
     double errors[BLOCK + 1];
-    errors[0] = n ? static_cast<double>(y[0]) - expected[0] : 0.0;
-    for (std::int64_t begin = 0; begin < n; begin += BLOCK) {
-        const std::int64_t count = n - begin < BLOCK ? n - begin : BLOCK;
-        const bool quick = count == BLOCK && judge_quickly(y + begin, expected + begin, allowed + begin, errors + 1, &total);
-        for (std::int64_t i = begin; !quick && i < begin + count; ++i) {
-            const double ratio = ratio_of(y[i], expected[i], allowed[i]);
-            errors[1 + i - begin] = static_cast<double>(y[i]) - expected[i];
-            if (ratio > 1 && total.mismatches++ == 0) total.first_bad = i;
-            if (ratio > total.max_ratio) total.max_ratio = ratio;
-            if (std::isfinite(ratio)) total.square_sum += ratio * ratio;
-        }
-        for (std::int64_t i = 0; i < count; ++i) total.sign_changes += (errors[i] < 0) != (errors[i + 1] < 0);
+    const std::int64_t before = std::max<std::int64_t>(first - 1, 0);
+    errors[0] = static_cast<double>(y[before]) - expected[before];
+    for (std::int64_t begin = first; begin < end; begin += BLOCK) {
+        const std::int64_t count = std::min(end - begin, BLOCK);
+        if (count < BLOCK || !judge_quickly(y + begin, expected + begin, allowed + begin, errors + 1, &total))
+            judge_slowly(y, expected, allowed, begin, count, errors + 1, &total);
+        total.sign_changes += changes(errors, count);
         errors[0] = errors[count];
     }
     return total;
 }
 
+// Calls `work(part)` for every part, on all cores that this thread may use.
+template <class Work>
+void share(std::int64_t parts, const Work& work) {
+    std::atomic<std::int64_t> next{0};
+    const auto take = [&] {
+        for (std::int64_t part; (part = next.fetch_add(1, std::memory_order_relaxed)) < parts;) work(part);
+    };
+    cpu_set_t ours;
+    const unsigned cores = sched_getaffinity(0, sizeof ours, &ours) == 0 ? static_cast<unsigned>(CPU_COUNT(&ours)) : 1;
+    const std::int64_t wanted = std::min<std::int64_t>(std::min(cores, MOST_THREADS), parts);
+    std::vector<std::thread> helpers;
+    try {
+        while (static_cast<std::int64_t>(helpers.size()) + 1 < wanted) helpers.emplace_back(take);
+    } catch (const std::system_error&) {  // no more threads to be had
+    }
+    take();
+    for (std::thread& helper : helpers) helper.join();
+}
+
+// Parts are the same, and so are sums over them, whatever number of cores takes them.
+std::int64_t parts_of(std::int64_t n) { return (n + PART - 1) / PART; }
+
+template <class JudgePart>
+Judgement judge(std::int64_t n, const JudgePart& judge_part) {
+    std::vector<Judgement> found(static_cast<std::size_t>(parts_of(n)));
+    share(parts_of(n), [&](std::int64_t part) {
+        judge_part(part * PART, std::min(n, (part + 1) * PART), &found[static_cast<std::size_t>(part)]);
+    });
+    Judgement total{0.0, 0.0, 0, -1, 0};
+    for (const Judgement& part : found) total.add(part);
+    return total;
+}
+
+// allowed = rounding |y| + growth s + eta; infinite where overflow on the way can spoil y, 0 where y is not finite.
+struct Bound {
+    const double *y, *s;
+    double* allowed;
+    double rounding, growth, eta, y_limit, s_limit, out, inner;
+};
+
+void bounded(const Bound& b, std::int64_t first, std::int64_t end, double* sums) {
+    Doubles least_squares{}, usual_squares{};
+    for (std::int64_t i = first; i < end; i += LANES) {
+        const auto count = static_cast<std::size_t>(std::min<std::int64_t>(LANES, end - i));
+        Doubles y{}, s{};  // beyond the end zeros, which add nothing to a sum
+        std::memcpy(&y, b.y + i, count * sizeof(double));
+        std::memcpy(&s, b.s + i, count * sizeof(double));
+        const Doubles size = size_of(y), total = size_of(s), bound = b.rounding * size + b.growth * total + b.eta;
+        const Masks usable = (size <= b.y_limit) & (total <= b.s_limit), finite = size <= LARGEST, counts = usable & (bound != 0);
+        const Doubles infinite = HUGE_VAL - Doubles{};
+        const Doubles allowed = usable ? bound : where(finite, infinite);
+        std::memcpy(b.allowed + i, &allowed, count * sizeof(double));
+        const Doubles least = where(counts, b.out * size / bound);
+        const Doubles usual = where(counts, (b.out * size + b.inner * total) / bound);
+        least_squares += least * least;
+        usual_squares += usual * usual;
+    }
+    sums[0] = sum(least_squares);
+    sums[1] = sum(usual_squares);
+}
+
+constexpr std::int64_t LINE = 64;
+#if defined(__x86_64__)
+bool flushes_at_once() {
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && b & bit_CLFLUSHOPT;
+}
+__attribute__((target("clflushopt"))) void flush_at_once(const unsigned char* p, std::int64_t bytes) {
+    for (std::int64_t i = 0; i < bytes; i += LINE) _mm_clflushopt(const_cast<unsigned char*>(p + i));
+}
+#endif
+
 }  // namespace
 
 extern "C" {
 
-EVO_VECTORS void evo_judge_f32(const float* y, const double* e, const double* a, std::int64_t n, Judgement* j) { *j = judge(y, e, a, n); }
-EVO_VECTORS void evo_judge_f64(const double* y, const double* e, const double* a, std::int64_t n, Judgement* j) { *j = judge(y, e, a, n); }
+// One part each; see EVO_VECTORS.
+EVO_VECTORS void judge_part_f32(const float* y, const double* e, const double* a, std::int64_t first, std::int64_t end, Judgement* j) {
+    *j = judge_part(y, e, a, first, end);
+}
+EVO_VECTORS void judge_part_f64(const double* y, const double* e, const double* a, std::int64_t first, std::int64_t end, Judgement* j) {
+    *j = judge_part(y, e, a, first, end);
+}
+EVO_VECTORS void bound_part(const Bound* b, std::int64_t first, std::int64_t end, double* sums) { bounded(*b, first, end, sums); }
 
-// allowed = rounding |y| + growth s + eta; infinite where overflow on the way can spoil y, 0 where y is not finite.
-// sums[0] and sums[1]: of the squares of (out |y|) and (out |y| + inner s) relative to `allowed`, what rounding usually costs.
-EVO_VECTORS void evo_bound(const double* y, const double* s, std::int64_t n, double rounding, double growth, double eta, double y_limit,
+void evo_judge_f32(const float* y, const double* e, const double* a, std::int64_t n, Judgement* j) {
+    *j = judge(n, [&](std::int64_t first, std::int64_t end, Judgement* part) { judge_part_f32(y, e, a, first, end, part); });
+}
+void evo_judge_f64(const double* y, const double* e, const double* a, std::int64_t n, Judgement* j) {
+    *j = judge(n, [&](std::int64_t first, std::int64_t end, Judgement* part) { judge_part_f64(y, e, a, first, end, part); });
+}
+
+// See `Bound`. sums[0] and sums[1]: of the squares of (out |y|) and (out |y| + inner s) relative to `allowed`, what
+// rounding usually costs.
+void evo_bound(const double* y, const double* s, std::int64_t n, double rounding, double growth, double eta, double y_limit,
                double s_limit, double out, double inner, double* allowed, double* sums) {
-    double floor_squares = 0, usual_squares = 0;
-    for (std::int64_t i = 0; i < n; ++i) {
-        const double size = std::fabs(y[i]), total = std::fabs(s[i]), bound = rounding * size + growth * total + eta;
-        const bool overflows = !(size <= y_limit) || !(total <= s_limit);
-        allowed[i] = overflows ? (std::isfinite(y[i]) ? HUGE_VAL : 0.0) : bound;
-        const double least = overflows ? 0 : out * size / bound, usual = overflows ? 0 : (out * size + inner * total) / bound;
-        floor_squares += least * least;
-        usual_squares += usual * usual;
-    }
-    sums[0] = floor_squares;
-    sums[1] = usual_squares;
+    const Bound bound{y, s, allowed, rounding, growth, eta, y_limit, s_limit, out, inner};
+    std::vector<double> found(static_cast<std::size_t>(2 * parts_of(n)));
+    share(parts_of(n), [&](std::int64_t part) {
+        bound_part(&bound, part * PART, std::min(n, (part + 1) * PART), &found[static_cast<std::size_t>(2 * part)]);
+    });
+    sums[0] = sums[1] = 0;
+    for (std::size_t i = 0; i < found.size(); ++i) sums[i % 2] += found[i];
 }
 
 void evo_fill(unsigned char* p, std::int64_t bytes, int value) { std::memset(p, value, static_cast<std::size_t>(bytes)); }
@@ -110,13 +238,18 @@ std::int64_t evo_differs(const unsigned char* p, std::int64_t bytes, int value) 
     return -1;
 }
 
-// Writes back and drops every cache line of the range, from all cores: caches are coherent by physical address.
+// Writes back and drops every cache line of the range, from all cores: caches are coherent by physical address. On
+// processors that have it, the instruction that waits for no other line: the fence waits for all of them.
 void evo_flush(const unsigned char* p, std::int64_t bytes) {
 #if defined(__x86_64__)
-    for (std::int64_t i = 0; i < bytes; i += 64) _mm_clflush(p + i);
+    static const bool at_once = flushes_at_once();
+    if (at_once)
+        flush_at_once(p, bytes);
+    else
+        for (std::int64_t i = 0; i < bytes; i += LINE) _mm_clflush(p + i);
     _mm_mfence();
 #elif defined(__aarch64__)
-    for (std::int64_t i = 0; i < bytes; i += 64) asm volatile("dc civac, %0" ::"r"(p + i) : "memory");
+    for (std::int64_t i = 0; i < bytes; i += LINE) asm volatile("dc civac, %0" ::"r"(p + i) : "memory");
     asm volatile("dsb ish" ::: "memory");
 #endif
 }

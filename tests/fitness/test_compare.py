@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fitness.compare import bound, judge
 
 NUMBERS = st.floats(-4, 4, width=32) | st.sampled_from([math.nan, math.inf, -math.inf, 0.0, -0.0, 1e30])
-BOUNDS = st.sampled_from([0.0, 1e-3, 0.5, math.inf])
+BOUNDS = st.sampled_from([0.0, 1e-310, 1e-3, 0.5, math.inf])
 
 
 def ratio(y: float, want: float, allowed: float) -> float:
@@ -42,6 +42,25 @@ def test_every_element_counts_wherever_it_stands(data: st.DataObject, size: int,
     assert found.first_bad == next((i for i, r in enumerate(ratios) if r > 1), None)
     squares = sum(r * r for r in ratios if math.isfinite(r))
     assert found.rms_ratio == pytest.approx(math.sqrt(squares / size))
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_what_many_cores_look_at_adds_up_to_one_whole(kind: type) -> None:
+    rng, size = np.random.default_rng(1), 5 * 2**16 + 77
+    want = rng.uniform(-1, 1, size).astype(np.float32).astype(np.float64)
+    y, allowed = (want + rng.uniform(-1e-4, 1e-4, size)).astype(kind), rng.uniform(1e-3, 2e-3, size)
+    errors = y - want
+    changes = np.count_nonzero((errors[1:] < 0) != (errors[:-1] < 0))
+    found = judge(y, want, allowed)
+    assert found.max_ratio == np.max(np.abs(errors) / allowed)
+    assert found.rms_ratio == pytest.approx(math.sqrt(np.mean(np.square(errors / allowed))), rel=1e-12)
+    assert (found.mismatches, found.first_bad, found.independent) == (0, None, min(2 * changes + 1, size))
+    assert judge(y, want, allowed) == found
+    wrong = [2**16 - 1, 2**16, 3 * 2**16 + 256, size - 1]
+    for count in range(len(wrong)):
+        y[wrong[-1 - count]] += 1
+        found = judge(y, want, allowed)
+        assert (found.mismatches, found.first_bad) == (count + 1, wrong[-1 - count])
 
 
 def test_independent_errors_are_told_from_those_of_whole_rows() -> None:
@@ -74,3 +93,15 @@ def test_a_bound_has_three_parts_and_gives_up_where_sums_overflow() -> None:
     assert found.usual_rms == pytest.approx(math.sqrt(np.mean(np.square(usual))))
     least = [0.05 / 0.63, 0.1 / 0.74, 0, 0, 0, 0, 0]
     assert found.least_rms == pytest.approx(math.sqrt(np.mean(np.square(least))))
+
+
+def test_bounds_of_many_elements_are_those_of_each() -> None:
+    rng, size = np.random.default_rng(2), 3 * 2**16 + 5
+    y, s = rng.standard_normal(size), np.abs(rng.standard_normal(size))
+    numbers = {"rounding": 1e-7, "growth": 1e-6, "eta": 1e-30, "y_limit": 1e38, "s_limit": 1e38}
+    found = bound(y, s, **numbers, usual_rounding=5e-8, usual_growth=2e-7)
+    allowed = 1e-7 * np.abs(y) + 1e-6 * s + 1e-30
+    np.testing.assert_allclose(found.allowed, allowed, rtol=1e-14)
+    usual = (5e-8 * np.abs(y) + 2e-7 * s) / allowed
+    assert found.usual_rms == pytest.approx(math.sqrt(np.mean(np.square(usual))), rel=1e-12)
+    assert found.least_rms == pytest.approx(math.sqrt(np.mean(np.square(5e-8 * np.abs(y) / allowed))), rel=1e-12)
