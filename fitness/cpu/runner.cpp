@@ -15,7 +15,8 @@
 //   BIND  [slot, buffers, (which fd, file offset, map bytes, data offset) * buffers] with two fds (inputs, work)
 //                                                           -> [OK, buffers, address...]
 //   PLAN  [id, zeros, (buffer, bytes) * zeros, steps, (launch, args, (is buffer, value) * args) * steps] -> [OK, 0]
-//   RUN   [plan, slot, poison, stack bytes poisoned, milliseconds] -> [OK, 2, nanoseconds, nanoseconds from its last word until it was gone]
+//   RUN   [plan, slot, poison, stack bytes poisoned, milliseconds, deep stack bytes] with an fd of a file full of poison if
+//         deep stack bytes  -> [OK, 2, nanoseconds, nanoseconds from its last word until it was gone]
 // Replies that are not OK: [ERROR, bytes, text padded], [SIGNAL, 2, number, address or system call],
 // [TIMEOUT, 0], [EXIT, 1, code], [FORGED, 0], [CLOCK_SET, 0].
 #include "../native/confine.hpp"
@@ -34,6 +35,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <thread>
 
@@ -90,6 +92,8 @@ enum Reply : Word { OK = 0, ERROR = 1, SIGNAL = 2, TIMEOUT = 3, EXIT = 4, FORGED
 enum Note : Word { END = 2, FAULT = 3 };  // a last word: [note, value, value]
 constexpr std::size_t FIRST_BYTES = 1, LAST_BYTES = 3 * sizeof(Word);
 constexpr std::size_t GUARD_BYTES = 4 << 20;
+constexpr std::size_t OWN_FRAMES_BYTES = 32 << 10;  // of a stack, what our own calls may have in use just now
+constexpr std::size_t BEYOND_BYTES = 1 << 20;
 constexpr Word MOST_SET_NS = 20'000;  // more than reading two clocks is off by
 constexpr rlim_t SPARE_THREADS = 16;  // for this process and its first thread, and for those that are about to end
 constexpr rlim_t PRIVATE_BYTES = rlim_t{1} << 30;  // of one call, stacks of threads apart; buffers are shared memory
@@ -341,10 +345,29 @@ void map_only(Word used) {
     }
 }
 
+// What poisons stacks as far as they go: a file full of it, by which `bytes` of every stack are replaced.
+struct Below {
+    int file;
+    std::size_t bytes;
+};
+
+// Of the file everybody sees his own copy, page by page as he writes to it; what nobody touches costs nothing.
+__attribute__((noinline)) void lay_below(const Below& below, std::size_t bytes) {
+    struct stat file;
+    if (fstat(below.file, &file) != 0 || file.st_size == 0) _exit(3);
+    const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+    const auto here = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0)), end = (here - OWN_FRAMES_BYTES) / page * page;
+    for (std::uintptr_t begin = (here - bytes) / page * page; begin < end; begin += static_cast<std::uintptr_t>(file.st_size)) {
+        const std::size_t part = std::min<std::size_t>(end - begin, static_cast<std::size_t>(file.st_size));
+        if (mmap(reinterpret_cast<void*>(begin), part, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, below.file, 0) == MAP_FAILED)
+            _exit(3);
+    }
+}
+
 // Starts the threads. Each has a core of its own: who wanders between cores is timed twice as unsteadily. (The OpenMP
 // library could bind them too, but would do so for threads beyond one per core later, where a kernel may not.) Locals
 // that are read before they are written show the poison, on every thread.
-void start_threads(int poison, std::size_t bytes) {
+void start_threads(int poison, std::size_t bytes, const Below& below) {
     cpu_set_t ours;
     std::vector<std::size_t> cores;
     if (sched_getaffinity(0, sizeof ours, &ours) == 0)
@@ -359,6 +382,8 @@ void start_threads(int poison, std::size_t bytes) {
             CPU_SET(cores[number], &own);
             sched_setaffinity(0, sizeof own, &own);
         }
+        // The main thread's stack would grow on, and cannot beyond what lies there now: it is given all it may have.
+        if (below.bytes) lay_below(below, below.bytes + (number == 0 ? BEYOND_BYTES : 0));
         void* stack = alloca(bytes);
         std::memset(stack, poison, bytes);
         asm volatile("" ::"r"(stack) : "memory");
@@ -389,7 +414,7 @@ void limit_memory_and_threads() {
     setrlimit(RLIMIT_DATA, &both);
 }
 
-[[noreturn]] void child(pid_t owner, const Plan& plan, Word slot, int poison, std::size_t stack_bytes) {
+[[noreturn]] void child(pid_t owner, const Plan& plan, Word slot, int poison, std::size_t stack_bytes, const Below& below) {
     // How the stack lies to the buffers, modulo a page, decides which accesses the processor takes for one another: each
     // call draws anew, so that it is no property of the process that a kernel happens to be in.
     void* shift = alloca(static_cast<std::size_t>(nanoseconds() / 16 % 256) * 16 + 16);
@@ -409,7 +434,7 @@ void limit_memory_and_threads() {
     limit_memory_and_threads();
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != owner) _exit(3);
-    start_threads(poison, stack_bytes);
+    start_threads(poison, stack_bytes, below);
     close_all_but_notes();
     confine_child();
     settle();
@@ -489,7 +514,7 @@ std::vector<Said> heard(int from) {
     }
 }
 
-void run(const std::vector<Word>& words) {
+void run(const std::vector<Word>& words, const std::vector<int>& fds) {
     const Plan& plan = plans.at(words[0]);
     int ends[2];
     const int yes = 1;
@@ -502,7 +527,8 @@ void run(const std::vector<Word>& words) {
     const pid_t pid = fork();
     if (pid < 0) return reply_error("cannot fork");
     if (pid == 0) {
-        child(owner, plan, words[1], static_cast<int>(words[2]), static_cast<std::size_t>(words[3]));
+        const Below below{fds.empty() ? -1 : fds[0], static_cast<std::size_t>(words[5])};
+        child(owner, plan, words[1], static_cast<int>(words[2]), static_cast<std::size_t>(words[3]), below);
     }
     close(ends[1]);
     const bool in_time = ended(ends[0], words[4]);
@@ -557,7 +583,7 @@ int main(int argc, char** argv) {
             case LOAD: load(words); break;
             case BIND: bind(words, fds); break;
             case PLAN: define(words); break;
-            case RUN: run(words); break;
+            case RUN: run(words, fds); break;
             default: return 2;
         }
         for (const int fd : fds) close(fd);

@@ -31,6 +31,8 @@ GRACE_S = 5.0
 """By so much longer than the kernel may the runner take to say that it did not finish."""
 STACK_BYTES = 8 << 20
 STACK_POISONED, STACK_POISONED_DEEP = 64 << 10, 7 << 20
+POISON_BYTES = 1 << 20
+"""Of what deep stacks are copies of, again and again."""
 RUNNER_FLAGS = (
     "-fopenmp", "-pie", "-fPIE", "-Wl,-z,relro,-z,now", "-Wl,-z,noexecstack", "-Wl,--no-as-needed", *LIBRARIES,
 )  # fmt: skip
@@ -62,6 +64,7 @@ class Runner:
         ours, theirs = socket.socketpair()
         self._socket = ours
         self._addresses: dict[int, dict[str, tuple[int, int]]] = {}
+        self._poison: Region | None = None
         program = list(command or (str(built("cpu/runner.cpp", *RUNNER_FLAGS)),))
         env = {
             "PATH": "/usr/bin:/bin",
@@ -136,8 +139,11 @@ class Runner:
         KilledFromOutside where the machine's time was set meanwhile, which stamps are in.
         """
         begin = time.monotonic_ns()
-        stack = STACK_POISONED_DEEP if deep else STACK_POISONED
-        self._send(RUN, [plan_id, slot, poison, stack, int(1e3 * timeout_s)])
+        words = [plan_id, slot, poison, STACK_POISONED, int(1e3 * timeout_s)]
+        if deep:
+            self._send(RUN, [*words, STACK_POISONED_DEEP], fds=[self._full_of(poison).fd])
+        else:
+            self._send(RUN, [*words, 0])
         try:
             elapsed, outside = self._receive(2, timeout_s + GRACE_S, "while it ran")
         except _Overdue:
@@ -146,6 +152,13 @@ class Runner:
         if not 0 <= elapsed + outside <= bracket:
             raise KernelFault(Status.QUARANTINED, f"its clock reads {elapsed} ns within {bracket} ns of ours")
         return Sample(elapsed, outside)
+
+    def _full_of(self, poison: int) -> Region:
+        """What deep stacks are laid out with: read only to the process and whatever it starts."""
+        if self._poison is None:
+            self._poison = Region({"stack": POISON_BYTES}, at_end=False, readonly_for_others=True)
+        self._poison.fill(poison)
+        return self._poison
 
     def _send(self, what: int, words: Sequence[int], fds: Sequence[int] = ()) -> None:
         message = struct.pack(f"<{len(words) + 2}q", what, len(words), *words)

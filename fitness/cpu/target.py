@@ -272,7 +272,7 @@ class CpuSession:
             assert isinstance(question.region, Region)
             question.region.flush()
             work.flush()
-        deep = not self._rng.integers(DEEP_EVERY)
+        deep = self._prepared is not None and not self._rng.integers(DEEP_EVERY)
         return self._runner.run(slot, slot, timeout_s=RUN_TIMEOUT_S, poison=poison, deep=deep)
 
     def work(self, slot: int) -> Region:

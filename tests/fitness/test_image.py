@@ -24,6 +24,7 @@ from operators.plan import parse_plan
 from operators.spec import Operator
 from tests.fitness.kernels import LOOP, RIGHT, axpb_kernel
 
+POISON = 0xB3
 TABLES = """
 static double one(double x) { return x; }
 static double two(double x) { return 2 * x; }
@@ -38,8 +39,10 @@ def compiled(kernel: Kernel, operator: Operator, folder: Path) -> CpuBuild:
     return made
 
 
-def outputs(kernel: Kernel, operator: Operator, folder: Path, *, threads: int = 1) -> list[float]:
-    """What the kernel makes of eight elements 1 ... 8 and b = 0, alpha as declared."""
+def outputs(
+    kernel: Kernel, operator: Operator, folder: Path, *, threads: int = 1, calls: int = 1, deep: bool = False
+) -> list[float]:
+    """What the last call makes of eight elements 1 ... 8 and b = 0, alpha as declared, on stacks full of POISON."""
     made = compiled(kernel, operator, folder)
     plan = parse_plan(kernel.source, operator, "cpu")
     resolved = plan.resolve(operator, dtype="fp32", dims={"n": 8}, values={}, facts=plan_facts(threads))
@@ -50,7 +53,8 @@ def outputs(kernel: Kernel, operator: Operator, folder: Path, *, threads: int = 
         inputs.view("b")[:] = bytes(32)
         order = runner.bind(0, inputs, work)
         runner.define(0, plan_words(resolved, made, operator, order, work))
-        runner.run(0, 0, timeout_s=5.0)
+        for _ in range(calls):
+            runner.run(0, 0, timeout_s=5.0, poison=POISON, deep=deep)
         return list(struct.unpack("<8f", bytes(work.view("y"))))
 
 
@@ -65,6 +69,38 @@ def test_a_team_of_one_may_become_a_team_of_two(axpb: Operator, tmp_path: Path) 
     """The C library prepares signals for the first thread, which the filter of system calls has no room for."""
     body = f"#pragma omp parallel for num_threads(2)\n{RIGHT}"
     assert outputs(axpb_kernel(body), axpb, tmp_path) == [1.5 * i for i in range(1, 9)]
+
+
+@pytest.mark.parametrize("deep", [True, False])
+def test_stacks_are_poisoned_as_deep_as_they_are_to_be_and_nothing_stays_there(
+    axpb: Operator, tmp_path: Path, deep: bool
+) -> None:
+    pages = 1536
+    body = f"""#pragma omp parallel num_threads(2)
+    {{
+        volatile unsigned char stack[{pages << 12}];
+        int poisoned = 0;
+        for (int i = 0; i < {pages << 12}; i += 1 << 12) poisoned += stack[i] == {POISON}, stack[i] = 1;
+        #pragma omp critical(first)
+        if (y[0] != y[0]) y[0] = poisoned; else y[1] = poisoned;
+    }}
+    {LOOP}if (i > 1) y[i] = x[i];"""
+    before = 'y[0] = __builtin_nanf("");'
+    found = outputs(axpb_kernel(f"{before}\n{body}"), axpb, tmp_path, threads=2, calls=2, deep=deep)
+    assert all(poisoned == pages if deep else 0 < poisoned < 20 for poisoned in found[:2])
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_no_call_has_less_of_a_stack_than_another(axpb: Operator, tmp_path: Path, threads: int) -> None:
+    body = f"""#pragma omp parallel num_threads({threads})
+    {{
+        volatile unsigned char stack[8000000];
+        for (int i = 8000000; i > 0; i -= 1000) stack[i - 1] = 1;
+    }}
+    {RIGHT}"""
+    for deep in (False, True):
+        found = outputs(axpb_kernel(body), axpb, tmp_path, threads=threads, deep=deep)
+        assert found == [1.5 * i for i in range(1, 9)]
 
 
 def test_constants_with_addresses_cannot_be_written(axpb: Operator, tmp_path: Path) -> None:
