@@ -145,7 +145,10 @@ class Device(Protocol):
         ...
 
     def open_library(self, cases: Sequence[Sequence[Case]]) -> Session:
-        """The vendor's call, to be bound to these cases in their order, slots counting from 1. Raises KernelFault."""
+        """Begin to start the vendor's call, to be bound to these cases in their order, slots counting from 1.
+
+        The first `bind` waits for it. Both raise KernelFault where it does not start.
+        """
         ...
 
     def machine(self, *, exclusive: bool) -> AbstractContextManager[None]:

@@ -158,7 +158,11 @@ class Pipeline:
         stage_ms: dict[str, float] = {}
         hidden = self._drawn(self._supported(prepared), 2)
         try:
-            with _clock(stage_ms, "confirm"), self.stand.session(prepared, fresh=True) as session:
+            with (
+                _clock(stage_ms, "confirm"),
+                self.stand.session(prepared, fresh=True) as session,
+                self.stand.library() as library,
+            ):
                 audited = self.device.audit(prepared)
                 errors = self._checks.verify(session, prepared, hidden)
                 errors += self._at_size(session, prepared, [*self.workloads] * self.stand.inputs.most)
@@ -171,7 +175,7 @@ class Pipeline:
                     processes = range(self.device.processes)
                     fresh = [opened.enter_context(self.stand.session(prepared, fresh=True)) for _ in processes]
                     others = [opened.enter_context(self.stand.another(self.baseline, fresh=True)) for _ in processes]
-                    guest = opened.enter_context(self.stand.library())
+                    guest = library()
                     with _clock(stage_ms, "audit"):
                         facts = audited()
                     measured = self.stand.against(fresh, others, CONFIRM, race=False, guest=guest)

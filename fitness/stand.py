@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
@@ -176,20 +176,30 @@ class Stand:
             raise AnchorFault(str(fault)) from fault
 
     @contextmanager
-    def library(self) -> Iterator[Guest]:
-        """The vendor's library, with the timed inputs. Whatever is wrong with it is no kernel's fault."""
+    def library(self) -> Iterator[Callable[[], Guest]]:
+        """The vendor's library, which starts meanwhile, and comes with the timed inputs when it is called for.
+
+        Whatever is wrong with it is no kernel's fault.
+        """
         if not self.oracle.functions.offers("library"):
-            yield Guest(None)
+            yield lambda: Guest(None)
             return
         with ExitStack() as opened:
             try:
                 session = self.device.open_library(self.inputs.nominal)
-                opened.callback(session.close)
-                with self.device.machine(exclusive=False):
-                    guest = Guest(self.inputs.seated(session, disguised=False))
             except (KernelFault, OperatorError) as fault:
-                guest = Guest(None, str(fault))
-            yield guest
+                lack = str(fault)
+                yield lambda: Guest(None, lack)
+                return
+            opened.callback(session.close)
+            yield lambda: self._guest(session)
+
+    def _guest(self, session: Session) -> Guest:
+        try:
+            with self.device.machine(exclusive=False):
+                return Guest(self.inputs.seated(session, disguised=False))
+        except (KernelFault, OperatorError) as fault:
+            return Guest(None, str(fault))
 
     # --- timing -----------------------------------------------------------------------------------------------------
 

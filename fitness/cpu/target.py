@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -185,13 +186,15 @@ class CpuDevice:
         }
         dims: list[dict[str, int]] = [{}] + [dict(case.dims) for sets in cases for case in sets]
         runner = Runner(command, threads=self.threads, environment=environment)
-        try:
-            with self.machine(exclusive=False):
+
+        def load() -> None:
+            with self.machine(exclusive=False):  # importing torch takes a second, beside which nobody shall be timed
                 runner.load(Path(json.dumps(dims)), timeout_s=60.0)
-        except KernelFault:
-            runner.close()
-            raise
-        return CpuSession(self, runner, None, self._oracle)
+
+        pool = ThreadPoolExecutor(1)
+        loading = pool.submit(load)
+        pool.shutdown(wait=False)
+        return CpuSession(self, runner, None, self._oracle, loaded=loading.result)
 
     def machine(self, *, exclusive: bool) -> AbstractContextManager[None]:
         """See `fitness.device.Device.machine`: of the cores that this process stays on."""
@@ -235,17 +238,28 @@ class CpuDevice:
 class CpuSession:
     """`fitness.device.Session`: a runner, and the memory it shares with us."""
 
-    def __init__(self, device: CpuDevice, runner: Runner, prepared: CpuKernel | None, oracle: Oracle) -> None:
+    def __init__(
+        self,
+        device: CpuDevice,
+        runner: Runner,
+        prepared: CpuKernel | None,
+        oracle: Oracle,
+        *,
+        loaded: Callable[[], object] = lambda: None,
+    ) -> None:
+        """`loaded` waits until `runner` can be asked for anything, and raises KernelFault where that never comes."""
         self.charged = False  # the operating system stamps both ends of a call
         self._device = device
         self._runner = runner
         self._prepared = prepared
         """None: the vendor's library."""
         self._oracle = oracle
+        self._loaded = loaded
         self._slots: dict[int, tuple[Question, Region]] = {}
         self._rng = np.random.default_rng()
 
     def bind(self, slot: int, question: Question, *, at_end: bool) -> None:
+        self._loaded()
         resolved = self._resolved(question)
         sizes = self._oracle.work_sizes(question.dims) | (
             {b.name: b.bytes for b in resolved.buffers} if resolved else {}
