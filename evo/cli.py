@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 import traceback
 from dataclasses import asdict
 from pathlib import Path
@@ -92,9 +93,10 @@ def run(
 
         _show_pages(run_pages(), as_json=as_json)
         return
+    began = time.time()
     from evo.budget import parse_limits
     from evo.config import read_config
-    from evo.runs import new_folder, start
+    from evo.runs import Session, new_folder, start
     from operators.catalog import of_family
 
     named = [*operators, *(name for wanted in family for name in of_family(wanted))]
@@ -107,27 +109,31 @@ def run(
     resolved = read_config(config, changes, set_).resolved()
     folder = new_folder(runs, resolved)
     print(f"run {folder}", file=sys.stderr)
-    place = ray_address or ("local" if ray else "")
-    _searching(folder, lambda progress: start(resolved, folder, progress, ray=place), as_json=as_json)
+    session = Session(ray=ray_address or ("local" if ray else ""), began=began)
+    _searching(folder, lambda progress: start(resolved, folder, progress, session), as_json=as_json)
 
 
 @app.command()
 def resume(
     run: RunName,
     budget: MoreBudget = [],  # noqa: B006
+    confirm: Annotated[
+        bool, typer.Option("--confirm", help="Only confirm the leaders, however long it takes.")
+    ] = False,
     ray: RayOption = False,
     ray_address: RayAddress = "",
     runs: Runs = RUNS,
     as_json: AsJson = False,
 ) -> None:
     """Continue a run that was stopped or killed, or give it a larger budget."""
+    began = time.time()
     from evo.budget import parse_limits
-    from evo.runs import find_run
+    from evo.runs import Session, find_run
     from evo.runs import resume as continue_run
 
     folder, limits = find_run(runs, run), parse_limits(budget)
-    place = ray_address or ("local" if ray else "")
-    _searching(folder, lambda progress: continue_run(folder, limits, progress, ray=place), as_json=as_json)
+    session = Session(ray=ray_address or ("local" if ray else ""), began=began, only_confirm=confirm)
+    _searching(folder, lambda progress: continue_run(folder, limits, progress, session), as_json=as_json)
 
 
 @app.command()
@@ -355,6 +361,12 @@ def _searching(folder: Path, search: Any, *, as_json: bool) -> None:
     if reason == "stopped":
         print(f"stopped; continue with: evo resume {folder}", file=sys.stderr)
         raise typer.Exit(INTERRUPTED)
+    if lacking := sum(task.kernel_id is not None and not task.confirmed for task in tasks):
+        print(
+            f"{lacking} of {len(tasks)} leaders are unconfirmed, for want of time; confirm them with: "
+            f"evo resume {folder} --confirm, or search on with a larger --budget",
+            file=sys.stderr,
+        )
     if any(task.problem for task in tasks):
         raise typer.Exit(FAILED)
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+import heapq
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from evo import records
+from evo.clock import RunClock
+from evo.codec import Row
 from evo.journal import Journal
 from evo.parents import Parents
 from evo.pool import Pool
@@ -16,14 +20,20 @@ from fitness.evaluation import Level
 from operators.errors import OperatorError
 from operators.spec import Task
 
-TIME_SHARE = 0.25
-"""Of the time limit, kept at most for confirming the leaders at the end."""
+MOST_SHARE = 0.5
+"""Of the time limit, kept at most for confirming the leaders at the end: the search has the rest."""
+SPARE = 1.15
+"""So many times what a confirmation takes when nothing disturbs it is kept for it."""
 ATTEMPTS = 5
 """How many of a task's leaders may fail their confirmation before the run ends without a confirmed best."""
 
 
 class Confirmations:
-    """Confirms leaders, and says how much time that will take."""
+    """Confirms leaders, the greatest gain first, and says how much time that will take.
+
+    As many are confirmed side by side as kernels can be timed at once: two that share a device would each take longer,
+    and both be lost where the time is enough for one.
+    """
 
     def __init__(
         self,
@@ -32,10 +42,10 @@ class Confirmations:
         pool: Pool,
         verdicts: Verdicts,
         parents: Parents,
+        clock: RunClock,
         *,
         commit: Callable[[Rows], Awaitable[None]],
         give_up: Callable[[TaskState, str], Awaitable[None]],
-        now: Callable[[], float],
     ) -> None:
         """`give_up` hears of a task whose operator turns out to be at fault, and why."""
         self._states = states
@@ -43,43 +53,95 @@ class Confirmations:
         self._pool = pool
         self._verdicts = verdicts
         self._parents = parents
+        self._clock = clock
         self._commit = commit
         self._give_up = give_up
-        self._now = now
+        self._queue: deque[tuple[TaskState, int]] = deque()
+        """Tasks whose leader is to be confirmed, each with how often that was tried."""
+        self._running: list[str] = []
+        """Operators whose leader is being confirmed."""
 
-    def reserved_s(self, limit_s: float) -> float:
-        """Return what confirming the leaders would take now, by the evaluations that there were.
+    def needed_s(self) -> float:
+        """Return what confirming the leaders would take now, as far as the time limit allows; 0 without a limit.
 
-        `limit_s` is the run's time limit, 0 without one.
+        A naive kernel that leads is no discovery: it is confirmed if there is time left.
         """
-        usual = max(state.expected_confirm_s for state in self._states.values())
         waiting = [
-            state.expected_confirm_s or usual
+            state
             for state in self._states.values()
-            if state.fastest and state.fastest[1] not in state.confirmed
+            if state.fastest and state.fastest[1] not in state.confirmed and state.fastest[1] != state.baseline.id
         ]
-        return min(max((*waiting, sum(waiting) / self._pool.judges)), TIME_SHARE * limit_s)
+        waiting.sort(key=lambda state: -state.fastest[0] if state.fastest else 0.0)
+        needed_s = SPARE * _makespan(map(self.expected_s, waiting), self._pool.judges)
+        return min(needed_s, MOST_SHARE * self._clock.limit_s)
+
+    def expected_s(self, state: TaskState) -> float:
+        """Return what a confirmation of one task will take: what one took, else by what all levels took in this run."""
+        if state.confirm_s:
+            return state.confirm_s
+        states = self._states.values()
+        known = [(each.confirm_s, each.guessed_confirm_s) for each in states if each.confirm_s]
+        guessed = sum(guess for _, guess in known)
+        scale = sum(took for took, guess in known if guess) / guessed if guessed else 1.0
+        guess = state.guessed_confirm_s or max(each.guessed_confirm_s for each in states)
+        return scale * guess or max((took for took, _ in known), default=0.0)
+
+    @property
+    def phase(self) -> str:
+        """What is going on, in words."""
+        waiting = f", {len(self._queue)} more to come" if self._queue else ""
+        return f"confirming {', '.join(self._running)}{waiting}" if self._running else "confirming"
 
     async def confirm_leaders(self, place: str) -> None:
-        """Give each task's leader a confirmation if it has none; on all devices at once.
+        """Give each task's leader a confirmation if it has none and there is time for one; on all devices at once.
 
         `place` tells these confirmations from those of other sessions.
         """
-        await asyncio.gather(*(self._confirm_leader(state, place) for state in self._states.values()))
+        leaders = {row["task"]: row for row in self._leaders()}
+        found = [(state, leaders[str(state.task)]) for state in self._states.values() if str(state.task) in leaders]
+        # The naive kernel comes after every other one, even one that is slower than it.
+        found.sort(key=lambda each: (each[1]["kernel_id"] == each[0].baseline.id, -each[1]["log_speedup"]))
+        self._queue.extend((state, 0) for state, _ in found)
+        await asyncio.gather(*(self._work(place) for _ in range(self._pool.judges)))
 
-    async def _confirm_leader(self, state: TaskState, place: str) -> None:
-        try:
-            for attempt in range(ATTEMPTS):
-                sql = "select kernel_id, level from best where task = ?"
-                leader = self._store.rows(sql, [str(state.task)]).to_pylist()
-                if not leader or leader[0]["level"] == Level.CONFIRMED.value:
-                    break
-                await self._confirm(state, leader[0]["kernel_id"], f"{place}.{attempt}")
-        except OperatorError as error:
-            await self._give_up(state, str(error))
+    async def _work(self, place: str) -> None:
+        """Confirm one leader after the other, until no task waits."""
+        while self._queue:
+            state, attempt = self._queue.popleft()
+            name = state.task.operator
+            self._running.append(name)
+            try:
+                if await self._confirm_leader(state, f"{place}.{attempt}") and attempt + 1 < ATTEMPTS:
+                    self._queue.append((state, attempt + 1))  # the next one leads, perhaps: after those of other tasks
+            except OperatorError as error:
+                await self._give_up(state, str(error))
+            finally:
+                self._running.remove(name)
 
-    async def _confirm(self, state: TaskState, kernel_id: str, place: str) -> None:
-        kernel = self._parents.find((kernel_id, ""), baseline=state.baseline).kernel
+    async def _confirm_leader(self, state: TaskState, place: str) -> bool:
+        """Whether the leader of a task was given a confirmation now."""
+        leader = next(iter(self._leaders(state.task)), None)
+        if not leader or leader["level"] == Level.CONFIRMED.value or self._clock.grace_s < self.expected_s(state):
+            return False
+        kernel = self._parents.find((leader["kernel_id"], ""), baseline=state.baseline).kernel
         last = await self._verdicts.confirm(state, kernel)
+        state.confirm(kernel.id, last.stage_ms.get("confirm", 0.0) / 1e3 if last.correct else 0.0)
         name = f"{state.task}/final/{place}"
-        await self._commit(records.evaluation_rows(last, evaluation_id=name, request_id=None, at=self._now()))
+        await self._commit(records.evaluation_rows(last, evaluation_id=name, request_id=None, at=self._clock.now()))
+        return True
+
+    def _leaders(self, task: Task | None = None) -> list[Row]:
+        """The fastest kernel of every task, or of this one, as it stands now."""
+        sql = "select task, kernel_id, level, log_speedup from best"
+        rows: list[Row] = self._store.rows(
+            f"{sql} where task = ?" if task else sql, [str(task)] if task else []
+        ).to_pylist()
+        return rows
+
+
+def _makespan(jobs_s: Iterable[float], devices: int) -> float:
+    """Return when the last of these jobs ends, taken up in their order by whichever device is free."""
+    ends = [0.0] * devices
+    for job_s in jobs_s:
+        heapq.heapreplace(ends, ends[0] + job_s)
+    return max(ends)

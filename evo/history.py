@@ -124,6 +124,8 @@ class History:
             return
         if is_naive(individual.request) and not evaluation.correct:
             state.fault = naive_fault(state.operator, state.task, evaluation, workload_set=self._workload_set)
+        if individual.fresh and evaluation.correct and not is_naive(individual.request):
+            state.screened(individual.seconds)
         standing, leader = evaluation.standing, state.fastest
         if individual.fresh and standing is not None and (leader is None or standing > leader[0]):
             state.fastest = standing, kernel.id
@@ -161,10 +163,12 @@ class History:
             cast(Restorable, self._states[task].strategy).restore(asks[task], self._states[task].told)
         for row in self._read("select task, kernel_id, generation from individuals"):
             self._states[Task.parse(row["task"])].generations[row["kernel_id"]] = row["generation"]
+        for row in self._read("select task, kernel_id, stands_at from best"):  # as the end of that session left it
+            self._states[Task.parse(row["task"])].fastest = row["stands_at"], row["kernel_id"]
         for row in self._read(records.CONFIRMED):
             self._states[Task.parse(row["task"])].confirm(row["kernel_id"], row["took_ms"] / 1e3)
         for row in self._read(records.FULL):
-            self._states[Task.parse(row["task"])].full_s = row["took_ms"] / 1e3
+            self._states[Task.parse(row["task"])].full(row["took_ms"] / 1e3)
         return list(outstanding.values())
 
     def earlier_wall_s(self) -> float:

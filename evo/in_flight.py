@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from contextlib import suppress
+from collections.abc import Collection, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,8 +28,9 @@ class InFlight:
     def __init__(self) -> None:
         self.tasks: Tasks = set()
         """Everything under way: requests, profiles, confirmations."""
-        self.judging: set[str] = set()
-        """Ids of requests whose kernels may still be charged as evaluations: from their build to their tell."""
+        self.judging: dict[str, str] = {}
+        """By id of a request whose kernel may still be charged as an evaluation, from its build to its tell: the
+        kernel's id."""
         self._errands: dict[asyncio.Task[Any], Errand] = {}
         """What each of the tasks works on, for those that work on a request."""
 
@@ -41,6 +41,10 @@ class InFlight:
         self._errands[task] = errand
         task.add_done_callback(self._ended)
         self.tasks.add(task)
+
+    def at(self, kernel_ids: Collection[str]) -> Tasks:
+        """Return the tasks that have one of these kernels judged."""
+        return {task for task, errand in self._errands.items() if self.judging.get(errand.request.id) in kernel_ids}
 
     def cancel(self, *, but: Tasks) -> None:
         """Cancel everything but these tasks."""
@@ -60,14 +64,6 @@ class InFlight:
         self.tasks -= done
         return [task for task in done if not task.cancelled()]
 
-    async def run(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do something that `cancel` ends."""
-        task = asyncio.ensure_future(work)
-        self.tasks.add(task)
-        with suppress(asyncio.CancelledError):
-            await task
-        self.tasks.discard(task)
-
     async def abandon(self) -> None:
         """Cancel everything, and wait for its end."""
         self.cancel(but=set())
@@ -78,4 +74,4 @@ class InFlight:
         errand = self._errands.pop(task)
         errand.state.in_flight -= 1
         if task.cancelled() or task.exception() or task.result() is None:  # what is told is counted until then
-            self.judging.discard(errand.request.id)
+            self.judging.pop(errand.request.id, None)

@@ -258,14 +258,15 @@ def _attached(told: list[Row], measured: Callable[[str], list[Row]]) -> list[Row
 
 
 CONFIRMED = """
-    select task, kernel_id, coalesce(confirm_ms, 0) as took_ms from evaluations where level = 'confirmed'
+    select task, kernel_id, case when status = 'correct' then coalesce(confirm_ms, 0) else 0 end as took_ms
+    from evaluations where level = 'confirmed'
 """
-"""Every kernel that a confirmation looked at, and how long it took."""
+"""Every kernel that a confirmation looked at, and how long it took if it was passed."""
 FULL = """
-    select task, max(coalesce(verify_ms, 0) + coalesce(time_ms, 0)) as took_ms
-    from evaluations where level = 'full' group by task
+    select task, min(coalesce(verify_ms, 0) + coalesce(time_ms, 0)) as took_ms
+    from evaluations where level = 'full' and status = 'correct' group by task
 """
-"""By task, how long the longest full evaluation took."""
+"""By task, how long the shortest full evaluation took that was passed."""
 
 
 PROFILED = "select * from profiles order by rowid"

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -92,18 +92,28 @@ def began(folder: Path) -> bool:
         return True
 
 
-def start(config: RunConfig, folder: Path, on_change: Callable[[Search], None], *, ray: str = "") -> str:
-    """It searches in a new folder and returns why that ended (`stopped` after Ctrl-C). It raises UserError.
+@dataclass(frozen=True, kw_only=True)
+class Session:
+    """How a session of a search is to be."""
 
-    `ray`: nothing to work without Ray; `local`, or the address of a cluster that this machine belongs to.
-    """
+    ray: str = ""
+    """Nothing to work without Ray; `local`, or the address of a cluster that this machine belongs to."""
+    began: float = field(default_factory=time.time)
+    """When the user's command began, by `time.time`: the run's time counts from there."""
+    only_confirm: bool = False
+    """Whether it only confirms the leaders that the time limit left unconfirmed, however long that takes."""
+
+
+def start(config: RunConfig, folder: Path, on_change: Callable[[Search], None], session: Session | None = None) -> str:
+    """It searches in a new folder and returns why that ended (`stopped` after Ctrl-C). It raises UserError."""
+    session = session or Session()
     try:
-        with _disk_explained(folder), _backend(ray) as backend, _opened(folder, create=True) as store:
+        with _disk_explained(folder), _backend(session.ray) as backend, _opened(folder, create=True) as store:
             gpus = backend.gpus(config)
             events = records.event_rows(DEFINITIONS, conditions(config, gpus).definitions or {}, at=time.time())
             store.commit({"runs": [run_row(config, folder, gpus)], **events}).result()
             (folder / CONFIG).write_text(config.model_dump_json(indent=2), encoding="utf-8")
-            return asyncio.run(backend.run(_search(config, folder, backend, store, on_change)))
+            return asyncio.run(backend.run(_search(config, folder, backend, store, on_change, session)))
     except BaseException:
         if not began(folder):
             shutil.rmtree(folder, ignore_errors=True)
@@ -122,9 +132,12 @@ def run_row(config: RunConfig, folder: Path, gpus: GpuModels = NO_GPUS) -> dict[
     }
 
 
-def resume(folder: Path, budget: dict[str, float], on_change: Callable[[Search], None], *, ray: str = "") -> str:
-    """It continues where the store ends; `budget` replaces the stored limits it names. `ray` is as for `start`."""
-    with _disk_explained(folder), _backend(ray) as backend, _opened(folder, create=False) as store:
+def resume(
+    folder: Path, budget: dict[str, float], on_change: Callable[[Search], None], session: Session | None = None
+) -> str:
+    """It continues where the store ends; `budget` replaces the stored limits it names. Else it is like `start`."""
+    session = session or Session()
+    with _disk_explained(folder), _backend(session.ray) as backend, _opened(folder, create=False) as store:
         stored = store.rows("select config_json from runs").to_pylist()
         if not stored:
             raise UserError(f"{folder}: the run was stopped before it began; start a new one")
@@ -134,7 +147,7 @@ def resume(folder: Path, budget: dict[str, float], on_change: Callable[[Search],
             config = config.model_copy(update={"budget": {**config.budget, **budget}})
         with suppress(FileNotFoundError):
             os.utime(folder / CONFIG)
-        return asyncio.run(backend.run(_search(config, folder, backend, store, on_change)))
+        return asyncio.run(backend.run(_search(config, folder, backend, store, on_change, session)))
 
 
 def _check_conditions(config: RunConfig, folder: Path, backend: Backend, store: Journal) -> list[str]:
@@ -267,7 +280,12 @@ def _backend(ray: str) -> Iterator[Backend]:
 
 
 async def _search(
-    config: RunConfig, folder: Path, backend: Backend, store: Journal, on_change: Callable[[Search], None]
+    config: RunConfig,
+    folder: Path,
+    backend: Backend,
+    store: Journal,
+    on_change: Callable[[Search], None],
+    session: Session,
 ) -> str:
     build = folder / "build"
     shutil.rmtree(build, ignore_errors=True)
@@ -276,7 +294,10 @@ async def _search(
     for note in (*store.notes, *backend.notes):
         print(f"evo: {note}", file=sys.stderr)
     mine = pool.for_run(run_context(config, build))
-    search = Search(config, store, mine, make_strategy=backend.maker(config, store), on_change=on_change)
+    search = Search(
+        config, store, mine, make_strategy=backend.maker(config, store), on_change=on_change,
+        began=session.began, only_confirm=session.only_confirm,
+    )  # fmt: skip
     loop = asyncio.get_running_loop()
 
     def interrupted() -> None:

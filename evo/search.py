@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from typing import Any
 
 from evo import records
+from evo.admission import Admission
 from evo.budget import Budget
 from evo.calls import interrupted_calls, open_client, restore_spending
+from evo.clock import RunClock
 from evo.config import RunConfig
 from evo.confirmations import Confirmations
 from evo.execution import Execution
@@ -26,7 +29,7 @@ from evo.profiles import Profiles
 from evo.questions import Questions
 from evo.records import Rows
 from evo.strategies.base import Strategy
-from evo.task_state import Outstanding, TaskState, task_states
+from evo.task_state import Outstanding, TaskState, task_states, verdict_s
 from evo.verdicts import TakenProfile, Verdicts
 from evo.watchdog import Alarm, Watchdog
 from mutators.base import Client, Kind, OutOfBudget
@@ -34,7 +37,7 @@ from mutators.registry import asks_model
 from operators.errors import OperatorError
 from operators.spec import Operator, Task
 
-STOPPED = "stopped"
+STOPPED, CONFIRMED = "stopped", "confirmed"
 ANSWERS_S = 60.0
 """How long a search that ends waits for answers that are under way and paid."""
 MOST_AT_ONCE = 4
@@ -56,9 +59,14 @@ class Search:
         make_strategy: Callable[[Operator, Task], Strategy] | None = None,
         on_change: Callable[[Search], None] = lambda _: None,
         now: Callable[[], float] = time.time,
+        began: float | None = None,
+        only_confirm: bool = False,
         say: Callable[[str], None] = lambda text: print(f"evo: {text}", file=sys.stderr),
     ) -> None:
-        """`say` tells the user what needs to be known at once."""
+        """`began`: when the session did, by `now`, if that was earlier; `say` tells the user what is urgent.
+
+        With `only_confirm` it searches no further, but confirms the leaders, however long that takes.
+        """
         self.config = config
         self.store = store
         self.pool = pool
@@ -66,6 +74,8 @@ class Search:
         self.states = task_states(config.tasks(), make_strategy or config.make_strategy)
         self.stopping = False
         self.phase = "starting"
+        limit_s = math.inf if only_confirm else config.budget.get("wall_s", math.inf)
+        self.clock = RunClock(now, limit_s=limit_s, began=began)
         own = open_client(config.llm, store, self.budget.spending, say) if config.llm and client is None else None
         self._questions = Questions(own)
         self._verdicts = Verdicts(pool, self._commit, now)
@@ -75,10 +85,13 @@ class Search:
         )
         self._profiles = Profiles(self._verdicts, self._execution.parents, pool)
         self._confirmations = Confirmations(
-            self.states, store, pool, self._verdicts, self._execution.parents,
-            commit=self._commit, give_up=self._give_up, now=now,
+            self.states, store, pool, self._verdicts, self._execution.parents, self.clock,
+            commit=self._commit, give_up=self._give_up,
         )  # fmt: skip
         self._flight = InFlight()
+        self._admission = Admission(
+            self.budget, pool, self._flight, self._questions, self._profiles, llm=config.llm, tasks=len(self.states)
+        )
         self._postponed: list[Errand] = []
         """Requests whose answer is stored, and came when there was no evaluation left for it."""
         self._refusal = ""
@@ -87,8 +100,7 @@ class Search:
         self._say = say
         self._on_change = on_change
         self._now = now
-        self._earlier_wall_s = 0.0
-        self._begin = now()
+        self._only_confirm = only_confirm
 
     def stop(self) -> None:
         """End soon: what is in flight is given up, and taken up again by a resume.
@@ -107,29 +119,23 @@ class Search:
             await self._commit({"llm_calls": lost})
         outstanding = self._restore()
         await self._questions.check()
-        await self._commit(records.event_rows("session", {"resumed": self._history.seq > 0}, at=self._now()))
+        await self._commit(records.event_rows("session", {"resumed": self._history.seq > 0}, at=self.clock.began))
         for state in self.states.values():
             if state.fault:
                 await self._tell_fault(state)
-        self.phase = "searching"
         watching = asyncio.ensure_future(self._watchdog.watch(self._alarm))
         try:
-            for request, bound in outstanding:
-                self._spawn(Errand(self.states[request.task], request, bound))
-            reason = await self._loop()
+            reason = CONFIRMED if self._only_confirm else await self._loop(outstanding)
             if not self.stopping:
-                self.phase = "confirming"
-                self._on_change(self)
-                confirming = self._confirmations.confirm_leaders(str(self._history.seq))
-                await self._flight.run(confirming)
-                reason = STOPPED if self.stopping else reason
+                await self._confirm()
+            reason = STOPPED if self.stopping else reason
             await self._last_answers()
         finally:
             watching.cancel()
             await self._flight.abandon()
             self._execution.close()
             gc.unfreeze()
-        wall = {"reason": reason, "wall_s": self._wall_s()}
+        wall = {"reason": reason, "wall_s": self.clock.spent_s}
         await self._commit(records.event_rows("stopped" if self.stopping else "finished", wall, at=self._now()))
         self.phase = "done"
         return reason
@@ -139,7 +145,7 @@ class Search:
         restore_spending(self.budget.spending, self.store)
         outstanding = self._history.restore(self._recall)
         self._execution.restore()
-        self._earlier_wall_s = self._history.earlier_wall_s()
+        self.clock.earlier_s = self._history.earlier_wall_s()
         gc.freeze()  # what was read lives as long as the search: the collector need not look at it again and again
         return outstanding
 
@@ -149,27 +155,54 @@ class Search:
 
     # --- the loop ---------------------------------------------------------------------------------------------------
 
-    async def _loop(self) -> str:
+    async def _loop(self, outstanding: Iterable[Outstanding]) -> str:
         """Search until there is a reason to end and nothing is under way; late, answers of models may be."""
+        self.phase = "searching"
+        for request, bound in outstanding:
+            self._spawn(Errand(self.states[request.task], request, bound))
         reason = ""
         while True:
-            self.budget.set_wall(self._wall_s())
-            reserved_s = self._confirmations.reserved_s(self.config.budget.get("wall_s", 0.0))
+            self.budget.set_wall(self.clock.spent_s)
+            left_s, confirming_s = self.clock.left_s, self._confirmations.needed_s()
+            reserved_s = confirming_s + verdict_s(self.states)
             reason = reason or (STOPPED if self.stopping else self._refusal or self.budget.exhausted(reserved_s) or "")
             if not reason:
                 self._take_up_postponed()
                 await self._ask()
             else:
                 self._profiles.cancel()
-            if not self.budget.allows("wall_s", reserved_s):
-                self._questions.be_late()
+                self._run_out(left_s, confirming_s, reserved_s)
             late, thinking = self._questions.late, self._questions.thinking
             given_up = thinking if late else self._questions.held if reason else set()
             if not self._flight.tasks - given_up:
                 return reason or self._stuck()
-            timeout = min(max(self._left_s(), 0.05), 1.0) if not reason else 1.0
-            await self._hear(await self._flight.wait(timeout))
+            await self._hear(await self._flight.wait(self.clock.tick_s(left_s - confirming_s)))
             self._on_change(self)
+
+    def _run_out(self, left_s: float, confirming_s: float, reserved_s: float) -> None:
+        """Give up what the time is not enough for; it stays open in the store, for a session with more of it.
+
+        First what no worker is at: a worker that is nearly done with a job is free sooner than one that is to leave it.
+        """
+        if left_s <= confirming_s:
+            self._flight.give_up(but=self._questions.thinking)
+        elif left_s <= reserved_s and not self._questions.late:
+            at_workers = self._flight.at({job.kernel_id for job in self.pool.jobs()})
+            self._flight.give_up(but=self._questions.thinking | at_workers)
+        if left_s <= reserved_s:
+            self._questions.be_late()
+
+    async def _confirm(self) -> None:
+        """Confirm the leaders, as far as there is time; what takes longer than the limit allows is given up."""
+        confirming = asyncio.ensure_future(self._confirmations.confirm_leaders(str(self._history.seq)))
+        self._flight.tasks.add(confirming)
+        while confirming in self._flight.tasks:
+            self.budget.set_wall(self.clock.spent_s)
+            self.phase = self._confirmations.phase
+            self._on_change(self)
+            if self.clock.grace_s <= 0:
+                confirming.cancel()
+            await self._hear(await self._flight.wait(self.clock.tick_s(self.clock.grace_s)))
 
     async def _hear(self, finished: list[asyncio.Task[Any]]) -> None:
         """Deliver what has finished; of failures, the first is raised."""
@@ -185,7 +218,7 @@ class Search:
         faulty = await self._history.deliver(arrived)
         for done in arrived:
             if isinstance(done, Done):
-                self._flight.judging.discard(done.individual.request.id)
+                self._flight.judging.pop(done.individual.request.id, None)
                 self._execution.remember(done)
         for state in faulty:
             await self._tell_fault(state)
@@ -207,7 +240,7 @@ class Search:
         rows: list[Rows] = []
         waiting: Counter[Task] = Counter()
         thinking = 0
-        while self._may_ask(len(asked), thinking) and len(asleep) < len(self.states):
+        while self._admission.may_ask(len(asked), thinking) and len(asleep) < len(self.states):
             awake = (state for task, state in self.states.items() if task not in asleep)
             state = min(awake, key=lambda state: (state.load + waiting[state.task]) // at_once)
             found, written = self._history.ask(state, 1)
@@ -226,28 +259,9 @@ class Search:
             if self.config.profile and (taking := self._profiles.want(errand.state, errand.request, errand.bound)):
                 self._flight.tasks.add(taking)
 
-    def _may_ask(self, asked: int, thinking: int) -> bool:
-        """Whether there is a free place, and a budget for one more evaluation besides those that may be under way.
-
-        As many requests as the client takes at once may wait for a language model without taking a place from others.
-        `asked` requests will soon be under way too, `thinking` of them at a model.
-        """
-        at_once = self.config.llm.concurrency if self.config.llm else 0
-        # A model that is put aside holds one question of each task, and what was asked before that was known.
-        most_held = at_once + len(self.states) * len(self.config.llm.models) if self.config.llm else 0
-        held = min(len(self._questions.held), most_held)
-        under_way = len(self._flight.tasks) - len(self._profiles.running) - held + asked
-        free = under_way - min(len(self._questions.thinking) - held + thinking, at_once) < 2 * self.pool.slots
-        return free and self.budget.allows("evaluations", under_way)
-
-    def _may_judge(self) -> bool:
-        """Whether one more kernel may be evaluated: a question whose model was away comes back uncalled-for."""
-        return self.budget.allows("evaluations", len(self._flight.judging))
-
     def _take_up_postponed(self) -> None:
-        """Go on with answers that had to wait, as far as evaluations are left: duplicates took none."""
-        flight = self._flight
-        while self._postponed and self.budget.allows("evaluations", len(flight.judging) + len(flight.tasks)):
+        """Go on with answers that had to wait, as far as evaluations are left."""
+        while self._postponed and self._admission.may_take_up():
             self._spawn(self._postponed.pop(0))
 
     def _spawn(self, errand: Errand) -> None:
@@ -270,10 +284,10 @@ class Search:
             return None  # the answer is stored; its kernel is for a later session
         if proposal.kernel is None:
             return self._execution.without_kernel(state, request, proposal)
-        if from_model and not self._may_judge():
+        if from_model and not self._admission.may_judge():
             self._postponed.append(errand)
             return None
-        self._flight.judging.add(request.id)
+        self._flight.judging[request.id] = proposal.kernel.id
         try:
             return await self._execution.judge(state, request, proposal)
         except OperatorError as error:
@@ -296,7 +310,7 @@ class Search:
         """Wait for answers under way, as long as the time limit and ANSWERS_S allow; a resume finds them stored."""
         if self.stopping and (paid := self._questions.paid):
             self._say(f"stops as soon as {len(paid)} answers that are paid are there; once more gives them up")
-        limit_s = min(ANSWERS_S if self.stopping else self._left_s(), ANSWERS_S)
+        limit_s = min(ANSWERS_S if self.stopping else self.clock.left_s, ANSWERS_S)
         async for count in self._questions.until_answered(limit_s, self._now):
             self.phase = f"waiting for {count} answers that are paid"
             self._on_change(self)
@@ -324,12 +338,6 @@ class Search:
         return [errand.request.id for errand in stuck]
 
     # --- small things -----------------------------------------------------------------------------------------------
-
-    def _left_s(self) -> float:
-        return self.config.budget.get("wall_s", float("inf")) - self._wall_s()
-
-    def _wall_s(self) -> float:
-        return self._earlier_wall_s + self._now() - self._begin
 
     async def _commit(self, rows: Rows, *, moves: bool = True) -> None:
         """Store rows for good. `moves` says whether they are a sign that the search gets on."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -32,8 +32,8 @@ class Bound:
 
 
 Outstanding = tuple[Request, Bound]
-CONFIRM_TO_FULL = 4.0
-"""A confirmation takes so many times as long as a full evaluation, about (`python -m tests.bench.levels`)."""
+CONFIRM_TO_FULL, CONFIRM_TO_SCREEN = 4.0, 8.0
+"""A confirmation takes so many times as long as other levels, about (`python -m tests.bench.levels`)."""
 
 
 @dataclass
@@ -58,9 +58,11 @@ class TaskState:
     confirmed: set[str] = field(default_factory=set)
     """Kernels that a confirmation looked at."""
     confirm_s: float = 0.0
-    """What the longest confirmation took so far."""
+    """What the shortest confirmation that was passed took, as others disturbed it least; 0 where there was none."""
     full_s: float = 0.0
-    """What the longest full evaluation took so far."""
+    """The same of full evaluations."""
+    screen_s: float = 0.0
+    """The same of screenings, with the builds before them."""
     idle: int = 0
     """Requests in a row that led to no new program."""
     fault: str = ""
@@ -84,15 +86,33 @@ class TaskState:
             self.generations[kernel.id] = generation
         return generation, is_new
 
+    def screened(self, took_s: float) -> None:
+        """A screening was passed, and took so long."""
+        self.screen_s = _shorter(self.screen_s, took_s)
+
+    def full(self, took_s: float) -> None:
+        """A full evaluation was passed, and took so long."""
+        self.full_s = _shorter(self.full_s, took_s)
+
     def confirm(self, kernel_id: str, took_s: float) -> None:
-        """A confirmation looked at a kernel, and took so long."""
+        """A confirmation looked at a kernel, and took so long; 0 where that says nothing of others."""
         self.confirmed.add(kernel_id)
-        self.confirm_s = max(self.confirm_s, took_s)
+        self.confirm_s = _shorter(self.confirm_s, took_s)
 
     @property
     def expected_confirm_s(self) -> float:
-        """What a confirmation will take: what one took, else by what full evaluations do; 0 where nothing is known."""
-        return self.confirm_s or CONFIRM_TO_FULL * self.full_s
+        """What a confirmation will take: what one took, else by what other levels do; 0 where nothing is known."""
+        return self.confirm_s or self.guessed_confirm_s
+
+    @property
+    def guessed_confirm_s(self) -> float:
+        """The same by other levels alone."""
+        return CONFIRM_TO_FULL * self.full_s or CONFIRM_TO_SCREEN * self.screen_s
+
+
+def _shorter(known_s: float, took_s: float) -> float:
+    """The lesser of two times, of which 0 is none."""
+    return min(known_s, took_s) if known_s and took_s else known_s or took_s
 
 
 class Running(Protocol):
@@ -116,6 +136,11 @@ def task_states(
         )
         for operator, task in tasks
     }
+
+
+def verdict_s(states: Mapping[Task, TaskState]) -> float:
+    """What a verdict that is under way may still take, if nothing disturbs it; 0 where none is or nothing is known."""
+    return max((state.full_s or state.screen_s for state in states.values() if state.in_flight), default=0.0)
 
 
 def bind(state: TaskState, request: Request) -> Bound:

@@ -190,11 +190,11 @@ class Verdicts:
         """Take note of what a level took."""
         took_s = 1e-3 * sum(found.stage_ms.get(stage, 0.0) for stage in records.STAGES)
         self._judging_s += took_s
-        if found.level is Level.FULL:
-            state.full_s = max(state.full_s, took_s)
+        if found.level is Level.FULL and found.correct:
+            state.full(took_s)
         if found.level is Level.CONFIRMED:
             self._confirming_s += took_s
-            state.confirm(found.kernel_id, took_s)
+            state.confirm(found.kernel_id, took_s if found.correct else 0.0)
 
     async def _retried(
         self, task: Task, kernel: Kernel, call: Callable[[], Awaitable[Answer]], level: Level = Level.SCREEN

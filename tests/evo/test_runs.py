@@ -55,7 +55,7 @@ def test_it_answers_while_it_runs_stops_and_goes_on(tmp_path: Path, number: sign
     while alive(below) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not alive(below)
-    resumed = start("resume", str(folder), "--budget", "1s", "--json")
+    resumed = start("resume", str(folder), "--budget", "1evals", "--json")
     out, said = resumed.communicate(timeout=300)
     assert resumed.returncode == 0, said
     (task,) = json.loads(out)["tasks"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from evo.pool import WorkerLost
 from evo.report.summary import summary
 from evo.search import Search
 from evo.store import Store, query
-from fitness.base import Anchor, Fitness
+from fitness.base import Anchor
 from fitness.evaluation import Evaluation, Level, Status
 from fitness.scripted import ScriptedFitness, scripted
 from mutators.base import Mutator, Parent, Proposal, Request
@@ -129,78 +128,6 @@ def test_what_is_written_with_a_tell_is_what_the_whole_history_says(tmp_path: Pa
         assert [row[name] for name in ("status", "level", "log_speedup")] == [
             verdict[name] for name in ("status", "level", "log_speedup")
         ]
-
-
-class Slow(ScriptedFitness):
-    """Every verdict takes time on the test's clock. Only a first new best is confirmed at once, the leader is not."""
-
-    def __init__(self, clock: list[float], *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._clock = clock
-        self._confirmed = clock[0] > 0.0  # in an earlier session
-
-    def screen(self, kernel: Kernel, anchor: Anchor, *, race: bool) -> Evaluation:
-        self._clock[0] += 1.0
-        found = super().screen(kernel, anchor, race=race)
-        return replace(found, stage_ms={"verify": 500.0, "time": 500.0})
-
-    def full(self, kernel: Kernel, anchor: Anchor) -> Evaluation:
-        found = super().full(kernel, anchor)
-        uncertain = 10.0 if self._confirmed else 0.0
-        return replace(found, stage_ms={}, log_ratio_se=uncertain)
-
-    def confirm(self, kernel: Kernel) -> Evaluation:
-        self._confirmed = True
-        self._clock[0] += 4.0
-        stage_ms = {"confirm": 4000.0, "audit": 3000.0}  # of which the audit is a part
-        return replace(super().confirm(kernel), stage_ms=stage_ms)
-
-
-def timed(folder: Path, made: RunConfig, clock: list[float], *, judges: int = 1, until_s: float = 1e9) -> str:
-    """A session on the clock; it is interrupted at `until_s`."""
-    create = not (folder / "evo.duckdb").exists()
-    fitness: dict[Task, Fitness] = {
-        task: Slow(clock, task, Kernel(o.name, "cpu", o.ancestor("naive", "cpu").read_text()))
-        for o, task in made.tasks()
-    }
-    with Store(folder, create=create) as store:
-
-        async def session() -> str:
-            pool = InlinePool(fitness)
-            pool.judges = judges
-            running = Search(made, store, pool, now=lambda: clock[0], on_change=stop)
-            return await running.run()
-
-        def stop(running: Search) -> None:
-            if clock[0] >= until_s:
-                running.stop()
-
-        return asyncio.run(session())
-
-
-@pytest.mark.parametrize("judges", [1, 8])
-@pytest.mark.parametrize("operators", [["softmax"], ["softmax", "matrix_mul"]])
-def test_a_time_limit_holds_the_confirmations_at_the_end(operators: list[str], judges: int, tmp_path: Path) -> None:
-    made, clock = config(operators=operators, budget={"wall_s": 100.0}), [0.0]
-    assert timed(tmp_path, made, clock, judges=judges).endswith("of 100, the rest for confirmations")
-    assert [best["level"] for best in rows(tmp_path, "select level from best")] == ["confirmed"] * len(operators)
-    spare = 5 * (len(operators) - 1) * (judges > 1)  # these judges are one after the other all the same
-    assert 100 - 8 <= clock[0] <= 100 + 4 + spare  # a few verdicts were under way when the search ended
-
-
-def test_a_resumed_run_keeps_time_for_confirmations_as_well(tmp_path: Path) -> None:
-    made, clock = config(budget={"wall_s": 100.0}), [0.0]
-    assert timed(tmp_path, made, clock, until_s=60) == "stopped"
-    assert timed(tmp_path, made, clock).endswith("the rest for confirmations")
-    assert clock[0] <= 100 + 4
-
-
-def test_a_leader_that_is_confirmed_needs_no_more_time(tmp_path: Path) -> None:
-    made, clock = config(budget={"wall_s": 50.0}), [0.0]
-    timed(tmp_path, made, clock)
-    more = config(budget={"wall_s": clock[0] + 3.0})
-    timed(tmp_path, more, clock)
-    assert clock[0] >= more.budget["wall_s"]
 
 
 def told(folder: Path) -> list[tuple[Any, ...]]:

@@ -11,11 +11,11 @@ fastest AS NOT MATERIALIZED (
 )
 SELECT
     v.task, v.kernel_id, v.level, v.speedup, v.speedup_low, v.speedup_high, v.log_speedup, v.log_speedup_se, v.cell,
-    i.mutator, i.model, i.description, i.parents, i.request_id, v.evaluation_id, i.created_at
+    i.mutator, i.model, i.description, i.parents, i.request_id, v.evaluation_id, i.created_at, v.stands_at
 FROM standing AS v
 JOIN fastest USING (task, stands_at)
 LEFT JOIN individuals AS i USING (task, kernel_id)
 QUALIFY row_number() OVER (
     PARTITION BY v.task ORDER BY v.duplicate_of IS NOT NULL, i.created_at, v.kernel_id
 ) = 1;
-COMMENT ON VIEW best IS 'Per task the fastest correct kernel (each by the verdict that counts), its speedup with a 95 % interval, and how it was made. One that is not confirmed counts as fast as the lower end of its interval.';
+COMMENT ON VIEW best IS 'Per task the fastest correct kernel (each by the verdict that counts), its speedup with a 95 % interval, and how it was made. stands_at: the log speedup by which it leads, of one that is not confirmed the lower end of its interval.';

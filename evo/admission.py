@@ -1,0 +1,53 @@
+"""How much a search may have under way at once: within its places, and within what is left of its evaluations."""
+
+from __future__ import annotations
+
+from evo.budget import Budget
+from evo.in_flight import InFlight
+from evo.pool import Pool
+from evo.profiles import Profiles
+from evo.questions import Questions
+from mutators.llm_settings import LlmSettings
+
+
+class Admission:
+    """Says what may be begun. It reads what others own, and changes nothing."""
+
+    def __init__(
+        self,
+        budget: Budget,
+        pool: Pool,
+        flight: InFlight,
+        questions: Questions,
+        profiles: Profiles,
+        *,
+        llm: LlmSettings | None,
+        tasks: int,
+    ) -> None:
+        self._budget = budget
+        self._pool = pool
+        self._flight = flight
+        self._questions = questions
+        self._profiles = profiles
+        self._questions_at_once = llm.concurrency if llm else 0
+        # A model that is put aside holds one question of each task, and what was asked before that was known.
+        self._most_held = llm.concurrency + tasks * len(llm.models) if llm else 0
+
+    def may_ask(self, asked: int, thinking: int) -> bool:
+        """Whether there is a free place, and a budget for one more evaluation besides those that may be under way.
+
+        As many requests as the client takes at once may wait for a language model without taking a place from others.
+        `asked` requests will soon be under way too, `thinking` of them at a model.
+        """
+        held = min(len(self._questions.held), self._most_held)
+        under_way = len(self._flight.tasks) - len(self._profiles.running) - held + asked
+        at_models = min(len(self._questions.thinking) - held + thinking, self._questions_at_once)
+        return under_way - at_models < 2 * self._pool.slots and self._budget.allows("evaluations", under_way)
+
+    def may_judge(self) -> bool:
+        """Whether one more kernel may be evaluated: a question whose model was away comes back uncalled-for."""
+        return self._budget.allows("evaluations", len(self._flight.judging))
+
+    def may_take_up(self) -> bool:
+        """Whether an answer that had to wait may be gone on with: duplicates took no evaluation."""
+        return self._budget.allows("evaluations", len(self._flight.judging) + len(self._flight.tasks))

@@ -1,0 +1,44 @@
+"""The time of a run, all its sessions together, and what its limit leaves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+OVERRUN = 0.05
+"""Of its time limit, so much at most may a run take longer."""
+CLOSING_S = 1.0
+"""What a session needs to end its processes and close its store, after all else."""
+TICK_S = 1.0
+"""A run looks at its clock so often at least."""
+
+
+class RunClock:
+    """It tells a run what time it is, from the command that began the session to the last thing that still runs."""
+
+    def __init__(self, now: Callable[[], float], *, limit_s: float = math.inf, began: float | None = None) -> None:
+        """`began`: when the session did, by `now`; None: just now."""
+        self.now = now
+        self.limit_s = limit_s
+        self.began = now() if began is None else began
+        self.earlier_s = 0.0
+        """What earlier sessions took."""
+
+    @property
+    def spent_s(self) -> float:
+        """Seconds of all sessions so far."""
+        return self.earlier_s + self.now() - self.began
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until the limit; below 0 after it."""
+        return self.limit_s - self.spent_s
+
+    @property
+    def grace_s(self) -> float:
+        """Seconds until what is still under way is given up, so that the run ends within OVERRUN of its limit."""
+        return self.left_s + OVERRUN * self.limit_s - CLOSING_S
+
+    def tick_s(self, until_s: float) -> float:
+        """How long to wait for something to happen until the clock is looked at again; `until_s` to a known moment."""
+        return min(TICK_S, max(until_s, 0.05))

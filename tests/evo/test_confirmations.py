@@ -1,0 +1,171 @@
+"""Which leaders are confirmed, in which order, and the time kept for it: on a clock and verdicts of the test."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from evo.clock import OVERRUN, RunClock
+from evo.confirmations import ATTEMPTS, MOST_SHARE, SPARE, Confirmations
+from evo.task_state import CONFIRM_TO_FULL, CONFIRM_TO_SCREEN, TaskState
+from fitness.evaluation import Evaluation, Level, Status
+from operators.kernel import Kernel
+from operators.spec import Task
+
+
+@dataclass
+class Bench:
+    """Stands for all that confirmations ask: the store, the pool, verdicts, and kernels by their ids."""
+
+    takes_s: dict[str, float]
+    """By operator, what its confirmation takes."""
+    gains: dict[str, float]
+    """By operator, the log speedup that its leader claims; the naive kernel's is 0."""
+    limit_s: float = 100.0
+    judges: int = 1
+    claims: dict[str, int] = field(default_factory=dict)
+    """By operator, how many other kernels claim as much, and fail."""
+    now_s: float = 0.0
+    order: list[str] = field(default_factory=list)
+    """Operators whose leaders were confirmed."""
+    ends_s: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.clock = RunClock(lambda: self.now_s, limit_s=self.limit_s)
+        self.states = {state.task: state for state in map(self._state, self.gains)}
+        world: Any = self
+        self.confirmations = Confirmations(
+            self.states, world, world, world, world, self.clock, commit=self._commit, give_up=self._give_up
+        )
+        self._levels = dict.fromkeys(self.gains, Level.FULL.value)
+
+    def _state(self, name: str) -> TaskState:
+        nothing: Any = None
+        state = TaskState(nothing, Task(name, "fp32", "cpu"), nothing, Kernel(name, "cpu", "naive"))
+        gain = self.gains[name]
+        kernel = state.baseline if gain == 0 else Kernel(name, "cpu", "leader 0")
+        state.fastest = gain, kernel.id
+        self.kernels = {**getattr(self, "kernels", {}), kernel.id: kernel}
+        return state
+
+    def rows(self, sql: str, parameters: list[str]) -> Any:
+        """The view `best`."""
+        found = [
+            {
+                "task": str(state.task),
+                "kernel_id": state.fastest and state.fastest[1],
+                "level": self._levels[state.task.operator],
+                "log_speedup": self.gains[state.task.operator],
+            }
+            for state in self.states.values()
+            if not parameters or str(state.task) in parameters
+        ]
+        return SimpleNamespace(to_pylist=lambda: found)
+
+    def find(self, source: tuple[str, str], *, baseline: Kernel) -> Any:
+        """A kernel by its id."""
+        return SimpleNamespace(kernel=self.kernels[source[0]])
+
+    async def confirm(self, state: TaskState, kernel: Kernel) -> Evaluation:
+        """A verdict that takes its time; jobs side by side end one after the other."""
+        name = state.task.operator
+        self.order.append(name)
+        self.now_s += self.takes_s[name]
+        stage_ms = {"confirm": 1e3 * self.takes_s[name]}
+        refuted = self.claims.get(name, 0)
+        if refuted:
+            self.claims[name] -= 1
+            another = Kernel(name, "cpu", f"leader {refuted}")
+            self.kernels[another.id] = another
+            state.fastest = self.gains[name], another.id
+            return Evaluation(kernel.id, str(state.task), Level.CONFIRMED, Status.WRONG, "no", stage_ms=stage_ms)
+        self._levels[name] = Level.CONFIRMED.value
+        known: dict[str, Any] = {"log_speedup": self.gains[name], "log_speedup_se": 0.01, "log_ratio_se": 0.01}
+        known |= {"anchor_id": "a", "anchor_log_speedup": 0.0, "log_ratio": self.gains[name]}
+        return Evaluation(kernel.id, str(state.task), Level.CONFIRMED, Status.CORRECT, stage_ms=stage_ms, **known)
+
+    async def _commit(self, rows: Any) -> None:
+        pass
+
+    async def _give_up(self, state: TaskState, fault: str) -> None:
+        raise AssertionError(fault)
+
+    def end(self) -> list[str]:
+        """The end of a run: whose leaders were confirmed."""
+        asyncio.run(self.confirmations.confirm_leaders("1"))
+        return self.order
+
+
+def test_the_greatest_gain_comes_first_and_a_naive_kernel_last() -> None:
+    gains = {"a": 0.1, "b": 0.0, "c": 2.0, "d": -0.2, "e": 0.5}
+    assert Bench(dict.fromkeys(gains, 1.0), gains).end() == ["c", "e", "a", "d", "b"]
+
+
+@pytest.mark.parametrize("judges", [1, 3])
+def test_what_would_overrun_is_not_begun_but_what_is_shorter_is(judges: int) -> None:
+    gains = {"long": 2.0, "longer": 1.0, "short": 0.5}
+    bench = Bench({"long": 20.0, "longer": 30.0, "short": 3.0}, gains, judges=judges, now_s=0.0)
+    for state in bench.states.values():
+        state.confirm("earlier", bench.takes_s[state.task.operator])
+    bench.now_s = 75.0
+    assert bench.end() == ["long", "short"]
+    assert bench.now_s <= 100 * (1 + OVERRUN)
+
+
+def test_without_a_limit_all_are_confirmed() -> None:
+    bench = Bench({"a": 1e6, "b": 1e6}, {"a": 1.0, "b": 0.0}, limit_s=float("inf"))
+    assert bench.confirmations.needed_s() == pytest.approx(SPARE * bench.confirmations.expected_s(bench_state(bench)))
+    assert bench.end() == ["a", "b"]
+
+
+def bench_state(bench: Bench) -> TaskState:
+    return next(iter(bench.states.values()))
+
+
+def test_the_next_one_in_the_lead_waits_until_other_tasks_had_their_turn() -> None:
+    bench = Bench({"a": 1.0, "b": 1.0}, {"a": 2.0, "b": 1.0}, claims={"a": 2})
+    assert bench.end() == ["a", "b", "a", "a"]
+    hopeless = Bench({"a": 1.0}, {"a": 2.0}, claims={"a": 99})
+    assert hopeless.end() == ["a"] * ATTEMPTS
+
+
+def test_what_is_expected_is_learnt_from_all_that_was_seen() -> None:
+    bench = Bench({}, {"a": 1.0, "b": 1.0, "c": 1.0})
+    a, b, c = bench.states.values()
+    expected = bench.confirmations.expected_s
+    assert expected(a) == 0.0
+    a.screened(1.0)
+    assert expected(a) == expected(b) == CONFIRM_TO_SCREEN
+    a.full(5.0)
+    a.full(3.0)  # nothing disturbed this one
+    b.full(1.5)
+    assert (expected(a), expected(b)) == (CONFIRM_TO_FULL * 3.0, CONFIRM_TO_FULL * 1.5)
+    a.confirm("x", 0.0)  # it failed, after who knows how little
+    a.confirm("y", 6.0)  # half of what was thought
+    assert (expected(a), expected(b)) == (6.0, CONFIRM_TO_FULL * 1.5 / 2)
+    assert expected(c) == expected(a)  # of which nothing is known: like the longest
+
+
+@pytest.mark.parametrize(("judges", "jobs", "needed"), [(1, 3, 30.0), (2, 3, 20.0), (2, 4, 20.0), (8, 3, 10.0)])
+def test_time_is_kept_for_waves_of_confirmations_but_not_for_naive_kernels(
+    judges: int, jobs: int, needed: float
+) -> None:
+    gains = {f"{i}": 1.0 for i in range(jobs)} | {"naive": 0.0}
+    bench = Bench({}, gains, judges=judges)
+    for state in bench.states.values():
+        state.confirm("earlier", 10.0)
+    assert bench.confirmations.needed_s() == pytest.approx(SPARE * needed)
+    for state in list(bench.states.values())[:-1]:
+        state.confirm(state.fastest[1] if state.fastest else "", 10.0)
+    assert bench.confirmations.needed_s() == 0.0
+
+
+def test_the_search_keeps_its_part_of_the_time() -> None:
+    bench = Bench({}, {f"{i}": 1.0 for i in range(50)})
+    for state in bench.states.values():
+        state.full(10.0)
+    assert bench.confirmations.needed_s() == MOST_SHARE * 100
