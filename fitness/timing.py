@@ -58,7 +58,7 @@ ACCUSATION_ALPHA = 1e-4
 SCREEN = Schedule(looks=(5, 10, 20), detectable=0.035, budget_s=0.6, least_gain=0.01)
 ITSELF = Schedule(looks=(2,), detectable=math.inf, budget_s=0.0)
 """Of the kernel that all others are compared with, beside itself: only its times are of interest."""
-FULL = Schedule(looks=(10, 20, 40), detectable=0.02, budget_s=1.2, until_decided=False)
+FULL = Schedule(looks=(10, 20, 40), detectable=0.02, budget_s=0.8, until_decided=False)
 CONFIRM = Schedule(looks=(10, 20, 40, 80, 160), detectable=0.02, budget_s=4.0, until_decided=False)
 
 
