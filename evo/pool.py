@@ -198,6 +198,12 @@ class WorkerPool:
         self._runs.add(run)
         return run
 
+    def add(self, specs: Sequence[WorkerSpec]) -> None:
+        """It makes one more worker for each of `specs`, which takes part from now on."""
+        for worker in filter(None, map(self._start, () if self._closed else specs)):
+            self._workers.add(worker)
+            self._release(worker)
+
     @property
     def slots(self) -> int:
         """How many workers there are."""

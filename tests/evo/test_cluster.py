@@ -207,6 +207,62 @@ def test_a_worker_that_is_killed_is_replaced(backend: ClusterBackend, tmp_path: 
     asyncio.run(session())
 
 
+class GrowingCluster:
+    """Machines by name, each as `describe_machine` and Ray describe it; no actor, no process."""
+
+    own = False
+
+    def __init__(self, _: str) -> None:
+        self.node = "driver"
+        self.machines = {"driver": machine("A")}
+        self.asked: list[str] = []
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return [{"NodeID": n, "Alive": True, "Resources": m["resources"]} for n, m in self.machines.items()]
+
+    def call_on(self, node: str, _: object) -> str:
+        return node
+
+    def get(self, node: str, *, limit_s: float) -> dict[str, Any]:
+        self.asked.append(node)
+        return self.machines[node]
+
+    async def run(self, work: Any) -> str:
+        done: str = await work
+        return done
+
+
+def machine(processor: str, gpu: str = "H200") -> dict[str, Any]:
+    resources = {"CPU": 2.0, f"accelerator_type:{gpu}": 1.0}
+    return {"version": "1", "processor": processor, "cores": [0, 1], "niceness": 0, "resources": resources}
+
+
+def test_machines_that_join_take_part_if_they_are_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evo.cluster.backend.Cluster", GrowingCluster)
+    monkeypatch.setattr("evo.cluster.backend.JOIN_S", 0.0)
+    said: list[str] = []
+    joined: list[str] = []
+    made = ClusterBackend("10.0.0.1:6379", said.append)
+    cluster: Any = made.cluster
+    assert made._machines() == {"driver": [0, 1]}
+    monkeypatch.setattr(made, "_join", lambda node, cores: joined.append(node))
+
+    async def work() -> str:
+        cluster.machines |= {"alike": machine("A"), "other processor": machine("B"), "other GPU": machine("A", "H100")}
+        while len(said) < 3:
+            await asyncio.sleep(0.001)
+        cluster.machines["late"] = machine("A")
+        while len(said) < 4:
+            await asyncio.sleep(0.001)
+        return "done"
+
+    assert asyncio.run(made.run(work())) == "done"
+    assert joined == ["alike", "late"]
+    refused = [text for text in said if "takes no part" in text]
+    assert "its processor is B, theirs A" in refused[0] and "its GPUs are accelerator_type:H100" in refused[1]
+    assert sorted(cluster.asked) == ["alike", "driver", "late", "other GPU", "other processor"], "each is asked once"
+
+
 def test_what_a_killed_holder_left_is_removed_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("evo.cluster.scratch.SCRATCH", tmp_path)
     left = tmp_path / f"evo-{os.getuid()}-left"

@@ -154,6 +154,24 @@ def test_without_any_device_left_those_who_wait_are_told() -> None:
     assert len(run({"0": 10**6}, session)) == 1
 
 
+def test_workers_that_come_later_take_what_waits() -> None:
+    async def session() -> None:
+        shared = WorkerPool([BASE], Obedient)
+        jobs = [asyncio.ensure_future(shared.for_run(RUN).build(TASK, KERNEL)) for _ in range(2)]
+        await settle()
+        shared.add([BASE])
+        await settle()
+        assert shared.slots == 2
+        for worker in shared._workers:
+            worker.answer()  # type: ignore[attr-defined]
+        assert await asyncio.gather(*jobs)
+        await shared.close()
+        shared.add([BASE])
+        assert shared.slots == 2, "a pool that is closed takes nobody"
+
+    asyncio.run(session())
+
+
 def test_a_worker_sees_its_own_device_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str | None] = []
     held: list[int] = []
