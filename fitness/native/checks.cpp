@@ -1,14 +1,9 @@
 // What the verifier does over whole buffers, at memory speed. Loaded by fitness/native.py; never sees candidate code.
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
-#include <sched.h>
-#include <system_error>
-#include <thread>
-#include <vector>
 #if defined(__x86_64__)
 #include <cpuid.h>
 #include <immintrin.h>
@@ -27,15 +22,6 @@ struct Judgement {
     std::int64_t mismatches;
     std::int64_t first_bad;    // -1: none
     std::int64_t sign_changes; // between neighbouring errors
-
-    // Of what lies behind this part.
-    void add(const Judgement& next) {
-        max_ratio = std::max(max_ratio, next.max_ratio);
-        square_sum += next.square_sum;
-        mismatches += next.mismatches;
-        if (first_bad < 0) first_bad = next.first_bad;
-        sign_changes += next.sign_changes;
-    }
 };
 
 constexpr int LANES = 4;
@@ -43,8 +29,7 @@ typedef double Doubles __attribute__((vector_size(LANES * sizeof(double))));
 typedef float Floats __attribute__((vector_size(LANES * sizeof(float))));
 typedef std::int64_t Masks __attribute__((vector_size(LANES * sizeof(std::int64_t))));
 
-constexpr std::int64_t BLOCK = 256, PART = 1 << 16;  // PART is a multiple of BLOCK
-constexpr unsigned MOST_THREADS = 8;                 // as many as share memory's speed
+constexpr std::int64_t BLOCK = 256;
 constexpr double LARGEST = std::numeric_limits<double>::max();
 
 template <class V, class T>
@@ -55,6 +40,13 @@ V loaded(const T* p) {
 }
 Doubles wide(const double* p) { return loaded<Doubles>(p); }
 Doubles wide(const float* p) { return __builtin_convertvector(loaded<Floats>(p), Doubles); }
+// Zeros where there are fewer, which add nothing to a sum.
+Doubles up_to(const double* p, std::int64_t count) {
+    if (count >= LANES) return wide(p);
+    Doubles v{};
+    for (std::int64_t lane = 0; lane < count; ++lane) v[lane] = p[lane];
+    return v;
+}
 Doubles size_of(Doubles v) { return (Doubles)((Masks)v & std::numeric_limits<std::int64_t>::max()); }
 Doubles where(Masks condition, Doubles v) { return (Doubles)((Masks)v & condition); }  // else 0
 double sum(Doubles v) { return (v[0] + v[1]) + (v[2] + v[3]); }
@@ -109,80 +101,18 @@ std::int64_t changes(const double* errors, std::int64_t count) {
 }
 
 template <class T>
-Judgement judge_part(const T* y, const double* expected, const double* allowed, std::int64_t first, std::int64_t end) {
+Judgement judge(const T* y, const double* expected, const double* allowed, std::int64_t n) {
     Judgement total{0.0, 0.0, 0, -1, 0};
     double errors[BLOCK + 1];
-    const std::int64_t before = std::max<std::int64_t>(first - 1, 0);
-    errors[0] = static_cast<double>(y[before]) - expected[before];
-    for (std::int64_t begin = first; begin < end; begin += BLOCK) {
-        const std::int64_t count = std::min(end - begin, BLOCK);
+    errors[0] = n ? static_cast<double>(y[0]) - expected[0] : 0.0;
+    for (std::int64_t begin = 0; begin < n; begin += BLOCK) {
+        const std::int64_t count = std::min(n - begin, BLOCK);
         if (count < BLOCK || !judge_quickly(y + begin, expected + begin, allowed + begin, errors + 1, &total))
             judge_slowly(y, expected, allowed, begin, count, errors + 1, &total);
         total.sign_changes += changes(errors, count);
         errors[0] = errors[count];
     }
     return total;
-}
-
-// Calls `work(part)` for every part, on all cores that this thread may use.
-template <class Work>
-void share(std::int64_t parts, const Work& work) {
-    std::atomic<std::int64_t> next{0};
-    const auto take = [&] {
-        for (std::int64_t part; (part = next.fetch_add(1, std::memory_order_relaxed)) < parts;) work(part);
-    };
-    cpu_set_t ours;
-    const unsigned cores = sched_getaffinity(0, sizeof ours, &ours) == 0 ? static_cast<unsigned>(CPU_COUNT(&ours)) : 1;
-    const std::int64_t wanted = std::min<std::int64_t>(std::min(cores, MOST_THREADS), parts);
-    std::vector<std::thread> helpers;
-    try {
-        while (static_cast<std::int64_t>(helpers.size()) + 1 < wanted) helpers.emplace_back(take);
-    } catch (const std::system_error&) {  // no more threads to be had
-    }
-    take();
-    for (std::thread& helper : helpers) helper.join();
-}
-
-// Parts are the same, and so are sums over them, whatever number of cores takes them.
-std::int64_t parts_of(std::int64_t n) { return (n + PART - 1) / PART; }
-
-template <class JudgePart>
-Judgement judge(std::int64_t n, const JudgePart& judge_part) {
-    std::vector<Judgement> found(static_cast<std::size_t>(parts_of(n)));
-    share(parts_of(n), [&](std::int64_t part) {
-        judge_part(part * PART, std::min(n, (part + 1) * PART), &found[static_cast<std::size_t>(part)]);
-    });
-    Judgement total{0.0, 0.0, 0, -1, 0};
-    for (const Judgement& part : found) total.add(part);
-    return total;
-}
-
-// allowed = rounding |y| + growth s + eta; infinite where overflow on the way can spoil y, 0 where y is not finite.
-struct Bound {
-    const double *y, *s;
-    double* allowed;
-    double rounding, growth, eta, y_limit, s_limit, out, inner;
-};
-
-void bounded(const Bound& b, std::int64_t first, std::int64_t end, double* sums) {
-    Doubles least_squares{}, usual_squares{};
-    for (std::int64_t i = first; i < end; i += LANES) {
-        const auto count = static_cast<std::size_t>(std::min<std::int64_t>(LANES, end - i));
-        Doubles y{}, s{};  // beyond the end zeros, which add nothing to a sum
-        std::memcpy(&y, b.y + i, count * sizeof(double));
-        std::memcpy(&s, b.s + i, count * sizeof(double));
-        const Doubles size = size_of(y), total = size_of(s), bound = b.rounding * size + b.growth * total + b.eta;
-        const Masks usable = (size <= b.y_limit) & (total <= b.s_limit), finite = size <= LARGEST, counts = usable & (bound != 0);
-        const Doubles infinite = HUGE_VAL - Doubles{};
-        const Doubles allowed = usable ? bound : where(finite, infinite);
-        std::memcpy(b.allowed + i, &allowed, count * sizeof(double));
-        const Doubles least = where(counts, b.out * size / bound);
-        const Doubles usual = where(counts, (b.out * size + b.inner * total) / bound);
-        least_squares += least * least;
-        usual_squares += usual * usual;
-    }
-    sums[0] = sum(least_squares);
-    sums[1] = sum(usual_squares);
 }
 
 constexpr std::int64_t LINE = 64;
@@ -200,33 +130,26 @@ __attribute__((target("clflushopt"))) void flush_at_once(const unsigned char* p,
 
 extern "C" {
 
-// One part each; see EVO_VECTORS.
-EVO_VECTORS void judge_part_f32(const float* y, const double* e, const double* a, std::int64_t first, std::int64_t end, Judgement* j) {
-    *j = judge_part(y, e, a, first, end);
-}
-EVO_VECTORS void judge_part_f64(const double* y, const double* e, const double* a, std::int64_t first, std::int64_t end, Judgement* j) {
-    *j = judge_part(y, e, a, first, end);
-}
-EVO_VECTORS void bound_part(const Bound* b, std::int64_t first, std::int64_t end, double* sums) { bounded(*b, first, end, sums); }
+EVO_VECTORS void evo_judge_f32(const float* y, const double* e, const double* a, std::int64_t n, Judgement* j) { *j = judge(y, e, a, n); }
+EVO_VECTORS void evo_judge_f64(const double* y, const double* e, const double* a, std::int64_t n, Judgement* j) { *j = judge(y, e, a, n); }
 
-void evo_judge_f32(const float* y, const double* e, const double* a, std::int64_t n, Judgement* j) {
-    *j = judge(n, [&](std::int64_t first, std::int64_t end, Judgement* part) { judge_part_f32(y, e, a, first, end, part); });
-}
-void evo_judge_f64(const double* y, const double* e, const double* a, std::int64_t n, Judgement* j) {
-    *j = judge(n, [&](std::int64_t first, std::int64_t end, Judgement* part) { judge_part_f64(y, e, a, first, end, part); });
-}
-
-// See `Bound`. sums[0] and sums[1]: of the squares of (out |y|) and (out |y| + inner s) relative to `allowed`, what
-// rounding usually costs.
-void evo_bound(const double* y, const double* s, std::int64_t n, double rounding, double growth, double eta, double y_limit,
+// allowed = rounding |y| + growth s + eta; infinite where overflow on the way can spoil y, 0 where y is not finite.
+// sums[0] and sums[1]: of the squares of (out |y|) and (out |y| + inner s) relative to `allowed`, what rounding usually costs.
+EVO_VECTORS void evo_bound(const double* y, const double* s, std::int64_t n, double rounding, double growth, double eta, double y_limit,
                double s_limit, double out, double inner, double* allowed, double* sums) {
-    const Bound bound{y, s, allowed, rounding, growth, eta, y_limit, s_limit, out, inner};
-    std::vector<double> found(static_cast<std::size_t>(2 * parts_of(n)));
-    share(parts_of(n), [&](std::int64_t part) {
-        bound_part(&bound, part * PART, std::min(n, (part + 1) * PART), &found[static_cast<std::size_t>(2 * part)]);
-    });
-    sums[0] = sums[1] = 0;
-    for (std::size_t i = 0; i < found.size(); ++i) sums[i % 2] += found[i];
+    Doubles least_squares{}, usual_squares{};
+    for (std::int64_t i = 0; i < n; i += LANES) {
+        const Doubles size = size_of(up_to(y + i, n - i)), total = size_of(up_to(s + i, n - i));
+        const Doubles bound = rounding * size + growth * total + eta;
+        const Masks within = (size <= y_limit) & (total <= s_limit), counts = within & (bound != 0);
+        const Doubles found = within ? bound : where(size <= LARGEST, HUGE_VAL - Doubles{});
+        for (std::int64_t lane = 0; lane < LANES && i + lane < n; ++lane) allowed[i + lane] = found[lane];
+        const Doubles least = where(counts, out * size / bound), usual = where(counts, (out * size + inner * total) / bound);
+        least_squares += least * least;
+        usual_squares += usual * usual;
+    }
+    sums[0] = sum(least_squares);
+    sums[1] = sum(usual_squares);
 }
 
 void evo_fill(unsigned char* p, std::int64_t bytes, int value) { std::memset(p, value, static_cast<std::size_t>(bytes)); }

@@ -45,8 +45,8 @@ def test_every_element_counts_wherever_it_stands(data: st.DataObject, size: int,
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
-def test_what_many_cores_look_at_adds_up_to_one_whole(kind: type) -> None:
-    rng, size = np.random.default_rng(1), 5 * 2**16 + 77
+def test_blocks_add_up_to_one_whole(kind: type) -> None:
+    rng, size = np.random.default_rng(1), 40 * 256 + 77
     want = rng.uniform(-1, 1, size).astype(np.float32).astype(np.float64)
     y, allowed = (want + rng.uniform(-1e-4, 1e-4, size)).astype(kind), rng.uniform(1e-3, 2e-3, size)
     errors = y - want
@@ -55,8 +55,7 @@ def test_what_many_cores_look_at_adds_up_to_one_whole(kind: type) -> None:
     assert found.max_ratio == np.max(np.abs(errors) / allowed)
     assert found.rms_ratio == pytest.approx(math.sqrt(np.mean(np.square(errors / allowed))), rel=1e-12)
     assert (found.mismatches, found.first_bad, found.independent) == (0, None, min(2 * changes + 1, size))
-    assert judge(y, want, allowed) == found
-    wrong = [2**16 - 1, 2**16, 3 * 2**16 + 256, size - 1]
+    wrong = [255, 256, 3 * 256 + 17, size - 1]
     for count in range(len(wrong)):
         y[wrong[-1 - count]] += 1
         found = judge(y, want, allowed)
@@ -96,7 +95,7 @@ def test_a_bound_has_three_parts_and_gives_up_where_sums_overflow() -> None:
 
 
 def test_bounds_of_many_elements_are_those_of_each() -> None:
-    rng, size = np.random.default_rng(2), 3 * 2**16 + 5
+    rng, size = np.random.default_rng(2), 4099
     y, s = rng.standard_normal(size), np.abs(rng.standard_normal(size))
     numbers = {"rounding": 1e-7, "growth": 1e-6, "eta": 1e-30, "y_limit": 1e38, "s_limit": 1e38}
     found = bound(y, s, **numbers, usual_rounding=5e-8, usual_growth=2e-7)
