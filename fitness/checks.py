@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import cached_property
+from typing import Any, TypeVar
 
 import numpy as np
 
-from fitness.cases import Case, Trusted
+from fitness.cases import Case, Related, Trusted
 from fitness.device import LARGE, NAN, Device, KernelFault, Prepared, Sample, Session
 from fitness.evaluation import CheckError, Status
 from fitness.memory import Memory
@@ -16,6 +18,9 @@ from operators.spec import Workload
 
 CALLS_S, CALLS_TO_NAIVE = 20.0, 5.0
 """So long may the checked calls of one level take in all, beside so many times what the naive kernel took for them."""
+
+
+T = TypeVar("T")
 
 
 class Checks:
@@ -46,11 +51,34 @@ class Checks:
     ) -> list[CheckError]:
         """Run every check on inputs drawn now; raises KernelFault with the first thing wrong."""
         errors: list[CheckError] = []
-        for number, (workload, family) in enumerate(checks):
-            with self._device.machine(exclusive=False):
-                case = self.case(workload, family, at_end=number % 2 == 0)
-                errors += self.check(session, prepared, case, reruns=reruns)
+        drawn = (self.case(w, family, at_end=number % 2 == 0) for number, (w, family) in enumerate(checks))
+        self.in_turn(drawn, lambda case: errors.extend(self.check(session, prepared, case, reruns=reruns)))
         return errors
+
+    def in_turn(self, made: Iterator[T], use: Callable[[T], object]) -> None:
+        """Call `use` with each thing that is made, within the machine's share.
+
+        Where answers are computed on the CPU, the next one is made meanwhile, in another thread: a kernel is not timed
+        here, and what it computes on waits for nobody.
+        """
+        upcoming: Future[T | None] | None = None
+        while True:
+            with self._device.machine(exclusive=False):
+                one = next(made, None) if upcoming is None else upcoming.result()
+                if one is None:
+                    return
+                if self._oracle.device.type == "cpu":
+                    upcoming = self._ahead.submit(next, made, None)
+                try:
+                    use(one)
+                finally:
+                    if upcoming:
+                        wait([upcoming])
+
+    @cached_property
+    def _ahead(self) -> ThreadPoolExecutor:
+        """One thread for as long as this lives: a process that it starts, the naive kernel's, would die with it."""
+        return ThreadPoolExecutor(1, thread_name_prefix="answers")
 
     def check(self, session: Session, prepared: Prepared, case: Case, *, reruns: int = 0) -> list[CheckError]:
         """One set of inputs on two poisons, NaN and a large number; a deterministic kernel gives the same on both.
@@ -86,14 +114,17 @@ class Checks:
             case = self.case(workload, family, at_end=False)
             errors += self.check(session, prepared, case)
             before = self._oracle.outputs(case, session.work(0))
-            for related in self._oracle.relations(case, self._rng, trusted=self._trusted):
-                after = before
-                if related.after is not case:
-                    errors += self.check(session, prepared, related.after)
-                    after = self._oracle.outputs(related.after, session.work(0))
-                problem = self._oracle.related_problem(related, before, after, deterministic=prepared.deterministic)
-                if problem:
-                    raise KernelFault(Status.WRONG, problem)
+
+        def compare(related: Related) -> None:
+            after = before
+            if related.after is not case:
+                errors.extend(self.check(session, prepared, related.after))
+                after = self._oracle.outputs(related.after, session.work(0))
+            problem = self._oracle.related_problem(related, before, after, deterministic=prepared.deterministic)
+            if problem:
+                raise KernelFault(Status.WRONG, problem)
+
+        self.in_turn(self._oracle.relations(case, self._rng, trusted=self._trusted), compare)
         return errors
 
     def _call(self, session: Session, poison: int) -> None:

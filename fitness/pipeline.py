@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from fitness.base import Anchor, Built
+from fitness.cases import Case
 from fitness.device import Device, KernelFault, Prepared, Session
 from fitness.evaluation import CheckError, Evaluation, Level, Rejection, Status, Timing
 from fitness.measure import AnchorFault, Measurement
@@ -189,11 +190,13 @@ class Pipeline:
         """Checks on inputs of the workloads' sizes, of other families, which join the company of the timed ones."""
         errors: list[CheckError] = []
         families = dealt(self.oracle.families, len(workloads), self._rng)
-        for workload, family in zip(workloads, families, strict=True):
-            with self.device.machine(exclusive=False):
-                case = self._checks.case(workload, family, at_end=False)
-                errors += self._checks.check(session, prepared, case)
+        drawn = (self._checks.case(w, f, at_end=False) for w, f in zip(workloads, families, strict=True))
+
+        def use(case: Case) -> None:
+            errors.extend(self._checks.check(session, prepared, case))
             self.stand.inputs.join(case)
+
+        self._checks.in_turn(drawn, use)
         return errors
 
     def _some(self, prepared: Prepared, count: int) -> list[Workload]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,7 @@ class Stand:
         self._inputs: TimedInputs | None = None
         self._anchors: OrderedDict[str, Seat] = OrderedDict()
         self._naive: Session | None = None
+        self._asking = Lock()
 
     @property
     def resident(self) -> bool:
@@ -84,17 +86,18 @@ class Stand:
         return OperatorError(f"{naive}: the naive kernel, which others are compared with, fails: {fault}")
 
     def _trusted(self, question: Question) -> list[dict[str, Any]]:
-        """What the naive kernel makes of a question, from a process of its own."""
-        try:
-            return [self._asked(question)]
-        except KernelFault:
-            # Its process may have been killed from outside; a new one tells whether it is the kernel's fault.
-            self._distrust()
-        try:
-            return [self._asked(question)]
-        except KernelFault as fault:
-            self._distrust()
-            raise self.baseline_error(fault) from fault
+        """What the naive kernel makes of a question, from a process of its own. Any thread may ask."""
+        with self._asking:
+            try:
+                return [self._asked(question)]
+            except KernelFault:
+                # Its process may have been killed from outside; a new one tells whether it is the kernel's fault.
+                self._distrust()
+            try:
+                return [self._asked(question)]
+            except KernelFault as fault:
+                self._distrust()
+                raise self.baseline_error(fault) from fault
 
     def _distrust(self) -> None:
         if self._naive:
