@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -108,16 +108,23 @@ def start(config: RunConfig, folder: Path, on_change: Callable[[Search], None], 
     """It searches in a new folder and returns why that ended (`stopped` after Ctrl-C). It raises UserError."""
     session = session or Session()
     try:
-        with _disk_explained(folder), _backend(session.ray) as backend, _opened(folder, create=True) as store:
-            gpus = backend.gpus(config)
-            events = records.event_rows(DEFINITIONS, conditions(config, gpus).definitions or {}, at=time.time())
-            store.commit({"runs": [run_row(config, folder, gpus)], **events}).result()
-            (folder / CONFIG).write_text(config.model_dump_json(indent=2), encoding="utf-8")
+        with _disk_explained(folder), _backend(session.ray) as backend:
+            store = _created(config, folder, backend.gpus(config))
             return asyncio.run(backend.run(_search(config, folder, backend, store, on_change, session)))
     except BaseException:
         if not began(folder):
             shutil.rmtree(folder, ignore_errors=True)
         raise
+
+
+@contextmanager
+def _created(config: RunConfig, folder: Path, gpus: GpuModels) -> Iterator[Store]:
+    """The store of a new run."""
+    with _opened(folder, create=True) as store:
+        events = records.event_rows(DEFINITIONS, conditions(config, gpus).definitions or {}, at=time.time())
+        store.commit({"runs": [run_row(config, folder, gpus)], **events}).result()
+        (folder / CONFIG).write_text(config.model_dump_json(indent=2), encoding="utf-8")
+        yield store
 
 
 def run_row(config: RunConfig, folder: Path, gpus: GpuModels = NO_GPUS) -> dict[str, object]:
@@ -147,7 +154,7 @@ def resume(
             config = config.model_copy(update={"budget": {**config.budget, **budget}})
         with suppress(FileNotFoundError):
             os.utime(folder / CONFIG)
-        return asyncio.run(backend.run(_search(config, folder, backend, store, on_change, session)))
+        return asyncio.run(backend.run(_search(config, folder, backend, nullcontext(store), on_change, session)))
 
 
 def _check_conditions(config: RunConfig, folder: Path, backend: Backend, store: Journal) -> list[str]:
@@ -283,21 +290,30 @@ async def _search(
     config: RunConfig,
     folder: Path,
     backend: Backend,
-    store: Journal,
+    opening: AbstractContextManager[Store],
     on_change: Callable[[Search], None],
     session: Session,
 ) -> str:
     build = folder / "build"
     shutil.rmtree(build, ignore_errors=True)
     build.mkdir()
-    pool = backend.pool(config, build)
-    for note in (*store.notes, *backend.notes):
-        print(f"evo: {note}", file=sys.stderr)
-    mine = pool.for_run(run_context(config, build))
-    search = Search(
-        config, store, mine, make_strategy=backend.maker(config, store), on_change=on_change,
-        began=session.began, only_confirm=session.only_confirm,
-    )  # fmt: skip
+    pool = backend.pool(config, build)  # first of all: its workers load what they need while the store opens
+    try:
+        with opening as store:
+            for note in (*store.notes, *backend.notes):
+                print(f"evo: {note}", file=sys.stderr)
+            search = Search(
+                config, store, pool.for_run(run_context(config, build)), make_strategy=backend.maker(config, store),
+                on_change=on_change, began=session.began, only_confirm=session.only_confirm,
+            )  # fmt: skip
+            return await _interruptible(search)
+    finally:
+        await pool.close()
+        shutil.rmtree(build, ignore_errors=True)
+
+
+async def _interruptible(search: Search) -> str:
+    """Run a search, which signals end in good order."""
     loop = asyncio.get_running_loop()
 
     def interrupted() -> None:
@@ -308,8 +324,4 @@ async def _search(
 
     for number in ENDING:
         loop.add_signal_handler(number, interrupted)
-    try:
-        return await search.run()
-    finally:
-        await pool.close()
-        shutil.rmtree(build, ignore_errors=True)
+    return await search.run()

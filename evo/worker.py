@@ -12,13 +12,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fitness.base import Builder
 from fitness.cpu.cores import groups, stay_on
-from fitness.targets import builder, check_device, fitness
+from fitness.targets import builder, check_device, fitness, prepare
 from operators.catalog import load
 from operators.errors import DeviceError, DiskError, OperatorError, UserError, disk_error
 from operators.spec import Task
@@ -98,7 +99,7 @@ class WorkerSpec:
     """What kind of worker it is, whatever runs it works for."""
 
     folder: str
-    """The folder for what its runs have in common: the lock that gives a timing its cores, a GPU's harness."""
+    """The folder for what its runs have in common: the lock that gives a timing its cores."""
     cores: tuple[int, ...] = ()
     """Cores that the worker stays on; empty: wherever it may."""
     cuda: bool = False
@@ -111,6 +112,16 @@ class WorkerSpec:
     """The jobs that it is asked to do."""
     machine: str = ""
     """The machine whose disk holds what it builds; empty: this one."""
+
+    @property
+    def target(self) -> str:
+        """What its kernels are for."""
+        return "cuda" if self.cuda else "cpu"
+
+    @property
+    def computes(self) -> bool:
+        """Whether it needs memory of its device: it judges."""
+        return self.jobs != BUILD_JOBS
 
 
 class Message(NamedTuple):
@@ -145,7 +156,7 @@ class Stages:
             self.end(next(iter(self._runs)))
         if task not in stages:
             operator = load(dict(context.operators)[task.operator])
-            make = builder if self._spec.jobs == BUILD_JOBS else fitness
+            make = fitness if self._spec.computes else builder
             folder, shared = Path(context.folder), Path(self._spec.folder)
             stages[task] = make(operator, task, workload_set=context.workload_set, folder=folder, shared=shared)
         return stages[task]
@@ -171,6 +182,8 @@ def serve(connection: Connection, owner: int) -> None:
         spec: WorkerSpec = connection.recv()
         if spec.cores:
             stay_on(spec.cores)
+        answered(partial(prepare, spec.target, computes=spec.computes, shared=Path(spec.folder)))
+        # What is wrong there, the first job says.
         with closing(Stages(spec)) as stages:
             while True:
                 connection.send(answer(connection.recv(), spec, stages))
@@ -185,7 +198,7 @@ def answer(message: Message, spec: WorkerSpec, stages: Stages) -> Answer:
         for context in message.ended:
             stages.end(context)
         if message.context is None:
-            return check_device("cuda" if spec.cuda else "cpu", computes=spec.jobs != BUILD_JOBS)
+            return check_device(spec.target, computes=spec.computes)
         stage = stages.of(message.context, message.task)
         return getattr(stage, message.method)(*message.arguments, **message.options)
 

@@ -92,6 +92,19 @@ def device_info(target: str, *, threads: int = 0) -> DeviceInfo:
     return cpu(threads)
 
 
+def prepare(target: str, *, computes: bool, shared: Path) -> None:
+    """Have at hand what the first verdict would wait for: what takes long to load, and what is made once.
+
+    For `computes` and `shared` see `check_device` and `fitness`. It raises what they raise.
+    """
+    if target == "cuda":
+        from fitness.cuda.target import prepare as cuda
+
+        cuda(shared, computes=computes)
+    else:
+        import fitness.cpu.target  # noqa: F401 (which loads torch)
+
+
 def fitness(operator: Operator, task: Task, *, workload_set: str, folder: Path, shared: Path | None = None) -> Fitness:
     """The fitness stage of one task on this machine.
 

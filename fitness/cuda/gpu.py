@@ -67,6 +67,15 @@ class Gpu:
         """The blocks of memory of this GPU. It raises UserError where torch has no CUDA."""
         return BlockPool(self.facts.ordinal)
 
+    def prepare(self, *, computes: bool) -> None:
+        """Have at hand what every task needs: what runners load, and the pool where this process computes.
+
+        It raises UserError for what this machine lacks.
+        """
+        self._harness_file()
+        if computes:
+            self.pool.trim()
+
     @cached_property
     def sanitizer(self) -> Sanitizer:
         """The sanitizer of this GPU, whose control runs once."""
@@ -157,13 +166,17 @@ class Gpu:
 
     @cached_property
     def _harness(self) -> bytes:
+        return self._harness_file().read_bytes()
+
+    def _harness_file(self) -> Path:
+        """Compiled once on this machine, for all runs."""
         check_driver(version())
         unit, folders = HARNESS.read_text(encoding="utf-8"), tuple(map(str, include_folders()))
-        path = self.folder / f"harness-{digest(unit)[:16]}-{self.facts.arch}.cubin"
+        made_of = digest(unit, *OWN_KERNELS, self.facts.arch, version(), *folders)
+        path = cache_folder() / f"harness-{made_of[:16]}.cubin"
         if not path.exists():
-            made = self.compiler.compile(Job(unit, OWN_KERNELS, self.facts.arch, folders))
-            publish(path, made.cubin)
-        return path.read_bytes()
+            publish(path, self.compiler.compile(Job(unit, OWN_KERNELS, self.facts.arch, folders)).cubin)
+        return path
 
 
 _gpus: dict[Path, Gpu] = {}

@@ -196,6 +196,16 @@ def probe() -> None:
         raise DeviceError(f"{facts.name} counts {found} instead of {1 << 24}")
 
 
+def prepare(shared: Path, *, computes: bool) -> None:
+    """Have the GPU ready before the first task is there; `computes`: so that this process can use its memory.
+
+    It raises UserError and DeviceError.
+    """
+    torch.set_num_threads(1)
+    with _device_errors():
+        shared_gpu(shared).prepare(computes=computes)
+
+
 class CudaDevice:
     """`fitness.device.Device` for one task on one GPU; with a `CudaOracle` it can also run what it builds."""
 
