@@ -211,7 +211,8 @@ class Answers:
             roundoffs = measured(precision, terms, question.family, y64, s, found)
             return element_bound(precision, y64, s, terms=terms, roundoffs=roundoffs)
         roundoffs = analysed(precision, terms, question.family)
-        return element_bound(precision, y64, s, terms=terms, roundoffs=roundoffs, sums=bool(tolerance.terms.names))
+        sums, on_gpu = bool(tolerance.terms.names), self._place.target == "cuda"
+        return element_bound(precision, y64, s, terms=terms, roundoffs=roundoffs, sums=sums, tensor_cores=on_gpu)
 
     def _integral(self, question: Question, has_magnitude: bool) -> bool:
         """Whether results are exact: a linear operator on integers."""

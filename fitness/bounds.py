@@ -94,10 +94,19 @@ def growth(precision: Precision, terms: int, family: str) -> float:
     return math.sqrt(terms) + (drift + long_drift) * terms
 
 
-def element_bound(precision: Precision, y64: Any, s: Any, *, terms: int, roundoffs: float, sums: bool = False) -> Bound:
+def element_bound(
+    precision: Precision,
+    y64: Any,
+    s: Any,
+    *,
+    terms: int,
+    roundoffs: float,
+    sums: bool = False,
+    tensor_cores: bool = False,
+) -> Bound:
     """|y - y64| <= a u |y64| + roundoffs u_acc S + eta, for every element.
 
-    `sums`: products of fp32 that are summed may be made on tensor cores, of numbers in parts.
+    `sums`: products of fp32 that are summed may be made of numbers in parts, on `tensor_cores` where there are some.
     """
     element, accumulator = precision.element, precision.accumulator
     out, acc = (torch.finfo(TORCH_DTYPES[t.name]) for t in (element, accumulator))
@@ -114,10 +123,10 @@ def element_bound(precision: Precision, y64: Any, s: Any, *, terms: int, roundof
         usual_rounding=USUAL_OUT * element.unit_roundoff,
         usual_growth=usual * accumulator.unit_roundoff,
     )
-    if split or precision.storage.size == 2:
+    if precision.storage.size == 2 or (split and tensor_cores):
         drift = SPLIT_DRIFT if split else TENSOR_DRIFT
-        tensor_cores = found.usual_rms * min(drift * math.sqrt(terms) / usual, 1.0)
-        found = replace(found, least_rms=max(found.least_rms, tensor_cores))
+        cut_off = found.usual_rms * min(drift * math.sqrt(terms) / usual, 1.0)
+        found = replace(found, least_rms=max(found.least_rms, cut_off))
     return found
 
 

@@ -42,11 +42,17 @@ def full_anchor(screened: Evaluation, anchor: Anchor, baseline: Kernel) -> Ancho
 
 
 def judge(
-    fitness: Fitness, kernel: Kernel, anchor: Anchor, *, race: bool, best: float | None
+    fitness: Fitness,
+    kernel: Kernel,
+    anchor: Anchor,
+    *,
+    race: bool,
+    best: float | None = None,
+    until: Level = Level.CONFIRMED,
 ) -> tuple[Evaluation, ...]:
     """Examine a kernel that was built, level after level; one evaluation per level it reached, the most severe last.
 
-    For `race` and `best` see `next_level`. It raises what `fitness` raises.
+    For `race` and `best` see `next_level`; no level above `until` is examined. It raises what `fitness` raises.
     """
     results: tuple[Evaluation, ...] = ()
     while level := next_level(results, race=race, best=best):
@@ -57,6 +63,8 @@ def judge(
         else:
             found = fitness.confirm(kernel)
         results = (*results, found)
+        if level is until:
+            break
     return results
 
 

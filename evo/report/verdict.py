@@ -62,7 +62,7 @@ def evaluate_file(
             built = stage.build(kernel)
             if isinstance(built, Evaluation):
                 return (built,), None
-            found = judge(stage, kernel, Anchor(baseline, 0.0, 0.0), race=False, best=None)
+            found = judge(stage, kernel, Anchor(baseline, 0.0, 0.0), race=False)
             profile = stage.profile(kernel, found[-1].timings) if profiled and found[-1].correct else None
             return found, profile
         finally:

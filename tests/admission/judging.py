@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fitness.base import Anchor, Built
 from fitness.cpu.target import CpuFitness
-from fitness.evaluation import Evaluation, Status
+from fitness.evaluation import Evaluation, Level, Status
 from fitness.levels import judge
 from operators.spec import Task
 from tests.admission.cases import Case, cases, small
@@ -27,9 +27,9 @@ class Judge:
         built = stage.build(kernel)
         if not isinstance(built, Built):
             return built
-        best = None if case.is_mutant else 1e9
+        until = Level.CONFIRMED if case.is_mutant else Level.FULL
         for _ in range(3):
-            result = judge(stage, kernel, Anchor(stage.baseline, 0.0, 0.0), race=False, best=best)[-1]
+            result = judge(stage, kernel, Anchor(stage.baseline, 0.0, 0.0), race=False, until=until)[-1]
             if result.status is not Status.QUARANTINED:  # which is for clocks, and those of a busy machine may err
                 break
         return result

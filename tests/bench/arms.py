@@ -108,7 +108,7 @@ def champion(operator: str, told: Sequence[Mapping[str, Any]]) -> Score:
                 kernel = Kernel(spec.name, "cpu", entry["source"], json.loads(entry["values_json"]))
                 if kernel.id == baseline.id:
                     return {"log_speedup": 0.0, "log_speedup_se": 0.0, "as_told": 0.0, "refuted": attempt}
-                last = judge(stage, kernel, Anchor(baseline, 0.0, 0.0), race=False, best=None)[-1]
+                last = judge(stage, kernel, Anchor(baseline, 0.0, 0.0), race=False)[-1]
                 if last.correct and last.log_speedup is not None:
                     return {
                         "log_speedup": last.log_speedup,

@@ -28,7 +28,7 @@ from evo.worker import RunContext, WorkerSpec, gpu_specs
 from fitness.base import Anchor, Built
 from fitness.cuda.runners import SPARES
 from fitness.cuda.target import CudaFitness
-from fitness.evaluation import Evaluation
+from fitness.evaluation import Evaluation, Level
 from fitness.levels import judge
 from fitness.targets import devices
 from operators.catalog import load
@@ -78,7 +78,7 @@ def _in_one_process(stage: CudaFitness, rounds: int) -> None:
         if isinstance(built, Evaluation):
             raise SystemExit(f"{built.status}: {built.message}")
         begin = time.perf_counter()
-        last = judge(stage, kernel, anchor, race=True, best=float("inf"))[-1]
+        last = judge(stage, kernel, anchor, race=True, until=Level.FULL)[-1]
         return last.status.value, time.perf_counter() - begin
 
     for _ in range(2):

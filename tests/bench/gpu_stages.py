@@ -50,7 +50,7 @@ def _confirmed(stage: CudaFitness, profiled: bool) -> dict[str, object]:
     profiler, begin = cProfile.Profile(), time.perf_counter()
     if profiled:
         profiler.enable()
-    levels = judge(stage, stage.baseline, Anchor(stage.baseline, 0.0, 0.0), race=False, best=None)
+    levels = judge(stage, stage.baseline, Anchor(stage.baseline, 0.0, 0.0), race=False)
     profiler.disable()
     wall_s = time.perf_counter() - begin
     if profiled:

@@ -34,12 +34,12 @@ def stage(axpb: Operator, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     made.close()
 
 
-def verdict(stage: CpuFitness, kernel: Kernel, *, best: float | None = 1e9, race: bool = False) -> Evaluation:
+def verdict(stage: CpuFitness, kernel: Kernel, *, until: Level = Level.FULL, race: bool = False) -> Evaluation:
     built = stage.build(kernel)
     if isinstance(built, Evaluation):
         return built
     assert isinstance(built, Built)
-    return judge(stage, kernel, Anchor(stage.baseline, 0.0, 0.0), race=race, best=best)[-1]
+    return judge(stage, kernel, Anchor(stage.baseline, 0.0, 0.0), race=race, until=until)[-1]
 
 
 def test_the_baseline_is_correct_and_as_fast_as_itself(stage: CpuFitness) -> None:
@@ -50,7 +50,7 @@ def test_the_baseline_is_correct_and_as_fast_as_itself(stage: CpuFitness) -> Non
 
 
 def test_a_faster_kernel_is_confirmed_with_an_interval(stage: CpuFitness) -> None:
-    result = verdict(stage, axpb_kernel(RIGHT), best=0.0)
+    result = verdict(stage, axpb_kernel(RIGHT), until=Level.CONFIRMED)
     assert (result.status, result.level) == (Status.CORRECT, Level.CONFIRMED)
     assert result.log_speedup is not None
     assert result.log_speedup_se is not None
@@ -265,7 +265,7 @@ def test_the_checked_calls_of_a_level_have_a_limit_together(stage: CpuFitness, m
 
 
 def test_a_confirmation_times_kernel_baseline_and_library_beside_each_other(stage: CpuFitness) -> None:
-    result = verdict(stage, axpb_kernel(f"{RIGHT} // beside the library"), best=None)
+    result = verdict(stage, axpb_kernel(f"{RIGHT} // beside the library"), until=Level.CONFIRMED)
     assert (result.status, result.level, result.library_lack) == (Status.CORRECT, Level.CONFIRMED, "")
     assert [t.workload for t in result.library_timings] == [w.name for w in stage.workloads]
     for mine, beside in zip(result.timings, result.library_timings, strict=True):
@@ -288,7 +288,7 @@ def test_a_library_that_is_wrong_is_no_fault_of_the_kernel(axpb: Operator, tmp_p
     (folder / "reference.py").write_text(text.replace("b.add(x, alpha=alpha)", "b.add(x, alpha=alpha + 1)"))
     made = CpuFitness(load(str(folder)), Task("axpb", "fp32", "cpu"), workload_set="cpu", folder=tmp_path)
     try:
-        result = verdict(made, axpb_kernel(RIGHT), best=None)
+        result = verdict(made, axpb_kernel(RIGHT), until=Level.CONFIRMED)
     finally:
         made.close()
     assert (result.status, result.level) == (Status.CORRECT, Level.CONFIRMED)
@@ -303,7 +303,7 @@ def test_a_library_that_does_not_start_is_no_fault_of_the_kernel(
         raise KernelFault(Status.RUNTIME_ERROR, "no memory for torch")
 
     monkeypatch.setattr(CpuDevice, "open_library", refuse)
-    result = verdict(stage, axpb_kernel(f"{RIGHT} // no library either"), best=None)
+    result = verdict(stage, axpb_kernel(f"{RIGHT} // no library either"), until=Level.CONFIRMED)
     assert (result.status, result.level) == (Status.CORRECT, Level.CONFIRMED)
     assert (result.library_timings, result.library_lack) == ((), "no memory for torch")
 

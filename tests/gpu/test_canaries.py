@@ -35,7 +35,7 @@ def judged(stage, source: str) -> Evaluation:  # type: ignore[no-untyped-def]
     built = stage.build(kernel)
     if isinstance(built, Evaluation):
         return built
-    return judge(stage, kernel, Anchor(stage.baseline, 0.0, 0.0), race=False, best=None)[-1]
+    return judge(stage, kernel, Anchor(stage.baseline, 0.0, 0.0), race=False)[-1]
 
 
 def running(canaries: Mapping[str, Canary]) -> list[str]:

@@ -52,13 +52,13 @@ def naive(name: str) -> Kernel:
     return Kernel(name, "cuda", load(name).ancestor("naive", "cuda").read_text())
 
 
-def judged(stages, name: str, dtype: str, source: str, *, best: float | None = 100.0) -> Evaluation:  # type: ignore[no-untyped-def]
-    """The last level that a kernel reached, unconfirmed unless `best` is None."""
+def judged(stages, name: str, dtype: str, source: str, *, until: Level = Level.FULL) -> Evaluation:  # type: ignore[no-untyped-def]
+    """The last level that a kernel reached, confirmed only if `until` says so."""
     stage, kernel = stages(name, dtype), Kernel(name, "cuda", source)
     built = stage.build(kernel)
     if isinstance(built, Evaluation):
         return built
-    return judge(stage, kernel, Anchor(naive(name), 0.0, 0.0), race=False, best=best)[-1]
+    return judge(stage, kernel, Anchor(naive(name), 0.0, 0.0), race=False, until=until)[-1]
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
@@ -80,7 +80,7 @@ def test_all_that_a_plan_can_say(stages, name: str, feature: str, dtype: str) ->
 def test_examples_for_tensor_cores_pass_the_whole_verdict(stages, name: str) -> None:  # type: ignore[no-untyped-def]
     if name == "cute" and not cutlass_folders():
         pytest.skip("nvidia-cutlass is not installed")
-    found = judged(stages, "matrix_mul", "bf16", EXAMPLES[name].read_text(), best=None)
+    found = judged(stages, "matrix_mul", "bf16", EXAMPLES[name].read_text(), until=Level.CONFIRMED)
     assert (found.status, found.level) == (Status.CORRECT, Level.CONFIRMED), found.message
     assert found.facts["tensor_cores"]
 
@@ -88,7 +88,7 @@ def test_examples_for_tensor_cores_pass_the_whole_verdict(stages, name: str) -> 
 def test_a_better_kernel_is_confirmed_by_a_second_measurement(stages) -> None:  # type: ignore[no-untyped-def]
     stage, kernel = stages("softmax", "fp32"), Kernel("softmax", "cuda", SOFTMAX)
     assert isinstance(stage.build(kernel), Built)
-    levels = judge(stage, kernel, Anchor(naive("softmax"), 0.0, 0.0), race=True, best=None)
+    levels = judge(stage, kernel, Anchor(naive("softmax"), 0.0, 0.0), race=True)
     assert [e.level for e in levels] == [Level.SCREEN, Level.FULL, Level.CONFIRMED], levels[-1].message
     assert all(e.status is Status.CORRECT for e in levels), levels[-1].message
     assert levels[-1].log_speedup > np.log(2)
@@ -132,7 +132,7 @@ def test_who_kills_its_processes_does_not_make_a_right_kernel_wrong(stages, afte
 
 def test_a_confirmation_times_the_library_beside_the_kernel(stages) -> None:  # type: ignore[no-untyped-def]
     stage = stages("softmax", "fp32")
-    found = judge(stage, stage.baseline, Anchor(stage.baseline, 0.0, 0.0), race=False, best=None)[-1]
+    found = judge(stage, stage.baseline, Anchor(stage.baseline, 0.0, 0.0), race=False)[-1]
     assert (found.level, found.status, found.library_lack) == (Level.CONFIRMED, Status.CORRECT, "")
     assert [t.workload for t in found.library_timings] == [t.workload for t in found.timings]
     assert all(t.anchor_latency_us > 0 and t.pairs >= LIBRARY_PAIRS.start for t in found.library_timings)

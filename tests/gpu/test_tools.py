@@ -40,7 +40,7 @@ def confirmed(stages, name: str, source: str) -> Evaluation:  # type: ignore[no-
     built = stage.build(kernel)
     if isinstance(built, Evaluation):
         return built
-    return judge(stage, kernel, Anchor(stage.baseline, 0.0, 0.0), race=False, best=None)[-1]
+    return judge(stage, kernel, Anchor(stage.baseline, 0.0, 0.0), race=False)[-1]
 
 
 @pytest.mark.skipif(not find_tool("ncu"), reason="no ncu")
@@ -57,7 +57,7 @@ def test_every_metric_exists_on_the_device() -> None:
 def test_a_profile_holds_counters_and_says_what_they_mean(stages, name: str) -> None:  # type: ignore[no-untyped-def]
     stage = stages(name)
     kernel = stage.baseline
-    timings = judge(stage, kernel, Anchor(kernel, 0.0, 0.0), race=False, best=100.0)[-1].timings
+    timings = judge(stage, kernel, Anchor(kernel, 0.0, 0.0), race=False, until=Level.FULL)[-1].timings
     profile = stage.profile(kernel, timings)
     assert {m.name for m in profile.metrics} >= set(METRICS), profile.notes
     assert profile.bottleneck

@@ -21,7 +21,6 @@ A trick by which nothing can be seen from outside is written so that the result 
 
 from __future__ import annotations
 
-import math
 import platform
 import re
 import time
@@ -38,7 +37,7 @@ from fitness import pipeline
 from fitness.base import Anchor, Built
 from fitness.cpu import build
 from fitness.cpu.target import CpuFitness
-from fitness.evaluation import Evaluation, Status
+from fitness.evaluation import Evaluation, Level, Status
 from fitness.levels import judge
 from operators.catalog import load
 from operators.kernel import Kernel
@@ -242,7 +241,7 @@ class Arena:
         for _ in range(TRIES):
             if isinstance(verdict, Evaluation) and verdict.status is not Status.QUARANTINED:
                 break
-            verdict = judge(stage, kernel, anchor, race=False, best=None if confirm else math.inf)[-1]
+            verdict = judge(stage, kernel, anchor, race=False, until=Level.CONFIRMED if confirm else Level.FULL)[-1]
         assert isinstance(verdict, Evaluation)
         return Fight(verdict, time.monotonic() - begin)
 
