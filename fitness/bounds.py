@@ -38,8 +38,8 @@ TENSOR_DRIFT = 1 / 32
 """Rms of what products of 16-bit inputs on tensor cores may lose, in sqrt(K) roundoffs of S: they cut off a sum after
 every 16 terms instead of rounding it, always towards zero. An H100's, of 4096 terms that cancel, lose 1/74."""
 SPLIT_DRIFT = 1 / 48
-"""The same where products of fp32 are made on tensor cores, in parts: they cut off after every 4 terms of TF32, on an
-H100, and lose 1/19. RMS_LIMIT grants it four times. A lone TF32 product errs less than that from K = 2**15 on."""
+"""The same where products of fp32 are made on tensor cores, in parts: instructions for TF32 take 8 terms at a time, and
+an H100's, of 4096 terms, lose 1/19. RMS_LIMIT grants it four times. A lone TF32 product errs less from K = 2**15 on."""
 SMALLEST_SUBNORMAL = {"fp64": 2.0**-1074, "fp32": 2.0**-149, "fp16": 2.0**-24, "bf16": 2.0**-133}
 EXACT_HEADROOM = 64
 """Sums of integers must stay so far below what the accumulator holds, for algorithms such as Strassen's."""

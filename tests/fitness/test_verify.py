@@ -252,6 +252,16 @@ def test_few_results_never_fail_by_chance(m: int, n: int, k: int, seed: int) -> 
         assert not wrong(judge, case, {"c": reverse})
 
 
+def cut_off(products: np.ndarray, at_once: int) -> np.ndarray:
+    """Sums of rows as tensor cores make them: after every `at_once` terms what fp32 does not hold is cut off."""
+    cut = np.zeros(len(products))
+    for part in products.astype(np.float64).reshape(len(products), -1, at_once).sum(axis=2).T:
+        rounded = (cut + part).astype(np.float32)
+        towards_zero = np.nextafter(rounded, np.float32(0))
+        cut = np.where(np.abs(rounded) > np.abs(cut + part), towards_zero, rounded).astype(np.float64)
+    return cut
+
+
 @pytest.mark.parametrize("terms", [256, 4096])
 def test_sums_that_tensor_cores_cut_off_pass_where_inputs_have_16_bits(terms: int) -> None:
     rng = np.random.default_rng(terms)
@@ -259,11 +269,7 @@ def test_sums_that_tensor_cores_cut_off_pass_where_inputs_have_16_bits(terms: in
     products = (a * b).astype(np.float32)
     exact = products.sum(axis=1, dtype=np.float64)
     y64, s = exact / 2**10, np.abs(products).sum(axis=1, dtype=np.float64)  # as if the sum itself had cancelled
-    cut = np.zeros(1000)
-    for part in products.astype(np.float64).reshape(1000, -1, 16).sum(axis=2).T:
-        rounded = (cut + part).astype(np.float32)
-        towards_zero = np.nextafter(rounded, np.float32(0))
-        cut = np.where(np.abs(rounded) > np.abs(cut + part), towards_zero, rounded).astype(np.float64)
+    cut = cut_off(products, 16)
     precision = Precision(DTYPES["bf16"], DTYPES["fp32"], DTYPES["bf16"])
     limits = element_bound(precision, y64, s, terms=terms, roundoffs=analysed(precision, terms, "cancellation"))
     totals = (sequential(products), cut, cut.astype(np.float16))
@@ -292,6 +298,25 @@ def tf32(values: np.ndarray, *, cut: bool = False) -> np.ndarray:
     """As fp32 holds it; rounded to nearest, or cut off."""
     bits = values.astype(np.float32).view(np.uint32) + np.uint32(0 if cut else 0x1000)
     return (bits & np.uint32(0xFFFFE000)).view(np.float32)
+
+
+@pytest.mark.parametrize("terms", [256, 4096])
+def test_on_tensor_cores_products_in_parts_pass_and_lone_ones_do_not(terms: int) -> None:
+    rng = np.random.default_rng(terms)
+    a, b = (rng.uniform(-1, 1, (1000, terms)).astype(np.float32) for _ in range(2))
+    exact = (a.astype(np.float64) * b).sum(axis=1)
+    s = np.abs(a.astype(np.float64) * b).sum(axis=1)
+    precision = Precision(DTYPES["fp32"], DTYPES["fp32"], DTYPES["fp32"])
+    roundoffs = analysed(precision, terms, "nominal")
+    totals = (sequential(a * b), cut_off(a.astype(np.float64) * b, 8), cut_off(tf32(a).astype(np.float64) * tf32(b), 8))
+    for tensor_cores in (False, True):
+        limits = element_bound(
+            precision, exact, s, terms=terms, roundoffs=roundoffs, sums=True, tensor_cores=tensor_cores
+        )
+        naive, parts, lone = (compare(total, exact, limits.allowed) for total in totals)
+        limit = rms_limit(precision, limits, [naive], naive=True)
+        assert limit < lone.rms_ratio
+        assert (parts.rms_ratio < limit) == (tensor_cores or terms == 256)
 
 
 def three_products(case: Question) -> np.ndarray:
