@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from enum import Enum
 
 from fitness.base import Anchor
+from fitness.levels import LEAST_GAIN
 from operators.kernel import Kernel
 
 Cell = tuple[str, ...]
-MARGIN = 0.01
+MARGIN = LEAST_GAIN
 """An elite is replaced only by a kernel faster by this log ratio, and by 1.96 standard errors of the comparison."""
 
 

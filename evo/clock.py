@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 OVERRUN = 0.05
 """Of its time limit, so much at most may a run take longer."""
-CLOSING_S = 1.0
-"""What a session needs to end its processes and close its store, after all else."""
+CLOSING_S = {"cpu": 1.0, "cuda": 4.0}
+"""By target, what a session needs to end its processes and close its store, after all else: a driver takes its time to
+give up what a process had on a GPU."""
 TICK_S = 1.0
 """A run looks at its clock so often at least."""
 
@@ -16,9 +17,17 @@ TICK_S = 1.0
 class RunClock:
     """It tells a run what time it is, from the command that began the session to the last thing that still runs."""
 
-    def __init__(self, now: Callable[[], float], *, limit_s: float = math.inf, began: float | None = None) -> None:
-        """`began`: when the session did, by `now`; None: just now."""
+    def __init__(
+        self,
+        now: Callable[[], float],
+        *,
+        limit_s: float = math.inf,
+        began: float | None = None,
+        closing_s: float = CLOSING_S["cpu"],
+    ) -> None:
+        """`began`: when the session did, by `now`; None: just now. `closing_s` are kept for its end."""
         self.now = now
+        self.closing_s = closing_s
         self.limit_s = limit_s
         self.began = now() if began is None else began
         self.earlier_s = 0.0
@@ -37,7 +46,7 @@ class RunClock:
     @property
     def grace_s(self) -> float:
         """Seconds until what is still under way is given up, so that the run ends within OVERRUN of its limit."""
-        return self.left_s + OVERRUN * self.limit_s - CLOSING_S
+        return self.left_s + OVERRUN * self.limit_s - self.closing_s
 
     def tick_s(self, until_s: float) -> float:
         """How long to wait for something to happen until the clock is looked at again; `until_s` to a known moment."""

@@ -16,7 +16,7 @@ from evo import records
 from evo.admission import Admission
 from evo.budget import Budget
 from evo.calls import interrupted_calls, open_client, restore_spending
-from evo.clock import RunClock
+from evo.clock import CLOSING_S, RunClock
 from evo.config import RunConfig
 from evo.confirmations import Confirmations
 from evo.execution import Execution
@@ -75,7 +75,7 @@ class Search:
         self.stopping = False
         self.phase = "starting"
         limit_s = math.inf if only_confirm else config.budget.get("wall_s", math.inf)
-        self.clock = RunClock(now, limit_s=limit_s, began=began)
+        self.clock = RunClock(now, limit_s=limit_s, began=began, closing_s=CLOSING_S[config.target])
         own = open_client(config.llm, store, self.budget.spending, say) if config.llm and client is None else None
         self._questions = Questions(own)
         self._verdicts = Verdicts(pool, self._commit, now)

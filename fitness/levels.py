@@ -11,6 +11,8 @@ from fitness.base import Anchor, Fitness
 from fitness.evaluation import Evaluation, Level
 from operators.kernel import Kernel
 
+LEAST_GAIN = 0.01
+"""A kernel that is faster than its anchor by less, as a log ratio, takes no place from it."""
 NEW_BEST = 0.2
 """A promise of less than this, as a log ratio, over the best known is not worth a confirmation while others wait; the
 run's last act is to confirm its leader."""
@@ -21,8 +23,8 @@ def next_level(results: Sequence[Evaluation], *, race: bool, best: float | None)
 
     `results` are the evaluations of the levels that it reached, the most severe last; `best` is the log speedup of the
     fastest kernel known, and None examines every level. From the screening a kernel goes on to the full level where
-    something hangs on its time: with `race` if it seems faster than its anchor, whose place it would take, otherwise if
-    it seems to be the fastest of all. One whose full level promises more than `best` is confirmed.
+    something hangs on its time: with `race` if it seems faster than its anchor by as much as it takes to get its place,
+    otherwise if it seems to be the fastest of all. One whose full level promises more than `best` is confirmed.
     """
     if not results:
         return Level.SCREEN
@@ -31,7 +33,7 @@ def next_level(results: Sequence[Evaluation], *, race: bool, best: float | None)
         return None
     if last.level is Level.SCREEN:
         assert last.log_speedup is not None
-        promising = (last.log_ratio or 0.0) > 0 if race else best is None or last.log_speedup > best
+        promising = (last.log_ratio or 0.0) > LEAST_GAIN if race else best is None or last.log_speedup > best
         return Level.FULL if promising else None
     return Level.CONFIRMED if last.level is Level.FULL and _is_new_best(last, best) else None
 

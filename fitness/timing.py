@@ -16,6 +16,8 @@ from enum import StrEnum
 import numpy as np
 from scipy.special import bdtrc
 
+from fitness.levels import LEAST_GAIN
+
 ALPHA = 0.05
 POCOCK = {1: 1.960, 2: 2.178, 3: 2.289, 4: 2.361, 5: 2.413}
 """Two-sided boundary for a number of equally spaced looks, at ALPHA."""
@@ -55,7 +57,7 @@ class Schedule:
 
 ACCUSATION_ALPHA = 1e-4
 """Share of honest kernels whose clock is called false."""
-SCREEN = Schedule(looks=(5, 10, 20), detectable=0.035, budget_s=0.6, least_gain=0.01)
+SCREEN = Schedule(looks=(5, 10, 20), detectable=0.035, budget_s=0.6, least_gain=LEAST_GAIN)
 ITSELF = Schedule(looks=(2,), detectable=math.inf, budget_s=0.0)
 """Of the kernel that all others are compared with, beside itself: only its times are of interest."""
 FULL = Schedule(looks=(10, 20, 40), detectable=0.02, budget_s=0.8, until_decided=False)

@@ -30,7 +30,8 @@ def test_a_kernel_that_lost_its_race_goes_no_further_and_one_that_is_not_raced_d
     slower = [passed(Level.SCREEN, -0.01)]
     assert next_level(slower, race=True, best=None) is None
     assert next_level(slower, race=False, best=None) is Level.FULL
-    assert next_level([passed(Level.SCREEN, 0.01)], race=True, best=None) is Level.FULL
+    assert next_level([passed(Level.SCREEN, 0.001)], race=True, best=None) is None
+    assert next_level([passed(Level.SCREEN, 0.02)], race=True, best=None) is Level.FULL
 
 
 def test_only_what_a_place_hangs_on_is_measured_again() -> None:
