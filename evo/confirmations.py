@@ -24,6 +24,8 @@ MOST_SHARE = 0.5
 """Of the time limit, kept at most for confirming the leaders at the end: the search has the rest."""
 SPARE = 1.15
 """So many times what a confirmation takes when nothing disturbs it is kept for it."""
+NAMED = 3
+"""Operators that are named of those whose leaders are confirmed side by side."""
 ATTEMPTS = 5
 """How many of a task's leaders may fail their confirmation before the run ends without a confirmed best."""
 
@@ -89,15 +91,18 @@ class Confirmations:
     @property
     def phase(self) -> str:
         """What is going on, in words."""
+        if not self._running:
+            return "confirming"
+        others = f" and {len(self._running) - NAMED} others" if len(self._running) > NAMED else ""
         waiting = f", {len(self._queue)} more to come" if self._queue else ""
-        return f"confirming {', '.join(self._running)}{waiting}" if self._running else "confirming"
+        return f"confirming {', '.join(self._running[:NAMED])}{others}{waiting}"
 
     async def confirm_leaders(self, place: str) -> None:
         """Give each task's leader a confirmation if it has none and there is time for one; on all devices at once.
 
         `place` tells these confirmations from those of other sessions.
         """
-        leaders = {row["task"]: row for row in self._leaders()}
+        leaders = {row["task"]: row for row in self._leaders() if row["level"] != Level.CONFIRMED.value}
         found = [(state, leaders[str(state.task)]) for state in self._states.values() if str(state.task) in leaders]
         # The naive kernel comes after every other one, even one that is slower than it.
         found.sort(key=lambda each: (each[1]["kernel_id"] == each[0].baseline.id, -each[1]["log_speedup"]))

@@ -1,0 +1,143 @@
+"""What a search says while it runs: short lines when something is new, and on a terminal all of it."""
+
+from __future__ import annotations
+
+import math
+from io import StringIO
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from evo.budget import Budget
+from evo.report.progress import LINE_EVERY_S, LINE_LENGTH, QUIET_S, Progress
+from evo.task_state import TaskState
+from operators.kernel import Kernel
+from operators.spec import Task
+
+
+class Running:
+    """Stands for a search: tasks whose bests the test sets."""
+
+    def __init__(self, tasks: list[Task], limits: dict[str, float]) -> None:
+        nothing: Any = None
+        self.budget = Budget(limits)
+        self.phase = "searching"
+        self.states = {
+            task: TaskState(nothing, task, strategy(0.0), Kernel(task.operator, "cpu", "naive")) for task in tasks
+        }
+
+    def improves(self, task: Task, speedup: float) -> None:
+        state = self.states[task]
+        state.strategy = strategy(math.log(speedup))
+        state.fastest = math.log(speedup), f"better {speedup}"
+        state.statuses["correct"] += 1
+
+
+def strategy(log_speedup: float) -> Any:
+    return SimpleNamespace(best=SimpleNamespace(log_speedup=log_speedup))
+
+
+SOFTMAX, GELU = Task("softmax", "fp32", "cpu"), Task("gelu", "fp32", "cpu")
+SUITE = [Task(f"an_operator_with_a_long_name_{i}", dtype, "cpu") for i in range(51) for dtype in ("fp32", "bf16")]
+
+
+def lines(capsys: Any) -> list[str]:
+    found: list[str] = capsys.readouterr().err.splitlines()
+    return found
+
+
+def test_a_line_tells_what_is_new_and_what_is_left(capsys: Any) -> None:
+    now = [0.0]
+    search = Running([SOFTMAX, GELU], {"wall_s": 60.0, "evaluations": 500, "cost_usd": 5})
+    progress = Progress(lambda: now[0])
+    progress(search)
+    now[0] += LINE_EVERY_S
+    progress(search)
+    assert lines(capsys) == []  # nothing is new
+    now[0] += QUIET_S
+    progress(search)
+    assert lines(capsys) == ["0 s, searching: 60 s, 500 evals, 5 USD left; 0 of 2 tasks improved; 0 candidates/min"]
+    search.budget.set_wall(12.0)
+    search.budget.charge("evaluations", 20)
+    search.improves(SOFTMAX, 1.84)
+    now[0] += LINE_EVERY_S / 2
+    progress(search)  # at once
+    assert lines(capsys) == [
+        "12 s, searching: 48 s, 480 evals, 5 USD left; softmax 1.84x; first improvement after 12 s; "
+        "1 of 2 tasks improved"
+    ]
+    search.improves(SOFTMAX, 1.9)
+    progress(search)
+    assert lines(capsys) == []  # so soon
+    now[0] += LINE_EVERY_S
+    progress(search)
+    assert lines(capsys) == [
+        "12 s, searching: 48 s, 480 evals, 5 USD left; softmax 1.90x; 1 of 2 tasks improved; 10 candidates/min"
+    ]
+    now[0] += QUIET_S
+    progress(search)
+    assert lines(capsys) == ["12 s, searching: 48 s, 480 evals, 5 USD left; 1 of 2 tasks improved; 10 candidates/min"]
+    search.phase = "confirming softmax, 1 more to come"
+    now[0] += LINE_EVERY_S
+    progress(search)
+    assert lines(capsys)[0].startswith("12 s, confirming softmax, 1 more to come: 48 s, ")
+
+
+def test_an_improvement_of_an_earlier_session_is_no_first_one(capsys: Any) -> None:
+    now = [0.0]
+    search = Running([SOFTMAX], {})
+    search.improves(SOFTMAX, 2.0)
+    progress = Progress(lambda: now[0])
+    progress(search)
+    assert lines(capsys) == []
+    now[0] += LINE_EVERY_S
+    progress(search)
+    assert lines(capsys) == ["0 s, searching: softmax 2.00x; 60 candidates/min"]
+
+
+def test_a_single_task_is_not_counted(capsys: Any) -> None:
+    now = [0.0]
+    progress = Progress(lambda: now[0])
+    now[0] += QUIET_S
+    progress(Running([SOFTMAX], {}))
+    assert lines(capsys) == ["0 s, searching: 0 candidates/min"]
+
+
+@pytest.mark.parametrize("phase", ["searching", f"confirming {', '.join(task.operator for task in SUITE[:9])}"])
+def test_lines_of_many_tasks_are_short(phase: str, capsys: Any) -> None:
+    now = [0.0]
+    search = Running(SUITE, {"wall_s": 8 * 3600.0, "tokens": 2e6})
+    progress = Progress(lambda: now[0])
+    search.phase = phase
+    progress(search)
+    for step in range(1, 6):
+        for task in SUITE[: 20 * step]:
+            search.improves(task, 1.0 + step)
+        now[0] += QUIET_S
+        progress(search)
+    said = lines(capsys)
+    assert len(said) == 5
+    assert all(len(line) <= LINE_LENGTH for line in said)
+    if phase == "searching":
+        assert all(line.startswith("0 s, searching: 8.0 h, 2Mtok left; ") for line in said)
+        assert "40 of 102 tasks improved" in said[1]
+
+
+def test_a_terminal_shows_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = StringIO()
+    monkeypatch.setattr(
+        "evo.report.progress.console",
+        lambda stderr: Console(file=screen, force_terminal=True, highlight=False, width=200),
+    )
+    search = Running([SOFTMAX, GELU], {"wall_s": 60.0})
+    with Progress() as progress:
+        progress(search)
+        search.improves(GELU, 2.5)
+        search.budget.set_wall(33.0)
+        search.phase = "confirming gelu"
+        progress(search)
+    shown = screen.getvalue()
+    assert "confirming gelu, 33 s, 27 s left, 2 candidates/min, first improvement after 33 s" in shown
+    assert "2.50x" in shown and "softmax/fp32/cpu" in shown
