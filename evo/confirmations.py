@@ -117,23 +117,26 @@ class Confirmations:
             self._running.append(name)
             try:
                 if await self._confirm_leader(state, f"{place}.{attempt}") and attempt + 1 < ATTEMPTS:
-                    self._queue.append((state, attempt + 1))  # the next one leads, perhaps: after those of other tasks
+                    self._queue.append((state, attempt + 1))  # after those of other tasks
             except OperatorError as error:
                 await self._give_up(state, str(error))
             finally:
                 self._running.remove(name)
 
     async def _confirm_leader(self, state: TaskState, place: str) -> bool:
-        """Whether the leader of a task was given a confirmation now."""
-        leader = next(iter(self._leaders(state.task)), None)
-        if not leader or leader["level"] == Level.CONFIRMED.value or self._clock.grace_s < self.expected_s(state):
+        """Give the leader of a task a confirmation if there is time for one; whether another one leads since then."""
+        if self._clock.grace_s < self.expected_s(state) or not (leader := self._unconfirmed(state.task)):
             return False
         kernel = self._parents.find((leader["kernel_id"], ""), baseline=state.baseline).kernel
         last = await self._verdicts.confirm(state, kernel)
         state.confirm(kernel.id, last.stage_ms.get("confirm", 0.0) / 1e3 if last.correct else 0.0)
         name = f"{state.task}/final/{place}"
         await self._commit(records.evaluation_rows(last, evaluation_id=name, request_id=None, at=self._clock.now()))
-        return True
+        return bool(self._unconfirmed(state.task))
+
+    def _unconfirmed(self, task: Task) -> Row | None:
+        """The leader of a task, if it is not confirmed."""
+        return next((row for row in self._leaders(task) if row["level"] != Level.CONFIRMED.value), None)
 
     def _leaders(self, task: Task | None = None) -> list[Row]:
         """The fastest kernel of every task, or of this one, as it stands now."""

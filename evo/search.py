@@ -70,11 +70,11 @@ class Search:
         self.config = config
         self.store = store
         self.pool = pool
-        self.budget = Budget(dict(config.budget))
+        self.budget = Budget({} if only_confirm else dict(config.budget))
         self.states = task_states(config.tasks(), make_strategy or config.make_strategy)
         self.stopping = False
         self.phase = "starting"
-        limit_s = math.inf if only_confirm else config.budget.get("wall_s", math.inf)
+        limit_s = self.budget.limits.get("wall_s", math.inf)
         self.clock = RunClock(now, limit_s=limit_s, began=began, closing_s=CLOSING_S[config.target])
         own = open_client(config.llm, store, self.budget.spending, say) if config.llm and client is None else None
         self._questions = Questions(own)

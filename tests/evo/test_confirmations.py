@@ -34,6 +34,9 @@ class Bench:
     """Operators whose leaders were confirmed."""
     ends_s: list[float] = field(default_factory=list)
 
+    phases: list[str] = field(default_factory=list)
+    """What was said to go on meanwhile."""
+
     def __post_init__(self) -> None:
         self.clock = RunClock(lambda: self.now_s, limit_s=self.limit_s)
         self.states = {state.task: state for state in map(self._state, self.gains)}
@@ -74,6 +77,7 @@ class Bench:
         """A verdict that takes its time; jobs side by side end one after the other."""
         name = state.task.operator
         self.order.append(name)
+        self.phases.append(self.confirmations.phase)
         self.now_s += self.takes_s[name]
         stage_ms = {"confirm": 1e3 * self.takes_s[name]}
         refuted = self.claims.get(name, 0)
@@ -103,6 +107,12 @@ class Bench:
 def test_the_greatest_gain_comes_first_and_a_naive_kernel_last() -> None:
     gains = {"a": 0.1, "b": 0.0, "c": 2.0, "d": -0.2, "e": 0.5}
     assert Bench(dict.fromkeys(gains, 1.0), gains).end() == ["c", "e", "a", "d", "b"]
+
+
+def test_what_goes_on_and_what_is_left_is_said() -> None:
+    bench = Bench({"a": 1.0, "b": 1.0}, {"a": 2.0, "b": 1.0}, claims={"b": 1})
+    bench.end()
+    assert bench.phases == ["confirming a, 1 more to come", "confirming b", "confirming b"]
 
 
 @pytest.mark.parametrize("judges", [1, 3])
