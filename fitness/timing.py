@@ -57,7 +57,7 @@ class Schedule:
 
 ACCUSATION_ALPHA = 1e-4
 """Share of honest kernels whose clock is called false."""
-SCREEN = Schedule(looks=(5, 10, 20), detectable=0.035, budget_s=0.6, least_gain=LEAST_GAIN)
+SCREEN = Schedule(looks=(5, 10, 20), detectable=0.035, budget_s=0.4, least_gain=LEAST_GAIN)
 ITSELF = Schedule(looks=(2,), detectable=math.inf, budget_s=0.0)
 """Of the kernel that all others are compared with, beside itself: only its times are of interest."""
 FULL = Schedule(looks=(10, 20, 40), detectable=0.02, budget_s=0.8, until_decided=False)
