@@ -22,7 +22,7 @@ from operators.spec import Task
 
 MOST_SHARE = 0.5
 """Of the time limit, kept at most for confirming the leaders at the end: the search has the rest."""
-SPARE = 1.15
+SPARE = 1.3
 """So many times what a confirmation takes when nothing disturbs it is kept for it."""
 NAMED = 3
 """Operators that are named of those whose leaders are confirmed side by side."""

@@ -32,8 +32,12 @@ class Bound:
 
 
 Outstanding = tuple[Request, Bound]
-CONFIRM_TO_FULL, CONFIRM_TO_SCREEN = 4.0, 8.0
-"""A confirmation takes so many times as long as other levels, about (`python -m tests.bench.levels`)."""
+CONFIRM_S = 4.0
+"""A confirmation's timing alone takes about as long, whatever the kernel."""
+CONFIRM_TO_FULL, CONFIRM_TO_SCREEN = 2.5, 5.0
+"""The rest takes so many times as long as other levels, about (`python -m tests.bench.levels`)."""
+LEAST_CONFIRM_TO_FULL = 4.0
+"""A confirmation takes so many times as long as a full evaluation at least."""
 
 
 @dataclass
@@ -100,14 +104,15 @@ class TaskState:
         self.confirm_s = _shorter(self.confirm_s, took_s)
 
     @property
-    def expected_confirm_s(self) -> float:
-        """What a confirmation will take: what one took, else by what other levels do; 0 where nothing is known."""
-        return self.confirm_s or self.guessed_confirm_s
+    def least_confirm_s(self) -> float:
+        """What a confirmation will take at least: what one took, else by full evaluations; 0 where nothing is known."""
+        return self.confirm_s or LEAST_CONFIRM_TO_FULL * self.full_s
 
     @property
     def guessed_confirm_s(self) -> float:
-        """The same by other levels alone."""
-        return CONFIRM_TO_FULL * self.full_s or CONFIRM_TO_SCREEN * self.screen_s
+        """What it will take by other levels alone, as much as usually; 0 where nothing is known."""
+        rest_s = CONFIRM_TO_FULL * self.full_s or CONFIRM_TO_SCREEN * self.screen_s
+        return CONFIRM_S + rest_s if rest_s else 0.0
 
 
 def _shorter(known_s: float, took_s: float) -> float:

@@ -183,8 +183,8 @@ class Verdicts:
 
     def _may_confirm(self, state: TaskState) -> bool:
         """Whether one more confirmation keeps them all within their share of what was spent."""
-        expected_s = state.expected_confirm_s
-        return self._confirming_s + expected_s <= CONFIRM_SHARE * (self._judging_s + expected_s)
+        least_s = state.least_confirm_s
+        return self._confirming_s + least_s <= CONFIRM_SHARE * (self._judging_s + least_s)
 
     def _count(self, state: TaskState, found: Evaluation) -> None:
         """Take note of what a level took."""

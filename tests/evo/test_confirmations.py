@@ -11,7 +11,7 @@ import pytest
 
 from evo.clock import OVERRUN, RunClock
 from evo.confirmations import ATTEMPTS, MOST_SHARE, SPARE, Confirmations
-from evo.task_state import CONFIRM_TO_FULL, CONFIRM_TO_SCREEN, TaskState
+from evo.task_state import CONFIRM_S, CONFIRM_TO_FULL, CONFIRM_TO_SCREEN, TaskState
 from fitness.evaluation import Evaluation, Level, Status
 from operators.kernel import Kernel
 from operators.spec import Task
@@ -149,14 +149,15 @@ def test_what_is_expected_is_learnt_from_all_that_was_seen() -> None:
     expected = bench.confirmations.expected_s
     assert expected(a) == 0.0
     a.screened(1.0)
-    assert expected(a) == expected(b) == CONFIRM_TO_SCREEN
+    assert expected(a) == expected(b) == CONFIRM_S + CONFIRM_TO_SCREEN
     a.full(5.0)
     a.full(3.0)  # nothing disturbed this one
     b.full(1.5)
-    assert (expected(a), expected(b)) == (CONFIRM_TO_FULL * 3.0, CONFIRM_TO_FULL * 1.5)
+    thought_a_s, thought_b_s = (CONFIRM_S + CONFIRM_TO_FULL * full_s for full_s in (3.0, 1.5))
+    assert (expected(a), expected(b)) == (thought_a_s, thought_b_s)
     a.confirm("x", 0.0)  # it failed, after who knows how little
-    a.confirm("y", 6.0)  # half of what was thought
-    assert (expected(a), expected(b)) == (6.0, CONFIRM_TO_FULL * 1.5 / 2)
+    a.confirm("y", thought_a_s / 2)
+    assert (expected(a), expected(b)) == (thought_a_s / 2, thought_b_s / 2)
     assert expected(c) == expected(a)  # of which nothing is known: like the longest
 
 
