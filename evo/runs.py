@@ -219,6 +219,8 @@ class Backend(Protocol):
 
     notes: list[str]
     """What the user should know of it, each a sentence."""
+    closing_s: float
+    """What it needs to end its processes, besides what any run needs."""
 
     def gpus(self, config: RunConfig) -> GpuModels:
         """The models of GPU that the run's kernels run on. It raises UserError."""
@@ -246,6 +248,8 @@ class Backend(Protocol):
 
 class LocalBackend:
     """The backend that works in this process and its children."""
+
+    closing_s = 0.0
 
     def __init__(self) -> None:
         self.notes: list[str] = []
@@ -305,6 +309,7 @@ async def _search(
             search = Search(
                 config, store, pool.for_run(run_context(config, build)), make_strategy=backend.maker(config, store),
                 on_change=on_change, began=session.began, only_confirm=session.only_confirm,
+                closing_s=backend.closing_s,
             )  # fmt: skip
             return await _interruptible(search)
     finally:

@@ -61,11 +61,13 @@ class Search:
         now: Callable[[], float] = time.time,
         began: float | None = None,
         only_confirm: bool = False,
+        closing_s: float = 0.0,
         say: Callable[[str], None] = lambda text: print(f"evo: {text}", file=sys.stderr),
     ) -> None:
         """`began`: when the session did, by `now`, if that was earlier; `say` tells the user what is urgent.
 
-        With `only_confirm` it searches no further, but confirms the leaders, however long that takes.
+        With `only_confirm` it searches no further, but confirms the leaders, however long that takes. `closing_s` are
+        kept for what ends after it, besides what any run needs.
         """
         self.config = config
         self.store = store
@@ -75,7 +77,7 @@ class Search:
         self.stopping = False
         self.phase = "starting"
         limit_s = self.budget.limits.get("wall_s", math.inf)
-        self.clock = RunClock(now, limit_s=limit_s, began=began, closing_s=CLOSING_S[config.target])
+        self.clock = RunClock(now, limit_s=limit_s, began=began, closing_s=CLOSING_S[config.target] + closing_s)
         own = open_client(config.llm, store, self.budget.spending, say) if config.llm and client is None else None
         self._questions = Questions(own)
         self._verdicts = Verdicts(pool, self._commit, now)

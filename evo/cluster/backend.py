@@ -39,6 +39,8 @@ JOIN_S = 10.0
 class ClusterBackend:
     """`evo.runs.Backend` on a Ray cluster."""
 
+    closing_s = 3.0
+
     def __init__(
         self, address: str, say: Callable[[str], None] = lambda text: print(f"evo: {text}", file=sys.stderr)
     ) -> None:
