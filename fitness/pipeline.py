@@ -31,7 +31,6 @@ FULL_HIDDEN = 10
 """Hidden shapes, drawn anew each time, of the two lesser levels; a confirmation takes all of them."""
 CONFIRM_RERUNS = 10
 CONFIRM_PROBES = 3
-ANCHORS_KEPT = 4
 
 
 class Pipeline:

@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
@@ -96,8 +96,7 @@ class ClusterBackend:
         """The models of GPU that the run's kernels run on. It raises UserError."""
         if self.cluster.own or config.target != "cuda":
             return gpu_models(config.target)
-        offered = {name for node in self.cluster.nodes() for name in node["Resources"] if name.startswith(ACCELERATOR)}
-        return GpuModels(tuple(sorted(offered)))
+        return GpuModels(tuple(sorted(_models(self.cluster.nodes()))))
 
     def pool(self, config: RunConfig, folder: Path) -> WorkerPool:
         """Evaluation workers on every machine, as many on each as there would be without Ray.
@@ -181,15 +180,13 @@ class ClusterBackend:
         for what, value in self._alike.items():
             if machine[what] != value:
                 return f"its {what} is {machine[what]}, theirs {value}"
-        models = self._models(node)
+        models = self._models_of(node)
         if models and self._gpu_models and models != self._gpu_models:
             return f"its GPUs are {', '.join(models)}, theirs {', '.join(self._gpu_models)}"
         return ""
 
-    def _models(self, node: str) -> set[str]:
-        """The models of GPU of one machine, as Ray calls them."""
-        found = (n["Resources"] for n in self.cluster.nodes() if n["NodeID"] == node)
-        return {name for resources in found for name in resources if name.startswith(ACCELERATOR)}
+    def _models_of(self, *nodes: str) -> set[str]:
+        return _models(n for n in self.cluster.nodes() if n["NodeID"] in nodes)
 
     def _gpus(self, node: str) -> list[str]:
         """A node's GPUs as `WorkerSpec.device` has them: Ray says which of another machine's are free."""
@@ -232,7 +229,7 @@ class ClusterBackend:
                 "Ray runs its workers with low priority: timings are noisier; start it with RAY_worker_niceness=0"
             )
         self._known = {*told}
-        self._gpu_models = set().union(*map(self._models, told))
+        self._gpu_models = self._models_of(*told)
         self._others = {*told} - {self.cluster.node}
         return {node: machine["cores"] for node, machine in told.items()}
 
@@ -240,6 +237,11 @@ class ClusterBackend:
 def _nodes(cluster: Cluster) -> list[str]:
     """The machines of a cluster that are there and offer CPUs."""
     return [n["NodeID"] for n in cluster.nodes() if n["Alive"] and n["Resources"].get("CPU")]
+
+
+def _models(nodes: Iterable[Mapping[str, Any]]) -> set[str]:
+    """The models of GPU of these machines, as Ray calls them."""
+    return {name for node in nodes for name in node["Resources"] if name.startswith(ACCELERATOR)}
 
 
 def _cpus(share: float) -> float:
