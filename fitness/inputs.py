@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from operators import drawing
 from operators.catalog import Functions
 from operators.dtypes import DType, resolve_dtype
 from operators.errors import OperatorError
@@ -68,7 +69,7 @@ def draw(
     """Inputs for one setting of the dims, on `device`. Raises OperatorError when reference.py returns the unusable."""
     env = operator.environment(dims)
     extra: dict[str, Any] = {s.name: s.value for s in operator.scalars}
-    extra |= {"dtype": resolve_dtype("T", dtype), "rng": rng, "family": family}
+    extra |= {"dtype": resolve_dtype("T", dtype), "rng": rng, "family": family, "device": device}
     made: dict[str, torch.Tensor] = {}
     if functions.offers("inputs"):
         made = dict(functions.call("inputs", env | extra))
@@ -86,8 +87,7 @@ def draw(
             made[tensor.name] = sample(tensor, element, shape, family, rng, device=device)
         _check(operator, "inputs", tensor.name, made[tensor.name], element, shape)
     if family == CANCELLATION:
-        there = {name: tensor.cpu() for name, tensor in made.items()}  # functions of reference.py work on the CPU
-        for name, value in functions.cancel(env | extra | there).items():
+        for name, value in functions.cancel(env | extra | made).items():
             tensor = next(t for t in operator.inputs if t.name == name)
             _check(operator, "cancel", name, value, resolve_dtype(tensor.dtype, dtype), tensor.sizes(env))
             made[name] = value
@@ -130,8 +130,7 @@ def sample(
     """Values of a tensor that has a distribution, rounded to its type, drawn where they are wanted."""
     assert tensor.distribution is not None
     make = _MAKERS[family] if element.is_float else _nominal
-    source = _source(device, rng)
-    values = make(_Recipe(tensor.distribution, shape, element, tensor.specials, tensor.bounded, rng, device, source))
+    values = make(_Recipe(tensor.distribution, shape, element, tensor.specials, tensor.bounded, rng, device))
     return values.to(TORCH_DTYPES[element.name])
 
 
@@ -144,17 +143,12 @@ def _check(operator: Operator, function: str, name: str, value: Any, element: DT
         )
 
 
-def _source(device: torch.device, rng: np.random.Generator) -> torch.Generator | None:
-    """Whole tensors come from it; None: from `rng` itself, which is faster on the CPU."""
-    return None if device.type == "cpu" else torch.Generator(device).manual_seed(int(rng.integers(2**63)))
-
-
 # --- families --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Recipe:
-    """What a tensor's values are drawn from: single numbers from `rng`, whole tensors from `source` if there is one."""
+    """What a tensor's values are drawn from, and where."""
 
     law: Distribution
     shape: tuple[int, ...]
@@ -163,7 +157,6 @@ class _Recipe:
     bounded: bool
     rng: np.random.Generator
     device: torch.device
-    source: torch.Generator | None
 
     @property
     def signed(self) -> bool:
@@ -179,29 +172,15 @@ class _Recipe:
         """The shape of one number per row."""
         return (*self.shape[:1], *(1,) * (len(self.shape) - 1))
 
-    @property
-    def _numpy_precision(self) -> type[np.float64 | np.float32]:
-        return np.float64 if self.precision == torch.float64 else np.float32
-
     def uniform(self, shape: tuple[int, ...], low: float = 0.0, high: float = 1.0) -> torch.Tensor:
-        if self.source is None:
-            made = torch.from_numpy(np.asarray(self.rng.random(shape, dtype=self._numpy_precision)))
-        else:
-            made = torch.rand(shape, generator=self.source, device=self.device, dtype=self.precision)
-        return made.mul_(high - low).add_(low)
+        return drawing.uniform(shape, self.rng, self.device, dtype=self.precision).mul_(high - low).add_(low)
 
     def normal(self, shape: tuple[int, ...], mean: float, deviation: float) -> torch.Tensor:
-        if self.source is None:
-            made = torch.from_numpy(np.asarray(self.rng.standard_normal(shape, dtype=self._numpy_precision)))
-        else:
-            made = torch.randn(shape, generator=self.source, device=self.device, dtype=self.precision)
-        return made.mul_(deviation).add_(mean)
+        return drawing.normal(shape, self.rng, self.device, dtype=self.precision).mul_(deviation).add_(mean)
 
     def integers(self, low: int, high: int, shape: tuple[int, ...]) -> torch.Tensor:
         """Both ends included."""
-        if self.source is None:
-            return torch.from_numpy(np.asarray(self.rng.integers(low, high, size=shape, endpoint=True)))
-        return torch.randint(low, high + 1, shape, generator=self.source, device=self.device)
+        return drawing.integers(low, high, shape, self.rng, self.device)
 
     def scales(self, exponent: float) -> torch.Tensor:
         """A factor per row, 2^-exponent to 2^exponent; 1 where nothing may leave its range."""

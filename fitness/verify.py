@@ -81,15 +81,16 @@ class Oracle:
         `trusted` should run the naive kernel. Without it there is no telling what a plain sum costs on these inputs: an
         estimate stands in, and the second gate finds less.
         """
-        inputs = draw(
-            self.operator,
-            self.functions,
-            dims=workload.dims,
-            dtype=self.dtype,
-            family=family,
-            rng=rng,
-            device=self.device,
-        )
+        with self._place.together():  # what reference.py draws may lie on the CPU
+            inputs = draw(
+                self.operator,
+                self.functions,
+                dims=workload.dims,
+                dtype=self.dtype,
+                family=family,
+                rng=rng,
+                device=self.device,
+            )
         return self._answered(self._question(workload, family, inputs, at_end=at_end), trusted)
 
     def _question(self, workload: Workload, family: str, inputs: Inputs, *, at_end: bool) -> Question:
@@ -240,10 +241,11 @@ class Oracle:
         The caller runs `after` too (unless it is `before`), from memory that lies in the same way, lets `errors` judge
         it like any other case, and hands the `outputs` of both runs to `related_problem`.
         """
-        # Functions of reference.py that draw work on the CPU.
-        values: dict[str, Any] = {n: t.to("cpu", copy=True) for n, t in case.inputs.tensors.items()}
+        values: dict[str, Any] = {n: t.clone() for n, t in case.inputs.tensors.items()}
         extra = {"rng": rng, "dtype": DTYPES[self.dtype]}
-        for relation in self.functions.relations({**case.dims, **self._scalars, **values, **extra}):
+        with self._place.together():
+            found = self.functions.relations({**case.dims, **self._scalars, **values, **extra})
+        for relation in found:
             if not isinstance(relation, Relation):
                 raise OperatorError(f"{self._file}: relations() made a {type(relation).__name__}, not Relations")
             yield Related(relation, case, self._after(relation, case, trusted))
@@ -258,7 +260,8 @@ class Oracle:
                     f"{self._file}: relations(): `{relation.name}` changes `{name}` to {value.dtype} "
                     f"{list(value.shape)}, which is not what it was"
                 )
-        tensors = {**case.inputs.tensors, **{n: t.contiguous() for n, t in relation.inputs.items()}}
+        changed = {n: t.to(self.device).contiguous() for n, t in relation.inputs.items()}
+        tensors = {**case.inputs.tensors, **changed}
         dims = dict(case.dims)
         if self.operator.data_dims:
             dims |= data_dims(self.functions, {**dims, **{n: t.cpu() for n, t in tensors.items()}})

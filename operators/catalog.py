@@ -33,7 +33,8 @@ FUNCTIONS: Mapping[str, str] = {
     "prepare": "What `library` needs and is not timed, such as a vendor's matrix object.",
     "inputs": (
         "Returns by name the tensors that operator.toml gives no distribution. May name `dtype` (T), `rng` (numpy's "
-        "Generator, the only randomness) and `family`, and no tensors."
+        "Generator, the only randomness), `family` and `device`, where whole tensors are best drawn, see "
+        "operators/drawing.py; and no tensors."
     ),
     "data_dims": (
         "Gets the tensors that `inputs` made and returns by name the dims that operator.toml lists in data_dims."
@@ -48,7 +49,8 @@ FUNCTIONS: Mapping[str, str] = {
         "new best must keep (permuted rows, shifts, linearity). Gets drawn tensors; may name `rng` and `dtype`."
     ),
 }
-"""What reference.py may define. All of them may name dims, derived ones too, scalars and tensors as arguments."""
+"""What reference.py may define. All of them may name dims, derived ones too, scalars and tensors as arguments; tensors
+lie where answers are computed, on the GPU for the target cuda."""
 
 
 @lru_cache

@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from operators import drawing
+
 Outputs = Mapping[str, Tensor]
 
 
@@ -50,7 +52,8 @@ def permuted(
     if len(lengths) != 1:
         raise ValueError(f"{name}: the permuted axes have the lengths {sorted(lengths)}; they must be equal")
     length = lengths.pop()
-    order = torch.from_numpy(np.arange(length)[::-1].copy() if reverse else rng.permutation(length))
+    device = tensors[next(iter(inputs))].device
+    order = torch.arange(length, device=device).flip(0) if reverse else drawing.permutation(length, rng, device)
     changed = {t: tensors[t].index_select(axis, order) for t, axis in inputs.items()}
 
     def expected(found: Outputs) -> Outputs:

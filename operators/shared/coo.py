@@ -14,9 +14,11 @@ from operators.relations import Relation
 from operators.shared import sparse
 
 
-def inputs(rows: int, cols: int, nnz: int, rng: np.random.Generator, family: str) -> dict[str, Tensor]:
-    row_indices = rng.permutation(sparse.places(rows, nnz, rng, family)).astype(np.int32)
-    return {"row_indices": torch.from_numpy(row_indices), "col_indices": sparse.indices(cols, nnz, rng)}
+def inputs(
+    rows: int, cols: int, nnz: int, rng: np.random.Generator, family: str, device: torch.device
+) -> dict[str, Tensor]:
+    row_indices = sparse.shuffled(sparse.places(rows, nnz, rng, family, device), rng)
+    return {"row_indices": row_indices.to(torch.int32), "col_indices": sparse.indices(cols, nnz, rng, device)}
 
 
 def data_dims(row_indices: Tensor, rows: int) -> dict[str, int]:
@@ -41,8 +43,7 @@ def library(prepared: Tensor, x: Tensor) -> Tensor:
 
 
 def cancel(row_indices: Tensor, values: Tensor, x: Tensor, dtype: DType, rng: np.random.Generator) -> dict[str, Tensor]:
-    rows = row_indices.numpy()
-    return {"values": sparse.zero_rows(rows, values, dtype, rng), "x": sparse.constant(x)}
+    return {"values": sparse.zero_rows(row_indices.long(), values, dtype, rng), "x": sparse.constant(x)}
 
 
 def relations(values: Tensor, x: Tensor, col_indices: Tensor, cols: int, rng: np.random.Generator) -> list[Relation]:

@@ -9,16 +9,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from operators import drawing
 from operators.dtypes import DType
 from operators.relations import Relation
 from operators.shared import sparse
 
 
-def inputs(rows: int, cols: int, nnz: int, rng: np.random.Generator, family: str) -> dict[str, Tensor]:
+def inputs(
+    rows: int, cols: int, nnz: int, rng: np.random.Generator, family: str, device: torch.device
+) -> dict[str, Tensor]:
     """Columns are uniform or skewed, and so are rows."""
-    col_offsets = sparse.offsets(sparse.places(cols, nnz, rng, family), cols)
-    row_indices = rng.permutation(sparse.places(rows, nnz, rng, family)).astype(np.int32)
-    return {"col_offsets": torch.from_numpy(col_offsets), "row_indices": torch.from_numpy(row_indices)}
+    col_offsets = sparse.offsets(sparse.places(cols, nnz, rng, family, device), cols)
+    row_indices = sparse.shuffled(sparse.places(rows, nnz, rng, family, device), rng)
+    return {"col_offsets": col_offsets, "row_indices": row_indices.to(torch.int32)}
 
 
 def data_dims(row_indices: Tensor, rows: int) -> dict[str, int]:
@@ -43,12 +46,11 @@ def library(prepared: Tensor, x: Tensor) -> Tensor:
 
 
 def cancel(row_indices: Tensor, values: Tensor, x: Tensor, dtype: DType, rng: np.random.Generator) -> dict[str, Tensor]:
-    rows = row_indices.numpy()
-    return {"values": sparse.zero_rows(rows, values, dtype, rng), "x": sparse.constant(x)}
+    return {"values": sparse.zero_rows(row_indices.long(), values, dtype, rng), "x": sparse.constant(x)}
 
 
 def relations(values: Tensor, x: Tensor, row_indices: Tensor, rows: int, rng: np.random.Generator) -> list[Relation]:
-    order = torch.from_numpy(rng.permutation(rows))
+    order = drawing.permutation(rows, rng, x.device)
     renamed = {"row_indices": torch.argsort(order).to(torch.int32)[row_indices]}
     return [
         *sparse.linear(values, x, rng),

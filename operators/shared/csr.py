@@ -14,9 +14,11 @@ from operators.relations import Relation
 from operators.shared import sparse
 
 
-def inputs(rows: int, cols: int, nnz: int, rng: np.random.Generator, family: str) -> dict[str, Tensor]:
-    row_offsets = sparse.offsets(sparse.places(rows, nnz, rng, family), rows)
-    return {"row_offsets": torch.from_numpy(row_offsets), "col_indices": sparse.indices(cols, nnz, rng)}
+def inputs(
+    rows: int, cols: int, nnz: int, rng: np.random.Generator, family: str, device: torch.device
+) -> dict[str, Tensor]:
+    row_offsets = sparse.offsets(sparse.places(rows, nnz, rng, family, device), rows)
+    return {"row_offsets": row_offsets, "col_indices": sparse.indices(cols, nnz, rng, device)}
 
 
 def data_dims(row_offsets: Tensor) -> dict[str, int]:
@@ -40,7 +42,7 @@ def library(prepared: Tensor, x: Tensor) -> Tensor:
 
 
 def cancel(row_offsets: Tensor, values: Tensor, x: Tensor, dtype: DType, rng: np.random.Generator) -> dict[str, Tensor]:
-    rows = sparse.expanded(row_offsets).numpy()
+    rows = sparse.expanded(row_offsets)
     return {"values": sparse.zero_rows(rows, values, dtype, rng), "x": sparse.constant(x)}
 
 

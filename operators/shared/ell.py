@@ -6,24 +6,32 @@ arbitrary.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from torch import Tensor
 
+from operators import drawing
 from operators.dtypes import DType
 from operators.relations import Relation
 from operators.shared import sparse
 
 
-def inputs(rows: int, cols: int, slots: int, rng: np.random.Generator, family: str) -> dict[str, Tensor]:
+def inputs(
+    rows: int, cols: int, slots: int, rng: np.random.Generator, family: str, device: torch.device
+) -> dict[str, Tensor]:
     """Rows of any length up to all slots; but for `nominal` inputs also all empty but one, all full, or a power law."""
-    power_law = slots / (1 + rng.permutation(rows)) ** rng.uniform(0.5, 1.5)
-    one_row = np.where(np.arange(rows) == rng.integers(rows), slots, 0)
-    forms = [rng.integers(0, slots + 1, rows), np.full(rows, slots), one_row, power_law.astype(np.int64)]
-    lengths = forms[0 if family == "nominal" else rng.integers(len(forms))]
-    col_ids = rng.integers(0, cols, (rows, slots), dtype=np.int32)
-    col_ids[np.arange(slots) >= lengths[:, None]] = -1
-    return {"col_ids": torch.from_numpy(col_ids)}
+    row = torch.arange(rows, device=device)
+    forms: list[Callable[[], Tensor]] = [
+        lambda: drawing.integers(0, slots, rows, rng, device),
+        lambda: torch.full_like(row, slots),
+        lambda: torch.where(row == int(rng.integers(rows)), slots, 0),
+        lambda: (slots / (1.0 + drawing.permutation(rows, rng, device)) ** rng.uniform(0.5, 1.5)).long(),
+    ]
+    lengths = forms[0 if family == "nominal" else rng.integers(len(forms))]()
+    col_ids = drawing.integers(0, cols - 1, (rows, slots), rng, device, dtype=torch.int32)
+    return {"col_ids": col_ids.masked_fill_(torch.arange(slots, device=device) >= lengths[:, None], -1)}
 
 
 def reference(col_ids: Tensor, values: Tensor, x: Tensor, rows: int) -> Tensor:
@@ -47,12 +55,12 @@ def library(prepared: Tensor, x: Tensor) -> Tensor:
 
 def cancel(col_ids: Tensor, values: Tensor, x: Tensor, dtype: DType, rng: np.random.Generator) -> dict[str, Tensor]:
     used, values = col_ids >= 0, values.clone()
-    values[used] = sparse.zero_rows(used.nonzero()[:, 0].numpy(), values[used], dtype, rng)
+    values[used] = sparse.zero_rows(used.nonzero()[:, 0], values[used], dtype, rng)
     return {"values": values, "x": sparse.constant(x)}
 
 
 def relations(values: Tensor, x: Tensor, col_ids: Tensor, cols: int, rng: np.random.Generator) -> list[Relation]:
-    order = torch.from_numpy(rng.permutation(cols))
+    order = drawing.permutation(cols, rng, x.device)
     place = torch.argsort(order).to(torch.int32)
     changed = torch.where(col_ids < 0, -1, place[col_ids.clamp(min=0)])
     renamed = {"col_ids": changed.to(torch.int32), "x": x[order]}

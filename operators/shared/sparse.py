@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from operators import drawing
 from operators.dtypes import DType
 from operators.relations import Relation, permuted, scaled
 from operators.shared.sums import SMALL, coarse
@@ -14,7 +15,7 @@ CHUNK = {"cpu": 1 << 24, "cuda": 1 << 27}
 """Products that are held at once; a GPU needs many columns at a time, and has the memory."""
 
 
-def places(length: int, count: int, rng: np.random.Generator, family: str) -> np.ndarray:
+def places(length: int, count: int, rng: np.random.Generator, family: str, device: torch.device) -> Tensor:
     """For each of `count` entries the row (or column) of `length` that it falls into.
 
     Uniformly random for `nominal` inputs, which are the ones that are timed. Every other family draws one of three:
@@ -23,26 +24,31 @@ def places(length: int, count: int, rng: np.random.Generator, family: str) -> np
     """
     skew = "uniform" if family == "nominal" else rng.choice(["uniform", "long row", "power law"])
     if skew == "power law":
-        exponent = rng.uniform(0.5, 1.5)
-        weights = np.arange(1, length + 1, dtype=np.float64) ** -exponent
-        weights[1:] *= rng.random(length - 1) < 0.8
-        return rng.permutation(length)[np.searchsorted(np.cumsum(weights), rng.uniform(0, weights.sum(), size=count))]
-    chosen = rng.integers(0, length, size=count)
+        weights = torch.arange(1, length + 1, dtype=torch.float64, device=device) ** -rng.uniform(0.5, 1.5)
+        weights[1:] *= drawing.uniform(length - 1, rng, device) < 0.8
+        sums = weights.cumsum(0)
+        fallen = torch.searchsorted(sums, drawing.uniform(count, rng, device) * sums[-1])
+        return drawing.permutation(length, rng, device)[fallen.clamp_(max=length - 1)]
+    chosen = drawing.integers(0, length - 1, count, rng, device)
     if skew == "long row":
-        chosen[: count // 2] = rng.integers(0, length)
+        chosen[: count // 2] = int(rng.integers(0, length))
     return chosen
 
 
-def offsets(chosen: np.ndarray, length: int) -> np.ndarray:
+def shuffled(values: Tensor, rng: np.random.Generator) -> Tensor:
+    """In any order."""
+    return values[drawing.permutation(len(values), rng, values.device)]
+
+
+def offsets(chosen: Tensor, length: int) -> Tensor:
     """Where the entries of each row begin once they are sorted by it; int32, one more than rows."""
-    result = np.zeros(length + 1, dtype=np.int32)
-    np.cumsum(np.bincount(chosen, minlength=length), out=result[1:])
-    return result
+    counts = torch.bincount(chosen, minlength=length)
+    return torch.cat([counts.new_zeros(1), counts.cumsum(0)]).to(torch.int32)
 
 
-def indices(length: int, count: int, rng: np.random.Generator) -> Tensor:
+def indices(length: int, count: int, rng: np.random.Generator, device: torch.device) -> Tensor:
     """The other coordinate: uniformly random, so that entries are unsorted and repeat."""
-    return torch.from_numpy(rng.integers(0, length, size=count, dtype=np.int32))
+    return drawing.integers(0, length - 1, count, rng, device, dtype=torch.int32)
 
 
 def expanded(offset: Tensor) -> Tensor:
@@ -67,28 +73,30 @@ def product(row_indices: Tensor, col_indices: Tensor, values: Tensor, x: Tensor,
     return y
 
 
-def zero_rows(row_indices: np.ndarray, values: Tensor, dtype: DType, rng: np.random.Generator) -> Tensor:
+def zero_rows(row_indices: Tensor, values: Tensor, dtype: DType, rng: np.random.Generator) -> Tensor:
     """Values: in every row triples u, v, -(u + v), a third of it apart, and small ones; x must be constant."""
-    order = None if bool((row_indices[1:] >= row_indices[:-1]).all()) else np.argsort(row_indices, kind="stable")
-    small = values.double().numpy() * SMALL
-    lengths = np.bincount(row_indices, minlength=1).astype(np.int32)
-    starts = np.cumsum(lengths, dtype=np.int32) - lengths
-    triples = np.maximum(lengths - lengths // 8 - 1, 0) // 3
+    order = None if bool((row_indices[1:] >= row_indices[:-1]).all()) else torch.argsort(row_indices, stable=True)
+    small = values * SMALL
+    lengths = torch.bincount(row_indices, minlength=1)
+    starts = lengths.cumsum(0) - lengths
+    triples = (lengths - lengths // 8 - 1).clamp_(min=0) // 3
 
-    def each(of_row: np.ndarray) -> np.ndarray:
-        return np.repeat(of_row, lengths)
+    def each(of_row: Tensor) -> Tensor:
+        return of_row.repeat_interleave(lengths)
 
-    place = np.arange(len(row_indices), dtype=np.int32) - each(starts)
     in_row = each(triples)
-    turn, number = np.divmod(place, np.maximum(in_row, 1))
-    turn[(turn > 3) | (in_row == 0)] = 3  # a small one
-    number[turn == 3] = 0
-    u, v = coarse((2, int(triples.sum()) + 1), dtype, rng)
-    triple = each(np.cumsum(triples, dtype=np.int32) - triples) + number
-    chosen = np.choose(turn, [u[triple], v[triple], -(u + v)[triple], small if order is None else small[order]])
-    if order is not None:
-        chosen[order] = chosen.copy()
-    return torch.from_numpy(chosen).to(values.dtype)
+    place = torch.arange(len(row_indices), device=values.device) - each(starts)
+    turn = place // in_row.clamp(min=1)
+    number = place - turn * in_row
+    is_small = (turn >= 3) | (in_row == 0)
+    u, v = coarse((2, int(triples.sum()) + 1), dtype, rng, values.device)
+    triple = torch.where(is_small, 0, each(triples.cumsum(0) - triples) + number)
+    first, second = u[triple], v[triple]
+    terms = torch.where(turn == 0, first, torch.where(turn == 1, second, -(first + second))).to(values.dtype)
+    chosen = torch.where(is_small, small if order is None else small[order], terms)
+    if order is None:
+        return chosen
+    return torch.empty_like(chosen).index_copy_(0, order, chosen)
 
 
 def constant(x: Tensor) -> Tensor:
@@ -110,7 +118,7 @@ def linear(values: Tensor, x: Tensor, rng: np.random.Generator) -> list[Relation
 
 def renamed_columns(col_indices: Tensor, x: Tensor, cols: int, rng: np.random.Generator) -> Relation:
     """The columns, and what they are multiplied with, in another order, where every entry tells its column."""
-    order = torch.from_numpy(rng.permutation(cols))
+    order = drawing.permutation(cols, rng, x.device)
     renamed = {"col_indices": torch.argsort(order).to(torch.int32)[col_indices], "x": x[order]}
     return Relation("columns in another order", renamed, lambda found: found)
 

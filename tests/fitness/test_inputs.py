@@ -23,9 +23,7 @@ def source(request: pytest.FixtureRequest) -> Iterator[None]:
     """Whole tensors come from numpy, or as on a GPU from torch."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "torch":
-            patch.setattr(
-                "fitness.inputs._source", lambda _, rng: torch.Generator().manual_seed(int(rng.integers(2**63)))
-            )
+            patch.setattr("operators.drawing._by_numpy", lambda device: False)
         yield
 
 

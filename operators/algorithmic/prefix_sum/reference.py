@@ -6,8 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from operators import drawing
 from operators.dtypes import DType
 from operators.relations import Relation, added, replaced
+from operators.shared.sums import SMALL, coarse
 
 
 def reference(x: Tensor) -> Tensor:
@@ -27,12 +29,11 @@ def library(x: Tensor) -> Tensor:
 
 def cancel(x: Tensor, n: int, dtype: DType, rng: np.random.Generator) -> dict[str, Tensor]:
     """In every eight values, three neighbours u, v, -(u + v) somewhere among small ones."""
-    steps = round(0.25 / dtype.unit_roundoff)  # so fine that u + v is not rounded
-    u, v = rng.integers(-steps, steps, (2, n // 8), endpoint=True) / steps
-    small = x.double().numpy() * 2.0**-12
-    start = 8 * np.arange(n // 8) + rng.integers(0, 6, n // 8)
-    small[start], small[start + 1], small[start + 2] = u, v, -(u + v)
-    return {"x": torch.from_numpy(small).to(x.dtype)}
+    changed = x * SMALL
+    u, v = coarse((2, n // 8), dtype, rng, x.device).to(x.dtype)
+    start = 8 * torch.arange(n // 8, device=x.device) + drawing.integers(0, 5, n // 8, rng, x.device)
+    changed[start], changed[start + 1], changed[start + 2] = u, v, -(u + v)
+    return {"x": changed}
 
 
 def relations(x: Tensor, n: int, dtype: DType, rng: np.random.Generator) -> list[Relation]:
@@ -40,10 +41,10 @@ def relations(x: Tensor, n: int, dtype: DType, rng: np.random.Generator) -> list
     start = int(rng.integers(0, n))
     later = x.clone()
     later[start:] = later[start:].flip(0) + 1
-    before = torch.arange(n) < start
+    before = torch.arange(n, device=x.device) < start
     found = [replaced("later values changed", {"x": x}, inputs={"x": later}, unaffected={"y": before})]
     if torch.equal(x, x.round()) and float(x.double().abs().sum()) + n <= dtype.exact_integer_limit:
-        ones = torch.from_numpy(rng.integers(0, 2, n)).double()
+        ones = drawing.integers(0, 1, n, rng, x.device).double()
         found.append(
             added("integers added", {"x": x}, inputs={"x": ones}, outputs={"y": torch.cumsum(ones, 0)}, exact=True)
         )

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from operators import drawing
 from operators.relations import Outputs, Relation
 
 
@@ -21,7 +22,7 @@ def library(x: Tensor, k: int) -> dict[str, Tensor]:
 
 def relations(x: Tensor, n: int, rng: np.random.Generator) -> list[Relation]:
     """In another order the values stay; doubled, the values double and the indices stay."""
-    order = torch.from_numpy(rng.permutation(n))
+    order = drawing.permutation(n, rng, x.device)
 
     def values(found: Outputs) -> Outputs:
         return {"values": found["values"]}

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from operators.dtypes import DType
 from operators.relations import Relation, permuted, scaled
+from operators.shared.sums import zero_product
 
 
 def reference(a: Tensor, b: Tensor) -> Tensor:
@@ -22,17 +23,9 @@ def library(a: Tensor, b: Tensor) -> Tensor:
     return torch.mm(a, b)
 
 
-def cancel(a: Tensor, b: Tensor, k: int, dtype: DType, rng: np.random.Generator) -> dict[str, Tensor]:
-    """Triples of terms u y + v y - (u + v) y, whose products round differently, in any order among small terms."""
-    triples = (k - k // 8 - 1) // 3
-    first, second, third = rng.permutation(k)[: 3 * triples].reshape(3, triples)
-    steps = round(0.25 / dtype.unit_roundoff)  # so fine that u + v is not rounded
-    u, v = rng.integers(-steps, steps, (2, len(a), triples), endpoint=True) / steps
-    left = a.double().numpy() * 2.0**-12
-    left[:, first], left[:, second], left[:, third] = u, v, -(u + v)
-    b = b.clone()
-    b[second] = b[third] = b[first]
-    return {"a": torch.from_numpy(left).to(a.dtype), "b": b}
+def cancel(a: Tensor, b: Tensor, dtype: DType, rng: np.random.Generator) -> dict[str, Tensor]:
+    a, b = zero_product(a, b, dtype, rng)
+    return {"a": a, "b": b}
 
 
 def relations(a: Tensor, b: Tensor, rng: np.random.Generator) -> list[Relation]:

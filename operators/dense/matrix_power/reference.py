@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from operators import drawing
 from operators.dtypes import DType
 from operators.relations import Relation, scaled
 
@@ -66,7 +67,7 @@ def library(a: Tensor, power: int) -> Tensor:
 
 
 def relations(a: Tensor, power: int, rng: np.random.Generator) -> list[Relation]:
-    order = torch.from_numpy(rng.permutation(len(a)))
+    order = drawing.permutation(len(a), rng, a.device)
     return [
         scaled("negated", {"a": a}, inputs={"a": -1.0}, outputs={"b": (-1.0) ** power}),
         Relation("transposed", {"a": a.T}, lambda found: {"b": found["b"].T}),

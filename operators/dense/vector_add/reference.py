@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from operators import drawing
 from operators.dtypes import DType
 from operators.relations import Relation, permuted, scaled
 
@@ -20,8 +21,8 @@ def library(x: Tensor, y: Tensor) -> Tensor:
 
 def cancel(x: Tensor, dtype: DType, rng: np.random.Generator) -> dict[str, Tensor]:
     """y is -x but for a few last places."""
-    near = -x.double().numpy() * (1 + dtype.unit_roundoff * rng.integers(-4, 5, len(x)))
-    return {"y": torch.from_numpy(near).to(x.dtype)}
+    near = -x.double() * (1 + dtype.unit_roundoff * drawing.integers(-4, 4, len(x), rng, x.device))
+    return {"y": near.to(x.dtype)}
 
 
 def relations(x: Tensor, y: Tensor, rng: np.random.Generator) -> list[Relation]:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from operators import drawing
 from operators.dtypes import DType
 from operators.relations import Relation, permuted, scaled
 from operators.shared.errors import DIVISION_ULPS, exp_error
@@ -59,7 +60,7 @@ def library(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, width: int) -> Tensor
 
 def relations(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, rng: np.random.Generator) -> list[Relation]:
     tensors = {"q": q, "k": k, "v": v, "mask": mask}
-    order = torch.from_numpy(rng.permutation(mask.shape[1]))
+    order = drawing.permutation(mask.shape[1], rng, mask.device)
     moved = {n: t[:, :, order] for n, t in tensors.items() if n != "mask"} | {"mask": mask[:, order][:, :, order]}
     heads, columns = {"q": 1, "k": 1, "v": 1}, {"q": 3, "k": 3, "v": 3}
     return [

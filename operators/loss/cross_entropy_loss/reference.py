@@ -8,8 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from operators import drawing
 from operators.dtypes import DType
 from operators.relations import Relation, permuted, scaled
+from operators.shared.sums import SMALL, coarse
 
 TORCH_DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "bf16": torch.bfloat16}
 LEAST = 1e-8
@@ -48,14 +50,13 @@ def cancel(
 ) -> dict[str, Tensor]:
     """Three classes of one probability get u, v and -(u + v), and so on; an eighth of all keeps a small share."""
     triples = (classes - classes // 8 - 1) // 3
-    first, second, third = rng.permutation(classes)[: 3 * triples].reshape(3, triples)
-    steps = round(0.25 / dtype.unit_roundoff)  # so fine that u + v is not rounded
-    u, v = rng.integers(-steps, steps, (2, triples), endpoint=True) / steps
-    weights = target.double().numpy() * 2.0**-12
+    first, second, third = drawing.permutation(classes, rng, target.device)[: 3 * triples].reshape(3, triples)
+    u, v = coarse((2, triples), dtype, rng, target.device).to(target.dtype)
+    weights = target * SMALL
     weights[first], weights[second], weights[third] = u, v, -(u + v)
     predicted = predicted.clone()
     predicted[second] = predicted[third] = predicted[first]
-    return {"predicted": predicted, "target": torch.from_numpy(weights).to(target.dtype)}
+    return {"predicted": predicted, "target": weights}
 
 
 def relations(predicted: Tensor, target: Tensor, rng: np.random.Generator) -> list[Relation]:

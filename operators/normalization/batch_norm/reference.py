@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from operators import drawing
 from operators.dtypes import DType, resolve_dtype
 from operators.relations import Relation, permuted, scaled
 from operators.shared.norms import affine_magnitude, standardized
@@ -37,7 +38,7 @@ def cancel(x: Tensor, weight: Tensor, eps: float, dtype: DType, rng: np.random.G
     """
     places = max(2.0**-12, 2 * len(x) * resolve_dtype("ACC", dtype.name).unit_roundoff, 16 * dtype.unit_roundoff)
     signs = torch.from_numpy(rng.choice([-1.0, 1.0], (len(x), 1), p=[0.25, 0.75]))
-    x = (signs * x[:1].double() * (1 + places * torch.from_numpy(rng.random(x.shape)))).to(x.dtype)
+    x = (signs * x[:1].double() * (1 + places * drawing.uniform(tuple(x.shape), rng, x.device))).to(x.dtype)
     left = 1 - torch.from_numpy(rng.uniform(0, 2**-10, len(weight)))
     product = standardized(x.double(), eps, 0)[0] * weight.double()
     return {"x": x, "bias": (-product * left).to(x.dtype)}

@@ -42,7 +42,7 @@ def library(u: Tensor, rate: Tensor) -> Tensor:
 def cancel(u: Tensor, dtype: DType, rng: np.random.Generator) -> dict[str, Tensor]:
     """At rate 1 / 4, small values on the white squares of a chessboard; each has neighbours that sum to nothing."""
     nx, ny = u.shape
-    black = zero_neighbours(nx, ny, dtype, rng).to(u.dtype)
+    black = zero_neighbours(nx, ny, dtype, rng, u.device).to(u.dtype)
     changed = u * SMALL
     for rows, columns in (slice(0, None, 2), slice(1, None, 2)), (slice(1, None, 2), slice(0, None, 2)):
         changed[rows, columns] = black[rows, columns]

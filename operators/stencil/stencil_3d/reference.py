@@ -46,7 +46,7 @@ def cancel(u: Tensor, dtype: DType, rng: np.random.Generator) -> dict[str, Tenso
     What is left is u + (2 u - 6 u) / 4.
     """
     _, ny, nz = u.shape
-    plane = zero_neighbours(ny, nz, dtype, rng)
+    plane = zero_neighbours(ny, nz, dtype, rng, u.device)
     return {"u": (plane + u.to(plane.dtype) * SMALL).to(u.dtype), "rate": torch.tensor([0.25], dtype=u.dtype)}
 
 
