@@ -20,7 +20,7 @@ from fitness.evaluation import Level
 from operators.errors import OperatorError
 from operators.spec import Task
 
-MOST_SHARE = 0.5
+MOST_SHARE = 0.3
 """Of the time limit, kept at most for confirming the leaders at the end: the search has the rest."""
 SPARE = 1.3
 """So many times what a confirmation takes when nothing disturbs it is kept for it."""

@@ -42,6 +42,8 @@ class Homes(Generic[W]):
 
     def __init__(self) -> None:
         self._homes: dict[Key, _Home[W]] = {}
+        self._at: dict[W, tuple[Key, float]] = {}
+        """The job that each worker is at, and since when."""
 
     def of(self, key: Key) -> Sequence[W]:
         """The workers that a task is at home with; none for a new one."""
@@ -57,6 +59,14 @@ class Homes(Generic[W]):
         home = self._homes.setdefault(key, _Home())
         home.workers = [worker] if alone else [*home.workers, worker]
 
+    def begins(self, key: Key, worker: W, now_s: float) -> None:
+        """A worker is at a job of a task from now on."""
+        self._at[worker] = key, now_s
+
+    def ends(self, worker: W) -> None:
+        """It is at none any more."""
+        self._at.pop(worker, None)
+
     def took(self, key: Key, worker: W, seconds: float) -> None:
         """A job of a task took so long on a worker."""
         home = self._homes.get(key)
@@ -68,10 +78,10 @@ class Homes(Generic[W]):
         else:
             home.usual_s = seconds if home.usual_s is None else KEEP * home.usual_s + (1 - KEEP) * seconds
 
-    def most_behind(self, waiting: Iterable[Key]) -> Key | None:
+    def most_behind(self, waiting: Iterable[Key], now_s: float) -> Key | None:
         """Of the tasks whose jobs wait, one job each, the one that another worker had better take over; often none."""
         jobs = Counter(waiting)
-        behind_s: defaultdict[W, float] = defaultdict(float)
+        behind_s = defaultdict(float, {worker: self._left_s(*at, now_s) for worker, at in self._at.items()})
         for key, count in jobs.items():
             workers = self.of(key)
             for worker in workers:
@@ -84,12 +94,22 @@ class Homes(Generic[W]):
         best = max(gains_s, key=lambda key: (gains_s[key], jobs[key]), default=None)
         return best if best is not None and gains_s[best] > 0 else None
 
+    def _left_s(self, key: Key, began_s: float, now_s: float) -> float:
+        """How long a job will still take: what it usually does, or when that is over, as long again as it took so far.
+
+        So no task waits for the limits of a job that hangs.
+        """
+        taken_s = now_s - began_s
+        usual_s = self._usual_s(key) if key in self._homes else 0.0
+        return usual_s - taken_s if taken_s < usual_s else taken_s
+
     def _usual_s(self, key: Key) -> float:
         home = self._homes[key]
         return FURTHER * home.moving_s if home.usual_s is None else home.usual_s
 
     def leave(self, worker: W) -> None:
         """A worker is gone, and what it held."""
+        self.ends(worker)
         for home in self._homes.values():
             home.visited.discard(worker)
             home.workers = [other for other in home.workers if other is not worker]

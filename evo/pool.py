@@ -23,6 +23,8 @@ PROBES = 3
 """A device that fails so many times in a row to show that it works is left out."""
 PROBE_S = 120.0
 """A device that has not shown by then that it works has failed to."""
+LOOK_S = 1.0
+"""So often at least the jobs that wait are dealt anew."""
 GRACE_S = 3.0
 """How long a worker may go on with a job that was cancelled, before it is replaced."""
 KEPT_MACHINES = 4096
@@ -264,7 +266,9 @@ class WorkerPool:
         message = Message(method, task, arguments, options, run.context, self._ended.pop(worker, ()))
         answering = asyncio.ensure_future(worker.ask(message))
         self._assigned[worker] = _Assigned(run, Job(method, task, kernel_id, began), answering)
-        answering.add_done_callback(lambda _: self._assigned.pop(worker, None))
+        if method not in BUILD_JOBS:
+            self._homes.begins(key, worker, began)
+        answering.add_done_callback(lambda _: self._leaves(worker))
         try:
             answer = await _unless_cancelled(answering)
         except asyncio.CancelledError:
@@ -288,6 +292,11 @@ class WorkerPool:
                 del self._machines[next(iter(self._machines))]
         return value
 
+    def _leaves(self, worker: Worker) -> None:
+        """A worker has no job any more."""
+        self._assigned.pop(worker, None)
+        self._homes.ends(worker)
+
     async def _outlast(self, worker: Worker, answering: asyncio.Task[Answer]) -> None:
         """Free the worker of a cancelled job: by itself if it ends soon, for another worker if it does not."""
         await asyncio.wait({answering}, timeout=GRACE_S)
@@ -309,9 +318,12 @@ class WorkerPool:
         waiting = self._waiting.add(method, key, machine)
         self._dispatch()
         try:
-            return await waiting.turn
+            while not waiting.turn.done():  # what a worker is at may take so long that another one had better come
+                await asyncio.wait({waiting.turn}, timeout=LOOK_S)
+                self._dispatch()
+            return waiting.turn.result()
         except asyncio.CancelledError:
-            if not waiting.turn.cancelled() and not waiting.turn.exception():  # its turn had come in the same moment
+            if waiting.turn.done() and not waiting.turn.exception():  # its turn had come in the same moment
                 self._release(waiting.turn.result())
             raise
         finally:

@@ -40,8 +40,8 @@ from operators.spec import Operator, Task
 STOPPED, CONFIRMED = "stopped", "confirmed"
 ANSWERS_S = 60.0
 """How long a search that ends waits for answers that are under way and paid."""
-MOST_AT_ONCE = 4
-"""Requests of one task that follow each other."""
+MOST_AT_ONCE = 8
+"""Requests of one task that follow each other: to draw a task's inputs anew takes as long as to judge a few kernels."""
 IDLE_LIMIT = 300
 """A task is idle when so many requests in a row led to no new program."""
 

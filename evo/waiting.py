@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
@@ -71,7 +72,7 @@ class WaitingJobs(Generic[W]):
         """A free worker goes to a job that it can do, rather to one of its machine; False where none waits for it."""
         able = [w for w in self._jobs if w.method in spec.jobs and not w.turn.done()]
         mine = [w for w in able if not w.at_home or not self._homes.of(w.key) or worker in self._homes.of(w.key)]
-        if not mine and (key := self._homes.most_behind(w.key for w in able)):
+        if not mine and (key := self._homes.most_behind((w.key for w in able), time.monotonic())):
             mine = [w for w in able if w.key == key]
         if not mine:
             return False

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from operators.dtypes import resolve_dtype
 from operators.plan import ResolvedPlan
-from operators.spec import Workload
+from operators.spec import Operator, Workload
 
 SHARE = 8
 """The scratch of one kernel gets this part of a machine's or a GPU's memory: other kernels are judged beside it."""
@@ -16,6 +19,37 @@ GROUPS = (
     (Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"), Path("/sys/fs/cgroup/memory/memory.usage_in_bytes")),
 )
 """A container's limit and what it uses, as versions 2 and 1 of control groups tell them."""
+
+
+ANSWER_BYTES = 16
+"""For each element of an output: what is expected and what is allowed, in fp64."""
+WORKING_BYTES = 24
+"""For each element of inputs and outputs, while a case is drawn and answered: fp64 copies of the one and the other."""
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """What a task takes of the memory of the device that it is judged on, by its operator's sizes."""
+
+    held_bytes: int
+    """By the inputs of its timed calls and their answers, between verdicts too."""
+    working_bytes: int
+    """Beside them, while inputs are drawn and answered."""
+
+
+def footprint(operator: Operator, workloads: Sequence[Workload], dtype: str, sets: int) -> Footprint:
+    """What a task takes that keeps so many sets of inputs of every workload."""
+    held = working = 0
+    for workload in workloads:
+        dims = operator.environment(workload.dims)
+        count = {t.name: math.prod(t.sizes(dims)) for t in operator.tensors}
+        size = {t.name: count[t.name] * resolve_dtype(t.dtype, dtype).size for t in operator.tensors}
+        inputs, outputs = operator.inputs, operator.outputs
+        # Inputs are there twice: as they were drawn, and in the memory that runners map.
+        case = sum(2 * size[t.name] for t in inputs) + sum(ANSWER_BYTES * count[t.name] for t in outputs)
+        held += sets * case + sum(size[t.name] for t in outputs)
+        working = max(working, WORKING_BYTES * sum(count.values()))
+    return Footprint(held, working)
 
 
 def machine_scratch_bytes() -> int:

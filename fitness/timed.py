@@ -45,6 +45,12 @@ def dealt(families: Sequence[str], count: int, rng: np.random.Generator) -> list
     return [str(family) for _ in range(rounds) for family in rng.permutation(others)][:count]
 
 
+def most_company(families: Sequence[str], workloads: int) -> int:
+    """How many sets of company a workload can have: so many workloads together have room for every family."""
+    others = len({*families} - {NOMINAL})
+    return max(COMPANY, -(-others // workloads))
+
+
 class TimedInputs:
     """The inputs of one task's timed calls, by workload."""
 
@@ -57,9 +63,8 @@ class TimedInputs:
     ) -> None:
         """`rng` draws what no candidate may foresee."""
         self._rng = rng
-        others = len({*families} - {NOMINAL})
-        self.most = max(COMPANY, -(-others // len(workloads)))
-        """Sets of company that a workload can have: all workloads together have room for every family."""
+        self.most = most_company(families, len(workloads))
+        """Sets of company that a workload can have."""
         self.nominal: list[list[Case]] = [[] for _ in workloads]
         self.company: list[list[Case]] = [[] for _ in workloads]
         wanted = [(number, True, NOMINAL) for number in range(len(workloads)) for _ in range(NOMINAL_SETS)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
@@ -27,12 +26,13 @@ from fitness.cuda.tools import find_tool
 from fitness.lock import fair_lock
 from fitness.native import cache_folder, publish
 from fitness.roofline import Peaks
+from fitness.room import Footprint
 from operators.identity import digest
 
 HARNESS = Path(__file__).with_name("harness.cu")
-SPARE_SHARE, SPARE_SHARE_RESIDENT = 0.25, 0.15
-"""So much of the GPU's memory is free when a verdict begins, as far as other tasks can give it: enough to draw a task's
-inputs, or less where it holds them already."""
+SPARE_SHARE = 0.06
+"""So much of the GPU's memory is free when a verdict begins beside what its task takes, as far as other tasks can give
+it: for scratch of kernels and for processes."""
 
 
 class Tenant(Protocol):
@@ -41,6 +41,11 @@ class Tenant(Protocol):
     @property
     def resident(self) -> bool:
         """Whether it holds the inputs of its timed calls."""
+        ...
+
+    @property
+    def footprint(self) -> Footprint:
+        """What it takes."""
         ...
 
     def forget(self) -> None:
@@ -61,6 +66,8 @@ class Gpu:
         self.ncu_lack = "" if find_tool("ncu") else NOT_INSTALLED
         """Why Nsight Compute tells nothing on this machine, once that is known."""
         self._tenants: list[Tenant | None] = []
+        self._turns: list[Tenant] = []
+        """Tasks that had a verdict, the one that has its turn now last."""
 
     @cached_property
     def pool(self) -> BlockPool:
@@ -105,20 +112,25 @@ class Gpu:
             return remeasure(self.facts.ordinal) if again else peaks(self.facts.ordinal)
 
     def make_room(self, tenant: Tenant) -> None:
-        """Where memory is nearly full, tasks that wait give theirs back and draw their inputs again next time.
+        """Where a task's share of the memory is not free, tasks that wait give theirs back, and draw it again later.
 
-        In random order: tasks take turns, so that the one whose turn was longest ago is likely to be the next.
+        Tasks take turns: so the ones whose turn ended last give way, as theirs is the last to come again. But the very
+        last one goes behind all others, as a kernel of its may go on to its next level.
         """
-        share = SPARE_SHARE_RESIDENT if tenant.resident else SPARE_SHARE
-        others = self._others(tenant)
-        if not others or self._roomy(share):
+        if tenant in self._turns:
+            self._turns.remove(tenant)
+        self._turns.append(tenant)
+        need = tenant.footprint
+        wanted = need.working_bytes + (0 if tenant.resident else need.held_bytes)
+        others = [other for other in reversed(self._turns[:-1]) if other.resident]
+        if not others or self._roomy(wanted):
             return
         self.pool.trim()
-        for other in random.sample(others, len(others)):
-            if self._roomy(share):
+        for other in (*others[1:], others[0]):
+            if self._roomy(wanted):
                 return
             self._dismiss(other)
-        if not self._roomy(share):
+        if not self._roomy(wanted):
             self._disperse()
 
     def relieve(self, tenant: Tenant) -> bool:
@@ -132,7 +144,7 @@ class Gpu:
 
     def _others(self, tenant: Tenant) -> list[Tenant]:
         """The other tasks that hold memory."""
-        return [other for other in self._tenants if other and other is not tenant and other.resident]
+        return [other for other in self._turns if other is not tenant and other.resident]
 
     def _dismiss(self, tenant: Tenant) -> None:
         tenant.forget()
@@ -143,9 +155,9 @@ class Gpu:
         self.runners.settle()
         self.pool.trim()
 
-    def _roomy(self, share: float) -> bool:
+    def _roomy(self, wanted_bytes: int) -> bool:
         free, total = torch.cuda.mem_get_info(self.facts.ordinal)
-        return free > share * total
+        return free > wanted_bytes + SPARE_SHARE * total
 
     def join(self, tenant: Tenant | None) -> None:
         """One more task uses it, which has to `leave`; None: one that keeps no memory."""
@@ -154,6 +166,8 @@ class Gpu:
     def leave(self, tenant: Tenant | None) -> None:
         """The last one ends the processes."""
         self._tenants.remove(tenant)
+        if tenant in self._turns:
+            self._turns.remove(tenant)
         if not self._tenants:
             _gpus.pop(self.folder, None)
             self.auditors.shutdown(cancel_futures=True)

@@ -38,9 +38,10 @@ from fitness.native import publish
 from fitness.pipeline import Pipeline
 from fitness.profiling import Profile
 from fitness.roofline import Peaks
-from fitness.room import SHARE, scratch_problem
+from fitness.room import SHARE, footprint, scratch_problem
 from fitness.shapes import Shapes
 from fitness.signature import check_arguments
+from fitness.timed import NOMINAL_SETS, most_company
 from fitness.timing import Spread
 from fitness.verify import Oracle
 from operators.catalog import functions
@@ -102,6 +103,8 @@ class CudaFitness(Pipeline):
         device = CudaDevice(operator, task, oracle, self._gpu, workload_set=workload_set, folder=folder)
         super().__init__(operator, task, device, oracle, _naive(operator), workload_set=workload_set)
         self._judging = oracle
+        sets = NOMINAL_SETS + most_company(oracle.families, len(self.workloads))
+        self.footprint = footprint(operator, self.workloads, task.dtype, sets)
         self._gpu.join(self)
 
     def screen(self, kernel: Kernel, anchor: Anchor, *, race: bool) -> Evaluation:

@@ -12,11 +12,12 @@ import torch
 from fitness.base import Anchor
 from fitness.cuda import gpu
 from fitness.cuda.driver import CudaError
-from fitness.cuda.gpu import SPARE_SHARE, SPARE_SHARE_RESIDENT, Gpu, shared_gpu
+from fitness.cuda.gpu import Gpu, shared_gpu
 from fitness.cuda.runner import NO_MEMORY
 from fitness.cuda.target import CudaFitness
 from fitness.evaluation import Evaluation, Level, Status
 from fitness.pipeline import Pipeline
+from fitness.room import Footprint
 from operators.errors import DeviceError, OperatorError
 from operators.kernel import Kernel
 from tests.cuda.test_target import H100
@@ -30,7 +31,13 @@ class Task:
     def __init__(self, memory: Memory, size: int) -> None:
         self._memory, self._size = memory, size
         self.resident = True
+        self.footprint = Footprint(held_bytes=size, working_bytes=TOTAL // 20)
         memory.used += size
+
+    def draw(self) -> None:
+        """As its first verdict does."""
+        self.resident = True
+        self._memory.used += self._size
 
     def forget(self) -> None:
         assert self.resident
@@ -95,16 +102,25 @@ def test_tasks_of_one_folder_share_a_gpu_until_the_last_one_leaves(memory: Memor
     assert shared_gpu(tmp_path) is not first
 
 
+def had_turns(shared: Gpu, memory: Memory, *sizes: int) -> list[Any]:
+    """Tasks that each had a verdict, in their order, while there was room for all of them."""
+    made = tenants(shared, memory, *sizes)
+    used, memory.used = memory.used, 0
+    for task in made:
+        shared.make_room(task)
+    memory.used = used
+    return made
+
+
 def test_nobody_gives_way_while_there_is_room(shared: Gpu, memory: Memory) -> None:
-    tasks = tenants(shared, memory, *[TOTAL // 10] * 7)
+    tasks = had_turns(shared, memory, *[TOTAL // 10] * 8)
     shared.make_room(tasks[0])
     assert all(task.resident for task in tasks)
     assert not memory.trimmed
 
 
 def test_who_holds_its_inputs_needs_less_room_than_who_will_draw_them(shared: Gpu, memory: Memory) -> None:
-    tasks = tenants(shared, memory, *[TOTAL // 10] * 8)
-    assert 1 - SPARE_SHARE < 0.8 < 1 - SPARE_SHARE_RESIDENT
+    tasks = had_turns(shared, memory, *[TOTAL // 10] * 8)
     shared.make_room(tasks[0])
     assert all(task.resident for task in tasks)
     tasks[0].forget()
@@ -113,26 +129,44 @@ def test_who_holds_its_inputs_needs_less_room_than_who_will_draw_them(shared: Gp
     assert sum(task.resident for task in tasks) == 6
 
 
-def test_no_more_tasks_give_way_than_must_and_not_always_the_same(shared: Gpu, memory: Memory) -> None:
-    gone = set()
-    for _ in range(60):
-        memory.used = 0
-        tasks = [Task(memory, TOTAL // 9) for _ in range(8)]
-        for task in tasks:
-            shared.join(task)
-        shared.make_room(tasks[3])
-        left = [n for n, task in enumerate(tasks) if not task.resident]
-        assert len(left) == 1 and 3 not in left
-        gone.update(left)
-        for task in tasks:
-            shared.join(None)  # keeps it open for the next round
-            shared.leave(task)
-    assert len(gone) > 3
+def test_room_is_made_for_what_a_task_takes_before_it_draws(shared: Gpu, memory: Memory) -> None:
+    tasks = had_turns(shared, memory, *[TOTAL // 10] * 8)
+    large = Task(memory, 0)
+    large.resident, large.footprint = False, Footprint(held_bytes=TOTAL // 2, working_bytes=TOTAL // 20)
+    shared.join(large)
+    shared.make_room(large)
+    assert sum(task.resident for task in tasks) == 3
+
+
+def test_the_task_whose_turn_ended_last_gives_way_but_for_the_very_last(shared: Gpu, memory: Memory) -> None:
+    tasks = had_turns(shared, memory, *[TOTAL // 9] * 8)
+    tasks[0].forget()
+    memory.settle()
+    memory.used += TOTAL // 9
+    shared.make_room(tasks[0])
+    assert [n for n, task in enumerate(tasks) if not task.resident] == [0, 6]
     assert not memory.dispersed
 
 
+def test_tasks_that_take_turns_draw_their_inputs_less_often_than_turns_come(shared: Gpu, memory: Memory) -> None:
+    tasks = [Task(memory, TOTAL // 10) for _ in range(12)]
+    for task in tasks:
+        shared.join(task)
+        task.forget()
+    memory.settle()
+    drawn = 0
+    for turn in range(120):
+        task = tasks[turn % len(tasks)]
+        shared.make_room(task)
+        if not task.resident:
+            drawn += turn >= len(tasks)
+            task.draw()
+        assert memory.used <= TOTAL
+    assert drawn <= 108 / 2  # whose turn was longest ago giving way: every time
+
+
 def test_runners_go_last(shared: Gpu, memory: Memory) -> None:
-    small, other = tenants(shared, memory, 0, TOTAL // 100)
+    other, small = had_turns(shared, memory, TOTAL // 100, 0)
     memory.used += int(0.95 * TOTAL)
     shared.make_room(small)
     assert not other.resident
@@ -142,7 +176,7 @@ def test_runners_go_last(shared: Gpu, memory: Memory) -> None:
 
 
 def test_who_lacks_memory_is_given_what_others_hold(shared: Gpu, memory: Memory) -> None:
-    mine, *others = tenants(shared, memory, 1, 2, 3)
+    mine, *others = had_turns(shared, memory, 1, 2, 3)
     assert shared.relieve(mine)
     assert mine.resident and not any(other.resident for other in others)
     assert memory.used == 1 and memory.trimmed and memory.dispersed

@@ -166,7 +166,7 @@ def test_time_is_kept_for_waves_of_confirmations_but_not_for_naive_kernels(
     judges: int, jobs: int, needed: float
 ) -> None:
     gains = {f"{i}": 1.0 for i in range(jobs)} | {"naive": 0.0}
-    bench = Bench({}, gains, judges=judges)
+    bench = Bench({}, gains, judges=judges, limit_s=1000.0)
     for state in bench.states.values():
         state.confirm("earlier", 10.0)
     assert bench.confirmations.needed_s() == pytest.approx(SPARE * needed)

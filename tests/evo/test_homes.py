@@ -125,3 +125,21 @@ def test_no_job_waits_for_ever(history: list[tuple[Key, float]], jobs: list[Key]
         assert all(job.turn.done() for job in all_jobs)
 
     asyncio.run(session())
+
+
+def test_a_task_leaves_a_worker_that_hangs_and_none_that_is_as_quick_as_usual() -> None:
+    homes = at_home((A, "one"), (B, "one"), (C, "two"), moving_s=4.0, usual_s=1.0)
+    homes.begins(A, "one", 100.0)
+    assert homes.most_behind([B], 100.5) is None
+    assert homes.most_behind([B], 102.0) is None
+    assert homes.most_behind([B], 104.0) == B
+    homes.ends("one")
+    assert homes.most_behind([B], 104.0) is None
+
+
+def test_what_a_worker_was_at_is_forgotten_with_it() -> None:
+    homes = at_home((A, "one"), (B, "one"))
+    homes.begins(A, "one", 0.0)
+    homes.leave("one")
+    homes.settle(B, "one", alone=True)
+    assert homes.most_behind([B], 1000.0) is None

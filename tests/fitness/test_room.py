@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fitness import room
 from fitness.cpu import target
 from fitness.cpu.target import CpuFitness
 from fitness.evaluation import Evaluation, Status
+from fitness.room import footprint
+from fitness.timed import NOMINAL_SETS, TimedInputs, most_company
+from fitness.verify import Oracle
+from operators.catalog import functions, load
 from operators.plan import parse_plan
 from operators.spec import Operator, Task, Workload
 from tests.fitness.kernels import RIGHT, axpb_kernel
@@ -76,3 +81,23 @@ def test_a_container_has_what_its_group_may_use(tmp_path: Path, monkeypatch: pyt
     assert room.machine_scratch_bytes() == 2 * GIB
     used.write_text(f"{15 * GIB}\n")
     assert room.machine_scratch_bytes() == GIB // 2
+
+
+def test_a_task_holds_what_its_operators_sizes_tell() -> None:
+    operator = load("fused_add_rms_norm")
+    oracle = Oracle(operator, functions(operator.folder), "fp32")
+    workloads, rng = operator.workload_set("cpu"), np.random.default_rng(6)
+    held = TimedInputs(
+        workloads, oracle.families, lambda w, f: oracle.case(w, f, rng, at_end=False), np.random.default_rng(7)
+    )
+    cases = [case for sets in (*held.nominal, *held.company) for case in sets]
+    found = sum(
+        sum(t.nbytes for t in case.inputs.tensors.values())
+        + sum(extent.bytes for extent in case.region.extents.values())
+        + sum(case.expected[t.name].nbytes + case.allowed[t.name].nbytes for t in operator.outputs)
+        for case in cases
+    )
+    told = footprint(operator, workloads, "fp32", NOMINAL_SETS + most_company(oracle.families, len(workloads)))
+    outputs = sum(sum(oracle.work_sizes(case.dims).values()) for case in (sets[0] for sets in held.nominal))
+    inout = sum(case.inputs.tensors[t.name].nbytes for case in cases for t in operator.inputs if t.role == "inout")
+    assert told.held_bytes == found + outputs + inout  # of which there is no second copy for runners
