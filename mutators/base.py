@@ -22,13 +22,15 @@ class Trial:
     log_speedup: float | None
 
 
-PROTOCOL = 4
+PROTOCOL = 5
 """The version of the rules by which requests are made and digested. A run keeps the one that it began with, so that it
 can be resumed and replayed: 1 is that of runs which do not say."""
 TYPED = 3
 """The protocol from which on requests have kinds, roles and contexts of their own; models stood among params before."""
 FENCED = 4
 """The protocol from which on prompts fence all that comes from candidates and mark it as untrusted."""
+INFORMED = 5
+"""The protocol from which on prompts tell what an expert would ask first, of the machine and of the search so far."""
 
 
 class Kind(StrEnum):

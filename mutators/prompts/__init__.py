@@ -2,7 +2,8 @@
 
 A prompt depends on request, parents, earlier requests and operator alone: the same request asks the same question.
 What candidates wrote, or what tools quote of it, stands in fences that are marked `untrusted`, which the system message
-tells models to read as data. Requests of older protocols ask in the words of their time, of the folder `protocol3`.
+tells models to read as data. Requests of older protocols ask in the words of their time, of the folders `protocol4`
+and `protocol3`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fitness.evaluation import Evaluation
-from mutators.base import FENCED, Earlier, Message, Parent, Request
+from mutators.base import FENCED, INFORMED, Earlier, Message, Parent, Request
 from operators.dtypes import DTYPES, resolve_dtype
 from operators.expression import FUNCTIONS
 from operators.plan import FACTS
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 FOLDER = Path(__file__).parent
+WORDS = {FENCED: "protocol3", INFORMED: "protocol4"}
+"""By the protocol that changed what is said, the folder of the words before it; the oldest first."""
 MAX_MESSAGE = 4000
 """Characters of a compiler's or verifier's message; what does not fit is left out of its middle."""
 MAX_TRIED = 300
@@ -48,7 +51,7 @@ def conversation(
     of its context as a list. Its filter `untrusted` puts what a candidate or a model wrote into a marked fence.
     """
     context = _context(request, parents, operator, earlier)
-    system = _environment(request.protocol >= FENCED).get_template("system.md.j2").render(context)
+    system = _environment(request.protocol).get_template("system.md.j2").render(context)
     return {"role": "system", "content": system.strip()}, _asked(name, request, context)
 
 
@@ -80,21 +83,23 @@ def continued(
 
 
 def _asked(name: str, request: Request, context: Mapping[str, Any]) -> Message:
-    user = _environment(request.protocol >= FENCED).get_template(f"{request.template or name}.md.j2").render(context)
+    user = _environment(request.protocol).get_template(f"{request.template or name}.md.j2").render(context)
     return {"role": "user", "content": user.strip()}
 
 
 def complaint(reason: str, protocol: int) -> Message:
     """Return what a model hears whose answer to a request of this protocol could not be used."""
-    template = _environment(protocol >= FENCED).get_template("complaint.md.j2")
+    template = _environment(protocol).get_template("complaint.md.j2")
     return {"role": "user", "content": template.render(reason=reason).strip()}
 
 
 @lru_cache
-def _environment(fences: bool) -> Environment:
+def _environment(protocol: int) -> Environment:
+    """It finds a template in the folder of the protocol, else in that of the next newer one that has it."""
     from jinja2 import ChoiceLoader, Environment, FileSystemLoader, FunctionLoader, StrictUndefined
 
-    folders = [FOLDER] if fences else [FOLDER / "protocol3", FOLDER]
+    older = [FOLDER / name for newer, name in WORDS.items() if protocol < newer]
+    folders = [*older, FOLDER]
     made = Environment(
         loader=ChoiceLoader([FileSystemLoader(folders), FunctionLoader(_beside_module)]),
         undefined=StrictUndefined,
@@ -103,7 +108,7 @@ def _environment(fences: bool) -> Environment:
         autoescape=False,
     )
     made.filters |= {"fenced": fenced, "untrusted": untrusted, "listed": listed, "shortened": shortened}
-    made.globals["fences"] = fences
+    made.globals["fences"] = protocol >= FENCED
     return made
 
 

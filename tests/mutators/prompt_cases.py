@@ -16,7 +16,9 @@ AXPB = Path(__file__).parents[1] / "data" / "axpb"
 CASES = tuple((name, target) for name in ("rewrite", "crossover", "repair", "refine") for target in ("cpu", "cuda"))
 UNFENCED = 3
 """The last protocol whose prompts did not mark what comes from candidates; runs of that time ask in those words."""
-PROTOCOLS = (UNFENCED, PROTOCOL)
+UNINFORMED = 4
+"""The last protocol whose prompts told nothing of the machine and little of the search."""
+PROTOCOLS = (UNFENCED, UNINFORMED, PROTOCOL)
 TUNED = "[tune]\nBLOCK = [256, 128]\n[[launch]]"
 
 
@@ -83,7 +85,7 @@ def rendered(name: str, target: str, protocol: int = PROTOCOL) -> str:
 
 def golden(name: str, target: str, protocol: int) -> Path:
     """Where the prompt of a case is kept."""
-    return FOLDER / ("protocol3" if protocol == UNFENCED else "") / f"{name}.{target}.md"
+    return FOLDER / ("" if protocol == PROTOCOL else f"protocol{protocol}") / f"{name}.{target}.md"
 
 
 if __name__ == "__main__":
