@@ -1,7 +1,7 @@
 """The declarations that stand in front of every kernel file when it is compiled.
 
-They give one source its element type, its accumulator type and its tunables. Everything is a declaration, never a
-macro: macros named T or N break the vendors' own headers.
+They give one source its element type, its accumulator type and its tunables. Everything but INFINITY, a macro in every
+dialect, is a declaration: macros named T or N break the vendors' own headers.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ CUDA_LOAD: Mapping[str, str] = {"bf16": "__bfloat162float(value)", "fp16": "__ha
 CUDA_STORE: Mapping[str, str] = {"bf16": "__float2bfloat16_rn(value)", "fp16": "__float2half_rn(value)"}
 """Conversions to and from the accumulator; a cast does for every other type."""
 
+INFINITY = ("#ifndef INFINITY", "#define INFINITY __int_as_float(0x7f800000)", "#endif")
+"""NVRTC has no <math.h>; headers that stand in for it ask whether it is there."""
 TENSOR_MAP = (
     "struct alignas(64) CUtensorMap_st { unsigned long long opaque[16]; };",
     "typedef struct CUtensorMap_st CUtensorMap;",
@@ -42,6 +44,7 @@ def prelude(operator: Operator, plan: Plan, *, target: str, dtype: str, values: 
     - `T`, `ACC`: element and accumulator type;
     - `constexpr int NAME`: every tunable (`long long` where an int is too small);
     - `ACC load(T value)` and `T store(ACC value)`: conversions, rounding to nearest;
+    - `INFINITY`;
     - on cuda `CUtensorMap` and, where the task has them, the types of `<cuda_bf16.h>` and `<cuda_fp16.h>`;
     - on cpu `<math.h>`, with vector variants declared, so that `#pragma omp simd` loops call libmvec.
     """
@@ -86,6 +89,7 @@ def _cuda_types(operator: Operator, plan: Plan, dtype: str) -> Iterable[str]:
     for name, header in CUDA_HEADERS.items():
         if name in used:
             yield f"#include <{header}>"
+    yield from INFINITY
     yield from TENSOR_MAP
 
 
