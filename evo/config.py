@@ -13,8 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from evo.budget import KINDS
 from evo.strategies.base import CHAMPIONS_KNOWN, DEVICE_KNOWN, StrategyContext
 from fitness.base import DeviceInfo
-from fitness.targets import check_target, device_info
-from mutators.base import PROTOCOL
+from fitness.targets import check_target, device_info, measured_device
+from mutators.base import INFORMED, PROTOCOL
 from mutators.llm_settings import LlmSettings
 from operators.catalog import load
 from operators.definition import first_problem
@@ -38,7 +38,7 @@ DEFAULT_SETS = {"cpu": "cpu", "cuda": "realistic"}
 class RunConfig(BaseModel):
     """Everything that decides a run. Unknown keys are refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, ser_json_inf_nan="strings")
 
     operators: list[str] = Field(min_length=1)
     """Names, or folders of a user's own operators."""
@@ -66,7 +66,7 @@ class RunConfig(BaseModel):
     protocol: int = Field(PROTOCOL, ge=1, le=PROTOCOL)
     """The version of the rules by which requests are made."""
     device: DeviceInfo | None = None
-    """What kernels run on, as prompts and tuning have it; filled in when the run begins."""
+    """What kernels run on, as prompts and tuning have it; filled in when the run begins, and measured for models."""
     stall_s: Amount = 120.0
     """Seconds in which nothing moves until the search says so; what is stuck is restarted after three times as many."""
     workers: int = Field(0, ge=0, le=256)
@@ -86,7 +86,8 @@ class RunConfig(BaseModel):
             raise UserError("an operator is named twice; name each once")
         filled: dict[str, Any] = {"workload_set": self.workload_set or DEFAULT_SETS[self.target]}
         if self.device is None and self.protocol >= DEVICE_KNOWN:
-            filled["device"] = device_info(self.target, threads=self.threads)
+            measured = self.llm is not None and self.protocol >= INFORMED
+            filled["device"] = (measured_device if measured else device_info)(self.target, threads=self.threads)
         config = self.model_copy(update=filled)
         for operator, task in config.tasks():
             operator.workload_set(config.workload_set)
@@ -138,6 +139,11 @@ class RunConfig(BaseModel):
             return made(context, dict(self.settings))
         except ValidationError as error:
             raise UserError(f"settings of strategy {self.strategy}: {first_problem(error)}") from None
+
+    @property
+    def independent(self) -> bool:
+        """Whether the strategy's attempts are to know nothing of each other, so that no prompt tells of others."""
+        return bool(getattr(named_class("strategy", self.strategy, STRATEGIES), "independent", False))
 
     def to_json(self) -> str:
         """The inverse of `from_json`."""

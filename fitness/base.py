@@ -8,7 +8,11 @@ from typing import Any, Protocol
 
 from fitness.evaluation import Evaluation, Timing
 from fitness.profiling import Profile
+from fitness.roofline import Peaks
 from operators.kernel import Kernel
+
+COMPILE_LIMIT_S: Mapping[str, float] = {"cpu": 20.0, "cuda": 60.0}
+"""By target, what the compiler may take for one kernel."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,10 @@ class DeviceInfo:
     """In words, with the figures that a programmer of kernels asks for first."""
     facts: Mapping[str, int] = field(default_factory=dict)
     """By the names that expressions of plans have for them (`operators.plan.FACTS`)."""
+    details: tuple[str, ...] = ()
+    """What else an expert would ask of it, each in words: units and their instructions, registers, memories."""
+    peaks: Peaks | None = None
+    """What it was measured to do at most; None: not known, as in runs without language models."""
 
 
 @dataclass(frozen=True)

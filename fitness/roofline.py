@@ -173,6 +173,16 @@ def roofline(operator: Operator, dims: Mapping[str, int], dtype: str, peaks: Pea
     return Roofline(moved.total, flops, memory_us, _compute_us(flops, dtype, peaks))
 
 
+def allowed_us(operator: Operator, dims: Mapping[str, int], dtype: str, peaks: Peaks) -> float:
+    """Return microseconds of a kernel that does the plain algorithm's work as fast as the machine was measured to.
+
+    It goes by the fastest way to the precision that is asked for, products in parts among them, and takes no less than
+    an empty launch; 0 where nothing is known. It raises ExpressionError where a cost depends on what only data tell.
+    """
+    rates = {d: max(rate, peaks.ways_gflop_s.get(d, 0.0)) for d, rate in peaks.gflop_s.items()}
+    return max(roofline(operator, dims, dtype, replace(peaks, gflop_s=rates)).attainable_us, peaks.empty_us)
+
+
 def _memory_us(read_bytes: float, all_bytes: float, peaks: Peaks) -> float:
     """Reads go no faster than reads alone; both together no faster than the faster of the two peaks.
 

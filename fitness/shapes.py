@@ -14,9 +14,7 @@ from fitness.verify import Oracle
 from operators.header import read_header
 from operators.kernel import Kernel
 from operators.plan import Plan, ResolvedPlan
-from operators.spec import Operator, Task, Workload
-
-HIDDEN_NEEDED = 6
+from operators.spec import HIDDEN_NEEDED, Operator, Task, Workload
 
 
 class Shapes:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Collection
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fitness.base import Builder, DeviceInfo, Fitness
@@ -12,6 +15,8 @@ from fitness.roofline import Peaks
 from operators.errors import UserError
 from operators.spec import Operator, Task
 
+MEASURE_TIMEOUT_S = 120.0
+"""Of which most may be spent on loading libraries for the first time."""
 JUDGED_TARGETS = ("cpu", "cuda")
 
 
@@ -90,6 +95,33 @@ def device_info(target: str, *, threads: int = 0) -> DeviceInfo:
     from fitness.cpu.cores import device_info as cpu
 
     return cpu(threads)
+
+
+def measured_device(target: str, *, threads: int = 0) -> DeviceInfo:
+    """Return `device_info` with the peaks of the device, measured in seconds where no process has done it here yet.
+
+    It raises UserError as that does; a machine whose peaks cannot be measured has none. Of a GPU they are measured in
+    another process, so that this one takes none of its memory.
+    """
+    found = device_info(target, threads=threads)
+    with suppress(UserError, OSError, subprocess.SubprocessError):
+        return replace(found, peaks=_gpu_peaks() if target == "cuda" else _cpu_peaks(found))
+    return found
+
+
+def _gpu_peaks() -> Peaks | None:
+    from fitness.cuda import peaks as cuda
+
+    if found := cuda.known(0):
+        return found
+    subprocess.run([sys.executable, "-m", cuda.__name__], check=True, capture_output=True, timeout=MEASURE_TIMEOUT_S)
+    return cuda.known(0)
+
+
+def _cpu_peaks(device: DeviceInfo) -> Peaks:
+    from fitness.cpu import peaks as cpu
+
+    return cpu.peaks(device.facts["cpu_count"])
 
 
 def prepare(target: str, *, computes: bool, shared: Path) -> None:

@@ -21,6 +21,8 @@ RESERVED = frozenset({"T", "ACC", "i", "load", "store", "sm_count", "warp_size",
 
 HIDDEN = "hidden"
 """The set that hidden shapes belong to."""
+HIDDEN_NEEDED = 6
+"""A kernel must support so many of them, or all where there are fewer."""
 CHAMPIONS = "champions"
 """The folder beside an operator's first kernels that holds the best ones known, and the first part of their names."""
 

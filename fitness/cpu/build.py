@@ -16,6 +16,7 @@ from typing import Any
 from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 
+from fitness.base import COMPILE_LIMIT_S
 from fitness.cpu.gate import DIALECT, MAX_OBJECT_BYTES, objection, section_objection, symbols
 from fitness.cpu.image import MAX_FILE_BYTES, Image, Refused, image
 from fitness.cpu.loops import vector_work
@@ -49,7 +50,7 @@ LINKED, FILE = "kernel.so", "kernel.cpp"
 MAX_PREPROCESSED_BYTES = 32 << 20
 """Of which headers make a part: those of all mathematics and intrinsics have 5 MiB."""
 MAX_LOG_COLUMNS = 600
-COMPILE_TIMEOUT_S = 20.0
+COMPILE_TIMEOUT_S = COMPILE_LIMIT_S["cpu"]
 LISTING_BYTES = 4 << 20
 """Of disassembly that is read; a hundred times what kernels have."""
 SHIM = Path(__file__).with_name("shim.hpp")

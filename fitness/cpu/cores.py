@@ -14,6 +14,11 @@ from pathlib import Path
 from fitness.base import DeviceInfo
 from operators.identity import digest
 
+INSTRUCTION_SETS = (
+    "sse4_2", "avx", "f16c", "avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16", "avx512_fp16",
+    "avx512_vnni", "avx_vnni", "asimd", "asimdhp", "sve", "sve2", "bf16", "i8mm",
+)  # fmt: skip
+"""As /proc/cpuinfo calls them."""
 SPARE_FROM = 4
 """With so many cores or more, one is kept free of timings."""
 
@@ -56,7 +61,28 @@ def device_info(threads: int) -> DeviceInfo:
     size = len(groups(threads, sorted(os.sched_getaffinity(0)))[0])
     facts = plan_facts(size)
     cores = f"{size} cores" if size > 1 else "one core"
-    return DeviceInfo(f"{cores} of an {processor()} ({facts['l2_bytes'] >> 10} KiB of L2 cache per core)", facts)
+    name = f"{cores} of an {processor()} ({facts['l2_bytes'] >> 10} KiB of L2 cache per core)"
+    return DeviceInfo(name, facts, tuple(filter(None, (_instruction_sets(), _caches()))))
+
+
+def _instruction_sets() -> str:
+    """What its vectors can do, of what a programmer of kernels asks for; empty where the system does not tell."""
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    flags = next((line.partition(":")[2].split() for line in lines if line.startswith(("flags", "Features"))), [])
+    found = [name for name in INSTRUCTION_SETS if name in flags]
+    return f"{platform.machine()} with {', '.join(found)}" if found else ""
+
+
+def _caches() -> str:
+    """Sizes of the first core's caches for data, as the kernel of the system has them."""
+    found = []
+    for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        kind, level, size, shared = (
+            (index / name).read_text().strip() for name in ("type", "level", "size", "shared_cpu_list")
+        )
+        if kind != "Instruction":
+            found.append(f"L{level} {size.removesuffix('K')} KiB" + (f" (of cores {shared})" if level == "3" else ""))
+    return f"caches: {', '.join(found)}" if found else ""
 
 
 def _l2_bytes() -> int:

@@ -13,13 +13,14 @@ import time
 from dataclasses import astuple
 from pathlib import Path
 
+from fitness.base import COMPILE_LIMIT_S
 from fitness.channel import receive, receive_frame, send_frame
 from fitness.cuda.nvrtc import Compiled, Job, include_folders
 from fitness.native import built
 from fitness.sandbox import GIB, kill_group, start_child
 from operators.errors import UserError
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = COMPILE_LIMIT_S["cuda"]
 """Of one compilation, by the processor's time, so that a busy machine fails no kernel; CuTe takes 5 to 20 s."""
 PATIENCE = 10
 """So many times its limit may a compilation take by the wall's clock."""

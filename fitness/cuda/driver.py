@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -78,6 +79,10 @@ class DeviceFacts:
     memory_gb_s: float
     """What the data sheet promises: clock x width x 2; 0 where the driver does not tell."""
     max_clock_ghz: float
+    sm_registers: int = 0
+    """Of 32 bits, of one multiprocessor; 0: not known, like those below."""
+    sm_shared_bytes: int = 0
+    sm_threads: int = 0
 
     @property
     def arch(self) -> str:
@@ -105,7 +110,30 @@ class DeviceFacts:
             f"an {self.name} (compute capability {major}.{minor}, {self.sm_count} SMs, at most "
             f"{self.max_shared_bytes} bytes of shared memory per block, {cache}{bandwidth})"
         )
-        return DeviceInfo(name, self.plan_facts)
+        return DeviceInfo(name, self.plan_facts, tuple(self._details()))
+
+    def _details(self) -> Iterator[str]:
+        if self.sm_registers:
+            yield (
+                f"each SM has {self.sm_registers} registers of 32 bits (255 per thread at most), "
+                f"{self.sm_shared_bytes >> 10} KiB of shared memory (of which a block may have "
+                f"{self.max_shared_bytes >> 10} KiB) and room for {self.sm_threads} threads"
+            )
+        yield f"compiled for {self.arch}: {_instructions(self.capability)}"
+
+
+def _instructions(capability: tuple[int, int]) -> str:
+    """What an architecture offers beyond plain CUDA C++, in words."""
+    if capability < (8, 0):
+        return "mma.sync with fp16"
+    ampere = "cp.async, mbarrier, ldmatrix and mma.sync with fp16, bf16, TF32 and int8"
+    if capability[0] == 9:
+        return f"TMA (cp.async.bulk), mbarrier, wgmma, thread-block clusters, setmaxnreg; also {ampere}"
+    if capability[0] == 10:
+        return f"TMA (cp.async.bulk), mbarrier, tcgen05, thread-block clusters, setmaxnreg, but no wgmma; also {ampere}"
+    if capability[0] == 12:
+        return f"TMA (cp.async.bulk), mbarrier, thread-block clusters, but neither wgmma nor tcgen05; also {ampere}"
+    return ampere
 
 
 def visible_devices() -> list[str]:
@@ -163,6 +191,9 @@ def device_facts(ordinal: int = 0) -> DeviceFacts:
         l2_bytes=attribute("L2_CACHE_SIZE"),
         memory_gb_s=2 * attribute("MEMORY_CLOCK_RATE") * attribute("GLOBAL_MEMORY_BUS_WIDTH") / 8 / 1e6,
         max_clock_ghz=attribute("CLOCK_RATE") / 1e6,
+        sm_registers=attribute("MAX_REGISTERS_PER_MULTIPROCESSOR"),
+        sm_shared_bytes=attribute("MAX_SHARED_MEMORY_PER_MULTIPROCESSOR"),
+        sm_threads=attribute("MAX_THREADS_PER_MULTIPROCESSOR"),
     )
 
 

@@ -5,18 +5,16 @@ Measured once, kept in the user's cache folder.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from fitness.cuda.driver import device_facts
 from fitness.native import cache_folder
 from fitness.roofline import Peaks, keep_peaks, kept_peaks, ways
 from operators.identity import digest
 
-_cuda: Any = torch.cuda
 BYTES = 1 << 30
 FLOPS_PER_CLOCK: dict[tuple[int, int], dict[str, int]] = {
     (8, 0): {"fp64": 128, "fp32": 128, "fp16": 2048, "bf16": 2048, "tf32": 1024, "int8": 4096},
@@ -63,11 +61,14 @@ def _path(ordinal: int) -> Path:
 
 def _measured(ordinal: int) -> Peaks:
     """An architecture that is not known has no peak of arithmetic."""
+    import torch  # what was measured before is read without it
+
+    cuda: Any = torch.cuda
     facts = device_facts(ordinal)
     source, target = (torch.empty(BYTES // 4, device=f"cuda:{ordinal}").fill_(1.0) for _ in range(2))
-    read_us = _best_us(lambda: torch.sum(source))
-    copy_us = _best_us(lambda: target.copy_(source))
-    empty_us = _best_us(lambda: _cuda._sleep(0))
+    read_us = _best_us(cuda, lambda: torch.sum(source))
+    copy_us = _best_us(cuda, lambda: target.copy_(source))
+    empty_us = _best_us(cuda, lambda: cuda._sleep(0))
     read_gb_s = BYTES / read_us / 1e3
     per_clock = FLOPS_PER_CLOCK.get(facts.capability, {})
     rates = {unit: rate * facts.sm_count * facts.max_clock_ghz for unit, rate in per_clock.items()}
@@ -83,15 +84,18 @@ def _measured(ordinal: int) -> Peaks:
     )
 
 
-def _best_us(work: object, repeats: int = 10) -> float:
-    assert callable(work)
+def _best_us(cuda: Any, work: Callable[[], Any], repeats: int = 10) -> float:
     best = float("inf")
     for _ in range(repeats):
-        begin, end = (_cuda.Event(enable_timing=True) for _ in range(2))
-        _cuda._sleep(100_000)  # the work is queued before the clock starts
+        begin, end = (cuda.Event(enable_timing=True) for _ in range(2))
+        cuda._sleep(100_000)  # the work is queued before the clock starts
         begin.record()
         work()
         end.record()
         end.synchronize()
         best = min(best, 1e3 * begin.elapsed_time(end))
     return best
+
+
+if __name__ == "__main__":
+    peaks(0)
