@@ -10,12 +10,14 @@ from evo import records
 from evo.history import Done
 from evo.individual import Individual
 from evo.journal import Journal
+from evo.knowledge import Brief
 from evo.parents import Parents
 from evo.records import Rows
 from evo.task_state import Bound, TaskState
 from evo.verdicts import VerdictSource
 from fitness.evaluation import Evaluation
 from mutators.base import Client, Proposal, Request
+from mutators.briefing import Briefing, Winner
 from mutators.registry import asks_model, propose
 
 PROPOSING_THREADS = 2
@@ -50,9 +52,25 @@ class Execution:
         if not asks_model(request):
             return await propose(request, parents, state.operator, threads=self._threads)
         if parents:
-            parents = (replace(parents[0], profile=bound.notes), *parents[1:])
+            briefing = self._briefing(state, bound.brief) if bound.brief else None
+            parents = (replace(parents[0], profile=bound.notes, briefing=briefing), *parents[1:])
         earlier = tuple(self.parents.earlier(name) for name in request.earlier)
         return await propose(request, parents, state.operator, client=self._client, earlier=earlier)
+
+    def _briefing(self, state: TaskState, brief: Brief) -> Briefing:
+        """Return what a prompt may tell, with the kernels that were named."""
+        winners = tuple(
+            Winner(self.parents.find(known.source, baseline=state.baseline).kernel, known.standing, wins)
+            for known, wins in brief.winners
+        )
+        return Briefing(
+            state.knowledge.device, brief.naive_us, brief.library,
+            best_id=brief.best.source[0] if brief.best else "",
+            best=brief.best.standing if brief.best else {},
+            parents=brief.parents, tried=brief.tried, helped=brief.helped, fruitless=brief.fruitless,
+            failed=brief.failed, winners=winners, open_here=brief.open_here, open_elsewhere=brief.open_elsewhere,
+            asked_before=brief.asked_before,
+        )  # fmt: skip
 
     async def profile(self, state: TaskState, request: Request, bound: Bound) -> Done:
         """Return the end of a request for a profile."""

@@ -116,6 +116,7 @@ class History:
     def _count(self, state: TaskState, individual: Individual) -> None:
         """The part of a tell that a resume repeats itself."""
         state.told += 1
+        state.knowledge.told(individual)
         state.statuses[individual.status] += 1
         if not individual.unavailable and individual.request.kind not in WITHOUT_KERNEL:
             state.idle = 0 if individual.fresh else state.idle + 1

@@ -103,7 +103,7 @@ class Replay:
     def __init__(self, config: RunConfig, store: Journal, read: Read, on_change: Callable[[Replay], None]) -> None:
         """`read` answers queries to the run that is replayed, `store` takes the new one."""
         self.budget = Budget(dict(config.budget))
-        self.states = task_states(config.tasks(), config.make_strategy)
+        self.states = task_states(config)
         self.phase = "replaying"
         self._store = store
         self._read = read

@@ -73,7 +73,7 @@ class Search:
         self.store = store
         self.pool = pool
         self.budget = Budget({} if only_confirm else dict(config.budget))
-        self.states = task_states(config.tasks(), make_strategy or config.make_strategy)
+        self.states = task_states(config, make_strategy)
         self.stopping = False
         self.phase = "starting"
         limit_s = self.budget.limits.get("wall_s", math.inf)

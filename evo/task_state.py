@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from evo.budget import Budget
+from evo.config import RunConfig
 from evo.individual import new_programs
+from evo.knowledge import Brief, Knowledge
 from evo.strategies.base import Strategy
 from mutators.base import Request
 from mutators.registry import asks_model
@@ -29,6 +31,8 @@ class Bound:
     """The request's parents, in its order."""
     notes: Notes = ()
     """Of the principal parent's profile, if there was one."""
+    brief: Brief | None = None
+    """What a prompt may tell besides; None where no model is asked, or the run is older than that."""
 
 
 Outstanding = tuple[Request, Bound]
@@ -48,6 +52,8 @@ class TaskState:
     task: Task
     strategy: Strategy
     baseline: Kernel
+    knowledge: Knowledge
+    """What prompts may tell."""
     verdicts: dict[str, str] = field(default_factory=dict)
     """By kernel id, the evaluation that the strategy was told of; of several the first one that is no duplicate's."""
     profiles: dict[str, Notes] = field(default_factory=dict)
@@ -129,18 +135,29 @@ class Running(Protocol):
 
 
 def task_states(
-    tasks: Iterable[tuple[Operator, Task]], make_strategy: Callable[[Operator, Task], Strategy]
+    config: RunConfig, make_strategy: Callable[[Operator, Task], Strategy] | None = None
 ) -> dict[Task, TaskState]:
-    """Return what a driver knows of its tasks before anything is asked."""
-    return {
+    """Return what a driver knows of the tasks of a run before anything is asked."""
+    make = make_strategy or config.make_strategy
+    states = {
         task: TaskState(
             operator,
             task,
-            make_strategy(operator, task),
+            make(operator, task),
             Kernel(operator.name, task.target, operator.naive(task.target)),
+            Knowledge(task, device=config.device, independent=config.independent),
         )
-        for operator, task in tasks
+        for operator, task in config.tasks()
     }
+    for state in states.values():
+        akin = (other for other in states.values() if other is not state and _akin(other.operator, state.operator))
+        state.knowledge.siblings = [other.knowledge for other in akin]
+    return states
+
+
+def _akin(one: Operator, other: Operator) -> bool:
+    """Whether what helps one operator may help the other."""
+    return one.family == other.family
 
 
 def verdict_s(states: Mapping[Task, TaskState]) -> float:
@@ -149,7 +166,11 @@ def verdict_s(states: Mapping[Task, TaskState]) -> float:
 
 
 def bind(state: TaskState, request: Request) -> Bound:
-    """What is known now of the request's parents: to be called before the strategy is told more."""
+    """What is known now of the request's parents and task: to be called before the strategy is told more, and once.
+
+    The task's knowledge takes note that it is asked.
+    """
     sources = tuple((parent, state.verdicts.get(parent, "")) for parent in request.parents)
     timed = sources and sources[0][1] and asks_model(request)
-    return Bound(sources, state.profiles.get(sources[0][0], ()) if timed else ())
+    notes = state.profiles.get(sources[0][0], ()) if timed else ()
+    return Bound(sources, notes, state.knowledge.brief(request))

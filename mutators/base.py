@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from fitness.evaluation import Evaluation
+from mutators.briefing import Briefing
 from operators.identity import digest
 from operators.kernel import Kernel
 from operators.spec import Operator, Task
@@ -255,6 +256,8 @@ class Parent:
     """Its verdict; None: not evaluated yet."""
     profile: tuple[str, ...] = ()
     """What a profiler said of it, in lines for a prompt; of principal parents of language models alone."""
+    briefing: Briefing | None = None
+    """What was known of the task besides; of principal parents of language models alone."""
 
 
 @dataclass(frozen=True)

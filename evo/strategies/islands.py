@@ -18,7 +18,7 @@ from evo.strategies.base import Ancestors, Rival, StrategyContext
 from evo.strategies.outages import Outages
 from fitness.evaluation import Status
 from mutators.bandit import Arm, Bandit
-from mutators.base import Kind, Mutator, Request
+from mutators.base import INFORMED, Kind, Mutator, Request
 from mutators.registry import mutator
 from mutators.transform import transform_names
 from operators.kernel import Kernel
@@ -248,7 +248,7 @@ class Islands:
             return self._repair(number, arm, rng)
         if arm.mutator == "transform":
             params["count"] = self._steps(number % self.settings.islands, rng)
-        if arm.model and (tried := self._tried.get(parent.kernel.id)):
+        if arm.model and (tried := self._tried.get(parent.kernel.id)):  # later protocols: `evo.knowledge` has it
             params["tried"] = list(tried)
         parents = (parent, partner) if partner and arm.mutator in ("recombine", "crossover") else (parent,)
         return self._request(number, arm, parents, rng, params)
@@ -298,7 +298,7 @@ class Islands:
             gain = evaluation.log_speedup - pending.best_log_speedup
             gain = gain if gain > max(MARGIN, 1.96 * (error or 0.0)) else 0.0
         self.bandit.learn(pending.arm, gain=gain, seconds=individual.seconds, cost_usd=individual.cost_usd)
-        if self.context.models and pending.failure is None:
+        if self.context.models and pending.failure is None and self.context.protocol < INFORMED:
             self._note(individual, pending.parent)
 
     def _note(self, individual: Individual, parent: Elite) -> None:

@@ -60,6 +60,9 @@ class LoopStrategy(PlainStrategy[SettingsT]):
     concern: its turn comes again when a model is back. It asks nothing more when no recipe is left.
     """
 
+    independent = True
+    """Prompts of one loop tell nothing of others, but what its own templates and contexts say."""
+
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._begun = 0

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from fitness.evaluation import Evaluation
 from mutators.base import FENCED, INFORMED, Earlier, Message, Parent, Request
+from mutators.briefing import Briefing
+from mutators.prompts import informed
 from operators.dtypes import DTYPES, resolve_dtype
 from operators.expression import FUNCTIONS
 from operators.plan import FACTS
@@ -107,7 +109,13 @@ def _environment(protocol: int) -> Environment:
         lstrip_blocks=True,
         autoescape=False,
     )
-    made.filters |= {"fenced": fenced, "untrusted": untrusted, "listed": listed, "shortened": shortened}
+    made.filters |= {
+        "fenced": fenced,
+        "untrusted": untrusted,
+        "listed": listed,
+        "shortened": shortened,
+        "percent": informed.percent,
+    }
     made.globals["fences"] = protocol >= FENCED
     return made
 
@@ -154,7 +162,9 @@ def _context(
     chosen = params.get("workload_set")
     workloads = [w for w in operator.workloads if not chosen or w.set == chosen]
     dtypes = {name: resolve_dtype(name, task.dtype) for name in ("T", "ACC")}
-    return {
+    tried = [_attempt(entry, bounded=request.protocol >= FENCED) for entry in params.get("tried", ())]
+    profile = params.get("profile") or (parents[0].profile if parents else ())
+    context: dict[str, Any] = {
         "operator": operator,
         "target": task.target,
         "types": {name: (dtype.name, _type_name(dtype.name, task.target)) for name, dtype in dtypes.items()},
@@ -167,14 +177,23 @@ def _context(
         "kernels": [_kernel(parent) for parent in parents],
         "diff": _diff(parents),
         "advice": params.get("advice", ""),
-        "profile": params.get("profile") or (parents[0].profile if parents else ()),
-        "tried": [_attempt(entry, bounded=request.protocol >= FENCED) for entry in params.get("tried", ())],
+        "profile": profile,
+        "tried": tried,
         "params": params,
         "earlier": {name: _earlier(each) for name, each in by_id.items()},
         "context": [_earlier(by_id[name]) for name in request.context],
         "previous": _earlier(previous) if previous else None,
         "shown": bool(previous and parents and previous.messages and _stands_in(parents[0], previous)),
     }
+    if request.protocol < INFORMED:
+        return context
+    for shown, parent in zip(context["kernels"], parents, strict=True):
+        if parent.evaluation:
+            shown["verdict"] |= informed.verdict(parent.evaluation, target=task.target)
+    briefing = (parents[0].briefing if parents else None) or Briefing()
+    told = informed.told(briefing, operator, task, parents, workloads)
+    told |= {"tried": [*tried, *told["tried"]], "profile": informed.unplaced(profile, told["place"])}
+    return context | informed.constants(briefing.device, operator, task) | {"told": told}
 
 
 def _type_name(dtype: str, target: str) -> str:

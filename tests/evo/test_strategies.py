@@ -19,7 +19,7 @@ from evo.strategies.random_search import RandomSearch
 from evo.strategies.tune_only import TuneOnly
 from fitness.evaluation import Status
 from mutators.bandit import Arm
-from mutators.base import Request
+from mutators.base import INFORMED, Request
 from mutators.registry import MUTATORS
 from mutators.transform import transform_names
 from operators.kernel import Kernel
@@ -275,7 +275,9 @@ def test_a_failing_child_of_a_model_is_mended_a_bounded_number_of_times(
 
 
 def test_a_model_is_told_what_was_tried_before(axpb: Operator) -> None:
-    events = told(play(make(Islands, axpb, models=("m",)), World(axpb, TASK), requests=200, order=Random(3)))
+    """By its request, in runs of older versions; `evo.knowledge` tells it since."""
+    strategy = make(Islands, axpb, models=("m",), protocol=INFORMED - 1)
+    events = told(play(strategy, World(axpb, TASK), requests=200, order=Random(3)))
     shown = [i.request.params["tried"] for i in events if "tried" in i.request.params]
     assert shown
     assert all({"description", "status"} <= set(entry) for entries in shown for entry in entries)

@@ -29,7 +29,8 @@ def test_golden_prompts(name: str, target: str, protocol: int) -> None:
 
 @pytest.mark.parametrize("target", ["cpu", "cuda"])
 def test_the_example_of_a_header_is_one(target: str) -> None:
-    (example,) = re.findall(r"```cpp\n(/\*! evo\nrequires.*?\n\*/)", cases.rendered("rewrite", target), re.DOTALL)
+    prompt = cases.rendered("rewrite", target)
+    (example,) = re.findall(r"```cpp\n(/\*! evo\nrequires = \"cols.*?\n\*/)", prompt, re.DOTALL)
     plan = parse_plan(example, load("softmax"), target)
     assert plan.zero and plan.tune and plan.buffers and plan.launches
 

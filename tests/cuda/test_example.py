@@ -1,0 +1,42 @@
+"""The worked example that prompts show: it compiles, and is what it is said to be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fitness.cuda.build import CudaBuild, compile_cuda
+from mutators.prompts import informed
+from operators.catalog import load
+from operators.kernel import Kernel
+
+SCORES = Path(__file__).parents[1] / "data" / "scores"
+
+pytestmark = pytest.mark.usefixtures("headers")
+
+
+def test_the_example_of_cuda_compiles_and_uses_what_it_shows() -> None:
+    (example,) = informed.examples("cuda")
+    for stages in (2, 3, 4):
+        built = compile_cuda(Kernel("scores", "cuda", example.source, {"STAGES": stages}), load(str(SCORES)), "bf16")
+        assert isinstance(built, CudaBuild), built
+        assert built.facts["bulk_copies"] and built.facts["tensor_cores"]
+        assert not built.facts["spill_bytes"] and built.facts["flagged"] == "none"
+
+
+def test_infinity_needs_no_header() -> None:
+    source = """/*! evo
+[[launch]]
+kernel = "f"
+grid = ["rows"]
+block = [32]
+args = ["x", "y", "rows", "cols"]
+*/
+INCLUDED
+extern "C" __global__ void f(const T* x, T* y, int rows, int cols) { y[blockIdx.x] = x[blockIdx.x] > -INFINITY; }
+"""
+    for included in ("", "#include <cmath>", "#include <cuda/std/cmath>", "#include <cub/block/block_reduce.cuh>"):
+        kernel = Kernel("softmax", "cuda", source.replace("INCLUDED", included))
+        built = compile_cuda(kernel, load("softmax"), "fp32")
+        assert isinstance(built, CudaBuild), built
