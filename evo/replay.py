@@ -30,7 +30,7 @@ from evo.store import Store, open_reader
 from evo.task_state import Bound, Outstanding, TaskState, task_states
 from evo.verdicts import TakenProfile
 from fitness.evaluation import Evaluation
-from mutators.base import Call, Kind, Message, Parent, Proposal, Request
+from mutators.base import Call, CallStatus, Kind, Message, Parent, Proposal, Request
 from mutators.llm_calls import cache_key
 from mutators.llm_settings import LlmSettings
 from operators.errors import UserError
@@ -261,6 +261,8 @@ class _Answers:
             " order by status in ('failed', 'unavailable'), rowid desc limit 1",
             [key],
         )
+        if not rows and sample and (cut := await self._cut(messages, request, role, model, sample - 1)):
+            return cut
         if not rows:
             raise Different(
                 f"{request.id}: {model} is asked for a {role} in other words{self._change(messages, request)}"
@@ -269,6 +271,13 @@ class _Answers:
             self._served.add(rows[0]["call_id"])
             self._store.commit({"llm_calls": rows})
         return records.CALL.item(rows[0])
+
+    async def _cut(
+        self, messages: Sequence[Message], request: Request, role: str, model: str, sample: int
+    ) -> Call | None:
+        """The answer that was cut off, and for which there was no more room."""
+        call = await self.complete(messages, request=request, role=role, model=model, sample=sample)
+        return call if call.status is CallStatus.CUT else None
 
     def _change(self, messages: Sequence[Message], request: Request) -> str:
         """How the conversation differs from the stored one of as many messages."""

@@ -203,9 +203,10 @@ class Client(Protocol):
     ) -> Call:
         """The answer to a conversation, or why there is none; `model` is the client's first unless it is named.
 
-        The same arguments give the same call again, without a new one being paid. Waits while the model is put aside,
-        because it answered before and cannot be asked any more. Raises OutOfBudget, and UserError where the model has
-        never answered and fails (a wrong key, a model that does not exist).
+        The same arguments give the same call again, without a new one being paid. The sample that follows one that was
+        cut off at the limit of its length gets more room; where there is none, that one is returned. Waits while the
+        model is put aside, because it answered before and cannot be asked any more. Raises OutOfBudget, and UserError
+        where the model has never answered and fails (a wrong key, a model that does not exist).
         """
         ...
 

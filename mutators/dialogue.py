@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from mutators.base import Call, CallStatus, Client, Message, Parent, Proposal, Request
+from mutators.base import INFORMED, Call, CallStatus, Client, Message, Parent, Proposal, Request
 from mutators.edit import AnswerError, child_source, description
 from mutators.prompts import complaint, shortened
 from operators.errors import PlanError
@@ -34,9 +34,9 @@ async def ask_for_child(
     messages: list[Message] = list(opening)
     calls: list[Call] = []
     kernel, text, failure = None, role, ""
-    while len(calls) < TRIES:
-        call = await client.complete(messages, request=request, role=role, model=request.model)
-        calls.append(call)
+    for _ in range(TRIES):
+        calls += await answers(messages, request, client)
+        call = calls[-1]
         if not call.status.heard or call.status is CallStatus.REFUSED:
             failure = no_answer(call)
             break
@@ -48,6 +48,22 @@ async def ask_for_child(
         messages += [{"role": "assistant", "content": echo}, complaint(shortened(failure), request.protocol)]
     seconds = time.perf_counter() - started
     return Proposal(kernel, text, "" if kernel else failure, seconds=seconds, calls=tuple(calls))
+
+
+async def answers(messages: Sequence[Message], request: Request, client: Client) -> list[Call]:
+    """Return the calls that it takes to have a question answered, the one that counts last.
+
+    An answer that was cut is asked for once more, with more room; it counts where that one does not come.
+    """
+    role = request.role or request.mutator
+    call = await client.complete(messages, request=request, role=role, model=request.model)
+    if call.status is not CallStatus.CUT or request.protocol < INFORMED:
+        return [call]
+    longer = await client.complete(messages, request=request, role=role, model=request.model, sample=call.sample + 1)
+    if longer.cache_key == call.cache_key:
+        return [call]
+    heard = longer.status.heard and longer.status is not CallStatus.REFUSED
+    return [call, longer] if heard else [longer, call]
 
 
 def no_answer(call: Call) -> str:

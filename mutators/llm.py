@@ -11,11 +11,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 from types import ModuleType
 from typing import Any
 from urllib.parse import urlsplit
 
+from mutators.answer_room import cut_before
+from mutators.answer_room import most_tokens as most_room
 from mutators.base import Call, CallStatus, Message, OutOfBudget, Request
 from mutators.breaker import Breaker
 from mutators.llm_calls import CallStore, MemoryCalls, cache_key
@@ -78,15 +81,21 @@ class LLM:
     ) -> Call:
         """Answer a conversation as `Client.complete` says."""
         model = model or self.settings.models[0]
-        key = cache_key(self.settings, messages, request=request, model=model, sample=sample)
-        if stored := self.calls.find(key):
+        find = partial(self._stored, messages, request, model)
+        if stored := find(sample):
             return stored
+        key = cache_key(self.settings, messages, request=request, model=model, sample=sample)
+        cut = cut_before(find, sample)
+        litellm = await asyncio.to_thread(litellm_module)
+        room = self._room(litellm, model, messages, len(cut))
+        if cut and room <= self._room(litellm, model, messages, len(cut) - 1):
+            return cut[0]  # it would be cut at the same place
         call = Call(request.id, role, model, tuple(messages), sample, key, CallStatus.FAILED)
         breaker = self._breakers[model]
         async with breaker.turn() as trial:
             began = time.monotonic()
             # A trial holds back every call that waits for this model, so it asks once.
-            call, fault = await self._persist(call, attempts=1 if trial else self.settings.attempts)
+            call, fault = await self._persist(_Course(call, room), attempts=1 if trial else self.settings.attempts)
             if fault and not fault.alive and (fault.kind == "setup" or breaker.silent_since(began)):
                 call = replace(call, status=CallStatus.UNAVAILABLE)
             await self.calls.add(call)
@@ -124,13 +133,12 @@ class LLM:
             await self.calls.note("model_back", {"model": call.model})
             self._say(f"model {call.model} answers again")
 
-    async def _persist(self, call: Call, attempts: int) -> tuple[Call, Fault | None]:
+    async def _persist(self, course: _Course, attempts: int) -> tuple[Call, Fault | None]:
         """Attempts until one succeeds, none is left or no further one makes sense; and what was wrong with the last.
 
         Raises OutOfBudget before the first one. Cancelled at whatever place, it keeps what attempts may have cost.
         """
         litellm = await asyncio.to_thread(litellm_module)
-        course = _Course(call)
         began = time.monotonic()
         try:
             fault = await self._attempts(litellm, course, attempts)
@@ -165,7 +173,7 @@ class LLM:
     async def _attempt(self, litellm: ModuleType, course: _Course) -> Fault | None:
         """One request to the provider. Raises OutOfBudget and TooLarge before it is made."""
         call = course.call
-        price, most_out = self._price(litellm, call.model), self._most_out(litellm)
+        price, most_out = self._price(litellm, call.model), self._most_out(litellm, course.room)
         most_in = sum(most_tokens(message["content"]) + TOKENS_PER_MESSAGE for message in call.messages)
         most_usd = _dollars(price, most_in, most_out)
         async with self._places, self.spending.reserve(call.model, most_in + most_out, most_usd) as room:
@@ -182,11 +190,11 @@ class LLM:
     ) -> Fault | None:
         """Send one request that has room in the budget; what was wrong with what came of it."""
         call = replace(course.call, attempts=course.call.attempts + 1)
-        arrival = Arrival(CHARACTERS_PER_TOKEN * self.settings.max_tokens)
+        arrival = Arrival(CHARACTERS_PER_TOKEN * course.room)
         try:
             with translated():
                 async with asyncio.timeout(self.settings.timeout_s):
-                    response = await self._send(litellm, call, arrival)
+                    response = await self._send(litellm, call, course.room, arrival)
                 answer = _read(response, arrival, most_in=most_in, most_out=most_out)
         except asyncio.CancelledError:
             course.call = _failed(call, Fault("interrupted", "transient", turned_away=False), room)
@@ -211,15 +219,23 @@ class LLM:
         finally:
             self._under_way.discard(task)
 
-    def _most_out(self, litellm: ModuleType) -> int:
+    def _stored(self, messages: Sequence[Message], request: Request, model: str, sample: int) -> Call | None:
+        """The answer that is known already, if it is."""
+        return self.calls.find(cache_key(self.settings, messages, request=request, model=model, sample=sample))
+
+    def _room(self, litellm: ModuleType, model: str, messages: Sequence[Message], cuts: int) -> int:
+        """See `answer_room.most_tokens`."""
+        return most_room(self.settings, known(lambda: litellm.get_model_info(model)), messages, cuts=cuts)
+
+    def _most_out(self, litellm: ModuleType, room: int) -> int:
         """Tokens that an answer may have, thoughts included: some providers count these apart."""
         effort = (self.settings.reasoning_effort or "none").upper()
         thoughts: int = getattr(litellm.constants, f"DEFAULT_REASONING_EFFORT_{effort}_THINKING_BUDGET", 0)
-        return self.settings.max_tokens + thoughts
+        return room + thoughts
 
-    async def _send(self, litellm: ModuleType, call: Call, arrival: Arrival) -> Any:
+    async def _send(self, litellm: ModuleType, call: Call, room: int, arrival: Arrival) -> Any:
         """The provider's answer as the library has it; `arrival` gets what was seen of it before."""
-        options: dict[str, Any] = dict(self.settings.parameters)
+        options: dict[str, Any] = {**self.settings.parameters, "max_tokens": room}
         if self.settings.api_base:
             options["api_base"] = self.settings.api_base
             if call.model.startswith("openai/") and "OPENAI_API_KEY" not in os.environ:
@@ -263,6 +279,8 @@ class _Course:
     """A call as far as it has come."""
 
     call: Call
+    room: int
+    """Tokens that its answer may have."""
 
 
 @dataclass(frozen=True)

@@ -31,8 +31,8 @@ class LlmSettings(BaseModel):
     """In litellm's notation, such as `anthropic/claude-sonnet-4-5` or `openai/NAME` for a server of one's own."""
     api_base: str | None = None
     """An OpenAI-compatible server, such as http://127.0.0.1:8000/v1."""
-    max_tokens: int = Field(8192, ge=1)
-    """Of one answer."""
+    max_tokens: int | None = Field(None, ge=1)
+    """Of one answer, thoughts included; none: the model's own limit, 32,768 at first, more for one that was cut."""
     temperature: float | None = Field(None, ge=0, le=2)
     """Sent to the model as it is; none: the provider's default, here and below."""
     top_p: float | None = Field(None, gt=0, le=1)

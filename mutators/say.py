@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from mutators.base import CallStatus, Client, Earlier, Parent, Proposal, Request
-from mutators.dialogue import no_answer
+from mutators.dialogue import answers, no_answer
 from mutators.prompts import continued
 from operators.kernel import Kernel
 from operators.spec import Operator
@@ -34,9 +34,10 @@ class Say:
             return Proposal(None, role, "say needs a template")
         started = time.perf_counter()
         opening = continued(self.name, request, parents, operator, earlier, first=self.name)
-        call = await client.complete(opening, request=request, role=role, model=request.model)
+        calls = await answers(opening, request, client)
+        call = calls[-1]
         seconds = time.perf_counter() - started
         heard = call.status.heard and call.status is not CallStatus.REFUSED
         text = call.answer.strip() if heard else ""
         failure = "" if text else no_answer(call) if not heard else f"{call.model} answered with nothing"
-        return Proposal(None, role, failure, seconds=seconds, calls=(call,), text=text)
+        return Proposal(None, role, failure, seconds=seconds, calls=tuple(calls), text=text)
