@@ -15,8 +15,9 @@ from evo.strategies.base import CHAMPIONS_KNOWN, DEVICE_KNOWN, StrategyContext
 from fitness.base import DeviceInfo
 from fitness.targets import check_target, device_info, measured_device
 from mutators.base import INFORMED, PROTOCOL
+from mutators.briefing import Attempt
 from mutators.llm_settings import LlmSettings
-from operators.catalog import load
+from operators.catalog import load, same_family
 from operators.definition import first_problem
 from operators.errors import UserError, unknown
 from operators.extension import named_class
@@ -61,6 +62,10 @@ class RunConfig(BaseModel):
     """Language models and how they are called; None: no mutator that asks one."""
     profile: bool = True
     """Whether language models are told what a profiler says of the kernel that they are to better."""
+    lessons: list[str] = []
+    """Folders of runs whose ideas and their gains prompts tell from the start, of operators of the same families."""
+    learnt: tuple[Attempt, ...] = ()
+    """What was learnt there; filled in when the run begins."""
     seed: int = Field(0, ge=0, lt=2**63)
     """Everything random in the search comes from it; inputs of checks do not."""
     protocol: int = Field(PROTOCOL, ge=1, le=PROTOCOL)
@@ -89,6 +94,8 @@ class RunConfig(BaseModel):
             measured = self.llm is not None and self.protocol >= INFORMED
             filled["device"] = (measured_device if measured else device_info)(self.target, threads=self.threads)
         config = self.model_copy(update=filled)
+        if self.lessons and not self.learnt:
+            config = config.model_copy(update={"learnt": config._learnt()})
         for operator, task in config.tasks():
             operator.workload_set(config.workload_set)
             operator.naive(task.target)
@@ -96,6 +103,13 @@ class RunConfig(BaseModel):
                 raise UserError(f"{operator.folder}: reference.py is missing; it defines reference(...) in fp64 torch")
             config.make_strategy(operator, task)
         return config
+
+    def _learnt(self) -> tuple[Attempt, ...]:
+        from evo.lessons import earlier
+
+        tasks = self.tasks()
+        names = {name for operator, _ in tasks for name in (operator.name, *same_family(operator))}
+        return tuple(each for run in self.lessons for each in earlier(Path(run), names, target=self.target))
 
     def tasks(self) -> list[tuple[Operator, Task]]:
         """Every operator with every dtype asked for."""

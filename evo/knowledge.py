@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from evo import records
 from evo.individual import Individual
+from evo.lessons import DESCRIBED, SAID, Lessons
 from evo.naive import is_naive
 from fitness.base import DeviceInfo
 from fitness.evaluation import Evaluation, Status, Timing
@@ -28,13 +29,8 @@ REMEMBERED = 5_000
 """Kernels whose standing is known, and kernels of which is known what was tried on them; the latest."""
 TRIED_SHOWN, TRANSFORMS_SHOWN = 5, 2
 """Attempts at one kernel that a briefing has: of language models, and of other mutators."""
-HELPED_SHOWN, FRUITLESS_SHOWN, FAILED_SHOWN, SIBLINGS_SHOWN = 6, 4, 4, 2
+HELPED_SHOWN, FRUITLESS_SHOWN, FAILED_SHOWN, SIBLINGS_SHOWN, EARLIER_SHOWN = 6, 4, 4, 2, 3
 WINNERS_SHOWN = 2
-LESSONS_KEPT = 64
-DESCRIBED, SAID = 200, 300
-"""Characters kept of an attempt's description and message."""
-LEAST_GAIN = 0.01
-"""What is certain to be faster by less, as a log ratio, is no lesson."""
 Value = TypeVar("Value")
 
 
@@ -66,72 +62,26 @@ class Brief:
     asked_before: int = 0
 
 
-class Lessons:
-    """What helped and what did not, each idea once."""
-
-    def __init__(self) -> None:
-        self._helped: dict[str, Attempt] = {}
-        self._fruitless: OrderedDict[str, Attempt] = OrderedDict()
-        self._failed: OrderedDict[str, Attempt] = OrderedDict()
-
-    def learn(self, attempt: Attempt, *, by_model: bool) -> None:
-        """Take note of what became of an idea; of ideas of no model only what helped is worth telling."""
-        idea = " ".join(attempt.description.split()).lower()
-        gain = attempt.gain
-        if gain and gain.low > LEAST_GAIN and attempt.status == Status.CORRECT:
-            known = self._helped.get(idea)
-            if known is None or known.gain is None or gain.log > known.gain.log:
-                self._helped[idea] = attempt
-            if len(self._helped) > 2 * LESSONS_KEPT:
-                self._helped = {_idea(each): each for each in self.helped(LESSONS_KEPT)}
-        elif by_model:
-            table = self._fruitless if gain or attempt.status in _FRUITLESS else self._failed
-            table[idea] = attempt
-            table.move_to_end(idea)
-            if len(table) > LESSONS_KEPT:
-                table.popitem(last=False)
-
-    def helped(self, count: int) -> tuple[Attempt, ...]:
-        """Return the ideas that helped most, the greatest gain first."""
-        order = sorted(self._helped.values(), key=lambda a: (-(a.gain.log if a.gain else 0.0), a.description))
-        return tuple(order[:count])
-
-    def fruitless(self, count: int, but: Iterable[Attempt]) -> tuple[Attempt, ...]:
-        """Return the latest ideas that made nothing faster, but for those in `but`; oldest first."""
-        return _latest(self._fruitless, count, but)
-
-    def failed(self, count: int, but: Iterable[Attempt]) -> tuple[Attempt, ...]:
-        """The same of ideas that led to no kernel that is right."""
-        return _latest(self._failed, count, but)
-
-
-_FRUITLESS = (Status.SLOWER, Status.CORRECT, Status.DUPLICATE)
-
-
-def _idea(attempt: Attempt) -> str:
-    return " ".join(attempt.description.split()).lower()
-
-
-def _latest(table: OrderedDict[str, Attempt], count: int, but: Iterable[Attempt]) -> tuple[Attempt, ...]:
-    known = {_idea(attempt) for attempt in but}
-    found: list[Attempt] = []
-    for idea, attempt in reversed(table.items()):
-        if len(found) == count:
-            break
-        if idea not in known:
-            found.append(attempt)
-    return tuple(reversed(found))
-
-
 class Knowledge:
     """Owns what is known of one task. `siblings` are of other tasks of the run whose lessons may serve this one."""
 
-    def __init__(self, task: Task, *, device: DeviceInfo | None = None, independent: bool = False) -> None:
-        """With `independent`, attempts of a strategy are to know nothing of each other: no briefing tells of others."""
+    def __init__(
+        self,
+        task: Task,
+        *,
+        device: DeviceInfo | None = None,
+        independent: bool = False,
+        earlier: Iterable[Attempt] = (),
+    ) -> None:
+        """With `independent`, attempts of a strategy are to know nothing of each other: no briefing tells of others.
+
+        `earlier` are lessons of other runs, those of most worth first.
+        """
         self.device = device
         self.independent = independent
         self.siblings: list[Knowledge] = []
         self.lessons = Lessons()
+        self._earlier = tuple(earlier)
         self._task = str(task)
         self._naive_us: dict[str, float] = {}
         self._naive_id = ""
@@ -176,9 +126,9 @@ class Knowledge:
             found,
             best=self._best,
             tried=tried,
-            helped=(*helped, *self._from_siblings()),
+            helped=(*helped, *self._from_siblings(), *self._from_earlier(helped=True)),
             fruitless=self.lessons.fruitless(FRUITLESS_SHOWN, (*tried, *helped)),
-            failed=self.lessons.failed(FAILED_SHOWN, tried),
+            failed=(*self._from_earlier(helped=False), *self.lessons.failed(FAILED_SHOWN, tried)),
             winners=self._winners(request),
             open_here=here,
             open_elsewhere=len(self._open) - here,
@@ -189,6 +139,9 @@ class Knowledge:
         found = [attempt for each in self.siblings for attempt in each.lessons.helped(SIBLINGS_SHOWN)]
         order = sorted(found, key=lambda a: (-(a.gain.log if a.gain else 0.0), a.task, a.description))
         return order[:SIBLINGS_SHOWN]
+
+    def _from_earlier(self, *, helped: bool) -> tuple[Attempt, ...]:
+        return tuple(attempt for attempt in self._earlier if (attempt.gain is not None) is helped)[:EARLIER_SHOWN]
 
     def _winners(self, request: Request) -> tuple[tuple[Known, tuple[str, ...]], ...]:
         """The kernels that are the fastest on some workload, those that win most of them first; no parents."""

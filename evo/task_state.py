@@ -13,7 +13,9 @@ from evo.individual import new_programs
 from evo.knowledge import Brief, Knowledge
 from evo.strategies.base import Strategy
 from mutators.base import Request
+from mutators.briefing import Attempt
 from mutators.registry import asks_model
+from operators.catalog import same_family
 from operators.kernel import Kernel
 from operators.spec import Operator, Task
 
@@ -145,7 +147,9 @@ def task_states(
             task,
             make(operator, task),
             Kernel(operator.name, task.target, operator.naive(task.target)),
-            Knowledge(task, device=config.device, independent=config.independent),
+            Knowledge(
+                task, device=config.device, independent=config.independent, earlier=_earlier(config, operator, task)
+            ),
         )
         for operator, task in config.tasks()
     }
@@ -153,6 +157,13 @@ def task_states(
         akin = (other for other in states.values() if other is not state and _akin(other.operator, state.operator))
         state.knowledge.siblings = [other.knowledge for other in akin]
     return states
+
+
+def _earlier(config: RunConfig, operator: Operator, task: Task) -> list[Attempt]:
+    """Lessons of earlier runs that may help with a task: first those of its operator, then those of its family."""
+    akin = [operator.name, *(name for name in same_family(operator) if name != operator.name)]
+    found = [attempt for attempt in config.learnt if attempt.task.partition("/")[0] in akin]
+    return sorted(found, key=lambda attempt: attempt.task.partition("/")[0] != operator.name)
 
 
 def _akin(one: Operator, other: Operator) -> bool:

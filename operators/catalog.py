@@ -67,6 +67,11 @@ def of_family(family: str) -> list[str]:
     return [name for name, path in folders().items() if path.parent.name == family]
 
 
+def same_family(operator: Operator) -> list[str]:
+    """Names of the package's operators of the same family as an operator, which may be a user's own."""
+    return [name for name, path in folders().items() if path.parent.name == operator.family]
+
+
 def load(name_or_folder: str) -> Operator:
     """The operator called so, or the one in that folder (anything with a `/`, or that starts with `.` or `~`).
 

@@ -41,6 +41,7 @@ NEEDED: Mapping[str, str] = {"cuda": "sm_90a"}
 """By target, what a device must be compiled for to run its examples."""
 SLOW_BUILD_MS = 5_000.0
 """What compiles faster is not worth telling."""
+MOST_ROWS = 8
 MOST_WINNERS = 6_000
 """Characters of all winners' sources."""
 FAR = 0.5
@@ -247,7 +248,8 @@ def table(
 ) -> list[list[str]]:
     """Return a table of speedups over the naive kernel by workload, its head first; empty where nothing is known.
 
-    The limit, the library, the best kernel known and the parents have a column where anything is known of them.
+    The limit, the library, the best kernel known and the parents have a column where anything is known of them. Of very
+    many workloads some are left out.
     """
     ids = [parent.kernel.id for parent in parents]
     names = ("A", "B") if all(map(_correct, parents)) and len(ids) > 1 else ("this kernel", "before the change")
@@ -264,7 +266,9 @@ def table(
     if not columns:
         return []
     head = ["workload", *(name for name, _ in columns)]
-    rows = dict.fromkeys([*(w.name for w in workloads), *(row for _, cells in columns for row in cells)])
+    rows = list(dict.fromkeys([*(w.name for w in workloads), *(row for _, cells in columns for row in cells)]))
+    if len(rows) > MOST_ROWS:  # from one end to the other: workloads stand in the order of their sizes
+        rows = [rows[place * (len(rows) - 1) // (MOST_ROWS - 1)] for place in range(MOST_ROWS)]
     return [head, *([row, *(cells.get(row, "") for _, cells in columns)] for row in rows)]
 
 

@@ -100,7 +100,7 @@ def test_a_mutator_that_changed_is_found_out(plain: Path, monkeypatch: pytest.Mo
 
 
 def test_a_prompt_that_changed_is_found_out(asked: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    monkeypatch.setattr("mutators.prompts._times", lambda log_speedup: "12.3")
+    monkeypatch.setattr("mutators.prompts.informed._speedup", lambda evaluation: "12.3")
     code, out, _ = evo(monkeypatch, capsys, "replay", str(asked))
     assert code == 1
     assert "is asked for a" in out and "in other words" in out and "then" in out
