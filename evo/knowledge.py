@@ -222,8 +222,10 @@ class Knowledge:
     def _standing(self, evaluation: Evaluation) -> Standing:
         """By way of the anchor, per workload; all of it moved so that the mean is the verdict's speedup."""
         ratios = _ratios(evaluation.timings)
+        if evaluation.kernel_id == self._naive_id:
+            return {workload: Ratio(0.0, 0.0) for workload in ratios}  # by definition, whatever its pairs showed
         anchor = self._known.get(evaluation.anchor_id or "")
-        if evaluation.anchor_id not in (self._naive_id, evaluation.kernel_id):
+        if evaluation.anchor_id != self._naive_id:
             if anchor is None or not anchor.standing.keys() >= ratios.keys():
                 return {}
             via = anchor.standing
