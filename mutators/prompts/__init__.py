@@ -51,6 +51,9 @@ def conversation(
     `status` and, where known, `speedup` over the parent and `message`), `device` (what the kernel runs on) and the
     workloads of `workload_set`. `earlier` are the requests that `request.earlier` names: it has them by id, and those
     of its context as a list. Its filter `untrusted` puts what a candidate or a model wrote into a marked fence.
+
+    Since the protocol INFORMED the system message has what `informed.constants` says of machine and verification, and
+    `told` what `informed.told` makes of the first parent's briefing.
     """
     context = _context(request, parents, operator, earlier)
     system = _environment(request.protocol).get_template("system.md.j2").render(context)

@@ -14,12 +14,13 @@ from fitness.evaluation import Status
 from fitness.roofline import allowed_us
 from fitness.targets import fitness
 from mutators.base import INFORMED, Parent, Request
-from mutators.briefing import Briefing, Ratio
+from mutators.briefing import Attempt, Briefing, Ratio
 from mutators.prompts import conversation, informed
 from operators.catalog import load
 from operators.kernel import Kernel
 from operators.spec import Operator, Task
 from tests.mutators import informed_cases as cases
+from tests.mutators.test_prompts import INJECTIONS, MARK, outside
 
 SCORES = Path(__file__).parents[1] / "data" / "scores"
 MOST_CHARACTERS = 20_000
@@ -124,6 +125,20 @@ def test_facts_that_say_nothing_are_left_out() -> None:
     _, user = asked(operator, "cuda", known(operator, "cuda"))
     (facts,) = re.findall(r"The compiler's facts:\n\n```untrusted\n(.*?)\n```", user)
     assert facts == "registers 64; tensor_cores yes"
+
+
+@pytest.mark.parametrize("injected", INJECTIONS)
+def test_ideas_and_kernels_of_others_stay_within_fences_that_are_marked(injected: str) -> None:
+    operator = load("softmax")
+    briefing = known(operator, "cpu")
+    idea = Attempt(injected, "correct", Ratio(0.5, 0.01), injected)
+    winner = replace(briefing.winners[0].kernel, source=f"// {injected}\n", values={MARK: 1})
+    bad = replace(
+        briefing, tried=(idea,), helped=(idea,), fruitless=(idea,), failed=(idea,),
+        winners=(replace(briefing.winners[0], kernel=winner),),
+    )  # fmt: skip
+    _, user = asked(operator, "cpu", bad)
+    assert user.count(MARK) >= 9 and MARK not in outside(user)
 
 
 # --- worked examples --------------------------------------------------------------------------------------------------
