@@ -13,6 +13,8 @@ from operators.kernel import Kernel
 
 COMPILE_LIMIT_S: Mapping[str, float] = {"cpu": 20.0, "cuda": 60.0}
 """By target, what the compiler may take for one kernel."""
+CALL_LIMIT_S = 2.0
+"""What one call of a kernel may take."""
 
 
 @dataclass(frozen=True)

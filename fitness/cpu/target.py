@@ -16,6 +16,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 import torch
 
+from fitness.base import CALL_LIMIT_S
 from fitness.cases import Case, Question
 from fitness.cpu.build import CpuBuild, build
 from fitness.cpu.cores import lock_name, plan_facts
@@ -43,7 +44,6 @@ from operators.kernel import Kernel
 from operators.plan import Plan, ResolvedPlan, parse_plan
 from operators.spec import Operator, Task, Workload
 
-RUN_TIMEOUT_S = 2.0
 CLOCK_SETTINGS = 2
 """So often may somebody set the machine's time during a call before the call is given up."""
 DEEP_EVERY = 4
@@ -287,7 +287,7 @@ class CpuSession:
             question.region.flush()
             work.flush()
         deep = self._prepared is not None and not self._rng.integers(DEEP_EVERY)
-        return self._runner.run(slot, slot, timeout_s=RUN_TIMEOUT_S, poison=poison, deep=deep)
+        return self._runner.run(slot, slot, timeout_s=CALL_LIMIT_S, poison=poison, deep=deep)
 
     def work(self, slot: int) -> Region:
         return self._slots[slot][1]

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import torch
 
+from fitness.base import CALL_LIMIT_S
 from fitness.cases import Question
 from fitness.cuda.build import CudaBuild
 from fitness.cuda.driver import CudaError
@@ -19,8 +20,6 @@ from fitness.cuda.runners import MOST_IDLE, SPARES, Runners
 from fitness.device import KernelFault, KilledFromOutside, Sample
 from fitness.evaluation import Status
 from operators.plan import ResolvedPlan
-
-RUN_TIMEOUT_S = 2.0
 
 T = TypeVar("T")
 Resolve = Callable[[Question, Runner], tuple[ResolvedPlan, Program]]
@@ -89,7 +88,7 @@ class CudaSession:
         torch.cuda.synchronize()
         begin = time.monotonic_ns()
         try:
-            elapsed_ns, seen_ns = runner.run(slot, cold=cold, poison=poison, timeout_s=RUN_TIMEOUT_S)
+            elapsed_ns, seen_ns = runner.run(slot, cold=cold, poison=poison, timeout_s=CALL_LIMIT_S)
         except KernelFault:
             # It may be running still, and write: nothing else is done before it is gone.
             runner.close()

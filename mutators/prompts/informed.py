@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from fitness.base import COMPILE_LIMIT_S, DeviceInfo
+from fitness.base import CALL_LIMIT_S, COMPILE_LIMIT_S, DeviceInfo
 from fitness.evaluation import Evaluation
 from fitness.roofline import Peaks, allowed_us
 from mutators.base import Parent
@@ -64,6 +64,7 @@ def constants(device: DeviceInfo | None, operator: Operator, task: Task) -> dict
         "means": means(task),
         "hidden_needed": min(HIDDEN_NEEDED, len(operator.hidden)),
         "compile_limit_s": f"{COMPILE_LIMIT_S[task.target]:.0f}",
+        "call_limit_s": f"{CALL_LIMIT_S:g}",
         "examples": examples(task.target) if example_fits(device, task.target) else (),
     }
 
@@ -167,16 +168,21 @@ def means(task: Task) -> str:
 def bound(operator: Operator) -> str:
     """Return the error bound in words."""
     terms = operator.tolerance.terms.text
+    exact = " Sums of small integers must be exact." if operator.tolerance.exact_integers else ""
     match operator.tolerance.bound:
         case "bits":
-            return "Every bit must be one of the input's: nothing is computed, values are moved."
+            return (
+                "Every bit must be one of the input's: nothing is computed, values are moved, those of -0, infinities, "
+                "subnormals and NaN with payloads among them."
+            )
         case "exact":
             return "Results must be equal to the reference, not near it."
         case "rounding":
             return (
                 "An element may err by one rounding to its type plus what plain sums in "
-                f"`ACC` lose: about 2 sqrt(K) u S, with K = {terms} terms and S the sum of their magnitudes; "
-                "the root mean square of the errors is held against that of trusted kernels."
+                f"`ACC` lose: about 2 sqrt(K) u S, with K = {terms} terms and S the sum of their magnitudes "
+                "(2 K u S where inputs are no noise); the root mean square of the errors is held against that of "
+                f"trusted kernels.{exact}"
             )
     return (
         "An element may err by one rounding to its type plus four times what trusted kernels with sums in "
