@@ -174,8 +174,10 @@ class Knowledge:
         return next(known, request.parents[0] if request.parents else "")
 
     def _attempted(self, individual: Individual, base: str) -> None:
-        attempt = self._attempt(individual, base)
         by_model = asks_model(individual.request)
+        if individual.evaluation is None and not by_model:
+            return  # nothing was tried: no rewrite of that kind applies
+        attempt = self._attempt(individual, base)
         models, others = self._tried.get(base) or (deque(maxlen=TRIED_SHOWN), deque(maxlen=TRANSFORMS_SHOWN))
         (models if by_model else others).append(attempt)
         _remember(self._tried, base, (models, others))

@@ -77,10 +77,11 @@ def told(
     first = parents[0].kernel.id if parents else ""
     known = place(briefing.parents.get(first, {}), briefing.naive_us, allowed)
     best = place(briefing.best, briefing.naive_us, allowed) if briefing.best_id != first else None
+    better = best and (known is None or best.share > known.share)  # the best one is known for certain, others by luck
     return {
         "table": table(briefing, parents, workloads, allowed),
         "place": known,
-        "best_place": best,
+        "best_place": best if better else None,
         "tried": [attempt(each, task) for each in briefing.tried],
         "helped": [attempt(each, task) for each in briefing.helped],
         "fruitless": [attempt(each, task) for each in briefing.fruitless],

@@ -112,6 +112,8 @@ def test_transforms_are_lessons_only_where_they_helped() -> None:
     known.told(failing(request(1, "naive", mutator="transform", model=""), "a", "unroll"))
     faster = request(2, "naive", mutator="transform", model="")
     known.told(child(faster, "b", timed("b", "naive", (0.2, 0.2)), "tile"))
+    known.told(Individual(request(4, "naive", mutator="transform", model=""), failure="it applies nowhere"))
+    assert len(asked(known, request(5, "naive")).tried) == 2
     brief = asked(known, request(3, "b"))
     assert not brief.failed and [attempt.description for attempt in brief.helped] == ["tile"]
 
