@@ -130,6 +130,10 @@ def test_what_a_plan_can_do_is_done(name: str, feature: str, dtype: str) -> None
     right(emulated(Kernel(name, "cuda", FEATURES[name][feature]), load(name), dtype))
 
 
+def test_infinity_needs_no_header() -> None:
+    right(softmax(edited(SOFTMAX, ("#include <cmath>\n", ""))))
+
+
 def test_a_block_reduces_with_shuffles_and_barriers() -> None:
     right(softmax(SOFTMAX, "bf16"))
 
