@@ -7,7 +7,7 @@ from evo.in_flight import InFlight
 from evo.pool import Pool
 from evo.profiles import Profiles
 from evo.questions import Questions
-from mutators.llm_settings import LlmSettings
+from mutators.llm_settings import LlmSettings, is_outside
 
 
 class Admission:
@@ -29,15 +29,17 @@ class Admission:
         self._flight = flight
         self._questions = questions
         self._profiles = profiles
-        self._questions_at_once = llm.concurrency if llm else 0
+        kinds = {is_outside(model) for model in llm.models} if llm else ()
+        self._questions_at_once = len(kinds) * llm.concurrency if llm else 0
         # A model that is put aside holds one question of each task, and what was asked before that was known.
         self._most_held = llm.concurrency + tasks * len(llm.models) if llm else 0
 
     def may_ask(self, asked: int, thinking: int) -> bool:
         """Whether there is a free place, and a budget for one more evaluation besides those that may be under way.
 
-        As many requests as the client takes at once may wait for a language model without taking a place from others.
-        `asked` requests will soon be under way too, `thinking` of them at a model.
+        As many requests as the client takes at once may wait for a language model without taking a place from others,
+        and as many for answers from outside. `asked` requests will soon be under way too, `thinking` of them at a
+        model.
         """
         held = min(len(self._questions.held), self._most_held)
         under_way = len(self._flight.tasks) - len(self._profiles.running) - held + asked

@@ -19,7 +19,8 @@ from evo.codec import Row, moment
 from evo.journal import Journal
 from mutators.base import Call, CallStatus
 from mutators.llm import LLM
-from mutators.llm_settings import LlmSettings
+from mutators.llm_settings import LlmSettings, is_outside
+from mutators.outside import Models, OutsideClient
 from mutators.spending import Spending, Tally
 
 SPOOL = "evo.answers"
@@ -95,6 +96,9 @@ class StoredCalls:
         self._answered = set(found.column("cache_key").to_pylist())
         """Cache keys, so that calls that are new ask the store nothing."""
         self._heard = set(found.column("model").to_pylist())
+        asked = store.rows("select cache_key from llm_sent where messages_json is not null")
+        self._asked = set(asked.column("cache_key").to_pylist())
+        """Cache keys of questions to models outside, which are asked once, in whichever session."""
 
     def find(self, cache_key: str) -> Call | None:
         """See `CallStore.find`."""
@@ -112,12 +116,18 @@ class StoredCalls:
         return model in self._heard
 
     async def announce(self, call: Call, most_tokens: int, most_usd: float) -> None:
-        """See `CallStore.announce`."""
+        """See `CallStore.announce`. Of a question to a model outside the messages are kept, so that it can be asked."""
+        outside = is_outside(call.model)
+        if outside and call.cache_key in self._asked:
+            return
         row = {
             "request_id": call.request_id, "role": call.role, "model": call.model, "cache_key": call.cache_key,
             "sample": call.sample, "most_tokens": most_tokens, "most_usd": most_usd,
+            "messages_json": records.messages_json(call.messages) if outside else None,
             "created_at": moment(self._now()),
         }  # fmt: skip
+        if outside:
+            self._asked.add(call.cache_key)
         await asyncio.wrap_future(self._store.commit({"llm_sent": [row]}))
 
     async def add(self, call: Call) -> None:
@@ -150,7 +160,7 @@ def interrupted_calls(store: Journal, *, at: float) -> list[Row]:
                any_value(s.model) as model, any_value(s.sample) as sample,
                max(s.most_tokens) as tokens, max(s.most_usd) as usd,
                count(*) - (select count(*) from llm_calls c where c.cache_key = s.cache_key) as open
-        from llm_sent s group by s.cache_key having open > 0 order by s.cache_key
+        from llm_sent s where s.messages_json is null group by s.cache_key having open > 0 order by s.cache_key
         """
     ).to_pylist()
     rows = []
@@ -174,6 +184,7 @@ def restore_spending(spending: Spending, store: Journal) -> None:
         setattr(spending, name, int(row[name]) if whole else row[name])
     (row,) = store.rows(
         "select count(*) as n, coalesce(sum(most_tokens), 0) as tokens, coalesce(sum(most_usd), 0) as usd from llm_sent"
+        " where messages_json is null"
     ).to_pylist()
     spending.admitted, spending.admitted_tokens, spending.admitted_usd = row["n"], int(row["tokens"]), row["usd"]
     for row in store.rows(_TALLIES).to_pylist():
@@ -199,6 +210,7 @@ _TALLIES = """
 """Of every model what its calls came to, and what they might have cost at most; as the view `cost` has it."""
 
 
-def open_client(settings: LlmSettings, store: Journal, spending: Spending, say: Callable[[str], None]) -> LLM:
+def open_client(settings: LlmSettings, store: Journal, spending: Spending, say: Callable[[str], None]) -> Models:
     """The client of a run's language models, which knows the answers of earlier sessions; `say` is for the user."""
-    return LLM(settings, spending=spending, calls=StoredCalls(store), say=say)
+    calls = StoredCalls(store)
+    return Models(LLM(settings, spending=spending, calls=calls, say=say), OutsideClient(settings, calls))

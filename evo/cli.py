@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from evo.cli_outside import outside
 from evo.report.output import as_json as json_of
 from evo.report.output import raw, safe_streams
 from operators.errors import DiskError, UserError
@@ -110,7 +111,7 @@ def run(
     folder = new_folder(runs, resolved)
     print(f"run {folder}", file=sys.stderr)
     session = Session(ray=ray_address or ("local" if ray else ""), began=began)
-    _searching(folder, lambda progress: start(resolved, folder, progress, session), as_json=as_json)
+    searching(folder, lambda progress: start(resolved, folder, progress, session), as_json=as_json)
 
 
 @app.command()
@@ -133,7 +134,7 @@ def resume(
 
     folder, limits = find_run(runs, run), parse_limits(budget)
     session = Session(ray=ray_address or ("local" if ray else ""), began=began, only_confirm=confirm)
-    _searching(folder, lambda progress: continue_run(folder, limits, progress, session), as_json=as_json)
+    searching(folder, lambda progress: continue_run(folder, limits, progress, session), as_json=as_json)
 
 
 @app.command()
@@ -234,6 +235,8 @@ def lineage(
         for row in queries.ancestry(folder, task, kernel_id, principal=principal)
     ]
     names = ["task", "generation", "kernel_id", "parents", "mutator", "description", "status", "level", "speedup"]
+    if any(row["author"] for row in rows):
+        names.insert(5, "author")
     _show_rows(names, [{n: row[n] for n in names} for row in rows], as_json=as_json)
 
 
@@ -333,6 +336,9 @@ def doctor(as_json: AsJson = False) -> None:
         raise typer.Exit(FAILED)
 
 
+app.add_typer(outside)  # behind the commands that are used first
+
+
 def _show_pages(pages: Sequence[Page], *, as_json: bool) -> None:
     if as_json:
         print(json_of([asdict(page) for page in pages]))
@@ -343,7 +349,8 @@ def _show_pages(pages: Sequence[Page], *, as_json: bool) -> None:
         console().print(page_table(page))
 
 
-def _searching(folder: Path, search: Any, *, as_json: bool) -> None:
+def searching(folder: Path, search: Any, *, as_json: bool) -> None:
+    """Show a search while it runs, and what came of it; `search` is called with what shows it. It raises typer.Exit."""
     from evo.report.progress import Progress
     from evo.report.summary import summary
 
@@ -372,17 +379,17 @@ def _searching(folder: Path, search: Any, *, as_json: bool) -> None:
 
 
 def _show_summary(folder: Path, tasks: Sequence[TaskSummary], *, as_json: bool) -> None:
-    from evo.report.queries import model_costs
+    from evo.report.queries import model_costs, open_questions
     from evo.report.score import NOTE, run_scores
     from evo.report.tables import problem_lines
 
-    spent, scores = model_costs(folder), run_scores(folder)
+    spent, scores, waiting = model_costs(folder), run_scores(folder), open_questions(folder)
     for line in problem_lines(tasks):
         print(f"evo: {line}", file=sys.stderr)
     if as_json:
         shown = {
             "run": str(folder), "tasks": [asdict(t) for t in tasks], "models": asdict(spent) if spent else None,
-            "scores": scores,
+            "scores": scores, "questions": waiting,
         }  # fmt: skip
         print(json_of(shown))
         return
@@ -396,6 +403,8 @@ def _show_summary(folder: Path, tasks: Sequence[TaskSummary], *, as_json: bool) 
         print(costs_line(spent))
     if scores:
         print(", ".join(f"{task} P {value:.2f}" for task, value in scores.items()) + f". {NOTE}")
+    if waiting:
+        print(f"{waiting} questions wait for answers from outside: evo ask {folder}")
     print(f"run {folder}")
 
 

@@ -24,8 +24,11 @@ from evo.task_state import Outstanding, TaskState, bind
 from evo.verdicts import TakenProfile
 from fitness.evaluation import Status
 from mutators.base import Kind, Request
+from operators.kernel import Kernel
 from operators.spec import Task
 
+NOT_WANTED = 0
+"""How many requests were wanted by an ask that no strategy answered: those of guests."""
 NO_EVALUATION = (Status.INVALID, Status.UNSUPPORTED)
 """Verdicts that are charged to no budget: the compiler saw nothing."""
 
@@ -73,6 +76,11 @@ class History:
         rows = records.ask_rows(requests, seq=self._next(), wanted=wanted, at=self._now())
         return [(request, bind(state, request)) for request in requests], rows
 
+    def invite(self, requests: Sequence[Request]) -> tuple[list[Outstanding], Rows]:
+        """Take requests for guests of one task for asked, though no strategy did; return what `ask` does."""
+        rows = records.ask_rows(requests, seq=self._next(), wanted=NOT_WANTED, at=self._now())
+        return [(request, bind(self._receive(request), request)) for request in requests], rows
+
     async def deliver(self, arrived: Sequence[Done | TakenProfile]) -> list[TaskState]:
         """Commit tells and profiles in one transaction, then let them count in the same order.
 
@@ -99,6 +107,12 @@ class History:
         """Return rows of a profile with the next place in the history."""
         seq = self._next()
         return [row | {"seq": seq} for row in rows]
+
+    def _receive(self, request: Request) -> TaskState:
+        """The state of a guest's task, which knows the guest from now on."""
+        state, params = self._states[request.task], request.params
+        state.guests.add(Kernel(state.operator.name, request.task.target, params["source"], params["values"]).id)
+        return state
 
     def _rows(self, step: Done | TakenProfile) -> Rows:
         """What is to be committed with its place in the history."""
@@ -154,7 +168,7 @@ class History:
             if isinstance(entry, records.Asked):
                 for request in self._ask_again(entry.rows, far):
                     outstanding[request.id] = request, bind(self._states[request.task], request)
-                asks[request.task] += 1
+                asks[request.task] += bool(entry.rows[0]["wanted"])
             elif isinstance(entry, records.Told):
                 recall(self._tell_again(entry.row, far))
                 del outstanding[entry.row["request_id"]]
@@ -187,12 +201,19 @@ class History:
     def _ask_again(self, rows: list[Row], far: Collection[Task]) -> list[Request]:
         """The requests of a stored ask; strategies of tasks that are `far` read their own past."""
         state = self._states[Task.parse(rows[0]["task"])]
+        if rows[0]["wanted"] == NOT_WANTED:
+            return [self._received(row) for row in rows]
         if state.task in far:
             return [Request.from_json(row["request_json"]) for row in rows]
         requests = state.strategy.ask(rows[0]["wanted"])
         if [r.digest for r in requests] != [row["digest"] for row in rows]:
             raise other_request(state.task, rows[0]["request_id"])
         return requests
+
+    def _received(self, row: Row) -> Request:
+        request = Request.from_json(row["request_json"])
+        self._receive(request)
+        return request
 
     def _tell_again(self, row: Row, far: Collection[Task]) -> Individual:
         individual = records.individual_from(row)

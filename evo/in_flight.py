@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from evo.history import Done
-from evo.questions import Tasks
 from evo.task_state import Bound, TaskState
 from mutators.base import Request
+from mutators.outside import Tasks
 
 
 @dataclass(frozen=True)

@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
-from mutators.llm import LLM
-
-Tasks = set[asyncio.Task[Any]]
+from mutators.outside import Models, Tasks
 
 
 class Questions:
     """Knows which of the running requests are at a model, so that a search can wait for what is paid, and no more."""
 
-    def __init__(self, client: LLM | None) -> None:
-        """`client` None: answers come from elsewhere, and none of them is known to be under way."""
+    def __init__(self, client: Models | None, *, wait_s: float = 0.0) -> None:
+        """`client` None: answers come from elsewhere, and none of them is known to be under way.
+
+        A search that has nothing else to do waits for answers from outside for `wait_s`.
+        """
         self._client = client
+        self._wait_s = self.patience_s = wait_s
+        self._waiting_since: float | None = None
         self.thinking: Tasks = set()
         """Those that wait for a model."""
         self.late = False
@@ -26,23 +28,43 @@ class Questions:
     async def check(self) -> None:
         """See `LLM.check`: it raises UserError where no model can be asked at all."""
         if self._client:
-            await self._client.check()
+            await self._client.library.check()
 
     @property
     def paid(self) -> Tasks:
-        """Those whose answer is under way; others wait for their turn."""
-        return self.thinking & self._client.under_way() if self._client else set()
+        """Those whose answer is under way; others wait for their turn, or for somebody outside."""
+        return self.thinking & self._client.library.under_way() if self._client else set()
 
     @property
     def held(self) -> Tasks:
         """Those whose model is put aside, so that nothing of theirs is under way."""
-        return self._client.held() if self._client else set()
+        return self._client.library.held() if self._client else set()
+
+    @property
+    def outside(self) -> Tasks:
+        """Those that wait for an answer from outside, which may never come."""
+        return self.thinking & self._client.outside.waiting if self._client else set()
+
+    @property
+    def idle(self) -> Tasks:
+        """Those of which nothing is under way: nobody is at them who would have to be waited for."""
+        return self.held | self.outside
+
+    def wait_outside(self, running: Tasks, now: float) -> bool:
+        """Whether nothing runs but questions to models outside; `patience_s` is what is left of the time for that."""
+        outside = self.outside
+        if not outside or running - outside:
+            self._waiting_since = None
+            return False
+        self._waiting_since = now if self._waiting_since is None else self._waiting_since
+        self.patience_s = self._waiting_since + self._wait_s - now
+        return True
 
     def be_late(self) -> None:
         """Let no further question be sent; answers under way are worth keeping."""
         self.late = True
         if self._client:
-            self._client.finish()
+            self._client.library.finish()
 
     @contextmanager
     def asking(self) -> Iterator[None]:

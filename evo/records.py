@@ -12,7 +12,7 @@ from evo.individual import UNAVAILABLE, Individual
 from evo.journal import Journal
 from fitness.evaluation import CheckError, Evaluation, Level, Status, Timing
 from fitness.profiling import Profile
-from mutators.base import Call, CallStatus, Kind, Proposal, Request
+from mutators.base import Call, CallStatus, Kind, Message, Proposal, Request
 from operators.kernel import Kernel
 from operators.spec import Task
 
@@ -42,11 +42,17 @@ LIBRARY_TIMING = Codec(Timing, anchor_latency_us=Column("library_latency_us"))
 ERROR = Codec(CheckError)
 CALL = Codec(
     Call,
-    messages=Column("messages_json", lambda ms: compact([dict(m) for m in ms]), lambda text: tuple(json.loads(text))),
+    messages=Column("messages_json", lambda messages: messages_json(messages), lambda text: tuple(json.loads(text))),
     status=Column("status", decode=CallStatus),
     usage_json=Column("usage_json", lambda text: text or None, lambda text: text or ""),
     usage_doubt=Column("usage_doubt", decode=lambda text: text or ""),
+    author=Column("author", lambda text: text or None, lambda text: text or ""),
 )
+
+
+def messages_json(messages: Iterable[Message]) -> str:
+    """Return a conversation as it is kept."""
+    return compact([dict(message) for message in messages])
 
 
 def join(*parts: Mapping[str, Sequence[Row]]) -> Rows:
@@ -99,6 +105,7 @@ def proposal_row(request: Request, proposal: Proposal, *, at: float) -> Row:
         "seconds": proposal.seconds, "created_at": moment(at), "kind": request.kind.value, "role": request.role or None,
         "text": proposal.text or None,
         "metrics_json": None if proposal.metrics is None else compact(proposal.metrics),
+        "author": request.params["author"] if request.kind is Kind.GUEST else proposal.author,
     }  # fmt: skip
 
 

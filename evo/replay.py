@@ -21,7 +21,7 @@ from evo.codec import Row, moment
 from evo.conditions import ASKED_TASKS, check_tasks
 from evo.config import RunConfig
 from evo.execution import Execution
-from evo.history import Done, History
+from evo.history import NOT_WANTED, Done, History
 from evo.individual import Individual
 from evo.journal import Journal
 from evo.records import Rows
@@ -147,7 +147,10 @@ class Replay:
 
     async def _ask_as_then(self, rows: list[Row]) -> dict[str, Outstanding]:
         state = self.states[Task.parse(rows[0]["task"])]
-        asked, written = self._history.ask(state, rows[0]["wanted"])
+        if rows[0]["wanted"] == NOT_WANTED:
+            asked, written = self._history.invite([Request.from_json(row["request_json"]) for row in rows])
+        else:
+            asked, written = self._history.ask(state, rows[0]["wanted"])
         requests = [request for request, _ in asked]
         for row, request in zip(rows, [*requests, *[None] * len(rows)], strict=False):
             if request is None or request.digest != row["digest"]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from evo import records
 from evo.admission import Admission
+from evo.arrivals import Arrivals
 from evo.budget import Budget
 from evo.calls import interrupted_calls, open_client, restore_spending
 from evo.clock import CLOSING_S, RunClock
@@ -28,10 +29,11 @@ from evo.pool import Pool
 from evo.profiles import Profiles
 from evo.questions import Questions
 from evo.records import Rows
+from evo.standstill import Standstill
 from evo.strategies.base import Strategy
 from evo.task_state import Outstanding, TaskState, task_states, verdict_s
 from evo.verdicts import TakenProfile, Verdicts
-from evo.watchdog import Alarm, Watchdog
+from evo.watchdog import Watchdog
 from mutators.base import Client, Kind, OutOfBudget
 from mutators.registry import asks_model
 from operators.errors import OperatorError
@@ -79,7 +81,7 @@ class Search:
         limit_s = self.budget.limits.get("wall_s", math.inf)
         self.clock = RunClock(now, limit_s=limit_s, began=began, closing_s=CLOSING_S[config.target] + closing_s)
         own = open_client(config.llm, store, self.budget.spending, say) if config.llm and client is None else None
-        self._questions = Questions(own)
+        self._questions = Questions(own, wait_s=config.llm.wait_s if config.llm else 0.0)
         self._verdicts = Verdicts(pool, self._commit, now)
         self._execution = Execution(store, self._verdicts, client or own, now)
         self._history = History(
@@ -94,11 +96,19 @@ class Search:
         self._admission = Admission(
             self.budget, pool, self._flight, self._questions, self._profiles, llm=config.llm, tasks=len(self.states)
         )
+        self._arrivals = Arrivals(
+            self.states, store, self._history, client=own.outside if own else None, settings=config.llm,
+            spending=self.budget.spending, commit=self._commit, say=say, now=now,
+        )  # fmt: skip
         self._postponed: list[Errand] = []
-        """Requests whose answer is stored, and came when there was no evaluation left for it."""
+        """Requests whose answer is stored, and came when there was no evaluation left for it; guests as well."""
         self._refusal = ""
         """Why a model could not be asked for want of budget; empty while it could."""
         self._watchdog = Watchdog(config.stall_s, now)
+        self._standstill = Standstill(
+            self._watchdog, pool, self._flight, self._questions, stall_s=config.stall_s, spawn=self._spawn,
+            commit=self._commit, say=say, now=now,
+        )  # fmt: skip
         self._say = say
         self._on_change = on_change
         self._now = now
@@ -125,11 +135,14 @@ class Search:
         for state in self.states.values():
             if state.fault:
                 await self._tell_fault(state)
-        watching = asyncio.ensure_future(self._watchdog.watch(self._alarm))
+        watching = asyncio.ensure_future(self._watchdog.watch(self._standstill.alarm))
         try:
             reason = CONFIRMED if self._only_confirm else await self._loop(outstanding)
-            if not self.stopping:
+            while not self.stopping:
                 await self._confirm()
+                if self._only_confirm or not self._arrivals.there:
+                    break
+                reason = await self._loop(())  # for what was told from outside meanwhile
             reason = STOPPED if self.stopping else reason
             await self._last_answers()
         finally:
@@ -165,6 +178,7 @@ class Search:
         reason = ""
         while True:
             self.budget.set_wall(self.clock.spent_s)
+            self._postponed += await self._arrivals.take()
             left_s, confirming_s = self.clock.left_s, self._confirmations.needed_s()
             reserved_s = confirming_s + verdict_s(self.states)
             reason = reason or (STOPPED if self.stopping else self._refusal or self.budget.exhausted(reserved_s) or "")
@@ -175,9 +189,13 @@ class Search:
                 self._profiles.cancel()
                 self._run_out(left_s, confirming_s, reserved_s)
             late, thinking = self._questions.late, self._questions.thinking
-            given_up = thinking if late else self._questions.held if reason else set()
+            given_up = thinking if late else self._questions.idle if reason else set()
             if not self._flight.tasks - given_up:
                 return reason or self._stuck()
+            if not reason and self._questions.wait_outside(self._flight.tasks, self._now()):
+                self._watchdog.moved()  # for all that it can do
+                if self._questions.patience_s <= 0:
+                    return f"waits for {len(self._questions.outside)} answers from outside"
             await self._hear(await self._flight.wait(self.clock.tick_s(left_s - confirming_s)))
             self._on_change(self)
 
@@ -306,7 +324,7 @@ class Search:
         detail = {"reason": state.fault}
         await self._commit(records.event_rows(records.TASK_FAILED, detail, at=self._now(), task=state.task))
 
-    # --- the end, and what stands still -----------------------------------------------------------------------------
+    # --- the end ----------------------------------------------------------------------------------------------------
 
     async def _last_answers(self) -> None:
         """Wait for answers under way, as long as the time limit and ANSWERS_S allow; a resume finds them stored."""
@@ -316,28 +334,6 @@ class Search:
         async for count in self._questions.until_answered(limit_s, self._now):
             self.phase = f"waiting for {count} answers that are paid"
             self._on_change(self)
-
-    async def _alarm(self, alarm: Alarm) -> None:
-        """Say that nothing moves; restart what is stuck if it is time for that."""
-        still_s, thinking = self._watchdog.still_s, len(self._questions.thinking)
-        jobs, restarted = [str(job) for job in self.pool.jobs()], []
-        if alarm == "restart":
-            restarted = [str(job) for job in self.pool.restart(self.config.stall_s)] or self._restart_requests()
-        what = f"under way: {', '.join(jobs) or 'nothing'}; {thinking} questions wait for models"
-        more = f"; restarted: {', '.join(restarted)}" if restarted else ""
-        self._say(f"nothing has moved for {still_s:.0f} s; {what}{more}")
-        detail = {"still_s": still_s, "jobs": jobs, "thinking": thinking, "restarted": restarted}
-        await self._commit(records.event_rows(alarm, detail, at=self._now()), moves=False)
-
-    def _restart_requests(self) -> list[str]:
-        """Begin every request anew that waits for neither a worker nor a model; return their ids.
-
-        None ever should: this is for faults that are not known yet.
-        """
-        stuck = self._flight.give_up(but=self._questions.thinking)
-        for errand in stuck if not self._questions.late else ():
-            self._spawn(errand)
-        return [errand.request.id for errand in stuck]
 
     # --- small things -----------------------------------------------------------------------------------------------
 

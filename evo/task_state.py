@@ -67,6 +67,8 @@ class TaskState:
     fastest: tuple[float, str] | None = None
     """Standing (see `Evaluation.standing`) and kernel id of the fastest correct kernel that was told: the one that the
     run's end confirms. What the strategy thinks its best may be another one that is as fast within its margin."""
+    guests: set[str] = field(default_factory=set)
+    """Ids of kernels that came from outside as guests."""
     confirmed: set[str] = field(default_factory=set)
     """Kernels that a confirmation looked at."""
     confirm_s: float = 0.0

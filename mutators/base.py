@@ -47,6 +47,8 @@ class Kind(StrEnum):
     """Words of a language model, such as a plan; they are charged no evaluation."""
     PROFILE = "profile"
     """What a profiler measures of the parent; it is charged no evaluation."""
+    GUEST = "guest"
+    """A kernel from outside that no strategy asked for; strategies are told what became of it."""
 
 
 LEGACY_KINDS: Mapping[str, Kind] = {"ancestor": Kind.ANCESTOR, "tune": Kind.TRIAL}
@@ -63,7 +65,7 @@ class Request:
 
     task: Task
     number: int
-    """Counts within the task, from 0."""
+    """Counts within the task, from 0; guests count from -1 downwards."""
     mutator: str
     """Empty for requests that no mutator answers: profiles."""
     parents: tuple[str, ...]
@@ -189,6 +191,8 @@ class Call:
     """What the provider said of its usage, as JSON; empty when it said nothing."""
     usage_doubt: str = ""
     """Why tokens are not counted as the provider said; empty when they are."""
+    author: str = ""
+    """Who gave an answer from outside, as far as that was told."""
 
 
 class OutOfBudget(Exception):
@@ -237,6 +241,11 @@ class Proposal:
     def model(self) -> str | None:
         """The language model that was asked last, if any was."""
         return self.calls[-1].model if self.calls else None
+
+    @property
+    def author(self) -> str | None:
+        """Who gave the answer from outside, if that is where it came from."""
+        return (self.calls[-1].author or None) if self.calls else None
 
     @property
     def unavailable(self) -> bool:

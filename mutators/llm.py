@@ -110,8 +110,10 @@ class LLM:
         That is a provider that litellm does not know, a key that is missing, a server of one's own that is not there,
         and a limit in dollars on a model whose price is not known.
         """
+        if not self.settings.asked:
+            return
         litellm = await asyncio.to_thread(litellm_module)
-        for model in self.settings.models:
+        for model in self.settings.asked:
             _check_provider(litellm, model, self.settings.api_base)
             if self._price(litellm, model) is None and self.spending.limit_usd < math.inf:
                 raise UserError(
@@ -320,7 +322,7 @@ def _answered(call: Call, answer: _Answer, cost_usd: float) -> Call:
 
 
 def _dollars(price: Price | None, tokens_in: int, tokens_out: int) -> float:
-    return (tokens_in * price.input + tokens_out * price.output) / 1e6 if price else 0.0
+    return price.cost_usd(tokens_in, tokens_out) if price else 0.0
 
 
 def _listed_price(litellm: ModuleType, model: str) -> Price | None:

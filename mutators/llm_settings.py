@@ -9,6 +9,13 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+OUTSIDE = "outside"
+"""The model whose answers come from outside; `outside/NAME` says which one is meant to give them."""
+
+
+def is_outside(model: str) -> bool:
+    """Whether a model's answers come from outside: people, agents and batch services tell them when they like."""
+    return model == OUTSIDE or model.startswith(f"{OUTSIDE}/")
 
 
 class Price(BaseModel):
@@ -21,6 +28,10 @@ class Price(BaseModel):
     output: float = Field(ge=0, allow_inf_nan=False)
     """Of the answer, reasoning included."""
 
+    def cost_usd(self, tokens_in: int, tokens_out: int) -> float:
+        """Dollars for so many tokens."""
+        return (tokens_in * self.input + tokens_out * self.output) / 1e6
+
 
 class LlmSettings(BaseModel):
     """The models of a run and how they are called. Keys come from the environment, as litellm names them."""
@@ -28,7 +39,8 @@ class LlmSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     models: tuple[Annotated[str, Field(min_length=1)], ...] = Field(min_length=1)
-    """In litellm's notation, such as `anthropic/claude-sonnet-4-5` or `openai/NAME` for a server of one's own."""
+    """In litellm's notation, such as `anthropic/claude-sonnet-4-5` or `openai/NAME` for a server of one's own; answers
+    of `outside`, or `outside/NAME`, are told by `evo tell`."""
     api_base: str | None = None
     """An OpenAI-compatible server, such as http://127.0.0.1:8000/v1."""
     max_tokens: int | None = Field(None, ge=1)
@@ -40,7 +52,7 @@ class LlmSettings(BaseModel):
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
     """How much a model that reasons may think before it answers."""
     concurrency: int = Field(16, ge=1, le=1024)
-    """Calls in flight at most."""
+    """Calls in flight at most; about as many questions to models outside are open besides."""
     timeout_s: Positive = 600.0
     """Of one attempt, from sending it to the last byte of its answer."""
     attempts: int = Field(6, ge=1, le=100)
@@ -50,8 +62,10 @@ class LlmSettings(BaseModel):
     pause_s: Positive = 10.0
     """Before a model that answered and cannot be asked any more is tried again; doubles with each trial that fails, up
     to ten minutes."""
+    wait_s: float = Field(0.0, ge=0, allow_inf_nan=False)
+    """How long a search that has nothing else to do waits for the next answer from outside before its session ends."""
     prices: dict[str, Price] = {}
-    """By model; of others litellm's table is asked."""
+    """By model; of others litellm's table is asked. Answers from outside cost what is told with them, or these."""
 
     @field_validator("api_base")
     @classmethod
@@ -61,6 +75,11 @@ class LlmSettings(BaseModel):
         if value is not None:
             _ = urlsplit(value).port  # raises ValueError for a number that is none
         return value
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """The models that the search itself asks: those that are not outside."""
+        return tuple(model for model in self.models if not is_outside(model))
 
     @property
     def parameters(self) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from operators.spec import Operator
 MUTATORS: dict[str, str] = {
     "ancestor": "mutators.ancestor:Ancestor",
     "crossover": "mutators.crossover:Crossover",
+    "guest": "mutators.guest:Guest",
     "recombine": "mutators.recombine:Recombine",
     "refine": "mutators.refine:Refine",
     "repair": "mutators.repair:Repair",

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from mutators.base import OutOfBudget
+from mutators.base import Call, OutOfBudget
 
 OUTLIER = 2.0
 """A call that may cost more than so many times the usual one does not speak for others."""
@@ -130,6 +130,16 @@ class Spending:
             self._close(reservation)
             self._closed.set()
             self._closed = asyncio.Event()
+
+    def charge(self, call: Call, most_tokens: int) -> None:
+        """Count an answer from outside, for which nothing was reserved; `most_tokens` was written down beforehand."""
+        self.attempts += call.attempts
+        self.tokens_in += call.tokens_in
+        self.tokens_out += call.tokens_out
+        self.cost_usd += call.cost_usd
+        if not call.usage_doubt:
+            self.tallies[call.model].most_tokens += most_tokens
+            self.tallies[call.model].tokens += call.tokens_in + call.tokens_out
 
     def _alone(self, tokens: int, cost_usd: float) -> bool:
         """Whether an attempt that does not fit is much larger than the usual one, which does."""

@@ -10,6 +10,8 @@ from typing import Any
 
 BYTES_PER_TOKEN = 2
 """Of code and prose, tokenizers make a token of three to four bytes: what is reckoned with it is an upper bound."""
+USUAL_BYTES_PER_TOKEN = 4
+MOST_TOLD = 2**31
 MOST_SAID = 2_000
 """Characters kept of what a provider says."""
 COUNTS = ("prompt_tokens", "completion_tokens")
@@ -46,6 +48,24 @@ def counted(said: Any, text: str, *, most_in: int, most_out: int) -> Usage:
         if problem
     ]
     return Usage(asked[0], answered[0], _kept(said), "; ".join(doubts))
+
+
+def counted_outside(said: Any, text: str, asked: str) -> Usage:
+    """The tokens of an answer from outside to the text `asked`, as they were told or, where they were not, estimated.
+
+    Nobody sent them on the search's behalf, so nothing bounds them: an agent may read and think more than it was asked.
+    """
+    names = COUNTS if isinstance(said, Mapping) and COUNTS[0] in said else ("input_tokens", "output_tokens")
+    counts = [said.get(name) if isinstance(said, Mapping) else None for name in names]
+    tokens_in, tokens_out = (count if type(count) is int and 0 <= count < MOST_TOLD else None for count in counts)
+    if tokens_in is not None and tokens_out is not None:
+        return Usage(tokens_in, tokens_out, _kept(said))
+    doubt = "no usage that can be was told: estimated" if said else "no usage was told: estimated"
+    return Usage(_usual_tokens(asked), _usual_tokens(text), _kept(said), doubt)
+
+
+def _usual_tokens(text: str) -> int:
+    return -(-len(text.encode(errors="surrogatepass")) // USUAL_BYTES_PER_TOKEN)
 
 
 def most_tokens(text: str) -> int:

@@ -216,7 +216,7 @@ def _history(store: Journal, task: Task, progress: _Progress) -> Iterator[list[d
     """What the strategy has heard and answered so far, in order, for `Populations.replay`."""
     asked = store.rows(
         "select seq, any_value(wanted) as wanted, list(digest order by position) as digests from asks "
-        "where task = ? group by seq order by seq limit ?",
+        "where task = ? and wanted > 0 group by seq order by seq limit ?",
         [str(task), progress.asks],
     ).to_pylist()
     if len(asked) < progress.asks:  # the driver has not stored the last one yet

@@ -90,11 +90,16 @@ def outages(folder: Path) -> tuple[Outage, ...]:
     return tuple(Outage(**row) for row in rows)
 
 
+def open_questions(folder: Path) -> int:
+    """How many questions of a run wait for answers from outside."""
+    return int(query(folder, "select count(*) as n from questions").column("n")[0].as_py())
+
+
 def ancestry(folder: Path, task: str, kernel_id: str, *, principal: bool = False) -> list[dict[str, Any]]:
     """A kernel and all its ancestors, or (`principal`) those along principal parents; parents before children."""
     found: list[dict[str, Any]] = query(
         folder,
-        "select generation, kernel_id, parents, mutator, description, status, level, speedup"
+        "select generation, kernel_id, parents, mutator, author, description, status, level, speedup"
         f" from ancestors({quoted(task)}, {quoted(kernel_id)}) order by generation, created_at",
     ).to_pylist()
     if not principal:

@@ -84,7 +84,7 @@ def costs_line(spent: ModelCosts) -> str:
             f"likely {tokens(spent.likely_lost_tokens)}, {spent.likely_lost_usd:.4g} USD"
         )
     if spent.doubted:
-        doubted = f"; {spent.doubted} answers told no usage that can be true, and count with upper bounds"
+        doubted = f"; {spent.doubted} answers told no usage that can be true, and count with bounds or estimates"
     gone = "".join(f"\nmodel {o.model} does not answer since {o.since}: {o.error}" for o in spent.out)
     return (
         f"language models: {spent.calls} calls{failed}, {tokens(spent.tokens_in)} in, {tokens(spent.tokens_out)} out, "

@@ -109,7 +109,10 @@ class Strategy(Protocol):
         ...
 
     def tell(self, individual: Individual) -> str:
-        """Learn the fate of one request, in any order; one word for what was done with it."""
+        """Learn the fate of one request, in any order; one word for what was done with it.
+
+        Guests, requests of that kind, are told of though nobody asked for them: kernels to learn from like its own.
+        """
         ...
 
     def rival(self, request: Request, cell: Cell) -> Rival:

@@ -19,6 +19,7 @@ from evo.strategies.outages import Outages
 from fitness.evaluation import Status
 from mutators.bandit import Arm, Bandit
 from mutators.base import INFORMED, Kind, Mutator, Request
+from mutators.llm_settings import is_outside
 from mutators.registry import mutator
 from mutators.transform import transform_names
 from operators.kernel import Kernel
@@ -143,6 +144,8 @@ class Islands:
         if request.kind is Kind.ANCESTOR:
             self._ancestors.tell(individual, elite_of(individual))
             return self.population.add(individual, island).value
+        if request.kind is Kind.GUEST:
+            return self.population.add(individual, island).value if individual.fresh else individual.status
         pending = self._pending.pop(request.number)
         self._outages.told(individual)
         if individual.unavailable:  # says nothing of mutator, model or parents
@@ -220,7 +223,7 @@ class Islands:
             arms.append(Arm("tune"))
         if partner:
             arms.append(Arm("recombine"))
-        for model in filter(self._outages.askable, self.context.models) if self._may_question() else ():
+        for model in filter(self._may_question, filter(self._outages.askable, self.context.models)):
             arms.append(Arm("rewrite", model))
             if partner:
                 arms.append(Arm("crossover", model))
@@ -228,12 +231,13 @@ class Islands:
                 arms.append(Arm("repair", model))
         return arms
 
-    def _may_question(self) -> bool:
-        """Whether one more question to a model may be open."""
+    def _may_question(self, model: str) -> bool:
+        """Whether one more question to a model may be open; answers from outside keep no other model waiting."""
         if self.context.protocol < MODELS_FROM_THE_START:
             return True
         asked = (pending.arm.model for pending in self._pending.values())
-        return sum(bool(model) and not self._outages.out(model) for model in asked) < self.context.questions
+        alike = (other for other in asked if other and is_outside(other) == is_outside(model))
+        return sum(not self._outages.out(other) for other in alike) < self.context.questions
 
     def _can_be_tuned(self, kernel: Kernel) -> bool:
         if kernel.source_id not in self._tunable:

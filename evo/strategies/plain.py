@@ -62,7 +62,7 @@ class PlainStrategy(ABC, Generic[SettingsT]):
         elite = elite_of(individual)
         if individual.request.kind is Kind.ANCESTOR:
             self.ancestors.tell(individual, elite)
-        else:
+        elif individual.request.kind is not Kind.GUEST:
             self.heard(individual)
         if elite is None or not individual.fresh:
             return individual.status

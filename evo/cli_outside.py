@@ -1,0 +1,167 @@
+"""The commands for minds outside: questions that a run asks them, and what they tell it."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from evo.report.output import as_json as json_of
+from operators.errors import UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FAILED = 1
+RUNS = Path("runs")
+LINES = (".jsonl", ".ndjson")
+MOST_FILE_BYTES = 1 << 30
+TAKEN_EVERY_S = 0.1
+
+RunName = Annotated[str, typer.Argument(metavar="RUN", help="Folder, id or its beginning, or `last`.")]
+Runs = Annotated[Path, typer.Option("--runs", help="Folder that holds the runs.", envvar="EVO_RUNS")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead.")]
+
+outside = typer.Typer()
+
+
+@outside.command()
+def ask(
+    run: RunName = "last",
+    count: Annotated[int | None, typer.Option("-n", min=1, help="So many, the oldest first. Default: all.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write to this file instead of standard output.")] = None,
+    model: Annotated[str, typer.Option(help="The model that the lines name; default: NAME of outside/NAME.")] = "",
+    text: Annotated[bool, typer.Option("--text", help="As a person reads them, instead of as lines of JSON.")] = False,
+    runs: Runs = RUNS,
+) -> None:
+    """The questions of a run that wait for answers from outside, as requests of OpenAI's batches.
+
+    Asked again they are the same ones, but for those that were answered since.
+    """
+    from evo.runs import find_run
+    from evo.telling import config_of, nobody_asks, open_questions
+
+    folder = find_run(runs, run)
+    if problem := nobody_asks(folder):
+        raise UserError(problem)
+    llm = config_of(folder).llm
+    found = open_questions(folder)
+    asked = found[:count]
+    lines = [q.to_text() if text else _line(q.to_batch(llm.parameters if llm else {}, model)) for q in asked]
+    written = "".join(f"{line}\n" for line in lines)
+    try:
+        if out:
+            out.write_text(written, encoding="utf-8")
+        else:
+            print(written, end="")
+    except OSError as error:
+        raise UserError(f"--out {out}: cannot be written: {error.strerror}; name a file") from None
+    where = f" written to {out}" if out else ""
+    print(f"evo: {len(asked)} of {len(found)} open questions{where}; answer with: evo tell {run} FILE", file=sys.stderr)
+
+
+@outside.command()
+def tell(
+    run: RunName,
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Answers or kernels; - for standard input.")],
+    to: Annotated[str, typer.Option(metavar="ID", help="FILE is the text of an answer to this question.")] = "",
+    author: Annotated[str, typer.Option(metavar="NAME", help="Who wrote it. Default: your login's name.")] = "",
+    parents: Annotated[list[str], typer.Option(metavar="ID", help="Kernel it was made from; repeatable.")] = [],  # noqa: B006
+    task: Annotated[str, typer.Option(help="Beginning of the task that a kernel is for, if there are several.")] = "",
+    note: Annotated[str, typer.Option(help="What is new in a kernel, in a few words.")] = "",
+    go: Annotated[bool, typer.Option("--go", help="Go on with the search if none is under way.")] = False,
+    budget: Annotated[
+        list[str], typer.Option("--budget", help="With --go: 60s, 8h, 500evals, of the whole run; repeatable.")
+    ] = [],  # noqa: B006
+    runs: Runs = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Tell a run answers from outside, or kernels that nobody asked for; a search may be under way or not.
+
+    Files that end in .jsonl hold lines: answers as OpenAI's batches have them, or {"custom_id": ID, "content": TEXT}
+    (or "refused"; with "usage", "cost_usd" and "author" as you like), and kernels {"source": TEXT} with "author",
+    "task", "parents", "values" and "note". Any other file is a kernel. What cannot be taken is said line by line.
+    """
+    began = time.time()
+    from evo.budget import parse_limits
+    from evo.inbox import Inbox
+    from evo.runs import find_run
+    from evo.store.snapshots import has_writer
+    from evo.telling import Desk
+
+    folder, limits = find_run(runs, run), parse_limits(budget)
+    author = author or _login()
+    desk = Desk(folder, author)
+    given = _Given(to=desk.key(to) if to else "", author=author, parents=parents, task=task, note=note)
+    found = desk.look_at(line for file in files for line in given.lines(file))
+    left = Inbox(folder).put(found.lines) if found.lines else None
+    for problem in found.problems:
+        print(f"evo: {problem}", file=sys.stderr)
+    if as_json:
+        print(json_of({"answers": found.answers, "guests": found.guests, "problems": found.problems}))
+    else:
+        print(f"told: {found.answers} answers, {found.guests} kernels; not taken: {len(found.problems)} lines")
+    while go and left and left.exists() and has_writer(folder):
+        time.sleep(TAKEN_EVERY_S)
+    if left and left.exists():
+        if go:
+            _go_on(folder, limits, began, as_json=as_json)
+        elif not has_writer(folder):
+            print(f"evo: no search is under way; take them in with: evo resume {folder}", file=sys.stderr)
+    if found.problems:
+        raise typer.Exit(FAILED)
+
+
+def _go_on(folder: Path, limits: dict[str, float], began: float, *, as_json: bool) -> None:
+    from evo.cli import searching
+    from evo.runs import Session, resume
+
+    session = Session(began=began)
+    searching(folder, lambda progress: resume(folder, limits, progress, session), as_json=as_json)
+
+
+class _Given:
+    """What the command's options say of its files."""
+
+    def __init__(self, *, to: str, author: str, parents: list[str], task: str, note: str) -> None:
+        self._to = to
+        self._author = author
+        self._parents = parents
+        self._task = task
+        self._note = note
+
+    def lines(self, file: Path) -> Iterator[tuple[str, str]]:
+        """The lines that a file comes to, each with its place. It raises UserError."""
+        from operators.files import read_text
+
+        try:
+            text = sys.stdin.read() if str(file) == "-" else read_text(file, MOST_FILE_BYTES)
+        except OSError as error:
+            raise UserError(f"{file}: cannot be read: {error.strerror}") from None
+        except UnicodeDecodeError as error:
+            raise UserError(f"{file}: it is not UTF-8: {error.reason}") from None
+        if self._to:
+            yield str(file), _line({"custom_id": self._to, "content": text, "author": self._author})
+        elif file.suffix in LINES or str(file) == "-":
+            numbered = enumerate(text.split("\n"), 1)
+            yield from ((f"{file}:{number}", line) for number, line in numbered if line.strip())
+        else:
+            guest = {"source": text, "author": self._author, "task": self._task, "parents": self._parents}
+            yield str(file), _line({**guest, "note": self._note})
+
+
+def _line(value: object) -> str:
+    return json.dumps(value)
+
+
+def _login() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        return f"user {os.getuid()}"

@@ -1,0 +1,68 @@
+"""What a search does where nothing moves: it says so, and restarts what is stuck."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+from evo import records
+from evo.in_flight import Errand, InFlight
+from evo.pool import Pool
+from evo.questions import Questions
+from evo.watchdog import Alarm, Watchdog
+
+
+class Commit(Protocol):
+    """It stores rows; `moves` says whether they are a sign that the search gets on."""
+
+    def __call__(self, rows: Any, *, moves: bool = True) -> Awaitable[None]: ...
+
+
+class Standstill:
+    """Answers the alarms of a watchdog."""
+
+    def __init__(
+        self,
+        watchdog: Watchdog,
+        pool: Pool,
+        flight: InFlight,
+        questions: Questions,
+        *,
+        stall_s: float,
+        spawn: Callable[[Errand], None],
+        commit: Commit,
+        say: Callable[[str], None],
+        now: Callable[[], float],
+    ) -> None:
+        """`spawn` begins a request anew; a worker that was at one job for `stall_s` is stuck."""
+        self._watchdog = watchdog
+        self._pool = pool
+        self._flight = flight
+        self._questions = questions
+        self._stall_s = stall_s
+        self._spawn = spawn
+        self._commit = commit
+        self._say = say
+        self._now = now
+
+    async def alarm(self, alarm: Alarm) -> None:
+        """Say that nothing moves; restart what is stuck if it is time for that."""
+        still_s, thinking = self._watchdog.still_s, len(self._questions.thinking)
+        jobs, restarted = [str(job) for job in self._pool.jobs()], []
+        if alarm == "restart":
+            restarted = [str(job) for job in self._pool.restart(self._stall_s)] or self._restart_requests()
+        what = f"under way: {', '.join(jobs) or 'nothing'}; {thinking} questions wait for models"
+        more = f"; restarted: {', '.join(restarted)}" if restarted else ""
+        self._say(f"nothing has moved for {still_s:.0f} s; {what}{more}")
+        detail = {"still_s": still_s, "jobs": jobs, "thinking": thinking, "restarted": restarted}
+        await self._commit(records.event_rows(alarm, detail, at=self._now()), moves=False)
+
+    def _restart_requests(self) -> list[str]:
+        """Begin every request anew that waits for neither a worker nor a model; return their ids.
+
+        None ever should: this is for faults that are not known yet.
+        """
+        stuck = self._flight.give_up(but=self._questions.thinking)
+        for errand in stuck if not self._questions.late else ():
+            self._spawn(errand)
+        return [errand.request.id for errand in stuck]

@@ -1,0 +1,160 @@
+"""The other side of a run's inbox: which questions are open, and what may be told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from evo.config import RunConfig
+from evo.inbox import Inbox
+from evo.report.queries import quoted
+from evo.store import query
+from mutators.answers import Answer, Invitation, LineError, only_kernel, only_task, told
+from mutators.base import Message
+from mutators.llm_settings import OUTSIDE, is_outside
+from operators.errors import UserError
+
+URL = "/v1/chat/completions"
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question that waits for an answer from outside."""
+
+    cache_key: str
+    request_id: str
+    role: str
+    model: str
+    messages: tuple[Message, ...]
+
+    def to_batch(self, parameters: dict[str, Any], model: str = "") -> dict[str, Any]:
+        """Return it as a request of OpenAI's batches, to `model` or the one that its own model's name names."""
+        named = model or self.model.partition("/")[2] or OUTSIDE
+        body = {"model": named, "messages": [dict(message) for message in self.messages]} | parameters
+        if "max_tokens" in body:
+            body["max_completion_tokens"] = body.pop("max_tokens")  # as the interface calls it by now
+        return {"custom_id": self.cache_key, "method": "POST", "url": URL, "body": body}
+
+    def to_text(self) -> str:
+        """Return it as a person reads it."""
+        head = f"=== {self.cache_key} ({self.role} for {self.request_id})"
+        return "\n\n".join([head, *(f"--- {message['role']}\n{message['content']}" for message in self.messages)])
+
+
+def open_questions(folder: Path) -> list[Question]:
+    """Return the questions of the run in `folder` that nobody has answered yet, the oldest first."""
+    waiting = _answered_in(Inbox(folder))
+    rows = query(folder, "select cache_key, request_id, role, model, messages_json from questions").to_pylist()
+    return [
+        Question(**row, messages=tuple(json.loads(messages)))
+        for row in rows
+        if (messages := row.pop("messages_json")) and row["cache_key"] not in waiting
+    ]
+
+
+def config_of(folder: Path) -> RunConfig:
+    """Return the configuration that is stored with a run. It raises UserError."""
+    rows = query(folder, "select config_json from runs").to_pylist()
+    if not rows:
+        raise UserError(f"{folder}: the run was stopped before it began; start a new one")
+    return RunConfig.from_json(rows[0]["config_json"])
+
+
+def nobody_asks(folder: Path) -> str:
+    """Return why a run has no question for anybody outside; empty where one of its models is outside."""
+    llm = config_of(folder).llm
+    if llm and any(map(is_outside, llm.models)):
+        return ""
+    asked = f"asks {', '.join(llm.models)} itself" if llm else "asks no language model"
+    return f"run {folder.name} {asked}; questions for outside come of a run with --llm {OUTSIDE}"
+
+
+@dataclass
+class Told:
+    """What of some lines may be told, and what is wrong with the others."""
+
+    lines: list[str] = field(default_factory=list)
+    answers: int = 0
+    guests: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+class Desk:
+    """Looks at lines before they go to a run's inbox, so that whoever tells them hears at once what is wrong."""
+
+    def __init__(self, folder: Path, author: str = "") -> None:
+        """It reads the run in `folder` as it stands; guests that name no author are of `author`."""
+        self._author = author
+        self._folder = folder
+        self._tasks = [task for _, task in config_of(folder).tasks()]
+        keys = query(folder, "select cache_key from llm_sent where messages_json is not null")
+        self._asked: set[str] = set(keys.column("cache_key").to_pylist())
+        self._answered = set(query(folder, "select cache_key from llm_calls").column("cache_key").to_pylist())
+        self._told = _answered_in(Inbox(folder))
+
+    def look_at(self, lines: Iterable[tuple[str, str]]) -> Told:
+        """Sort lines, each with the place where it stands."""
+        found = Told()
+        for where, line in lines:
+            try:
+                item = told(line)
+                if isinstance(item, Answer):
+                    self._check(item)
+                    found.answers += 1
+                else:
+                    line = self.filled(item).to_line()
+                    found.guests += 1
+            except LineError as error:
+                found.problems.append(f"{where}: {error}")
+            else:
+                found.lines.append(line)
+        return found
+
+    def _check(self, answer: Answer) -> None:
+        """Raise LineError for an answer that nobody waits for."""
+        key = answer.custom_id
+        if key not in self._asked:
+            raise LineError(f"{key[:80]}: the run has no such question")
+        if key in self._answered:
+            raise LineError(f"{key}: it is answered already, and the first answer counts")
+        if key in self._told:
+            raise LineError(f"{key}: an answer to it is told already, and the first one counts")
+        self._told.add(key)
+
+    def filled(self, guest: Invitation) -> Invitation:
+        """Return the guest with its task and parents in full. It raises LineError for what the run does not have."""
+        task = only_task(guest.task, self._tasks)
+        parents = []
+        for parent in guest.parents:
+            like = f"task = {quoted(str(task))} and starts_with(kernel_id, {quoted(parent)})"
+            ids = query(self._folder, f"select kernel_id from individuals where {like}").column("kernel_id").to_pylist()
+            parents.append(only_kernel(parent, ids, task))
+        return replace(guest, author=guest.author or self._author, task=str(task), parents=tuple(parents))
+
+    def key(self, prefix: str) -> str:
+        """Return the one question whose id begins so. It raises UserError."""
+        found = [key for key in self._asked if key.startswith(prefix)]
+        if len(found) != 1:
+            raise UserError(f"--to {prefix}: {len(found) or 'no'} questions have such an id; see evo ask --text")
+        return found[0]
+
+
+def _answered_in(inbox: Inbox) -> set[str]:
+    """Cache keys of the answers that lie in an inbox."""
+    found = set()
+    for file in inbox.files():
+        try:
+            lines = inbox.lines(file)
+        except FileNotFoundError:  # it was taken just now
+            continue
+        for _, line in lines:
+            try:
+                item = told(line)
+            except LineError:
+                continue
+            if isinstance(item, Answer):
+                found.add(item.custom_id)
+    return found
