@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from evo.pool import Job
 from evo.worker import RunContext
-from fitness.base import Anchor, Built, Fitness
+from fitness.base import Anchor, Built, Checked, Fitness
 from fitness.evaluation import Evaluation, Timing
 from fitness.profiling import Profile
 from operators.kernel import Kernel
@@ -34,6 +34,16 @@ class InlinePool:
         """See `fitness.base.Builder`."""
         await asyncio.sleep(0)
         return self.stages[task].build(kernel)
+
+    async def emulate(self, task: Task, kernel: Kernel) -> Checked:
+        """See `fitness.base.Builder`."""
+        await asyncio.sleep(0)
+        return self.stages[task].emulate(kernel)
+
+    async def spot_check(self, task: Task, kernel: Kernel) -> Checked:
+        """See `fitness.base.Fitness`."""
+        await asyncio.sleep(0)
+        return self.stages[task].spot_check(kernel)
 
     async def screen(self, task: Task, kernel: Kernel, anchor: Anchor, *, race: bool) -> Evaluation:
         """See `fitness.base.Fitness`."""

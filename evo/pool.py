@@ -12,7 +12,7 @@ from typing import Any, Protocol, cast
 from evo.homes import Homes, Key
 from evo.waiting import WaitingJobs
 from evo.worker import BUILD_JOBS, PROBE, Answer, Message, RunContext, WorkerSpec
-from fitness.base import Anchor, Built
+from fitness.base import Anchor, Built, Checked
 from fitness.evaluation import Evaluation, Timing
 from fitness.profiling import Profile
 from operators.errors import DiskError, OperatorError, UserError
@@ -73,6 +73,14 @@ class Pool(Protocol):
 
     async def build(self, task: Task, kernel: Kernel) -> Built | Evaluation:
         """See `fitness.base.Builder`."""
+        ...
+
+    async def emulate(self, task: Task, kernel: Kernel) -> Checked:
+        """See `fitness.base.Builder`."""
+        ...
+
+    async def spot_check(self, task: Task, kernel: Kernel) -> Checked:
+        """See `fitness.base.Fitness`."""
         ...
 
     async def screen(self, task: Task, kernel: Kernel, anchor: Anchor, *, race: bool) -> Evaluation:
@@ -286,7 +294,7 @@ class WorkerPool:
             self._homes.took(key, worker, time.monotonic() - began)
         self._release(worker)
         value = value_of(answer)
-        if worker.spec.machine and isinstance(value, Built | Evaluation):
+        if worker.spec.machine and isinstance(value, Built | Checked | Evaluation):
             self._machines[run.context, kernel_id] = worker.spec.machine
             if len(self._machines) > KEPT_MACHINES:
                 del self._machines[next(iter(self._machines))]
@@ -425,6 +433,14 @@ class RunPool:
     async def build(self, task: Task, kernel: Kernel) -> Built | Evaluation:
         """See `fitness.base.Builder`; for this and all others, `WorkerPool.call` says what is raised."""
         return cast(Built | Evaluation, await self._call("build", task, kernel))
+
+    async def emulate(self, task: Task, kernel: Kernel) -> Checked:
+        """See `fitness.base.Builder`."""
+        return cast(Checked, await self._call("emulate", task, kernel))
+
+    async def spot_check(self, task: Task, kernel: Kernel) -> Checked:
+        """See `fitness.base.Fitness`."""
+        return cast(Checked, await self._call("spot_check", task, kernel))
 
     async def screen(self, task: Task, kernel: Kernel, anchor: Anchor, *, race: bool) -> Evaluation:
         """See `fitness.base.Fitness`."""

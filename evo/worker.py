@@ -25,9 +25,9 @@ from operators.errors import DeviceError, DiskError, OperatorError, UserError, d
 from operators.spec import Task
 
 PR_SET_PDEATHSIG = 1
-ALL_JOBS = frozenset({"build", "screen", "full", "confirm", "profile"})
+ALL_JOBS = frozenset({"build", "emulate", "spot_check", "screen", "full", "confirm", "profile"})
 """The methods of `fitness.base.Fitness` that a worker can be asked for."""
-BUILD_JOBS = frozenset({"build"})
+BUILD_JOBS = frozenset({"build", "emulate"})
 JUDGE_JOBS = ALL_JOBS - BUILD_JOBS
 MAX_RUNS = 4
 """A worker keeps the fitness stages of so many runs."""

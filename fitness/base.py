@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from fitness.evaluation import Evaluation, Timing
+from fitness.evaluation import CheckError, Evaluation, Rejection, Timing
 from fitness.profiling import Profile
 from fitness.roofline import Peaks
 from operators.kernel import Kernel
@@ -51,11 +51,28 @@ class Built:
     build_ms: float = 0.0
 
 
+@dataclass(frozen=True)
+class Checked:
+    """What a look at a few answers of a kernel came to, untimed: for who writes it, never for a verdict."""
+
+    rejection: Rejection | None = None
+    """What was wrong; None: nothing was, as far as was looked."""
+    errors: tuple[CheckError, ...] = ()
+    """The worst of a right kernel, all within bounds."""
+    lack: str = ""
+    """Why it could not be looked at; empty where it was."""
+    seconds: float = 0.0
+
+
 class Builder(Protocol):
     """Compiles kernels of one task. One instance serves one caller at a time; several may share a machine."""
 
     def build(self, kernel: Kernel) -> Built | Evaluation:
         """Check the plan and compile; an Evaluation when it got no further."""
+        ...
+
+    def emulate(self, kernel: Kernel) -> Checked:
+        """Run a kernel that was built on a few hidden shapes, on a CPU in place of its device."""
         ...
 
     def close(self) -> None:
@@ -90,6 +107,10 @@ class Fitness(Builder, Protocol):
 
     def confirm(self, kernel: Kernel) -> Evaluation:
         """Verify a kernel on every shape, and time it and the library beside the baseline, in fresh processes."""
+        ...
+
+    def spot_check(self, kernel: Kernel) -> Checked:
+        """Run a kernel that was built on a few small hidden shapes, on its device."""
         ...
 
     def profile(self, kernel: Kernel, timings: Sequence[Timing]) -> Profile:

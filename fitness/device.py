@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from fitness.base import Checked
 from fitness.cases import Case, Question
 from fitness.evaluation import Rejection, Status, Timing
 from fitness.memory import Memory
@@ -153,6 +154,10 @@ class Device(Protocol):
 
     def machine(self, *, exclusive: bool) -> AbstractContextManager[None]:
         """Timings have the device to themselves among all processes that use it; other work shares it. Not nested."""
+        ...
+
+    def emulate(self, kernel: Kernel) -> Checked:
+        """See `fitness.base.Builder`; where there is nothing to emulate, it says so."""
         ...
 
     def profile(self, prepared: Prepared, timings: Sequence[Timing]) -> Profile:

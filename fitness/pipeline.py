@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
-from fitness.base import Anchor, Built
+from fitness.base import Anchor, Built, Checked
 from fitness.cases import Case
 from fitness.device import Device, KernelFault, Prepared, Session
 from fitness.evaluation import CheckError, Evaluation, Level, Rejection, Status, Timing
@@ -29,6 +29,8 @@ from operators.spec import Operator, Task, Workload
 SCREEN_HIDDEN = 3
 FULL_HIDDEN = 10
 """Hidden shapes, drawn anew each time, of the two lesser levels; a confirmation takes all of them."""
+SPOT_HIDDEN = 2
+"""Small hidden shapes of a look at a kernel whose author waits for it."""
 CONFIRM_RERUNS = 10
 CONFIRM_PROBES = 3
 
@@ -72,6 +74,27 @@ class Pipeline:
             return self._failure(kernel, Level.SCREEN, result, stage_ms={"build": build_ms})
         compiled = result.compiled
         return Built(kernel.id, compiled.code_digest, compiled.cell, compiled.facts, build_ms)
+
+    def emulate(self, kernel: Kernel) -> Checked:
+        """See `fitness.base.Builder`."""
+        return self.device.emulate(kernel)
+
+    def spot_check(self, kernel: Kernel) -> Checked:
+        """See `fitness.base.Fitness`: of the smaller half of the hidden shapes, some, each on inputs of some family."""
+        begin = time.perf_counter()
+        self._checks.begin()
+        prepared = self.device.prepare(kernel)
+        if isinstance(prepared, Rejection):
+            return Checked(prepared, seconds=time.perf_counter() - begin)
+        sizes = sorted(self._supported(prepared), key=lambda w: math.prod(max(size, 1) for size in w.dims.values()))
+        small = sizes[: max(SPOT_HIDDEN, len(sizes) // 2)]
+        chosen = [small[i] for i in self._rng.permutation(len(small))[:SPOT_HIDDEN]]
+        try:
+            with self.stand.session(prepared) as session:
+                errors = self._checks.verify(session, prepared, self._drawn(chosen, 1))
+        except KernelFault as fault:
+            return Checked(fault.rejection, seconds=time.perf_counter() - begin)
+        return Checked(errors=worst(errors), seconds=time.perf_counter() - begin)
 
     def screen(self, kernel: Kernel, anchor: Anchor, *, race: bool) -> Evaluation:
         def level(prepared: Prepared, other: Anchor) -> Evaluation:

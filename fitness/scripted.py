@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from fitness.base import Anchor, Built
-from fitness.evaluation import Evaluation, Level, Status, Timing
+from fitness.base import Anchor, Built, Checked
+from fitness.evaluation import Evaluation, Level, Rejection, Status, Timing
 from fitness.profiling import Metric, Profile
 from operators.identity import digest
 from operators.kernel import Kernel
@@ -42,6 +42,13 @@ class ScriptedFitness:
             assert isinstance(outcome, Status)
             return Evaluation(kernel.id, str(self.task), Level.SCREEN, outcome, f"scripted {outcome}")
         return Built(kernel.id, digest("code", kernel.id), self._cell(kernel), build_ms=1.0)
+
+    def emulate(self, kernel: Kernel) -> Checked:
+        return Checked(lack="there is nothing to emulate")
+
+    def spot_check(self, kernel: Kernel) -> Checked:
+        outcome = self._outcome(kernel)
+        return Checked(Rejection(outcome, f"scripted {outcome}") if isinstance(outcome, Status) else None)
 
     def screen(self, kernel: Kernel, anchor: Anchor, *, race: bool) -> Evaluation:
         self.judged.append(kernel.id)

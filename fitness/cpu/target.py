@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 import torch
 
-from fitness.base import CALL_LIMIT_S
+from fitness.base import CALL_LIMIT_S, Checked
 from fitness.cases import Case, Question
 from fitness.cpu.build import CpuBuild, build
 from fitness.cpu.cores import lock_name, plan_facts
@@ -214,6 +214,9 @@ class CpuDevice:
                 facts=self.facts,
                 folder=self.folder,
             )
+
+    def emulate(self, kernel: Kernel) -> Checked:
+        return Checked(lack="kernels of the cpu target need no emulation: they run here")
 
     def audit(self, prepared: Prepared) -> Callable[[], Mapping[str, Any]]:
         return dict  # no tool of this machine sees more than the verification does

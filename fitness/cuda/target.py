@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from fitness.base import Anchor, Built
+from fitness.base import Anchor, Built, Checked
 from fitness.cases import Case, Question
 from fitness.cuda.arguments import program
 from fitness.cuda.build import CudaBuild, code_digest, compile_cuda
@@ -116,6 +116,9 @@ class CudaFitness(Pipeline):
     def confirm(self, kernel: Kernel) -> Evaluation:
         return self._with_room(lambda: super(CudaFitness, self).confirm(kernel), _lacks_memory)
 
+    def spot_check(self, kernel: Kernel) -> Checked:
+        return self._with_room(lambda: super(CudaFitness, self).spot_check(kernel))
+
     def profile(self, kernel: Kernel, timings: Sequence[Timing]) -> Profile:
         return self._with_room(lambda: super(CudaFitness, self).profile(kernel, timings))
 
@@ -160,6 +163,10 @@ class CudaBuilder:
             # Of the device, whose memory others hold: it was only asked how many blocks fit onto a multiprocessor.
             raise DeviceError(built.message)
         return built
+
+    def emulate(self, kernel: Kernel) -> Checked:
+        """See `fitness.base.Builder`."""
+        return self._pipeline.emulate(kernel)
 
     def close(self) -> None:
         self._gpu.leave(None)
@@ -226,6 +233,11 @@ class CudaDevice:
         self._oracle = oracle
 
     # --- build ------------------------------------------------------------------------------------------------------
+
+    def emulate(self, kernel: Kernel) -> Checked:
+        from fitness.cuda.emulation.target import looked_at
+
+        return looked_at(kernel, self.operator, self.task.dtype)
 
     def prepare(self, kernel: Kernel) -> CudaKernel | Rejection:
         try:

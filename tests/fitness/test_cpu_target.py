@@ -59,6 +59,17 @@ def test_a_faster_kernel_is_confirmed_with_an_interval(stage: CpuFitness) -> Non
     assert all(t.pairs >= 10 for t in result.timings)
 
 
+def test_a_spot_check_finds_what_is_wrong_and_times_nothing(stage: CpuFitness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Pairing, "measure", lambda *_, **__: pytest.fail("it was timed"))
+    right = stage.spot_check(axpb_kernel(RIGHT))
+    assert right.rejection is None and right.errors and right.seconds > 0
+    wrong = stage.spot_check(axpb_kernel(f"{LOOP}y[i] = alpha * x[i];")).rejection
+    assert wrong and wrong.status is Status.WRONG and "y" in wrong.message
+    broken = stage.spot_check(axpb_kernel("nonsense")).rejection
+    assert broken and broken.status is Status.COMPILE_ERROR
+    assert stage.emulate(axpb_kernel(RIGHT)).lack
+
+
 def test_a_lucky_first_measurement_does_not_get_a_kernel_into_an_archive(
     stage: CpuFitness, monkeypatch: pytest.MonkeyPatch
 ) -> None:

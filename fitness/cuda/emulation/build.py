@@ -16,7 +16,7 @@ from pathlib import Path
 from elftools.elf.elffile import ELFFile
 
 from fitness.cpu.build import SHIM, parameters, tidy_log
-from fitness.cpu.gate import symbols
+from fitness.cpu.gate import ALLOWED_SYMBOLS, ON_LOAD, demangled, symbols
 from fitness.cuda.build import DIALECT
 from fitness.cuda.nvrtc import FILE, HEADERS
 from fitness.disk import refuse_full_disk
@@ -86,6 +86,8 @@ def compile_emulated(
             return failure
         with (Path(scratch) / "kernel.o").open("rb") as stream:
             elf = ELFFile(stream)
+            if problem := _objection(elf):
+                return Rejection(Status.UNSUPPORTED, f"needs a GPU: {problem}")
             try:
                 params = {name: parameters(elf, index) for index, name in enumerate(launches)}
             except TableError as error:
@@ -140,6 +142,31 @@ def flags() -> tuple[str, ...]:
     compiler_version()  # says what is missing where there is no compiler
     major = subprocess.run([CXX, "-dumpversion"], capture_output=True, text=True, check=True).stdout.split(".")[0]
     return (*FLAGS, "-ftrivial-auto-var-init=pattern") if int(major) >= 12 else FLAGS
+
+
+def _objection(elf: ELFFile) -> str | None:
+    """What in a kernel file reaches for more than a GPU offers, whose author nobody trusts; None if nothing.
+
+    A runner confines its calls; what would run when the library is loaded comes before that.
+    """
+    if any(section.name.startswith(ON_LOAD) and section["sh_size"] for section in elf.iter_sections()):
+        return "it has code that runs when it is loaded: a constructor, or a global variable that is computed"
+    for symbol in symbols(elf).iter_symbols():
+        kind, name = symbol["st_info"]["type"], symbol.name
+        if kind in ("STT_LOOS", "STT_GNU_IFUNC"):
+            return f"`{demangled(name)}` is chosen by code that runs when it is loaded"
+        known = name in _offered() or ALLOWED_SYMBOLS.fullmatch(name) or kind == "STT_TLS"
+        if symbol["st_shndx"] == "SHN_UNDEF" and name and not known:
+            return f"it calls `{demangled(name)}`"
+    return None
+
+
+@lru_cache
+def _offered() -> frozenset[str]:
+    """What the runtime defines, and what the compiler makes of thread-local variables, which shared memory is."""
+    with _runtime().open("rb") as stream:
+        defined = (s.name for s in symbols(ELFFile(stream)).iter_symbols() if s["st_shndx"] != "SHN_UNDEF")
+        return frozenset((*defined, "__tls_get_addr"))
 
 
 def _dynamic_shared(elf: ELFFile) -> str:
