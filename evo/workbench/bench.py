@@ -1,0 +1,307 @@
+"""The workbench: what a writer of kernels may read of a search, and have built, checked, judged and profiled.
+
+It keeps the drafts of one writer and nothing else; whatever is stored, charged or submitted is its owner's concern.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol, TypeVar, cast
+
+from evo import records
+from evo.pool import WorkerLost
+from evo.workbench import arguments as given
+from evo.workbench import telling
+from evo.workbench.arguments import ARGUMENTS, ArgumentError, parsed, tool
+from fitness.base import Anchor, Built, Checked
+from fitness.evaluation import Evaluation, Timing
+from fitness.profiling import Profile
+from mutators.bench import Result, Tool
+from mutators.edit import AnswerError, child_source
+from operators.errors import DiskError, UserError, unknown
+from operators.kernel import Kernel
+from operators.spec import Operator, Task
+
+LEAST_DIGITS = 6
+"""Of an id that names a kernel."""
+ATTEMPTS = 2
+"""A job whose worker dies is tried once more; after that the kernel is to blame."""
+READING = ("read_kernel", "lineage", "lessons", "operator", "docs", "diff")
+WORKING = ("build", "check", "judge", "profile")
+Read = Callable[[str, Sequence[Any]], list[dict[str, Any]]]
+"""Rows of a query, with parameters, to the run's store or to a snapshot of it; any thread may call it."""
+Found = TypeVar("Found")
+
+
+class Jobs(Protocol):
+    """What is done by evaluation workers: a part of `evo.pool.Pool`."""
+
+    async def build(self, task: Task, kernel: Kernel) -> Built | Evaluation:
+        """See `fitness.base.Builder`."""
+        ...
+
+    async def emulate(self, task: Task, kernel: Kernel) -> Checked:
+        """See `fitness.base.Builder`."""
+        ...
+
+    async def spot_check(self, task: Task, kernel: Kernel) -> Checked:
+        """See `fitness.base.Fitness`."""
+        ...
+
+    async def screen(self, task: Task, kernel: Kernel, anchor: Anchor, *, race: bool) -> Evaluation:
+        """See `fitness.base.Fitness`."""
+        ...
+
+    async def profile(self, task: Task, kernel: Kernel, timings: Sequence[Timing]) -> Profile:
+        """See `fitness.base.Fitness`."""
+        ...
+
+
+class Workbench:
+    """Tools for one task, and one writer's drafts. A use never raises for what the writer did wrong."""
+
+    def __init__(
+        self,
+        operator: Operator,
+        task: Task,
+        *,
+        start: Kernel,
+        manual: Callable[[], str],
+        read: Read,
+        jobs: Jobs | None = None,
+        anchor: Callable[[], Anchor] | None = None,
+        judgings: Callable[[], int] = lambda: 1,
+        submits: bool = True,
+    ) -> None:
+        """`start` is the kernel that the writer was given, and `manual` makes what `mutators.manual.manual` says.
+
+        Without `jobs` there are only tools that read. `anchor` names what drafts are timed beside, by default the naive
+        kernel; `judgings` says how many more may be judged. What becomes of a draft that is handed in, a `Result` with
+        its `change`, is for the owner; without `submits` there is no such tool.
+        """
+        self.operator = operator
+        self.task = task
+        self._start = start
+        self._manual = manual
+        self._read = read
+        self._jobs = jobs
+        self._baseline = Kernel(operator.name, task.target, operator.naive(task.target))
+        self._anchor = anchor or (lambda: Anchor(self._baseline, 0.0, 0.0))
+        self._judgings = judgings
+        self._drafts: dict[str, Kernel] = {}
+        self._bases: dict[str, tuple[str, ...]] = {}
+        """By id of a draft, the kernels that are no drafts which it was made from, the latest first."""
+        self._timed: dict[str, Evaluation] = {}
+        """By kernel id, what it was judged to be here."""
+        names = (*READING, *(WORKING if jobs else ()), *(("submit",) if submits else ()))
+        self.tools: tuple[Tool, ...] = tuple(tool(name) for name in ARGUMENTS if name in names)
+
+    async def use(self, name: str, arguments: str | Mapping[str, Any]) -> Result:
+        """Return what a tool came to. It raises what `jobs` raise for a machine that is broken or full."""
+        if name not in {each.name for each in self.tools}:
+            return Result(unknown("tool", name, {each.name for each in self.tools}), failed=True)
+        try:
+            result = await getattr(self, f"_{name}")(parsed(name, arguments))
+        except (ArgumentError, AnswerError) as error:
+            return Result(telling.bounded(str(error)), failed=True)
+        except DiskError:
+            raise
+        except UserError as error:  # of an operator, say, whose reference fails
+            return Result(telling.bounded(f"{name} is not possible: {error}"), failed=True)
+        made = cast(Result, result)
+        return replace(made, bases=self.bases(made.kernel)) if made.kernel else made
+
+    async def check(self, kernel: Kernel) -> Result:
+        """Return what the tool `check` says of a kernel that need not be a draft yet."""
+        self.adopt(kernel)
+        return await self.use("check", {"kernel": kernel.id})
+
+    def adopt(self, kernel: Kernel, evaluation: Evaluation | None = None, *, bases: tuple[str, ...] = ()) -> None:
+        """Take a kernel for a draft, and this for what it was judged to be; without `bases` it comes of the start."""
+        self._drafts[kernel.id] = kernel
+        self._bases.setdefault(kernel.id, bases or (self._start.id,))
+        if evaluation:
+            self._timed[kernel.id] = evaluation
+
+    def bases(self, kernel: Kernel) -> tuple[str, ...]:
+        """Return ids of kernels that a draft was made from and that are no drafts, the latest first."""
+        return self._bases.get(kernel.id, ())
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    async def _read_kernel(self, wanted: given.ReadKernel) -> Result:
+        kernel = await self._found(wanted.kernel)
+        evaluation = await self._evaluation(kernel)
+        told = telling.verdict(evaluation) if evaluation else "It was not judged yet."
+        return Result(telling.bounded(f"Kernel {telling.name_of(kernel)}:\n{telling.file_of(kernel)}\n{told}"))
+
+    async def _lineage(self, wanted: given.Lineage) -> Result:
+        columns = "kernel_id, parents, mutator, description, status, log_speedup, generation, created_at"
+        if not wanted.kernel:
+            fastest = f"select {columns} from lineage where task = ? and log_speedup is not null and status = 'correct'"
+            rows = await self._rows(f"{fastest} order by log_speedup desc limit ?", [str(self.task), wanted.limit])
+            return Result(telling.bounded(f"The fastest kernels, the best one first:\n{telling.table(rows)}"))
+        kernel = await self._found(wanted.kernel)
+        ancestors = f"select {columns} from ancestors(?, ?) order by generation, created_at"
+        rows = await self._rows(ancestors, [str(self.task), self.bases(kernel)[0] if self.bases(kernel) else kernel.id])
+        told = telling.table(rows[-wanted.limit :])
+        return Result(telling.bounded(f"How {telling.name_of(kernel)} came to be, the oldest first:\n{told}"))
+
+    async def _lessons(self, wanted: given.Lessons) -> Result:
+        gains = """
+            select o.kernel_id, o.mutator, p.description, o.status, o.gain from offspring o
+            join proposals p using (request_id)
+            where o.task = ? and o.is_new and o.gain is not null and o.mutator not in ('tune', 'ancestor')
+            order by o.gain {} limit ?
+        """
+        failures = """
+            select v.kernel_id, i.mutator, i.description, v.status, v.message from verdicts v
+            join individuals i using (task, kernel_id)
+            where v.task = ? and v.status not in ('correct', 'slower')
+            qualify row_number() over (partition by v.status order by v.judged_at desc) <= 2
+            order by v.judged_at desc limit ?
+        """
+        limits = [str(self.task), wanted.limit]
+        parts = []
+        for title, sql in (
+            ("What gained most", gains.format("desc")), ("What lost", gains.format("asc")), ("What failed", failures),
+        ):  # fmt: skip
+            parts.append(f"{title}:\n{telling.table(await self._rows(sql, limits))}")
+        return Result(telling.bounded("\n\n".join(parts)))
+
+    async def _operator(self, wanted: given.ReadOperator) -> Result:
+        return Result(telling.bounded(self._manual().partition(DOCS)[0].strip()))
+
+    async def _docs(self, wanted: given.Docs) -> Result:
+        _, title, text = self._manual().partition(DOCS)
+        return Result(telling.bounded(f"{title}{text}".strip()))
+
+    async def _diff(self, wanted: given.Diff) -> Result:
+        old, new = [await self._found(name) for name in (wanted.old, wanted.new)]
+        return Result(telling.bounded(telling.differences(old, new)))
+
+    # --- work -------------------------------------------------------------------------------------------------------
+
+    async def _build(self, wanted: given.Build) -> Result:
+        if bool(wanted.source.strip()) == bool(wanted.edits.strip()):
+            raise ArgumentError("give either `source` (the whole file) or `edits` (of the file of `base`)")
+        base = await self._found(wanted.base)
+        source = wanted.source if wanted.source.strip() else child_source(base.source, wanted.edits)
+        kernel = Kernel(self.operator.name, self.task.target, source, wanted.values)
+        is_draft = base.id in self._drafts
+        self.adopt(kernel, bases=self.bases(base) if is_draft else (base.id, *self.bases(base)))
+        return await self._built(kernel)
+
+    async def _built(self, kernel: Kernel) -> Result:
+        assert self._jobs
+        jobs = self._jobs
+        found = await self._done(lambda: jobs.build(self.task, kernel))
+        failed = isinstance(found, Evaluation)
+        seconds = 0.0 if isinstance(found, Evaluation) else 1e-3 * found.build_ms
+        text = telling.bounded(telling.built(kernel, found))
+        return Result(text, failed=failed, kernel=kernel, seconds=seconds)
+
+    async def _check(self, wanted: given.Check) -> Result:
+        """It compiles first: what does not is not worth a look."""
+        assert self._jobs
+        jobs, kernel = self._jobs, await self._found(wanted.kernel)
+        built = await self._built(kernel)
+        if built.failed:
+            return built
+        looks = [await self._done(lambda: jobs.emulate(self.task, kernel))]
+        if looks[0].lack:
+            looks.append(await self._done(lambda: jobs.spot_check(self.task, kernel)))
+        seconds = built.seconds + sum(look.seconds for look in looks)
+        last = looks[-1]
+        text = telling.bounded(telling.checked(kernel, last, emulated=len(looks) == 1))
+        unsaid = {"not_emulated": looks[0].lack} if looks[0].lack else {}
+        return Result(text, failed=last.rejection is not None, kernel=kernel, seconds=seconds, unsaid=unsaid)
+
+    async def _judge(self, wanted: given.Judge) -> Result:
+        assert self._jobs
+        jobs, kernel = self._jobs, await self._found(wanted.kernel)
+        if self._judgings() <= 0:
+            raise ArgumentError("no evaluation is left to judge it: submit it, or what is better")
+        built = await self._built(kernel)
+        if built.failed:
+            return built
+        found = await self._done(lambda: jobs.screen(self.task, kernel, self._anchor(), race=False))
+        self.adopt(kernel, found)
+        seconds = built.seconds + 1e-3 * sum(found.stage_ms.get(stage, 0.0) for stage in records.STAGES)
+        text = f"Draft {telling.name_of(kernel)}: {telling.verdict(found, workloads=wanted.workloads)}"
+        return Result(
+            telling.bounded(text), failed=not found.correct, kernel=kernel, evaluation=found, evaluations=1,
+            seconds=seconds,
+        )  # fmt: skip
+
+    async def _profile(self, wanted: given.ProfileKernel) -> Result:
+        assert self._jobs
+        jobs, kernel = self._jobs, await self._found(wanted.kernel)
+        timed = await self._evaluation(kernel)
+        if timed is None or not timed.correct or not timed.timings:
+            raise ArgumentError("only a correct kernel that was timed can be profiled: judge it first")
+        began = asyncio.get_running_loop().time()
+        found = await self._done(lambda: jobs.profile(self.task, kernel, timed.timings))
+        seconds = asyncio.get_running_loop().time() - began
+        return Result(telling.bounded(telling.profiled(found)), kernel=kernel, seconds=seconds)
+
+    async def _submit(self, wanted: given.Submit) -> Result:
+        kernel = await self._found(wanted.kernel)
+        if kernel.id not in self._drafts:
+            raise ArgumentError("only a draft of your own can be submitted: build one")
+        change = " ".join(wanted.change.split())
+        text = f"Draft {telling.name_of(kernel)} is submitted."
+        return Result(text, kernel=kernel, change=change)
+
+    # --- kernels and rows -------------------------------------------------------------------------------------------
+
+    async def _done(self, job: Callable[[], Awaitable[Found]]) -> Found:
+        """What a job came to. It raises ArgumentError where workers die of it."""
+        for _ in range(ATTEMPTS):
+            try:
+                return await job()
+            except WorkerLost:
+                continue
+        raise ArgumentError("the evaluation worker ended twice while it worked on this kernel")
+
+    async def _found(self, name: str) -> Kernel:
+        """The kernel of a name. It raises ArgumentError."""
+        if name in ("start", "parent"):
+            return self._start
+        if name == "naive":
+            return self._baseline
+        if name == "best":
+            return self._anchor().kernel
+        if len(name) < LEAST_DIGITS or not name.isalnum():
+            raise ArgumentError(f"`{name[:80]}` names no kernel: use {given.NAMES}, at least {LEAST_DIGITS}")
+        mine = {self._start.id: self._start, self._baseline.id: self._baseline} | self._drafts
+        known = [kernel for kernel_id, kernel in mine.items() if kernel_id.startswith(name)]
+        if not known:
+            sql = "select * from kernels where starts_with(kernel_id, ?) and operator = ? and target = ? limit 2"
+            found = await self._rows(sql, [name, self.operator.name, self.task.target])
+            known = [records.kernel_from(row) for row in found]
+        if len(known) != 1:
+            raise ArgumentError(f"{'several kernels have' if known else 'no kernel has'} an id that begins with {name}")
+        return known[0]
+
+    async def _evaluation(self, kernel: Kernel) -> Evaluation | None:
+        """The verdict that counts, of this workbench or of the search."""
+        if kernel.id in self._timed:
+            return self._timed[kernel.id]
+        sql = """
+            select e.* from verdicts v join evaluations e using (evaluation_id) where v.task = ? and v.kernel_id = ?
+        """
+        rows = await self._rows(sql, [str(self.task), kernel.id])
+        if not rows:
+            return None
+        measured = await asyncio.to_thread(records.measured_of, self._read, rows[0]["evaluation_id"])
+        return records.evaluation_from(rows[0], **measured)
+
+    async def _rows(self, sql: str, parameters: Sequence[Any]) -> list[dict[str, Any]]:
+        return await asyncio.to_thread(self._read, sql, parameters)
+
+
+DOCS = "# The kernel file"
+"""The title in the manual with which the docs begin; before it stands what is to be computed."""
