@@ -120,9 +120,9 @@ class ArgumentError(Exception):
     """Arguments that a tool does not take; the text is one line for who wrote them."""
 
 
-def tool(name: str) -> Tool:
-    """Return the tool of this name, with the schema of its arguments."""
-    kind = ARGUMENTS[name]
+def tool(name: str, kinds: Mapping[str, type[Arguments]] = ARGUMENTS) -> Tool:
+    """Return the tool of this name, one of `kinds`, with the schema of its arguments."""
+    kind = kinds[name]
     schema = kind.model_json_schema()
     for property_ in schema.get("properties", {}).values():
         property_.pop("title", None)
@@ -132,7 +132,9 @@ def tool(name: str) -> Tool:
     return Tool(name, " ".join((kind.__doc__ or "").split()), parameters)
 
 
-def parsed(name: str, arguments: str | Mapping[str, Any]) -> Arguments:
+def parsed(
+    name: str, arguments: str | Mapping[str, Any], kinds: Mapping[str, type[Arguments]] = ARGUMENTS
+) -> Arguments:
     """Return checked arguments, of JSON or of what JSON stands for. It raises ArgumentError."""
     if isinstance(arguments, str):
         if len(arguments) > MOST_ARGUMENTS:
@@ -144,7 +146,7 @@ def parsed(name: str, arguments: str | Mapping[str, Any]) -> Arguments:
     if not isinstance(arguments, Mapping):
         raise ArgumentError("the arguments must be a JSON object")
     try:
-        return ARGUMENTS[name].model_validate(dict(arguments))
+        return kinds[name].model_validate(dict(arguments))
     except ValidationError as error:
-        known = ", ".join(ARGUMENTS[name].model_fields) or "none"
+        known = ", ".join(kinds[name].model_fields) or "none"
         raise ArgumentError(f"{first_problem(error)}; arguments of `{name}` are: {known}") from None
