@@ -51,5 +51,9 @@ class Admission:
         return self._budget.allows("evaluations", len(self._flight.judging))
 
     def may_take_up(self) -> bool:
-        """Whether an answer that had to wait may be gone on with: duplicates took no evaluation."""
-        return self._budget.allows("evaluations", len(self._flight.judging) + len(self._flight.tasks))
+        """Whether an answer that had to wait, or a guest, may be gone on with: duplicates took no evaluation.
+
+        A kernel that is there comes before questions that may never be answered.
+        """
+        under_way = len(self._flight.tasks - self._questions.outside)
+        return self._budget.allows("evaluations", len(self._flight.judging) + under_way)

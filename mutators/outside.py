@@ -36,13 +36,13 @@ class OutsideClient:
         """Answer a conversation as `Client.complete` says, as soon as its answer is told; see `tell`."""
         model = model or self._settings.models[0]
         key = cache_key(self._settings, messages, request=request, model=model, sample=sample)
-        if stored := self._calls.find(key):
+        if stored := self._calls.find(key) or self._cut(messages, request, model, sample):
             return stored
         call = Call(request.id, role, model, tuple(messages), sample, key, CallStatus.FAILED)
         most = sum(most_tokens(message["content"]) + TOKENS_PER_MESSAGE for message in messages)
         answer = self._answers[key] = asyncio.get_running_loop().create_future()
         try:
-            await self._calls.announce(call, most + self._settings.max_tokens, 0.0)
+            await self._calls.announce(call, most + (self._settings.max_tokens or 0), 0.0)
             return await self._awaited(answer)
         finally:
             self._answers.pop(key, None)
@@ -62,6 +62,13 @@ class OutsideClient:
     def waiting(self) -> Tasks:
         """Tasks that wait for answers which nobody has told yet."""
         return {task for task, answer in self._tasks.items() if not answer.done()}
+
+    def _cut(self, messages: Sequence[Message], request: Request, model: str, sample: int) -> Call | None:
+        """The answer to the sample before, if it was cut off at a limit that is set, and would be again."""
+        if not sample or self._settings.max_tokens is None:
+            return None
+        found = self._calls.find(cache_key(self._settings, messages, request=request, model=model, sample=sample - 1))
+        return found if found and found.status is CallStatus.CUT else None
 
     async def _awaited(self, answer: asyncio.Future[Call]) -> Call:
         task = asyncio.current_task()

@@ -278,6 +278,18 @@ def test_a_guest_that_no_evaluation_is_left_for_waits_for_a_larger_budget(tmp_pa
     unspoilt(folder)
 
 
+def test_a_guest_is_judged_before_evaluations_are_kept_for_answers(tmp_path: Path) -> None:
+    folder, made = tmp_path / "run", config(budget={"evaluations": 5})
+    session(folder, made)
+    assert len(open_questions(folder)) == 4  # all that the naive kernel left
+    tell(folder, json.dumps({"source": GUEST.format(5)}))
+    assert session(folder, made) == "waits for 4 answers from outside"
+    assert rows(folder, "from lineage where mutator = 'guest'")
+    assert answer_all(folder) == 4
+    assert played(folder, made)[0] == "evaluations 5 of 5"
+    unspoilt(folder)
+
+
 def test_answers_from_outside_keep_no_other_model_waiting() -> None:
     operator = load("softmax")
     context = StrategyContext(
