@@ -118,6 +118,36 @@ def tell(
         raise typer.Exit(FAILED)
 
 
+@outside.command()
+def mcp(
+    run: RunName = "last",
+    task: Annotated[str, typer.Option(help="Beginning of the task, if the run has several.")] = "",
+    author: Annotated[str, typer.Option(metavar="NAME", help="Who hands in. Default: your login's name.")] = "",
+    go: Annotated[
+        bool, typer.Option("--go/--no-go", help="Go on with the search for what is handed in, if none is under way.")
+    ] = True,
+    budget: Annotated[list[str], typer.Option("--budget", help="Then: 8h, 500evals, of the whole run.")] = [],  # noqa: B006
+    runs: Runs = RUNS,
+) -> None:
+    """Serve a run to a coding agent, over MCP on standard input and output.
+
+    Its tools: status, next_question, answer, submit, verdict, sql, and those of a workbench, such as build and check.
+    """
+    import asyncio
+
+    from evo.budget import parse_limits
+    from evo.runs import find_run
+
+    parse_limits(budget)
+    try:
+        from evo.mcp.server import serve
+    except ModuleNotFoundError as error:
+        if error.name not in ("mcp", "mcp_types"):
+            raise
+        raise UserError("evo mcp needs the package mcp: pip install -c constraints.txt 'kernel-evo[mcp]'") from None
+    asyncio.run(serve(find_run(runs, run), task=task, author=author or _login(), budget=budget, go=go))
+
+
 def _go_on(folder: Path, limits: dict[str, float], began: float, *, as_json: bool) -> None:
     from evo.cli import searching
     from evo.runs import Session, resume

@@ -36,6 +36,8 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that end a search in good order: Ctrl-C, a batch system's limit, a terminal that is closed."""
 CONFIG = "config.json"
 """A search's settings, for readers; its time is that of the last session's beginning. A replay has none."""
+BUILD_FOLDER = "build"
+"""What is compiled during a session, and the locks of its workers; there only meanwhile."""
 DEFINITIONS = "definitions"
 """The event that holds what the run's operators were when it began."""
 
@@ -298,9 +300,9 @@ async def _search(
     on_change: Callable[[Search], None],
     session: Session,
 ) -> str:
-    build = folder / "build"
+    build = folder / BUILD_FOLDER
     shutil.rmtree(build, ignore_errors=True)
-    build.mkdir()
+    build.mkdir(exist_ok=True)  # whoever tries drafts out beside the search may have made it just now
     pool = backend.pool(config, build)  # first of all: its workers load what they need while the store opens
     try:
         with opening as store:

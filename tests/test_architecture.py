@@ -20,6 +20,8 @@ HEAVY = {
     "tree_sitter": ("mutators/syntax.py",),
     "tree_sitter_cpp": ("mutators/syntax.py",),
     "litellm": ("mutators/llm_library.py",),
+    "mcp": ("evo/mcp/",),
+    "mcp_types": ("evo/mcp/",),
     "ray": ("evo/cluster/",),
     "cupy": ("fitness/cuda/",),
     "cuda": ("fitness/cuda/",),

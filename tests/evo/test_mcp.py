@@ -1,0 +1,187 @@
+"""A coding agent over MCP, with the official client: it reads, tries drafts out, hands kernels in, hears verdicts."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evo.config import RunConfig
+from evo.replay import replay
+from evo.runs import run_row
+from evo.store import Store, query
+from evo.telling import open_questions
+from tests.evo import outside_runs
+from tests.evo.test_cli import evo
+
+pytest.importorskip("mcp", reason="the extra `mcp` is not installed")
+
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+
+from evo.mcp.server import make_server
+from evo.mcp.studio import OF_THE_BENCH, OWN, Studio
+from evo.mcp.workers import DraftWorkers, Sessions
+
+ROOT = Path(__file__).parents[2]
+OPERATOR = ROOT / "tests" / "data" / "axpb"
+HEADER = (OPERATOR / "naive.cpp").read_text().partition("void")[0]
+LOOP = "{\n    for (int i = 0; i < n; i++) y[i] = store(load(alpha) * load(x[i]) + load(b[i]));\n}\n"
+BETTER = f"{HEADER}void axpb(const T* x, const T* b, T* y, T alpha, int n) {LOOP}"
+WRONG = BETTER.replace("+ load(b[i])", "- load(b[i])")
+BROKEN = BETTER.replace("int i = 0", "int i == 0")
+
+
+class Agent:
+    """A scripted coding agent, which counts its calls."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.calls = 0
+
+    async def __call__(self, name: str, **arguments: Any) -> tuple[str, bool]:
+        """What a tool says, and whether it says that something is wrong."""
+        self.calls += 1
+        result = await self._client.call_tool(name, arguments)
+        (content,) = result.content
+        return str(getattr(content, "text", "")), bool(result.is_error)
+
+
+def draft(text: str) -> str:
+    found = re.search(r"Draft (\w+)", text)
+    assert found, text
+    return found[1]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Path:
+    """A run of the real engine that waits for one answer."""
+    code, _, said = evo(
+        monkeypatch, capsys, "run", str(OPERATOR), "--llm", "outside", "--budget", "2evals", "--workers", "1",
+        "--set", "llm.concurrency=1", "--runs", str(tmp_path),
+    )  # fmt: skip
+    assert code == 0, said
+    return next(tmp_path.iterdir())
+
+
+def test_an_agent_hands_in_a_wrong_and_a_better_kernel(run: Path) -> None:
+    async def play(agent: Agent) -> None:
+        text, _ = await agent("status")
+        assert "No search is under way" in text and "1 questions wait" in text
+        text, _ = await agent("operator")
+        assert "alpha * x" in text
+        text, _ = await agent("docs")
+        assert "[[launch]]" in text
+        question, _ = await agent("next_question")
+        key = question.split()[1]
+        assert question.startswith("=== ") and "void axpb" in question
+
+        text, failed = await agent("build", source=BROKEN)
+        assert failed and "was not built" in text
+        text, failed = await agent("build", source=WRONG)
+        assert not failed
+        wrong = draft(text)
+        text, failed = await agent("submit", kernel=wrong, change="subtracts", question=key)
+        assert not failed and "It is told" in text
+        text, failed = await agent("verdict", of=key, wait_s=300)
+        assert failed and "wrong" in text, text
+
+        text, failed = await agent("build", source=BETTER)
+        better = draft(text)
+        text, failed = await agent("check", kernel=better)
+        assert not failed and "is right" in text
+        text, failed = await agent("submit", kernel=better, change="one pass in order")
+        assert not failed
+        text, failed = await agent("verdict", of=better, wait_s=300)
+        assert not failed and "It is correct and" in text, text
+        assert agent.calls == 12
+        text, failed = await agent("sql", query="select author, status, speedup from lineage where author is not null")
+        assert not failed and text.count('"author": "scripted"') == 2
+
+    async def connected() -> None:
+        arguments = ["-m", "evo.cli", "mcp", str(run), "--author", "scripted", "--budget", "6evals"]
+        server = StdioServerParameters(command=sys.executable, args=arguments, cwd=str(ROOT), env=dict(os.environ))
+        async with Client(stdio_client(server)) as client:
+            tools = (await client.list_tools()).tools
+            assert {tool.name for tool in tools} == {*OWN, *OF_THE_BENCH}
+            assert all(tool.description and tool.input_schema["type"] == "object" for tool in tools)
+            await play(Agent(client))
+
+    asyncio.run(connected())
+    found = query(run, "select * from lineage where author = 'scripted' order by created_at").to_pylist()
+    assert [(row["mutator"], row["status"]) for row in found] == [("rewrite", "wrong"), ("guest", "correct")]
+    assert found[1]["speedup"] > 1 and found[1]["description"] == "one pass in order"
+    done = replay(run)
+    assert done.equal, done.difference
+
+
+@pytest.fixture
+def studio(tmp_path: Path) -> Iterator[Studio]:
+    """The studio of a run without a search."""
+    folder, made = tmp_path / "run", outside_runs.config()
+    outside_runs.session(folder, made)
+    ((operator, task),) = made.tasks()
+    workers, sessions = DraftWorkers(folder, made), Sessions(folder, budget=(), go=False)
+    yield Studio(folder, made, operator, task, jobs=workers, sessions=sessions, author="ann")
+    asyncio.run(workers.close())
+
+
+def used(studio: Studio, *uses: tuple[str, dict[str, Any]]) -> list[tuple[str, bool]]:
+    """What a client within this process is told."""
+
+    async def everything() -> list[tuple[str, bool]]:
+        async with Client(make_server(studio)) as client:
+            agent = Agent(client)
+            return [await agent(name, **arguments) for name, arguments in uses]
+
+    return asyncio.run(everything())
+
+
+def test_what_an_agent_does_wrong_is_told_and_ends_nothing(studio: Studio) -> None:
+    found = used(
+        studio,
+        ("nonsense", {}),
+        ("build", {}),
+        ("submit", {"kernel": "000000", "change": "x"}),
+        ("answer", {"question": "000000", "text": "x"}),
+        ("verdict", {"of": "000000", "wait_s": 0}),
+        ("verdict", {"of": 7}),
+        ("sql", {"query": "drop table asks"}),
+        ("judge", {"kernel": "start"}),
+        ("next_question", {"skip": 99}),
+    )
+    texts = [text for text, _ in found]
+    assert [failed for _, failed in found] == [True, True, True, True, False, True, True, True, False]
+    assert "there is no tool" in texts[0] and "there is no tool" in texts[7]
+    assert "no open questions have an id that begins with 000000" in texts[3]
+    assert texts[4].startswith("There is no verdict yet.\nRun run, task softmax/fp32/cpu.")
+    assert "are allowed" in texts[6]
+    assert texts[8].startswith("7 questions wait")
+
+
+def test_an_answer_that_cannot_be_used_is_asked_for_again(studio: Studio, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    first = open_questions(folder)[0]
+    ((text, failed),) = used(studio, ("answer", {"question": first.cache_key[:12], "text": "I do not know."}))
+    assert not failed and "judged when the run is resumed" in text
+    ((text, failed),) = used(studio, ("answer", {"question": first.cache_key[:12], "text": "Or do I?"}))
+    assert failed and "no open questions" in text
+    outside_runs.session(folder, outside_runs.config())
+    ((text, failed),) = used(studio, ("verdict", {"of": first.cache_key, "wait_s": 0}))
+    assert failed and text.startswith("It could not be used, and is asked for again:\n\n=== ")
+
+
+def test_a_run_of_several_tasks_wants_one_to_be_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = RunConfig(operators=["softmax", "relu"]).resolved()
+    with Store(tmp_path / "run", create=True) as store:
+        store.commit({"runs": [run_row(made, tmp_path / "run")]}).result()
+    code, _, said = evo(monkeypatch, capsys, "mcp", str(tmp_path / "run"))
+    assert code == 2 and "choose one with --task: 2 tasks are called" in said and "relu/fp32/cpu" in said
