@@ -163,7 +163,7 @@ class Knowledge:
             self._naive_id = evaluation.kernel_id
             self._naive_us = {timing.workload: timing.latency_us for timing in evaluation.timings}
         base = self._base(request)
-        if request.kind is Kind.CHILD and base and not individual.unavailable:
+        if request.kind in (Kind.CHILD, Kind.GUEST) and base and not individual.unavailable:
             self._attempted(individual, base)
         if evaluation and individual.fresh and evaluation.correct:
             self._learn(individual, evaluation)
@@ -174,7 +174,7 @@ class Knowledge:
         return next(known, request.parents[0] if request.parents else "")
 
     def _attempted(self, individual: Individual, base: str) -> None:
-        by_model = asks_model(individual.request)
+        by_model = asks_model(individual.request) or individual.request.kind is Kind.GUEST
         if individual.evaluation is None and not by_model:
             return  # nothing was tried: no rewrite of that kind applies
         attempt = self._attempt(individual, base)
