@@ -11,9 +11,9 @@ from mutators.base import Parent, Proposal, Request
 from mutators.cpp_tree import SyntaxTree
 from mutators.plan_edit import with_tunables
 from mutators.source_text import apply_edits
+from mutators.space import bad_params, drawn, space_of, with_setting
 from mutators.syntax import Unreadable
 from mutators.transforms import TRANSFORMS, Site
-from mutators.tune import bad_params, drawn, space_of, with_setting
 from operators.errors import PlanError, UserError, unknown
 from operators.kernel import Kernel
 from operators.spec import Operator

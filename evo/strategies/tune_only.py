@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
-from typing import Any, cast
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -14,8 +14,8 @@ from evo.individual import Individual
 from evo.population import TRIALS_PER_SOURCE, elite_of
 from evo.strategies.base import StrategyContext
 from evo.strategies.plain import PlainStrategy
-from mutators.base import Kind, Mutator, Request, Trial
-from mutators.registry import mutator
+from evo.strategies.tuning import Tuning
+from mutators.base import Kind, Request, Trial
 from mutators.transform import transform_names
 from operators.kernel import Kernel
 
@@ -62,6 +62,7 @@ class TuneOnly(PlainStrategy[TuneOnlySettings]):
         """By source id, in the order of their tells."""
         self._asked: dict[int, _File] = {}
         """By the number of a request under way."""
+        self._tuning = Tuning(self.context)
 
     def next(self, number: int, ancestor: Individual, rng: Random) -> Request | None:
         """See `PlainStrategy.next`."""
@@ -81,12 +82,16 @@ class TuneOnly(PlainStrategy[TuneOnlySettings]):
         file.asked += 1
         self._asked[number] = file
         parents, trials = [file.kernel.id], tuple(file.trials)
-        return self.context.request(number, "tune", parents, rng, {}, kind=Kind.TRIAL, trials=trials)
+        params = self._tuning.params(file.kernel)
+        request = self.context.request(number, "tune", parents, rng, params, kind=Kind.TRIAL, trials=trials)
+        self._tuning.asked(request, file.kernel)
+        return request
 
     def heard(self, individual: Individual) -> None:
         """See `PlainStrategy.heard`."""
         kernel, evaluation = individual.kernel, individual.evaluation
         elite = elite_of(individual)
+        self._tuning.told(individual)
         if individual.request.kind is Kind.CHILD:
             if elite:  # also one that is the same program with its defaults
                 self._consider(elite)
@@ -103,6 +108,6 @@ class TuneOnly(PlainStrategy[TuneOnlySettings]):
         """Take a file up, if it declares something to choose; once."""
         if elite.kernel.source_id in self._files:
             return
-        tunable = cast(Mutator, mutator("tune")).applies(elite.kernel, self.context.operator)
+        tunable = self._tuning.tunable(elite.kernel)
         trial = Trial(dict(elite.kernel.values), elite.log_speedup)
         self._files[elite.kernel.source_id] = _File(elite.kernel, [trial], elite.log_speedup, exhausted=not tunable)

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from fitness.evaluation import Evaluation, Level, Status
-from mutators.base import Parent, Proposal, Request, Trial
+from mutators.base import INFORMED, Parent, Proposal, Request, Trial
 from mutators.tune import Tune
 from operators.catalog import load
 from operators.kernel import Kernel
@@ -183,3 +183,85 @@ def test_applies_where_there_is_a_choice() -> None:
     assert Tune().applies(kernel({"AA": [1, 2]}), operator)
     assert not Tune().applies(kernel({"AA": [1]}), operator)
     assert not Tune().applies(Kernel("matrix_mul", "cpu", "no header"), operator)
+
+
+# --- what comes first -----------------------------------------------------------------------------------------------
+
+
+def tried_in_order(parent: Kernel, count: int, **params: object) -> list[dict[str, int]]:
+    """The settings of successive requests, each told of those before."""
+    trials: list[Trial] = []
+    for number in range(count):
+        values = settings(parent, propose(parent, trials, seed=number, **params))
+        trials.append(Trial(values, speed(values)))
+    return [dict(trial.values) for trial in trials]
+
+
+def test_the_authors_default_comes_first_then_what_was_best_in_similar_files() -> None:
+    parent = kernel(SPACE).with_values({"AA": 64, "BB": 32})
+    siblings = [{"AA": 8, "CC": 7, "ZZ": 1}, {"BB": 4, "AA": 99}]
+    first, second, third = tried_in_order(parent, 3, siblings=siblings)
+    assert first == {"AA": 1, "BB": 1, "CC": 3, "DD": 0}
+    assert second == {"AA": 8, "BB": 1, "CC": 7, "DD": 0}  # what this file does not offer stays as it was
+    assert third == {"AA": 1, "BB": 4, "CC": 3, "DD": 0}
+
+
+def test_then_come_steps_on_one_axis_from_the_best_of_these() -> None:
+    parent = kernel({"AA": [8, 2, 4, 16], "BB": [4, 1, 2], "CC": [5], "DD": [0, 1]})
+    around_default = [{"AA": 16}, {"AA": 4}, {"BB": 2}, {"DD": 1}]
+    around_sibling = [{"AA": 2, "BB": 2}, {"BB": 2}, {"AA": 4, "BB": 1}, {"AA": 4}, {"AA": 4, "BB": 2, "DD": 1}]
+    for speed_of_sibling, steps in ((-1.0, around_default), (1.0, around_sibling)):
+        trials = [Trial({}, 0.0), Trial({"AA": 4, "BB": 2}, speed_of_sibling)]
+        for number in range(3):
+            values = settings(parent, propose(parent, trials, seed=number, siblings=[{"AA": 4, "BB": 2}]))
+            changed = {name: value for name, value in values.items() if value != parse_default(parent, name)}
+            assert changed in steps
+            trials.append(Trial(values, -2.0))
+
+
+def parse_default(parent: Kernel, name: str) -> int:
+    return parse_plan(parent.source, load("matrix_mul"), parent.target).tune[name][0]
+
+
+def test_requests_under_way_do_not_ask_for_the_same_setting() -> None:
+    parent = kernel(SPACE)
+    for trials in ([], [Trial({"AA": a, "BB": b}, -a * b) for a in (1, 2, 4, 8) for b in (1, 2, 4)]):
+        seeds = list(range(7))
+        proposed = [settings(parent, propose(parent, trials, seed=s, under_way=seeds[:s])) for s in seeds]
+        assert len({str(values) for values in proposed}) == len(seeds)
+
+
+def test_settings_that_cannot_be_built_are_not_among_the_first() -> None:
+    parent = cuda('"A", "B"', "A = [512, 1024, 256]\nB = [2, 1, 4]\n")
+    proposed = []
+    trials: list[Trial] = []
+    while child := propose(parent, trials, workload_set="published", siblings=[{"A": 1024}]).kernel:
+        values = parse_plan(parent.source, load("matrix_mul"), "cuda").settings(child.values)
+        proposed.append(values)
+        trials.append(Trial(values, 0.1))
+    assert all(values["A"] * values["B"] <= 1024 for values in proposed) and len(proposed) == 5
+
+
+@pytest.mark.parametrize(
+    ("params", "phrase"),
+    [
+        ({"siblings": {"AA": 1}}, "siblings must be"),
+        ({"siblings": [3]}, "siblings must"),
+        ({"under_way": [0.5]}, "und"),
+    ],
+)
+def test_params_of_another_form_fail_with_a_reason(params: dict[str, object], phrase: str) -> None:
+    assert propose(kernel(SPACE), [], **params).failure.startswith(phrase)
+
+
+def test_requests_of_older_runs_are_answered_as_they_were() -> None:
+    """By TPE alone, whose first trials are random: the default has no precedence."""
+    parent, operator = kernel(SPACE).with_values({"AA": 64, "BB": 32}), load("matrix_mul")
+    found = set()
+    for seed in range(5):
+        task = Task("matrix_mul", "fp32", "cpu")
+        request = Request(task, 0, "tune", (parent.id,), seed, {"workload_set": "cpu"}, protocol=INFORMED - 1)
+        child = Tune().propose(request, (Parent(parent),), operator).kernel
+        assert child
+        found.add(child.id)
+    assert len(found) == 5
