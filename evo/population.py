@@ -14,6 +14,8 @@ from operators.kernel import Kernel
 
 TRIALS_PER_SOURCE = 100
 SOURCES_REMEMBERED = 500
+NEAR = 0.8
+"""Of the fastest kernel's speed: what is at least as fast is near it."""
 
 
 class Population:
@@ -62,9 +64,22 @@ class Population:
         An island without any gives the fastest kernel of all.
         """
         pool = list(self.islands[island].ranked()) or ([self._best] if self._best else [])
-        while pool:
-            weights = [pressure**-rank for rank in range(len(pool))]
-            yield pool.pop(rng.choices(range(len(pool)), weights)[0])
+        return _by_rank(pool, rng, pressure=pressure)
+
+    def near_best(self, island: int, rng: Random) -> Iterator[Elite]:
+        """Distinct elites at least NEAR times as fast as the fastest of all: the island's own, else all islands'.
+
+        The fast ones come first more likely, as in `draw`. There is one as soon as there is any elite.
+        """
+        least = (self._best.log_speedup if self._best else 0.0) + math.log(NEAR)
+        for places in (self.islands[island : island + 1], self.islands):
+            near = {
+                elite.kernel.id: elite for place in places for elite in place.ranked() if elite.log_speedup >= least
+            }
+            if near:
+                pool = sorted(near.values(), key=lambda elite: (-elite.log_speedup, elite.cell))
+                return _by_rank(pool, rng, pressure=2.0)
+        return _by_rank([self._best] if self._best else [], rng, pressure=2.0)
 
     def _remember(self, individual: Individual) -> None:
         """Take an individual for a trial of its source file's tunables; duplicates too, or they would be tried again.
@@ -127,6 +142,13 @@ class Population:
         self.islands[island].clear()
         founder = rng.choice(others)
         self.islands[island].add(founder, comparison_se=founder.log_speedup_se)
+
+
+def _by_rank(pool: list[Elite], rng: Random, *, pressure: float) -> Iterator[Elite]:
+    """All of a pool, the first ones sooner more likely."""
+    while pool:
+        weights = [pressure**-rank for rank in range(len(pool))]
+        yield pool.pop(rng.choices(range(len(pool)), weights)[0])
 
 
 def elite_of(individual: Individual) -> Elite | None:

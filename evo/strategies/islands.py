@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
-from typing import Any, cast
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -15,12 +15,15 @@ from evo.archive import MARGIN, Cell, Elite
 from evo.individual import Individual
 from evo.population import TRIALS_PER_SOURCE, Population, elite_of
 from evo.strategies.base import Ancestors, Rival, StrategyContext
+from evo.strategies.ideas import SETTLED, Idea, Ideas, as_parent
 from evo.strategies.outages import Outages
+from evo.strategies.pairs import Pair, Pairs
+from evo.strategies.repairs import Failure, Repairs
+from evo.strategies.tuning import Tuning
 from fitness.evaluation import Status
 from mutators.bandit import Arm, Bandit
-from mutators.base import INFORMED, Kind, Mutator, Request
+from mutators.base import INFORMED, Kind, Request
 from mutators.llm_settings import is_outside
-from mutators.registry import mutator
 from mutators.transform import transform_names
 from operators.kernel import Kernel
 
@@ -30,8 +33,6 @@ TRIED_SHOWN = 5
 """Earlier attempts at one kernel that a model is told of."""
 MODELS_FROM_THE_START = 2
 """The protocol from which on models are asked before the naive kernel is judged, and only so many at a time."""
-FAILURES_KEPT = 16
-"""Failing kernels that wait for a repair; the latest."""
 
 
 class IslandsSettings(BaseModel):
@@ -54,6 +55,10 @@ class IslandsSettings(BaseModel):
     """Chance of each further transform after the first in one child of `transform`."""
     most_steps: int = Field(4, ge=1, le=16)
     """Transforms of one child of the mutator `transform`, at most."""
+    focus: float = Field(0.9, ge=0, le=1)
+    """How often a model is shown a kernel within 80 % of the fastest, rather than any elite of the island."""
+    settle: int = Field(6, ge=0, le=32)
+    """Trials of settings that a model's answer with tunables gets before its idea is judged."""
     repairs: int = Field(2, ge=0, le=8)
     """Requests that may be spent on mending one failing child of a model, what becomes of it included."""
     memory: float = Field(300.0, ge=10)
@@ -65,16 +70,6 @@ class IslandsSettings(BaseModel):
 
 
 @dataclass(frozen=True)
-class _Failure:
-    """A failing child of a model that may be mended."""
-
-    kernel: Kernel
-    parent: Elite
-    """The good kernel that it was made from."""
-    tries: int = 0
-
-
-@dataclass(frozen=True)
 class _Pending:
     """What is known of a request until its tell."""
 
@@ -82,8 +77,10 @@ class _Pending:
     parent: Elite
     best_log_speedup: float
     """Of its parents."""
-    failure: _Failure | None = None
+    failure: Failure | None = None
     """That it mends."""
+    idea: Idea | None = None
+    """One of whose settings it is."""
 
 
 class Islands:
@@ -119,18 +116,20 @@ class Islands:
         """Whether it is a model's turn among the openings."""
         self._pending: dict[int, _Pending] = {}
         self._outages = Outages()
-        self._failures: deque[_Failure] = deque(maxlen=FAILURES_KEPT)
+        self._repairs = Repairs(made.repairs)
+        self._ideas = Ideas()
+        self._tuning = Tuning(context)
+        self._pairs = Pairs(self.population, abroad=made.abroad, focus=made.focus)
         self._barren: OrderedDict[tuple[str, str], None] = OrderedDict()
         """Mutator and source file: nothing can be made of it that way."""
-        self._tunable: OrderedDict[str, bool] = OrderedDict()
-        """By source file, whether it declares anything to tune."""
         self._tried: OrderedDict[str, deque[Mapping[str, Any]]] = OrderedDict()
         """By parent, what became of its latest children; kept for models alone."""
 
     def ask(self, count: int) -> list[Request]:
         requests: list[Request] = []
         while len(requests) < count:
-            request = self._ancestors.request(self._number) or self._begin(self._number) or self._child(self._number)
+            request = self._ancestors.request(self._number) or self._urgent(self._number)
+            request = request or self._begin(self._number) or self._child(self._number)
             if request is None:
                 break  # nothing to start from until the naive kernel is back, or nothing left to make of what there is
             requests.append(request)
@@ -141,6 +140,8 @@ class Islands:
     def tell(self, individual: Individual) -> str:
         request = individual.request
         island = self._island(request)
+        self._tuning.told(individual)
+        self._pairs.told(individual)
         if request.kind is Kind.ANCESTOR:
             self._ancestors.tell(individual, elite_of(individual))
             return self.population.add(individual, island).value
@@ -150,12 +151,13 @@ class Islands:
         self._outages.told(individual)
         if individual.unavailable:  # says nothing of mutator, model or parents
             if pending.failure:
-                self._failures.append(pending.failure)
+                self._repairs.back(pending.failure)
             return individual.status
         self._learn(individual, pending)
         if individual.kernel is None and pending.arm.mutator in ("tune", "transform"):
             _remember(self._barren, (pending.arm.mutator, pending.parent.kernel.source_id), None)
-        self._consider_repair(individual, pending)
+        if pending.arm.model:
+            self._repairs.consider(individual, pending.parent, pending.failure)
         status = self.population.add(individual, island)
         return status.value if individual.fresh else individual.status
 
@@ -167,6 +169,10 @@ class Islands:
     @property
     def best(self) -> Elite | None:
         return self.population.best
+
+    @property
+    def _informed(self) -> bool:
+        return self.context.protocol >= INFORMED
 
     def _island(self, request: Request) -> int:
         return request.number % self.settings.islands
@@ -199,22 +205,30 @@ class Islands:
         for shift in range(self.settings.islands):
             island = (home + shift) % self.settings.islands
             for parent in self.population.draw(island, rng, pressure=pressure):
-                partner = self._partner(parent, island, rng)
-                arms = [arm for arm in self._arms(parent, partner) if arm.model or not questions_only]
+                partner = self._pairs.partner(parent, island, rng)
+                asked = self.context.models and self._informed
+                shown = self._pairs.shown(island, rng) if asked else (parent, partner)
+                arms = self._arms(parent, partner, shown[1])
+                arms = [arm for arm in arms if arm.model or not questions_only]
                 if arms:
-                    return self._of(self.bandit.choose(arms, rng), number, parent, partner, rng)
+                    arm = self.bandit.choose(arms, rng)
+                    return self._of(arm, number, shown if arm.model else (parent, partner), rng)
         return None
 
-    def _partner(self, parent: Elite, island: int, rng: Random) -> Elite | None:
-        """A second parent with another source, of another island now and then."""
-        shift = rng.randrange(1, self.settings.islands) if self.settings.islands > 1 else 0
-        away = (island + shift) % self.settings.islands
-        places = (away, island) if rng.random() < self.settings.abroad else (island, away)
-        found: Iterator[Elite] = (elite for place in places for elite in self.population.draw(place, rng))
-        return next((elite for elite in found if elite.kernel.source_id != parent.kernel.source_id), None)
+    def _urgent(self, number: int) -> Request | None:
+        """What waits for nothing: a setting of a model's idea, which is judged after that, or the first repair."""
+        if self._ancestors.naive is None or not self._informed:
+            return None
+        rng = self.context.rng(number)
+        if idea := self._ideas.next():
+            return self._request(number, Arm("tune"), (idea.answer,), rng, {}, idea=idea)
+        if self._repairs.any_untried and self._may_question():
+            arms = [Arm("repair", model) for model in filter(self._outages.askable, self.context.models)]
+            return self._repair(number, self.bandit.choose(arms, rng), rng, untried=True) if arms else None
+        return None
 
-    def _arms(self, parent: Elite, partner: Elite | None) -> list[Arm]:
-        """Everything that can be asked for right now."""
+    def _arms(self, parent: Elite, partner: Elite | None, mate: Elite | None) -> list[Arm]:
+        """Everything that can be asked for right now; `mate` is a model's partner."""
         source = parent.kernel.source_id
         arms = []
         if ("transform", source) not in self._barren:
@@ -225,9 +239,9 @@ class Islands:
             arms.append(Arm("recombine"))
         for model in filter(self._may_question, filter(self._outages.askable, self.context.models)):
             arms.append(Arm("rewrite", model))
-            if partner:
+            if mate:
                 arms.append(Arm("crossover", model))
-            if self._failures:
+            if self._repairs:
                 arms.append(Arm("repair", model))
         return arms
 
@@ -240,13 +254,11 @@ class Islands:
         return sum(not self._outages.out(other) for other in alike) < self.context.questions
 
     def _can_be_tuned(self, kernel: Kernel) -> bool:
-        if kernel.source_id not in self._tunable:
-            applies = cast(Mutator, mutator("tune")).applies(kernel, self.context.operator)
-            _remember(self._tunable, kernel.source_id, applies)
-        return self._tunable[kernel.source_id] and len(self.population.trials(kernel)) < TRIALS_PER_SOURCE
+        return self._tuning.tunable(kernel) and len(self.population.trials(kernel)) < TRIALS_PER_SOURCE
 
-    def _of(self, arm: Arm, number: int, parent: Elite, partner: Elite | None, rng: Random) -> Request:
-        """The request of the chosen arm."""
+    def _of(self, arm: Arm, number: int, pair: Pair, rng: Random) -> Request:
+        """The request of the chosen arm, for a parent and its partner."""
+        parent, partner = pair
         params: dict[str, Any] = {}
         if arm.mutator == "repair":
             return self._repair(number, arm, rng)
@@ -266,10 +278,9 @@ class Islands:
             steps += 1
         return steps
 
-    def _repair(self, number: int, arm: Arm, rng: Random) -> Request:
-        """For the failing child of the best parent; of several the latest."""
-        failure = max(reversed(self._failures), key=lambda f: f.parent.log_speedup)
-        self._failures.remove(failure)
+    def _repair(self, number: int, arm: Arm, rng: Random, *, untried: bool = False) -> Request:
+        """For the failing child that has waited longest; in older runs that of the best parent."""
+        failure = self._repairs.oldest(untried=untried) if self._informed else self._repairs.best()
         return self._request(number, arm, (failure.parent,), rng, {}, failure)
 
     def _request(
@@ -279,31 +290,50 @@ class Islands:
         parents: tuple[Elite, ...],
         rng: Random,
         params: dict[str, Any],
-        failure: _Failure | None = None,
+        failure: Failure | None = None,
+        idea: Idea | None = None,
     ) -> Request:
         best = max(parent.log_speedup for parent in parents)
-        self._pending[number] = _Pending(arm, parents[0], best, failure)
+        self._pending[number] = _Pending(arm, parents[0], best, failure, idea)
         tunes = arm.mutator == "tune"
         trials = self.population.trials(parents[0].kernel) if tunes else ()
+        params |= self._tuning.params(parents[0].kernel) if tunes else {}
         failing = (failure.kernel.id,) if failure else ()
         ids = tuple(parent.kernel.id for parent in parents)
         kind = Kind.TRIAL if tunes else Kind.CHILD
-        return self.context.request(
+        request = self.context.request(
             number, arm.mutator, failing + ids, rng, params, kind=kind, trials=trials, model=arm.model
         )
+        if tunes:
+            self._tuning.asked(request, parents[0].kernel)
+        return request
 
     # --- being told -------------------------------------------------------------------------------------------------
 
     def _learn(self, individual: Individual, pending: _Pending) -> None:
-        gain, evaluation = 0.0, individual.evaluation
-        if individual.fresh and evaluation and evaluation.log_speedup is not None:
-            paired = evaluation.anchor_id in individual.request.parents
-            error = evaluation.log_ratio_se if paired else evaluation.log_speedup_se
-            gain = evaluation.log_speedup - pending.best_log_speedup
-            gain = gain if gain > max(MARGIN, 1.96 * (error or 0.0)) else 0.0
-        self.bandit.learn(pending.arm, gain=gain, seconds=individual.seconds, cost_usd=individual.cost_usd)
-        if self.context.models and pending.failure is None and self.context.protocol < INFORMED:
-            self._note(individual, pending.parent)
+        gain, idea = _gain(individual, pending.best_log_speedup), pending.idea
+        if idea:
+            idea.tried(individual, _gain(individual, idea.best_log_speedup))
+            if idea.settled:
+                self.bandit.learn(idea.arm, gain=idea.gain, seconds=idea.seconds, cost_usd=idea.cost_usd)
+        elif pending.arm.model and self._settles(individual):
+            self._ideas.add(
+                Idea(
+                    as_parent(individual), pending.arm, pending.best_log_speedup, gain, individual.seconds,
+                    individual.cost_usd, left=self.settings.settle,
+                )
+            )  # fmt: skip
+        else:
+            self.bandit.learn(pending.arm, gain=gain, seconds=individual.seconds, cost_usd=individual.cost_usd)
+            if self.context.models and pending.failure is None and not self._informed:
+                self._note(individual, pending.parent)
+
+    def _settles(self, individual: Individual) -> bool:
+        """Whether settings of a model's answer are tried before its idea is judged."""
+        kernel, evaluation = individual.kernel, individual.evaluation
+        if not (self._informed and self.settings.settle and kernel and evaluation and individual.fresh):
+            return False
+        return evaluation.verdict in SETTLED and self._tuning.tunable(kernel)
 
     def _note(self, individual: Individual, parent: Elite) -> None:
         """Remember what was tried on a parent, for the next model that is shown it."""
@@ -319,20 +349,16 @@ class Islands:
         tried.append(entry)
         _remember(self._tried, parent.kernel.id, tried)
 
-    def _consider_repair(self, individual: Individual, pending: _Pending) -> None:
-        """Keep what a model made of a good kernel and what failed, as long as it has tries left."""
-        if not pending.arm.model:
-            return
-        tries = pending.failure.tries + 1 if pending.failure else 0
-        if tries >= self.settings.repairs:
-            return
-        from mutators.repair import REPAIRABLE  # with its templates: not needed by runs without models
 
-        kernel, evaluation = individual.kernel, individual.evaluation
-        if kernel and evaluation and individual.fresh and evaluation.verdict in REPAIRABLE:
-            self._failures.append(_Failure(kernel, pending.parent, tries))
-        elif pending.failure and kernel is None:  # the model had no answer: it may be asked again
-            self._failures.append(_Failure(pending.failure.kernel, pending.parent, tries))
+def _gain(individual: Individual, best_log_speedup: float) -> float:
+    """By how much an individual is clearly faster than its parents, in log speedup; else 0."""
+    evaluation = individual.evaluation
+    if not individual.fresh or evaluation is None or evaluation.log_speedup is None:
+        return 0.0
+    paired = evaluation.anchor_id in individual.request.parents
+    error = evaluation.log_ratio_se if paired else evaluation.log_speedup_se
+    gain = evaluation.log_speedup - best_log_speedup
+    return gain if gain > max(MARGIN, 1.96 * (error or 0.0)) else 0.0
 
 
 def _remember(known: OrderedDict[Any, Any], key: Any, value: Any) -> None:
