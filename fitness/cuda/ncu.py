@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fitness.cuda.tools import find_tool, watch
+from fitness.cuda.program import KernelCall
+from fitness.cuda.solo import Solo
+from fitness.cuda.tools import find_tool, watch, write_solo
 from fitness.profiling import AT_ROOFLINE, LAUNCH_SHARE, Bottleneck, Metric
 from fitness.roofline import Roofline
 
 TIMEOUT_S = 60.0
 LAUNCHES = 8
-"""Of one call of the plan are examined, the first ones."""
+"""Of one call of the plan are counted at most, those that stand for most of the time."""
+MOST_TIMED = 1024
+"""Launches of one call whose times are asked for, to choose among them."""
 
 NOT_INSTALLED = "Nsight Compute (ncu) is not installed; it comes with the CUDA toolkit"
 
@@ -88,14 +92,41 @@ class NcuFailure(Exception):
 
 
 @dataclass(frozen=True)
+class Part:
+    """Launches of one call that are alike, and what was counted during one of them."""
+
+    kernel: str
+    values: Mapping[str, float]
+    launches: int
+    """How many are alike: the same kernel with the same geometry."""
+    time_ns: float
+    """Of all of them."""
+
+    def get(self, name: str, default: float = 0.0) -> float:
+        """A metric's value; `default` where the device has none."""
+        return self.values.get(name, default)
+
+
+@dataclass(frozen=True)
 class Figures:
     """What was counted during one call of a plan."""
 
     values: Mapping[str, float]
     units: Mapping[str, str]
-    launches: int
-    longest: str
-    """The kernel of the launch that took longest."""
+    parts: tuple[Part, ...]
+    """What took longest first."""
+    uncounted_ns: float = 0.0
+    """The time of launches that no part stands for."""
+
+    @property
+    def launches(self) -> int:
+        """How many launches the parts stand for."""
+        return sum(part.launches for part in self.parts)
+
+    @property
+    def longest(self) -> str:
+        """The kernel that took most of the time."""
+        return self.parts[0].kernel
 
     def get(self, name: str, default: float = 0.0) -> float:
         """A metric's value; `default` where the device has none."""
@@ -107,29 +138,71 @@ class Figures:
         return tuple(Metric(name, value, self.units[name]) for name, value in self.values.items())
 
 
-def measure(solo: Path, scratch: Path) -> Figures:
-    """Profile the program of a solo file. Raises NcuFailure."""
+def measure(solo: Solo, scratch: Path) -> Figures:
+    """Profile the program of a solo with one run. Raises NcuFailure.
+
+    Where it makes more than LAUNCHES launches, all are timed first; then those are counted that stand for most of the
+    time, each for all that are like it.
+    """
     tool = find_tool("ncu")
     if tool is None:
         raise NcuFailure(NOT_INSTALLED, lasting=True)
-    report = scratch / "ncu.csv"
-    wanted = list(METRICS)
+    calls = solo.runs[0].program.calls
+    if len(calls) <= LAUNCHES:
+        groups = [[number] for number in range(len(calls))]
+        return figures(_counted(tool, solo, scratch, METRICS, LAUNCHES), groups)
+    timed = _counted(tool, solo, scratch, (TIME,), MOST_TIMED)
+    times_ns = [_number(launch.get(TIME, "")) or 0.0 for launch in timed.launches]
+    groups = alike(calls[: len(times_ns)], times_ns)[:LAUNCHES]
+    chosen = replace(solo, counted=frozenset(group[0] for group in groups))
+    counted = _counted(tool, chosen, scratch, METRICS, LAUNCHES, "--profile-from-start", "off")
+    # The tool tells of launches in the order in which they were made.
+    groups.sort(key=lambda group: group[0])
+    return figures(counted, groups, times_ns)
+
+
+def alike(calls: Sequence[KernelCall], times_ns: Sequence[float]) -> list[list[int]]:
+    """Return the places of launches that are alike, together: those first that take longest altogether.
+
+    In each group the launch comes first whose time is in the middle, as it stands for the others.
+    """
+    found: dict[tuple[object, ...], list[int]] = {}
+    for number, (each, _) in enumerate(zip(calls, times_ns, strict=True)):
+        key = each.kernel, each.grid, each.block, each.cluster, each.shared_bytes
+        found.setdefault(key, []).append(number)
+    groups = sorted(found.values(), key=lambda group: -sum(times_ns[number] for number in group))
+    for group in groups:
+        group.sort(key=lambda number: (times_ns[number], number))
+        middle = group.pop(len(group) // 2)
+        group.insert(0, middle)
+    return groups
+
+
+def _counted(tool: str, solo: Solo, scratch: Path, metrics: Sequence[str], launches: int, *more: str) -> Report:
+    """What the tool prints of the launches of a solo's only run. Raises NcuFailure."""
+    file, report = write_solo(solo, scratch), scratch / "ncu.csv"
+    wanted = [name for name in metrics if name not in _absent]
     for _ in range(2):
         options = ("--csv", "--page", "raw", "--print-units", "base", "--log-file", str(report))
         replay = ("--clock-control", "none", "--cache-control", "all", "--replay-mode", "kernel")
-        count = ("--launch-count", str(LAUNCHES), "--target-processes", "all", "--metrics", ",".join(wanted))
-        outcome = watch([tool, *options, *replay, *count], solo, scratch=scratch, timeout_s=TIMEOUT_S)
+        count = ("--launch-count", str(launches), "--target-processes", "all", "--metrics", ",".join(wanted))
+        outcome = watch([tool, *options, *replay, *more, *count], file, scratch=scratch, timeout_s=TIMEOUT_S)
         text = (report.read_text(encoding="utf-8", errors="replace") if report.exists() else "") + outcome.output
         unknown = [name for name in re.findall(r"Failed to find metric (\S+)", text) if name in wanted]
         if not unknown:
             break
+        _absent.update(unknown)
         wanted = [name for name in wanted if name not in unknown]
     if outcome.timed_out:
         raise NcuFailure(f"Nsight Compute did not finish within {TIMEOUT_S:.0f} s", lasting=False)
-    figures = parse(text)
-    if figures is None:
+    found = parse(text)
+    if found is None:
         raise _explained(text)
-    return figures
+    return found
+
+
+_absent: set[str] = set()
+"""Metrics that this machine's GPUs do not have."""
 
 
 def _explained(text: str) -> NcuFailure:
@@ -145,7 +218,15 @@ def _explained(text: str) -> NcuFailure:
     return NcuFailure(f"Nsight Compute failed: {reason}", lasting=lasting)
 
 
-def parse(text: str) -> Figures | None:
+@dataclass(frozen=True)
+class Report:
+    """What `ncu --csv --page raw` prints: text by column, of each launch, and of units."""
+
+    launches: Sequence[Mapping[str, str]]
+    units: Mapping[str, str]
+
+
+def parse(text: str) -> Report | None:
     """Read what `ncu --csv --page raw` prints, whatever stands around it; None where no launch was profiled."""
     rows = list(csv.reader(line for line in text.splitlines() if line.startswith('"')))
     start = next((i for i, row in enumerate(rows) if row[0] == "ID"), None)
@@ -153,20 +234,46 @@ def parse(text: str) -> Figures | None:
         return None
     header, units = rows[start], rows[start + 1]
     launches = [dict(zip(header, row, strict=False)) for row in rows[start + 2 :] if len(row) == len(header)]
-    if not launches:
-        return None
-    unit_of = dict(zip(header, units, strict=False))
-    numbers = [{n: v for n in METRICS if (v := _number(launch.get(n, ""))) is not None} for launch in launches]
-    names = [name for name in METRICS if any(name in launch for launch in numbers)]
-    weights = [launch.get(TIME, 1.0) or 1.0 for launch in numbers]
-    values = {}
-    for name in names:
-        pairs = [(launch[name], weight) for launch, weight in zip(numbers, weights, strict=True) if name in launch]
-        total = sum(value * (1 if name in ADDED else weight) for value, weight in pairs)
-        values[name] = total if name in ADDED else total / sum(weight for _, weight in pairs)
-    longest = max(range(len(launches)), key=weights.__getitem__)
-    kernel = re.sub(r"\(.*", "", launches[longest].get("Kernel Name", ""))
-    return Figures(values, {name: _unit(unit_of[name]) for name in names}, len(launches), kernel)
+    return Report(launches, dict(zip(header, units, strict=False))) if launches else None
+
+
+def figures(report: Report, groups: Sequence[Sequence[int]], times_ns: Sequence[float] = ()) -> Figures:
+    """What a call's launches counted, taken together.
+
+    `groups` are the places of launches that are alike, one for each launch of the report, in its order; `times_ns` are
+    the times of all launches, where more than those of the report are known.
+    """
+    parts = []
+    for launch, group in zip(report.launches, groups, strict=False):
+        values = {name: value for name in METRICS if (value := _number(launch.get(name, ""))) is not None}
+        own_ns = values.get(TIME, 1.0) or 1.0
+        whole_ns = sum(times_ns[number] for number in group) if times_ns else own_ns
+        kernel = re.sub(r"\(.*", "", launch.get("Kernel Name", ""))
+        parts.append(Part(kernel, values, len(group), whole_ns))
+    parts.sort(key=lambda part: -part.time_ns)
+    names = [name for name in METRICS if any(name in part.values for part in parts)]
+    values = {name: _together(name, parts) for name in names}
+    uncounted_ns = max(sum(times_ns) - sum(part.time_ns for part in parts), 0.0)
+    return Figures(values, {n: _unit(report.units[n]) for n in names}, tuple(_merged(parts)), uncounted_ns)
+
+
+def _together(name: str, parts: Sequence[Part]) -> float:
+    """A metric of all parts: the sum of what adds up, else the mean, weighted by time."""
+    pairs = [(part, part.values[name]) for part in parts if name in part.values]
+    if name in ADDED:
+        return sum(value * part.launches for part, value in pairs)
+    return sum(value * part.time_ns for part, value in pairs) / sum(part.time_ns for part, _ in pairs)
+
+
+def _merged(parts: Iterable[Part]) -> list[Part]:
+    """Parts of one kernel with one grid as one, with the figures of the longest."""
+    found: dict[tuple[str, float], Part] = {}
+    for part in parts:
+        key = part.kernel, part.get(GRID)
+        known = found.get(key)
+        both = known and replace(known, launches=known.launches + part.launches, time_ns=known.time_ns + part.time_ns)
+        found[key] = both or part
+    return sorted(found.values(), key=lambda part: -part.time_ns)
 
 
 def _number(text: str) -> float | None:
@@ -215,12 +322,42 @@ def notes(figures: Figures, bottleneck: Bottleneck, least_bytes: int) -> list[st
         f"(DRAM {dram:.0f} %), multiprocessors {compute:.0f} %"
         + (f", tensor cores {figures.get(TENSOR):.0f} %" if figures.get(TENSOR) > LOW else "")
     ]
-    if figures.launches > 1:
-        said.append(f"of {figures.launches} launches {figures.longest} takes longest")
+    said += _parts(figures)
     if max(compute, memory) >= FULL:
         said.append("one unit is at its limit: only less work for it helps")
     said += [*_traffic(figures, dram, memory, least_bytes), *_occupancy(figures), *_stalls(figures), *_habits(figures)]
     return said
+
+
+SHOWN_PARTS = 4
+"""Kinds of launches that are told of."""
+
+
+def _parts(figures: Figures) -> Iterable[str]:
+    """Where the time goes, if there is more than one launch."""
+    if figures.launches < 2:
+        return
+    whole_ns = sum(part.time_ns for part in figures.parts) + figures.uncounted_ns
+    for part in figures.parts[:SHOWN_PARTS]:
+        times = f", {part.launches} launches" if part.launches > 1 else ""
+        yield f"{part.kernel}{times}: {100 * part.time_ns / whole_ns:.0f} % of the time, limited by {limiter(part)}"
+    rest_ns = sum(part.time_ns for part in figures.parts[SHOWN_PARTS:]) + figures.uncounted_ns
+    if rest_ns > 0.01 * whole_ns:
+        yield f"all other launches: {100 * rest_ns / whole_ns:.0f} % of the time"
+
+
+def limiter(part: Part) -> str:
+    """What holds one launch back, in a few words."""
+    compute, memory, dram = part.get(COMPUTE), part.get(MEMORY), part.get(DRAM)
+    if max(compute, memory) < BUSY:
+        if part.get(WAVES, 1.0) < 0.5:
+            return f"too few blocks ({part.get(WAVES):.2g} waves)"
+        waits = max(((part.get(name), text) for name, text in STALLS.items()), default=(0.0, ""))
+        return f"waiting for {waits[1].partition(':')[0]}" if waits[0] else "latency"
+    if memory > compute:
+        return f"DRAM ({dram:.0f} % busy)" if dram >= 0.8 * memory else f"caches ({memory:.0f} % busy)"
+    tensor = part.get(TENSOR)
+    return f"tensor cores ({tensor:.0f} % busy)" if tensor >= BUSY else f"arithmetic ({compute:.0f} % busy)"
 
 
 def _traffic(figures: Figures, dram: float, memory: float, least_bytes: int) -> Iterable[str]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import pickle
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fitness.cuda.driver import CudaError, call
 from fitness.cuda.launcher import Launcher
-from fitness.cuda.program import Program, Table
+from fitness.cuda.program import KernelCall, Program, Table
 
 FILL = 0x7B
 """What follows an input up to the alignment: a large number."""
@@ -42,14 +43,40 @@ class Solo:
     lowered: Mapping[str, str]
     tables: tuple[Table, ...]
     runs: tuple[SoloRun, ...]
+    counted: frozenset[int] = frozenset()
+    """Places (from 0) of the launches of each run that a profiler is told of; empty: it is told of none, and goes by
+    its own options."""
+
+
+class Watched(Launcher):
+    """A launcher that tells a profiler, which waits to be told, when a launch begins that is to be counted."""
+
+    def __init__(self, ordinal: int, counted: frozenset[int]) -> None:
+        super().__init__(ordinal)
+        self._counted = counted
+        self.started = 0
+        """Launches so far."""
+
+    def start(self, function: Any, launch: KernelCall, values: Sequence[bytes]) -> None:
+        """See `Launcher.start`."""
+        told = self.started in self._counted
+        self.started += 1
+        if told:
+            call("StreamSynchronize", self.stream)
+            call("ProfilerStart")
+        super().start(function, launch, values)
+        if told:
+            call("StreamSynchronize", self.stream)
+            call("ProfilerStop")
 
 
 def run(solo: Solo) -> None:
     """It calls the candidate once for each run. It raises CudaError."""
-    launcher = Launcher(solo.ordinal)
+    launcher = Watched(solo.ordinal, solo.counted)
     launcher.load_kernels(solo.cubin, solo.lowered, solo.tables)
     for run_ in solo.runs:
         addresses: dict[str, int] = {}
+        launcher.started = 0
         for name, size in run_.sizes.items():
             rounded = max(-(-size // ALIGNMENT) * ALIGNMENT, ALIGNMENT)
             addresses[name] = int(call("MemAlloc", rounded))

@@ -30,7 +30,7 @@ from fitness.cuda.runner import NO_MEMORY, Runner
 from fitness.cuda.sanitizer import Finding, audited
 from fitness.cuda.session import CudaSession
 from fitness.cuda.solo import Solo, SoloRun
-from fitness.cuda.tools import find_tool, write_solo
+from fitness.cuda.tools import find_tool
 from fitness.device import Compiled, KernelFault, Prepared
 from fitness.evaluation import Evaluation, Rejection, Status, Timing
 from fitness.inputs import draw
@@ -394,9 +394,9 @@ class CudaDevice:
     def _counted(self, kernel: CudaKernel, workload: Workload) -> Figures:
         """Raises NcuFailure and KernelFault."""
         with tempfile.TemporaryDirectory(dir=self.folder) as scratch:
-            file = write_solo(self._solo(kernel, [workload]), Path(scratch))
+            solo = self._solo(kernel, [workload])
             with self.machine(exclusive=True):  # counters count whatever runs
-                return measure(file, Path(scratch))
+                return measure(solo, Path(scratch))
 
     def audit(self, prepared: Prepared) -> Callable[[], Mapping[str, Any]]:
         assert isinstance(prepared, CudaKernel)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fitness.cuda import ncu, tools
 from fitness.cuda.ncu import METRICS, STALLS, Figures, NcuFailure, classify_measured, measure, notes, parse
 from fitness.cuda.profiler import assembled, placed
+from fitness.cuda.program import KernelCall, Program
 from fitness.cuda.sanitizer import TOOLS, Finding, audited, read
+from fitness.cuda.solo import Solo, SoloRun
 from fitness.device import KernelFault
 from fitness.evaluation import Rejection, Status, Timing
 from fitness.profiling import Bottleneck
@@ -24,9 +30,16 @@ PEAKS = Peaks("H100", 3060.0, 3000.0, {"fp32": 66_900.0}, 2.2)
 
 
 def figures(**changes: float) -> Figures:
-    found = parse(CSV)
-    assert found
-    return Figures({**found.values, **changes}, found.units, found.launches, found.longest)
+    report = parse(CSV)
+    assert report
+    found = ncu.figures(report, [[0], [1]])
+    return replace(found, values={**found.values, **changes})
+
+
+def calls(*kernels: str) -> Solo:
+    """A program of these kernels' launches, one after the other."""
+    made = tuple(KernelCall(name, (), (1, 1, 1), (32, 1, 1), (), 0, False) for name in kernels)
+    return Solo(0, b"", {}, (), (SoloRun(Program((), made, ()), {}, {}),))
 
 
 # --- Nsight Compute -------------------------------------------------------------------------------------------------
@@ -67,7 +80,7 @@ def test_why_there_are_no_figures(
     monkeypatch.setattr(ncu, "find_tool", lambda name: "/bin/true")
     monkeypatch.setattr(ncu, "watch", lambda *_, **__: Outcome(1, said, False, 1.0))
     with pytest.raises(NcuFailure, match=words) as failure:
-        measure(tmp_path / "solo", tmp_path)
+        measure(calls("f", "g"), tmp_path)
     assert failure.value.lasting is lasting
 
 
@@ -80,15 +93,86 @@ def test_metrics_that_the_device_lacks_are_left_out(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(ncu, "find_tool", lambda name: "/bin/true")
     monkeypatch.setattr(ncu, "watch", watch)
-    assert measure(tmp_path / "solo", tmp_path).launches == 2
+    monkeypatch.setattr(ncu, "_absent", set())
+    assert measure(calls("f", "g"), tmp_path).launches == 2
     assert ncu.TENSOR in asked[0].split(",")
     assert ncu.TENSOR not in asked[1].split(",")
+    measure(calls("f", "g"), tmp_path)
+    assert len(asked) == 3  # once is enough to know it
+
+
+def report_of(names: list[str], times_ns: list[float], **metrics: float) -> str:
+    """What ncu prints of launches of these kernels."""
+    columns = {ncu.TIME: "ns", **dict.fromkeys(metrics, "%")}
+    lines = [["ID", "Kernel Name", *columns], ["", "", *columns.values()]]
+    for number, (name, time_ns) in enumerate(zip(names, times_ns, strict=True)):
+        lines.append([str(number), f"{name}(float *)", str(time_ns), *map(str, metrics.values())])
+    return "\n".join(",".join(f'"{cell}"' for cell in line) for line in lines)
+
+
+def test_of_many_launches_those_are_counted_that_stand_for_most_of_the_time(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Nine of `first` at the beginning take less than three of `main` after them."""
+    names, times_ns = ["first"] * 9 + ["main", "main", "main", "last"], [10.0] * 9 + [100.0, 300.0, 200.0, 1.0]
+    asked: list[tuple[list[str], Solo]] = []
+
+    def watch(tool: list[str], solo: Path, **_: object) -> Outcome:
+        asked.append((list(tool), pickle.loads(solo.read_bytes())))
+        if len(asked) == 1:
+            return Outcome(0, report_of(names, times_ns), False, 1.0)
+        chosen = sorted(asked[-1][1].counted)
+        shown = {ncu.COMPUTE: 20.0, ncu.MEMORY: 90.0, ncu.DRAM: 85.0, ncu.READ: 1000.0}
+        return Outcome(0, report_of([names[c] for c in chosen], [50.0] * len(chosen), **shown), False, 1.0)
+
+    monkeypatch.setattr(ncu, "find_tool", lambda name: "ncu")
+    monkeypatch.setattr(ncu, "watch", watch)
+    found = measure(calls(*names), tmp_path)
+    (first, _), (second, solo) = asked
+    assert ncu.COMPUTE not in " ".join(first) and "--profile-from-start" not in first
+    assert second[second.index("--profile-from-start") + 1] == "off"
+    assert solo.counted == {4, 11, 12}  # of each kernel the launch whose time is in the middle
+    assert [(p.kernel, p.launches, p.time_ns) for p in found.parts] == [
+        ("main", 3, 600.0), ("first", 9, 90.0), ("last", 1, 1.0)
+    ]  # fmt: skip
+    assert found.get(ncu.READ) == 13_000.0
+    text = "\n".join(notes(found, Bottleneck.BANDWIDTH, 1000))
+    assert "main, 3 launches: 87 % of the time, limited by DRAM (85 % busy)" in text
+    assert "first, 9 launches: 13 % of the time" in text
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({ncu.COMPUTE: 80.0, ncu.MEMORY: 20.0}, "arithmetic (80 % busy)"),
+        ({ncu.COMPUTE: 80.0, ncu.MEMORY: 20.0, ncu.TENSOR: 75.0}, "tensor cores (75 % busy)"),
+        ({ncu.COMPUTE: 20.0, ncu.MEMORY: 80.0, ncu.DRAM: 30.0}, "caches (80 % busy)"),
+        ({ncu.COMPUTE: 2.0, ncu.MEMORY: 3.0, ncu.WAVES: 0.06}, "too few blocks (0.06 waves)"),
+        ({next(iter(STALLS)): 9.0}, "waiting for loads from global or local memory"),
+    ],
+)
+def test_every_launch_has_its_limiter(values: dict[str, float], said: str) -> None:
+    assert ncu.limiter(ncu.Part("f", values, 1, 1.0)) == said
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 10**6).map(float)), min_size=1, max_size=30))
+def test_launches_that_are_alike_are_each_in_one_group(launches: list[tuple[str, float]]) -> None:
+    program = calls(*(name for name, _ in launches)).runs[0].program.calls
+    times_ns = [time_ns for _, time_ns in launches]
+    groups = ncu.alike(program, times_ns)
+    assert sorted(number for group in groups for number in group) == list(range(len(launches)))
+    totals = [sum(times_ns[number] for number in group) for group in groups]
+    assert totals == sorted(totals, reverse=True)
+    for group in groups:
+        assert len({launches[number][0] for number in group}) == 1
+        between = sorted(times_ns[number] for number in group)
+        assert times_ns[group[0]] == between[len(between) // 2]
 
 
 def test_without_the_tool_nobody_waits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(ncu, "find_tool", lambda name: None)
     with pytest.raises(NcuFailure, match="not installed"):
-        measure(tmp_path / "solo", tmp_path)
+        measure(calls("f", "g"), tmp_path)
 
 
 @pytest.mark.parametrize(
