@@ -43,6 +43,11 @@ class Profile:
     notes: tuple[str, ...]
     """Lines for a prompt or a person, the most telling first; what could not be had is among them."""
 
+    @property
+    def values(self) -> dict[str, float]:
+        """The metrics by name."""
+        return {metric.name: metric.value for metric in self.metrics}
+
 
 LAUNCH_SHARE = 3.0
 AT_ROOFLINE = 1.1

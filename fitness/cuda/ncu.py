@@ -8,6 +8,33 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from fitness.counters import (
+    ACTIVE,
+    ADDED,
+    COALESCED,
+    COMPUTE,
+    CONFLICTS,
+    COUNTED,
+    DRAM,
+    ELAPSED,
+    GRID,
+    INSTRUCTIONS,
+    ISSUE,
+    L1_HITS,
+    L2_HITS,
+    LIMITS,
+    LOCAL,
+    MEMORY,
+    OCCUPANCY,
+    READ,
+    REGISTERS,
+    STALLS,
+    TENSOR,
+    TIME,
+    UNIFORM,
+    WAVES,
+    WRITTEN,
+)
 from fitness.cuda.program import KernelCall
 from fitness.cuda.solo import Solo
 from fitness.cuda.tools import find_tool, watch, write_solo
@@ -21,62 +48,6 @@ MOST_TIMED = 1024
 """Launches of one call whose times are asked for, to choose among them."""
 
 NOT_INSTALLED = "Nsight Compute (ncu) is not installed; it comes with the CUDA toolkit"
-
-TIME = "gpu__time_duration.sum"
-COMPUTE = "sm__throughput.avg.pct_of_peak_sustained_elapsed"
-MEMORY = "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"
-DRAM = "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"
-READ, WRITTEN = "dram__bytes_read.sum", "dram__bytes_write.sum"
-L1_HITS, L2_HITS = "l1tex__t_sector_hit_rate.pct", "lts__t_sector_hit_rate.pct"
-OCCUPANCY = "sm__warps_active.avg.pct_of_peak_sustained_active"
-ISSUE = "smsp__issue_active.avg.pct_of_peak_sustained_active"
-WAVES = "launch__waves_per_multiprocessor"
-GRID = "launch__grid_size"
-REGISTERS = "launch__registers_per_thread"
-ACTIVE, ELAPSED = "sm__cycles_active.avg", "sm__cycles_elapsed.max"
-TENSOR = "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed"
-COALESCED = "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.pct"
-UNIFORM = "smsp__sass_average_branch_targets_threads_uniform.pct"
-CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum"
-LOCAL = "smsp__sass_inst_executed_op_local.sum"
-INSTRUCTIONS = "sm__inst_executed.sum"
-LIMITS = {
-    f"launch__occupancy_limit_{name}": text
-    for name, text in (
-        ("registers", "registers"),
-        ("shared_mem", "shared memory"),
-        ("blocks", "blocks per multiprocessor"),
-        ("warps", "warps per multiprocessor"),
-    )
-}
-STALLS = {
-    f"smsp__average_warps_issue_stalled_{name}_per_issue_active.ratio": text
-    for name, text in (
-        ("long_scoreboard", "loads from global or local memory: prefetch, copy asynchronously, load more at a time"),
-        ("short_scoreboard", "shared memory or special functions: fewer or wider accesses, fewer expf and the like"),
-        ("barrier", "barriers of the block: smaller groups that wait, two buffers in turns"),
-        ("branch_resolving", "branches: unroll, or make them uniform"),
-        ("math_pipe_throttle", "a busy arithmetic pipe: another mix of instructions"),
-        ("mio_throttle", "the queue to shared memory and special functions: fewer, wider accesses"),
-        ("lg_throttle", "the queue to global memory: fewer, wider accesses"),
-        ("wait", "the fixed latency of the instruction before: more independent work per thread"),
-        ("membar", "memory fences"),
-        ("gmma", "tensor cores that still work"),
-    )
-}
-"""Why warps wait, in warps per instruction that is issued, and what may help."""
-METRICS = (
-    TIME, COMPUTE, MEMORY, DRAM, READ, WRITTEN, "dram__bytes.sum.per_second",
-    "l1tex__throughput.avg.pct_of_peak_sustained_active", L1_HITS,
-    "lts__throughput.avg.pct_of_peak_sustained_elapsed", L2_HITS,
-    OCCUPANCY, ISSUE, ACTIVE, ELAPSED, INSTRUCTIONS,
-    REGISTERS, "launch__shared_mem_per_block_allocated", WAVES, GRID, "launch__block_size", *LIMITS,
-    "sm__inst_executed_pipe_fma.avg.pct_of_peak_sustained_active",
-    "sm__inst_executed_pipe_xu.avg.pct_of_peak_sustained_active", TENSOR,
-    *STALLS, COALESCED, UNIFORM, CONFLICTS, LOCAL,
-)  # fmt: skip
-ADDED = frozenset({TIME, READ, WRITTEN, ACTIVE, ELAPSED, INSTRUCTIONS, CONFLICTS, LOCAL, GRID})
-"""Of several launches the sum counts; of others the mean, weighted by time."""
 
 BUSY, FULL, LOW = 60.0, 90.0, 5.0
 """Percent: of a unit that is the bottleneck, that can hardly do more, that is not used."""
@@ -150,12 +121,12 @@ def measure(solo: Solo, scratch: Path) -> Figures:
     calls = solo.runs[0].program.calls
     if len(calls) <= LAUNCHES:
         groups = [[number] for number in range(len(calls))]
-        return figures(_counted(tool, solo, scratch, METRICS, LAUNCHES), groups)
+        return figures(_counted(tool, solo, scratch, COUNTED, LAUNCHES), groups)
     timed = _counted(tool, solo, scratch, (TIME,), MOST_TIMED)
     times_ns = [_number(launch.get(TIME, "")) or 0.0 for launch in timed.launches]
     groups = alike(calls[: len(times_ns)], times_ns)[:LAUNCHES]
     chosen = replace(solo, counted=frozenset(group[0] for group in groups))
-    counted = _counted(tool, chosen, scratch, METRICS, LAUNCHES, "--profile-from-start", "off")
+    counted = _counted(tool, chosen, scratch, COUNTED, LAUNCHES, "--profile-from-start", "off")
     # The tool tells of launches in the order in which they were made.
     groups.sort(key=lambda group: group[0])
     return figures(counted, groups, times_ns)
@@ -245,13 +216,13 @@ def figures(report: Report, groups: Sequence[Sequence[int]], times_ns: Sequence[
     """
     parts = []
     for launch, group in zip(report.launches, groups, strict=False):
-        values = {name: value for name in METRICS if (value := _number(launch.get(name, ""))) is not None}
+        values = {name: value for name in COUNTED if (value := _number(launch.get(name, ""))) is not None}
         own_ns = values.get(TIME, 1.0) or 1.0
         whole_ns = sum(times_ns[number] for number in group) if times_ns else own_ns
         kernel = re.sub(r"\(.*", "", launch.get("Kernel Name", ""))
         parts.append(Part(kernel, values, len(group), whole_ns))
     parts.sort(key=lambda part: -part.time_ns)
-    names = [name for name in METRICS if any(name in part.values for part in parts)]
+    names = [name for name in COUNTED if any(name in part.values for part in parts)]
     values = {name: _together(name, parts) for name in names}
     uncounted_ns = max(sum(times_ns) - sum(part.time_ns for part in parts), 0.0)
     return Figures(values, {n: _unit(report.units[n]) for n in names}, tuple(_merged(parts)), uncounted_ns)

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fitness import counters
+from fitness.counters import COUNTED, STALLS
 from fitness.cuda import ncu, tools
-from fitness.cuda.ncu import METRICS, STALLS, Figures, NcuFailure, classify_measured, measure, notes, parse
+from fitness.cuda.ncu import Figures, NcuFailure, classify_measured, measure, notes, parse
 from fitness.cuda.profiler import assembled, placed
 from fitness.cuda.program import KernelCall, Program
 from fitness.cuda.sanitizer import TOOLS, Finding, audited, read
@@ -53,10 +55,10 @@ def test_metrics_have_values_and_units_and_launches_are_taken_together() -> None
     first, second = (float(row[column]) for row in rows[2:])
     assert found.get("gpu__time_duration.sum") == first + second
     assert found.units["gpu__time_duration.sum"] == "ns"
-    column = rows[0].index(ncu.COMPUTE)
+    column = rows[0].index(counters.COMPUTE)
     weighted = (first * float(rows[2][column]) + second * float(rows[3][column])) / (first + second)
-    assert found.get(ncu.COMPUTE) == pytest.approx(weighted)
-    assert {m.name for m in found.metrics} <= set(METRICS)
+    assert found.get(counters.COMPUTE) == pytest.approx(weighted)
+    assert {m.name for m in found.metrics} <= set(COUNTED)
 
 
 def test_what_is_no_report_is_none() -> None:
@@ -89,21 +91,21 @@ def test_metrics_that_the_device_lacks_are_left_out(monkeypatch: pytest.MonkeyPa
 
     def watch(tool: list[str], *_: object, **__: object) -> Outcome:
         asked.append(tool[-1])
-        return Outcome(0, f"==ERROR== Failed to find metric {ncu.TENSOR}" if len(asked) == 1 else CSV, False, 1.0)
+        return Outcome(0, f"==ERROR== Failed to find metric {counters.TENSOR}" if len(asked) == 1 else CSV, False, 1.0)
 
     monkeypatch.setattr(ncu, "find_tool", lambda name: "/bin/true")
     monkeypatch.setattr(ncu, "watch", watch)
     monkeypatch.setattr(ncu, "_absent", set())
     assert measure(calls("f", "g"), tmp_path).launches == 2
-    assert ncu.TENSOR in asked[0].split(",")
-    assert ncu.TENSOR not in asked[1].split(",")
+    assert counters.TENSOR in asked[0].split(",")
+    assert counters.TENSOR not in asked[1].split(",")
     measure(calls("f", "g"), tmp_path)
     assert len(asked) == 3  # once is enough to know it
 
 
 def report_of(names: list[str], times_ns: list[float], **metrics: float) -> str:
     """What ncu prints of launches of these kernels."""
-    columns = {ncu.TIME: "ns", **dict.fromkeys(metrics, "%")}
+    columns = {counters.TIME: "ns", **dict.fromkeys(metrics, "%")}
     lines = [["ID", "Kernel Name", *columns], ["", "", *columns.values()]]
     for number, (name, time_ns) in enumerate(zip(names, times_ns, strict=True)):
         lines.append([str(number), f"{name}(float *)", str(time_ns), *map(str, metrics.values())])
@@ -122,20 +124,20 @@ def test_of_many_launches_those_are_counted_that_stand_for_most_of_the_time(
         if len(asked) == 1:
             return Outcome(0, report_of(names, times_ns), False, 1.0)
         chosen = sorted(asked[-1][1].counted)
-        shown = {ncu.COMPUTE: 20.0, ncu.MEMORY: 90.0, ncu.DRAM: 85.0, ncu.READ: 1000.0}
+        shown = {counters.COMPUTE: 20.0, counters.MEMORY: 90.0, counters.DRAM: 85.0, counters.READ: 1000.0}
         return Outcome(0, report_of([names[c] for c in chosen], [50.0] * len(chosen), **shown), False, 1.0)
 
     monkeypatch.setattr(ncu, "find_tool", lambda name: "ncu")
     monkeypatch.setattr(ncu, "watch", watch)
     found = measure(calls(*names), tmp_path)
     (first, _), (second, solo) = asked
-    assert ncu.COMPUTE not in " ".join(first) and "--profile-from-start" not in first
+    assert counters.COMPUTE not in " ".join(first) and "--profile-from-start" not in first
     assert second[second.index("--profile-from-start") + 1] == "off"
     assert solo.counted == {4, 11, 12}  # of each kernel the launch whose time is in the middle
     assert [(p.kernel, p.launches, p.time_ns) for p in found.parts] == [
         ("main", 3, 600.0), ("first", 9, 90.0), ("last", 1, 1.0)
     ]  # fmt: skip
-    assert found.get(ncu.READ) == 13_000.0
+    assert found.get(counters.READ) == 13_000.0
     text = "\n".join(notes(found, Bottleneck.BANDWIDTH, 1000))
     assert "main, 3 launches: 87 % of the time, limited by DRAM (85 % busy)" in text
     assert "first, 9 launches: 13 % of the time" in text
@@ -144,10 +146,10 @@ def test_of_many_launches_those_are_counted_that_stand_for_most_of_the_time(
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({ncu.COMPUTE: 80.0, ncu.MEMORY: 20.0}, "arithmetic (80 % busy)"),
-        ({ncu.COMPUTE: 80.0, ncu.MEMORY: 20.0, ncu.TENSOR: 75.0}, "tensor cores (75 % busy)"),
-        ({ncu.COMPUTE: 20.0, ncu.MEMORY: 80.0, ncu.DRAM: 30.0}, "caches (80 % busy)"),
-        ({ncu.COMPUTE: 2.0, ncu.MEMORY: 3.0, ncu.WAVES: 0.06}, "too few blocks (0.06 waves)"),
+        ({counters.COMPUTE: 80.0, counters.MEMORY: 20.0}, "arithmetic (80 % busy)"),
+        ({counters.COMPUTE: 80.0, counters.MEMORY: 20.0, counters.TENSOR: 75.0}, "tensor cores (75 % busy)"),
+        ({counters.COMPUTE: 20.0, counters.MEMORY: 80.0, counters.DRAM: 30.0}, "caches (80 % busy)"),
+        ({counters.COMPUTE: 2.0, counters.MEMORY: 3.0, counters.WAVES: 0.06}, "too few blocks (0.06 waves)"),
         ({next(iter(STALLS)): 9.0}, "waiting for loads from global or local memory"),
     ],
 )
@@ -188,7 +190,9 @@ def test_without_the_tool_nobody_waits(monkeypatch: pytest.MonkeyPatch, tmp_path
     ],
 )
 def test_the_classes(compute: float, memory: float, waves: float, latency_us: float, expected: Bottleneck) -> None:
-    found = figures(**{ncu.COMPUTE: compute, ncu.MEMORY: memory, ncu.WAVES: waves, ncu.GRID: 2 * 1000 * waves})
+    found = figures(
+        **{counters.COMPUTE: compute, counters.MEMORY: memory, counters.WAVES: waves, counters.GRID: 2 * 1000 * waves}
+    )
     attainable_us = 10.0 if latency_us > 6 else 1.0
     model = Roofline(1000, 1000, attainable_us, 1.0)
     assert classify_measured(found, model, latency_us, empty_us=2.2, sm_count=132) is expected
@@ -197,7 +201,14 @@ def test_the_classes(compute: float, memory: float, waves: float, latency_us: fl
 def test_what_stands_out_is_said() -> None:
     stall = next(iter(STALLS))
     found = figures(
-        **{ncu.ISSUE: 20.0, stall: 40.0, ncu.COALESCED: 12.5, ncu.CONFLICTS: 1e9, ncu.LOCAL: 7.0, ncu.UNIFORM: 50.0}
+        **{
+            counters.ISSUE: 20.0,
+            stall: 40.0,
+            counters.COALESCED: 12.5,
+            counters.CONFLICTS: 1e9,
+            counters.LOCAL: 7.0,
+            counters.UNIFORM: 50.0,
+        }
     )
     text = "\n".join(notes(found, Bottleneck.LATENCY, 1000))
     for words in (

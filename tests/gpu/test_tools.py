@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from fitness.base import Anchor
-from fitness.cuda.ncu import METRICS
+from fitness.counters import METRICS
 from fitness.cuda.tools import find_tool
 from fitness.evaluation import Evaluation, Level, Status
 from fitness.levels import judge
