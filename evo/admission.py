@@ -10,6 +10,25 @@ from evo.questions import Questions
 from mutators.llm_settings import LlmSettings, is_outside
 
 
+class DraftJudgings:
+    """`evo.workbench.recorded.Judgings` of a search: each is charged as an evaluation when it begins."""
+
+    def __init__(self, budget: Budget, admission: Admission) -> None:
+        self._budget = budget
+        self._admission = admission
+
+    def take(self) -> bool:
+        """See `Judgings.take`."""
+        if not self._admission.may_judge():
+            return False
+        self._budget.charge("evaluations", 1)
+        return True
+
+    def give_back(self) -> None:
+        """See `Judgings.give_back`."""
+        self._budget.charge("evaluations", -1)
+
+
 class Admission:
     """Says what may be begun. It reads what others own, and changes nothing."""
 

@@ -66,6 +66,9 @@ class RunConfig(BaseModel):
     """Folders of runs whose ideas and their gains prompts tell from the start, of operators of the same families."""
     learnt: tuple[Attempt, ...] = ()
     """What was learnt there; filled in when the run begins."""
+    check: bool = True
+    """Whether drafts of language models are compiled and run on a few small shapes before they are judged, so that the
+    model can mend them in the same dialogue."""
     seed: int = Field(0, ge=0, lt=2**63)
     """Everything random in the search comes from it; inputs of checks do not."""
     protocol: int = Field(PROTOCOL, ge=1, le=PROTOCOL)

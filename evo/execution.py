@@ -15,10 +15,13 @@ from evo.parents import Parents
 from evo.records import Rows
 from evo.task_state import Bound, TaskState
 from evo.verdicts import VerdictSource
+from evo.workbench.opening import Benches
 from fitness.evaluation import Evaluation
-from mutators.base import Client, Proposal, Request
+from mutators.base import INFORMED, Client, Kind, Parent, Proposal, Request
+from mutators.bench import Bench
 from mutators.briefing import Briefing, Winner
-from mutators.registry import asks_model, propose
+from mutators.registry import asks_model, needs_bench, propose
+from operators.kernel import Kernel
 
 PROPOSING_THREADS = 2
 
@@ -27,9 +30,19 @@ class Execution:
     """Carries requests out: mutators propose, `verdicts` judge, and rows say what became of it."""
 
     def __init__(
-        self, store: Journal, verdicts: VerdictSource, client: Client | None, now: Callable[[], float]
+        self,
+        store: Journal,
+        verdicts: VerdictSource,
+        client: Client | None,
+        now: Callable[[], float],
+        *,
+        check: bool = True,
     ) -> None:
+        """`check` says whether drafts are tried out by mutators that can do without."""
         self.parents = Parents(store)
+        self.benches: Benches | None = None
+        """Where drafts can be tried out; None: nowhere."""
+        self._check = check
         self._store = store
         self._verdicts = verdicts
         self._client = client
@@ -55,7 +68,23 @@ class Execution:
             briefing = self._briefing(state, bound.brief) if bound.brief else None
             parents = (replace(parents[0], profile=bound.notes, briefing=briefing), *parents[1:])
         earlier = tuple(self.parents.earlier(name) for name in request.earlier)
-        return await propose(request, parents, state.operator, client=self._client, earlier=earlier)
+        bench = self._bench(state, request, parents)
+        return await propose(request, parents, state.operator, client=self._client, earlier=earlier, bench=bench)
+
+    def _bench(self, state: TaskState, request: Request, parents: tuple[Parent, ...]) -> Bench | None:
+        """Where the drafts of a request can be tried out; nowhere in runs that are older than that."""
+        if self.benches is None or not parents or request.kind is not Kind.CHILD or request.protocol < INFORMED:
+            return None
+        if not self._check and not needs_bench(request.mutator):
+            return None
+        return self.benches.open(state, request, parents[0].kernel)
+
+    def kernel_rows(self, kernel: Kernel) -> Rows:
+        """Return the row of a kernel that is not stored yet, or about to be; it is from now on."""
+        if kernel.id in self._stored_kernels:
+            return {}
+        self._stored_kernels.add(kernel.id)
+        return {"kernels": [records.kernel_row(kernel)]}
 
     def _briefing(self, state: TaskState, brief: Brief) -> Briefing:
         """Return what a prompt may tell, with the kernels that were named."""
@@ -83,7 +112,8 @@ class Execution:
         """Return the end of a request that led to no kernel: to words, to metrics, or to nothing."""
         rows: Rows = {"proposals": [records.proposal_row(request, proposal, at=self._now())]}
         told = Individual(
-            request, cost_usd=proposal.cost_usd, description=proposal.description, unavailable=proposal.unavailable,
+            request, seconds=proposal.evaluator_s, cost_usd=proposal.cost_usd, description=proposal.description,
+            unavailable=proposal.unavailable,
             failure=proposal.failure, text=proposal.text, metrics=dict(proposal.metrics or {}),
         )  # fmt: skip
         return Done(state, told, rows)
@@ -93,9 +123,7 @@ class Execution:
         kernel = proposal.kernel
         assert kernel
         rows: Rows = {"proposals": [records.proposal_row(request, proposal, at=self._now())]}
-        if kernel.id not in self._stored_kernels:
-            self._stored_kernels.add(kernel.id)
-            rows["kernels"] = [records.kernel_row(kernel)]
+        rows |= self.kernel_rows(kernel)
         evaluations = await self._verdicts.evaluate(state, request, kernel)
         for evaluation in evaluations:
             name = records.evaluation_id(request, evaluation.level)
@@ -103,8 +131,8 @@ class Execution:
                 rows, records.evaluation_rows(evaluation, evaluation_id=name, request_id=request.id, at=self._now())
             )
         told = Individual(
-            request, kernel, records.as_stored(evaluations[-1]), _until_screened_s(evaluations[0]), proposal.cost_usd,
-            proposal.description,
+            request, kernel, records.as_stored(evaluations[-1]),
+            proposal.evaluator_s + _until_screened_s(evaluations[0]), proposal.cost_usd, proposal.description,
         )  # fmt: skip
         return Done(state, told, rows)
 

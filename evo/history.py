@@ -119,7 +119,8 @@ class History:
         if isinstance(step, TakenProfile):
             return step.rows | {"profiles": self.next_profile(step.rows["profiles"])}
         seq = self._next()
-        generation, is_new = step.state.born(step.individual.request, step.individual.kernel)
+        parents = step.rows["proposals"][0]["parents"]
+        generation, is_new = step.state.born(parents, step.individual.kernel)
         rows = records.placed(step.rows, generation=generation, is_new=is_new)
         return records.join(rows, records.tell_rows(step.individual, seq=seq, at=self._now()))
 

@@ -101,12 +101,17 @@ def proposal_row(request: Request, proposal: Proposal, *, at: float) -> Row:
     return {
         "request_id": request.id, "task": str(request.task), "number": request.number, "mutator": request.mutator,
         "model": proposal.model, "kernel_id": proposal.kernel.id if proposal.kernel else None,
-        "parents": list(request.parents), "description": proposal.description, "failure": proposal.failure,
+        "parents": list(_parents(request, proposal)), "description": proposal.description, "failure": proposal.failure,
         "seconds": proposal.seconds, "created_at": moment(at), "kind": request.kind.value, "role": request.role or None,
-        "text": proposal.text or None,
+        "text": proposal.text or None, "evaluate_s": proposal.evaluator_s,
         "metrics_json": None if proposal.metrics is None else compact(proposal.metrics),
         "author": request.params["author"] if request.kind is Kind.GUEST else proposal.author,
     }  # fmt: skip
+
+
+def _parents(request: Request, proposal: Proposal) -> tuple[str, ...]:
+    """What a child was made from: those of its request, unless its author went on from others."""
+    return tuple(dict.fromkeys((*proposal.bases, *request.parents)))
 
 
 def placed(rows: Rows, *, generation: int, is_new: bool) -> Rows:
@@ -117,7 +122,11 @@ def placed(rows: Rows, *, generation: int, is_new: bool) -> Rows:
     (proposal,) = rows["proposals"]
     judged = rows.get("evaluations", [])
     spent_ms = sum(row[f"{stage}_ms"] or 0.0 for row in judged for stage in STAGES)
-    told = proposal | {"generation": generation, "is_new": is_new, "evaluate_s": spent_ms / 1e3}
+    told = proposal | {
+        "generation": generation,
+        "is_new": is_new,
+        "evaluate_s": proposal["evaluate_s"] + spent_ms / 1e3,
+    }
     last = len(judged) - 1
     marked = [row | {"is_verdict": is_new and place == last} for place, row in enumerate(judged)]
     return rows | {"proposals": [told], "evaluations": marked}

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from evo import records
 from evo.budget import Budget
@@ -29,8 +29,11 @@ from evo.runs import run_row
 from evo.store import Store, open_reader
 from evo.task_state import Bound, Outstanding, TaskState, task_states
 from evo.verdicts import TakenProfile
+from evo.workbench.opening import RunBenches
+from evo.workbench.recorded import rows_of_use, stored_result
 from fitness.evaluation import Evaluation
 from mutators.base import Call, CallStatus, Kind, Message, Parent, Proposal, Request
+from mutators.bench import Result
 from mutators.llm_calls import cache_key
 from mutators.llm_settings import LlmSettings
 from operators.errors import UserError
@@ -110,11 +113,16 @@ class Replay:
         self._on_change = on_change
         self._served: set[str] = set()
         """Ids of the calls whose answers were given again."""
+        self._used: set[str] = set()
+        """Keys of the uses of tools whose results were given again."""
         client = _Answers(config.llm, read, store, self._served) if config.llm else None
         self._history = History(
             self.states, store, self.budget, workload_set=config.workload_set, commit=self._commit, now=time.time
         )
-        self._execution = Execution(store, _StoredVerdicts(read), client, time.time)
+        self._execution = Execution(store, _StoredVerdicts(read), client, time.time, check=config.check)
+        tools = _ToolAnswers(read, store, self._execution.kernel_rows, self._used)
+        nobody = cast(Any, None)  # every use is stored: there is neither anything to do nor to charge
+        self._execution.benches = RunBenches(tools, cast(Any, object()), nobody, read, time.time)
         self._began = time.monotonic()
         self._pending: Future[None] | None = None
         self._commits = 0
@@ -204,6 +212,9 @@ class Replay:
         calls = self._read("select * from llm_calls order by rowid")
         rows["llm_calls"] = [row for row in calls if row["call_id"] not in self._served]
         rows["llm_sent"] = self._read("select * from llm_sent order by rowid")
+        uses = self._read("select tool_key from tool_calls order by rowid")
+        for key in dict.fromkeys(row["tool_key"] for row in uses if row["tool_key"] not in self._used):
+            rows = records.join(rows, rows_of_use(self._read, key, self._execution.kernel_rows))
         await self._commit(rows)
 
     async def _commit(self, rows: Rows) -> None:
@@ -293,6 +304,27 @@ class _Answers:
         return ", and there is no such conversation in the store"
 
 
+class _ToolAnswers:
+    """`evo.workbench.recorded.ToolCalls` from an earlier run."""
+
+    def __init__(self, read: Read, store: Journal, kernel_rows: Callable[[Kernel], Rows], used: set[str]) -> None:
+        self._read, self._store, self._kernel_rows, self._used = read, store, kernel_rows, used
+
+    def find(self, tool_key: str) -> Result:
+        """Return the stored result. It raises Different where there is none."""
+        found = stored_result(self._read, tool_key)
+        if found is None:
+            raise Different("a dialogue uses a tool that it did not use then, or uses it in another way")
+        if tool_key not in self._used:
+            self._used.add(tool_key)
+            self._store.commit(rows_of_use(self._read, tool_key, self._kernel_rows))
+        return found
+
+    async def add(self, rows: Rows, kernel: Kernel | None) -> None:
+        """Nothing is new in a replay."""
+        raise AssertionError("a replay uses no tool anew")
+
+
 COMPARED = {
     "request": "select request_id, digest from asks order by seq, position",
     "individual": "select request_id, kernel_id, status, log_speedup, digest from tells order by seq",
@@ -303,6 +335,8 @@ COMPARED = {
     "individual of the lineage": "select task, kernel_id, generation, parents, status, level from lineage"
     " order by task, number",
     "answer": "select request_id, role, model, cache_key, answer, cost_usd from llm_calls order by all",
+    "use of a tool": "select request_id, number, tool, arguments_json, kernel_id, failed, text, evaluations, seconds"
+    " from tool_calls order by all",
     "best kernel": "select task, kernel_id, level, log_speedup from best order by task",
 }
 

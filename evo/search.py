@@ -13,7 +13,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from evo import records
-from evo.admission import Admission
+from evo.admission import Admission, DraftJudgings
 from evo.arrivals import Arrivals
 from evo.budget import Budget
 from evo.calls import interrupted_calls, open_client, restore_spending
@@ -34,6 +34,8 @@ from evo.strategies.base import Strategy
 from evo.task_state import Outstanding, TaskState, task_states, verdict_s
 from evo.verdicts import TakenProfile, Verdicts
 from evo.watchdog import Watchdog
+from evo.workbench.opening import RunBenches
+from evo.workbench.recorded import StoredToolCalls
 from mutators.base import Client, Kind, OutOfBudget
 from mutators.registry import asks_model
 from operators.errors import OperatorError
@@ -83,7 +85,7 @@ class Search:
         own = open_client(config.llm, store, self.budget.spending, say) if config.llm and client is None else None
         self._questions = Questions(own, wait_s=config.llm.wait_s if config.llm else 0.0)
         self._verdicts = Verdicts(pool, self._commit, now)
-        self._execution = Execution(store, self._verdicts, client or own, now)
+        self._execution = Execution(store, self._verdicts, client or own, now, check=config.check)
         self._history = History(
             self.states, store, self.budget, workload_set=config.workload_set, commit=self._commit, now=now
         )
@@ -100,6 +102,9 @@ class Search:
             self.states, store, self._history, client=own.outside if own else None, settings=config.llm,
             spending=self.budget.spending, commit=self._commit, say=say, now=now,
         )  # fmt: skip
+        self._tool_calls = StoredToolCalls(store, kernel_rows=self._execution.kernel_rows, commit=self._commit)
+        drafts = DraftJudgings(self.budget, self._admission)
+        self._execution.benches = RunBenches(self._tool_calls, pool, drafts, self._tool_calls.read, now)
         self._postponed: list[Errand] = []
         """Requests whose answer is stored, and came when there was no evaluation left for it; guests as well."""
         self._refusal = ""
@@ -160,6 +165,7 @@ class Search:
         restore_spending(self.budget.spending, self.store)
         outstanding = self._history.restore(self._recall)
         self._execution.restore()
+        self.budget.charge("evaluations", self._tool_calls.restore())
         self.clock.earlier_s = self._history.earlier_wall_s()
         gc.freeze()  # what was read lives as long as the search: the collector need not look at it again and again
         return outstanding

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -92,9 +92,9 @@ class TaskState:
     def load(self) -> int:
         return self.told + self.in_flight
 
-    def born(self, request: Request, kernel: Kernel | None) -> tuple[int, bool]:
-        """The generation of a request's child, told now, and whether it is new; takes note of it."""
-        generation = 1 + max(self.generations.get(parent, 0) for parent in request.parents) if request.parents else 0
+    def born(self, parents: Sequence[str], kernel: Kernel | None) -> tuple[int, bool]:
+        """The generation of a child of these parents, told now, and whether it is new; takes note of it."""
+        generation = 1 + max(self.generations.get(parent, 0) for parent in parents) if parents else 0
         is_new = kernel is not None and kernel.id not in self.generations
         if kernel and is_new:
             self.generations[kernel.id] = generation

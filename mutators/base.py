@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from fitness.evaluation import Evaluation
+from mutators.bench import Bench
 from mutators.briefing import Briefing
 from operators.identity import digest
 from operators.kernel import Kernel
@@ -231,6 +232,10 @@ class Proposal:
     """What a language model said."""
     metrics: Mapping[str, float] | None = None
     """What a profiler measured, by the metric's name."""
+    evaluator_s: float = 0.0
+    """What evaluation workers did for it before it was there: builds, checks and judgements of drafts."""
+    bases: tuple[str, ...] = ()
+    """Ids of the kernels that the child was really made from, the principal one first; none: the request's parents."""
 
     def __post_init__(self) -> None:
         there = (self.kernel is not None, bool(self.text), self.metrics is not None, bool(self.failure))
@@ -322,9 +327,11 @@ class LlmMutator(Protocol):
         operator: Operator,
         client: Client,
         earlier: tuple[Earlier, ...] = (),
+        bench: Bench | None = None,
     ) -> Proposal:
         """As `Mutator.propose`; `earlier` are the requests of `request.earlier`, in its order.
 
-        It raises UserError and OutOfBudget where the client does.
+        On a `bench`, if there is one, drafts can be tried out; a mutator without such a parameter is given none. It
+        raises UserError and OutOfBudget where the client does.
         """
         ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mutators.base import Client, Earlier, Parent, Proposal, Request
+from mutators.bench import Bench
 from mutators.dialogue import ask_for_child
 from mutators.prompts import conversation
 from operators.kernel import Kernel
@@ -25,9 +26,10 @@ class Crossover:
         operator: Operator,
         client: Client,
         earlier: tuple[Earlier, ...] = (),
+        bench: Bench | None = None,
     ) -> Proposal:
         """Return what `mutators.dialogue.ask_for_child` makes of the mutator's prompt."""
         if len(parents) < 2 or parents[0].kernel.source == parents[1].kernel.source:
             return Proposal(None, self.name, "crossover needs two parents with different sources")
         opening = conversation(self.name, request, parents[:2], operator, earlier)
-        return await ask_for_child(opening, request, parents[0], operator, client)
+        return await ask_for_child(opening, request, parents[0], operator, client, bench)

@@ -1,4 +1,4 @@
-"""The conversation that every mutator with a language model has: question, answer, one complaint if it is needed."""
+"""The conversation that every mutator with a language model has: question, answer, complaints as far as needed."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import time
 from collections.abc import Sequence
 
 from mutators.base import INFORMED, Call, CallStatus, Client, Message, Parent, Proposal, Request
+from mutators.bench import Bench
 from mutators.edit import AnswerError, child_source, description
-from mutators.prompts import complaint, shortened
+from mutators.prompts import complaint, fault, shortened
 from operators.errors import PlanError
 from operators.kernel import Kernel
 from operators.plan import parse_plan
@@ -15,47 +16,72 @@ from operators.spec import Operator
 
 TRIES = 2
 """Answers asked for until one can be used."""
+TRIES_WITH_CHECKS = 4
+"""The same where drafts are looked at before one of them is the child."""
+MENDING = "mend"
+"""The role of a model that is asked again because its draft has a fault."""
 MAX_ECHO = 64_000
 """Characters of its own answer that a model is shown again; what does not fit is left out of its middle."""
 
 
 async def ask_for_child(
-    opening: Sequence[Message], request: Request, parent: Parent, operator: Operator, client: Client
+    opening: Sequence[Message],
+    request: Request,
+    parent: Parent,
+    operator: Operator,
+    client: Client,
+    bench: Bench | None = None,
 ) -> Proposal:
     """Return the child of the parent that the request's model makes when it is asked with these messages.
 
-    An answer that holds no child, or one whose plan is broken, is asked for once more, with the reason. A plan that is
-    broken still is the evaluator's to reject, so that it can be repaired like any other failure. Raises OutOfBudget,
-    also after the first answer: asked again with a larger budget, the conversation goes on where it ended. Where only
-    the second question is too large for what is left, the first answer is all there is.
+    An answer that holds no child, or one whose plan is broken, is asked for once more, with the reason. On a `bench` a
+    draft is compiled and looked at first: what is found goes back into the conversation, in which edits are of the
+    latest draft then. A kernel that is still at fault at the end is the evaluator's to reject, so that it can be
+    repaired like any other failure. Raises OutOfBudget, also after the first answer: asked again with a larger budget,
+    the conversation goes on where it ended. Where only a later question is too large for what is left, the latest
+    draft is all there is.
     """
     started = time.perf_counter()
     role = request.role or request.mutator
+    tries = TRIES_WITH_CHECKS if bench else TRIES
     messages: list[Message] = list(opening)
     calls: list[Call] = []
-    kernel, text, failure = None, role, ""
-    for _ in range(TRIES):
-        calls += await answers(messages, request, client)
+    kernel, text, failure, evaluator_s = None, role, "", 0.0
+    base, mending = parent.kernel, False
+    for number in range(1, tries + 1):
+        calls += await answers(messages, request, client, role=MENDING if mending else role)
         call = calls[-1]
         if not call.status.heard or call.status is CallStatus.REFUSED:
             failure = no_answer(call)
             break
-        kernel, failure = _child(call, parent.kernel, operator)
-        text = description(call.answer, f"{role} by {call.model}") if kernel else role
-        if not failure:
+        draft, failure = _child(call, base, operator)
+        if draft or not bench:
+            text = description(call.answer, text if mending else f"{role} by {call.model}") if draft else role
+            kernel = draft
+        if failure:
+            said = complaint(shortened(failure), request.protocol, mending=mending)
+        elif bench and draft and number < tries:
+            found = await bench.check(draft)
+            evaluator_s += found.seconds
+            if not found.failed:
+                break
+            base, mending, failure, said = draft, True, found.text, fault(found.text, request.protocol)
+        else:
             break
-        echo = shortened(call.answer, MAX_ECHO)
-        messages += [{"role": "assistant", "content": echo}, complaint(shortened(failure), request.protocol)]
+        messages += [{"role": "assistant", "content": shortened(call.answer, MAX_ECHO)}, said]
     seconds = time.perf_counter() - started
-    return Proposal(kernel, text, "" if kernel else failure, seconds=seconds, calls=tuple(calls))
+    return Proposal(
+        kernel, text, "" if kernel else failure, seconds=seconds, calls=tuple(calls), evaluator_s=evaluator_s
+    )
 
 
-async def answers(messages: Sequence[Message], request: Request, client: Client) -> list[Call]:
+async def answers(messages: Sequence[Message], request: Request, client: Client, *, role: str = "") -> list[Call]:
     """Return the calls that it takes to have a question answered, the one that counts last.
 
-    An answer that was cut is asked for once more, with more room; it counts where that one does not come.
+    An answer that was cut is asked for once more, with more room; it counts where that one does not come. `role` is by
+    default the request's.
     """
-    role = request.role or request.mutator
+    role = role or request.role or request.mutator
     call = await client.complete(messages, request=request, role=role, model=request.model)
     if call.status is not CallStatus.CUT or request.protocol < INFORMED:
         return [call]

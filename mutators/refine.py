@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mutators.base import Client, Earlier, Parent, Proposal, Request
+from mutators.bench import Bench
 from mutators.dialogue import ask_for_child
 from mutators.prompts import continued
 from operators.kernel import Kernel
@@ -29,9 +30,10 @@ class Refine:
         operator: Operator,
         client: Client,
         earlier: tuple[Earlier, ...] = (),
+        bench: Bench | None = None,
     ) -> Proposal:
         """Return what `mutators.dialogue.ask_for_child` makes of the conversation that goes on."""
         if not parents:
             return Proposal(None, self.name, "refine needs a parent")
         opening = continued(self.name, request, parents[:1], operator, earlier, first="rewrite")
-        return await ask_for_child(opening, request, parents[0], operator, client)
+        return await ask_for_child(opening, request, parents[0], operator, client, bench)

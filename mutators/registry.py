@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import Executor
 from functools import lru_cache
-from inspect import iscoroutinefunction
+from inspect import iscoroutinefunction, signature
 from typing import cast
 
 from mutators.base import Client, Earlier, Kind, LlmMutator, Mutator, Parent, Proposal, Request
+from mutators.bench import Bench
 from operators.errors import UserError
 from operators.extension import named_class
 from operators.spec import Operator
@@ -40,6 +41,17 @@ def asks_model(request: Request) -> bool:
     return request.kind is not Kind.PROFILE and iscoroutinefunction(mutator(request.mutator).propose)
 
 
+@lru_cache
+def takes_bench(name: str) -> bool:
+    """Return whether the mutator called `name` tries drafts out on a bench."""
+    return "bench" in signature(mutator(name).propose).parameters
+
+
+def needs_bench(name: str) -> bool:
+    """Return whether the mutator called `name` works on a bench, and can do nothing without."""
+    return bool(getattr(mutator(name), "needs_bench", False))
+
+
 async def propose(
     request: Request,
     parents: tuple[Parent, ...],
@@ -48,11 +60,13 @@ async def propose(
     threads: Executor | None = None,
     client: Client | None = None,
     earlier: tuple[Earlier, ...] = (),
+    bench: Bench | None = None,
 ) -> Proposal:
     """Return the answer of the request's mutator.
 
-    A language model is waited for, with `earlier` for what the request names; everything else is worked out in
-    `threads`. It raises UserError where the mutator needs a model and there is none, and what the client raises.
+    A language model is waited for, with `earlier` for what the request names and a `bench` for its drafts; everything
+    else is worked out in `threads`. It raises UserError where the mutator needs a model and there is none, and what the
+    client raises.
     """
     maker = mutator(request.mutator)
     if not asks_model(request):
@@ -60,4 +74,5 @@ async def propose(
         return await asyncio.get_running_loop().run_in_executor(threads, plain.propose, request, parents, operator)
     if client is None:
         raise UserError(f"the mutator {request.mutator} asks a language model; name one, such as openai/gpt-5")
-    return await cast(LlmMutator, maker).propose(request, parents, operator, client, earlier)
+    extra = {"bench": bench} if bench and takes_bench(request.mutator) else {}
+    return await cast(LlmMutator, maker).propose(request, parents, operator, client, earlier, **extra)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fitness.evaluation import Status
 from mutators.base import Client, Earlier, Parent, Proposal, Request
+from mutators.bench import Bench
 from mutators.dialogue import ask_for_child
 from mutators.prompts import conversation
 from operators.kernel import Kernel
@@ -34,6 +35,7 @@ class Repair:
         operator: Operator,
         client: Client,
         earlier: tuple[Earlier, ...] = (),
+        bench: Bench | None = None,
     ) -> Proposal:
         """Return what `mutators.dialogue.ask_for_child` makes of the mutator's prompt."""
         verdict = parents[0].evaluation if parents else None
@@ -41,4 +43,4 @@ class Repair:
             found = f"one that is {verdict.verdict.value}" if verdict else "none with a verdict"
             return Proposal(None, self.name, f"repair needs a kernel that failed, and was given {found}")
         opening = conversation(self.name, request, parents[:2], operator, earlier)
-        return await ask_for_child(opening, request, parents[0], operator, client)
+        return await ask_for_child(opening, request, parents[0], operator, client, bench)

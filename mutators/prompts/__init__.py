@@ -92,10 +92,21 @@ def _asked(name: str, request: Request, context: Mapping[str, Any]) -> Message:
     return {"role": "user", "content": user.strip()}
 
 
-def complaint(reason: str, protocol: int) -> Message:
-    """Return what a model hears whose answer to a request of this protocol could not be used."""
+def complaint(reason: str, protocol: int, *, mending: bool = False) -> Message:
+    """Return what a model hears whose answer to a request of this protocol could not be used.
+
+    `mending`: it was to mend its latest draft.
+    """
+    if mending:
+        return fault(f"Your answer could not be used:\n\n{untrusted(reason)}", protocol)
     template = _environment(protocol).get_template("complaint.md.j2")
     return {"role": "user", "content": template.render(reason=reason).strip()}
+
+
+def fault(found: str, protocol: int) -> Message:
+    """Return what a model hears whose draft has a fault; `found` says so, with what is not to be trusted in fences."""
+    template = _environment(protocol).get_template("fault.md.j2")
+    return {"role": "user", "content": template.render(found=found).strip()}
 
 
 @lru_cache

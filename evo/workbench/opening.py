@@ -1,0 +1,49 @@
+"""The workbenches of a search's requests: one for each dialogue, which works on the request's principal parent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from evo.task_state import TaskState
+from evo.workbench.bench import Jobs, Read, Workbench
+from evo.workbench.recorded import Judgings, RecordedBench, ToolCalls
+from fitness.base import Anchor
+from mutators.base import Request
+from mutators.bench import Bench
+from mutators.manual import manual
+from operators.kernel import Kernel
+
+
+class Benches(Protocol):
+    """Where a request's dialogue gets its workbench from."""
+
+    def open(self, state: TaskState, request: Request, start: Kernel) -> Bench:
+        """Return the workbench of a request, whose principal parent is `start`."""
+        ...
+
+
+class RunBenches:
+    """`Benches` of a search, or of its replay."""
+
+    def __init__(self, calls: ToolCalls, jobs: Jobs, judgings: Judgings, read: Read, now: Callable[[], float]) -> None:
+        """`read` answers queries to the run's store, of which every answer is kept in `calls`."""
+        self._calls = calls
+        self._jobs = jobs
+        self._read = read
+        self._now = now
+        self._judgings = judgings
+
+    def open(self, state: TaskState, request: Request, start: Kernel) -> Bench:
+        """See `Benches.open`. Drafts are timed beside the best kernel known, as children are."""
+
+        def anchor() -> Anchor:
+            leader = state.strategy.best
+            return leader.as_anchor() if leader else Anchor(state.baseline, 0.0, 0.0)
+
+        bench = Workbench(
+            state.operator, state.task, start=start, manual=lambda: manual(request, state.operator), read=self._read,
+            jobs=self._jobs, anchor=anchor,
+        )  # fmt: skip
+        most = request.params.get("evaluations", 0)
+        return RecordedBench(request, bench, self._calls, self._judgings, now=self._now, most_judged=most)

@@ -1,0 +1,73 @@
+"""What dialogues have done on their workbenches is stored: served on resume and replay, and told in SQL."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evo.replay import replay
+from evo.store import query
+from tests.evo import model_runs
+
+
+def rows(folder: Path, sql: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = query(folder, sql).to_pylist()
+    return found
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run in three sessions, in which some drafts are at fault."""
+    folder = tmp_path_factory.mktemp("runs") / "asked"
+    model_runs.run(folder, stops=(5, 12), budget={"evaluations": 30})
+    return folder
+
+
+def test_every_draft_is_looked_at_once_and_kept(asked: Path) -> None:
+    found = rows(asked, "select * from tool_calls order by rowid")
+    assert {row["tool"] for row in found} == {"check"} and {row["failed"] for row in found} == {True, False}
+    assert len({row["tool_key"] for row in found}) == len(found)
+    kernels = {row["kernel_id"] for row in rows(asked, "select kernel_id from kernels")}
+    assert len(rows(asked, "select * from kernels")) == len(kernels) >= len({row["kernel_id"] for row in found})
+    assert {row["kernel_id"] for row in found} <= kernels
+    assert all(row["evaluations"] == 0 and row["text"] for row in found)
+
+
+def test_what_a_draft_was_at_fault_for_is_in_the_next_question_of_its_dialogue(asked: Path) -> None:
+    mended = rows(asked, "select request_id, messages_json from llm_calls where role = 'mend'")
+    assert mended
+    for row in mended:
+        texts = rows(asked, f"select text from tool_calls where failed and request_id = '{row['request_id']}'")
+        assert any(each["text"] in message["content"] for each in texts for message in json.loads(row["messages_json"]))
+
+
+def test_a_replay_hears_what_was_found_and_finds_nothing_anew(asked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evo.workbench.bench.Workbench.use", lambda *_: pytest.fail("a tool was used"))
+    done = replay(asked)
+    assert done.equal, done.difference
+    again = replay(Path(done.replay))
+    assert again.equal, again.difference
+
+
+def test_a_dialogue_that_tells_something_else_is_found_out(asked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evo.workbench.recorded.digest", lambda *_: "other")
+    done = replay(asked)
+    assert not done.equal and "uses a tool that it did not use then" in done.difference
+
+
+def test_evaluators_time_for_drafts_is_charged_to_the_request(asked: Path) -> None:
+    sql = """
+        select t.seconds, coalesce(sum(c.seconds), 0) as drafts from tells t join tool_calls c using (request_id)
+        group by t.request_id, t.seconds
+    """
+    assert all(row["seconds"] >= row["drafts"] > 0 for row in rows(asked, sql))
+
+
+@pytest.mark.parametrize("changes", [{"check": False}, {"protocol": 4}])
+def test_who_wants_no_look_and_older_runs_judge_what_is_answered(changes: dict[str, Any], tmp_path: Path) -> None:
+    model_runs.run(tmp_path / "run", **changes)
+    assert rows(tmp_path / "run", "select * from tool_calls") == []
+    assert rows(tmp_path / "run", "select * from llm_calls where role = 'mend'") == []
