@@ -28,10 +28,10 @@ class Tune:
     """Proposes the principal parent's file with tunable values that were not tried yet.
 
     First comes what is likely to be good: the author's default, then what proved best in similar files, then every
-    setting one step on one axis away from the best of these. After that a TPE (optuna) of all tunables together learns from the request's trials; failed and running ones count as bad. A setting
-    that the plan rules out for one of the workloads is never proposed: where TPE wants one, or one that was tried, the
-    nearest setting that is left takes its place. Requests of protocols before INFORMED go by TPE alone, with ten random
-    trials and each tunable for itself.
+    setting one step on one axis away from the best of these. After that a TPE (optuna) of all tunables together learns
+    from the request's trials; failed and running ones count as bad. A setting that the plan rules out for one of the
+    workloads is never proposed: where TPE wants one, or one that was tried, the nearest setting that is left takes its
+    place. Requests of protocols before INFORMED go by TPE alone, with ten random trials and each tunable for itself.
 
     Params: `workload_set` names the workloads that a setting must fit (all of the operator's otherwise), `facts` gives
     the device's facts (`operators.plan.FACTS`), `siblings` the best values of similar files (a list of tables, the

@@ -222,8 +222,9 @@ class Islands:
         rng = self.context.rng(number)
         if idea := self._ideas.next():
             return self._request(number, Arm("tune"), (idea.answer,), rng, {}, idea=idea)
-        if self._repairs.any_untried and self._may_question():
-            arms = [Arm("repair", model) for model in filter(self._outages.askable, self.context.models)]
+        if self._repairs.any_untried:
+            models = filter(self._may_question, filter(self._outages.askable, self.context.models))
+            arms = [Arm("repair", model) for model in models]
             return self._repair(number, self.bandit.choose(arms, rng), rng, untried=True) if arms else None
         return None
 
