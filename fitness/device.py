@@ -145,6 +145,10 @@ class Device(Protocol):
         """`fresh`: in a process that has run no other kernel."""
         ...
 
+    def expect(self, sessions: int) -> None:
+        """So many fresh sessions will be opened soon: their processes may start meanwhile."""
+        ...
+
     def open_library(self, cases: Sequence[Sequence[Case]]) -> Session:
         """Begin to start the vendor's call, to be bound to these cases in their order, slots counting from 1.
 

@@ -186,6 +186,7 @@ class Pipeline:
                 self.stand.session(prepared, fresh=True) as session,
                 self.stand.library() as library,
             ):
+                self.device.expect(2 * self.device.processes)
                 audited = self.device.audit(prepared)
                 errors = self._checks.verify(session, prepared, hidden)
                 errors += self._at_size(session, prepared, [*self.workloads] * self.stand.inputs.most)

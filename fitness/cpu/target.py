@@ -172,6 +172,9 @@ class CpuDevice:
                 raise
         return CpuSession(self, runner, prepared, self._oracle)
 
+    def expect(self, sessions: int) -> None:
+        """Nothing: a process starts within milliseconds here."""
+
     def open_library(self, cases: Sequence[Sequence[Case]]) -> CpuSession:
         from fitness.cpu.library import ENVIRONMENT
 

@@ -52,6 +52,13 @@ class Runners:
                 return self._begun()
         return self._begun()
 
+    def expect(self, fresh: int) -> None:
+        """So many fresh ones will be hired soon: they make their contexts meanwhile."""
+        while len(self._spares) < fresh:
+            self._spares.append(self._start())
+        for spare in self._spares[:fresh]:
+            spare.begin()
+
     def _begun(self) -> Runner:
         runner = self._spare()
         runner.begin()

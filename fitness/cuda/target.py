@@ -355,6 +355,9 @@ class CudaDevice:
             raise KernelFault(Status.INVALID, problem)
         return resolved, program(resolved, kernel.build.params, self.operator)
 
+    def expect(self, sessions: int) -> None:
+        self._gpu.runners.expect(sessions)
+
     def open_library(self, cases: Sequence[Sequence[Case]]) -> LibrarySession:
         with enough_memory():
             return LibrarySession(self._judging, self._facts.l2_bytes)

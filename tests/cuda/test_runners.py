@@ -62,6 +62,15 @@ class Machine:
             yield
 
 
+def test_fresh_ones_that_are_expected_begin_before_they_are_hired() -> None:
+    machine = Machine()
+    first: Any = machine.runners.hire(fresh=True)
+    machine.runners.expect(4)
+    expected = [made for made in machine.made if made is not first]
+    assert len(expected) == 4 and all(made.begun for made in expected)
+    assert [machine.runners.hire(fresh=True) for _ in range(4)] == expected
+
+
 def test_spares_wait_until_nothing_is_timed() -> None:
     machine = Machine()
     first: Any = machine.runners.hire()
