@@ -53,7 +53,8 @@ def conversation(
     of its context as a list. Its filter `untrusted` puts what a candidate or a model wrote into a marked fence.
 
     Since the protocol INFORMED the system message has what `informed.constants` says of machine and verification, and
-    `told` what `informed.told` makes of the first parent's briefing.
+    `told` what `informed.told` makes of the first parent's briefing; the param `dialect` may be `cute`, for kernels
+    that are to be written with CuTe.
     """
     context = _context(request, parents, operator, earlier)
     system = _environment(request.protocol).get_template("system.md.j2").render(context)
@@ -207,7 +208,8 @@ def _context(
     briefing = (parents[0].briefing if parents else None) or Briefing()
     told = informed.told(briefing, operator, task, parents, workloads)
     told |= {"tried": [*tried, *told["tried"]], "profile": informed.unplaced(profile, told["place"])}
-    return context | informed.constants(briefing.device, operator, task) | {"told": told}
+    constants = informed.constants(briefing.device, operator, task, str(params.get("dialect", "")))
+    return context | constants | {"told": told}
 
 
 def _type_name(dtype: str, target: str) -> str:

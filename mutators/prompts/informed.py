@@ -21,24 +21,71 @@ from operators.dtypes import DTYPES
 from operators.expression import ExpressionError
 from operators.spec import HIDDEN_NEEDED, Operator, Task, Tensor, Workload
 
-EXAMPLES = Path(__file__).parent / "examples"
-ABOUT: Mapping[str, Mapping[str, str]] = {
-    "cuda": {
-        "scores.cu": (
-            "A whole file for another operator, `y[r, c] = sum_d q[r, d] * keys[c, d]` in bf16 on sm_90a: one warp "
-            "fetches tiles by TMA into a ring of stages that mbarriers guard, two warp groups multiply them by wgmma."
-        )
-    },
-    "cpu": {
-        "scores.cpp": (
-            "A whole file for another operator, `y[r, c] = sum_d q[r, d] * keys[c, d]`: tiles of sums stay in vector "
-            "registers, threads take bands of rows, and what is left over at the edges has a plain loop."
-        )
-    },
+FOLDER = Path(__file__).parent / "examples"
+
+
+@dataclass(frozen=True)
+class Example:
+    """A kernel file that prompts show: a worked example of what is hard."""
+
+    operator: str
+    """Whose kernel it is; prompts for an operator of this name do without."""
+    about: str
+    file: str
+    """In the folder `examples`."""
+    needs: str = ""
+    """What the device must be compiled for."""
+
+    @property
+    def source(self) -> str:
+        """The file as it stands."""
+        return _read(self.file)
+
+    def fits(self, operator: Operator, device: DeviceInfo | None) -> bool:
+        """Whether it is of use for an operator on a device, as far as that is known."""
+        known = device.details if device else ()
+        return self.operator != operator.name and (not known or any(self.needs in line for line in known))
+
+
+_SCORES = "A whole file for another operator, `y[r, c] = sum_d q[r, d] * keys[c, d]`"
+CUTE = "cute"
+"""The dialect of prompts that ask for CuTe."""
+EXAMPLES: Mapping[str, tuple[Example, ...]] = {
+    "cuda": (
+        Example(
+            "scores",
+            f"{_SCORES} in bf16 on sm_90a: one warp fetches tiles by TMA into a ring of stages that mbarriers guard, "
+            "two warp groups multiply them by wgmma.",
+            "scores.cu",
+            needs="sm_90a",
+        ),
+    ),
+    "cpu": (
+        Example(
+            "scores",
+            f"{_SCORES}: tiles of sums stay in vector registers, threads take bands of rows, and rows that are left "
+            "over have tiles of their own.",
+            "scores.cpp",
+        ),
+    ),
+    CUTE: (
+        Example("scores", f"{_SCORES} in bf16: tiles through shared memory, products of four warps.", "cute_scores.cu"),
+        Example(
+            "row_peaks",
+            "A whole file for another operator, `y[r] = max_c |x[r, c]|`: several 128-bit loads of a thread are in "
+            "flight, and rows of any length have a launch.",
+            "cute_peaks.cu",
+        ),
+    ),
 }
-"""By target, files of the folder `examples` with what is said of them."""
-NEEDED: Mapping[str, str] = {"cuda": "sm_90a"}
-"""By target, what a device must be compiled for to run its examples."""
+"""By target or dialect."""
+
+
+@lru_cache
+def _read(file: str) -> str:
+    return (FOLDER / file).read_text(encoding="utf-8")
+
+
 SLOW_BUILD_MS = 5_000.0
 """What compiles faster is not worth telling."""
 MOST_ROWS = 8
@@ -54,8 +101,8 @@ SPECIALS = {
 }  # fmt: skip
 
 
-def constants(device: DeviceInfo | None, operator: Operator, task: Task) -> dict[str, Any]:
-    """Return what prompts of one task always say, for the system message."""
+def constants(device: DeviceInfo | None, operator: Operator, task: Task, dialect: str = "") -> dict[str, Any]:
+    """Return what prompts of one task always say, for the system message; `dialect` is empty or CUTE."""
     return {
         "machine": machine(device, task.dtype),
         "drawn": drawn(operator),
@@ -65,7 +112,8 @@ def constants(device: DeviceInfo | None, operator: Operator, task: Task) -> dict
         "hidden_needed": min(HIDDEN_NEEDED, len(operator.hidden)),
         "compile_limit_s": f"{COMPILE_LIMIT_S[task.target]:.0f}",
         "call_limit_s": f"{CALL_LIMIT_S:g}",
-        "examples": examples(task.target) if example_fits(device, task.target) else (),
+        "dialect": dialect,
+        "examples": [each for each in EXAMPLES.get(dialect or task.target, ()) if each.fits(operator, device)],
     }
 
 
@@ -94,18 +142,6 @@ def told(
 def unplaced(profile: Sequence[str], known: Place | None) -> list[str]:
     """Return a profile's lines but for those of the roofline, where the table of kernels has them."""
     return [line for line in profile if known is None or not line.startswith("roofline:")]
-
-
-@lru_cache
-def examples(target: str) -> tuple[Example, ...]:
-    """Return the worked examples that prompts for a target show."""
-    return tuple(Example(about, (EXAMPLES / name).read_text(encoding="utf-8")) for name, about in ABOUT[target].items())
-
-
-def example_fits(device: DeviceInfo | None, target: str) -> bool:
-    """Whether the target's examples run on the device, as far as it is known."""
-    needs = NEEDED.get(target)
-    return not (needs and device and device.details) or any(needs in line for line in device.details)
 
 
 def machine(device: DeviceInfo | None, dtype: str) -> list[str]:
@@ -192,14 +228,6 @@ def bound(operator: Operator) -> str:
 
 
 # --- where kernels stand ----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Example:
-    """A kernel file that prompts show."""
-
-    about: str
-    source: str
 
 
 @dataclass(frozen=True)

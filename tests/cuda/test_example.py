@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fitness.cuda.build import CudaBuild, compile_cuda
+from fitness.cuda.nvrtc import cutlass_folders
 from mutators.prompts import informed
 from operators.catalog import load
 from operators.kernel import Kernel
@@ -17,12 +18,24 @@ pytestmark = pytest.mark.usefixtures("headers")
 
 
 def test_the_example_of_cuda_compiles_and_uses_what_it_shows() -> None:
-    (example,) = informed.examples("cuda")
+    (example,) = informed.EXAMPLES["cuda"]
     for stages in (2, 3, 4):
         built = compile_cuda(Kernel("scores", "cuda", example.source, {"STAGES": stages}), load(str(SCORES)), "bf16")
         assert isinstance(built, CudaBuild), built
         assert built.facts["bulk_copies"] and built.facts["tensor_cores"]
         assert not built.facts["spill_bytes"] and built.facts["flagged"] == "none"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "dtype"), [("row_peaks", "fp32"), ("row_peaks", "bf16"), ("scores", "bf16")])
+def test_the_examples_of_cute_compile(name: str, dtype: str) -> None:
+    if not cutlass_folders():
+        pytest.skip("nvidia-cutlass is not installed")
+    (example,) = (each for each in informed.EXAMPLES[informed.CUTE] if each.operator == name)
+    built = compile_cuda(Kernel(name, "cuda", example.source), load(str(SCORES.with_name(name))), dtype)
+    assert isinstance(built, CudaBuild), built
+    assert built.facts["access_bytes"] == 16 and not built.facts["spill_bytes"]
+    assert bool(built.facts["tensor_cores"]) is (name == "scores")
 
 
 def test_infinity_needs_no_header() -> None:

@@ -153,7 +153,7 @@ def test_an_example_is_no_kernel_of_an_operator_that_is_asked_for() -> None:
 @pytest.mark.parametrize("dtype", ["fp32", "fp64"])
 def test_the_example_of_the_cpu_is_right(dtype: str, tmp_path: Path) -> None:
     operator = load(str(SCORES))
-    (example,) = informed.examples("cpu")
+    (example,) = informed.EXAMPLES["cpu"]
     kernel = Kernel("scores", "cpu", example.source)
     stage = fitness(operator, Task("scores", dtype, "cpu"), workload_set="cpu", folder=tmp_path)
     try:
@@ -168,6 +168,24 @@ def test_the_example_of_the_cpu_is_right(dtype: str, tmp_path: Path) -> None:
 def test_a_device_is_shown_no_example_that_it_cannot_run() -> None:
     old = DeviceInfo("an NVIDIA A100", {}, ("compiled for sm_80: cp.async",))
     hopper = cases.DEVICES["cuda"]
-    assert not informed.example_fits(old, "cuda")
-    assert informed.example_fits(hopper, "cuda") and informed.example_fits(None, "cuda")
-    assert informed.example_fits(cases.DEVICES["cpu"], "cpu")
+    operator = load("softmax")
+    (cuda,), (cpu,) = informed.EXAMPLES["cuda"], informed.EXAMPLES["cpu"]
+    assert not cuda.fits(operator, old)
+    assert cuda.fits(operator, hopper) and cuda.fits(operator, None) and cpu.fits(operator, cases.DEVICES["cpu"])
+
+
+def test_an_example_is_not_shown_for_its_own_operator() -> None:
+    own = load(str(SCORES))
+    assert not informed.constants(None, own, Task("scores", "bf16", "cuda"))["examples"]
+    shown = informed.constants(None, own, Task("scores", "bf16", "cuda"), informed.CUTE)["examples"]
+    assert [example.operator for example in shown] == ["row_peaks"]
+
+
+def test_prompts_that_ask_for_cute_have_its_examples_and_no_others() -> None:
+    operator = load("softmax")
+    first = cases.kernels(operator, "cuda")[0]
+    request = Request(Task("softmax", "fp32", "cuda"), 7, "rewrite", (first.id,), 1, {"dialect": "cute"}, model="m")
+    system = conversation("rewrite", request, (Parent(first),), operator)[0]["content"]
+    assert system.count("#include <cute/tensor.hpp>") == 3 and "wgmma.mma_async" not in system
+    plain = conversation("rewrite", replace(request, params={}), (Parent(first),), operator)[0]["content"]
+    assert "cute/tensor" not in plain and "wgmma.mma_async" in plain
