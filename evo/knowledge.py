@@ -26,7 +26,7 @@ from operators.spec import Task
 Source = tuple[str, str]
 """A kernel id, and the id of the evaluation that was told of it."""
 REMEMBERED = 5_000
-"""Kernels whose standing is known, and kernels of which is known what was tried on them; the latest."""
+"""Kernels whose standing is known, and kernels of which is known what was tried on them; those used last."""
 TRIED_SHOWN, TRANSFORMS_SHOWN = 5, 2
 """Attempts at one kernel that a briefing has: of language models, and of other mutators."""
 HELPED_SHOWN, FRUITLESS_SHOWN, FAILED_SHOWN, SIBLINGS_SHOWN, EARLIER_SHOWN = 6, 4, 4, 2, 3
@@ -108,7 +108,7 @@ class Knowledge:
         found = Brief(
             dict(self._naive_us),
             self._library,
-            parents={name: known.standing for name in request.parents if (known := self._known.get(name))},
+            parents={name: known.standing for name in request.parents if (known := self._recall(name))},
             asked_before=self._asked[question],
         )
         if not self.independent:
@@ -221,12 +221,19 @@ class Knowledge:
             beside = _ratios(evaluation.library_timings)
             self._library = {name: ratio.over(beside[name]) for name, ratio in known.standing.items() if name in beside}
 
+    def _recall(self, kernel_id: str) -> Known | None:
+        """What is known of a kernel; what is in use stays known."""
+        found = self._known.get(kernel_id)
+        if found:
+            self._known.move_to_end(kernel_id)
+        return found
+
     def _standing(self, evaluation: Evaluation) -> Standing:
         """By way of the anchor, per workload; all of it moved so that the mean is the verdict's speedup."""
         ratios = _ratios(evaluation.timings)
         if evaluation.kernel_id == self._naive_id:
             return {workload: Ratio(0.0, 0.0) for workload in ratios}  # by definition, whatever its pairs showed
-        anchor = self._known.get(evaluation.anchor_id or "")
+        anchor = self._recall(evaluation.anchor_id or "")
         if evaluation.anchor_id != self._naive_id:
             if anchor is None or not anchor.standing.keys() >= ratios.keys():
                 return {}

@@ -172,6 +172,20 @@ def test_nothing_is_made_for_older_runs_and_for_mutators_without_models() -> Non
     assert known.brief(request(2, "naive", mutator="transform", model="")) is None
 
 
+def test_what_parents_and_anchors_need_is_kept_and_the_rest_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evo.knowledge.REMEMBERED", 10)
+    known = begun()
+    for name in ("parent", "anchor", "neither"):
+        known.told(child(request(1, "naive"), name, timed(name, "naive", (0.5, 0.5)), name))
+    for number in range(2, 30):
+        asked(known, request(number, "parent"))
+        verdict = timed(f"k{number}", "anchor", (0.1, 0.1), via=0.5)
+        known.told(child(request(number, "parent"), f"k{number}", verdict, "more"))
+    parents = asked(known, request(99, "parent", "k29", "neither")).parents
+    assert set(parents) == {kernel("parent").id, kernel("k29").id}
+    assert parents[kernel("k29").id]["small"].log == pytest.approx(0.6)
+
+
 def test_a_briefing_stays_short_whatever_lies_behind_it() -> None:
     known = begun()
     for number in range(1, 2000):
