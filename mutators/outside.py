@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from mutators.base import Call, CallStatus, Message, Request
+from mutators.base import Call, CallStatus, Client, Message, Request
 from mutators.llm import LLM, TOKENS_PER_MESSAGE
 from mutators.llm_calls import CallStore, cache_key
 from mutators.llm_settings import LlmSettings, is_outside
@@ -88,8 +88,8 @@ class Models:
         self.outside = outside
 
     async def complete(
-        self, messages: Sequence[Message], *, request: Request, role: str, model: str = "", sample: int = 0
+        self, messages: Sequence[Message], *, request: Request, role: str, model: str = "", **options: Any
     ) -> Call:
         """Answer a conversation as `Client.complete` says."""
-        client = self.outside if is_outside(model or self.library.settings.models[0]) else self.library
-        return await client.complete(messages, request=request, role=role, model=model, sample=sample)
+        client: Client = self.outside if is_outside(model or self.library.settings.models[0]) else self.library
+        return await client.complete(messages, request=request, role=role, model=model, **options)

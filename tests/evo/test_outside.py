@@ -19,6 +19,7 @@ from evo.arrivals import NOT_TAKEN
 from evo.budget import Budget
 from evo.calls import restore_spending
 from evo.config import RunConfig
+from evo.history import History
 from evo.inbox import Inbox
 from evo.replay import replay
 from evo.report.queries import model_costs
@@ -26,6 +27,7 @@ from evo.runs import run_row
 from evo.store import Store, query
 from evo.strategies.base import StrategyContext
 from evo.strategies.islands import Islands
+from evo.task_state import task_states
 from evo.telling import Desk, open_questions
 from mutators.answers import Answer, Invitation, LineError, told
 from mutators.base import CallStatus, Kind
@@ -234,6 +236,10 @@ def test_a_budget_that_answers_have_used_up_ends_the_run(tmp_path: Path) -> None
     unspoilt(folder)
 
 
+async def nothing(rows: Any) -> None:
+    """A commit that is none."""
+
+
 GUEST = """/*! evo
 [[launch]]
 kernel = "softmax"
@@ -264,6 +270,31 @@ def test_guests_are_individuals_of_every_strategy(strategy: str, tmp_path: Path)
     (said,) = rows(folder, f"from events where kind = '{NOT_TAKEN}'")
     assert "was a guest of softmax/fp32/cpu before" in said["detail_json"]
     unspoilt(folder)
+
+
+def test_a_population_far_away_is_rebuilt_with_its_guests(tmp_path: Path) -> None:
+    from evo.cluster.populations import Populations, _history, _Progress  # with Ray
+
+    folder = tmp_path / "run"
+    made = model_runs.config("", strategy="islands", llm=None, budget={"evaluations": 12})
+    session(folder, made, stop_after=3)
+    tell(folder, json.dumps({"source": GUEST.format(6)}))
+    session(folder, made)
+    ((operator, task),) = made.tasks()
+    states = task_states(made)
+    far = Populations(made.to_json(), operator.name)
+    with Store(folder, create=False) as store:
+        (row,) = store.rows(
+            "select (select count(distinct seq) from asks where wanted > 0) as asks,"
+            " (select count(*) from tells) as tells"
+        ).to_pylist()
+        for page in _history(store, task, _Progress(row["asks"], row["tells"])):
+            far.replay(task, page)
+        history = History(states, store, Budget({}), workload_set="cpu", commit=nothing, now=time.time)
+        history.restore(lambda individual: None)
+    here = states[task].strategy
+    assert far.best(task) == here.best
+    assert [request.digest for request in far.ask(task, 5)] == [request.digest for request in here.ask(5)]
 
 
 def test_a_guest_that_no_evaluation_is_left_for_waits_for_a_larger_budget(tmp_path: Path) -> None:
