@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from evo.budget import KINDS
 from evo.strategies.base import CHAMPIONS_KNOWN, DEVICE_KNOWN, StrategyContext
 from fitness.base import DeviceInfo
+from fitness.metric_sets import PROVIDER, PROVIDERS
 from fitness.targets import check_target, device_info, measured_device
 from mutators.base import INFORMED, PROTOCOL
 from mutators.briefing import Attempt
@@ -33,6 +34,7 @@ STRATEGIES: Mapping[str, str] = {
 }
 """Name and `module:Class`; imported late. A user's own is named as `module:Class`."""
 Amount = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+PROFILERS = tuple(PROVIDERS)
 DEFAULT_SETS = {"cpu": "cpu", "cuda": "realistic"}
 
 
@@ -60,8 +62,10 @@ class RunConfig(BaseModel):
     """Limits by kind of spending; none: until Ctrl-C, or until nothing new turns up."""
     llm: LlmSettings | None = None
     """Language models and how they are called; None: no mutator that asks one."""
-    profile: bool = True
-    """Whether language models are told what a profiler says of the kernel that they are to better."""
+    profile: Literal[PROFILERS] = PROVIDER  # type: ignore[valid-type]
+    """What language models are shown of a profile: `filtered` (lines that say what it means), `unfiltered` (all metrics
+    besides), `delayed` (`filtered`, of kernels with three steps of lineage behind them), `none`, or the metrics that
+    published systems show: `cudamaster`, `cudaforge`, `cutegen`. `true` is `filtered`, `false` is `none`."""
     lessons: list[str] = []
     """Folders of runs whose ideas and their gains prompts tell from the start, of operators of the same families."""
     learnt: tuple[Attempt, ...] = ()
@@ -151,6 +155,7 @@ class RunConfig(BaseModel):
             device=self.device,
             questions=max(self.llm.concurrency // tasks, 1) if self.llm else 1,
             protocol=self.protocol,
+            profiler=self.profile,
         )  # fmt: skip
         try:
             return made(context, dict(self.settings))
@@ -165,6 +170,12 @@ class RunConfig(BaseModel):
     def to_json(self) -> str:
         """The inverse of `from_json`."""
         return self.model_dump_json()
+
+    @field_validator("profile", mode="before")
+    @classmethod
+    def _profile_named(cls, value: object) -> object:
+        """Older runs, and those who only want it or not, say true or false."""
+        return {True: PROVIDER, False: "none"}[value] if isinstance(value, bool) else value
 
     @classmethod
     def from_json(cls, text: str) -> RunConfig:

@@ -6,7 +6,6 @@ session to where the last one ended.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -93,7 +92,7 @@ class History:
         sound = [state for state in self._states.values() if not state.fault]
         for step in steps:
             if isinstance(step, TakenProfile):
-                step.state.profiles[step.kernel_id] = step.notes
+                step.state.seen.profiles[step.kernel_id] = step.profile
             else:
                 step.state.strategy.tell(step.individual)
                 self._count(step.state, step.individual)
@@ -101,7 +100,7 @@ class History:
 
     def profiled_again(self, row: Row) -> None:
         """Let a stored profile count."""
-        self._states[Task.parse(row["task"])].profiles[row["kernel_id"]] = tuple(json.loads(row["notes_json"]))
+        self._states[Task.parse(row["task"])].seen.profiles[row["kernel_id"]] = records.profile_from(row)
 
     def next_profile(self, rows: Iterable[Row]) -> list[Row]:
         """Return rows of a profile with the next place in the history."""
@@ -138,6 +137,7 @@ class History:
         kernel, evaluation = individual.kernel, individual.evaluation
         if kernel is None or evaluation is None:
             return
+        state.seen.born(kernel.id, individual.request.parents, evaluation.estimate)
         if is_naive(individual.request) and not evaluation.correct:
             state.fault = naive_fault(state.operator, state.task, evaluation, workload_set=self._workload_set)
         if individual.fresh and evaluation.correct and not is_naive(individual.request):

@@ -8,7 +8,7 @@ from evo.parents import Parents
 from evo.pool import Pool
 from evo.task_state import Bound, TaskState
 from evo.verdicts import TakenProfile, Verdicts, can_be_profiled
-from mutators.base import Request
+from mutators.base import Parent, Request
 from mutators.registry import asks_model
 
 
@@ -22,16 +22,22 @@ class Profiles:
         self.running: dict[str, asyncio.Task[TakenProfile]] = {}
         """By kernel id, the profiles that are being taken."""
 
-    def want(self, state: TaskState, request: Request, bound: Bound) -> asyncio.Task[TakenProfile] | None:
-        """Begin to profile the principal parent of a question, if it can be and was not; return the task."""
-        if not (bound.sources and asks_model(request)) or len(self.running) >= self._pool.judges:
-            return None
-        kernel_id, evaluation_id = bound.sources[0]
-        if not evaluation_id or kernel_id in state.profiles or kernel_id in self.running:
-            return None
-        parent = self._parents.find(bound.sources[0], baseline=state.baseline)
-        if not can_be_profiled(parent):
-            return None
+    def want(self, state: TaskState, request: Request, bound: Bound) -> list[asyncio.Task[TakenProfile]]:
+        """Begin to profile the kernels that a question shows, if they can be and were not; return the tasks."""
+        if not asks_model(request):
+            return []
+        begun = []
+        for kernel_id, evaluation_id in bound.sources[: 2 if request.mutator == "crossover" else 1]:
+            known = kernel_id in state.seen.profiles or kernel_id in self.running
+            if known or not evaluation_id or len(self.running) >= self._pool.judges:
+                continue
+            kernel = self._parents.find((kernel_id, evaluation_id), baseline=state.baseline)
+            if can_be_profiled(kernel):
+                begun.append(self._begin(state, kernel, evaluation_id))
+        return begun
+
+    def _begin(self, state: TaskState, parent: Parent, evaluation_id: str) -> asyncio.Task[TakenProfile]:
+        kernel_id = parent.kernel.id
         task = asyncio.ensure_future(self._verdicts.take_profile(state, parent, evaluation_id))
         self.running[kernel_id] = task
         task.add_done_callback(lambda _: self.running.pop(kernel_id))

@@ -11,7 +11,7 @@ from evo.codec import Codec, Column, Row, compact, moment
 from evo.individual import UNAVAILABLE, Individual
 from evo.journal import Journal
 from fitness.evaluation import CheckError, Evaluation, Level, Status, Timing
-from fitness.profiling import Profile
+from fitness.profiling import Bottleneck, Metric, Profile
 from mutators.base import Call, CallStatus, Kind, Message, Proposal, Request
 from operators.kernel import Kernel
 from operators.spec import Task
@@ -216,6 +216,13 @@ def profile_rows(
     return {"profiles": [row], "metrics": metrics}
 
 
+def profile_from(row: Mapping[str, Any]) -> Profile:
+    """Return the profile of one row of `PROFILED`."""
+    metrics = tuple(Metric(m["name"], m["value"], m["unit"] or "") for m in row["measured"] or ())
+    bottleneck = Bottleneck(row["bottleneck"]) if row["bottleneck"] else None
+    return Profile(bottleneck, metrics, tuple(json.loads(row["notes_json"])))
+
+
 ASKED = "select seq, wanted, task, request_id, request_json, digest from asks order by seq, position"
 """Every ask with what it takes to ask it again."""
 
@@ -285,8 +292,16 @@ FULL = """
 """By task, how long the shortest full evaluation took that was passed."""
 
 
-PROFILED = "select * from profiles order by rowid"
-"""Every profile that prompts may hold; older stores have no column `seq`."""
+PROFILED = """
+    select p.*, m.measured
+    from profiles p
+    left join (
+        select task, kernel_id, list({'name': metric, 'value': value, 'unit': unit} order by rowid) as measured
+        from metrics group by task, kernel_id
+    ) m using (task, kernel_id)
+    order by p.rowid
+"""
+"""Every profile that prompts may hold, with its metrics; older stores have no column `seq`."""
 
 
 @dataclass(frozen=True)

@@ -282,8 +282,8 @@ class Search:
         await self._commit(records.join(*rows))
         for errand in asked if not self.stopping else ():
             self._spawn(errand)
-            if self.config.profile and (taking := self._profiles.want(errand.state, errand.request, errand.bound)):
-                self._flight.tasks.add(taking)
+            if self.config.profile != "none":
+                self._flight.tasks.update(self._profiles.want(errand.state, errand.request, errand.bound))
 
     def _take_up_postponed(self) -> None:
         """Go on with answers that had to wait, as far as evaluations are left."""

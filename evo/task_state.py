@@ -11,6 +11,7 @@ from evo.budget import Budget
 from evo.config import RunConfig
 from evo.individual import new_programs
 from evo.knowledge import Brief, Knowledge
+from evo.shown_profiles import Notes, Seen
 from evo.strategies.base import Strategy
 from mutators.base import Request
 from mutators.briefing import Attempt
@@ -21,8 +22,6 @@ from operators.spec import Operator, Task
 
 Source = tuple[str, str]
 """A parent as a request was asked for: kernel id, and the evaluation told of it by then; empty where none was."""
-Notes = tuple[str, ...]
-"""What a profiler said of a kernel, in lines for a prompt; none: it had nothing to say, or failed."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class Bound:
     sources: tuple[Source, ...]
     """The request's parents, in its order."""
     notes: Notes = ()
-    """Of the principal parent's profile, if there was one."""
+    """Of the profiles of its parents, as far as they were taken."""
     brief: Brief | None = None
     """What a prompt may tell besides; None where no model is asked, or the run is older than that."""
 
@@ -58,8 +57,8 @@ class TaskState:
     """What prompts may tell."""
     verdicts: dict[str, str] = field(default_factory=dict)
     """By kernel id, the evaluation that the strategy was told of; of several the first one that is no duplicate's."""
-    profiles: dict[str, Notes] = field(default_factory=dict)
-    """By kernel id."""
+    seen: Seen = field(default_factory=Seen)
+    """What profilers said of its kernels."""
     in_flight: int = 0
     told: int = 0
     generations: dict[str, int] = field(default_factory=dict)
@@ -185,5 +184,5 @@ def bind(state: TaskState, request: Request) -> Bound:
     """
     sources = tuple((parent, state.verdicts.get(parent, "")) for parent in request.parents)
     timed = sources and sources[0][1] and asks_model(request)
-    notes = state.profiles.get(sources[0][0], ()) if timed else ()
+    notes = state.seen.lines(request) if timed else ()
     return Bound(sources, notes, state.knowledge.brief(request))

@@ -14,7 +14,7 @@ from evo.pool import EngineError, Pool, WorkerLost
 from evo.promises import announced, promise
 from evo.records import Rows
 from evo.strategies.base import Rival
-from evo.task_state import Notes, TaskState
+from evo.task_state import TaskState
 from fitness.base import Anchor, Built
 from fitness.evaluation import Evaluation, Level, Status
 from fitness.levels import full_anchor, next_level
@@ -42,11 +42,6 @@ class TakenProfile:
     """Why there is no profile, and `profile` is an empty one; empty where there is one."""
     seconds: float
     rows: Rows
-
-    @property
-    def notes(self) -> Notes:
-        """What it says, in lines for a prompt."""
-        return self.profile.notes
 
 
 class VerdictSource(Protocol):

@@ -164,6 +164,8 @@ def _none(_: Profile) -> Iterable[str]:
 
 DELAYED_UNTIL = 3
 """Steps of lineage that a kernel must have behind it for `delayed` to show its profile (CuTeGen's first release: 3)."""
+PROVIDER = "filtered"
+"""The one that is chosen where nobody says."""
 PROVIDERS: Mapping[str, Callable[[Profile], Iterable[str]]] = {
     "filtered": _filtered,
     "none": _none,

@@ -10,8 +10,9 @@ from typing import Any, Protocol, runtime_checkable
 from evo.archive import Cell, Elite
 from evo.individual import Individual
 from fitness.base import Anchor, DeviceInfo
-from mutators.base import PROTOCOL, TYPED, Kind, Request, Trial
-from operators.errors import UserError
+from fitness.metric_sets import PROVIDER, PROVIDERS
+from mutators.base import INFORMED, PROTOCOL, TYPED, Kind, Request, Trial
+from operators.errors import UserError, unknown
 from operators.identity import digest
 from operators.kernel import Kernel
 from operators.spec import Operator, Task
@@ -49,6 +50,8 @@ class StrategyContext:
     """How many of its requests to models should be open at a time."""
     protocol: int = PROTOCOL
     """The version of the rules that requests are made by."""
+    profiler: str = PROVIDER
+    """What models are shown of profiles: a name of `fitness.metric_sets.PROVIDERS`."""
 
     def rng(self, number: int) -> Random:
         """Return the randomness of one request."""
@@ -74,9 +77,14 @@ class StrategyContext:
     ) -> Request:
         """Return a request with a seed of `rng`, and with what its mutator needs to know of the run among its params.
 
-        `named` are further fields of `Request`.
+        `named` are further fields of `Request`. A param `profiler` shows a model other metrics than the run's; it
+        raises UserError for a name that nothing has.
         """
         own = {**params, "workload_set": self.workload_set}
+        if model and self.protocol >= INFORMED and self.profiler != PROVIDER:
+            own.setdefault("profiler", self.profiler)
+        if own.get("profiler", PROVIDER) not in PROVIDERS:
+            raise UserError(unknown("profiler", str(own["profiler"]), PROVIDERS))
         if self.device and self.protocol >= DEVICE_KNOWN:
             own |= {"device": self.device.name} if model else {"facts": dict(self.device.facts)}
         form = max(self.protocol, TYPED - 1)

@@ -1,0 +1,95 @@
+"""What prompts show of the profiles of a task's kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from evo.config import RunConfig
+from evo.shown_profiles import Seen
+from evo.strategies.islands import Islands
+from fitness import counters
+from fitness.metric_sets import PROVIDERS
+from fitness.profiling import Bottleneck, Metric, Profile
+from mutators.base import Request
+from operators.errors import UserError
+from operators.spec import Operator
+from tests.evo.test_strategies import TASK, make
+
+
+def profile(dram: float, *notes: str) -> Profile:
+    return Profile(Bottleneck.LATENCY, (Metric(counters.DRAM, dram, "%"),), notes)
+
+
+def seen() -> Seen:
+    """`a` was made faster by `b`, that by `c` and that by `d`; `x` is of another lineage."""
+    made = Seen()
+    for kernel, parents, log in (("a", (), 0.0), ("b", ("a",), 0.2), ("c", ("b", "x"), 0.3), ("d", ("c",), None)):
+        made.born(kernel, parents, log)
+    made.born("x", (), 0.5)
+    return made
+
+
+def request(*parents: str, mutator: str = "rewrite", protocol: int = 5, **params: Any) -> Request:
+    return Request(TASK, 1, mutator, parents, 0, params, model="m", protocol=protocol)
+
+
+def test_what_the_last_edit_changed_stands_beside_its_gain() -> None:
+    known = seen()
+    known.profiles |= {"a": profile(20.0, "note a"), "b": profile(60.0, "note b")}
+    assert known.lines(request("a")) == ("note a",)
+    assert known.lines(request("b")) == ("note b", "since its parent: 1.22 times as fast; DRAM busy 20 -> 60 %")
+    assert known.lines(request("c")) == ()
+
+
+def test_a_step_without_a_profile_is_stepped_over() -> None:
+    known = seen()
+    known.profiles |= {"a": profile(20.0, "note a"), "c": profile(60.0, "note c"), "d": profile(62.0, "note d")}
+    assert known.lines(request("c"))[1].startswith("in its last 2 steps: 1.35 times as fast; DRAM")
+    assert known.lines(request("d")) == ("note d",)  # nothing is worth telling
+
+
+def test_a_crossover_is_shown_both_profiles_and_their_difference() -> None:
+    known = seen()
+    known.profiles |= {"b": profile(60.0, "note b", "roofline: x"), "x": profile(90.0, "note x", "roofline: y")}
+    assert known.lines(request("b", "x", mutator="crossover")) == (
+        "note b", "roofline: x", "kernel B: note x",
+        "kernel B against kernel A: 1.35 times as fast; DRAM busy 60 -> 90 %",
+    )  # fmt: skip
+    assert known.lines(request("b", "x", mutator="rewrite")) == ("note b", "roofline: x")
+
+
+def test_requests_of_older_runs_are_shown_the_first_parents_notes() -> None:
+    known = seen()
+    known.profiles |= {"a": profile(20.0, "note a"), "b": profile(60.0, "note b"), "x": profile(90.0, "note x")}
+    assert known.lines(request("b", "x", mutator="crossover", protocol=4)) == ("note b",)
+
+
+def test_a_request_names_what_it_is_shown() -> None:
+    known = seen()
+    known.profiles |= {"a": profile(20.0, "note a"), "b": profile(60.0, "note b"), "d": profile(20.0, "note d")}
+    assert known.lines(request("b", profiler="none")) == ()
+    assert known.lines(request("b", profiler="cudaforge")) == (
+        f"{counters.DRAM}: 60 %", "since its parent: 1.22 times as fast; DRAM busy 20 -> 60 %"
+    )  # fmt: skip
+    assert known.lines(request("a", profiler="delayed")) == ()
+    assert known.lines(request("d", profiler="delayed"))[0] == "note d"
+
+
+@pytest.mark.parametrize("name", PROVIDERS)
+def test_a_run_chooses_what_its_models_are_shown(axpb: Operator, name: str) -> None:
+    assert RunConfig.model_validate({"operators": ["softmax"], "profile": name}).profile == name
+    strategy = make(Islands, axpb, models=("m",), profiler=name)
+    _, question = strategy.ask(2)
+    assert question.params.get("profiler", "filtered") == name
+
+
+def test_runs_that_only_said_yes_or_no_are_understood_and_other_names_refused(axpb: Operator) -> None:
+    for said, meant in ((True, "filtered"), (False, "none")):
+        assert RunConfig.model_validate({"operators": ["softmax"], "profile": said}).profile == meant
+    with pytest.raises(ValidationError, match="profile"):
+        RunConfig.model_validate({"operators": ["softmax"], "profile": "all"})
+    with pytest.raises(UserError, match="profiler"):
+        make(Islands, axpb, models=("m",), profiler="all").ask(2)
