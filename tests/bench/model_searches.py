@@ -74,14 +74,15 @@ async def _serve(latency_s: float) -> None:
     random = Random(0)
 
     def script(request: Mapping[str, Any], number: int) -> Reply:
-        return Reply(_answer(request, number), delay_s=latency_s * 2 ** random.uniform(-1, 1))
+        return Reply(answer_to(request, number), delay_s=latency_s * 2 ** random.uniform(-1, 1))
 
     async with LlmServer(script) as server:
         print(server.url, flush=True)
         await asyncio.Event().wait()
 
 
-def _answer(request: Mapping[str, Any], number: int) -> str:
+def answer_to(request: Mapping[str, Any], number: int) -> str:
+    """What a model might say: the question's kernel after one or two random transforms of its syntax tree, whole."""
     system, question = (message["content"] for message in request["messages"][:2])
     source = source_in(question)
     named = re.search(r"# The operator `(\w+)`", system)
