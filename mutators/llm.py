@@ -25,6 +25,7 @@ from mutators.llm_calls import CallStore, MemoryCalls, cache_key
 from mutators.llm_faults import CallFailed, Fault, known, one_line, translated
 from mutators.llm_library import litellm_module
 from mutators.llm_settings import LlmSettings, Price
+from mutators.prompt_cache import marked
 from mutators.spending import Reservation, Spending, TooLarge
 from mutators.usage import Usage, counted, most_tokens
 from mutators.wire import ARRIVAL, Arrival
@@ -246,7 +247,7 @@ class LLM:
         try:
             return await litellm.acompletion(
                 model=call.model,
-                messages=[dict(message) for message in call.messages],
+                messages=marked(call.messages, _provider(litellm, call.model)),
                 timeout=self.settings.timeout_s,
                 num_retries=0,
                 max_retries=0,
@@ -330,6 +331,11 @@ def _listed_price(litellm: ModuleType, model: str) -> Price | None:
     if info is None:
         return None
     return Price(input=1e6 * (info["input_cost_per_token"] or 0), output=1e6 * (info["output_cost_per_token"] or 0))
+
+
+def _provider(litellm: ModuleType, model: str) -> str:
+    """What litellm calls the model's provider; empty where it knows none."""
+    return known(lambda: str(litellm.get_llm_provider(model)[1])) or ""
 
 
 def _check_provider(litellm: ModuleType, model: str, api_base: str | None) -> None:

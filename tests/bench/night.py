@@ -308,8 +308,8 @@ class Night:
         best = one("select count(*) as tasks, count(*) filter (where level = 'confirmed') as confirmed from best")
         quarters = query(
             balance.folder,
-            "select ntile, count(*) as n, epoch(max(moment)) - epoch(min(moment)) as s from (select created_at as moment, "
-            "ntile(4) over (order by created_at) as ntile from evaluations where status <> 'duplicate') "
+            "select ntile, count(*) as n, epoch(max(moment)) - epoch(min(moment)) as s from "
+            "(select created_at as moment, ntile(4) over (order by created_at) as ntile from evaluations where status <> 'duplicate') "
             "group by ntile order by ntile",
         ).to_pylist()
         return {
