@@ -36,7 +36,11 @@ RunName = Annotated[str, typer.Argument(metavar="RUN", help="Folder, id or its b
 Runs = Annotated[Path, typer.Option("--runs", help="Folder that holds the runs.", envvar="EVO_RUNS")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Models = Annotated[
-    list[str], typer.Option("--llm", metavar="MODEL", help="Language model, as litellm names it; repeatable.")
+    list[str],
+    typer.Option("--llm", metavar="MODEL", help="Language model, as litellm names it, or outside."),
+]
+Wait = Annotated[
+    float, typer.Option(metavar="SECONDS", min=0, help="With nothing to do, wait so long for what evo tell brings.")
 ]
 MoreBudget = Annotated[
     list[str], typer.Option("--budget", help="60s, 8h, 500evals, 5usd, 2Mtok, of the whole run; repeatable.")
@@ -82,6 +86,7 @@ def run(
     threads: Annotated[int | None, typer.Option(help="Cores that a kernel on the cpu target runs on.")] = None,
     set_: Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Any setting; repeatable.")] = [],  # noqa: B006
     config: Annotated[Path | None, typer.Option(help="TOML file with the same settings.")] = None,
+    wait: Wait = 0.0,
     ray: RayOption = False,
     ray_address: RayAddress = "",
     runs: Runs = RUNS,
@@ -110,7 +115,7 @@ def run(
     resolved = read_config(config, changes, set_).resolved()
     folder = new_folder(runs, resolved)
     print(f"run {folder}", file=sys.stderr)
-    session = Session(ray=ray_address or ("local" if ray else ""), began=began)
+    session = Session(ray=ray_address or ("local" if ray else ""), began=began, wait_s=wait)
     searching(folder, lambda progress: start(resolved, folder, progress, session), as_json=as_json)
 
 
@@ -121,6 +126,7 @@ def resume(
     confirm: Annotated[
         bool, typer.Option("--confirm", help="Only confirm the leaders, however long it takes.")
     ] = False,
+    wait: Wait = 0.0,
     ray: RayOption = False,
     ray_address: RayAddress = "",
     runs: Runs = RUNS,
@@ -133,7 +139,7 @@ def resume(
     from evo.runs import resume as continue_run
 
     folder, limits = find_run(runs, run), parse_limits(budget)
-    session = Session(ray=ray_address or ("local" if ray else ""), began=began, only_confirm=confirm)
+    session = Session(ray=ray_address or ("local" if ray else ""), began=began, wait_s=wait, only_confirm=confirm)
     searching(folder, lambda progress: continue_run(folder, limits, progress, session), as_json=as_json)
 
 

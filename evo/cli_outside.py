@@ -18,6 +18,8 @@ from operators.errors import UserError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from evo.runs import Session
+
 FAILED = 1
 RUNS = Path("runs")
 LINES = (".jsonl", ".ndjson")
@@ -34,7 +36,7 @@ outside = typer.Typer()
 @outside.command()
 def ask(
     run: RunName = "last",
-    count: Annotated[int | None, typer.Option("-n", min=1, help="So many, the oldest first. Default: all.")] = None,
+    count: Annotated[int | None, typer.Option("-n", min=1, help="So many, tasks in turn, the oldest first.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write to this file instead of standard output.")] = None,
     model: Annotated[str, typer.Option(help="The model that the lines name; default: NAME of outside/NAME.")] = "",
     text: Annotated[bool, typer.Option("--text", help="As a person reads them, instead of as lines of JSON.")] = False,
@@ -79,6 +81,7 @@ def tell(
     budget: Annotated[
         list[str], typer.Option("--budget", help="With --go: 60s, 8h, 500evals, of the whole run; repeatable.")
     ] = [],  # noqa: B006
+    wait: Annotated[float, typer.Option(metavar="SECONDS", min=0, help="With --go: as of evo resume.")] = 0.0,
     runs: Runs = RUNS,
     as_json: AsJson = False,
 ) -> None:
@@ -91,7 +94,7 @@ def tell(
     began = time.time()
     from evo.budget import parse_limits
     from evo.inbox import Inbox
-    from evo.runs import find_run
+    from evo.runs import Session, find_run
     from evo.store.snapshots import has_writer
     from evo.telling import Desk
 
@@ -111,7 +114,7 @@ def tell(
         time.sleep(TAKEN_EVERY_S)
     if left and left.exists():
         if go:
-            _go_on(folder, limits, began, as_json=as_json)
+            _go_on(folder, limits, Session(began=began, wait_s=wait), as_json=as_json)
         elif not has_writer(folder):
             print(f"evo: no search is under way; take them in with: evo resume {folder}", file=sys.stderr)
     if found.problems:
@@ -127,6 +130,9 @@ def mcp(
         bool, typer.Option("--go/--no-go", help="Go on with the search for what is handed in, if none is under way.")
     ] = True,
     budget: Annotated[list[str], typer.Option("--budget", help="Then: 8h, 500evals, of the whole run.")] = [],  # noqa: B006
+    wait: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0, help="A search with nothing to do waits so long for the agent.")
+    ] = 600.0,
     runs: Runs = RUNS,
 ) -> None:
     """Serve a run to a coding agent, over MCP on standard input and output.
@@ -139,20 +145,20 @@ def mcp(
     from evo.runs import find_run
 
     parse_limits(budget)
+    words = [*(word for text in budget for word in ("--budget", text)), "--wait", f"{wait:g}"]
     try:
         from evo.mcp.server import serve
     except ModuleNotFoundError as error:
         if error.name not in ("mcp", "mcp_types"):
             raise
         raise UserError("evo mcp needs the package mcp: pip install -c constraints.txt 'kernel-evo[mcp]'") from None
-    asyncio.run(serve(find_run(runs, run), task=task, author=author or _login(), budget=budget, go=go))
+    asyncio.run(serve(find_run(runs, run), task=task, author=author or _login(), search=words if go else None))
 
 
-def _go_on(folder: Path, limits: dict[str, float], began: float, *, as_json: bool) -> None:
+def _go_on(folder: Path, limits: dict[str, float], session: Session, *, as_json: bool) -> None:
     from evo.cli import searching
-    from evo.runs import Session, resume
+    from evo.runs import resume
 
-    session = Session(began=began)
     searching(folder, lambda progress: resume(folder, limits, progress, session), as_json=as_json)
 
 

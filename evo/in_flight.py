@@ -60,6 +60,9 @@ class InFlight:
 
     async def wait(self, timeout_s: float) -> list[asyncio.Task[Any]]:
         """Wait until something ends or the time is over; return what ended, but for what was cancelled."""
+        if not self.tasks:
+            await asyncio.sleep(timeout_s)
+            return []
         done, _ = await asyncio.wait(self.tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         self.tasks -= done
         return [task for task in done if not task.cancelled()]

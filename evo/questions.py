@@ -12,14 +12,10 @@ from mutators.outside import Models, Tasks
 class Questions:
     """Knows which of the running requests are at a model, so that a search can wait for what is paid, and no more."""
 
-    def __init__(self, client: Models | None, *, wait_s: float = 0.0) -> None:
-        """`client` None: answers come from elsewhere, and none of them is known to be under way.
-
-        A search that has nothing else to do waits for answers from outside for `wait_s`.
-        """
+    def __init__(self, client: Models | None) -> None:
+        """`client` None: answers come from elsewhere, and none of them is known to be under way."""
         self._client = client
-        self._wait_s = self.patience_s = wait_s
-        self._waiting_since: float | None = None
+        self._quiet_since: float | None = None
         self.thinking: Tasks = set()
         """Those that wait for a model."""
         self.late = False
@@ -50,15 +46,13 @@ class Questions:
         """Those of which nothing is under way: nobody is at them who would have to be waited for."""
         return self.held | self.outside
 
-    def wait_outside(self, running: Tasks, now: float) -> bool:
-        """Whether nothing runs but questions to models outside; `patience_s` is what is left of the time for that."""
-        outside = self.outside
-        if not outside or running - outside:
-            self._waiting_since = None
-            return False
-        self._waiting_since = now if self._waiting_since is None else self._waiting_since
-        self.patience_s = self._waiting_since + self._wait_s - now
-        return True
+    def quiet_s(self, running: Tasks, now: float) -> float | None:
+        """For how long nothing has run but questions to models outside; None while anything else runs."""
+        if running - self.outside:
+            self._quiet_since = None
+            return None
+        self._quiet_since = now if self._quiet_since is None else self._quiet_since
+        return now - self._quiet_since
 
     def be_late(self) -> None:
         """Let no further question be sent; answers under way are worth keeping."""

@@ -102,6 +102,8 @@ class Session:
     """Nothing to work without Ray; `local`, or the address of a cluster that this machine belongs to."""
     began: float = field(default_factory=time.time)
     """When the user's command began, by `time.time`: the run's time counts from there."""
+    wait_s: float = 0.0
+    """How long it waits for what is told from outside when it has nothing else to do."""
     only_confirm: bool = False
     """Whether it only confirms the leaders that the time limit left unconfirmed, however long that takes."""
 
@@ -310,7 +312,7 @@ async def _search(
                 print(f"evo: {note}", file=sys.stderr)
             search = Search(
                 config, store, pool.for_run(run_context(config, build)), make_strategy=backend.maker(config, store),
-                on_change=on_change, began=session.began, only_confirm=session.only_confirm,
+                on_change=on_change, began=session.began, only_confirm=session.only_confirm, wait_s=session.wait_s,
                 closing_s=backend.closing_s,
             )  # fmt: skip
             return await _interruptible(search)

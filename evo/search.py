@@ -65,13 +65,15 @@ class Search:
         now: Callable[[], float] = time.time,
         began: float | None = None,
         only_confirm: bool = False,
+        wait_s: float = 0.0,
         closing_s: float = 0.0,
         say: Callable[[str], None] = lambda text: print(f"evo: {text}", file=sys.stderr),
     ) -> None:
         """`began`: when the session did, by `now`, if that was earlier; `say` tells the user what is urgent.
 
-        With `only_confirm` it searches no further, but confirms the leaders, however long that takes. `closing_s` are
-        kept for what ends after it, besides what any run needs.
+        With `only_confirm` it searches no further, but confirms the leaders, however long that takes. With nothing to
+        do it waits `wait_s` for what is told from outside. `closing_s` are kept for what ends after it, besides what
+        any run needs.
         """
         self.config = config
         self.store = store
@@ -83,7 +85,7 @@ class Search:
         limit_s = self.budget.limits.get("wall_s", math.inf)
         self.clock = RunClock(now, limit_s=limit_s, began=began, closing_s=CLOSING_S[config.target] + closing_s)
         own = open_client(config.llm, store, self.budget.spending, say) if config.llm and client is None else None
-        self._questions = Questions(own, wait_s=config.llm.wait_s if config.llm else 0.0)
+        self._questions = Questions(own)
         self._verdicts = Verdicts(pool, self._commit, now)
         self._execution = Execution(store, self._verdicts, client or own, now, check=config.check)
         self._history = History(
@@ -118,6 +120,7 @@ class Search:
         self._on_change = on_change
         self._now = now
         self._only_confirm = only_confirm
+        self._wait_s = wait_s
 
     def stop(self) -> None:
         """End soon: what is in flight is given up, and taken up again by a resume.
@@ -196,12 +199,12 @@ class Search:
                 self._run_out(left_s, confirming_s, reserved_s)
             late, thinking = self._questions.late, self._questions.thinking
             given_up = thinking if late else self._questions.idle if reason else set()
-            if not self._flight.tasks - given_up:
-                return reason or self._stuck()
-            if not reason and self._questions.wait_outside(self._flight.tasks, self._now()):
+            if reason and not self._flight.tasks - given_up:
+                return reason
+            if not reason and (quiet_s := self._questions.quiet_s(self._flight.tasks, self._now())) is not None:
                 self._watchdog.moved()  # for all that it can do
-                if self._questions.patience_s <= 0:
-                    return f"waits for {len(self._questions.outside)} answers from outside"
+                if quiet_s >= self._wait_s:
+                    return self._stuck()
             await self._hear(await self._flight.wait(self.clock.tick_s(left_s - confirming_s)))
             self._on_change(self)
 
@@ -253,6 +256,8 @@ class Search:
         """Why the search ends where nothing runs and no strategy has anything to ask."""
         if all(state.fault for state in self.states.values()):
             return "no task can be judged"
+        if outside := self._questions.outside:
+            return f"waits for {len(outside)} answers from outside"
         return f"nothing new in {IDLE_LIMIT} requests of each task"
 
     async def _ask(self) -> None:

@@ -45,9 +45,13 @@ class Question:
 
 
 def open_questions(folder: Path) -> list[Question]:
-    """Return the questions of the run in `folder` that nobody has answered yet, the oldest first."""
+    """Return the questions of the run in `folder` that nobody has answered yet: tasks in turn, the oldest first."""
     waiting = _answered_in(Inbox(folder))
-    rows = query(folder, "select cache_key, request_id, role, model, messages_json from questions").to_pylist()
+    rows = query(
+        folder,
+        "select cache_key, request_id, role, model, messages_json from questions order by"
+        " row_number() over (partition by split_part(request_id, '#', 1) order by created_at), created_at, cache_key",
+    ).to_pylist()
     return [
         Question(**row, messages=tuple(json.loads(messages)))
         for row in rows

@@ -62,8 +62,6 @@ class LlmSettings(BaseModel):
     pause_s: Positive = 10.0
     """Before a model that answered and cannot be asked any more is tried again; doubles with each trial that fails, up
     to ten minutes."""
-    wait_s: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """How long a search that has nothing else to do waits for the next answer from outside before its session ends."""
     prices: dict[str, Price] = {}
     """By model; of others litellm's table is asked. Answers from outside cost what is told with them, or these."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,15 +41,18 @@ def make_server(studio: Studio) -> Server[Any]:
     )  # fmt: skip
 
 
-async def serve(folder: Path, *, task: str, author: str, budget: list[str], go: bool) -> None:
-    """Serve one task of the run in `folder` until the client goes. It raises UserError."""
+async def serve(folder: Path, *, task: str, author: str, search: Sequence[str] | None) -> None:
+    """Serve one task of the run in `folder` until the client goes. It raises UserError.
+
+    With the options `search` of `evo resume`, it goes on with the search for what is handed in.
+    """
     config = config_of(folder)
     operators = {each: operator for operator, each in config.tasks()}
     try:
         chosen = only_task(task, operators)
     except LineError as error:
         raise UserError(f"--task {task}: {error}" if task else f"choose one with --task: {error}") from None
-    workers, sessions = DraftWorkers(folder, config), Sessions(folder, budget=budget, go=go)
+    workers, sessions = DraftWorkers(folder, config), Sessions(folder, search)
     try:
         studio = Studio(
             folder, config, operators[chosen], chosen, jobs=workers, sessions=sessions, author=author

@@ -94,11 +94,10 @@ class DraftWorkers:
 class Sessions:
     """Goes on with a run's search whenever something was told and no search is under way."""
 
-    def __init__(self, folder: Path, *, budget: Sequence[str], go: bool) -> None:
-        """`budget` are limits as the command line takes them; without `go` it starts nothing."""
+    def __init__(self, folder: Path, options: Sequence[str] | None) -> None:
+        """`options` are those of `evo resume`; None: it starts nothing."""
         self._folder = folder
-        self._budget = budget
-        self._go = go
+        self._options = options
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -108,10 +107,9 @@ class Sessions:
 
     def ensure(self) -> None:
         """Start a session if something lies in the inbox that nobody would take."""
-        if not self._go or self.under_way or not Inbox(self._folder).files():
+        if self._options is None or self.under_way or not Inbox(self._folder).files():
             return
-        limits = [word for text in self._budget for word in ("--budget", text)]
-        command = [sys.executable, "-m", "evo.cli", "resume", str(self._folder), *limits]
+        command = [sys.executable, "-m", "evo.cli", "resume", str(self._folder), *self._options]
         with (self._folder / LOG).open("ab") as log:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 

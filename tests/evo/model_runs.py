@@ -135,7 +135,12 @@ def stages(made: RunConfig) -> dict[Task, TimedFitness]:
 
 
 async def session(
-    folder: Path, made: RunConfig, *, stop_after: int | None = None, now: Callable[[], float] = time.time
+    folder: Path,
+    made: RunConfig,
+    *,
+    stop_after: int | None = None,
+    now: Callable[[], float] = time.time,
+    wait_s: float = 0.0,
 ) -> str:
     """One session of a run, from its beginning or where it ended; `stop_after` tells it is interrupted."""
 
@@ -147,7 +152,9 @@ async def session(
     with Store(folder, create=fresh) as store:
         if fresh:
             store.commit({"runs": [run_row(made, folder)]}).result()
-        return await Search(made, store, InlinePool(dict(stages(made))), on_change=on_change, now=now).run()
+        return await Search(
+            made, store, InlinePool(dict(stages(made))), on_change=on_change, now=now, wait_s=wait_s
+        ).run()
 
 
 def run(folder: Path, *, stops: tuple[int, ...] = (), finish: bool = True, **changes: Any) -> tuple[str, LlmServer]:

@@ -55,5 +55,5 @@ def answer_all(folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    made = config(budget={"evaluations": int(sys.argv[2])}, llm={"wait_s": 600})
-    print(asyncio.run(model_runs.session(Path(sys.argv[1]), made)))
+    made = config(budget={"evaluations": int(sys.argv[2])})
+    print(session(Path(sys.argv[1]), made, wait_s=600))

@@ -127,7 +127,7 @@ def studio(tmp_path: Path) -> Iterator[Studio]:
     folder, made = tmp_path / "run", outside_runs.config()
     outside_runs.session(folder, made)
     ((operator, task),) = made.tasks()
-    workers, sessions = DraftWorkers(folder, made), Sessions(folder, budget=(), go=False)
+    workers, sessions = DraftWorkers(folder, made), Sessions(folder, None)
     yield Studio(folder, made, operator, task, jobs=workers, sessions=sessions, author="ann")
     asyncio.run(workers.close())
 
