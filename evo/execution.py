@@ -77,7 +77,7 @@ class Execution:
             return None
         if not self._check and not needs_bench(request.mutator):
             return None
-        return self.benches.open(state, request, parents[0].kernel)
+        return self.benches.open(state, request, parents[0])
 
     def kernel_rows(self, kernel: Kernel) -> Rows:
         """Return the row of a kernel that is not stored yet, or about to be; it is from now on."""

@@ -70,4 +70,4 @@ class Parents:
 
 def _conversation(call: Call) -> tuple[Message, ...]:
     """The messages of a call and its answer."""
-    return (*call.messages, {"role": "assistant", "content": call.answer})
+    return (*call.messages, call.message)

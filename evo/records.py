@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from evo.codec import Codec, Column, Row, compact, moment
@@ -12,7 +12,7 @@ from evo.individual import UNAVAILABLE, Individual
 from evo.journal import Journal
 from fitness.evaluation import CheckError, Evaluation, Level, Status, Timing
 from fitness.profiling import Bottleneck, Metric, Profile
-from mutators.base import Call, CallStatus, Kind, Message, Proposal, Request
+from mutators.base import Call, CallStatus, Kind, Message, Proposal, Request, ToolCall
 from operators.kernel import Kernel
 from operators.spec import Task
 
@@ -47,6 +47,11 @@ CALL = Codec(
     usage_json=Column("usage_json", lambda text: text or None, lambda text: text or ""),
     usage_doubt=Column("usage_doubt", decode=lambda text: text or ""),
     author=Column("author", lambda text: text or None, lambda text: text or ""),
+    tool_calls=Column(
+        "tool_calls_json",
+        lambda calls: compact([asdict(call) for call in calls]) if calls else None,
+        lambda text: tuple(ToolCall(**call) for call in json.loads(text or "[]")),
+    ),
 )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,9 +33,10 @@ from evo.workbench.opening import RunBenches
 from evo.workbench.recorded import rows_of_use, stored_result
 from fitness.evaluation import Evaluation
 from mutators.base import Call, CallStatus, Kind, Message, Parent, Proposal, Request
-from mutators.bench import Result
+from mutators.bench import Result, Tool
 from mutators.llm_calls import cache_key
 from mutators.llm_settings import LlmSettings
+from mutators.tool_calling import content_of
 from operators.errors import UserError
 from operators.kernel import Kernel
 from operators.spec import Task
@@ -265,18 +266,27 @@ class _Answers:
         self._settings, self._read, self._store, self._served = settings, read, store, served
 
     async def complete(
-        self, messages: Sequence[Message], *, request: Request, role: str, model: str = "", sample: int = 0
+        self,
+        messages: Sequence[Message],
+        *,
+        request: Request,
+        role: str,
+        model: str = "",
+        sample: int = 0,
+        tools: Sequence[Tool] = (),
     ) -> Call:
         """The stored answer, or the last failure where there never was one. Raises Different where there is neither."""
         model = model or self._settings.models[0]
-        key = cache_key(self._settings, messages, request=request, model=model, sample=sample)
+        key = cache_key(self._settings, messages, request=request, model=model, sample=sample, tools=tools)
         rows = self._read(
             "select * from llm_calls where cache_key = ?"
             " order by status in ('failed', 'unavailable'), rowid desc limit 1",
             [key],
         )
-        if not rows and sample and (cut := await self._cut(messages, request, role, model, sample - 1)):
-            return cut
+        if not rows and sample:  # it may be one for which there was no more room
+            cut = await self.complete(messages, request=request, role=role, model=model, sample=sample - 1, tools=tools)
+            if cut.status is CallStatus.CUT:
+                return cut
         if not rows:
             raise Different(
                 f"{request.id}: {model} is asked for a {role} in other words{self._change(messages, request)}"
@@ -286,20 +296,13 @@ class _Answers:
             self._store.commit({"llm_calls": rows})
         return records.CALL.item(rows[0])
 
-    async def _cut(
-        self, messages: Sequence[Message], request: Request, role: str, model: str, sample: int
-    ) -> Call | None:
-        """The answer that was cut off, and for which there was no more room."""
-        call = await self.complete(messages, request=request, role=role, model=model, sample=sample)
-        return call if call.status is CallStatus.CUT else None
-
     def _change(self, messages: Sequence[Message], request: Request) -> str:
         """How the conversation differs from the stored one of as many messages."""
         rows = self._read("select messages_json from llm_calls where request_id = ? order by rowid", [request.id])
-        earlier: list[list[Mapping[str, str]]] = [json.loads(row["messages_json"]) for row in rows]
+        earlier: list[list[Message]] = [json.loads(row["messages_json"]) for row in rows]
         for then in earlier:
             if len(then) == len(messages):
-                texts = ("\n".join(m["content"] for m in each) for each in (then, messages))
+                texts = ("\n".join(map(content_of, each)) for each in (then, messages))
                 return f": {_first_difference(*texts)}"
         return ", and there is no such conversation in the store"
 
@@ -334,7 +337,8 @@ COMPARED = {
     " message from evaluations order by all",
     "individual of the lineage": "select task, kernel_id, generation, parents, status, level from lineage"
     " order by task, number",
-    "answer": "select request_id, role, model, cache_key, answer, cost_usd from llm_calls order by all",
+    "answer": "select request_id, role, model, cache_key, answer, tool_calls_json, cost_usd from llm_calls"
+    " order by all",
     "use of a tool": "select request_id, number, tool, arguments_json, kernel_id, failed, text, evaluations, seconds"
     " from tool_calls order by all",
     "best kernel": "select task, kernel_id, level, log_speedup from best order by task",

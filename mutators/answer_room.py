@@ -10,6 +10,7 @@ from typing import Any
 
 from mutators.base import Call, CallStatus, Message
 from mutators.llm_settings import LlmSettings
+from mutators.tool_calling import content_of
 
 FIRST = 32_768
 """Tokens of a first answer of a model that can write more: a model that reasons takes most of it for that."""
@@ -39,7 +40,7 @@ def most_tokens(
     if limit:
         wanted = min(wanted, limit)
     if context := known.get("max_input_tokens"):
-        asked = sum(len(message["content"].encode(errors="replace")) for message in messages) // BYTES_PER_TOKEN
+        asked = sum(len(content_of(message).encode(errors="replace")) for message in messages) // BYTES_PER_TOKEN
         wanted = min(wanted, max(context - asked, LEAST))
     return int(wanted)
 

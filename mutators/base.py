@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from fitness.evaluation import Evaluation
-from mutators.bench import Bench
+from mutators.bench import Bench, Tool
 from mutators.briefing import Briefing
 from operators.identity import digest
 from operators.kernel import Kernel
@@ -139,8 +139,20 @@ _TYPED_FIELDS = ("kind", "role", "model", "template", "context", "thread", "prot
 """Fields that requests have had since the protocol TYPED."""
 
 
-Message = Mapping[str, str]
-"""`role` and `content`, as chat models have them."""
+Message = Mapping[str, Any]
+"""`role` and `content`, as chat models have them; of answers that call tools `tool_calls` too, in OpenAI's form, and of
+what a tool came to `tool_call_id`. The content of an answer that only calls tools is None."""
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """A model's wish that a tool be used."""
+
+    id: str
+    """By which what came of it is told."""
+    name: str
+    arguments: str
+    """As the model wrote them, meant to be a JSON object."""
 
 
 class CallStatus(StrEnum):
@@ -194,6 +206,28 @@ class Call:
     """Why tokens are not counted as the provider said; empty when they are."""
     author: str = ""
     """Who gave an answer from outside, as far as that was told."""
+    tool_calls: tuple[ToolCall, ...] = ()
+    """The tools that the answer calls, besides what it says in `answer`."""
+
+    @property
+    def message(self) -> Message:
+        """The answer as the conversation goes on with it."""
+        if not self.tool_calls:
+            return {"role": "assistant", "content": self.answer}
+        return {"role": "assistant", "content": self.answer or None, "tool_calls": [_echo(c) for c in self.tool_calls]}
+
+
+def _echo(call: ToolCall) -> dict[str, Any]:
+    """A call as its model is shown it again: some providers take no conversation with arguments that are no JSON."""
+    try:
+        sound = isinstance(json.loads(call.arguments), dict)
+    except (ValueError, RecursionError):
+        sound = False
+    function = {"name": call.name, "arguments": call.arguments if sound else "{}"}
+    return {"id": call.id, "type": "function", "function": function}
+
+
+CANNOT_CALL_TOOLS = "the model cannot call tools"
 
 
 class OutOfBudget(Exception):
@@ -204,9 +238,18 @@ class Client(Protocol):
     """What a mutator sees of a language model."""
 
     async def complete(
-        self, messages: Sequence[Message], *, request: Request, role: str, model: str = "", sample: int = 0
+        self,
+        messages: Sequence[Message],
+        *,
+        request: Request,
+        role: str,
+        model: str = "",
+        sample: int = 0,
+        tools: Sequence[Tool] = (),
     ) -> Call:
         """The answer to a conversation, or why there is none; `model` is the client's first unless it is named.
+
+        It may call `tools`; of a model that cannot, the call fails with CANNOT_CALL_TOOLS.
 
         The same arguments give the same call again, without a new one being paid. The sample that follows one that was
         cut off at the limit of its length gets more room; where there is none, that one is returned. Waits while the

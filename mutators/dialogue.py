@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from mutators.base import INFORMED, Call, CallStatus, Client, Message, Parent, Proposal, Request
-from mutators.bench import Bench
+from mutators.bench import Bench, Tool
 from mutators.edit import AnswerError, child_source, description
 from mutators.prompts import complaint, fault, shortened
 from operators.errors import PlanError
@@ -75,17 +76,22 @@ async def ask_for_child(
     )
 
 
-async def answers(messages: Sequence[Message], request: Request, client: Client, *, role: str = "") -> list[Call]:
+async def answers(
+    messages: Sequence[Message], request: Request, client: Client, *, role: str = "", tools: Sequence[Tool] = ()
+) -> list[Call]:
     """Return the calls that it takes to have a question answered, the one that counts last.
 
     An answer that was cut is asked for once more, with more room; it counts where that one does not come. `role` is by
     default the request's.
     """
     role = role or request.role or request.mutator
-    call = await client.complete(messages, request=request, role=role, model=request.model)
+    offered: dict[str, Any] = {"tools": tools} if tools else {}  # clients that know of no tools answer others
+    call = await client.complete(messages, request=request, role=role, model=request.model, **offered)
     if call.status is not CallStatus.CUT or request.protocol < INFORMED:
         return [call]
-    longer = await client.complete(messages, request=request, role=role, model=request.model, sample=call.sample + 1)
+    longer = await client.complete(
+        messages, request=request, role=role, model=request.model, sample=call.sample + 1, **offered
+    )
     if longer.cache_key == call.cache_key:
         return [call]
     heard = longer.status.heard and longer.status is not CallStatus.REFUSED

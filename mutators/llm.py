@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import math
 import os
@@ -19,7 +20,8 @@ from urllib.parse import urlsplit
 
 from mutators.answer_room import cut_before
 from mutators.answer_room import most_tokens as most_room
-from mutators.base import Call, CallStatus, Message, OutOfBudget, Request
+from mutators.base import CANNOT_CALL_TOOLS, Call, CallStatus, Message, OutOfBudget, Request, ToolCall
+from mutators.bench import Tool
 from mutators.breaker import Breaker
 from mutators.llm_calls import CallStore, MemoryCalls, cache_key
 from mutators.llm_faults import CallFailed, Fault, known, one_line, translated
@@ -27,6 +29,7 @@ from mutators.llm_library import litellm_module
 from mutators.llm_settings import LlmSettings, Price
 from mutators.prompt_cache import marked
 from mutators.spending import Reservation, Spending, TooLarge
+from mutators.tool_calling import calls_of, content_of, described
 from mutators.usage import Usage, counted, most_tokens
 from mutators.wire import ARRIVAL, Arrival
 from operators.errors import UserError
@@ -78,25 +81,40 @@ class LLM:
         return {task for breaker in self._breakers.values() for task in breaker.held}
 
     async def complete(
-        self, messages: Sequence[Message], *, request: Request, role: str, model: str = "", sample: int = 0
+        self,
+        messages: Sequence[Message],
+        *,
+        request: Request,
+        role: str,
+        model: str = "",
+        sample: int = 0,
+        tools: Sequence[Tool] = (),
     ) -> Call:
         """Answer a conversation as `Client.complete` says."""
         model = model or self.settings.models[0]
-        find = partial(self._stored, messages, request, model)
+        key = partial(cache_key, self.settings, messages, request=request, model=model, tools=tools)
+
+        def find(sample: int) -> Call | None:
+            return self.calls.find(key(sample=sample))
+
         if stored := find(sample):
             return stored
-        key = cache_key(self.settings, messages, request=request, model=model, sample=sample)
         cut = cut_before(find, sample)
         litellm = await asyncio.to_thread(litellm_module)
         room = self._room(litellm, model, messages, len(cut))
         if cut and room <= self._room(litellm, model, messages, len(cut) - 1):
             return cut[0]  # it would be cut at the same place
-        call = Call(request.id, role, model, tuple(messages), sample, key, CallStatus.FAILED)
+        call = Call(request.id, role, model, tuple(messages), sample, key(sample=sample), CallStatus.FAILED)
+        if tools and not self._calls_tools(litellm, model):
+            call = replace(call, error=CANNOT_CALL_TOOLS)
+            await self.calls.add(call)
+            return call
         breaker = self._breakers[model]
         async with breaker.turn() as trial:
             began = time.monotonic()
             # A trial holds back every call that waits for this model, so it asks once.
-            call, fault = await self._persist(_Course(call, room), attempts=1 if trial else self.settings.attempts)
+            course = _Course(call, room, tuple(tools))
+            call, fault = await self._persist(course, attempts=1 if trial else self.settings.attempts)
             if fault and not fault.alive and (fault.kind == "setup" or breaker.silent_since(began)):
                 call = replace(call, status=CallStatus.UNAVAILABLE)
             await self.calls.add(call)
@@ -177,7 +195,8 @@ class LLM:
         """One request to the provider. Raises OutOfBudget and TooLarge before it is made."""
         call = course.call
         price, most_out = self._price(litellm, call.model), self._most_out(litellm, course.room)
-        most_in = sum(most_tokens(message["content"]) + TOKENS_PER_MESSAGE for message in call.messages)
+        most_in = sum(most_tokens(content_of(message)) + TOKENS_PER_MESSAGE for message in call.messages)
+        most_in += most_tokens(json.dumps(described(course.tools))) if course.tools else 0
         most_usd = _dollars(price, most_in, most_out)
         async with self._places, self.spending.reserve(call.model, most_in + most_out, most_usd) as room:
             if self._finishing:
@@ -197,7 +216,7 @@ class LLM:
         try:
             with translated():
                 async with asyncio.timeout(self.settings.timeout_s):
-                    response = await self._send(litellm, call, course.room, arrival)
+                    response = await self._send(litellm, course, arrival)
                 answer = _read(response, arrival, most_in=most_in, most_out=most_out)
         except asyncio.CancelledError:
             course.call = _failed(call, Fault("interrupted", "transient", turned_away=False), room)
@@ -222,9 +241,12 @@ class LLM:
         finally:
             self._under_way.discard(task)
 
-    def _stored(self, messages: Sequence[Message], request: Request, model: str, sample: int) -> Call | None:
-        """The answer that is known already, if it is."""
-        return self.calls.find(cache_key(self.settings, messages, request=request, model=model, sample=sample))
+    def _calls_tools(self, litellm: ModuleType, model: str) -> bool:
+        """Whether a model can call tools, as far as anybody knows."""
+        if model in self.settings.tools:
+            return self.settings.tools[model]
+        info = known(lambda: litellm.get_model_info(model))
+        return info is None or bool(info.get("supports_function_calling"))
 
     def _room(self, litellm: ModuleType, model: str, messages: Sequence[Message], cuts: int) -> int:
         """See `answer_room.most_tokens`."""
@@ -236,9 +258,13 @@ class LLM:
         thoughts: int = getattr(litellm.constants, f"DEFAULT_REASONING_EFFORT_{effort}_THINKING_BUDGET", 0)
         return room + thoughts
 
-    async def _send(self, litellm: ModuleType, call: Call, room: int, arrival: Arrival) -> Any:
+    async def _send(self, litellm: ModuleType, course: _Course, arrival: Arrival) -> Any:
         """The provider's answer as the library has it; `arrival` gets what was seen of it before."""
-        options: dict[str, Any] = {**self.settings.parameters, "max_tokens": room}
+        call = course.call
+        options: dict[str, Any] = {**self.settings.parameters, "max_tokens": course.room}
+        if course.tools:
+            # Our tools are no MCP servers'; litellm would import the package `mcp` to find that out.
+            options |= {"tools": described(course.tools), "_skip_mcp_handler": True}
         if self.settings.api_base:
             options["api_base"] = self.settings.api_base
             if call.model.startswith("openai/") and "OPENAI_API_KEY" not in os.environ:
@@ -284,6 +310,7 @@ class _Course:
     call: Call
     room: int
     """Tokens that its answer may have."""
+    tools: tuple[Tool, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -292,6 +319,7 @@ class _Answer:
     status: CallStatus
     usage: Usage
     error: str
+    tool_calls: tuple[ToolCall, ...] = ()
 
 
 def _read(response: Any, arrival: Arrival, *, most_in: int, most_out: int) -> _Answer:
@@ -303,7 +331,10 @@ def _read(response: Any, arrival: Arrival, *, most_in: int, most_out: int) -> _A
         text, status = text[: arrival.most_characters], CallStatus.CUT
         error = f"of {characters} characters, more than its limit of tokens can hold, the first {len(text)} are kept"
     said = arrival.usage if arrival.read else usage.model_dump() if usage else None
-    return _Answer(text, status or CallStatus.ANSWERED, counted(said, text, most_in=most_in, most_out=most_out), error)
+    tools = calls_of(choice.message)
+    written = "".join((text, *(call.name + call.arguments for call in tools)))
+    counts = counted(said, written, most_in=most_in, most_out=most_out)
+    return _Answer(text, status or CallStatus.ANSWERED, counts, error, tools)
 
 
 def _failed(call: Call, fault: Fault, room: Reservation) -> Call:
@@ -318,7 +349,7 @@ def _answered(call: Call, answer: _Answer, cost_usd: float) -> Call:
     return replace(
         call, status=answer.status, answer=answer.text, error=answer.error, tokens_in=answer.usage.tokens_in,
         tokens_out=answer.usage.tokens_out, cost_usd=cost_usd, usage_json=answer.usage.said,
-        usage_doubt=answer.usage.doubt,
+        usage_doubt=answer.usage.doubt, tool_calls=answer.tool_calls,
     )  # fmt: skip
 
 

@@ -7,13 +7,23 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from mutators.base import Call, Message, Request
+from mutators.bench import Tool
 from mutators.llm_settings import LlmSettings
 from operators.identity import digest
 
 
-def cache_key(settings: LlmSettings, messages: Sequence[Message], *, request: Request, model: str, sample: int) -> str:
-    """What makes two calls the same one."""
-    parameters = json.dumps(settings.parameters, sort_keys=True)
+def cache_key(
+    settings: LlmSettings,
+    messages: Sequence[Message],
+    *,
+    request: Request,
+    model: str,
+    sample: int,
+    tools: Sequence[Tool] = (),
+) -> str:
+    """What makes two calls the same one. Of tools the names count, not the words that describe them."""
+    named = {"tools": [tool.name for tool in tools]} if tools else {}
+    parameters = json.dumps(settings.parameters | named, sort_keys=True)
     return digest("call", request.digest, sample, model, json.dumps([dict(m) for m in messages]), parameters)
 
 

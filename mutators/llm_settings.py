@@ -65,6 +65,9 @@ class LlmSettings(BaseModel):
     prices: dict[str, Price] = {}
     """By model; of others litellm's table is asked. Answers from outside cost what is told with them, or these."""
 
+    tools: dict[str, bool] = {}
+    """By model, whether it can call tools; of others litellm's table is asked, and what stands nowhere is taken to."""
+
     @field_validator("api_base")
     @classmethod
     def _plain_address(cls, value: str | None) -> str | None:

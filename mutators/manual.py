@@ -11,9 +11,16 @@ ANSWER = "# Your answer"
 """The title of what a system message says of the form of answers, with which it ends."""
 
 
-def manual(request: Request, operator: Operator) -> str:
-    """Return the system message of a request of this kind, but for the form of answers."""
-    target = request.task.target
-    naive = Kernel(operator.name, target, operator.naive(target))
-    system = conversation("rewrite", request, (Parent(naive),), operator)[0]["content"]
+def manual(request: Request, operator: Operator, parent: Parent | None = None) -> str:
+    """Return the system message of a request of this kind, but for the form of answers.
+
+    It tells of the machine what is known with the request's principal parent, if that is given.
+    """
+    naive = Kernel(operator.name, request.task.target, operator.naive(request.task.target))
+    system = conversation("rewrite", request, (parent or Parent(naive),), operator)[0]["content"]
+    return without_form(str(system))
+
+
+def without_form(system: str) -> str:
+    """Return a system message without what it says of the form of answers."""
     return system.partition(ANSWER)[0].strip()

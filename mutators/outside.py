@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from mutators.base import Call, CallStatus, Client, Message, Request
+from mutators.base import CANNOT_CALL_TOOLS, Call, CallStatus, Client, Message, Request
+from mutators.bench import Tool
 from mutators.llm import LLM, TOKENS_PER_MESSAGE
 from mutators.llm_calls import CallStore, cache_key
 from mutators.llm_settings import LlmSettings, is_outside
@@ -31,14 +33,25 @@ class OutsideClient:
         """What each of the waiting tasks waits for."""
 
     async def complete(
-        self, messages: Sequence[Message], *, request: Request, role: str, model: str = "", sample: int = 0
+        self,
+        messages: Sequence[Message],
+        *,
+        request: Request,
+        role: str,
+        model: str = "",
+        sample: int = 0,
+        tools: Sequence[Tool] = (),
     ) -> Call:
         """Answer a conversation as `Client.complete` says, as soon as its answer is told; see `tell`."""
         model = model or self._settings.models[0]
-        key = cache_key(self._settings, messages, request=request, model=model, sample=sample)
+        key = cache_key(self._settings, messages, request=request, model=model, sample=sample, tools=tools)
         if stored := self._calls.find(key) or self._cut(messages, request, model, sample):
             return stored
         call = Call(request.id, role, model, tuple(messages), sample, key, CallStatus.FAILED)
+        if tools:
+            call = replace(call, error=CANNOT_CALL_TOOLS)
+            await self._calls.add(call)
+            return call
         most = sum(most_tokens(message["content"]) + TOKENS_PER_MESSAGE for message in messages)
         answer = self._answers[key] = asyncio.get_running_loop().create_future()
         try:

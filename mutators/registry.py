@@ -15,6 +15,7 @@ from operators.extension import named_class
 from operators.spec import Operator
 
 MUTATORS: dict[str, str] = {
+    "agent": "mutators.agent:Agent",
     "ancestor": "mutators.ancestor:Ancestor",
     "crossover": "mutators.crossover:Crossover",
     "guest": "mutators.guest:Guest",

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 
-from mutators.base import Call, CallStatus, Message, Request
+from mutators.base import Call, CallStatus, Message, Request, ToolCall
+from mutators.bench import Tool
+from mutators.tool_calling import content_of
 from operators.identity import digest
 
-Script = Callable[[Sequence[Message], int], str]
-"""The answer to a conversation; also told how many calls were made before."""
+Script = Callable[[Sequence[Message], int], str | tuple[ToolCall, ...]]
+"""The answer to a conversation, words or calls of tools; also told how many calls were made before."""
 
 
 class ScriptedLLM:
@@ -20,16 +22,25 @@ class ScriptedLLM:
         self.calls: list[Call] = []
 
     async def complete(
-        self, messages: Sequence[Message], *, request: Request, role: str, model: str = "", sample: int = 0
+        self,
+        messages: Sequence[Message],
+        *,
+        request: Request,
+        role: str,
+        model: str = "",
+        sample: int = 0,
+        tools: Sequence[Tool] = (),
     ) -> Call:
         model = model or "scripted"
         key = digest("call", request.digest, sample, model, json.dumps([dict(m) for m in messages]), "")
         if known := next((call for call in self.calls if call.cache_key == key), None):
             return known
-        answer = self.script(messages, len(self.calls))
+        said = self.script(messages, len(self.calls))
+        answer, calls = (said, ()) if isinstance(said, str) else ("", said)
         call = Call(
             request.id, role, model, tuple(messages), sample, key, CallStatus.ANSWERED, answer,
-            tokens_in=sum(len(m["content"].split()) for m in messages), tokens_out=len(answer.split()), attempts=1,
+            tokens_in=sum(len(content_of(m).split()) for m in messages),
+            tokens_out=len(answer.split()) + sum(len(c.arguments.split()) for c in calls), attempts=1, tool_calls=calls,
         )  # fmt: skip
         self.calls.append(call)
         return call

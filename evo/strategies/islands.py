@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from evo.archive import MARGIN, Cell, Elite
 from evo.individual import Individual
 from evo.population import TRIALS_PER_SOURCE, Population, elite_of
+from evo.strategies.agents import AgentSessions, AgentSettings
 from evo.strategies.base import Ancestors, Rival, StrategyContext
 from evo.strategies.ideas import SETTLED, Idea, Ideas, as_parent
 from evo.strategies.outages import Outages
@@ -67,6 +68,8 @@ class IslandsSettings(BaseModel):
     """Part of the requests that is spread evenly over all mutators and models."""
     usd_per_hour: float = Field(3.0, gt=0, allow_inf_nan=False)
     """What an evaluator's hour is worth beside the dollars that models cost."""
+    agent: AgentSettings | None = None
+    """Limits of the dialogues of the mutator `agent`, in which models work with tools; none: it is not asked."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,7 @@ class Islands:
         """Whether it is a model's turn among the openings."""
         self._pending: dict[int, _Pending] = {}
         self._outages = Outages()
+        self._agents = AgentSessions(made.agent or AgentSettings())
         self._repairs = Repairs(made.repairs)
         self._ideas = Ideas()
         self._tuning = Tuning(context)
@@ -149,6 +153,7 @@ class Islands:
             return self.population.add(individual, island).value if individual.fresh else individual.status
         pending = self._pending.pop(request.number)
         self._outages.told(individual)
+        self._agents.tell(individual)
         if individual.unavailable:  # says nothing of mutator, model or parents
             if pending.failure:
                 self._repairs.back(pending.failure)
@@ -240,6 +245,8 @@ class Islands:
             arms.append(Arm("recombine"))
         for model in filter(self._may_question, filter(self._outages.askable, self.context.models)):
             arms.append(Arm("rewrite", model))
+            if self.settings.agent and self._agents.may_ask(model):
+                arms.append(Arm("agent", model))
             if mate:
                 arms.append(Arm("crossover", model))
             if self._repairs:
@@ -263,6 +270,10 @@ class Islands:
         params: dict[str, Any] = {}
         if arm.mutator == "repair":
             return self._repair(number, arm, rng)
+        if arm.mutator == "agent":
+            session = self._agents.ask(number, arm.model, parent)
+            params |= self._agents.params(session)
+            return self._request(number, arm, (session.parent,), rng, params, thread=session.thread)
         if arm.mutator == "transform":
             params["count"] = self._steps(number % self.settings.islands, rng)
         if arm.model and (tried := self._tried.get(parent.kernel.id)):  # later protocols: `evo.knowledge` has it
@@ -293,6 +304,7 @@ class Islands:
         params: dict[str, Any],
         failure: Failure | None = None,
         idea: Idea | None = None,
+        thread: str = "",
     ) -> Request:
         best = max(parent.log_speedup for parent in parents)
         self._pending[number] = _Pending(arm, parents[0], best, failure, idea)
@@ -303,7 +315,7 @@ class Islands:
         ids = tuple(parent.kernel.id for parent in parents)
         kind = Kind.TRIAL if tunes else Kind.CHILD
         request = self.context.request(
-            number, arm.mutator, failing + ids, rng, params, kind=kind, trials=trials, model=arm.model
+            number, arm.mutator, failing + ids, rng, params, kind=kind, trials=trials, model=arm.model, thread=thread
         )
         if tunes:
             self._tuning.asked(request, parents[0].kernel)

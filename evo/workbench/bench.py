@@ -118,12 +118,17 @@ class Workbench:
         self.adopt(kernel)
         return await self.use("check", {"kernel": kernel.id})
 
-    def adopt(self, kernel: Kernel, evaluation: Evaluation | None = None, *, bases: tuple[str, ...] = ()) -> None:
-        """Take a kernel for a draft, and this for what it was judged to be; without `bases` it comes of the start."""
+    def adopt(self, kernel: Kernel, bases: tuple[str, ...] = ()) -> None:
+        """Take a kernel for a draft; without `bases` it comes of the start."""
         self._drafts[kernel.id] = kernel
         self._bases.setdefault(kernel.id, bases or (self._start.id,))
-        if evaluation:
-            self._timed[kernel.id] = evaluation
+
+    def recall(self, result: Result) -> None:
+        """Know again what a use in an earlier session came to."""
+        if result.kernel and result.bases:
+            self.adopt(result.kernel, result.bases)
+        if result.kernel and result.evaluation:
+            self._timed[result.kernel.id] = result.evaluation
 
     def bases(self, kernel: Kernel) -> tuple[str, ...]:
         """Return ids of kernels that a draft was made from and that are no drafts, the latest first."""
@@ -191,7 +196,7 @@ class Workbench:
         source = wanted.source if wanted.source.strip() else child_source(base.source, wanted.edits)
         kernel = Kernel(self.operator.name, self.task.target, source, wanted.values)
         is_draft = base.id in self._drafts
-        self.adopt(kernel, bases=self.bases(base) if is_draft else (base.id, *self.bases(base)))
+        self.adopt(kernel, self.bases(base) if is_draft else (base.id,))
         return await self._built(kernel)
 
     async def _built(self, kernel: Kernel) -> Result:
@@ -228,7 +233,7 @@ class Workbench:
         if built.failed:
             return built
         found = await self._done(lambda: jobs.screen(self.task, kernel, self._anchor(), race=False))
-        self.adopt(kernel, found)
+        self._timed[kernel.id] = found
         seconds = built.seconds + 1e-3 * sum(found.stage_ms.get(stage, 0.0) for stage in records.STAGES)
         text = f"Draft {telling.name_of(kernel)}: {telling.verdict(found, workloads=wanted.workloads)}"
         return Result(

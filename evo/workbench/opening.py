@@ -9,17 +9,16 @@ from evo.task_state import TaskState
 from evo.workbench.bench import Jobs, Read, Workbench
 from evo.workbench.recorded import Judgings, RecordedBench, ToolCalls
 from fitness.base import Anchor
-from mutators.base import Request
+from mutators.base import Parent, Request
 from mutators.bench import Bench
 from mutators.manual import manual
-from operators.kernel import Kernel
 
 
 class Benches(Protocol):
     """Where a request's dialogue gets its workbench from."""
 
-    def open(self, state: TaskState, request: Request, start: Kernel) -> Bench:
-        """Return the workbench of a request, whose principal parent is `start`."""
+    def open(self, state: TaskState, request: Request, parent: Parent) -> Bench:
+        """Return the workbench of a request with this principal parent."""
         ...
 
 
@@ -34,7 +33,7 @@ class RunBenches:
         self._now = now
         self._judgings = judgings
 
-    def open(self, state: TaskState, request: Request, start: Kernel) -> Bench:
+    def open(self, state: TaskState, request: Request, parent: Parent) -> Bench:
         """See `Benches.open`. Drafts are timed beside the best kernel known, as children are."""
 
         def anchor() -> Anchor:
@@ -42,7 +41,8 @@ class RunBenches:
             return leader.as_anchor() if leader else Anchor(state.baseline, 0.0, 0.0)
 
         bench = Workbench(
-            state.operator, state.task, start=start, manual=lambda: manual(request, state.operator), read=self._read,
+            state.operator, state.task, start=parent.kernel, manual=lambda: manual(request, state.operator, parent),
+            read=self._read,
             jobs=self._jobs, anchor=anchor,
         )  # fmt: skip
         most = request.params.get("evaluations", 0)

@@ -105,8 +105,8 @@ class RecordedBench:
         if result is None:
             result = await use()
             await self._calls.add(self._rows(key, number, tool, arguments, result), result.kernel)
-        elif result.kernel:
-            self._bench.adopt(result.kernel, result.evaluation, bases=result.bases)
+        else:
+            self._bench.recall(result)
         self._judgings_left -= result.evaluations
         return result
 

@@ -39,7 +39,8 @@ def built(kernel: Kernel, found: Built | Evaluation) -> str:
         reason = untrusted(shortened(found.message or "without a word", MAX_MESSAGE))
         return f"Draft {name_of(kernel)} was not built: {_words(found.status)}.\n{reason}"
     facts = "; ".join(f"{name} {_fact(value)}" for name, value in sorted(found.facts.items()) if _tellable(value))
-    return f"Draft {name_of(kernel)} is built.\nThe compiler's facts:\n{untrusted(shortened(facts, MAX_MESSAGE))}"
+    told = f"\nThe compiler's facts:\n{untrusted(shortened(facts, MAX_MESSAGE))}" if facts else ""
+    return f"Draft {name_of(kernel)} is built.{told}"
 
 
 def checked(kernel: Kernel, look: Checked, *, emulated: bool) -> str:

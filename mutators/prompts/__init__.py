@@ -93,6 +93,11 @@ def _asked(name: str, request: Request, context: Mapping[str, Any]) -> Message:
     return {"role": "user", "content": user.strip()}
 
 
+def rendered(name: str, protocol: int, **context: Any) -> str:
+    """Return what the template `name` says to a request of this protocol."""
+    return _environment(protocol).get_template(f"{name}.md.j2").render(context).strip()
+
+
 def complaint(reason: str, protocol: int, *, mending: bool = False) -> Message:
     """Return what a model hears whose answer to a request of this protocol could not be used.
 
@@ -255,7 +260,7 @@ def _earlier(each: Earlier) -> dict[str, Any]:
 
 
 def _stands_in(parent: Parent, previous: Earlier) -> bool:
-    return parent.kernel.source.strip() in previous.messages[-1]["content"]
+    return parent.kernel.source.strip() in (previous.messages[-1]["content"] or "")
 
 
 def _verdict(evaluation: Evaluation) -> dict[str, Any]:

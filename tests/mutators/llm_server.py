@@ -21,6 +21,10 @@ class Reply:
 
     text: str | None = ""
     """The answer; None: no content, as when only reasoning came."""
+    tools: tuple[tuple[str, Any], ...] = ()
+    """Tools that it calls: name, and arguments, as JSON where they are no text."""
+    message: Mapping[str, Any] | None = None
+    """The whole message in place of one made of `text` and `tools`."""
     finish: str = "stop"
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -39,6 +43,16 @@ class Reply:
     """Whether the answer tells its tokens."""
     usage_json: str = ""
     """What it tells instead of them, be it JSON or nearly so."""
+
+    @property
+    def texts(self) -> tuple[tuple[str, str], ...]:
+        """The tools that it calls, their arguments as they are sent."""
+        return tuple((name, given if isinstance(given, str) else json.dumps(given)) for name, given in self.tools)
+
+    @property
+    def written(self) -> str:
+        """All that it says."""
+        return " ".join((self.text or "", *(f"{name} {arguments}" for name, arguments in self.texts)))
 
 
 Script = Callable[[Mapping[str, Any], int], Reply]
@@ -79,7 +93,8 @@ class LlmServer:
 
     def usage(self, request: Mapping[str, Any], text: str) -> tuple[int, int]:
         """Tokens in and out: words, which is as good a rule as any."""
-        return sum(len(str(m["content"]).split()) for m in request["messages"]), len(text.split())
+        asked = [f"{m.get('content') or ''} {json.dumps(m.get('tool_calls') or '')}" for m in request["messages"]]
+        return sum(len(text.split()) for text in asked), len(text.split())
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -125,7 +140,7 @@ class LlmServer:
         writer.write(body[: len(body) // 2] if reply.cut else body)
         await writer.drain()
         if reply.status == 200 and reply.body is None and not reply.cut and reply.usage and not reply.usage_json:
-            tokens_in, tokens_out = self.usage(request, reply.text or "")
+            tokens_in, tokens_out = self.usage(request, reply.written)
             self.tokens_in += tokens_in
             self.tokens_out += tokens_out
         if reply.cut:
@@ -142,13 +157,20 @@ class LlmServer:
     def _json(self, request: Mapping[str, Any], number: int, reply: Reply) -> dict[str, Any]:
         if reply.status != 200:
             return {"error": {"message": reply.error, "type": "scripted", "code": None}}
-        message = {"role": "assistant", "content": reply.text}
+        message: dict[str, Any] = {"role": "assistant", "content": reply.text}
+        if reply.tools:
+            message["tool_calls"] = [
+                {"id": f"call-{number}-{place}", "type": "function", "function": {"name": name, "arguments": arguments}}
+                for place, (name, arguments) in enumerate(reply.texts)
+            ]
+        if reply.message is not None:
+            message = dict(reply.message)
         answer: dict[str, Any] = {
             "id": f"scripted-{number}", "object": "chat.completion", "created": 0, "model": request["model"],
             "choices": [{"index": 0, "finish_reason": reply.finish, "message": message}],
         }  # fmt: skip
         if reply.usage and not reply.usage_json:
-            tokens_in, tokens_out = self.usage(request, reply.text or "")
+            tokens_in, tokens_out = self.usage(request, reply.written)
             answer["usage"] = {
                 "prompt_tokens": tokens_in,
                 "completion_tokens": tokens_out,
