@@ -23,15 +23,15 @@ class AgentSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
-    calls: int = Field(16, ge=1, le=200)
+    calls: int = Field(default=16, ge=1, le=200)
     """Answers of the model in one dialogue."""
-    evaluations: int = Field(3, ge=0, le=100)
+    evaluations: int = Field(default=3, ge=0, le=100)
     """Drafts that are judged in it; each is charged as an evaluation."""
-    tokens: int = Field(400_000, ge=1)
+    tokens: int = Field(default=400_000, ge=1)
     """In and out, of all its answers."""
-    usd: float = Field(0.0, ge=0, allow_inf_nan=False)
+    usd: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """Of all its answers; 0: as far as the run's budget goes."""
-    kernels: int = Field(4, ge=1, le=100)
+    kernels: int = Field(default=4, ge=1, le=100)
     """Handed in one after the other in one conversation."""
 
 
@@ -65,7 +65,8 @@ class AgentSessions:
 
     def ask(self, number: int, model: str, parent: Elite) -> Session:
         """Return the session that this request goes on with; a new one begins with `parent`."""
-        session = self._asked[number] = self._open.pop(model, None) or Session("", parent)
+        session = self._open.pop(model) if model in self._open else Session("", parent)
+        self._asked[number] = session
         return session
 
     def params(self, session: Session) -> Mapping[str, Any]:

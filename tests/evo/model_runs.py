@@ -1,11 +1,13 @@
 """Searches with language models that cost nothing: scripted fitness with timings, and a server on loopback.
 
-As a program, `python -m tests.evo.model_runs FOLDER URL`, it is a search that can be killed.
+As a program, `python -m tests.evo.model_runs FOLDER URL EVALUATIONS [CHANGES]`, it is a search that can be killed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 import sys
 import time
 import zlib
@@ -31,7 +33,7 @@ from mutators.base import Request
 from mutators.repair import REPAIRABLE
 from operators.kernel import Kernel
 from operators.spec import Task
-from tests.mutators.llm_server import LlmServer, Reply
+from tests.mutators.llm_server import LlmServer, Reply, Script
 
 MODEL = "openai/scripted"
 patch.dict("evo.config.STRATEGIES", {"asking": f"{__name__}:Asking"}).start()  # for whoever imports this
@@ -119,6 +121,30 @@ def script(request: Mapping[str, Any], number: int) -> Reply:
     return Reply(f"CHANGE: comment {chance}\n\n{FENCE}{source}\n// {chance} {len(prompt)}\n```")
 
 
+def working(request: Mapping[str, Any], number: int) -> Reply:
+    """What a model does that has tools: it builds, checks and judges a draft and hands it in, with faults now and then;
+    without tools it answers as `script` does."""
+    if "tools" not in request:
+        return script(request, number)
+    said = [m for m in request["messages"] if m["role"] == "assistant"]
+    chance = zlib.crc32(repr(request["messages"]).encode()) % 12
+    if chance == 0 and number % 2:
+        return Reply(status=500, error="overloaded")
+    if chance == 1 and len(said) % 4 != 3:
+        return Reply("Let me think.", tools=(("build", "{"), ("no_tool", {}), ("check", {"kernel": 3})))
+    heard = " ".join(str(m.get("content")) for m in request["messages"][-6:])
+    drafts = re.findall(r"Draft ([0-9a-f]{12})", heard)
+    source = source_in(next(m["content"] for m in request["messages"] if m["role"] == "user"))
+    if not drafts or len(said) % 4 == 0:
+        return Reply(None, tools=(("build", {"source": f"{source}// {len(said)} {chance}\n"}),), finish="tool_calls")
+    if len(said) % 4 == 1:
+        return Reply("A look.", tools=(("check", {"kernel": drafts[-1]}), ("lineage", {})), finish="tool_calls")
+    if len(said) % 4 == 2:
+        return Reply(None, tools=(("judge", {"kernel": drafts[-1]}),), finish="tool_calls")
+    wish = {"kernel": drafts[-1], "change": f"comment {chance}"}
+    return Reply(None, tools=(("submit", wish),), finish="tool_calls")
+
+
 def config(url: str, **changes: Any) -> RunConfig:
     settings: dict[str, Any] = {
         "operators": ["softmax"], "budget": {"evaluations": 20}, "seed": 5, "strategy": "asking",
@@ -157,11 +183,13 @@ async def session(
         ).run()
 
 
-def run(folder: Path, *, stops: tuple[int, ...] = (), finish: bool = True, **changes: Any) -> tuple[str, LlmServer]:
+def run(
+    folder: Path, *, stops: tuple[int, ...] = (), finish: bool = True, answer: Script = script, **changes: Any
+) -> tuple[str, LlmServer]:
     """A run in as many sessions as there are stops, and a last one; why it ended, and the server it asked."""
 
     async def everything() -> tuple[str, LlmServer]:
-        async with LlmServer(script) as server:
+        async with LlmServer(answer) as server:
             made = config(server.url, **changes)
             for stop in stops:
                 assert await session(folder, made, stop_after=stop) == "stopped"
@@ -171,4 +199,6 @@ def run(folder: Path, *, stops: tuple[int, ...] = (), finish: bool = True, **cha
 
 
 if __name__ == "__main__":
-    print(asyncio.run(session(Path(sys.argv[1]), config(sys.argv[2], budget={"evaluations": int(sys.argv[3])}))))
+    more = json.loads(sys.argv[4]) if len(sys.argv) > 4 else {}
+    wanted = config(sys.argv[2], budget={"evaluations": int(sys.argv[3])}, **more)
+    print(asyncio.run(session(Path(sys.argv[1]), wanted)))
