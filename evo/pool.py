@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 from evo.homes import Homes, Key
+from evo.jobs import Jobs
 from evo.waiting import WaitingJobs
 from evo.worker import BUILD_JOBS, PROBE, Answer, Message, RunContext, WorkerSpec
 from fitness.base import Anchor, Built, Checked
@@ -54,7 +55,7 @@ class Job:
         return f"{self.method} of {self.task}{kernel} for {time.monotonic() - self.began:.0f} s"
 
 
-class Pool(Protocol):
+class Pool(Jobs, Protocol):
     """Runs methods of `fitness.base.Fitness` elsewhere, for one run. Calls may be concurrent; jobs beyond `slots` wait.
 
     A call may be cancelled at any moment: its worker is free again within GRACE_S, or replaced, and what it still
@@ -71,31 +72,11 @@ class Pool(Protocol):
         """How many kernels can be timed at once."""
         ...
 
-    async def build(self, task: Task, kernel: Kernel) -> Built | Evaluation:
-        """See `fitness.base.Builder`."""
-        ...
-
-    async def emulate(self, task: Task, kernel: Kernel) -> Checked:
-        """See `fitness.base.Builder`."""
-        ...
-
-    async def spot_check(self, task: Task, kernel: Kernel) -> Checked:
-        """See `fitness.base.Fitness`."""
-        ...
-
-    async def screen(self, task: Task, kernel: Kernel, anchor: Anchor, *, race: bool) -> Evaluation:
-        """See `fitness.base.Fitness`."""
-        ...
-
     async def full(self, task: Task, kernel: Kernel, anchor: Anchor) -> Evaluation:
         """See `fitness.base.Fitness`."""
         ...
 
     async def confirm(self, task: Task, kernel: Kernel) -> Evaluation:
-        """See `fitness.base.Fitness`."""
-        ...
-
-    async def profile(self, task: Task, kernel: Kernel, timings: Sequence[Timing]) -> Profile:
         """See `fitness.base.Fitness`."""
         ...
 

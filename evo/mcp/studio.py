@@ -15,11 +15,12 @@ from pydantic import Field
 from evo import records
 from evo.config import RunConfig
 from evo.inbox import Inbox
+from evo.jobs import Jobs
 from evo.mcp.workers import Sessions
 from evo.store import StoreError, open_reader
 from evo.telling import Desk, Question, open_questions
 from evo.workbench.arguments import ArgumentError, Arguments, Submit, parsed, tool
-from evo.workbench.bench import Jobs, Workbench
+from evo.workbench.bench import Workbench
 from evo.workbench.telling import bounded, verdict
 from fitness.base import Anchor
 from mutators.answers import Invitation

@@ -8,16 +8,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from evo import records
+from evo.jobs import Jobs
 from evo.pool import WorkerLost
 from evo.workbench import arguments as given
 from evo.workbench import telling
 from evo.workbench.arguments import ARGUMENTS, ArgumentError, parsed, tool
-from fitness.base import Anchor, Built, Checked
-from fitness.evaluation import Evaluation, Timing
-from fitness.profiling import Profile
+from fitness.base import Anchor
+from fitness.evaluation import Evaluation
 from mutators.bench import Result, Tool
 from mutators.edit import AnswerError, child_source
 from operators.errors import DiskError, UserError, unknown
@@ -33,30 +33,6 @@ WORKING = ("build", "check", "judge", "profile")
 Read = Callable[[str, Sequence[Any]], list[dict[str, Any]]]
 """Rows of a query, with parameters, to the run's store or to a snapshot of it; any thread may call it."""
 Found = TypeVar("Found")
-
-
-class Jobs(Protocol):
-    """What is done by evaluation workers: a part of `evo.pool.Pool`."""
-
-    async def build(self, task: Task, kernel: Kernel) -> Built | Evaluation:
-        """See `fitness.base.Builder`."""
-        ...
-
-    async def emulate(self, task: Task, kernel: Kernel) -> Checked:
-        """See `fitness.base.Builder`."""
-        ...
-
-    async def spot_check(self, task: Task, kernel: Kernel) -> Checked:
-        """See `fitness.base.Fitness`."""
-        ...
-
-    async def screen(self, task: Task, kernel: Kernel, anchor: Anchor, *, race: bool) -> Evaluation:
-        """See `fitness.base.Fitness`."""
-        ...
-
-    async def profile(self, task: Task, kernel: Kernel, timings: Sequence[Timing]) -> Profile:
-        """See `fitness.base.Fitness`."""
-        ...
 
 
 class Workbench:
@@ -204,7 +180,7 @@ class Workbench:
         jobs = self._jobs
         found = await self._done(lambda: jobs.build(self.task, kernel))
         failed = isinstance(found, Evaluation)
-        seconds = 0.0 if isinstance(found, Evaluation) else 1e-3 * found.build_ms
+        seconds = 1e-3 * (found.stage_ms.get("build", 0.0) if isinstance(found, Evaluation) else found.build_ms)
         text = telling.bounded(telling.built(kernel, found))
         return Result(text, failed=failed, kernel=kernel, seconds=seconds)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from evo.jobs import Jobs
 from evo.task_state import TaskState
-from evo.workbench.bench import Jobs, Read, Workbench
+from evo.workbench.bench import Read, Workbench
 from evo.workbench.recorded import Judgings, RecordedBench, ToolCalls
 from fitness.base import Anchor
 from mutators.base import Parent, Request

@@ -63,7 +63,8 @@ def test_evaluators_time_for_drafts_is_charged_to_the_request(asked: Path) -> No
         select t.seconds, coalesce(sum(c.seconds), 0) as drafts from tells t join tool_calls c using (request_id)
         group by t.request_id, t.seconds
     """
-    assert all(row["seconds"] >= row["drafts"] > 0 for row in rows(asked, sql))
+    found = rows(asked, sql)
+    assert all(row["seconds"] >= row["drafts"] - 1e-9 for row in found) and any(row["drafts"] for row in found)
 
 
 @pytest.mark.parametrize("changes", [{"check": False}, {"protocol": 4}])
