@@ -204,7 +204,7 @@ class Search:
             if not reason and (quiet_s := self._questions.quiet_s(self._flight.tasks, self._now())) is not None:
                 self._watchdog.moved()  # for all that it can do
                 if quiet_s >= self._wait_s:
-                    return self._stuck()
+                    return _stuck(self.states.values(), self._questions)
             await self._hear(await self._flight.wait(self.clock.tick_s(left_s - confirming_s)))
             self._on_change(self)
 
@@ -251,14 +251,6 @@ class Search:
                 self._execution.remember(done)
         for state in faulty:
             await self._tell_fault(state)
-
-    def _stuck(self) -> str:
-        """Why the search ends where nothing runs and no strategy has anything to ask."""
-        if all(state.fault for state in self.states.values()):
-            return "no task can be judged"
-        if outside := self._questions.outside:
-            return f"waits for {len(outside)} answers from outside"
-        return f"nothing new in {IDLE_LIMIT} requests of each task"
 
     async def _ask(self) -> None:
         """Fill the free places, the task with the least behind it first; all that is asked is one commit.
@@ -353,3 +345,12 @@ class Search:
         await asyncio.wrap_future(self.store.commit(rows))
         if moves:
             self._watchdog.moved()
+
+
+def _stuck(states: Iterable[TaskState], questions: Questions) -> str:
+    """Why a search ends where nothing runs and no strategy has anything to ask."""
+    if all(state.fault for state in states):
+        return "no task can be judged"
+    if outside := questions.outside:
+        return f"waits for {len(outside)} answers from outside"
+    return f"nothing new in {IDLE_LIMIT} requests of each task"

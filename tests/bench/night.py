@@ -309,8 +309,8 @@ class Night:
         quarters = query(
             balance.folder,
             "select ntile, count(*) as n, epoch(max(moment)) - epoch(min(moment)) as s from "
-            "(select created_at as moment, ntile(4) over (order by created_at) as ntile from evaluations where status <> 'duplicate') "
-            "group by ntile order by ntile",
+            "(select created_at as moment, ntile(4) over (order by created_at) as ntile from evaluations "
+            "where status <> 'duplicate') group by ntile order by ntile",
         ).to_pylist()
         return {
             "rows_lost": sum(balance.lost.values()), "evaluated_twice": balance.judged_twice(),
