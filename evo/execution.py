@@ -20,6 +20,7 @@ from fitness.evaluation import Evaluation
 from mutators.base import INFORMED, Client, Kind, Parent, Proposal, Request
 from mutators.bench import Bench
 from mutators.briefing import Briefing, Winner
+from mutators.llm_settings import is_outside
 from mutators.registry import asks_model, needs_bench, propose
 from operators.kernel import Kernel
 
@@ -75,7 +76,9 @@ class Execution:
         """Where the drafts of a request can be tried out; nowhere in runs that are older than that."""
         if self.benches is None or not parents or request.kind is not Kind.CHILD or request.protocol < INFORMED:
             return None
-        if not self._check and not needs_bench(request.mutator):
+        # Who answers from outside has a workbench there (`evo mcp`), and another question might never be answered.
+        checks = self._check and not is_outside(request.model)
+        if not checks and not needs_bench(request.mutator):
             return None
         return self.benches.open(state, request, parents[0])
 
