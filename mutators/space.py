@@ -86,12 +86,12 @@ class Space:
 
     def nearest(self, wanted: Setting, tried: set[Setting], random: Random) -> Setting | None:
         """The feasible setting nearest to `wanted` (in steps between neighbouring values) that was not tried."""
-        left = [s for s in self._candidates(wanted, random) if s not in tried]
+        left = [s for s in self.candidates(wanted, random) if s not in tried]
         random.shuffle(left)
         left.sort(key=lambda setting: sum(abs(a - b) for a, b in zip(setting, wanted, strict=True)))
         return next((setting for setting in left if not self.problem(setting)), None)
 
-    def _candidates(self, wanted: Setting, random: Random) -> Iterable[Setting]:
+    def candidates(self, wanted: Setting, random: Random) -> Iterable[Setting]:
         """Every setting of a small space; of a large one the neighbours of `wanted` and a sample."""
         if self.size <= MAX_LISTED:
             return product(*map(range, self.sizes))
@@ -106,13 +106,6 @@ class Space:
         """The default setting with those of another file's values that this one offers, too."""
         offered = {name: value for name, value in values.items() if value in self.plan.tune.get(name, ())}
         return self.setting(offered) or self.default
-
-    def beside(self, setting: Setting) -> Iterator[Setting]:
-        """Settings in which one tunable has the next smaller or the next larger value."""
-        for axis, size in enumerate(self.sizes):
-            for at in (setting[axis] - 1, setting[axis] + 1):
-                if 0 <= at < size:
-                    yield (*setting[:axis], at, *setting[axis + 1 :])
 
     def _neighbours(self, wanted: Setting) -> Iterator[Setting]:
         for axis, size in enumerate(self.sizes):

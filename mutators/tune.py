@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from random import Random
 from typing import Any
 
 from mutators.base import INFORMED, Parent, Proposal, Request, Trial
 from mutators.space import MAX_LISTED, MAX_SAMPLES, Setting, Space, bad_params, space_of, with_setting
+from mutators.surrogate import most_promising
 from operators.errors import OperatorError, PlanError
 from operators.kernel import Kernel
 from operators.plan import parse_plan
 from operators.spec import Operator
-
-FIRST_TRIALS = 4
-"""Trials after which TPE is asked; it is told of those before it, too."""
 
 Known = Mapping[Setting, float | None]
 """What is known of settings: their log speedup, None for failed and running ones."""
@@ -27,11 +24,11 @@ Known = Mapping[Setting, float | None]
 class Tune:
     """Proposes the principal parent's file with tunable values that were not tried yet.
 
-    First comes what is likely to be good: the author's default, then what proved best in similar files, then every
-    setting one step on one axis away from the best of these. After that a TPE (optuna) of all tunables together learns
-    from the request's trials; failed and running ones count as bad. A setting that the plan rules out for one of the
-    workloads is never proposed: where TPE wants one, or one that was tried, the nearest setting that is left takes its
-    place. Requests of protocols before INFORMED go by TPE alone, with ten random trials and each tunable for itself.
+    First comes what is likely to be good: the author's default, then what proved best in similar files. After that a
+    model of all tunables together (`mutators.surrogate`) says what is worth a trial; failed and running ones count as
+    bad. A setting that the plan rules out for one of the workloads is never proposed. Requests of protocols before
+    INFORMED go by optuna's TPE alone, with ten random trials and each tunable for itself; where it wants what is ruled
+    out, or was tried, the nearest setting that is left takes its place.
 
     Params: `workload_set` names the workloads that a setting must fit (all of the operator's otherwise), `facts` gives
     the device's facts (`operators.plan.FACTS`), `siblings` the best values of similar files (a list of tables, the
@@ -107,16 +104,16 @@ def _informed(request: Request, space: Space, known: Known, own: Setting | None)
 def _next(space: Space, known: Known, likely: Sequence[Setting], seed: int) -> Setting | None:
     """What to try with this knowledge alone."""
 
-    def left(settings: Iterable[Setting]) -> list[Setting]:
-        return [setting for setting in settings if setting not in known and not space.problem(setting)]
+    def fits(setting: Setting) -> bool:
+        return setting not in known and not space.problem(setting)
 
-    if first := left(likely):
-        return first[0]
+    if first := next(filter(fits, likely), None):
+        return first
+    random = Random(seed)
     centre = max(likely, key=lambda setting: -math.inf if (found := known.get(setting)) is None else found)
-    if near := left(space.beside(centre)):
-        return Random(seed).choice(near)
-    wanted = _suggest(known, space, seed, multivariate=True, n_startup_trials=FIRST_TRIALS)
-    return _untried(wanted, set(known), space, seed)
+    candidates = [setting for setting in space.candidates(centre, random) if setting not in known]
+    random.shuffle(candidates)
+    return next(filter(fits, most_promising(known, candidates)), None)
 
 
 def _untried(wanted: Setting, tried: set[Setting], space: Space, seed: int) -> Setting | None:
@@ -147,22 +144,18 @@ def _trials(request: Request, parent: Parent, space: Space) -> dict[Setting, flo
     return found
 
 
-def _suggest(trials: Known, space: Space, seed: int, **options: Any) -> Setting:
-    """What TPE would try next. Failed and running trials are pruned ones to it, which rank below all others.
-
-    `options` are those of `optuna.samplers.TPESampler`.
-    """
+def _suggest(trials: Known, space: Space, seed: int) -> Setting:
+    """What TPE would try next. Failed and running trials are pruned ones to it, which rank below all others."""
     import optuna
     from optuna.trial import TrialState, create_trial
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)  # says so of `multivariate`
     axes: dict[str, Any] = {
         name: optuna.distributions.IntDistribution(0, size - 1)
         for name, size in zip(space.names, space.sizes, strict=True)
         if size > 1
     }
-    sampler = optuna.samplers.TPESampler(seed=seed % 2**32, **options)  # numpy takes no larger seeds
+    sampler = optuna.samplers.TPESampler(seed=seed % 2**32)  # numpy takes no larger seeds
     study = optuna.create_study(direction="maximize", sampler=sampler)
     made = []
     for setting, log_speedup in trials.items():

@@ -81,7 +81,7 @@ class Counts:
     def row(self) -> dict[str, float | int | None]:
         """Shares in percent."""
         return {
-            "questions": len(self.repeated),
+            "about_a_judged_kernel": len(self.near),
             "near_best_percent": _percent(self.near),
             "no_faster_than_naive_percent": _percent(self.no_faster),
             "crossovers": len(self.partner_wins),

@@ -64,6 +64,18 @@ def test_a_profile_holds_counters_and_says_what_they_mean(stages, name: str) -> 
     assert "Nsight Compute" in profile.notes[0]
 
 
+@pytest.mark.skipif(not find_tool("ncu"), reason="no ncu")
+def test_of_a_plan_with_many_launches_each_kind_has_its_share_and_limiter(stages) -> None:  # type: ignore[no-untyped-def]
+    stage = stages("fft")
+    kernel = stage.baseline
+    timings = judge(stage, kernel, Anchor(kernel, 0.0, 0.0), race=False, until=Level.FULL)[-1].timings
+    profile = stage.profile(kernel, timings)
+    told = [note for note in profile.notes if "% of the time, limited by" in note]
+    assert told, profile.notes
+    shares = [float(note.rpartition(":")[2].split()[0]) for note in told]
+    assert shares == sorted(shares, reverse=True) and 50 < sum(shares) <= 102
+
+
 @pytest.mark.skipif(not find_tool("compute-sanitizer"), reason="no compute-sanitizer")
 @pytest.mark.parametrize("case", sorted(AUDITED))
 def test_the_sanitizer_refuses_what_passes_by_luck(stages, case: str) -> None:  # type: ignore[no-untyped-def]

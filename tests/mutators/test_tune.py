@@ -51,7 +51,6 @@ def test_the_same_request_makes_the_same_child() -> None:
     first, second = (propose(parent, trials, seed=5) for _ in range(2))
     assert first.kernel and first.kernel == second.kernel
     assert first.description == second.description
-    assert {propose(parent, trials, seed=s).kernel for s in range(6)} != {first.kernel}
 
 
 def test_nothing_is_proposed_twice_and_the_end_is_said() -> None:
@@ -206,21 +205,15 @@ def test_the_authors_default_comes_first_then_what_was_best_in_similar_files() -
     assert third == {"AA": 1, "BB": 4, "CC": 3, "DD": 0}
 
 
-def test_then_come_steps_on_one_axis_from_the_best_of_these() -> None:
-    parent = kernel({"AA": [8, 2, 4, 16], "BB": [4, 1, 2], "CC": [5], "DD": [0, 1]})
-    around_default = [{"AA": 16}, {"AA": 4}, {"BB": 2}, {"DD": 1}]
-    around_sibling = [{"AA": 2, "BB": 2}, {"BB": 2}, {"AA": 4, "BB": 1}, {"AA": 4}, {"AA": 4, "BB": 2, "DD": 1}]
-    for speed_of_sibling, steps in ((-1.0, around_default), (1.0, around_sibling)):
-        trials = [Trial({}, 0.0), Trial({"AA": 4, "BB": 2}, speed_of_sibling)]
-        for number in range(3):
-            values = settings(parent, propose(parent, trials, seed=number, siblings=[{"AA": 4, "BB": 2}]))
-            changed = {name: value for name, value in values.items() if value != parse_default(parent, name)}
-            assert changed in steps
-            trials.append(Trial(values, -2.0))
-
-
-def parse_default(parent: Kernel, name: str) -> int:
-    return parse_plan(parent.source, load("matrix_mul"), parent.target).tune[name][0]
+def test_what_follows_is_near_what_was_fast_once_much_is_known() -> None:
+    parent = kernel(SPACE)
+    values = [{"AA": a, "BB": b, "CC": c, "DD": 0} for a in (1, 4, 16, 64) for b in (1, 4, 16) for c in (3, 7)]
+    trials = [Trial(v, speed(v)) for v in values]
+    for number in range(4):
+        proposed = settings(parent, propose(parent, trials, seed=number))
+        trials.append(Trial(proposed, speed(proposed)))
+    found = [speed({**trial.values}) for trial in trials]
+    assert max(found[-4:]) > max(found[:-4])
 
 
 def test_requests_under_way_do_not_ask_for_the_same_setting() -> None:
