@@ -11,6 +11,7 @@ import pytest
 
 from evo.clock import OVERRUN, RunClock
 from evo.confirmations import ATTEMPTS, MOST_SHARE, SPARE, Confirmations
+from evo.knowledge import Knowledge
 from evo.task_state import CONFIRM_S, CONFIRM_TO_FULL, CONFIRM_TO_SCREEN, TaskState
 from fitness.evaluation import Evaluation, Level, Status
 from operators.kernel import Kernel
@@ -48,7 +49,8 @@ class Bench:
 
     def _state(self, name: str) -> TaskState:
         nothing: Any = None
-        state = TaskState(nothing, Task(name, "fp32", "cpu"), nothing, Kernel(name, "cpu", "naive"))
+        task = Task(name, "fp32", "cpu")
+        state = TaskState(nothing, task, nothing, Kernel(name, "cpu", "naive"), Knowledge(task))
         gain = self.gains[name]
         kernel = state.baseline if gain == 0 else Kernel(name, "cpu", "leader 0")
         state.fastest = gain, kernel.id

@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from evo.budget import Budget
+from evo.knowledge import Knowledge
 from evo.report.progress import LINE_EVERY_S, LINE_LENGTH, QUIET_S, Progress
 from evo.task_state import TaskState
 from operators.kernel import Kernel
@@ -25,7 +26,8 @@ class Running:
         self.budget = Budget(limits)
         self.phase = "searching"
         self.states = {
-            task: TaskState(nothing, task, strategy(0.0), Kernel(task.operator, "cpu", "naive")) for task in tasks
+            task: TaskState(nothing, task, strategy(0.0), Kernel(task.operator, "cpu", "naive"), Knowledge(task))
+            for task in tasks
         }
 
     def improves(self, task: Task, speedup: float) -> None:

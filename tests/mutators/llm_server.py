@@ -93,7 +93,8 @@ class LlmServer:
 
     def usage(self, request: Mapping[str, Any], text: str) -> tuple[int, int]:
         """Tokens in and out: words, which is as good a rule as any."""
-        asked = [f"{m.get('content') or ''} {json.dumps(m.get('tool_calls') or '')}" for m in request["messages"]]
+        called = (json.dumps(m["tool_calls"]) for m in request["messages"] if m.get("tool_calls"))
+        asked = [*(str(m.get("content") or "") for m in request["messages"]), *called]
         return sum(len(text.split()) for text in asked), len(text.split())
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
