@@ -64,8 +64,15 @@ def told(line: str) -> Answer | Invitation:
     if len(line) > MOST_LINE_BYTES:
         raise LineError(f"it has {len(line)} characters; at most {MOST_LINE_BYTES} are read")
     try:
+        return _read(line)
+    except RecursionError:  # wherever in there: what JSON's parser just takes may be too much for others
+        raise LineError("it is nested too deeply") from None
+
+
+def _read(line: str) -> Answer | Invitation:
+    try:
         raw = json.loads(line)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise LineError(f"no JSON: {error}") from None
     if not isinstance(raw, dict):
         raise LineError(f"a JSON object was expected, not {type(raw).__name__}")

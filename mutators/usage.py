@@ -115,7 +115,10 @@ def _kept(said: Any) -> str:
     """What was said as JSON of bounded length; numbers that JSON does not know become strings."""
     if said is None:
         return ""
-    text = json.dumps(_finite(said), separators=(",", ":"), default=str)
+    try:
+        text = json.dumps(_finite(said), separators=(",", ":"), default=str)
+    except RecursionError:  # JSON may be nested deeper than what goes through it here
+        return json.dumps("nested too deeply")
     if len(text) <= MOST_SAID:
         return text
     counts = {name: str(said.get(name))[:100] for name in COUNTS} if isinstance(said, Mapping) else {}

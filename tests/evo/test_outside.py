@@ -404,6 +404,17 @@ def test_no_file_in_the_inbox_stops_a_search(waiting: Path, lines: list[str]) ->
     assert not Inbox(waiting).files()
 
 
+@pytest.mark.parametrize("depth", [300, 600, 900, 960, 980, 990, 5_000])
+def test_what_is_nested_deeply_is_taken_or_refused(waiting: Path, depth: int) -> None:
+    nested = "[" * depth + "]" * depth
+    key = json.dumps(open_questions(waiting)[0].cache_key)
+    used = f'{{"custom_id": {key}, "content": "I do not know.", "usage": {{"x": {nested}}}}}'
+    Desk(waiting).look_at([("1", used)])
+    Inbox(waiting).put([f'{{"custom_id": {key}, "error": {nested}}}', f'{{"source": {nested}}}', used])
+    assert session(waiting, config()) == WAITS
+    assert not Inbox(waiting).files()
+
+
 # --- the command line -----------------------------------------------------------------------------------------------
 
 
