@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from mutators.bench import Tool
 from operators.definition import first_problem
@@ -16,6 +16,14 @@ MOST_SOURCE = 256_000
 MOST_ARGUMENTS = 2 * MOST_SOURCE
 NAMES = "`start` (the kernel that you were given), `best`, `naive`, or the first digits of a kernel's id"
 KernelId = Annotated[str, Field(min_length=1, max_length=80, description=NAMES)]
+
+
+def _tunables(values: dict[str, int]) -> dict[str, int]:
+    if wrong := [name for name in values if not name.isidentifier()]:
+        raise ValueError(f"{ascii(wrong[0])[:80]} is no name of a tunable")
+    if any(abs(value) >= 2**63 for value in values.values()):
+        raise ValueError("values of tunables are integers of 64 bits")
+    return values
 
 
 class Arguments(BaseModel):
@@ -68,7 +76,9 @@ class Build(Arguments):
     ] = ""
     base: KernelId = "start"
     values: Annotated[
-        dict[str, int], Field(max_length=64, description="tunables that are not to have their default, by name")
+        dict[str, int],
+        AfterValidator(_tunables),
+        Field(max_length=64, description="tunables that are not to have their default, by name"),
     ] = {}
 
 

@@ -17,6 +17,8 @@ MOST_CHARACTERS = 24_000
 """Of what a tool says."""
 MOST_FILE = 20_000
 """Of a kernel file in it; what does not fit is left out of its middle."""
+MOST_VALUES = 2_000
+"""Of the values of a kernel's tunables."""
 SHOWN_DIGITS = 12
 MOST_CHANGE = 160
 MOST_ROWS = 64
@@ -28,9 +30,10 @@ def name_of(kernel: Kernel | str) -> str:
 
 
 def file_of(kernel: Kernel) -> str:
-    """Return a kernel's file, and the values of its tunables that were set."""
-    values = ", ".join(f"{name} = {value}" for name, value in kernel.values.items())
-    return untrusted(shortened(kernel.source, MOST_FILE), "cpp") + (f"\nTunables: {values}" if values else "")
+    """Return a kernel's file, and the values of its tunables that were set, whose names are its author's too."""
+    values = shortened(", ".join(f"{name} = {value}" for name, value in kernel.values.items()), MOST_VALUES)
+    told = f"\nTunables:\n{untrusted(values)}" if values else ""
+    return untrusted(shortened(kernel.source, MOST_FILE), "cpp") + told
 
 
 def built(kernel: Kernel, found: Built | Evaluation) -> str:
