@@ -15,6 +15,14 @@ def with_defaults(source: str, values: Mapping[str, int]) -> str:
         if not entry:
             continue
         listed = [text.strip() for text in entry[2].split(",") if text.strip()]
-        ordered = [str(value)] + [text for text in listed if int(text, 0) != value]
+        ordered = [str(value)] + [text for text in listed if not _is(text, value)]
         header = f"{header[: entry.start()]}{entry[1]}{', '.join(ordered)}]{header[entry.end() :]}"
     return header + rest
+
+
+def _is(text: str, value: int) -> bool:
+    """Whether a text of the list is this value; a header that is broken has others than integers."""
+    try:
+        return int(text, 0) == value
+    except ValueError:
+        return False

@@ -21,12 +21,13 @@ from evo.store import StoreError, open_reader
 from evo.telling import Desk, Question, open_questions
 from evo.workbench.arguments import ArgumentError, Arguments, Submit, parsed, tool
 from evo.workbench.bench import Workbench
-from evo.workbench.telling import bounded, verdict
+from evo.workbench.telling import MOST_CHARACTERS, bounded, verdict
 from fitness.base import Anchor
 from mutators.answers import Invitation
 from mutators.base import Request
 from mutators.bench import Result, Tool
 from mutators.manual import manual
+from mutators.prompts import shortened, untrusted
 from operators.defaults import with_defaults
 from operators.kernel import Kernel
 from operators.spec import Operator, Task
@@ -147,15 +148,21 @@ class Studio:
 
     async def _sql(self, wanted: Sql) -> Result:
         """In a process of its own, whose memory and time are limited."""
-        command = ["sql", str(self._folder), wanted.query, "--rows", str(wanted.rows), "--timeout", str(QUERY_LIMIT_S)]
+        options = ["--json", "--rows", str(wanted.rows), "--timeout", str(QUERY_LIMIT_S)]
+        # A query may begin with two dashes, as a comment does.
+        command = ["sql", *options, "--", str(self._folder), wanted.query]
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "evo.cli", *command, "--json", stdin=asyncio.subprocess.DEVNULL,
+            sys.executable, "-m", "evo.cli", *command, stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
-        out, said = await process.communicate()
+        try:
+            out, said = await process.communicate()
+        finally:
+            if process.returncode is None:  # nobody waits for it any more
+                process.kill()
         if process.returncode:
             return Result(bounded(said.decode(errors="replace").strip()), failed=True)
-        return Result(bounded(out.decode(errors="replace").strip()))
+        return Result(untrusted(shortened(out.decode(errors="replace").strip(), MOST_CHARACTERS), "json"))
 
     # --- telling ----------------------------------------------------------------------------------------------------
 
@@ -214,7 +221,8 @@ class Studio:
         if told and told[0]["kernel_id"]:
             return self._judged(told[0]["kernel_id"])
         if told:
-            return Result(told[0]["failure"] or "Your words were taken.", failed=bool(told[0]["failure"]))
+            failure = told[0]["failure"]
+            return Result(bounded(untrusted(failure)) if failure else "Your words were taken.", failed=bool(failure))
         later = [q for q in self._open() if q.request_id == request_id and not q.cache_key.startswith(of)]
         answered = self._read("select 1 from llm_calls where starts_with(cache_key, ?)", [of])
         if answered and later:

@@ -99,6 +99,8 @@ class Sessions:
         self._folder = folder
         self._options = options
         self._process: subprocess.Popen[bytes] | None = None
+        self._tried: set[Path] = set()
+        """What lay in the inbox when its last session started."""
 
     @property
     def under_way(self) -> bool:
@@ -106,9 +108,14 @@ class Sessions:
         return has_writer(self._folder) or (self._process is not None and self._process.poll() is None)
 
     def ensure(self) -> None:
-        """Start a session if something lies in the inbox that nobody would take."""
-        if self._options is None or self.under_way or not Inbox(self._folder).files():
+        """Start a session if something lies in the inbox that nobody would take.
+
+        One that ended and left all of it there would be followed by others that do the same: it needs more to be told.
+        """
+        files = Inbox(self._folder).files()
+        if self._options is None or self.under_way or not set(files) - self._tried:
             return
+        self._tried = set(files)
         command = [sys.executable, "-m", "evo.cli", "resume", str(self._folder), *self._options]
         with (self._folder / LOG).open("ab") as log:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)

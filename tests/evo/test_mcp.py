@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,12 @@ from typing import Any
 import pytest
 
 from evo.config import RunConfig
+from evo.inbox import Inbox
 from evo.replay import replay
 from evo.runs import run_row
 from evo.store import Store, query
 from evo.telling import open_questions
+from mutators.bench import Result
 from tests.evo import outside_runs
 from tests.evo.test_cli import evo
 
@@ -27,7 +30,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from evo.mcp.server import make_server
 from evo.mcp.studio import OF_THE_BENCH, OWN, Studio
-from evo.mcp.workers import DraftWorkers, Sessions
+from evo.mcp.workers import LOG, DraftWorkers, Sessions
 
 ROOT = Path(__file__).parents[2]
 OPERATOR = ROOT / "tests" / "data" / "axpb"
@@ -163,6 +166,39 @@ def test_what_an_agent_does_wrong_is_told_and_ends_nothing(studio: Studio) -> No
     assert texts[4].startswith("There is no verdict yet.\nRun run, task softmax/fp32/cpu.")
     assert "are allowed" in texts[6]
     assert texts[8].startswith("7 questions wait")
+
+
+def test_a_query_may_begin_with_a_comment_and_what_candidates_wrote_is_fenced(studio: Studio) -> None:
+    ((text, failed),) = used(studio, ("sql", {"query": "-- the file\nselect source from kernels limit 1"}))
+    assert not failed and text.startswith("```json untrusted\n") and "void softmax" in text
+
+
+def test_a_draft_whose_header_is_broken_can_be_an_answer(studio: Studio, tmp_path: Path) -> None:
+    key = open_questions(tmp_path / "run")[0].cache_key
+    source = "/*\n[tune]\nBLOCK = [a, b]\n*/\nvoid softmax() {}\n"
+
+    async def told() -> Result:
+        built = await studio.use("build", {"source": source, "values": {"BLOCK": 1}})
+        name = built.text.split()[1]
+        return await studio.use("submit", {"kernel": name, "change": "nothing", "question": key})
+
+    assert not asyncio.run(told()).failed
+
+
+def test_a_session_that_takes_nothing_is_not_begun_again_and_again(tmp_path: Path) -> None:
+    sessions, inbox = Sessions(tmp_path, ["--no-such-option"]), Inbox(tmp_path)
+
+    def begun() -> int:
+        sessions.ensure()
+        while sessions.under_way:
+            time.sleep(0.05)
+        return (tmp_path / LOG).read_text().count("No such option")
+
+    inbox.put(["{}"])
+    assert (begun(), begun()) == (1, 1)
+    assert "No such option" in (tmp_path / LOG).read_text() and sessions.last_words()
+    inbox.put(["{}"])
+    assert begun() == 2
 
 
 def test_an_answer_that_cannot_be_used_is_asked_for_again(studio: Studio, tmp_path: Path) -> None:
