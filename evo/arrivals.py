@@ -65,28 +65,35 @@ class Arrivals:
         self._commit = commit
         self._say = say
         self._now = now
-        self._unreadable: set[Path] = set()
+        self._left: set[Path] = set()
+        """Files that cannot be read, or not be removed: they stay, and nothing more is taken from them."""
 
     @property
     def there(self) -> bool:
         """Whether something is there to be taken."""
-        return any(file not in self._unreadable for file in self._inbox.files())
+        return any(file not in self._left for file in self._inbox.files())
 
     async def take(self) -> list[Errand]:
         """Take all that was told since the last time; return what guests are to be worked on."""
         errands: list[Errand] = []
         for file in self._inbox.files():
-            if file in self._unreadable:
+            if file in self._left:
                 continue
             try:
                 lines = self._inbox.lines(file)
             except OSError as error:
-                self._unreadable.add(file)
-                self._say(f"{file} cannot be read: {error.strerror}")
+                self._leave(file, "cannot be read", error)
                 continue
             errands += await self._taken(file, lines)
-            self._inbox.discard(file)
+            try:
+                self._inbox.discard(file)
+            except OSError as error:
+                self._leave(file, "is taken, and cannot be removed", error)
         return errands
+
+    def _leave(self, file: Path, problem: str, error: OSError) -> None:
+        self._left.add(file)
+        self._say(f"{file} {problem}: {error.strerror}")
 
     async def _taken(self, file: Path, lines: list[tuple[int, str]]) -> list[Errand]:
         calls: dict[str, _Answered] = {}

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 FAILED = 1
 RUNS = Path("runs")
 LINES = (".jsonl", ".ndjson")
-MOST_FILE_BYTES = 1 << 30
 TAKEN_EVERY_S = 0.1
 
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="Folder, id or its beginning, or `last`.")]
@@ -174,6 +173,7 @@ class _Given:
 
     def lines(self, file: Path) -> Iterator[tuple[str, str]]:
         """The lines that a file comes to, each with its place. It raises UserError."""
+        from evo.inbox import MOST_FILE_BYTES
         from operators.files import read_text
 
         try:

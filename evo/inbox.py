@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 import uuid
@@ -9,7 +10,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from operators.errors import UserError
+
 FOLDER = "inbox"
+MOST_FILE_BYTES = 1 << 30
 
 
 class Inbox:
@@ -24,33 +28,41 @@ class Inbox:
         self._folder = run / FOLDER
 
     def put(self, lines: Sequence[str]) -> Path:
-        """Leave lines of JSON there; return their file, which is gone when the driver has taken them."""
-        self._folder.mkdir(exist_ok=True)
+        """Leave lines of JSON there; return their file, which is gone when the driver has taken them.
+
+        It raises UserError where the folder takes no file.
+        """
         name = f"{time.time_ns()}-{uuid.uuid4().hex[:8]}.jsonl"
         part = self._folder / f".{name}"
-        with part.open("w", encoding="utf-8", errors="replace") as file:
-            file.writelines(f"{line}\n" for line in lines)
-            file.flush()
-            os.fsync(file.fileno())
-        return part.rename(self._folder / name)
+        try:
+            self._folder.mkdir(exist_ok=True)
+            with part.open("w", encoding="utf-8", errors="replace") as file:
+                file.writelines(f"{line}\n" for line in lines)
+                file.flush()
+                os.fsync(file.fileno())
+            return part.rename(self._folder / name)
+        except OSError as error:
+            raise UserError(f"{self._folder}: nothing can be told there: {error.strerror}") from None
 
     def files(self) -> list[Path]:
-        """Return what lies there, the oldest first."""
+        """Return what lies there, the oldest first. What is no file, such as a pipe, might never end to be read."""
         try:
             with os.scandir(self._folder) as entries:
-                names = [entry.name for entry in entries if not entry.name.startswith(".")]
-        except FileNotFoundError:
+                there = [entry for entry in entries if entry.name.endswith(".jsonl") and entry.is_file()]
+        except OSError:  # no such folder, as long as nothing was told, or none that can be read
             return []
-        return [self._folder / name for name in sorted(names) if name.endswith(".jsonl")]
+        return [self._folder / name for name in sorted(entry.name for entry in there) if not name.startswith(".")]
 
     @staticmethod
     def lines(file: Path) -> list[tuple[int, str]]:
-        """Return the lines of a file with their numbers, from 1, but for empty ones."""
+        """Return the lines of a file with their numbers, from 1, but for empty ones. It raises OSError."""
+        if file.stat().st_size > MOST_FILE_BYTES:
+            raise OSError(errno.EFBIG, f"it has more than {MOST_FILE_BYTES} bytes")
         texts = file.read_bytes().decode(errors="replace").split("\n")
         return [(number, text) for number, text in enumerate(texts, 1) if text.strip()]
 
     @staticmethod
     def discard(file: Path) -> None:
-        """Remove a file whose lines are stored."""
+        """Remove a file whose lines are stored. It raises OSError where that is not possible."""
         with suppress(FileNotFoundError):
             file.unlink()

@@ -152,7 +152,7 @@ def _answered_in(inbox: Inbox) -> set[str]:
     for file in inbox.files():
         try:
             lines = inbox.lines(file)
-        except FileNotFoundError:  # it was taken just now
+        except OSError:  # it was taken just now, or nobody can
             continue
         for _, line in lines:
             try:

@@ -17,7 +17,7 @@ from evo.config import RunConfig
 from evo.inbox import Inbox
 from evo.jobs import Jobs
 from evo.mcp.workers import Sessions
-from evo.store import StoreError, open_reader
+from evo.store import open_reader
 from evo.telling import Desk, Question, open_questions
 from evo.workbench.arguments import ArgumentError, Arguments, Submit, parsed, tool
 from evo.workbench.bench import Workbench
@@ -29,6 +29,7 @@ from mutators.bench import Result, Tool
 from mutators.manual import manual
 from mutators.prompts import shortened, untrusted
 from operators.defaults import with_defaults
+from operators.errors import UserError
 from operators.kernel import Kernel
 from operators.spec import Operator, Task
 
@@ -114,7 +115,7 @@ class Studio:
             return await self._bench.use(name, arguments) if known else Result(f"there is no tool {name}", failed=True)
         try:
             result: Result = await getattr(self, f"_{name}")(parsed(name, arguments, OWN))
-        except (ArgumentError, StoreError) as error:
+        except (ArgumentError, UserError) as error:
             return Result(bounded(str(error)), failed=True)
         return result
 

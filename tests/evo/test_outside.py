@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -32,6 +34,7 @@ from evo.telling import Desk, open_questions
 from mutators.answers import Answer, Invitation, LineError, told
 from mutators.base import CallStatus, Kind
 from operators.catalog import load
+from operators.errors import UserError
 from operators.spec import Task
 from tests.evo import model_runs
 from tests.evo.outside_runs import MODEL, USAGE, answer, answer_all, config, session, tell
@@ -413,6 +416,34 @@ def test_what_is_nested_deeply_is_taken_or_refused(waiting: Path, depth: int) ->
     Inbox(waiting).put([f'{{"custom_id": {key}, "error": {nested}}}', f'{{"source": {nested}}}', used])
     assert session(waiting, config()) == WAITS
     assert not Inbox(waiting).files()
+
+
+def test_what_cannot_be_read_or_removed_keeps_no_search_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run"
+    session(folder, config())
+    os.mkfifo(Inbox(folder).put(["{}"]).with_name("0.jsonl"))  # to read it would never end
+    (folder / "inbox" / "1.jsonl").mkdir()
+    assert len(open_questions(folder)) == 7
+    assert tell(folder, answer(open_questions(folder)[0])).answers == 1
+
+    def refuse(file: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Inbox, "discard", staticmethod(refuse))
+        session(folder, config())
+    session(folder, config())
+    assert len(rows(folder, "from llm_calls")) == 1
+    unspoilt(folder)
+
+
+def test_an_inbox_that_takes_no_file_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "inbox").write_text("")
+    assert Inbox(tmp_path).files() == []
+    with pytest.raises(UserError, match="inbox: nothing can be told there: "):
+        Inbox(tmp_path).put(["{}"])
 
 
 # --- the command line -----------------------------------------------------------------------------------------------
