@@ -61,6 +61,7 @@ class WorkerProcess:
             [sys.executable, "-c", ENTRY, str(theirs.fileno()), str(os.getpid())],
             pass_fds=(theirs.fileno(),),
             stdin=subprocess.DEVNULL,
+            stdout=2,  # what an operator's reference prints is no part of what this program says, JSON perhaps
             env={
                 **environment,
                 **({"CUDA_VISIBLE_DEVICES": spec.device} if spec.device else {}),

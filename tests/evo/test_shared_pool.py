@@ -260,6 +260,28 @@ def test_operators_of_one_name_are_judged_by_their_own_definitions_in_one_proces
     assert not list((tmp_path / "1").glob("timing-*.lock"))
 
 
+def test_what_a_reference_prints_is_no_result_of_the_program(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    place = tmp_path / "axpb"
+    shutil.copytree(AXPB, place)
+    reference = (place / "reference.py").read_text()
+    changed = reference.replace("    return alpha", "    print('hello')\n    return alpha", 1)
+    (place / "reference.py").write_text(changed)
+
+    async def session() -> None:
+        pool = LocalPool([WorkerSpec(str(tmp_path))])
+        run = pool.for_run(RunContext((("axpb", str(place)),), "cpu", str(tmp_path)))
+        try:
+            kernel = Kernel("axpb", "cpu", (place / "naive.cpp").read_text())
+            assert isinstance(await run.build(TASK, kernel), Built)
+            assert (await run.spot_check(TASK, kernel)).rejection is None
+        finally:
+            await pool.close()
+
+    asyncio.run(session())
+    said = capfd.readouterr()
+    assert "hello" in said.err and not said.out
+
+
 def test_operators_are_shipped_to_workers_on_other_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("evo.cluster.scratch.SCRATCH", tmp_path)
     runs = [
