@@ -17,13 +17,20 @@ from operators.spec import Task
 MOST_LINE_BYTES = 4 << 20
 MOST_TEXT = 1 << 20
 """Characters of an answer, and of a guest's file: far more than any kernel has."""
+MOST_PROBLEM = 2_000
+"""Characters of what is wrong with a line."""
 MOST_NAME = 200
 """Characters of an author's name."""
 STATUSES = {"length": CallStatus.CUT, "content_filter": CallStatus.REFUSED}
 
 
 class LineError(ValueError):
-    """A line cannot be taken; the text says what is wrong with it."""
+    """A line cannot be taken; the text, one line that a terminal can show, says what is wrong with it."""
+
+    def __init__(self, problem: str) -> None:
+        """`problem` may have words of the line itself."""
+        line = " ".join(problem.split())[:MOST_PROBLEM]
+        super().__init__("".join(each if each.isprintable() else "?" for each in line))
 
 
 @dataclass(frozen=True)

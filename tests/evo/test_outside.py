@@ -391,6 +391,13 @@ def test_a_line_is_taken_or_refused_in_one_line(line: str) -> None:
         assert told(item.to_line()) == item
 
 
+@pytest.mark.parametrize("name", ["a\nb", "\x1b[2J", "\u2028", "x" * 10_000])
+def test_what_is_wrong_with_a_line_is_shown_in_one_line(name: str) -> None:
+    with pytest.raises(LineError) as caught:
+        told(json.dumps({"custom_id": name, "error": f"late {name}"}))
+    assert str(caught.value).isprintable() and len(str(caught.value)) <= 2_000
+
+
 @pytest.fixture(scope="module")
 def waiting(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("outside") / "run"
