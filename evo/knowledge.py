@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter, OrderedDict, deque
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -26,7 +26,7 @@ from operators.spec import Task
 Source = tuple[str, str]
 """A kernel id, and the id of the evaluation that was told of it."""
 REMEMBERED = 5_000
-"""Kernels whose standing is known, and kernels of which is known what was tried on them; those used last."""
+"""Kernels whose standing is known, kernels of which is known what was tried on them, and questions; those used last."""
 TRIED_SHOWN, TRANSFORMS_SHOWN = 5, 2
 """Attempts at one kernel that a briefing has: of language models, and of other mutators."""
 HELPED_SHOWN, FRUITLESS_SHOWN, FAILED_SHOWN, SIBLINGS_SHOWN, EARLIER_SHOWN = 6, 4, 4, 2, 3
@@ -95,7 +95,8 @@ class Knowledge:
         """By kernel id: attempts of models, and of others."""
         self._open: dict[str, str] = {}
         """By id of a request that waits for a model: the kernel that it begins from."""
-        self._asked: Counter[str] = Counter()
+        self._asked: OrderedDict[str, int] = OrderedDict()
+        """By question, how often it was asked."""
 
     # --- being asked ------------------------------------------------------------------------------------------------
 
@@ -109,11 +110,11 @@ class Knowledge:
             dict(self._naive_us),
             self._library,
             parents={name: known.standing for name in request.parents if (known := self._recall(name))},
-            asked_before=self._asked[question],
+            asked_before=self._asked.get(question, 0),
         )
         if not self.independent:
             found = self._of_others(request, base, found)
-        self._asked[question] += 1
+        _remember(self._asked, question, found.asked_before + 1)
         self._open[request.id] = base
         return found
 
@@ -202,7 +203,11 @@ class Knowledge:
             return Ratio(evaluation.log_ratio, evaluation.log_ratio_se or 0.0)
         if known is None or estimate is None:
             return None
-        return Ratio(estimate, evaluation.log_speedup_se or evaluation.log_ratio_se or 0.0).over(known.speedup)
+        se = evaluation.log_speedup_se
+        if se is None:  # raced out: its verdict has the error of its own pairs alone
+            anchor = self._known.get(evaluation.anchor_id or "")
+            se = math.hypot(evaluation.log_ratio_se or 0.0, anchor.speedup.se if anchor else 0.0)
+        return Ratio(estimate, se).over(known.speedup)
 
     def _learn(self, individual: Individual, evaluation: Evaluation) -> None:
         """Take note of a correct kernel."""
@@ -219,7 +224,8 @@ class Knowledge:
                 self._fastest[workload] = known
         if evaluation.library_timings:
             beside = _ratios(evaluation.library_timings)
-            self._library = {name: ratio.over(beside[name]) for name, ratio in known.standing.items() if name in beside}
+            placed = {name: ratio.over(beside[name]) for name, ratio in known.standing.items() if name in beside}
+            self._library = placed or self._library  # a kernel that has no standing places nothing
 
     def _recall(self, kernel_id: str) -> Known | None:
         """What is known of a kernel; what is in use stays known."""

@@ -86,6 +86,29 @@ def test_the_library_is_placed_by_the_kernel_that_it_was_timed_beside() -> None:
     known.told(child(request(1, "naive"), "a", verdict, "vectors"))
     library = asked(known, request(2, "a")).library
     assert {w: round(r.log, 6) for w, r in library.items()} == {"small": 0.3, "large": 0.7}
+    lost = replace(timed("b", "stranger", (1.0, 1.4), via=0.4), library_timings=beside, level=Level.CONFIRMED)
+    known.told(child(request(3, "naive"), "b", lost, "tiles"))
+    assert asked(known, request(4, "a")).library == library, "what has no standing places nothing, and takes nothing"
+
+
+def test_a_gain_of_what_was_raced_out_has_its_anchors_error_too() -> None:
+    known = begun()
+    known.told(child(request(1, "naive"), "a", timed("a", "naive", (0.3, 0.3), se=0.05), "vectors"))
+    known.told(child(request(2, "naive"), "b", timed("b", "naive", (0.2, 0.2), se=0.02), "tiles"))
+    slower = replace(timed("c", "a", (-0.2, -0.2), via=0.3), status=Status.SLOWER, log_speedup=None, log_speedup_se=None)
+    known.told(child(request(3, "b"), "c", slower, "loops"))
+    gain = asked(known, request(4, "b")).tried[-1].gain
+    assert gain and gain.log == pytest.approx(-0.1)
+    assert gain.se == pytest.approx(math.hypot(0.01, 0.05, 0.02))
+
+
+def test_only_the_latest_questions_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evo.knowledge.REMEMBERED", 3)
+    known = begun()
+    for number in range(1, 50):
+        asked(known, request(number, "naive", thread=f"s/{number}"))
+    assert len(known._asked) == 3
+    assert [asked(known, request(n, "naive", thread="s/49")).asked_before for n in (50, 51)] == [1, 2]
 
 
 def test_what_was_tried_on_the_task_is_told_with_its_outcome() -> None:
