@@ -38,10 +38,13 @@ class Footprint:
 
 
 def footprint(operator: Operator, workloads: Sequence[Workload], dtype: str, sets: int) -> Footprint:
-    """What a task takes that keeps so many sets of inputs of every workload."""
+    """What a task takes that keeps so many sets of inputs of every workload.
+
+    Sizes that only the data tell count as 1: nothing is drawn yet.
+    """
     held = working = 0
     for workload in workloads:
-        dims = operator.environment(workload.dims)
+        dims = operator.environment(workload.dims) | dict.fromkeys(operator.data_dims, 1)
         count = {t.name: math.prod(t.sizes(dims)) for t in operator.tensors}
         size = {t.name: count[t.name] * resolve_dtype(t.dtype, dtype).size for t in operator.tensors}
         inputs, outputs = operator.inputs, operator.outputs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from fitness.room import footprint
 from fitness.timed import NOMINAL_SETS, TimedInputs, most_company
 from fitness.verify import Oracle
 from operators.catalog import functions, load
+from operators.expression import parse
 from operators.plan import parse_plan
 from operators.spec import Operator, Task, Workload
 from tests.fitness.kernels import RIGHT, axpb_kernel
@@ -101,3 +103,12 @@ def test_a_task_holds_what_its_operators_sizes_tell() -> None:
     outputs = sum(sum(oracle.work_sizes(case.dims).values()) for case in (sets[0] for sets in held.nominal))
     inout = sum(case.inputs.tensors[t.name].nbytes for case in cases for t in operator.inputs if t.role == "inout")
     assert told.held_bytes == found + outputs + inout  # of which there is no second copy for runners
+
+
+def test_a_size_that_only_the_data_tell_counts_as_one() -> None:
+    operator = load("spmv_csr")
+    workloads, plain = operator.workload_set("cpu"), footprint(operator, operator.workload_set("cpu"), "fp32", 2)
+    longest = parse("max_row_nnz", ("max_row_nnz",))
+    padded = replace(operator.inputs[0], name="padded", dtype="int32", shape=(longest,))
+    wider = footprint(replace(operator, tensors=(*operator.tensors, padded)), workloads, "fp32", 2)
+    assert wider.held_bytes == plain.held_bytes + len(workloads) * 2 * 2 * 4
