@@ -326,6 +326,7 @@ def verdict(evaluation: Evaluation, *, target: str) -> dict[str, Any]:
     """Return what is worth telling of an evaluation beside its status and message."""
     return {
         "speedup": _speedup(evaluation),
+        "naive": evaluation.log_speedup == evaluation.log_speedup_se == 0.0,  # by definition: no pairs are so alike
         "nearest": _nearest(evaluation),
         "build": _build(evaluation, COMPILE_LIMIT_S[target]),
         "facts": {name: shown for name, value in sorted(evaluation.facts.items()) if (shown := _fact(name, value))},

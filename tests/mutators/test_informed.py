@@ -120,6 +120,24 @@ def test_precision_is_told_as_verification_has_it() -> None:
     assert "Means are free" not in said["sorting"]
 
 
+def test_only_the_naive_kernel_is_called_so() -> None:
+    operator = load("softmax")
+    task = Task("softmax", "fp32", "cpu")
+    others = Kernel("softmax", "cpu", f"{operator.naive('cpu')}// as fast\n")
+    calls_naive = []
+    for log, se in ((0.0, 0.0), (1e-5, 1e-5)):
+        verdict = replace(cases.verdict(others, task, 0.7, {}), log_speedup=log, log_speedup_se=se)
+        request = Request(task, 7, "rewrite", (others.id,), 1, model="m", protocol=INFORMED)
+        _, user = conversation("rewrite", request, (Parent(others, verdict),), operator)
+        calls_naive.append("It is the naive kernel" in user["content"])
+    assert calls_naive == [True, False]
+
+
+def test_memory_is_said_to_be_poisoned_between_calls_and_not_between_launches() -> None:
+    system, _ = asked(load("softmax"), "cpu", Briefing())
+    assert "Outputs and scratch hold poison before every call," in system
+
+
 def test_facts_that_say_nothing_are_left_out() -> None:
     operator = load("softmax")
     _, user = asked(operator, "cuda", known(operator, "cuda"))
