@@ -19,6 +19,7 @@ INSTRUCTION_SETS = (
     "avx512_vnni", "avx_vnni", "asimd", "asimdhp", "sve", "sve2", "bf16", "i8mm",
 )  # fmt: skip
 """As /proc/cpuinfo calls them."""
+CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 SPARE_FROM = 4
 """With so many cores or more, one is kept free of timings."""
 
@@ -76,19 +77,25 @@ def _instruction_sets() -> str:
 def _caches() -> str:
     """Sizes of the first core's caches for data, as the kernel of the system has them."""
     found = []
-    for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
-        kind, level, size, shared = (
-            (index / name).read_text().strip() for name in ("type", "level", "size", "shared_cpu_list")
-        )
-        if kind != "Instruction":
-            found.append(f"L{level} {size.removesuffix('K')} KiB" + (f" (of cores {shared})" if level == "3" else ""))
+    for index in sorted(CACHES.glob("index*")):
+        kind, level, size, shared = (_read(index / name) for name in ("type", "level", "size", "shared_cpu_list"))
+        if kind != "Instruction" and level and size:
+            of = f" (of cores {shared})" if level == "3" and shared else ""
+            found.append(f"L{level} {size.removesuffix('K')} KiB{of}")
     return f"caches: {', '.join(found)}" if found else ""
 
 
 def _l2_bytes() -> int:
     """What the kernel of the system reports of one core; 1 MiB where it does not."""
-    for index in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
-        if (index / "level").read_text().strip() == "2":
-            size = (index / "size").read_text().strip()
+    for index in CACHES.glob("index*"):
+        if _read(index / "level") == "2" and (size := _read(index / "size")):
             return int(size.rstrip("KM")) * (1 << 20 if size.endswith("M") else 1 << 10)
     return 1 << 20
+
+
+def _read(file: Path) -> str:
+    """What a file of the system says; empty where it has none, as many on Arm have no sizes of caches."""
+    try:
+        return file.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""

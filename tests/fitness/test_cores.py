@@ -1,11 +1,15 @@
-"""Groups of cores: disjoint, of the size asked for, one core spared where there are enough."""
+"""Groups of cores: disjoint, of the size asked for, one spared where there are enough; and what is told of caches."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from evo.worker import worker_cores
+from fitness.cpu import cores as cores_of
 from fitness.cpu.cores import groups
 
 
@@ -33,3 +37,19 @@ def test_workers_share_groups_evenly() -> None:
     assert worker_cores(0, 0, {0}) == [(0,)]
     assert worker_cores(0, 2, set(range(6))) == [(1, 2), (3, 4)] * 2
     assert worker_cores(3, 2, set(range(6))) == [(1, 2), (3, 4), (1, 2)]
+
+
+def test_caches_of_a_machine_that_tells_no_sizes_are_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many on Arm have no `size`."""
+    for number, (level, kind) in enumerate((("1", "Data"), ("1", "Instruction"), ("2", "Unified"))):
+        index = tmp_path / f"index{number}"
+        index.mkdir()
+        (index / "level").write_text(f"{level}\n")
+        (index / "type").write_text(f"{kind}\n")
+    monkeypatch.setattr(cores_of, "CACHES", tmp_path)
+    told = cores_of.device_info(1)
+    assert told.facts["l2_bytes"] == 1 << 20 and not any("caches" in line for line in told.details)
+    (tmp_path / "index0" / "size").write_text("48K\n")
+    (tmp_path / "index2" / "size").write_text("2048K\n")
+    told = cores_of.device_info(1)
+    assert told.facts["l2_bytes"] == 2 << 20 and told.details[-1] == "caches: L1 48 KiB, L2 2048 KiB"
