@@ -49,6 +49,8 @@ MOST_TIMED = 1024
 
 NOT_INSTALLED = "Nsight Compute (ncu) is not installed; it comes with the CUDA toolkit"
 
+NEGLIGIBLE = 0.01
+"""Part of a call's time that is not worth telling of."""
 BUSY, FULL, LOW = 60.0, 90.0, 5.0
 """Percent: of a unit that is the bottleneck, that can hardly do more, that is not used."""
 
@@ -93,6 +95,16 @@ class Figures:
     def launches(self) -> int:
         """How many launches the parts stand for."""
         return sum(part.launches for part in self.parts)
+
+    @property
+    def whole_ns(self) -> float:
+        """The time of all launches."""
+        return sum(part.time_ns for part in self.parts) + self.uncounted_ns
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether launches were not counted that matter: sums are then too small for the call."""
+        return self.uncounted_ns > NEGLIGIBLE * self.whole_ns
 
     @property
     def longest(self) -> str:
@@ -308,12 +320,12 @@ def _parts(figures: Figures) -> Iterable[str]:
     """Where the time goes, if there is more than one launch."""
     if figures.launches < 2:
         return
-    whole_ns = sum(part.time_ns for part in figures.parts) + figures.uncounted_ns
+    whole_ns = figures.whole_ns
     for part in figures.parts[:SHOWN_PARTS]:
         times = f", {part.launches} launches" if part.launches > 1 else ""
         yield f"{part.kernel}{times}: {100 * part.time_ns / whole_ns:.0f} % of the time, limited by {limiter(part)}"
     rest_ns = sum(part.time_ns for part in figures.parts[SHOWN_PARTS:]) + figures.uncounted_ns
-    if rest_ns > 0.01 * whole_ns:
+    if rest_ns > NEGLIGIBLE * whole_ns:
         yield f"all other launches: {100 * rest_ns / whole_ns:.0f} % of the time"
 
 
@@ -334,9 +346,11 @@ def limiter(part: Part) -> str:
 def _traffic(figures: Figures, dram: float, memory: float, least_bytes: int) -> Iterable[str]:
     moved = figures.get(READ) + figures.get(WRITTEN)
     if moved and least_bytes:
+        of_least = f"{moved / least_bytes:.2g} times the least"
+        told = "by the launches that were counted" if figures.is_partial else of_least  # the rest may move as much
         yield (
             f"DRAM: {figures.get(READ) / 1e6:.4g} MB read, {figures.get(WRITTEN) / 1e6:.4g} MB written, "
-            f"{moved / least_bytes:.2g} times the least; hits in L1 {figures.get(L1_HITS):.0f} %, "
+            f"{told}; hits in L1 {figures.get(L1_HITS):.0f} %, "
             f"in L2 {figures.get(L2_HITS):.0f} %"
         )
     if memory >= BUSY and dram < 0.8 * memory:

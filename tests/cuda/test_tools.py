@@ -141,6 +141,11 @@ def test_of_many_launches_those_are_counted_that_stand_for_most_of_the_time(
     text = "\n".join(notes(found, Bottleneck.BANDWIDTH, 1000))
     assert "main, 3 launches: 87 % of the time, limited by DRAM (85 % busy)" in text
     assert "first, 9 launches: 13 % of the time" in text
+    moved = replace(found, values={**found.values, counters.READ: 13e6}, uncounted_ns=500.0)
+    (traffic,) = (line for line in notes(moved, Bottleneck.BANDWIDTH, 10**6) if line.startswith("DRAM:"))
+    assert "13 MB read, 0 MB written, by the launches that were counted;" in traffic and "the least" not in traffic
+    whole = replace(moved, uncounted_ns=5.0)
+    assert any("13 times the least" in line for line in notes(whole, Bottleneck.BANDWIDTH, 10**6))
 
 
 @pytest.mark.parametrize(
