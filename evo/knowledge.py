@@ -129,7 +129,7 @@ class Knowledge:
             tried=tried,
             helped=(*helped, *self._from_siblings(), *self._from_earlier(helped=True)),
             fruitless=self.lessons.fruitless(FRUITLESS_SHOWN, (*tried, *helped)),
-            failed=(*self._from_earlier(helped=False), *self.lessons.failed(FAILED_SHOWN, tried)),
+            failed=(*self._from_earlier(helped=False), *self.lessons.failed(FAILED_SHOWN, (*tried, *helped))),
             winners=self._winners(request),
             open_here=here,
             open_elsewhere=len(self._open) - here,

@@ -39,7 +39,9 @@ class Lessons:
             if len(self._helped) > 2 * KEPT:
                 self._helped = {_idea(each): each for each in self.helped(KEPT)}
         elif by_model:
-            table = self._fruitless if gain or attempt.status in _FRUITLESS else self._failed
+            tables = self._fruitless, self._failed
+            table, other = tables if gain or attempt.status in _FRUITLESS else reversed(tables)
+            other.pop(idea, None)
             table[idea] = attempt
             table.move_to_end(idea)
             if len(table) > KEPT:

@@ -95,11 +95,23 @@ def test_a_gain_of_what_was_raced_out_has_its_anchors_error_too() -> None:
     known = begun()
     known.told(child(request(1, "naive"), "a", timed("a", "naive", (0.3, 0.3), se=0.05), "vectors"))
     known.told(child(request(2, "naive"), "b", timed("b", "naive", (0.2, 0.2), se=0.02), "tiles"))
-    slower = replace(timed("c", "a", (-0.2, -0.2), via=0.3), status=Status.SLOWER, log_speedup=None, log_speedup_se=None)
+    slower = replace(
+        timed("c", "a", (-0.2, -0.2), via=0.3), status=Status.SLOWER, log_speedup=None, log_speedup_se=None
+    )
     known.told(child(request(3, "b"), "c", slower, "loops"))
     gain = asked(known, request(4, "b")).tried[-1].gain
     assert gain and gain.log == pytest.approx(-0.1)
     assert gain.se == pytest.approx(math.hypot(0.01, 0.05, 0.02))
+
+
+def test_what_helped_is_not_told_as_a_failure_too() -> None:
+    known = begun()
+    known.told(child(request(1, "naive"), "a", timed("a", "naive", (0.3, 0.3)), "vectors"))
+    known.told(failing(request(2, "a"), "b", "vectors"))
+    known.told(failing(request(3, "a"), "c", "tiles"))
+    brief = asked(known, request(4, "d"))
+    assert [a.description for a in brief.helped] == ["vectors"]
+    assert [a.description for a in brief.failed] == ["tiles"]
 
 
 def test_only_the_latest_questions_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:

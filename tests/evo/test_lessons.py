@@ -28,6 +28,13 @@ def test_an_idea_stands_once_with_the_most_that_it_brought() -> None:
     assert attempt.gain == Ratio(0.6, 0.01)
 
 
+def test_an_idea_that_failed_and_then_brought_nothing_is_told_of_once() -> None:
+    known = Lessons()
+    for status in ("compile_error", "slower", "wrong", "slower"):
+        known.learn(Attempt("Use vectors", status), by_model=True)
+    assert [a.status for a in (*known.failed(9, ()), *known.fruitless(9, ()))] == ["slower"]
+
+
 def test_what_is_not_certain_to_help_is_no_gain() -> None:
     known = Lessons()
     known.learn(Attempt("luck", "correct", Ratio(0.458, 0.44)), by_model=True)
