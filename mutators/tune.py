@@ -32,8 +32,8 @@ class Tune:
 
     Params: `workload_set` names the workloads that a setting must fit (all of the operator's otherwise), `facts` gives
     the device's facts (`operators.plan.FACTS`), `siblings` the best values of similar files (a list of tables, the
-    most similar first), `under_way` the seeds of requests for the same file that are not told yet: what those will
-    have proposed is not proposed again.
+    most similar first), `under_way` the seeds of requests for the same file that are not told yet: what those would
+    propose by what is known now is not proposed again. That is what they did propose unless something was told since.
     """
 
     name = "tune"
