@@ -21,8 +21,10 @@ class Idea:
     answer: Elite
     """See `as_parent`."""
     arm: Arm
+    parents: tuple[str, ...]
+    """Ids of the kernels that the answer was made from."""
     best_log_speedup: float
-    """Of the answer's parents."""
+    """Of these."""
     gain: float
     """In log speedup over them: the largest of the settings so far; 0 where none is clearly faster."""
     seconds: float

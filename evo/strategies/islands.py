@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict, deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -324,15 +324,18 @@ class Islands:
     # --- being told -------------------------------------------------------------------------------------------------
 
     def _learn(self, individual: Individual, pending: _Pending) -> None:
-        gain, idea = _gain(individual, pending.best_log_speedup), pending.idea
+        idea = pending.idea
         if idea:
-            idea.tried(individual, _gain(individual, idea.best_log_speedup))
+            idea.tried(individual, _gain(individual, idea.parents, idea.best_log_speedup))
             if idea.settled:
                 self.bandit.learn(idea.arm, gain=idea.gain, seconds=idea.seconds, cost_usd=idea.cost_usd)
-        elif pending.arm.model and self._settles(individual):
+            return
+        parents = individual.request.parents
+        gain = _gain(individual, parents, pending.best_log_speedup)
+        if pending.arm.model and self._settles(individual):
             self._ideas.add(
                 Idea(
-                    as_parent(individual), pending.arm, pending.best_log_speedup, gain, individual.seconds,
+                    as_parent(individual), pending.arm, parents, pending.best_log_speedup, gain, individual.seconds,
                     individual.cost_usd, left=self.settings.settle,
                 )
             )  # fmt: skip
@@ -363,12 +366,12 @@ class Islands:
         _remember(self._tried, parent.kernel.id, tried)
 
 
-def _gain(individual: Individual, best_log_speedup: float) -> float:
-    """By how much an individual is clearly faster than its parents, in log speedup; else 0."""
+def _gain(individual: Individual, parents: Sequence[str], best_log_speedup: float) -> float:
+    """By how much an individual is clearly faster than these kernels, the best of which is known; else 0."""
     evaluation = individual.evaluation
     if not individual.fresh or evaluation is None or evaluation.log_speedup is None:
         return 0.0
-    paired = evaluation.anchor_id in individual.request.parents
+    paired = evaluation.anchor_id in parents
     error = evaluation.log_ratio_se if paired else evaluation.log_speedup_se
     gain = evaluation.log_speedup - best_log_speedup
     return gain if gain > max(MARGIN, 1.96 * (error or 0.0)) else 0.0
