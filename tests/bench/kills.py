@@ -177,13 +177,13 @@ def called(pids: set[int], title: str) -> list[int]:
     """Those that call themselves so, or whose program is called so."""
     found = []
     for pid in sorted(pids):
-        name = _command(pid).split("\0")[0]
+        name = command_line(pid).split("\0")[0]
         if name.startswith(title) or Path(name).name == title:
             found.append(pid)
     return found
 
 
-def _command(pid: int) -> str:
+def command_line(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
     except OSError:
@@ -215,14 +215,16 @@ def outlive(process: subprocess.Popen[bytes], below: set[int]) -> int:
         time.sleep(0.05)
     left = alive(below | {process.pid})
     for pid in left:
-        print(f"left: {pid} {_command(pid)[:200]}".replace("\0", " "), file=sys.stderr)
+        print(f"left: {pid} {command_line(pid)[:200]}".replace("\0", " "), file=sys.stderr)
     return len(left)
 
 
-def gets_on(folder: Path, told: int) -> bool:
-    """Whether more than so many requests are told before long."""
+def gets_on(folder: Path, told: int, process: subprocess.Popen[bytes] | None = None) -> bool:
+    """Whether more than so many requests are told before long; a `process` that ends meanwhile is not stuck."""
     deadline_s = time.monotonic() + RECOVERY_S
     while time.monotonic() < deadline_s:
+        if process and process.poll() is not None:
+            return True
         try:
             if query(folder, "select count(*) as n from tells").to_pylist()[0]["n"] > told:
                 return True

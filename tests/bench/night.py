@@ -40,12 +40,13 @@ from evo.store import StoreError, query
 from tests.bench.kills import (
     KEPT_S,
     MUST_BE_ZERO,
-    RECOVERY_S,
     TITLES,
     Balance,
     Provider,
     called,
+    command_line,
     descendants,
+    gets_on,
     outlive,
     running,
 )  # fmt: skip
@@ -268,7 +269,7 @@ class Night:
         if fault in FATAL:
             self._left += outlive(process, below)
         else:
-            self._stuck += not self._told_more(process, told)
+            self._stuck += not gets_on(balance.folder, told, process)
         self._recovery_s.append({"fault": fault, "seconds": round(time.monotonic() - struck, 1)})
         print(f"{fault}: {self._recovery_s[-1]['seconds']} s", file=sys.stderr)
         return True
@@ -276,18 +277,8 @@ class Night:
     def _victims(self, below: set[int], fault: str) -> list[int]:
         if fault != "verifier":
             return called(below, TITLES[fault])
-        commands = {pid: _command(pid) for pid in below}
+        commands = {pid: command_line(pid) for pid in below}
         return sorted(pid for pid, command in commands.items() if VERIFIER in command)
-
-    def _told_more(self, process: subprocess.Popen[bytes], told: int) -> bool:
-        """Whether more requests are told before long; a search that ends meanwhile is not stuck."""
-        deadline_s = time.monotonic() + RECOVERY_S
-        while time.monotonic() < deadline_s and process.poll() is None:
-            with suppress(StoreError):
-                if query(self._book().folder, "select count(*) as n from tells").to_pylist()[0]["n"] > told:
-                    return True
-            time.sleep(0.2)
-        return process.poll() is not None
 
     def _book(self) -> Balance:
         if self._balance is None:
@@ -322,12 +313,6 @@ class Night:
             "alarms": one("select count(*) as n from events where kind in ('stalled', 'restart')")["n"],
             **self._samples.by_quarter(),
         }  # fmt: skip
-
-
-def _command(pid: int) -> str:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_text(errors="replace").replace("\0", " ")
-    return ""
 
 
 if __name__ == "__main__":
