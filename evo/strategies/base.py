@@ -160,6 +160,7 @@ class Ancestors:
         self.context = context
         self.names = context.ancestors
         self._asked = 0
+        self._told = 0
         self.failed = False
         """Whether the naive kernel is known to be wrong, so that there is nothing to search for."""
         self.correct: dict[str, Elite] = {}
@@ -180,6 +181,11 @@ class Ancestors:
         """How many have not been asked for."""
         return len(self.names) - self._asked
 
+    @property
+    def settled(self) -> bool:
+        """Whether it is known what became of all of them."""
+        return self._told == len(self.names)
+
     def request(self, number: int) -> Request | None:
         """Ask for the next one under this number; None while it has to wait for the naive one, or if none is left."""
         if not self.left or (self._asked and self.naive is None):
@@ -192,6 +198,7 @@ class Ancestors:
     def tell(self, individual: Individual, elite: Elite | None) -> None:
         """Learn the fate of one of these requests."""
         name = individual.request.params["name"]
+        self._told += 1
         if elite:
             self.correct[name], self.told[name] = elite, individual
         elif name == "naive":

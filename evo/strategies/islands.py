@@ -94,8 +94,10 @@ class Islands:
     island that gets no further makes longer steps, as in variable neighbourhood search (Mladenovic and Hansen 1997,
     doi 10.1016/S0305-0548(97)00031-2). It asks nothing when there is nothing left to make of any elite.
 
-    Models take their time, so they are asked from the start: for a better naive kernel before that one is judged, then
-    in turn with the first transforms. At most `questions` of them are open, so that slow models keep nothing waiting.
+    Models take their time, so they are asked early, in turn with the first transforms: as soon as the ancestors are
+    judged, because a question about a kernel that is not timed yet, or far behind another ancestor, is paid in vain.
+    (Older protocols ask for a better naive kernel before that one is judged.) At most `questions` of them are open, so
+    that slow models keep nothing waiting.
     """
 
     Settings = IslandsSettings
@@ -112,10 +114,10 @@ class Islands:
         self._ancestors = Ancestors(context)
         self._openings = deque(transform_names(context.task.target))
         context.rng(0).shuffle(self._openings)
-        asks_early = context.models if context.protocol >= MODELS_FROM_THE_START else ()
-        self._early = deque(asks_early[: context.questions])
+        asks_early = context.protocol >= MODELS_FROM_THE_START
+        self._early = deque(context.models[: context.questions] if asks_early and not self._informed else ())
         """Models that are to be asked before the naive kernel is judged."""
-        self._question_next = bool(asks_early)
+        self._question_next = asks_early and bool(context.models)
         """Whether it is a model's turn among the openings."""
         self._pending: dict[int, _Pending] = {}
         self._outages = Outages()
@@ -257,6 +259,8 @@ class Islands:
         """Whether one more question to a model may be open; answers from outside keep no other model waiting."""
         if self.context.protocol < MODELS_FROM_THE_START:
             return True
+        if self._informed and not self._ancestors.settled:
+            return False
         asked = (pending.arm.model for pending in self._pending.values())
         alike = (other for other in asked if other and is_outside(other) == is_outside(model))
         return sum(not self._outages.out(other) for other in alike) < self.context.questions

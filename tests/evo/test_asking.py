@@ -83,9 +83,7 @@ def test_without_a_partner_that_wins_models_rewrite(axpb: Operator, monkeypatch:
 def test_a_failing_answer_is_repaired_before_anything_else_is_asked(axpb: Operator) -> None:
     world = World(axpb, TASK, fate=lambda request, _: Status.WRONG if request.mutator == "rewrite" else 0.1)
     strategy = make(Islands, axpb, models=("m",), questions=1)
-    naive, early = strategy.ask(9)
-    strategy.tell(world.answer(naive))
-    failing = world.answer(early)
+    failing = world.answer(question(strategy, world))
     strategy.tell(failing)
     (first,) = strategy.ask(1)
     assert failing.kernel
@@ -94,9 +92,19 @@ def test_a_failing_answer_is_repaired_before_anything_else_is_asked(axpb: Operat
 
 def question(strategy: Islands, world: World) -> Request:
     """The first request to a model that is about the judged naive kernel, which has tunables."""
-    naive, _ = strategy.ask(9)
+    (naive,) = strategy.ask(9)
     strategy.tell(world.answer(naive))
     return next(request for request in strategy.ask(2) if request.model)
+
+
+def test_no_model_is_asked_before_the_ancestors_are_judged(axpb: Operator) -> None:
+    world, strategy = World(axpb, TASK), make(Islands, axpb, models=("m",), ancestors=("naive", "tunable"))
+    (naive,) = strategy.ask(9)
+    strategy.tell(world.answer(naive))
+    tunable, *children = strategy.ask(9)
+    assert tunable.kind is Kind.ANCESTOR and not any(request.model for request in children)
+    strategy.tell(world.answer(tunable))
+    assert any(request.model for request in strategy.ask(2))
 
 
 def tunable_answers(request: Request, kernel: Kernel) -> float:

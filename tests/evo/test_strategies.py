@@ -97,8 +97,6 @@ class StrategyContract:
         (first,) = strategy.ask(1)
         assert (first.mutator, first.params["name"]) == (ANCESTOR, "naive")
         world = World(axpb, TASK)
-        early = strategy.ask(4)  # models alone, of what is known: its source
-        assert all(r.mutator == "rewrite" and r.parents == (world.unjudged.id,) for r in early)
         assert strategy.ask(4) == []
         strategy.tell(world.answer(first))
         assert len(strategy.ask(2)) == 2
@@ -199,16 +197,13 @@ def test_a_run_can_be_configured_with_it(strategy: str) -> None:
     assert made.make_strategy(operator, task).ask(1)
 
 
-def test_islands_ask_every_model_before_anything_is_judged_and_then_in_turn_with_the_first_transforms(
-    axpb: Operator,
-) -> None:
-    strategy, world = make(Islands, axpb, models=MODELS, questions=6, settle=0), World(axpb, TASK)
-    naive, *early = strategy.ask(10)
-    assert [r.model for r in early] == list(MODELS)
+def test_islands_ask_models_in_turn_with_the_first_transforms(axpb: Operator) -> None:
+    strategy, world = make(Islands, axpb, models=MODELS, questions=4, settle=0), World(axpb, TASK)
+    (naive,) = strategy.ask(10)
     strategy.tell(world.answer(naive))
     first = strategy.ask(7)
     assert [bool(r.model) for r in first] == [True, False, True, False, True, False, True]
-    assert not any(r.model for r in strategy.ask(10))  # six are open
+    assert not any(r.model for r in strategy.ask(10))  # four are open
     strategy.tell(world.answer(first[0]))
     assert sum(bool(r.model) for r in strategy.ask(4)) == 1
 
@@ -245,7 +240,7 @@ def test_islands_without_models_ask_none(axpb: Operator) -> None:
 
 def test_two_parents_have_two_sources(axpb: Operator) -> None:
     world = World(axpb, TASK)
-    events = told(play(make(Islands, axpb, models=MODELS), world, requests=300, order=Random(1)))
+    events = told(play(make(Islands, axpb, models=MODELS), world, requests=400, order=Random(1)))
     pairs = [i.request.parents for i in events if i.request.mutator in ("recombine", "crossover")]
     assert len(pairs) > 20
     assert all(world.kernels[a].source != world.kernels[b].source for a, b in pairs)
