@@ -6,10 +6,12 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
 from evo import records
+from evo.heats import Entrant, Heat
 from evo.pool import EngineError, Pool, WorkerLost
 from evo.promises import announced, promise
 from evo.records import Rows
@@ -66,6 +68,8 @@ class _Known:
     """Verdicts without timings, by kernel id."""
     by_code: dict[str, asyncio.Future[Evaluation]] = field(default_factory=dict)
     """The same by code digest."""
+    ancestors: Heat = field(default_factory=Heat)
+    """Those that are being screened."""
 
 
 class Verdicts:
@@ -95,6 +99,13 @@ class Verdicts:
     async def evaluate(self, state: TaskState, request: Request, kernel: Kernel) -> tuple[Evaluation, ...]:
         """See `VerdictSource.evaluate`. It raises OperatorError where the operator is at fault."""
         known = self._known[state.task]
+        with known.ancestors.entered() if request.kind is Kind.ANCESTOR else nullcontext() as ancestor:
+            return await self._evaluate(state, request, kernel, known, ancestor)
+
+    async def _evaluate(
+        self, state: TaskState, request: Request, kernel: Kernel, known: _Known, ancestor: Entrant | None
+    ) -> tuple[Evaluation, ...]:
+        """`ancestor` is its place among the task's ancestors, if it is one."""
         if earlier := await announced(known.by_id, kernel.id):
             return (_duplicate(kernel, earlier),)
         with promise(known.by_id, kernel.id) as by_id:
@@ -107,7 +118,7 @@ class Verdicts:
                 by_id.set_result(inherited)
                 return (inherited,)
             with promise(known.by_code, built.code_digest) as by_code:
-                evaluations = await self._judge(state, request, kernel, built)
+                evaluations = await self._judge(state, request, kernel, built, ancestor)
                 bare = evaluations[-1].bare()
                 by_code.set_result(bare)
                 by_id.set_result(bare)
@@ -146,21 +157,25 @@ class Verdicts:
         bound = taken.profile.bottleneck.value if taken.profile.bottleneck else "unclear"
         return Proposal(metrics=metrics, description=f"bottleneck: {bound}", seconds=taken.seconds), taken
 
-    async def _judge(self, state: TaskState, request: Request, kernel: Kernel, built: Built) -> tuple[Evaluation, ...]:
+    async def _judge(
+        self, state: TaskState, request: Request, kernel: Kernel, built: Built, ancestor: Entrant | None
+    ) -> tuple[Evaluation, ...]:
         """The levels that a kernel that compiled deserves, against the rival that its strategy names."""
-        is_ancestor = request.kind is Kind.ANCESTOR
-        rival = Rival() if is_ancestor else state.strategy.rival(request, built.cell)
+        rival = Rival() if ancestor else state.strategy.rival(request, built.cell)
         leader = state.strategy.best
         anchor = rival.anchor or (leader.as_anchor() if leader else Anchor(state.baseline, 0.0, 0.0))
-        # What was there before the search is no discovery; if it is the best at the end, that confirms it.
-        evaluations = await self._levels(state, kernel, anchor, race=rival.race, is_discovery=not is_ancestor)
+        evaluations = await self._levels(state, kernel, anchor, race=rival.race, ancestor=ancestor)
         screened = replace(evaluations[0], stage_ms={"build": built.build_ms, **evaluations[0].stage_ms})
         return (screened, *evaluations[1:])
 
     async def _levels(
-        self, state: TaskState, kernel: Kernel, anchor: Anchor, *, race: bool, is_discovery: bool
+        self, state: TaskState, kernel: Kernel, anchor: Anchor, *, race: bool, ancestor: Entrant | None
     ) -> tuple[Evaluation, ...]:
-        """What `fitness.levels.judge` does, each level a job of the pool; a confirmation only within its share."""
+        """What `fitness.levels.judge` does, each level a job of the pool; a confirmation only within its share.
+
+        What was there before the search is no discovery: of ancestors only the fastest gets to the full level, and if
+        one is the best at the end, that confirms it.
+        """
         pool, task = self._pool, state.task
         results: tuple[Evaluation, ...] = ()
         jobs: dict[Level, Callable[[], Awaitable[Evaluation]]] = {
@@ -169,7 +184,9 @@ class Verdicts:
             Level.CONFIRMED: lambda: pool.confirm(task, kernel),
         }
         while level := next_level(results, race=race, best=_lead(state)):
-            if level is Level.CONFIRMED and not (is_discovery and self._may_confirm(state)):
+            if level is Level.CONFIRMED and (ancestor or not self._may_confirm(state)):
+                break
+            if level is Level.FULL and ancestor and not await ancestor.wins(results[-1].log_speedup or 0.0):
                 break
             found = await self._retried(task, kernel, jobs[level], level)
             results = (*results, found)
