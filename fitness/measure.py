@@ -109,7 +109,8 @@ class _Beside:
 
     A clock is believed as far as the outside confirms it, and what the outside sees of an anchor tells how far it can.
     A call of which more is seen than that varies is charged with the difference. What is left of all calls together may
-    still be more than the anchor's: then the kernel is charged with that too, and its error counts either way.
+    still be more than the anchor's, and than what lies between two processes with one kernel: then the kernel is
+    charged with that too, and its error counts either way.
     """
 
     usual_ns: float = 0.0
@@ -118,8 +119,8 @@ class _Beside:
     hidden_se_ns: float = 0.0
 
     @classmethod
-    def of(cls, samples: Sequence[tuple[Sample, Sample]]) -> _Beside:
-        """Of a candidate and its anchor."""
+    def of(cls, samples: Sequence[tuple[Sample, Sample]], lasting_ns: float) -> _Beside:
+        """Of a candidate and its anchor; `lasting_ns` lie between their processes, as a standard deviation."""
         seen = np.array([(mine.outside_ns, its.outside_ns) for mine, its in samples], dtype=float)
         usual_ns = float(np.median(seen[:, 1]))
         spread_ns = MAD_TO_DEVIATION * float(np.median(np.abs(seen[:, 1] - usual_ns)))
@@ -127,7 +128,8 @@ class _Beside:
         rest = np.maximum(seen - usual_ns, -slack_ns)
         rest[rest > slack_ns] = 0.0  # charged as they are
         hidden_ns, se_ns = location(rest[:, 0] - rest[:, 1])
-        return cls(usual_ns, slack_ns, hidden_ns if hidden_ns > CERTAIN * se_ns else 0.0, se_ns)
+        certain_ns = CERTAIN * math.hypot(se_ns, lasting_ns)
+        return cls(usual_ns, slack_ns, hidden_ns if hidden_ns > certain_ns else 0.0, se_ns)
 
     def mine_ns(self, sample: Sample) -> float:
         """The time of one of the candidate's calls."""
@@ -237,10 +239,13 @@ class Pairing:
     def _ratio(self, pairs: Pairs, beside: _Beside, processes: int) -> Ratio:
         found = log_ratio(pairs)
         hidden = beside.hidden_se_ns / float(np.median([mine for mine, _ in pairs]))
-        return Ratio(found.value, math.hypot(found.se, self._lasting(pairs, processes), hidden))
+        common = self._spread.common(float(np.median(pairs))) / math.sqrt(processes)
+        return Ratio(found.value, math.hypot(found.se, self._lasting(pairs, processes), hidden), common)
 
     def _seen(self, samples: Sequence[tuple[Sample, Sample]]) -> _Beside:
-        return _Beside.of(samples) if self._turns[0][0].session.charged else _Beside()
+        if not self._turns[0][0].session.charged:
+            return _Beside()
+        return _Beside.of(samples, math.sqrt(2 / len(self._turns)) * self._spread.outside_ns)
 
     def _hopeless(self) -> bool:
         self._round()

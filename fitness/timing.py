@@ -70,6 +70,8 @@ class Ratio:
 
     value: float
     se: float
+    common: float = 0.0
+    """Of the error, the part that a kernel's workloads share: two processes that lie apart do so on all of them."""
 
 
 @dataclass(frozen=True)
@@ -83,10 +85,16 @@ class Spread:
     """Whatever the kernel takes: what lies around it between two readings of a clock."""
     share: float = 0.0
     """Of the kernel's time: where its code and its memory happen to lie."""
+    outside_ns: float = 0.0
+    """What is seen beside a clock lies apart by so much as well."""
+
+    def common(self, latency_ns: float) -> float:
+        """The standard deviation of the log ratio of two processes with kernels that take so long, on all workloads."""
+        return math.sqrt(2) * math.hypot(self.fixed_ns, self.outside_ns) / latency_ns
 
     def of(self, latency_ns: float) -> float:
-        """The standard deviation of the log ratio of two processes with kernels that take so long."""
-        return math.sqrt(2) * math.hypot(self.fixed_ns / latency_ns, self.share)
+        """The same, and what is of each workload alone."""
+        return math.hypot(self.common(latency_ns), math.sqrt(2) * self.share)
 
 
 def log_ratio(pairs: Sequence[tuple[float, float]]) -> Ratio:
@@ -121,9 +129,11 @@ def usually_above(differences: np.ndarray, least: float) -> bool:
 
 
 def mean(ratios: Sequence[Ratio]) -> Ratio:
-    """Unweighted mean over workloads, errors taken as independent."""
+    """Unweighted mean over workloads, errors taken as independent but for what the workloads share."""
     count = len(ratios)
-    return Ratio(sum(r.value for r in ratios) / count, math.sqrt(sum(r.se**2 for r in ratios)) / count)
+    common = sum(r.common for r in ratios) / count
+    own = math.sqrt(sum(max(r.se**2 - r.common**2, 0.0) for r in ratios)) / count
+    return Ratio(sum(r.value for r in ratios) / count, math.hypot(own, common), common)
 
 
 def smallest_detectable(se: float, schedule: Schedule = CONFIRM) -> float:

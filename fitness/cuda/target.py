@@ -56,9 +56,11 @@ AUDITED_WORK = 1_000_000
 """Operations plus bytes of the largest shape that compute-sanitizer sees; it slows kernels down a hundred times."""
 BUILD = 3
 """Of builds on disk that were made by the rules of now; others are made anew."""
-SPREAD = Spread(fixed_ns=115.0, share=0.003)
-"""As tests/bench/gpu_comparisons finds it on an H100: two processes with one kernel of 4.4 us differ by 4 % (standard
-deviation), also where nothing of them differs but when they began. Longer kernels' differ by less than the share."""
+SPREAD = Spread(fixed_ns=160.0, share=0.003, outside_ns=160.0)
+"""As `tests.bench.gpu_comparisons` finds it: two processes with one kernel of 4 to 15 us differ by 160 ns (an H100) to
+230 ns (an H200) by their clocks (standard deviation), also where nothing of them differs but when they began, and by
+the same on all workloads. Beside the clocks they differ by more on some machines; with the two errors together no more
+kernels are called different from themselves there than is stated. Longer kernels differ by less than the share."""
 
 
 @dataclass(frozen=True)

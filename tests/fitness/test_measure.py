@@ -201,6 +201,18 @@ def test_processes_whose_clocks_lie_apart_are_not_called_different() -> None:
     assert max(stopped) <= 40  # more would tell nothing
 
 
+@pytest.mark.parametrize("spread", [Spread(fixed_ns=300.0), Spread(outside_ns=1000.0)], ids=["clocks", "beside them"])
+def test_processes_that_lie_apart_do_so_on_all_workloads(spread: Spread) -> None:
+    """Six workloads tell no more of two processes than one does."""
+    wrong = 0
+    for seed in range(100):
+        apart = np.random.default_rng(seed).standard_normal(2)
+        two = [noisy(10 + 1e-3 * spread.fixed_ns * by, 25 + 1e-3 * spread.outside_ns * by) for by in apart]
+        ratio = pairing(*two, workloads=6, seed=2 * seed, spread=spread).measure(CONFIRM, race=False).ratio
+        wrong += abs(ratio.value) > 1.96 * ratio.se
+    assert wrong <= 5  # of 100; 21 and 7 where errors of workloads are taken as independent
+
+
 def test_long_kernels_keep_their_precision_whatever_lies_around_them() -> None:
     found = pairing(noisy(1000), noisy(1000), charged=False).measure(CONFIRM, race=False)
     assert found.ratio.se < 0.005
