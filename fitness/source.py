@@ -52,7 +52,9 @@ class Dialect:
     """Whether inline assembly is allowed."""
 
 
-class _Token(NamedTuple):
+class Token(NamedTuple):
+    """One word of C++ and where it stands."""
+
     kind: str
     text: str
     begin: int
@@ -77,7 +79,7 @@ def hoisted(source: str) -> tuple[tuple[str, ...], str]:
     text, joints = _spliced(source)
     headers: list[str] = []
     parts, at, line_start = [], 0, True
-    for token in _tokens(text):
+    for token in tokenized(text):
         if token.kind in ("comment", "blank"):
             continue
         if token.kind == "hash" and line_start and (include := _INCLUDE.match(text, token.begin)):
@@ -98,24 +100,24 @@ def smuggled(preprocessed: str) -> str | None:
     """
     if len(preprocessed) > MAX_EXPANDED:
         return f"{len(preprocessed)} characters of code; at most {MAX_EXPANDED} are allowed"
-    names: list[_Token] = []
+    names: list[Token] = []
     for line in preprocessed.splitlines():
         if not _LINE_MARKER.match(line):
-            names += [token for token in _tokens(line) if token.kind not in ("blank", "comment", "newline")]
+            names += [token for token in tokenized(line) if token.kind not in ("blank", "comment", "newline")]
     for number, token in enumerate(names):
-        if token.text in _ASSEMBLY:
+        if token.text in ASSEMBLY:
             return "inline assembly, which is not allowed"
         if token.text in _NAMING and not _is_name(names[number + 1 : number + 1 + MAX_ARGUMENT]):
             return f"an attribute `{token.text}(...)` with more than a name in it, which is not allowed"
     return None
 
 
-def _is_name(following: list[_Token]) -> bool:
+def _is_name(following: list[Token]) -> bool:
     """Whether what follows a word is no argument with a string in it, or one that is a plain name in quotes."""
     if not following or following[0].text != "(":
         return True
     depth = 0
-    inside: list[_Token] = []
+    inside: list[Token] = []
     for token in following:
         depth += (token.text == "(") - (token.text == ")")
         if depth == 0:
@@ -130,7 +132,8 @@ MAX_EXPANDED = 1 << 20
 MAX_ARGUMENT = 64
 """Tokens of an attribute's argument that are looked at."""
 _LINE_MARKER = re.compile(r'# \d+ "')
-_ASSEMBLY = frozenset(("asm", "__asm", "__asm__"))
+ASSEMBLY = frozenset(("asm", "__asm", "__asm__"))
+"""Words that begin inline assembly."""
 _NAMING = frozenset(
     f"{mark}{name}{mark}" for name in ("section", "alias", "weakref", "symver", "ifunc") for mark in ("", "__")
 )
@@ -149,14 +152,15 @@ def _spliced(source: str) -> tuple[str, list[int]]:
     return "".join(parts), joints
 
 
-def _tokens(text: str) -> Iterator[_Token]:
+def tokenized(text: str) -> Iterator[Token]:
+    """Return the words of a text in C++, blanks and line ends among them, as the compiler would part it."""
     for match in _TOKEN.finditer(text):
-        yield _Token(str(match.lastgroup), match[0], match.start(), match.end())
+        yield Token(str(match.lastgroup), match[0], match.start(), match.end())
 
 
 def _problems(text: str, dialect: Dialect) -> Iterator[tuple[int, str]]:
     line_start, directive = True, ""
-    tokens = _tokens(text)
+    tokens = tokenized(text)
     for token in tokens:
         if token.kind in ("comment", "blank"):
             continue
@@ -174,7 +178,7 @@ def _problems(text: str, dialect: Dialect) -> Iterator[tuple[int, str]]:
             yield token.begin, problem
 
 
-def _directive(text: str, hash_: _Token, tokens: Iterator[_Token], dialect: Dialect) -> tuple[str, str | None]:
+def _directive(text: str, hash_: Token, tokens: Iterator[Token], dialect: Dialect) -> tuple[str, str | None]:
     """The directive's name and what is wrong with it."""
     name = next((t for t in tokens if t.kind != "blank"), None)
     if name is None or name.kind == "newline":
@@ -197,7 +201,7 @@ def _allowed(header: str, dialect: Dialect) -> bool:
     return ".." not in header.split("/") and dialect.header_allowed(header)
 
 
-def _token_problem(text: str, token: _Token, directive: str, dialect: Dialect) -> str | None:
+def _token_problem(text: str, token: Token, directive: str, dialect: Dialect) -> str | None:
     if token.kind == "trigraph":
         return f"`{token.text}`: a trigraph; write the character that you mean"
     if token.kind == "raw":
@@ -210,7 +214,7 @@ def _token_problem(text: str, token: _Token, directive: str, dialect: Dialect) -
         return f"the control character {token.text!r}"
     if token.kind != "name" or directive in ("error", "warning"):
         return None
-    if token.text in _ASSEMBLY and not dialect.assembly:
+    if token.text in ASSEMBLY and not dialect.assembly:
         return f"`{token.text}`: no inline assembly; write intrinsics, such as those of <immintrin.h>"
     if token.text in ("__has_include", "__has_include_next", "__has_embed"):
         probed = _PROBED_HEADER.match(text, token.end)

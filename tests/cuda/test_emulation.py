@@ -335,7 +335,10 @@ def test_what_is_wrong_is_told(name: str, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 GPU_ONLY = {
-    "inline PTX": (ROWS + '    asm volatile("bar.sync 0;");\n}\n', "softmax"),
+    f"line {LINE}: not emulated: wgmma.fence.sync.aligned": (
+        ROWS + '    asm volatile("wgmma.fence.sync.aligned;");\n}\n',
+        "softmax",
+    ),
     "tensor maps (TMA)": (FEATURES["gelu"]["tensor map"], "gelu"),
     "CUB": (edited(SOFTMAX, ("*/\n", "*/\n#include <cub/block/block_reduce.cuh>\n")), "softmax"),
     "CuTe": (edited(SOFTMAX, ("*/\n", "*/\n#include <cute/tensor.hpp>\n")), "softmax"),

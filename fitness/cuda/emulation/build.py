@@ -9,7 +9,7 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -18,13 +18,14 @@ from elftools.elf.elffile import ELFFile
 from fitness.cpu.build import SHIM, parameters, tidy_log
 from fitness.cpu.gate import ALLOWED_SYMBOLS, ON_LOAD, demangled, symbols
 from fitness.cuda.build import DIALECT
+from fitness.cuda.emulation.ptx.assembly import translated
 from fitness.cuda.nvrtc import FILE, HEADERS
 from fitness.disk import refuse_full_disk
 from fitness.evaluation import Rejection, Status
 from fitness.native import CXX, built, compiler_version, precompiled, toolchain_folders
 from fitness.sandbox import run_confined
 from fitness.signature import Param, TableError
-from fitness.source import forbidden
+from fitness.source import ASSEMBLY, MAX_EXPANDED, forbidden
 from operators.identity import digest
 from operators.kernel import Kernel
 from operators.plan import Plan
@@ -71,7 +72,7 @@ def compile_emulated(
     """Compile into `folder`. What only a GPU can run is `unsupported`, with a message that says what it is."""
     if problem := forbidden(kernel.source, FILE, DIALECT):
         return Rejection(Status.INVALID, problem)
-    if reason := needs_gpu(kernel.source, plan):
+    if reason := needs_gpu(kernel.source):
         return Rejection(Status.UNSUPPORTED, f"needs a GPU: {reason}")
     launches = tuple(dict.fromkeys(launch.kernel for launch in plan.launches))
     unit = _renamed(launches) + translation_unit(
@@ -80,8 +81,7 @@ def compile_emulated(
     calls = "\n".join(f"EVO_EMULATE({number}, {name})" for number, name in enumerate(launches))
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         (Path(scratch) / FILE).write_text(f'{unit}\n#line 1 "launches of the plan"\n{calls}\n', encoding="utf-8")
-        headers = ("-include", str(precompiled(_headers(), *flags())), "-I", str(INCLUDE))
-        failure = _run([CXX, *flags(), *headers, "-x", "c++", "-c", FILE, "-o", "kernel.o"], scratch)
+        failure = _compiled(scratch, assembly=any(word in kernel.source for word in ASSEMBLY))
         if failure:
             return failure
         with (Path(scratch) / "kernel.o").open("rb") as stream:
@@ -103,12 +103,24 @@ def compile_emulated(
     return EmulatedBuild(library, launches, params)
 
 
-def needs_gpu(source: str, plan: Plan) -> str | None:
+def _compiled(folder: str, *, assembly: bool) -> Rejection | None:
+    """Make kernel.o; inline PTX becomes C++ once macros are out of its way."""
+    headers = ("-include", str(precompiled(_headers(), *flags())), "-I", str(INCLUDE))
+    if not assembly:
+        return _run([CXX, *flags(), *headers, "-x", "c++", "-c", FILE, "-o", "kernel.o"], folder)
+    failure = _run([CXX, *flags(), *headers, "-x", "c++", "-E", "-fpch-preprocess", FILE, "-o", "kernel.ii"], folder)
+    if failure:
+        return failure
+    expanded = Path(folder) / "kernel.ii"
+    text = expanded.read_text(encoding="utf-8")
+    if len(text) > MAX_EXPANDED:
+        return Rejection(Status.UNSUPPORTED, f"needs a GPU: its code has {len(text)} characters after its macros")
+    expanded.write_text(translated(text, FILE), encoding="utf-8")
+    return _run([CXX, *flags(), "-fpreprocessed", "-x", "c++", "-c", "kernel.ii", "-o", "kernel.o"], folder)
+
+
+def needs_gpu(source: str) -> str | None:
     """What of a kernel file, otherwise allowed, cannot be emulated, in words; None: nothing that the text tells."""
-    if plan.tensor_maps:
-        return "tensor maps (TMA)"
-    if forbidden(source, FILE, replace(DIALECT, assembly=False)):
-        return "inline PTX"
     for header in re.findall(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"]+)[>"]', source, re.MULTILINE):
         if header not in HEADERS and not (INCLUDE / header).is_file():
             known = (words for start, words in GPU_ONLY.items() if header.startswith(start))
@@ -125,7 +137,8 @@ def _renamed(launches: Iterable[str]) -> str:
 @lru_cache
 def _headers() -> str:
     """In one text, whose digest names the precompiled form."""
-    files = (HERE / "types.hpp", SHIM, HERE / "runtime.hpp", HERE / "device.hpp")
+    own = ("types.hpp", "halves.hpp", "runtime.hpp", "ptx.hpp", "device.hpp")
+    files = (HERE / own[0], SHIM, *(HERE / name for name in own[1:]))
     return "\n".join(f'#line 1 "{file.name}"\n{file.read_text(encoding="utf-8")}' for file in files)
 
 

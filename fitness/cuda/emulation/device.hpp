@@ -91,7 +91,8 @@ template <class X> void __stwb(X* at, std::common_type_t<X> value) { *at = value
 template <class X> void __stcg(X* at, std::common_type_t<X> value) { *at = value; }
 template <class X> void __stcs(X* at, std::common_type_t<X> value) { *at = value; }
 template <class X> void __stwt(X* at, std::common_type_t<X> value) { *at = value; }
-inline std::size_t __cvta_generic_to_shared(const void* at) { return reinterpret_cast<std::size_t>(at); }
+inline std::size_t __cvta_generic_to_shared(const void* at) { return evo::shared_address(at); }
+inline void* __cvta_shared_to_generic(std::size_t at) { return evo::shared_pointer(at); }
 inline std::size_t __cvta_generic_to_global(const void* at) { return reinterpret_cast<std::size_t>(at); }
 
 namespace evo {

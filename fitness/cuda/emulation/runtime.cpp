@@ -32,6 +32,7 @@ struct Control {
     std::uint32_t told;     // bytes of text
     std::uint32_t launch;   // number of the launch, from 1
     std::uint32_t running;  // whether `thread` is of any meaning
+    std::uint32_t lack;     // whether the text tells what the emulation cannot do
     Index block, thread;
     char text[1024];
 };
@@ -39,13 +40,15 @@ struct Control {
 constexpr std::size_t STACK_BYTES = 64 << 10, GUARD_BYTES = 64 << 10;
 constexpr std::size_t WATCHED_BYTES = 4096;  // beyond dynamic shared memory
 constexpr std::uint64_t UNDEFINED = ~0ull;
+constexpr std::uint64_t SHARED_WINDOW = 1024;  // where shared memory begins among its addresses, so that 0 is none of them
+constexpr unsigned BARRIERS = 16;
 
 inline const char* const KIND_NAMES[] = {
     "", "__syncthreads()", "__syncthreads_and()", "__syncthreads_or()", "__syncthreads_count()", "sync() of blocks",
     "__syncwarp()", "__activemask()", "__shfl_sync()", "__shfl_up_sync()", "__shfl_down_sync()", "__shfl_xor_sync()",
     "__all_sync()", "__any_sync()", "__ballot_sync()", "__match_any_sync()", "__match_all_sync()", "__reduce_add_sync()",
     "__reduce_min_sync()", "__reduce_max_sync()", "__reduce_min_sync()", "__reduce_max_sync()", "__reduce_and_sync()",
-    "__reduce_or_sync()", "__reduce_xor_sync()",
+    "__reduce_or_sync()", "__reduce_xor_sync()", "",
 };
 constexpr bool is_barrier(Kind kind) { return kind >= Kind::SYNC && kind <= Kind::SYNC_COUNT; }
 
@@ -67,7 +70,11 @@ struct Thread {
     int source = 0, width = 0;  // of shuffles
     std::uint64_t value = 0, result = 0;
     bool matched = false;
-    struct Copy { void* to; const void* from; std::size_t bytes, zeros; };
+    unsigned number = 0, threads = 0;  // of a barrier: its number, and how many it is for; 0: all
+    const char* name = "";             // of an operation
+    Operation operation = nullptr;
+    void* brought = nullptr;
+    struct Copy { void* to; std::size_t bytes; char value[16]; };
     std::vector<std::vector<Copy>> copies{1};  // asynchronous ones, by batch; the last one is open
 };
 
@@ -77,6 +84,7 @@ struct Block {
     std::vector<Thread> threads;
     char* shared = nullptr;  // a copy of its shared memory while another block of its set runs
     unsigned live = 0;
+    unsigned arrived[BARRIERS] = {};  // threads that are at a barrier and do not wait
 };
 
 static Control* control;
@@ -104,6 +112,11 @@ void fail(const char* format, ...) {
     va_end(arguments);
     control->told = static_cast<std::uint32_t>(length < 0 ? 0 : length);
     std::abort();
+}
+
+void not_emulated(const char* what, int line) {
+    control->lack = 1;
+    fail("line %d: %s", line, what);
 }
 
 // --- fibers -----------------------------------------------------------------------------------------------------------
@@ -182,8 +195,29 @@ static std::uint64_t wait_at(Kind kind, unsigned mask, std::uint64_t value, int 
     return thread->result;
 }
 
-unsigned barrier(Kind kind, int predicate, int line) {
+static void check_barrier(unsigned number, unsigned threads, int line) {
+    if (number >= BARRIERS || threads % 32 || threads > block->threads.size())
+        fail("line %d: barrier %u for %u threads: there are %u of them, for whole warps of a block of %zu threads", line, number,
+             threads, BARRIERS, block->threads.size());
+}
+
+unsigned barrier(Kind kind, int predicate, int line, unsigned number, unsigned threads) {
+    check_barrier(number, threads, line);
+    thread->number = number;
+    thread->threads = threads;
     return static_cast<unsigned>(wait_at(kind, 0, predicate != 0, line));
+}
+
+void arrive_at_barrier(unsigned number, unsigned threads, int line) {
+    check_barrier(number, threads, line);
+    ++block->arrived[number];
+}
+
+void together(const char* name, Operation operation, void* brought, int line) {
+    thread->name = name;
+    thread->operation = operation;
+    thread->brought = brought;
+    wait_at(Kind::TOGETHER, ~0u, 0, line);
 }
 
 std::uint64_t collective(Kind kind, unsigned mask, std::uint64_t value, int line) {
@@ -212,8 +246,35 @@ bool matched() { return thread->matched; }
 unsigned block_rank() { return block->rank; }
 unsigned resident_blocks() { return static_cast<unsigned>(resident.size()); }
 
+std::uint64_t shared_address(const void* at) {
+    return static_cast<std::uint64_t>(static_cast<const char*>(at) - shared_begin) + SHARED_WINDOW;
+}
+
+bool is_shared(const void* at) {
+    const auto offset = static_cast<const char*>(at) - shared_begin;
+    return offset >= 0 && static_cast<std::size_t>(offset) < static_bytes + launched.shared_bytes;
+}
+
+void* shared_pointer(std::uint64_t address) { return shared_begin + (address - SHARED_WINDOW); }
+
+void* shared_at(std::uint64_t address, std::size_t bytes, std::size_t alignment, const char* name, int line) {
+    const std::size_t end = SHARED_WINDOW + static_bytes + launched.shared_bytes;
+    if (address < SHARED_WINDOW || address > end || end - address < bytes)
+        fail("line %d: %s at address %#llx of shared memory, which ends at %#zx%s", line, name,
+             static_cast<unsigned long long>(address), end,
+             address >> 32 ? " (a generic address? __cvta_generic_to_shared makes one of shared memory)" : "");
+    if (address % alignment)
+        fail("line %d: %s at address %#llx of shared memory, which is no multiple of %zu", line, name,
+             static_cast<unsigned long long>(address), alignment);
+    return shared_pointer(address);
+}
+
 void copy_later(void* to, const void* from, std::size_t bytes, std::size_t zeros) {
-    thread->copies.back().push_back({to, from, bytes, zeros});
+    Thread::Copy copy{to, bytes, {}};
+    if (bytes > sizeof copy.value || zeros > bytes) fail("an asynchronous copy of %zu bytes, %zu of them zeros", bytes, zeros);
+    if (zeros < bytes) std::memcpy(copy.value, from, bytes - zeros);
+    std::memset(to, static_cast<int>(control->poison), bytes);
+    thread->copies.back().push_back(copy);
 }
 
 void commit_copies() { thread->copies.emplace_back(); }
@@ -221,10 +282,7 @@ void commit_copies() { thread->copies.emplace_back(); }
 void await_copies(std::size_t newest) {
     auto& batches = thread->copies;
     while (batches.size() - 1 > newest) {
-        for (const auto& copy : batches.front()) {
-            std::memcpy(copy.to, copy.from, copy.bytes - copy.zeros);
-            std::memset(static_cast<char*>(copy.to) + (copy.bytes - copy.zeros), 0, copy.zeros);
-        }
+        for (const auto& copy : batches.front()) std::memcpy(copy.to, copy.value, copy.bytes);
         batches.erase(batches.begin());
     }
 }
@@ -266,7 +324,26 @@ static std::uint64_t reduced(Kind kind, std::uint64_t a, std::uint64_t b) {
     }
 }
 
+static const Warp* operating;
+
+void blame(unsigned lane) {
+    control->thread = operating->lanes[lane].index;
+    control->running = 1;
+}
+
+static void operate(Warp& warp, unsigned members) {
+    const Thread& first = warp.lanes[__builtin_ctz(members)];
+    if (members != ~0u)
+        fail("line %d: %s needs all 32 lanes of a warp; %d of them are there", first.line, first.name, __builtin_popcount(members));
+    void* brought[32];
+    for (unsigned i = 0; i < 32; ++i) brought[i] = warp.lanes[i].brought;
+    operating = &warp;
+    first.operation(brought, first.line);
+    for (unsigned i = 0; i < 32; ++i) warp.lanes[i].state = State::READY;
+}
+
 static void finish(Warp& warp, unsigned members, Kind kind) {
+    if (kind == Kind::TOGETHER) return operate(warp, members);
     std::uint64_t values[32], together = 0;
     unsigned votes = 0, first = static_cast<unsigned>(__builtin_ctz(members));
     for (unsigned i = 0; i < warp.count; ++i) {
@@ -311,7 +388,8 @@ static bool release(Warp& warp) {
         const Thread& first = warp.lanes[__builtin_ctz(waiting)];
         const Kind kind = first.kind;
         const unsigned members = waiting & warp.where([&](const Thread& t) {
-            return t.kind == kind && t.mask == first.mask && (t.line == first.line || kind == Kind::SYNC_WARP);
+            return t.kind == kind && t.mask == first.mask && (t.line == first.line || kind == Kind::SYNC_WARP) &&
+                   (kind != Kind::TOGETHER || t.operation == first.operation);
         });
         waiting &= ~members;
         if (kind == Kind::ACTIVE ? moving != 0 : (first.mask & live & ~members) != 0) continue;
@@ -341,7 +419,7 @@ static bool run_warp(Warp warp) {
 
 // "32 threads wait at __syncthreads() in line 7, 3 have ended"
 static void describe(char* text, std::size_t size) {
-    struct Group { State state; Kind kind; int line; unsigned count; };
+    struct Group { State state; Kind kind; int line; unsigned count; const char* name; };
     std::vector<Group> groups;
     for (const Block& b : resident)
         for (const Thread& t : b.threads) {
@@ -350,7 +428,7 @@ static void describe(char* text, std::size_t size) {
             for (Group& g : groups)
                 if (g.state == t.state && (done || (g.kind == t.kind && g.line == t.line))) found = &g;
             if (found) ++found->count;
-            else groups.push_back({t.state, t.kind, t.line, 1});
+            else groups.push_back({t.state, t.kind, t.line, 1, t.kind == Kind::TOGETHER ? t.name : KIND_NAMES[static_cast<int>(t.kind)]});
         }
     std::size_t used = 0;
     for (const Group& g : groups) {
@@ -358,7 +436,7 @@ static void describe(char* text, std::size_t size) {
         const char* comma = used ? ", " : "";
         if (g.state == State::DONE) used += static_cast<std::size_t>(std::snprintf(text + used, size - used, "%s%u ended", comma, g.count));
         else used += static_cast<std::size_t>(std::snprintf(text + used, size - used, "%s%u wait at %s in line %d", comma, g.count,
-                                                            KIND_NAMES[static_cast<int>(g.kind)], g.line));
+                                                            g.name, g.line));
     }
 }
 
@@ -368,28 +446,43 @@ static void describe(char* text, std::size_t size) {
     fail("%s: of its threads %s", problem, text);
 }
 
-static void check_one_place(const Block& b) {
+static bool waits_at_barrier(const Thread& t) { return t.state == State::WAITING && is_barrier(t.kind); }
+
+static void check_one_place(const Block& b, unsigned number) {
     for (std::size_t i = 0; i < b.threads.size(); ++i) {
         const Thread &one = b.threads[i], &first = b.threads[i / 32 * 32];
-        if (one.line != first.line || one.kind != first.kind)
+        const bool there = waits_at_barrier(one) && one.number == number, first_there = waits_at_barrier(first) && first.number == number;
+        if (there != first_there || (there && (one.line != first.line || one.kind != first.kind || one.threads != first.threads)))
             fail_for_ever("threads of one warp wait at different barriers");
     }
 }
 
-// Of a block, where all of its threads have come to one. True: they may go on.
-static bool release_barrier(Block& b) {
-    unsigned there = 0, votes = 0;
+// Of a block, where all of those that it is for have come to one. True: they may go on.
+static bool release_barrier(Block& b, unsigned number) {
+    unsigned there = 0, votes = 0, wanted = 0;
     for (const Thread& t : b.threads)
-        if (t.state == State::WAITING && is_barrier(t.kind)) ++there, votes += t.value != 0;
-    if (there == 0 || there < b.live) return false;
-    if (b.live < b.threads.size()) fail_for_ever("a barrier that not all threads of the block reach");
-    check_one_place(b);
+        if (waits_at_barrier(t) && t.number == number) ++there, votes += t.value != 0, wanted = t.threads;
+    if (there == 0 || there + b.arrived[number] < (wanted ? wanted : b.live)) return false;
+    if (!wanted && b.live < b.threads.size()) fail_for_ever("a barrier that not all threads of the block reach");
+    if (wanted && there + b.arrived[number] > wanted) fail_for_ever("more threads come to a barrier than it is for");
+    check_one_place(b, number);
+    b.arrived[number] = 0;
     for (Thread& t : b.threads) {
+        if (!waits_at_barrier(t) || t.number != number) continue;
         const bool all = votes == there, any = votes != 0;
         t.result = t.kind == Kind::SYNC_AND ? all : t.kind == Kind::SYNC_OR ? any : t.kind == Kind::SYNC_COUNT ? votes : 0;
         t.state = State::READY;
     }
     return true;
+}
+
+static bool release_barriers(Block& b) {
+    unsigned numbers = 0;
+    for (const Thread& t : b.threads)
+        if (waits_at_barrier(t)) numbers |= 1u << t.number;
+    bool released = false;
+    for (unsigned left = numbers; left; left &= left - 1) released |= release_barrier(b, static_cast<unsigned>(__builtin_ctz(left)));
+    return released;
 }
 
 // As far as it comes without other blocks. False: nothing moved.
@@ -408,7 +501,7 @@ static bool run_block(Block& b) {
             again |= run_warp({&b.threads[first], static_cast<unsigned>(left < 32 ? left : 32)});
         }
         ran |= again;
-        if (release_barrier(b)) ran = again = true;
+        if (release_barriers(b)) ran = again = true;
         if (!again) return ran;
     }
 }
@@ -443,6 +536,7 @@ static void run_resident() {
     const std::size_t bytes = static_bytes + watched_bytes();
     for (Block& b : resident) {
         b.live = static_cast<unsigned>(b.threads.size());
+        std::memset(b.arrived, 0, sizeof b.arrived);
         if (several) b.shared = static_cast<char*>(std::malloc(bytes + 1));
         poison_shared(several ? b.shared : shared_begin);
     }

@@ -13,6 +13,7 @@ enum class Kind {
     NONE, SYNC, SYNC_AND, SYNC_OR, SYNC_COUNT, ALL_BLOCKS,  // barriers
     SYNC_WARP, ACTIVE, SHUFFLE, UP, DOWN, XOR, ALL, ANY, BALLOT, MATCH_ANY, MATCH_ALL,
     ADD, MIN, MAX, SIGNED_MIN, SIGNED_MAX, BIT_AND, BIT_OR, BIT_XOR,
+    TOGETHER,  // see `together`
 };
 struct Launch {
     void (*call)(void (*)(), void* const*);
@@ -28,12 +29,20 @@ struct Control;
 
 void run(const Launch& given, Control* told, unsigned number);
 [[noreturn]] __attribute__((format(printf, 1, 2))) void fail(const char* format, ...);
+// Ends the call for the emulation's own lack: no word about the kernel.
+[[noreturn]] void not_emulated(const char* what, int line);
 
 unsigned lane();
-unsigned barrier(Kind kind, int predicate, int line);
+// Of the whole block, or of the first `threads` to come to barrier `number` (PTX: bar.sync a, b).
+unsigned barrier(Kind kind, int predicate, int line, unsigned number = 0, unsigned threads = 0);
+void arrive_at_barrier(unsigned number, unsigned threads, int line);
 std::uint64_t collective(Kind kind, unsigned mask, std::uint64_t value, int line);
 std::uint64_t shuffle(Kind kind, unsigned mask, std::uint64_t value, int source, int width, int line);
 bool matched();  // by the last MATCH_ALL
+// What all 32 lanes of a warp do at once: when the last one has come, `operation` gets what each of them has brought.
+using Operation = void (*)(void* const (&brought)[32], int line);
+void together(const char* name, Operation operation, void* brought, int line);
+void blame(unsigned lane);  // in what `fail` says next within an operation
 // Who polls memory must let others run now and then.
 void tick(unsigned cost = 1);
 constexpr unsigned SPINS = 2048;
@@ -43,6 +52,13 @@ unsigned resident_blocks();
 // Where a pointer into this block's shared memory points to in that of another one.
 void* mapped_shared(void* pointer, unsigned rank);
 
+// Addresses of the shared window, as `cvta` and PTX know them, and back; `shared_at` refuses what lies outside.
+std::uint64_t shared_address(const void* at);
+void* shared_pointer(std::uint64_t address);
+bool is_shared(const void* at);
+void* shared_at(std::uint64_t address, std::size_t bytes, std::size_t alignment, const char* name, int line);
+
+// An asynchronous copy. Its place holds the poison until who began it has waited.
 void copy_later(void* to, const void* from, std::size_t bytes, std::size_t zeros);
 void commit_copies();
 void await_copies(std::size_t newest);

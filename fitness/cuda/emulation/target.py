@@ -42,10 +42,12 @@ FACTS: Mapping[str, int] = {
 }  # fmt: skip
 """Few multiprocessors, so that what is sized by them goes round several times."""
 BLOCKS_PER_SM = 2
+TENSOR_MAPS = "tensor maps (TMA)"
 CONTROL = " emulation"
 """A buffer of ours beside the kernel's: no tensor can be called so."""
-CONTROL_HEAD = Struct("<11I")
-"""Seed, poison, bytes of text, launch, whether a thread runs, block, thread: `Control` of runtime.cpp."""
+CONTROL_HEAD = Struct("<12I")
+"""Seed, poison, bytes of text, launch, whether a thread runs, whether the emulation is at fault, block, thread:
+`Control` of runtime.cpp."""
 CONTROL_BYTES = CONTROL_HEAD.size + 1024
 
 
@@ -159,6 +161,7 @@ class Emulation:
         checks = [(w, str(f)) for w in chosen for f in self._rng.permutation(self.oracle.families)[:families]]
         end = time.monotonic() + limit_s
         errors: list[CheckError] = []
+        beyond: Rejection | None = None
         try:
             with _Session(self, prepared, self._rng) as session:
                 for number, (workload, family) in enumerate(checks):
@@ -166,10 +169,15 @@ class Emulation:
                         break
                     # Without the naive kernel's opinion: it may be the one that is examined.
                     case = self.oracle.case(workload, family, self._rng, at_end=number % 2 == 0)
-                    errors += self._check(session, prepared, case)
+                    try:
+                        errors += self._check(session, prepared, case)
+                    except KernelFault as fault:
+                        if fault.rejection.status is not Status.UNSUPPORTED:
+                            raise
+                        beyond = beyond or fault.rejection  # other shapes may take another route, which is wrong
         except KernelFault as fault:
             return fault.rejection
-        return worst(errors)
+        return beyond or worst(errors)
 
     def _check(self, session: _Session, prepared: EmulatedKernel, case: Case) -> list[CheckError]:
         """On NaN and on large numbers where it has not written, threads in another order; raises KernelFault.
@@ -220,7 +228,7 @@ class _Session:
         work.prepare(poison)
         self._emulation.oracle.restore(question, work)
         seed = int(self._rng.integers(1, 1 << 32))
-        work.view(CONTROL)[: CONTROL_HEAD.size] = CONTROL_HEAD.pack(seed, poison, *[0] * 9)
+        work.view(CONTROL)[: CONTROL_HEAD.size] = CONTROL_HEAD.pack(seed, poison, *[0] * 10)
         try:
             self._runner.run(0, 0, timeout_s=self._emulation.run_timeout_s, poison=poison)
         except KernelFault as fault:
@@ -250,10 +258,12 @@ class _Session:
 def _placed(rejection: Rejection, question: Question, work: Region, program_: Program) -> KernelFault:
     """What ended a call, in the emulation's own words where it has some, and where."""
     data = bytes(work.view(CONTROL))
-    _, _, told, launch, running, *index = CONTROL_HEAD.unpack_from(data)
+    _, _, told, launch, running, lack, *index = CONTROL_HEAD.unpack_from(data)
     status, text = rejection.status, rejection.message
     if told:
         status, text = Status.RUNTIME_ERROR, data[CONTROL_HEAD.size :][: min(told, 1023)].decode(errors="replace")
+    if lack:
+        return KernelFault(Status.UNSUPPORTED, f"needs a GPU: {text}")
     if 0 < launch <= len(program_.calls):
         thread = f", thread {index[3:]}" if running else ""
         text += f" (`{program_.calls[launch - 1].kernel}`, block {index[:3]}{thread})"
@@ -274,6 +284,8 @@ def _words(program_: Program, build: EmulatedBuild, order: Sequence[str], work: 
         for argument in launch.args:
             if isinstance(argument, bytes):
                 words += [0, int.from_bytes(argument.ljust(8, b"\0"), "little", signed=True)]
+            elif argument[0] == "map":
+                raise KernelFault(Status.UNSUPPORTED, f"needs a GPU: {TENSOR_MAPS}")
             else:
                 words += [1, index[argument[1]]]
         for value in numbers:
