@@ -62,6 +62,8 @@ class Checked:
     lack: str = ""
     """Why it could not be looked at; empty where it was."""
     seconds: float = 0.0
+    scope: str = ""
+    """What was looked at, in words, as far as that is more than a few small shapes."""
 
 
 class Builder(Protocol):

@@ -47,7 +47,7 @@ from operators.tensor_map import (
 
 __all__ = [
     "FACTS", "Argument", "ArgumentKind", "Buffer", "Launch", "Plan", "ResolvedBuffer", "ResolvedPlan",
-    "ResolvedTensorMap", "Step", "TensorMap", "parse_plan",
+    "ResolvedTensorMap", "Step", "TensorMap", "environment", "parse_plan",
 ]  # fmt: skip
 
 FACTS: Mapping[str, frozenset[str]] = MappingProxyType(
@@ -139,7 +139,7 @@ class Plan:
         dtype: str,
     ) -> bool:
         """Whether `requires` holds. Raises PlanError where it has no value."""
-        env = _environment(self, operator, dims, values, facts, dtype)
+        env = environment(self, operator, dims, values, facts, dtype)
         try:
             return bool(self.requires.evaluate(env))
         except ExpressionError as error:
@@ -161,7 +161,7 @@ class Plan:
         `blocks_per_sm` for each of `occupancy_kernels`. Raises PlanError where an expression has no value or a limit
         is broken: which launch, which expression, the numbers. `requires` is not asked.
         """
-        env = _environment(self, operator, dims, values, facts, dtype)
+        env = environment(self, operator, dims, values, facts, dtype)
         whole = Numbers("the plan", None, self.file, env)
         buffers = tuple(
             resolve_buffer(buffer, Numbers(f"buffer `{buffer.name}`", buffer.line, self.file, env), dtype)
@@ -182,7 +182,7 @@ class Plan:
         return ResolvedPlan(buffers, self.zero, steps, maps)
 
 
-def _environment(
+def environment(
     plan: Plan,
     operator: Operator,
     dims: Mapping[str, int],
@@ -190,6 +190,7 @@ def _environment(
     facts: Mapping[str, int],
     dtype: str,
 ) -> dict[str, int]:
+    """Return all that expressions of a plan are over. It raises PlanError where a dim has no value."""
     try:
         env = operator.environment(dims)
     except ExpressionError as error:

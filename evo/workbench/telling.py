@@ -48,7 +48,7 @@ def built(kernel: Kernel, found: Built | Evaluation) -> str:
 
 def checked(kernel: Kernel, look: Checked, *, emulated: bool) -> str:
     """Return what a look at a kernel came to."""
-    where = "on a few small shapes" + (" (emulated on a CPU)" if emulated else "")
+    where = (look.scope or "on a few small shapes") + (" (emulated on a CPU)" if emulated else "")
     if look.rejection:
         reason = untrusted(shortened(look.rejection.message or "without a word", MAX_MESSAGE))
         return f"Draft {name_of(kernel)} fails {where}: {_words(look.rejection.status)}.\n{reason}"

@@ -237,9 +237,10 @@ class CudaDevice:
     # --- build ------------------------------------------------------------------------------------------------------
 
     def emulate(self, kernel: Kernel) -> Checked:
-        from fitness.cuda.emulation.target import looked_at
+        from fitness.cuda.emulation.look import looked_at
 
-        return looked_at(kernel, self.operator, self.task.dtype)
+        judged = (*self.operator.hidden, *self._shapes.workloads)
+        return looked_at(kernel, self.operator, self.task.dtype, judged=judged, facts=self._facts.plan_facts)
 
     def prepare(self, kernel: Kernel) -> CudaKernel | Rejection:
         try:

@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from fitness.base import Checked
 from fitness.cuda.build import CudaBuild, compile_cuda
 from fitness.cuda.emulation import target
 from fitness.cuda.emulation.__main__ import main
 from fitness.cuda.emulation.build import flags
-from fitness.cuda.emulation.target import emulated, looked_at
+from fitness.cuda.emulation.target import emulated
 from fitness.evaluation import CheckError, Rejection, Status
 from operators.catalog import folders, load
 from operators.errors import UserError
@@ -373,29 +372,6 @@ def test_the_command_says_whether_a_file_is_right(
         monkeypatch.setattr("sys.argv", ["emulation", str(axpb.folder), str(file), "fp32"])
         assert main() == code
         assert words in capsys.readouterr().out
-
-
-# --- a look at somebody's draft ---------------------------------------------------------------------------------------
-
-
-def test_a_look_at_a_kernel_tells_its_own_faults_from_what_only_a_gpu_can_show(
-    axpb: Operator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = axpb.ancestor("naive", "cuda").read_text(encoding="utf-8")
-
-    def look(text: str) -> Checked:
-        return looked_at(Kernel("axpb", "cuda", text), axpb, "fp32")
-
-    sound = look(source)
-    assert (sound.rejection, sound.lack) == (None, "") and sound.errors
-    off = look(edited(source, ("i < n", "i < n - 1")))
-    assert off.rejection and off.rejection.status is Status.WRONG
-    for unknown in ("#include <mma.h>\n", "__device__ auto f() { return __nothing_of_ours(); }\n"):
-        unseen = look(edited(source, ('extern "C"', f'{unknown}extern "C"')))
-        assert unseen.rejection is None and unseen.lack
-    monkeypatch.setattr(target, "LOOK_S", 1.0)
-    endless = look(edited(source, ("if (i < n)", "while (n > 1) ((volatile T*)y)[0] = alpha; if (i < n)")))
-    assert endless.rejection is None and "long" in endless.lack
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from struct import Struct
 
 import numpy as np
 
-from fitness.base import Checked
 from fitness.cases import Case, Question
 from fitness.checks import agreed
 from fitness.cpu.runner import Runner
@@ -22,7 +21,6 @@ from fitness.cuda.program import Program
 from fitness.device import LARGE, NAN, KernelFault
 from fitness.evaluation import CheckError, Rejection, Status
 from fitness.memory import Region
-from fitness.native import ToolchainError
 from fitness.shapes import Shapes
 from fitness.signature import check_arguments
 from fitness.verify import Oracle, worst
@@ -33,10 +31,6 @@ from operators.plan import Plan, ResolvedPlan, parse_plan
 from operators.spec import Operator, Task, Workload
 
 RUN_TIMEOUT_S = 60.0
-LOOK_S, LOOK_SHAPES = 15.0, 4
-"""Of a look at a kernel whose author waits: shapes are begun in so many seconds, and so many at most."""
-OWN_FAULTS = (Status.WRONG, Status.RUNTIME_ERROR)
-"""What is a kernel's own fault also where a GPU's compiler took it; all else may be the emulation's."""
 FACTS: Mapping[str, int] = {
     "sm_count": 5, "warp_size": 32, "max_shared_bytes": MAX_SHARED_BYTES, "l2_bytes": 50 << 20,
 }  # fmt: skip
@@ -73,28 +67,6 @@ def emulated(
         if isinstance(prepared, Rejection):
             return prepared
         return emulation.examine(prepared, shapes=shapes, families=families)
-
-
-def looked_at(kernel: Kernel, operator: Operator, dtype: str) -> Checked:
-    """Look at a kernel that compiles for GPUs, for as long as its author may wait: the small hidden shapes first.
-
-    What the emulation is at fault for, or too slow, is no rejection: then the kernel could not be looked at.
-    """
-    begin = time.monotonic()
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            seed = int(kernel.id[:8], 16)
-            emulation = Emulation(operator, dtype, folder=Path(folder), seed=seed, run_timeout_s=LOOK_S)
-            prepared = emulation.prepare(kernel)
-            found = prepared if isinstance(prepared, Rejection) else emulation.examine_briefly(prepared)
-    except ToolchainError as error:
-        return Checked(lack=str(error))
-    seconds = time.monotonic() - begin
-    if not isinstance(found, Rejection):
-        return Checked(errors=found, seconds=seconds)
-    if found.status in OWN_FAULTS:
-        return Checked(found, seconds=seconds)
-    return Checked(lack=found.message if found.status is not Status.TIMEOUT else "it takes too long", seconds=seconds)
 
 
 @dataclass(frozen=True)
@@ -145,19 +117,12 @@ class Emulation:
             chosen = [hidden[i] for i in self._rng.permutation(len(hidden))[:shapes]]
         else:
             chosen = [Workload("emulated", dict(dims)) for dims in shapes]
-        return self._examined(prepared, chosen, families=families, limit_s=math.inf)
+        return self.examined(prepared, chosen, families=families)
 
-    def examine_briefly(self, prepared: EmulatedKernel) -> tuple[CheckError, ...] | Rejection:
-        """As `examine`, on LOOK_SHAPES of the smaller half of the hidden shapes, as far as LOOK_S allow."""
-        hidden = [w for w in self.operator.hidden if w.name in prepared.supported]
-        hidden.sort(key=lambda w: math.prod(max(size, 1) for size in w.dims.values()))
-        small = hidden[: max(LOOK_SHAPES, len(hidden) // 2)]
-        chosen = [small[i] for i in self._rng.permutation(len(small))[:LOOK_SHAPES]]
-        return self._examined(prepared, chosen, families=1, limit_s=LOOK_S)
-
-    def _examined(
-        self, prepared: EmulatedKernel, chosen: Sequence[Workload], *, families: int, limit_s: float
+    def examined(
+        self, prepared: EmulatedKernel, chosen: Sequence[Workload], *, families: int = 1, limit_s: float = math.inf
     ) -> tuple[CheckError, ...] | Rejection:
+        """The same on these shapes, begun within so many seconds. Raises OperatorError where one makes no sense."""
         checks = [(w, str(f)) for w in chosen for f in self._rng.permutation(self.oracle.families)[:families]]
         end = time.monotonic() + limit_s
         errors: list[CheckError] = []
