@@ -248,7 +248,7 @@ def lineage(
 
 @app.command()
 def sql(
-    run: RunName,
+    run: Annotated[str, typer.Argument(metavar="RUN", help="As for other commands; or a pattern, such as 'runs/x/*'.")],
     query: Annotated[str, typer.Argument(help="One SELECT.")],
     rows: Annotated[int, typer.Option(min=1, help="Show so many rows at most.")] = 10_000,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="Give up after so long.")] = 60.0,
@@ -257,13 +257,16 @@ def sql(
 ) -> None:
     """Ask a run's database, while it runs or later. `evo sql last "show tables"` lists what there is.
 
+    Several runs are asked at once by a pattern, or by the folder that holds them: every table and view then begins
+    with the columns run, arm and seed.
+
     In JSON, NaN and infinities are null, times ISO 8601, intervals their months, days and nanoseconds, bytes
     hexadecimal digits. A column whose name is taken gets a number: speedup, speedup_1.
     """
-    from evo.runs import find_run
+    from evo.runs import find_runs
     from evo.store import Limits, ask
 
-    answer = ask(find_run(runs, run), query, Limits(rows=rows, timeout_s=timeout))
+    answer = ask(find_runs(runs, run), query, Limits(rows=rows, timeout_s=timeout))
     _show_rows(answer.table.column_names, answer.table.to_pylist(), as_json=as_json)
     if answer.cut:
         print(f"evo: there are more rows than these {rows}; add LIMIT, aggregate, or say --rows", file=sys.stderr)

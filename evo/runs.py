@@ -32,6 +32,8 @@ from operators.errors import DiskError, UserError, disk_error
 from operators.spec import Operator, Task
 
 DATABASE = "evo.duckdb"
+PATTERN = "*?["
+"""What makes a name the pattern of several."""
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that end a search in good order: Ctrl-C, a batch system's limit, a terminal that is closed."""
 CONFIG = "config.json"
@@ -73,6 +75,29 @@ def find_run(runs: Path, name: str) -> Path:
     known = ", ".join(folder.name for folder in (matches or folders)[-5:]) or "none yet"
     problem = "is not unique" if matches else "does not exist"
     raise UserError(f"run {name} {problem} in {runs}/; there are: {known} (or say `last`)")
+
+
+def find_runs(runs: Path, name: str) -> Path | list[Path]:
+    """The folder of one run as `find_run` finds it, or those of several.
+
+    Several are named by a pattern, such as `runs/compare-x/*`, or by the folder that holds them, or its name below
+    `runs`. It raises UserError.
+    """
+    if (Path(name) / DATABASE).exists():
+        return Path(name)
+    for place in (Path(name), runs / name):
+        if place.is_dir() and (held := sorted(file.parent for file in place.glob(f"*/{DATABASE}"))):
+            return held
+    if not any(letter in name for letter in PATTERN):
+        return find_run(runs, name)
+    root = Path(name).anchor
+    try:
+        found = sorted(path for path in Path(root).glob(name.removeprefix(root)) if (path / DATABASE).exists())
+    except (ValueError, NotImplementedError, OSError) as error:
+        raise UserError(f"{name} is no pattern of folders: {error}") from None
+    if not found:
+        raise UserError(f"no run matches {name}; write a pattern of folders, such as '{runs}/compare-x/*'")
+    return found
 
 
 def _last(runs: Path, folders: Sequence[Path], *, replay: bool) -> Path:

@@ -4,7 +4,18 @@ Importing this imports duckdb and pyarrow: do it where it is needed.
 """
 
 from evo.store.errors import StoreDiskError, StoreError
-from evo.store.reader import Answer, Limits, ask, export_parquet, open_reader, query
+from evo.store.reader import Answer, Limits, ask, export_parquet, open_reader, open_readers, query
 from evo.store.writer import Store
 
-__all__ = ["Answer", "Limits", "Store", "StoreDiskError", "StoreError", "ask", "export_parquet", "open_reader", "query"]
+__all__ = [
+    "Answer",
+    "Limits",
+    "Store",
+    "StoreDiskError",
+    "StoreError",
+    "ask",
+    "export_parquet",
+    "open_reader",
+    "open_readers",
+    "query",
+]

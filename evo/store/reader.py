@@ -6,9 +6,8 @@ import os
 import resource
 import sys
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,13 +16,14 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from evo.store import snapshots
 from evo.store.errors import StoreError, one_line, store_error
+from evo.store.reaching import reached
 from evo.store.schema import VERSION_TABLE, is_older
-from evo.store.upgrading import upgraded
-from evo.store.writer import FILE, lock_holder
+from evo.store.union import Union
+from evo.store.writer import FILE
 
-OPEN_WAIT_S = 10.0
+Where = Path | Sequence[Path]
+"""One run's folder, or those of several runs that are asked together."""
 BATCH_ROWS = 10_000
 CONFIG: Mapping[str, Any] = {
     "enable_external_access": False,
@@ -80,7 +80,17 @@ def open_reader(folder: Path) -> Iterator[duckdb.DuckDBPyConnection]:
         connection.close()
 
 
-def query(folder: Path, sql: str, *, max_bytes: int = 2**30, timeout_s: float = 300.0) -> pa.Table:
+@contextmanager
+def open_readers(folders: Sequence[Path]) -> Iterator[Union]:
+    """Several runs at once, as `open_reader` opens one: see `Union`. It raises StoreError."""
+    with closing(Union([Path(folder).absolute() for folder in folders], CONFIG)) as union:
+        try:
+            yield union
+        except duckdb.Error as error:
+            raise store_error("a run's database does not answer", error) from error
+
+
+def query(folder: Where, sql: str, *, max_bytes: int = 2**30, timeout_s: float = 300.0) -> pa.Table:
     """The whole answer to one query; of columns that share a name, the later ones get a number.
 
     It raises StoreError for anything but a query, and beyond the limits.
@@ -88,7 +98,7 @@ def query(folder: Path, sql: str, *, max_bytes: int = 2**30, timeout_s: float = 
     return _answer(folder, sql, Limits(sys.maxsize, timeout_s, max_bytes)).table
 
 
-def ask(folder: Path, sql: str, limits: Limits) -> Answer:
+def ask(folder: Where, sql: str, limits: Limits) -> Answer:
     """As `query`, for users' own: the first rows, within limits that hold for whatever was asked.
 
     It ends the process where DuckDB heeds no interrupt. It raises StoreError.
@@ -97,9 +107,20 @@ def ask(folder: Path, sql: str, limits: Limits) -> Answer:
         return _answer(folder, sql, limits)
 
 
-def _answer(folder: Path, sql: str, limits: Limits) -> Answer:
+@contextmanager
+def _opened(folder: Where, sql: str) -> Iterator[duckdb.DuckDBPyConnection]:
+    if isinstance(folder, Path | str):
+        with open_reader(Path(folder)) as connection:
+            yield connection
+    else:
+        with open_readers(folder) as union:
+            union.define(sql)
+            yield union.connection
+
+
+def _answer(folder: Where, sql: str, limits: Limits) -> Answer:
     _check_query(sql)
-    with open_reader(folder) as connection, _interrupted(connection, limits.timeout_s):
+    with _opened(folder, sql) as connection, _interrupted(connection, limits.timeout_s):
         try:
             connection.execute("BEGIN TRANSACTION READ ONLY")
             found = _bounded(connection.sql(sql).to_arrow_reader(BATCH_ROWS), limits)
@@ -118,26 +139,7 @@ def export_parquet(folder: Path, out: Path) -> list[Path]:
 
 
 def _open(folder: Path) -> duckdb.DuckDBPyConnection:
-    if not (folder / FILE).exists():
-        raise StoreError(f"{folder}: no {FILE} there; is this a run's folder?")
-    deadline_s = time.monotonic() + OPEN_WAIT_S
-    while True:
-        file = snapshots.ask(folder) or folder / FILE
-        try:
-            connection = _connect(file)
-            if not is_older(connection):
-                return connection
-            connection.close()
-            return _connect(upgraded(file, folder))
-        except duckdb.Error as error:
-            # Between two of the writer's states: it is opening or closing, or a newer snapshot replaced this one.
-            replaced = file != folder / FILE and not file.exists()
-            holder = lock_holder(error)
-            if not replaced and holder is None:
-                raise StoreError(f"{file} cannot be read: {one_line(error)}") from error
-            if time.monotonic() > deadline_s:
-                raise StoreError(f"run {folder.name} is held by {holder}, which serves no readers") from error
-        time.sleep(0.02)
+    return reached(folder, _connect, is_older, duckdb.DuckDBPyConnection.close)
 
 
 def _connect(file: Path) -> duckdb.DuckDBPyConnection:

@@ -81,12 +81,17 @@ def row_counts(connection: duckdb.DuckDBPyConnection) -> dict[str, int]:
     return counts
 
 
+def newest_version() -> int:
+    """The number of the newest migration that this version knows."""
+    return len(_migrations())
+
+
 def is_older(connection: duckdb.DuckDBPyConnection) -> bool:
     """Whether the database is a run's, and lacks migrations that this version knows."""
     if not connection.execute("FROM duckdb_tables() WHERE table_name = ?", [VERSION_TABLE]).fetchall():
         return False
     (version,) = connection.execute(f"SELECT max(version) FROM {VERSION_TABLE}").fetchall()[0]
-    return bool(version < len(_migrations()))
+    return bool(version < newest_version())
 
 
 def migrate(connection: duckdb.DuckDBPyConnection) -> None:

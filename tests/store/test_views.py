@@ -308,7 +308,7 @@ def older(folder: Path, *parts: History) -> Path:
 def test_empty_runs_have_empty_views(tmp_path: Path) -> None:
     folder = stored(tmp_path)
     views = rows(folder, "SELECT view_name FROM duckdb_views() WHERE NOT internal")
-    assert len(views) == 12
+    assert len(views) == 15
     assert all(query(folder, f"FROM {view['view_name']}").num_rows == 0 for view in views)
 
 

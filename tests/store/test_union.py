@@ -1,0 +1,95 @@
+"""Several runs asked at once: every table and view has the rows of all, and says whose they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from evo.runs import find_runs
+from evo.store import Limits, Store, StoreError, ask, query
+from operators.errors import UserError
+from tests.store.rows import TASK, History, event, run
+from tests.store.test_views import older
+
+HOSTILE = "it's; DROP TABLE runs --\n[*]"
+
+
+def cell(folder: Path, *, arm: str | None, seed: int, speedup: float) -> Path:
+    """A finished run of one kernel."""
+    story = History().propose(0, "rewrite", "", "k").evaluate(0, "k", "confirmed", "correct", log_speedup=speedup)
+    named = {"seed": seed, "arm": arm, "comparison": "c" if arm else None, "config_json": '{"strategy": "random"}'}
+    folder.mkdir(parents=True)
+    with Store(folder, create=True) as store:
+        store.commit({"runs": [run() | named], **story.tables}).result()
+    return folder
+
+
+def test_relations_have_the_rows_of_all_runs_with_run_arm_and_seed(tmp_path: Path) -> None:
+    folders = [
+        cell(tmp_path / "one" / "a", arm="islands", seed=1, speedup=0.5),
+        cell(tmp_path / "one" / HOSTILE, arm="it's 'another'", seed=2, speedup=0.7),
+        cell(tmp_path / "two" / "a", arm=None, seed=3, speedup=0.1),  # a run of its own, called like another one
+    ]
+    best = query(folders, "select run, arm, seed, task, log_speedup from best order by seed").to_pylist()
+    assert [row["run"] for row in best] == [str(folders[0]), HOSTILE, str(folders[2])]
+    assert [row["arm"] for row in best] == ["islands", "it's 'another'", "random"]
+    assert [(row["seed"], row["task"], row["log_speedup"]) for row in best] == [
+        (1, TASK, 0.5), (2, TASK, 0.7), (3, TASK, 0.1),
+    ]  # fmt: skip
+    joined = "select count(*) as n from proposals p join verdicts v using (run, task, kernel_id)"
+    assert query(folders, joined).to_pylist() == [{"n": 3}]
+    assert query(folders, "from runs").column_names[:4] == ["run", "arm", "seed", "run_id"]
+    shown = query(folders, "show tables").column("name").to_pylist()
+    single = query(folders[0], "show tables").column("name").to_pylist()
+    assert shown == [name for name in single if name != "schema_version"]
+    described = query(folders, "describe lineage").column("column_name").to_pylist()
+    assert described[:3] == ["run", "arm", "seed"]
+    assert ask(folders, "from kernels", Limits(rows=5, timeout_s=20)).table.num_rows == 0
+
+
+def test_a_query_over_several_runs_reaches_nothing_else_and_changes_nothing(tmp_path: Path) -> None:
+    folders = [cell(tmp_path / name, arm=name, seed=0, speedup=0.1) for name in "ab"]
+    other = cell(tmp_path / "c", arm="c", seed=0, speedup=0.1)
+    for sql in ("from read_text('/etc/passwd')", f"from '{other}/evo.duckdb'"):
+        with pytest.raises(StoreError):
+            query(folders, sql)
+    with pytest.raises(StoreError, match="ATTACH is no query"):
+        query(folders, f"attach '{other}/evo.duckdb' as c")
+    with pytest.raises(StoreError, match="no query"):
+        query(folders, "delete from runs")
+
+
+def test_a_run_that_is_being_written_and_one_of_an_older_version_are_read_with_the_others(tmp_path: Path) -> None:
+    finished, live = cell(tmp_path / "done", arm="x", seed=0, speedup=0.1), tmp_path / "live"
+    live.mkdir()
+    oldest = older(tmp_path / "then", History().propose(0, "rewrite", "", "k").evaluate(0, "k", "screen", "correct"))
+    with Store(live, create=True) as store:
+        store.commit({"runs": [run() | {"arm": "y"}], "events": [event("begun")]}).result()
+        found = query([finished, live, oldest], "select run, comparison, arm from runs order by arm nulls last")
+    assert found.to_pylist() == [
+        {"run": "done", "comparison": "c", "arm": "x"},
+        {"run": "live", "comparison": None, "arm": "y"},
+        {"run": oldest.name, "comparison": None, "arm": None},
+    ]
+
+
+def test_a_folder_that_is_no_run_is_one_clear_line(tmp_path: Path) -> None:
+    good, bad = cell(tmp_path / "good", arm="x", seed=0, speedup=0.1), tmp_path / "bad"
+    bad.mkdir()
+    (bad / "evo.duckdb").write_bytes(b"no database at all" * 500)
+    with pytest.raises(StoreError, match=str(bad)) as raised:
+        query([good, bad], "from runs")
+    assert "\n" not in str(raised.value)
+
+
+def test_runs_are_named_by_a_pattern_or_by_the_folder_that_holds_them(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    folders = [cell(runs / "compare-x" / name, arm=name, seed=0, speedup=0.1) for name in ("a", HOSTILE)]
+    held = sorted(folders)
+    assert find_runs(runs, f"{runs}/compare-x/*") == held
+    assert find_runs(runs, str(runs / "compare-x")) == find_runs(runs, "compare-x") == held
+    assert find_runs(runs, str(folders[1])) == folders[1]  # although its name has letters of patterns
+    for name, words in {"compare-y": "does not exist", f"{runs}/nothing-*": "no run matches"}.items():
+        with pytest.raises(UserError, match=words):
+            find_runs(runs, name)
