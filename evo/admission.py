@@ -42,12 +42,15 @@ class Admission:
         *,
         llm: LlmSettings | None,
         tasks: int,
+        most: int | None = None,
     ) -> None:
+        """With `most`, no more than so many things are under way at once, profiles included."""
         self._budget = budget
         self._pool = pool
         self._flight = flight
         self._questions = questions
         self._profiles = profiles
+        self._most = most
         kinds = {is_outside(model) for model in llm.models} if llm else ()
         self._questions_at_once = len(kinds) * llm.concurrency if llm else 0
         # A model that is put aside holds one question of each task, and what was asked before that was known.
@@ -60,6 +63,8 @@ class Admission:
         and as many for answers from outside. `asked` requests will soon be under way too, `thinking` of them at a
         model.
         """
+        if self._most is not None and len(self._flight.tasks) + asked >= self._most:
+            return False
         held = min(len(self._questions.held), self._most_held)
         under_way = len(self._flight.tasks) - len(self._profiles.running) - held + asked
         at_models = min(len(self._questions.thinking) - held + thinking, self._questions_at_once)

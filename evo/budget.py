@@ -19,8 +19,9 @@ MOST = 1e15
 EXAMPLES = "60s, 10min, 8h, 500evals, 5usd, 2Mtok, 4gpuh"
 
 
-KINDS = ("wall_s", "evaluations", "tokens", "cost_usd", "gpu_s")
-"""`evaluations` are candidates that reached the compiler; neither duplicates nor tuning trials count."""
+KINDS = ("wall_s", "evaluations", "tokens", "cost_usd", "evaluator_s", "gpu_s")
+"""`evaluations` are candidates that reached the compiler; neither duplicates nor tuning trials count. `evaluator_s` are
+seconds in which evaluators were at what was asked for; `gpu_s` the same on GPUs."""
 
 
 def parse_limits(texts: tuple[str, ...] | list[str]) -> dict[str, float]:
@@ -45,13 +46,16 @@ class Budget:
     """
 
     limits: dict[str, float]
+    counts_lost: bool = True
+    """Whether upper bounds of what lost calls cost count against the limits."""
     trials: int = 0
     duplicates: int = 0
     spending: Spending = field(init=False)
     _charged: dict[str, float] = field(init=False, default_factory=lambda: dict.fromkeys(KINDS, 0.0))
 
     def __post_init__(self) -> None:
-        self.spending = Spending(self.limits.get("tokens", math.inf), self.limits.get("cost_usd", math.inf))
+        tokens, usd = (self.limits.get(kind, math.inf) for kind in ("tokens", "cost_usd"))
+        self.spending = Spending(tokens, usd, counts_lost=self.counts_lost)
 
     @property
     def spent(self) -> dict[str, float]:

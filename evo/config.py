@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from evo.budget import KINDS
+from evo.cell import CellSettings
 from evo.strategies.base import CHAMPIONS_KNOWN, DEVICE_KNOWN, StrategyContext
+from evo.strategies.tuned import Tuned
 from fitness.base import DeviceInfo
 from fitness.metric_sets import PROVIDER, PROVIDERS
 from fitness.targets import check_target, device_info, measured_device
@@ -79,6 +82,8 @@ class RunConfig(BaseModel):
     """The version of the rules by which requests are made."""
     device: DeviceInfo | None = None
     """What kernels run on, as prompts and tuning have it; filled in when the run begins, and measured for models."""
+    cell: CellSettings | None = None
+    """What holds it equal to the others of a comparison; none: it is a run of its own."""
     stall_s: Amount = 120.0
     """Seconds in which nothing moves until the search says so; what is stuck is restarted after three times as many."""
     workers: int = Field(0, ge=0, le=256)
@@ -147,20 +152,23 @@ class RunConfig(BaseModel):
     def make_strategy(self, operator: Operator, task: Task) -> Any:
         """Return a fresh strategy for one task. It raises UserError for settings that the strategy does not have."""
         made = named_class("strategy", self.strategy, STRATEGIES)
-        tasks = len(self.operators) * max(len(self.dtypes), 1)
+        tasks, cell = len(self.operators) * max(len(self.dtypes), 1), self.cell
+        questions = max(self.llm.concurrency // tasks, 1) if self.llm else 1
         context = StrategyContext(
             operator, task, self.seed, self.workload_set,
             models=tuple(self.llm.models) if self.llm else (),
             ancestors=self.ancestor_names(operator, task),
             device=self.device,
-            questions=max(self.llm.concurrency // tasks, 1) if self.llm else 1,
+            questions=min(questions, cell.under_way) if cell else questions,
             protocol=self.protocol,
             profiler=self.profile,
+            trials=None if cell is None else 0 if cell.tune else cell.trials,
         )  # fmt: skip
         try:
-            return made(context, dict(self.settings))
+            strategy = made(context, dict(self.settings))
         except ValidationError as error:
             raise UserError(f"settings of strategy {self.strategy}: {first_problem(error)}") from None
+        return Tuned(strategy, replace(context, trials=cell.trials)) if cell and cell.tune else strategy
 
     @property
     def independent(self) -> bool:

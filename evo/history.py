@@ -88,19 +88,24 @@ class History:
         # A request that waited for another's verdict on the same kernel is told after that one.
         ordered = sorted(arrived, key=lambda done: isinstance(done, Done) and done.individual.repeats)
         steps = [step for done in ordered for step in _steps(done)]
-        await self._commit(records.join(*(self._rows(step) for step in steps)))
+        rows = [self._rows(step) for step in steps]
+        await self._commit(records.join(*rows))
         sound = [state for state in self._states.values() if not state.fault]
-        for step in steps:
+        for step, written in zip(steps, rows, strict=True):
             if isinstance(step, TakenProfile):
+                self._charge(step.state, step.seconds)
                 step.state.seen.profiles[step.kernel_id] = step.profile
             else:
                 step.state.strategy.tell(step.individual)
                 self._count(step.state, step.individual)
+                self._charge(step.state, written["proposals"][0]["evaluate_s"])
         return [state for state in sound if state.fault]
 
     def profiled_again(self, row: Row) -> None:
         """Let a stored profile count."""
-        self._states[Task.parse(row["task"])].seen.profiles[row["kernel_id"]] = records.profile_from(row)
+        state = self._states[Task.parse(row["task"])]
+        state.seen.profiles[row["kernel_id"]] = records.profile_from(row)
+        self._charge(state, row["seconds"])
 
     def next_profile(self, rows: Iterable[Row]) -> list[Row]:
         """Return rows of a profile with the next place in the history."""
@@ -126,6 +131,12 @@ class History:
     def _next(self) -> int:
         self.seq += 1
         return self.seq
+
+    def _charge(self, state: TaskState, seconds: float) -> None:
+        """Charge what evaluators took for one request or profile."""
+        self._budget.charge("evaluator_s", seconds)
+        if state.task.target == "cuda":
+            self._budget.charge("gpu_s", seconds)
 
     def _count(self, state: TaskState, individual: Individual) -> None:
         """The part of a tell that a resume repeats itself."""
@@ -222,6 +233,7 @@ class History:
         if state.task not in far:
             state.strategy.tell(individual)
         self._count(state, individual)
+        self._charge(state, row["evaluate_s"])
         return individual
 
     def _read(self, sql: str) -> list[Row]:

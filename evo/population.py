@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Iterator
+from dataclasses import replace
 from random import Random
 
 from evo.archive import MARGIN, AddStatus, Archive, Cell, Elite
@@ -25,10 +26,12 @@ class Population:
     starts again from the best of another one, as in FunSearch (Romera-Paredes et al., doi 10.1038/s41586-023-06924-6).
     """
 
-    def __init__(self, *, islands: int, migration_interval: int, patience: int) -> None:
+    def __init__(self, *, islands: int, migration_interval: int, patience: int, cells: bool = True) -> None:
+        """Without `cells` an island holds its best kernel alone."""
         self.islands = tuple(Archive() for _ in range(islands))
         self.migration_interval = migration_interval
         self.patience = patience
+        self._cells = cells
         self.quiet = [0] * islands
         """Per island, individuals since its best became better, or since its restart."""
         self._best: Elite | None = None
@@ -46,6 +49,8 @@ class Population:
         self._remember(individual)
         self.quiet[island] += 1
         elite = elite_of(individual) if individual.fresh else None
+        if elite and not self._cells:
+            elite = replace(elite, cell=())
         status = self._offer(individual, elite, island) if elite else AddStatus.REJECTED
         if elite:
             self._added += 1
@@ -56,7 +61,7 @@ class Population:
 
     def elite(self, island: int, cell: Cell) -> Elite | None:
         """The kernel that a newcomer to this cell has to beat."""
-        return self.islands[island].get(cell)
+        return self.islands[island].get(cell if self._cells else ())
 
     def draw(self, island: int, rng: Random, *, pressure: float = 2.0) -> Iterator[Elite]:
         """Distinct elites of one island, the fast ones more likely first: rank r with weight pressure**-r.

@@ -235,6 +235,7 @@ _TOLD = """
     select
         t.seq, t.task, t.request_id, t.kernel_id, t.status as told, t.digest, t.seconds, t.cost_usd, a.request_json,
         coalesce(p.description, '') as description, coalesce(p.failure, '') as failure, p.text, p.metrics_json,
+        coalesce(p.evaluate_s, 0) as evaluate_s,
         k.operator, k.target, k.source, k.values_json, e.* exclude (task, request_id, kernel_id)
     from tells t
     join asks a using (request_id)

@@ -17,7 +17,7 @@ from evo.admission import Admission, DraftJudgings
 from evo.arrivals import Arrivals
 from evo.budget import Budget
 from evo.calls import interrupted_calls, open_client, restore_spending
-from evo.clock import CLOSING_S, RunClock
+from evo.clock import CLOSING_S, TICK_S, RunClock
 from evo.config import RunConfig
 from evo.confirmations import Confirmations
 from evo.execution import Execution
@@ -25,6 +25,7 @@ from evo.history import Done, History
 from evo.in_flight import Errand, InFlight
 from evo.individual import Individual
 from evo.journal import Journal
+from evo.last_trials import ask_last_trials
 from evo.pool import Pool
 from evo.profiles import Profiles
 from evo.questions import Questions
@@ -42,6 +43,8 @@ from operators.errors import OperatorError
 from operators.spec import Operator, Task
 
 STOPPED, CONFIRMED = "stopped", "confirmed"
+WAITS, FAULTY = "waits for", "no task can be judged"
+"""How a search ends that could go on: how the reason begins, and the reason."""
 ANSWERS_S = 60.0
 """How long a search that ends waits for answers that are under way and paid."""
 MOST_AT_ONCE = 8
@@ -78,7 +81,7 @@ class Search:
         self.config = config
         self.store = store
         self.pool = pool
-        self.budget = Budget({} if only_confirm else dict(config.budget))
+        self.budget = Budget({} if only_confirm else dict(config.budget), counts_lost=config.cell is None)
         self.states = task_states(config, make_strategy)
         self.stopping = False
         self.phase = "starting"
@@ -98,8 +101,9 @@ class Search:
         )  # fmt: skip
         self._flight = InFlight()
         self._admission = Admission(
-            self.budget, pool, self._flight, self._questions, self._profiles, llm=config.llm, tasks=len(self.states)
-        )
+            self.budget, pool, self._flight, self._questions, self._profiles, llm=config.llm, tasks=len(self.states),
+            most=config.cell.under_way if config.cell else None,
+        )  # fmt: skip
         self._arrivals = Arrivals(
             self.states, store, self._history, client=own.outside if own else None, settings=config.llm,
             spending=self.budget.spending, commit=self._commit, say=say, now=now,
@@ -147,7 +151,9 @@ class Search:
         try:
             reason = CONFIRMED if self._only_confirm else await self._loop(outstanding)
             while not self.stopping:
-                await self._confirm()
+                await self._tune()
+                if not self.stopping:
+                    await self._confirm()
                 if self._only_confirm or not self._arrivals.there:
                     break
                 reason = await self._loop(())  # for what was told from outside meanwhile
@@ -183,7 +189,7 @@ class Search:
         """Search until there is a reason to end and nothing is under way; late, answers of models may be."""
         self.phase = "searching"
         for request, bound in outstanding:
-            self._spawn(Errand(self.states[request.task], request, bound))
+            self._begin(Errand(self.states[request.task], request, bound))
         reason = ""
         while True:
             self.budget.set_wall(self.clock.spent_s)
@@ -196,7 +202,7 @@ class Search:
                 await self._ask()
             else:
                 self._profiles.cancel()
-                self._run_out(left_s, confirming_s, reserved_s)
+                _run_out(self._flight, self._questions, self.pool, left_s, confirming_s, reserved_s)
             late, thinking = self._questions.late, self._questions.thinking
             given_up = thinking if late else self._questions.idle if reason else set()
             if reason and not self._flight.tasks - given_up:
@@ -208,18 +214,19 @@ class Search:
             await self._hear(await self._flight.wait(self.clock.tick_s(left_s - confirming_s)))
             self._on_change(self)
 
-    def _run_out(self, left_s: float, confirming_s: float, reserved_s: float) -> None:
-        """Give up what the time is not enough for; it stays open in the store, for a session with more of it.
-
-        First what no worker is at: a worker that is nearly done with a job is free sooner than one that is to leave it.
-        """
-        if left_s <= confirming_s:
-            self._flight.give_up(but=self._questions.thinking)
-        elif left_s <= reserved_s and not self._questions.late:
-            at_workers = self._flight.at({job.kernel_id for job in self.pool.jobs()})
-            self._flight.give_up(but=self._questions.thinking | at_workers)
-        if left_s <= reserved_s:
-            self._questions.be_late()
+    async def _tune(self) -> None:
+        """Have strategies that tune at their end do so, one trial of each task at a time."""
+        tunes = self.config.cell and self.config.cell.tune and not self._only_confirm
+        while tunes and not self.stopping and not self._questions.outside:
+            asked, rows = ask_last_trials(self.states.values(), self._history)
+            await self._commit(rows)
+            for errand in asked:
+                self._spawn(errand)
+            if not self._flight.tasks:
+                return
+            self.phase = "tuning"
+            await self._hear(await self._flight.wait(TICK_S))
+            self._on_change(self)
 
     async def _confirm(self) -> None:
         """Confirm the leaders, as far as there is time; what takes longer than the limit allows is given up."""
@@ -278,14 +285,17 @@ class Search:
             return
         await self._commit(records.join(*rows))
         for errand in asked if not self.stopping else ():
-            self._spawn(errand)
-            if self.config.profile != "none":
-                self._flight.tasks.update(self._profiles.want(errand.state, errand.request, errand.bound))
+            self._begin(errand)
 
     def _take_up_postponed(self) -> None:
         """Go on with answers that had to wait, as far as evaluations are left."""
         while self._postponed and self._admission.may_take_up():
             self._spawn(self._postponed.pop(0))
+
+    def _begin(self, errand: Errand) -> None:
+        self._spawn(errand)
+        if self.config.profile != "none":
+            self._flight.tasks.update(self._profiles.want(errand.state, errand.request, errand.bound))
 
     def _spawn(self, errand: Errand) -> None:
         self._flight.begin(errand, self._execute(errand))
@@ -338,8 +348,6 @@ class Search:
             self.phase = f"waiting for {count} answers that are paid"
             self._on_change(self)
 
-    # --- small things -----------------------------------------------------------------------------------------------
-
     async def _commit(self, rows: Rows, *, moves: bool = True) -> None:
         """Store rows for good. `moves` says whether they are a sign that the search gets on."""
         await asyncio.wrap_future(self.store.commit(rows))
@@ -347,10 +355,26 @@ class Search:
             self._watchdog.moved()
 
 
+def _run_out(
+    flight: InFlight, questions: Questions, pool: Pool, left_s: float, confirming_s: float, reserved_s: float
+) -> None:
+    """Give up what the time is not enough for; it stays open in the store, for a session with more of it.
+
+    First what no worker is at: a worker that is nearly done with a job is free sooner than one that is to leave it.
+    """
+    if left_s <= confirming_s:
+        flight.give_up(but=questions.thinking)
+    elif left_s <= reserved_s and not questions.late:
+        at_workers = flight.at({job.kernel_id for job in pool.jobs()})
+        flight.give_up(but=questions.thinking | at_workers)
+    if left_s <= reserved_s:
+        questions.be_late()
+
+
 def _stuck(states: Iterable[TaskState], questions: Questions) -> str:
     """Why a search ends where nothing runs and no strategy has anything to ask."""
     if all(state.fault for state in states):
-        return "no task can be judged"
+        return FAULTY
     if outside := questions.outside:
-        return f"waits for {len(outside)} answers from outside"
+        return f"{WAITS} {len(outside)} answers from outside"
     return f"nothing new in {IDLE_LIMIT} requests of each task"

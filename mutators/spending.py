@@ -70,11 +70,13 @@ class Spending:
 
     limit_tokens: float = math.inf
     limit_usd: float = math.inf
+    counts_lost: bool = True
+    """Whether what is lost counts against the limits: in a comparison, no arm pays for a provider's failures."""
     tokens_in: int = 0
     tokens_out: int = 0
     cost_usd: float = 0.0
     lost_tokens: int = 0
-    """Upper bound of what attempts without a known end were billed; counted against the limit."""
+    """Upper bound of what attempts without a known end were billed."""
     lost_usd: float = 0.0
     attempts: int = 0
     reserved_tokens: int = 0
@@ -92,13 +94,13 @@ class Spending:
 
     @property
     def tokens(self) -> int:
-        """Tokens that count against the limit: sent, received and lost, not reserved."""
-        return self.tokens_in + self.tokens_out + self.lost_tokens
+        """Tokens that count against the limit: sent, received and, as a rule, lost; not reserved."""
+        return self.tokens_in + self.tokens_out + (self.lost_tokens if self.counts_lost else 0)
 
     @property
     def dollars(self) -> float:
-        """Dollars that count against the limit: paid and lost, not reserved."""
-        return self.cost_usd + self.lost_usd
+        """Dollars that count against the limit: paid and, as a rule, lost; not reserved."""
+        return self.cost_usd + (self.lost_usd if self.counts_lost else 0.0)
 
     @property
     def likely_lost_tokens(self) -> int:

@@ -50,6 +50,8 @@ class StrategyContext:
     """How many of its requests to models should be open at a time."""
     protocol: int = PROTOCOL
     """The version of the rules that requests are made by."""
+    trials: int | None = None
+    """Settings of tunables that it may ask for, at most; None: no limit of its own."""
     profiler: str = PROVIDER
     """What models are shown of profiles: a name of `fitness.metric_sets.PROVIDERS`."""
 

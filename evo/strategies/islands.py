@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from evo.archive import MARGIN, Cell, Elite
 from evo.individual import Individual
@@ -25,7 +25,9 @@ from fitness.evaluation import Status
 from mutators.bandit import Arm, Bandit
 from mutators.base import INFORMED, Kind, Request
 from mutators.llm_settings import is_outside
+from mutators.registry import MUTATORS
 from mutators.transform import transform_names
+from operators.errors import unknown
 from operators.kernel import Kernel
 
 REMEMBERED = 2_000
@@ -68,8 +70,20 @@ class IslandsSettings(BaseModel):
     """Part of the requests that is spread evenly over all mutators and models."""
     usd_per_hour: float = Field(3.0, gt=0, allow_inf_nan=False)
     """What an evaluator's hour is worth beside the dollars that models cost."""
+    cells: bool = True
+    """Whether an island keeps the best kernel of every cell of the behaviour space; else its best one alone."""
+    without: tuple[str, ...] = ()
+    """Mutators that it does without."""
     agent: AgentSettings | None = None
     """Limits of the dialogues of the mutator `agent`, in which models work with tools; none: it is not asked."""
+
+    @field_validator("without")
+    @classmethod
+    def _known(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for name in value:
+            if name not in MUTATORS:
+                raise ValueError(unknown("mutator", name, MUTATORS))
+        return value
 
 
 @dataclass(frozen=True)
@@ -107,22 +121,22 @@ class Islands:
         self.context = context
         made = self.settings = self.Settings(**settings)
         self.population = Population(
-            islands=made.islands, migration_interval=made.migration_interval, patience=made.patience
+            islands=made.islands, migration_interval=made.migration_interval, patience=made.patience, cells=made.cells
         )
         self.bandit = Bandit(memory=made.memory, least_share=made.least_share, usd_per_hour=made.usd_per_hour)
         self._number = 0
         self._ancestors = Ancestors(context)
-        self._openings = deque(transform_names(context.task.target))
+        self._openings = deque(transform_names(context.task.target) if "transform" not in made.without else ())
         context.rng(0).shuffle(self._openings)
-        asks_early = context.protocol >= MODELS_FROM_THE_START
-        self._early = deque(context.models[: context.questions] if asks_early and not self._informed else ())
+        asks = () if "rewrite" in made.without or context.protocol < MODELS_FROM_THE_START else context.models
+        self._early = deque(() if self._informed else asks[: context.questions])
         """Models that are to be asked before the naive kernel is judged."""
-        self._question_next = asks_early and bool(context.models)
+        self._question_next = bool(asks)
         """Whether it is a model's turn among the openings."""
         self._pending: dict[int, _Pending] = {}
         self._outages = Outages()
         self._agents = AgentSessions(made.agent or AgentSettings())
-        self._repairs = Repairs(made.repairs)
+        self._repairs = Repairs(0 if "repair" in made.without else made.repairs)
         self._ideas = Ideas()
         self._tuning = Tuning(context)
         self._pairs = Pairs(self.population, abroad=made.abroad, focus=made.focus)
@@ -216,7 +230,7 @@ class Islands:
                 asked = self.context.models and self._informed
                 shown = self._pairs.shown(island, rng) if asked else (parent, partner)
                 arms = self._arms(parent, partner, shown[1])
-                arms = [arm for arm in arms if arm.model or not questions_only]
+                arms = [a for a in arms if (a.model or not questions_only) and a.mutator not in self.settings.without]
                 if arms:
                     arm = self.bandit.choose(arms, rng)
                     return self._of(arm, number, shown if arm.model else (parent, partner), rng)
@@ -266,7 +280,8 @@ class Islands:
         return sum(not self._outages.out(other) for other in alike) < self.context.questions
 
     def _can_be_tuned(self, kernel: Kernel) -> bool:
-        return self._tuning.tunable(kernel) and len(self.population.trials(kernel)) < TRIALS_PER_SOURCE
+        left = self._tuning.left and self._tuning.tunable(kernel)
+        return bool(left) and len(self.population.trials(kernel)) < TRIALS_PER_SOURCE
 
     def _of(self, arm: Arm, number: int, pair: Pair, rng: Random) -> Request:
         """The request of the chosen arm, for a parent and its partner."""
@@ -323,6 +338,7 @@ class Islands:
         )
         if tunes:
             self._tuning.asked(request, parents[0].kernel)
+            self._tuning.take(0 if idea else 1)
         return request
 
     # --- being told -------------------------------------------------------------------------------------------------
@@ -340,7 +356,7 @@ class Islands:
             self._ideas.add(
                 Idea(
                     as_parent(individual), pending.arm, parents, pending.best_log_speedup, gain, individual.seconds,
-                    individual.cost_usd, left=self.settings.settle,
+                    individual.cost_usd, left=self._tuning.take(self.settings.settle),
                 )
             )  # fmt: skip
         else:
@@ -351,7 +367,8 @@ class Islands:
     def _settles(self, individual: Individual) -> bool:
         """Whether settings of a model's answer are tried before its idea is judged."""
         kernel, evaluation = individual.kernel, individual.evaluation
-        if not (self._informed and self.settings.settle and kernel and evaluation and individual.fresh):
+        settles = self._informed and self.settings.settle and self._tuning.left
+        if not (settles and kernel and evaluation and individual.fresh):
             return False
         return evaluation.verdict in SETTLED and self._tuning.tunable(kernel)
 

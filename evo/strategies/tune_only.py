@@ -74,7 +74,7 @@ class TuneOnly(PlainStrategy[TuneOnlySettings]):
             naive = self.ancestors.correct["naive"].kernel
             return self.context.request(number, "transform", [naive.id], rng, params)
         left = [f for f in self._files.values() if not f.exhausted and f.asked < self.settings.trials]
-        if not left:
+        if not left or not self._tuning.take(1):
             return None
         left.sort(key=lambda file: -file.best)
         pressure = 1.0 if rng.random() < self.settings.explore else 2.0

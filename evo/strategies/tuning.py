@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -47,6 +48,14 @@ class Tuning:
         """By source id; None: it has nothing to choose."""
         self._asked: dict[int, _File] = {}
         """By the number of a request for a setting that is not told yet."""
+        self.left = math.inf if context.trials is None else context.trials
+        """Settings that may still be taken."""
+
+    def take(self, count: int) -> int:
+        """Take as many settings of `count` as are left to be asked for; return how many that is."""
+        taken = int(min(count, self.left))
+        self.left -= taken
+        return taken
 
     def tunable(self, kernel: Kernel) -> bool:
         """Whether the kernel's file declares anything to choose."""
