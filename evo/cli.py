@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from evo.cli_compare import compares
 from evo.cli_outside import outside
 from evo.report.output import as_json as json_of
 from evo.report.output import raw, safe_streams
@@ -345,7 +346,8 @@ def doctor(as_json: AsJson = False) -> None:
         raise typer.Exit(FAILED)
 
 
-app.add_typer(outside)  # behind the commands that are used first
+app.add_typer(compares)  # behind the commands that are used first
+app.add_typer(outside)
 
 
 def _show_pages(pages: Sequence[Page], *, as_json: bool) -> None:

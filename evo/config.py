@@ -224,10 +224,10 @@ def read_config(path: Path | None, changes: Mapping[str, Any], settings: Sequenc
             raise UserError(f"--set {text}: write key=value, such as --set islands=4")
         key = key.strip()
         if key in RunConfig.model_fields:
-            raw[key] = _value(value.strip())
+            raw[key] = setting_value(value.strip())
         else:
             name, _, inner = key.partition(".") if key.startswith(("llm.", "settings.")) else ("settings", "", key)
-            _table(raw, name, path)[inner] = _value(value.strip())
+            _table(raw, name, path)[inner] = setting_value(value.strip())
     if isinstance(raw.get("llm"), dict) and not raw["llm"].get("models"):
         raise UserError("settings of language models (llm) need one: name it, such as --llm openai/gpt-5")
     try:
@@ -246,7 +246,8 @@ def _table(raw: dict[str, Any], name: str, path: Path | None) -> dict[str, Any]:
     return found
 
 
-def _value(text: str) -> Any:
+def setting_value(text: str) -> Any:
+    """A value of the command line: JSON, or the text as it stands."""
     try:
         return json.loads(text)
     except (json.JSONDecodeError, RecursionError):

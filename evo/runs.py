@@ -137,7 +137,7 @@ def start(config: RunConfig, folder: Path, on_change: Callable[[Search], None], 
     """It searches in a new folder and returns why that ended (`stopped` after Ctrl-C). It raises UserError."""
     session = session or Session()
     try:
-        with _disk_explained(folder), _backend(session.ray) as backend:
+        with _disk_explained(folder), backend_of(session.ray) as backend:
             store = _created(config, folder, backend.gpus(config))
             return asyncio.run(backend.run(_search(config, folder, backend, store, on_change, session)))
     except BaseException:
@@ -156,9 +156,30 @@ def _created(config: RunConfig, folder: Path, gpus: GpuModels) -> Iterator[Store
         yield store
 
 
+@contextmanager
+def begun_or_resumed(config: RunConfig, folder: Path, backend: Backend) -> Iterator[Store]:
+    """The store of a run that is begun in `folder`, or goes on there. It raises UserError as `start` and `resume` do.
+
+    What conditions have changed since then, and count for no verdict, is added to the backend's notes.
+    """
+    if any(folder.glob(f"{DATABASE}*")):
+        with _opened(folder, create=False) as store:
+            if store.rows("select 1 from runs").num_rows:
+                backend.notes += _check_conditions(config, folder, backend, store)
+                yield store
+                return
+        shutil.rmtree(folder)  # it was cut off before it began
+    folder.mkdir(parents=True, exist_ok=True)
+    with _created(config, folder, backend.gpus(config)) as store:
+        yield store
+
+
 def run_row(config: RunConfig, folder: Path, gpus: GpuModels = NO_GPUS) -> dict[str, object]:
     """What the store keeps of a run as such."""
+    cell = config.cell
     return {
+        "comparison": cell.comparison if cell else None,
+        "arm": cell.arm if cell else None,
         "run_id": folder.name,
         "created_at": moment(time.time()),
         "engine_version": engine_version(),
@@ -173,7 +194,7 @@ def resume(
 ) -> str:
     """It continues where the store ends; `budget` replaces the stored limits it names. Else it is like `start`."""
     session = session or Session()
-    with _disk_explained(folder), _backend(session.ray) as backend, _opened(folder, create=False) as store:
+    with _disk_explained(folder), backend_of(session.ray) as backend, _opened(folder, create=False) as store:
         stored = store.rows("select config_json from runs").to_pylist()
         if not stored:
             raise UserError(f"{folder}: the run was stopped before it began; start a new one")
@@ -309,7 +330,8 @@ class LocalBackend:
 
 
 @contextmanager
-def _backend(ray: str) -> Iterator[Backend]:
+def backend_of(ray: str) -> Iterator[Backend]:
+    """The backend that a session asks for; see `Session.ray`."""
     if not ray:
         yield LocalBackend()
         return

@@ -286,7 +286,7 @@ class LLM:
     def _price(self, litellm: ModuleType, model: str) -> Price | None:
         """The model's price; None where it is unknown, which the user is told once and which counts as 0."""
         if model not in self._prices:
-            price = self.settings.prices.get(model) or _listed_price(litellm, model)
+            price = self.settings.prices.get(model) or listed_price(litellm, model)
             self._prices[model] = price
             if price is None:
                 self._say(f"the price of {model} is not known and counts as 0; set llm.prices to have dollars counted")
@@ -357,7 +357,8 @@ def _dollars(price: Price | None, tokens_in: int, tokens_out: int) -> float:
     return price.cost_usd(tokens_in, tokens_out) if price else 0.0
 
 
-def _listed_price(litellm: ModuleType, model: str) -> Price | None:
+def listed_price(litellm: ModuleType, model: str) -> Price | None:
+    """What litellm's table says that the model costs; None where it is not there."""
     info = known(lambda: litellm.get_model_info(model))
     if info is None:
         return None

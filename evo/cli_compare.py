@@ -1,0 +1,124 @@
+"""The command that compares strategies."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from evo.report.output import as_json as json_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from evo.compare.config import Comparison
+    from evo.compare.hermetic import Leak
+    from evo.compare.results import CellResult
+
+FAILED, INTERRUPTED = 1, 130
+RUNS = Path("runs")
+
+SHOWN = ("task", "arm", "seed", "standing", "speedup", "evaluations", "trials", "tokens", "lost_tokens")
+"""Columns of the table; JSON and the view `used` have them all."""
+
+compares = typer.Typer()
+
+
+@compares.command()
+def compare(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="TOML file, such as runs/configs/smoke.toml.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it is and what it may cost.")] = False,
+    show: Annotated[bool, typer.Option("--show", help="Only show how far it is and what it found.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on; refuse to begin.")] = False,
+    llm: Annotated[
+        list[str], typer.Option("--llm", metavar="MODEL", help="Language model, in place of those of the file.")
+    ] = [],  # noqa: B006
+    set_: Annotated[
+        list[str], typer.Option("--set", metavar="KEY=VALUE", help="Any key of the file, dotted; repeatable.")
+    ] = [],  # noqa: B006
+    wait: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0, help="With nothing to do, a cell waits so long for evo tell.")
+    ] = 0.0,
+    ray: Annotated[bool, typer.Option("--ray", help="Evaluate on a Ray cluster started for this.")] = False,
+    ray_address: Annotated[str, typer.Option(metavar="HOST:PORT", help="Evaluate on this Ray cluster.")] = "",
+    runs: Annotated[Path, typer.Option("--runs", help="Folder that holds the runs.", envvar="EVO_RUNS")] = RUNS,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Compare strategies under one budget, or go on with a comparison; each cell is a run in runs/compare-NAME/."""
+    from evo.compare.config import read_comparison
+    from evo.compare.folder import Standing, folder_of, stored
+    from evo.compare.progress import Progress
+    from evo.compare.results import cell_results
+    from evo.compare.running import compare as run
+    from evo.compare.running import prepare
+
+    made = read_comparison(config, models=llm, settings=set_)
+    folder = folder_of(runs, made.name)
+    if dry_run:
+        _show_plan(made, as_json=as_json)
+        return
+    if show or resume:
+        stored(folder)  # it says what is wrong where there is none
+    stopped = False
+    if not show:
+        folder, cells = prepare(made, runs)
+        running = run(folder, made, cells, Progress(), ray=ray_address or ("local" if ray else ""), wait_s=wait)
+        stopped = running.stopped
+    results = cell_results(folder)
+    leaks = _checked(folder, results)
+    _show_results(folder, results, leaks, as_json=as_json)
+    if stopped:
+        print(f"stopped; continue with: evo compare {config}", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED)
+    if leaks or any(result.standing is Standing.FAILED for result in results):
+        raise typer.Exit(FAILED)
+
+
+def _checked(folder: Path, results: Sequence[CellResult]) -> list[Leak]:
+    """What the check `hermetic` finds, which it says in a line."""
+    from evo.compare.hermetic import hermetic
+
+    found = hermetic(folder)
+    print(f"evo: {found}", file=sys.stderr)
+    leaks: list[Leak] = found.leaks
+    return leaks
+
+
+def _show_plan(made: Comparison, *, as_json: bool) -> None:
+    from evo.compare.plan import plan
+    from evo.compare.running import check
+    from evo.report.tables import console, rows_table
+
+    found = plan(made, check(made))
+    if as_json:
+        print(json_of(found.as_row()))
+        return
+    console().print(rows_table(["arm", "strategy", "models", "profile", "tuning", "cells"], found.arms))
+    print("\n".join(found.lines()))
+
+
+def _show_results(folder: Path, results: Sequence[CellResult], leaks: Sequence[Leak], *, as_json: bool) -> None:
+    rows = [_row(result) for result in results]
+    if as_json:
+        print(json_of({"comparison": str(folder), "cells": rows, "leaks": [leak.as_row() for leak in leaks]}))
+        return
+    from evo.report.tables import console, rows_table
+
+    rows.sort(key=lambda row: (row["task"], row["arm"], row["seed"]))
+    console().print(rows_table(SHOWN, [{name: row[name] for name in SHOWN} for row in rows]))
+    print(f"comparison {folder}; its runs answer together: evo sql '{folder}/*' \"from used\"")
+
+
+def _row(result: CellResult) -> dict[str, Any]:
+    used, winner = result.used, result.winner
+    return {
+        "task": result.task, "arm": result.arm, "seed": result.seed, "standing": result.standing.value,
+        "speedup": round(math.exp(winner.log_speedup), 3) if winner else None,
+        "level": winner.level if winner else None, "evaluations": used.evaluations, "repairs": used.repairs,
+        "trials": used.trials, "checks": used.checks, "duplicates": used.duplicates, "rejected": used.rejected,
+        "calls": used.calls, "tokens": used.tokens, "lost_tokens": used.lost_tokens,
+        "usd": round(used.cost_usd, 4), "evaluator_s": round(used.evaluator_s, 1), "ended": result.reason,
+    }  # fmt: skip

@@ -1,0 +1,1 @@
+"""Strategies against each other under one budget: `evo compare`."""

@@ -1,0 +1,272 @@
+"""Runs the cells of a comparison: each a search of its own, all of them on one pool of evaluation workers."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from evo.compare.config import Cell, Comparison
+from evo.compare.folder import CONFIG as BEGUN
+from evo.compare.folder import Standing, begin, check_same, folder_of, standing, stored
+from evo.pool import SharedPool
+from evo.runs import BUILD_FOLDER, ENDING, Backend, backend_of, begun_or_resumed, run_context
+from evo.search import Search
+from fitness.base import DeviceInfo
+from fitness.targets import check_target, device_info, measured_device
+from operators.errors import DiskError, UserError, disk_error
+
+WORK = ".work"
+"""The pool's folder, and the lock, in a comparison's folder; there only while it runs."""
+
+
+@dataclass
+class Running:
+    """The state of a comparison under way, for whoever shows it."""
+
+    cells: Sequence[Cell]
+    at_once: int = 0
+    """Cells under way at most."""
+    slots: int = 0
+    """Jobs that the pool does at once."""
+    searches: dict[Cell, Search] = field(default_factory=dict)
+    """Those under way."""
+    ended: dict[Cell, tuple[Standing, str]] = field(default_factory=dict)
+    """How far each cell is that is not under way and not new, and why it ended."""
+    stopped: bool = False
+    """Whether the user ended it before its time."""
+
+
+OnChange = Callable[[Running], None]
+
+
+def prepare(comparison: Comparison, runs: Path) -> tuple[Path, list[Cell]]:
+    """Begin a comparison below `runs`, or take it up again; return its folder and cells. It raises UserError.
+
+    Whatever is wrong with any cell's configuration is found here, before anything is spent.
+    """
+    folder = folder_of(runs, comparison.name)
+    if (folder / BEGUN).exists():
+        known = stored(folder)
+        check_same(folder, known.config, comparison)
+    else:
+        check(comparison)
+        known = begin(folder, comparison, _devices(comparison))
+    return folder, comparison.cells(known.devices)
+
+
+def check(comparison: Comparison) -> list[Cell]:
+    """Return the cells of a comparison that could be begun here. It raises UserError."""
+    for target in comparison.targets:
+        check_target(target)
+    nothing: dict[str, DeviceInfo] = {target: DeviceInfo("unknown") for target in comparison.targets}
+    cells = comparison.cells(nothing)
+    for cell in cells:
+        if cell.seed == comparison.seeds[0]:
+            try:
+                cell.config.resolved()
+            except UserError as error:
+                raise UserError(f"arm {cell.arm}: {error}") from None
+    return cells
+
+
+def _devices(comparison: Comparison) -> Mapping[str, DeviceInfo]:
+    """What prompts of all cells tell of the devices: measured once, so that it is the same in each."""
+    asks = any(comparison.llm if arm.models is None else arm.models for arm in comparison.arms.values())
+    look = measured_device if asks else device_info
+    return {target: look(target, threads=comparison.threads) for target in comparison.targets}
+
+
+def compare(
+    folder: Path,
+    comparison: Comparison,
+    cells: Sequence[Cell],
+    on_change: OnChange,
+    *,
+    ray: str = "",
+    wait_s: float = 0.0,
+) -> Running:
+    """Run all cells that are not done; it returns when they are, or after Ctrl-C. It raises UserError.
+
+    `ray` and `wait_s` are those of `evo.runs.Session`.
+    """
+    with _explained(folder), _alone(folder), backend_of(ray) as backend:
+        return run_on(backend, folder, comparison, cells, on_change, wait_s=wait_s)
+
+
+def run_on(
+    backend: Backend,
+    folder: Path,
+    comparison: Comparison,
+    cells: Sequence[Cell],
+    on_change: OnChange,
+    *,
+    wait_s: float = 0.0,
+    stop_when: Callable[[Running], bool] = lambda _: False,
+) -> Running:
+    """As `compare`, on a backend that is there. It stops as after Ctrl-C when `stop_when` says so."""
+    running = Running(cells)
+    for cell in cells:
+        found = standing(folder / cell.name)
+        if found[0] is not Standing.NEW:
+            running.ended[cell] = found
+    for target in comparison.targets:  # one after the other: neither disturbs the other's timings
+        wanted = [cell for cell in cells if cell.target == target and not _is_done(running, cell)]
+        group = _Group(backend, folder, running, on_change, wait_s, stop_when)
+        if wanted and not group.run(wanted, comparison.at_once):
+            running.stopped = True
+            break
+    return running
+
+
+def _is_done(running: Running, cell: Cell) -> bool:
+    return cell in running.ended and running.ended[cell][0] is Standing.DONE
+
+
+class _Group:
+    """Cells of one target on one pool."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        folder: Path,
+        running: Running,
+        on_change: OnChange,
+        wait_s: float,
+        stop_when: Callable[[Running], bool],
+    ) -> None:
+        self.stopping = False
+        self._backend = backend
+        self._folder = folder
+        self._running = running
+        self._on_change = on_change
+        self._wait_s = wait_s
+        self._stop_when = stop_when
+        self._errors: list[Exception] = []
+        self._said: set[str] = set()
+
+    def run(self, cells: Sequence[Cell], at_once: int) -> bool:
+        """Run these cells; return whether it came to their end, rather than to that of the user's patience."""
+
+        async def work() -> str:
+            pool = self._backend.pool(cells[0].config, self._folder / WORK)
+            try:
+                return await self._all(pool, cells, at_once)
+            finally:
+                await pool.close()
+
+        (self._folder / WORK).mkdir(exist_ok=True)
+        asyncio.run(self._backend.run(work()))
+        return not self.stopping
+
+    async def _all(self, pool: SharedPool, cells: Sequence[Cell], at_once: int) -> str:
+        loop = asyncio.get_running_loop()
+        for number in ENDING:
+            loop.add_signal_handler(number, self._interrupted)
+        running, queue = self._running, deque(cells)
+        view = pool.for_run(run_context(cells[0].config, self._folder / WORK))
+        running.slots = view.slots
+        await view.close()
+        running.at_once = at_once or cells_at_once(cells, running.slots)
+        await asyncio.gather(*(self._work(pool, queue) for _ in range(min(running.at_once, len(cells)))))
+        if self._errors:
+            raise self._errors[0]
+        return ""
+
+    async def _work(self, pool: SharedPool, queue: deque[Cell]) -> None:
+        """Run one cell after the other. Where one fails for a reason that is not its own, all end in good order."""
+        while queue and not self.stopping:
+            try:
+                await self._search(pool, queue.popleft())
+            except Exception as error:  # noqa: BLE001 (it is raised when the other cells have ended)
+                self._errors.append(error)
+                self._stop()
+
+    async def _search(self, pool: SharedPool, cell: Cell) -> None:
+        config, folder = cell.config.resolved(), self._folder / cell.name
+        with begun_or_resumed(config, folder, self._backend) as store:
+            build = folder / BUILD_FOLDER
+            shutil.rmtree(build, ignore_errors=True)
+            build.mkdir(exist_ok=True)
+            own = pool.for_run(run_context(config, build))
+            try:
+                search = Search(
+                    config, store, own, on_change=self._changed, began=time.time(), wait_s=self._wait_s,
+                    say=partial(self._say, cell),
+                )  # fmt: skip
+                self._running.searches[cell] = search
+                await search.run()
+            finally:
+                self._running.searches.pop(cell, None)
+                await own.close()
+                shutil.rmtree(build, ignore_errors=True)
+        self._running.ended[cell] = standing(folder)
+        self._on_change(self._running)
+
+    def _changed(self, _: Search) -> None:
+        self._on_change(self._running)
+        if not self.stopping and self._stop_when(self._running):
+            self._stop()
+
+    def _say(self, cell: Cell, text: str) -> None:
+        """Tell the user what is urgent; what other cells have said too, once."""
+        if text not in self._said:
+            self._said.add(text)
+            print(f"evo: {cell.name}: {text}", file=sys.stderr)
+
+    def _interrupted(self) -> None:
+        """The first signal ends all searches in good order, the second gives up paid answers, a third one ends it."""
+        if self.stopping:
+            for number in ENDING:
+                asyncio.get_running_loop().remove_signal_handler(number)
+        self._stop()
+
+    def _stop(self) -> None:
+        self.stopping = True
+        for search in list(self._running.searches.values()):
+            search.stop()
+
+
+def cells_at_once(cells: Sequence[Cell], slots: int) -> int:
+    """As many cells as keep a pool of so many slots busy: twice its jobs, and more where models are waited for."""
+    under_way = max(cell.config.cell.under_way if cell.config.cell else 1 for cell in cells)
+    asked = max(cell.config.llm.concurrency if cell.config.llm else 0 for cell in cells)
+    return max(-(-2 * slots // under_way), asked // under_way, 1)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """No two processes run one comparison at the same time."""
+    import fcntl
+
+    (folder / WORK).mkdir(exist_ok=True)
+    with (folder / WORK / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UserError(f"{folder}: another process runs this comparison; wait for its end, or end it") from None
+        try:
+            yield
+        finally:
+            shutil.rmtree(folder / WORK, ignore_errors=True)
+
+
+@contextmanager
+def _explained(folder: Path) -> Iterator[None]:
+    """A disk that fails ends a comparison in one line that says what is safe."""
+    try:
+        yield
+    except (DiskError, OSError) as error:
+        disk = error if isinstance(error, DiskError) else disk_error(error, folder)
+        if disk is None:
+            raise
+        raise DiskError(
+            f"{disk}; all that was acknowledged is stored: make room and begin again, it goes on"
+        ) from error

@@ -1,0 +1,122 @@
+"""Comparisons that cost nothing: scripted verdicts and profiles, and a scripted model on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from evo.compare.config import Comparison
+from evo.compare.running import Running, prepare, run_on
+from evo.config import RunConfig
+from evo.inline import InlinePool
+from evo.runs import LocalBackend
+from evo.worker import RunContext
+from fitness.base import Fitness
+from operators.catalog import load
+from operators.kernel import Kernel
+from operators.spec import Task
+from tests.evo.model_runs import FENCE, MODEL, TimedFitness, source_in
+from tests.mutators.llm_server import LlmServer, Reply, Script
+
+
+class Stages(dict[Task, Fitness]):
+    """Scripted stages of whatever task is asked for."""
+
+    def __init__(self, operators: Mapping[str, str]) -> None:
+        """`operators` are folders by name."""
+        self.operators = operators
+
+    def __missing__(self, task: Task) -> Fitness:
+        baseline = Kernel(task.operator, task.target, load(self.operators[task.operator]).naive(task.target))
+        self[task] = TimedFitness(task, baseline)
+        return self[task]
+
+
+class ScriptedPool(InlinePool):
+    """One pool for all cells, each of which has stages of its own."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+        self.views: list[RunContext] = []
+
+    def for_run(self, context: RunContext) -> InlinePool:
+        self.views.append(context)
+        return InlinePool(Stages(dict(context.operators)))
+
+
+class ScriptedBackend(LocalBackend):
+    """Scripted devices; it keeps the pools that were made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pools: list[ScriptedPool] = []
+
+    def pool(self, config: RunConfig, folder: Path) -> ScriptedPool:  # type: ignore[override]
+        self.pools.append(ScriptedPool())
+        return self.pools[-1]
+
+
+def comparison(url: str = "", **changes: Any) -> Comparison:
+    """Two tasks of four arms, by what a scripted model and the engine's own mutators make of them."""
+    settings: dict[str, Any] = {
+        "name": "test", "operators": ["softmax"], "seeds": [1], "budget": {"evaluations": 8}, "trials": 4,
+        "arms": {
+            "islands": {"tuning": "own"},
+            "islands-models": {"strategy": "islands", "settings": {"without": ["transform", "tune", "recombine"]}},
+            "refine": {"settings": {"n": 2, "turns": 6}},
+            "best_of_n+tune": {"strategy": "best_of_n", "tuning": "last"},
+            "random+tune": {"strategy": "random", "tuning": "last", "models": []},
+        },
+    }  # fmt: skip
+    if url:
+        prices = {MODEL: {"input": 1.0, "output": 2.0}}
+        settings["llm"] = {"models": [MODEL], "api_base": url, "backoff_s": 0.01, "prices": prices}
+    return Comparison.model_validate(settings | changes)
+
+
+def run(
+    runs: Path, made: Comparison, *, stop_when: Callable[[Running], bool] = lambda _: False
+) -> tuple[Path, Running, ScriptedBackend]:
+    """One session of a comparison."""
+    folder, cells = prepare(made, runs)
+    backend = ScriptedBackend()
+    return folder, run_on(backend, folder, made, cells, lambda _: None, stop_when=stop_when), backend
+
+
+def answer(request: Mapping[str, Any], number: int) -> Reply:
+    """An answer that depends on the conversation alone."""
+    prompts = [m["content"] for m in request["messages"] if m["role"] == "user"]
+    source = next(filter(None, map(source_in, reversed(prompts))))
+    chance = zlib.crc32(repr(request["messages"]).encode())
+    if chance % 9 == 0:
+        return Reply("I had rather not.")
+    tune = source.replace("[[launch]]", "[tune]\nWIDTH = [1, 2, 4, 8, 16]\n\n[[launch]]", 1)
+    source = tune if "[tune]" not in source and chance % 2 else source
+    return Reply(f"CHANGE: comment {chance % 7}\n\n{FENCE}{source}\n// {chance}\n```")
+
+
+@contextmanager
+def serving(script: Script = answer) -> Iterator[LlmServer]:
+    """A server in a thread of its own: a comparison has an event loop for itself."""
+    ready, loop, server = threading.Event(), asyncio.new_event_loop(), LlmServer(script)
+
+    async def serve() -> None:
+        async with server:
+            ready.set()
+            await ended.wait()
+
+    ended = asyncio.Event()
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread.start()
+    ready.wait()
+    try:
+        yield server
+    finally:
+        loop.call_soon_threadsafe(ended.set)
+        thread.join()
+        loop.close()

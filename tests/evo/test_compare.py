@@ -1,0 +1,276 @@
+"""Comparisons: equal budgets, equal arms, and results that no interruption changes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from evo import records
+from evo.cli import main
+from evo.compare.config import Cell, Comparison, read_comparison
+from evo.compare.folder import Standing
+from evo.compare.hermetic import hermetic
+from evo.compare.results import CellResult, cell_results, curves_table, results_table
+from evo.compare.running import Running
+from evo.config import read_config
+from evo.store import Store, query
+from operators.catalog import load
+from tests.evo.comparisons import ScriptedBackend, answer, comparison, run, serving
+from tests.evo.twins import AXPB
+from tests.mutators.llm_server import LlmServer, Reply
+
+CONFIGS = Path(__file__).parents[2] / "runs" / "configs"
+TIMED = {
+    "asks": ("created_at",),
+    "tells": ("created_at", "seconds", "cost_usd"),
+    "proposals": ("created_at", "seconds", "evaluate_s"),
+    "evaluations": ("created_at", "worker", "build_ms", "verify_ms", "time_ms", "confirm_ms"),
+    "timings": (), "errors": (), "kernels": (), "parents": (), "metrics": (),
+    "trials": ("created_at",),
+    "profiles": ("created_at", "seconds", "seq"),
+    "tool_calls": ("created_at", "seconds"),
+    "llm_calls": ("created_at", "call_id", "latency_s"),
+}  # fmt: skip
+"""Columns of each table that hold times, or names that are drawn anew."""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[LlmServer]:
+    with serving() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def whole(server: LlmServer, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Running, ScriptedBackend]:
+    """A comparison that ran without an interruption."""
+    return run(tmp_path_factory.mktemp("whole"), comparison(server.url))
+
+
+@pytest.fixture(scope="module")
+def results(whole: tuple[Path, Running, ScriptedBackend]) -> dict[str, CellResult]:
+    return {result.arm: result for result in cell_results(whole[0])}
+
+
+def content(folder: Path) -> dict[str, list[dict[str, Any]]]:
+    """All that a cell's tables hold but times, in no particular order."""
+    return {
+        table: query(folder, f"select * exclude ({', '.join(timed)}) from {table} order by all").to_pylist()
+        if timed
+        else query(folder, f"select * from {table} order by all").to_pylist()
+        for table, timed in TIMED.items()
+    }
+
+
+def _told(folder: Path, cell: Cell) -> int:
+    return query(folder / cell.name, "from tells").num_rows
+
+
+def test_interruptions_at_ten_points_change_nothing_but_time(
+    whole: tuple[Path, Running, ScriptedBackend], server: LlmServer, tmp_path: Path
+) -> None:
+    folder, running, _ = whole
+    told_in_all = sum(_told(folder, cell) for cell in running.cells)
+    interrupted = tmp_path / folder.name
+    points = sorted(Random(7).sample(range(1, told_in_all - 1), 10))
+    made = comparison(server.url)
+    for point in points:
+
+        def stop_when(now: Running, point: int = point) -> bool:
+            under_way = sum(state.told for search in now.searches.values() for state in search.states.values())
+            return under_way + sum(_told(interrupted, cell) for cell in now.ended if cell not in now.searches) >= point
+
+        _, now, _ = run(tmp_path, made, stop_when=stop_when)
+        assert any(standing is not Standing.DONE for standing, _ in now.ended.values())
+    _, now, _ = run(tmp_path, made)
+    assert {standing for standing, _ in now.ended.values()} == {Standing.DONE}
+    for cell in running.cells:
+        expected, found = content(folder / cell.name), content(interrupted / cell.name)
+        for table in TIMED:
+            assert found[table] == expected[table], (cell.name, table)
+
+
+def test_every_cell_has_the_same_budget_counted_the_same_way(results: dict[str, CellResult]) -> None:
+    assert {name: result.standing for name, result in results.items()} == dict.fromkeys(results, Standing.DONE)
+    for name, result in results.items():
+        assert result.used.evaluations == 8, name
+        assert result.reason == "evaluations 8 of 8"
+        assert result.winner and result.curve[-1].best_log_speedup == result.winner.log_speedup
+        assert result.curve[-1].evaluations == 8 and result.curve[-1].trials == result.used.trials
+    assert results["islands-models"].used.trials == results["refine"].used.trials == 0
+    assert results["random+tune"].used.calls == 0 < results["refine"].used.calls
+    assert results["random+tune"].used.tokens == 0 < results["refine"].used.tokens
+    assert 0 < results["islands"].used.trials <= 4
+
+
+def test_all_cells_share_one_pool_and_are_begun_in_blocks_of_random_order(
+    whole: tuple[Path, Running, ScriptedBackend],
+) -> None:
+    _, running, backend = whole
+    (pool,) = backend.pools
+    assert len(pool.views) == len(running.cells) + 1
+    many = comparison(operators=["softmax", "dot_product"], seeds=list(range(6)))
+    order = [(cell.operator, cell.seed, cell.arm) for cell in many.cells()]
+    assert len(set(order)) == len(order) == 2 * 6 * 5
+    blocks = [order[place : place + 5] for place in range(0, len(order), 5)]
+    assert all(len({cell[:2] for cell in block}) == 1 for block in blocks)
+    assert len({tuple(cell[2] for cell in block) for block in blocks}) > 6  # of 12: arms come in other orders
+    assert [block[0][:2] for block in blocks] != sorted(block[0][:2] for block in blocks)
+    assert order == [(cell.operator, cell.seed, cell.arm) for cell in many.cells()]
+
+
+def test_results_are_tables_of_one_row_a_cell_and_one_a_point(results: dict[str, CellResult]) -> None:
+    table, curves = results_table(list(results.values())), curves_table(list(results.values()))
+    assert table.num_rows == len(results)
+    assert {"arm", "operator", "dtype", "target", "seed", "evaluations", "tokens", "log_speedup", "source"} <= {
+        *table.column_names
+    }
+    assert {"arm", "evaluations", "tokens", "cost_usd", "evaluator_s", "best_log_speedup"} <= {*curves.column_names}
+    for result in results.values():
+        speedups = [point.best_log_speedup for point in result.curve]
+        assert speedups == sorted(speedups)
+
+
+def test_a_comparison_is_one_subject_of_sql(whole: tuple[Path, Running, ScriptedBackend]) -> None:
+    folder, running, _ = whole
+    runs = [folder / cell.name for cell in running.cells]
+    found = query(runs, "select run, arm, seed, evaluations, trials from used order by run").to_pylist()
+    assert [(row["run"], row["arm"], row["seed"], row["evaluations"]) for row in found] == sorted(
+        (cell.name, cell.arm, cell.seed, 8) for cell in running.cells
+    )
+    assert query(runs, "select distinct comparison from runs").to_pylist() == [{"comparison": "test"}]
+
+
+def test_a_changed_configuration_is_refused_in_one_line(tmp_path: Path) -> None:
+    arms: dict[str, Any] = {"random": {"models": []}}
+    made = comparison(arms=arms, budget={"evaluations": 2})
+    run(tmp_path, made)
+    again: Comparison = comparison(arms=arms, budget={"evaluations": 2}, at_once=3)
+    run(tmp_path, again)  # how many cells are under way decides nothing
+    for changes, words in (
+        ({"budget": {"evaluations": 3}}, r"budget.evaluations was 2.0, is 3.0"),
+        ({"seeds": [1, 2]}, r"seeds was \[1\], is \[1, 2\]"),
+        (
+            {"arms": {"random": {"models": [], "settings": {"most_steps": 2}}}},
+            "arms.random.settings.most_steps was null",
+        ),
+    ):
+        with pytest.raises(Exception, match=words) as raised:
+            run(tmp_path, comparison(**({"arms": arms, "budget": {"evaluations": 2}} | changes)))
+        assert "\n" not in str(raised.value)
+
+
+def test_no_arm_pays_for_lost_answers_and_they_are_shown(tmp_path: Path) -> None:
+    """Every other question is cut off in the middle of its answer: what it may have cost is lost to nobody's budget."""
+    asked: dict[str, int] = {}
+
+    def flaky(request: Mapping[str, Any], number: int) -> Reply:
+        key = repr(request["messages"])
+        asked[key] = asked.get(key, 0) + 1
+        return replace(answer(request, number), cut=asked[key] == 1)
+
+    limit = 60_000
+    with serving(flaky) as server:
+        made = comparison(server.url, arms={"refine": {"settings": {"turns": 100}}}, budget={"tokens": limit})
+        folder, _, _ = run(tmp_path, made)
+    (result,) = cell_results(folder)
+    assert result.standing is Standing.DONE and "tokens are spent" in result.reason
+    assert result.used.lost_tokens > limit
+    assert limit / 2 < result.used.tokens <= limit
+
+
+def test_seconds_of_evaluators_are_a_budget(tmp_path: Path) -> None:
+    made = comparison(arms={"random": {"models": []}}, budget={"evaluator_s": 0.1})
+    folder, running, _ = run(tmp_path, made)
+    (result,) = cell_results(folder)
+    (spent,) = query(folder / running.cells[0].name, "select sum(evaluate_s) as s from proposals").to_pylist()
+    assert result.used.evaluator_s == pytest.approx(spent["s"]) and 0.1 <= spent["s"] < 0.2
+    assert result.reason.startswith("evaluator_s")
+
+
+def test_cells_are_hermetic_and_a_leak_is_found(whole: tuple[Path, Running, ScriptedBackend], tmp_path: Path) -> None:
+    folder = whole[0]
+    clean = hermetic(folder)
+    assert clean.leaks == [] and clean.prompts > 10 and clean.cells == len(whole[1].cells)
+    leaky = tmp_path / folder.name
+    shutil.copytree(folder, leaky)
+    cells = {cell.arm: cell for cell in whole[1].cells}
+    foreign = query(leaky / cells["random+tune"].name, "select source from kernels order by length(source)").to_pylist()
+    champion = next((load("softmax").folder / "champions").glob("*.cu"))
+    idea = "Swaps the two innermost loops so that rows stay in cache"
+    shown = {
+        "refine": f"Another one wrote:\n{champion.read_text()}",
+        "best_of_n+tune": f"Another one wrote:\n  {foreign[-1]['source']}",
+        "islands": f"What helped elsewhere: {idea}.",
+    }
+    for arm, text in shown.items():
+        with Store(leaky / cells[arm].name, create=False) as store:
+            row = store.rows("from llm_calls limit 1").to_pylist()[0]
+            told = records.messages_json([{"role": "user", "content": text}])
+            store.commit({"llm_calls": [row | {"call_id": "leak", "messages_json": told}]}).result()
+    with Store(leaky / cells["islands-models"].name, create=False) as store:
+        row = store.rows("from proposals where model is not null limit 1").to_pylist()[0]
+        store.commit({"proposals": [row | {"description": idea, "request_id": "x"}]}).result()
+    found = {leak.run: leak.what for leak in hermetic(leaky).leaks}
+    assert set(found) == {cells[arm].name for arm in shown}
+    assert f"softmax/champions/{champion.name}" in found[cells["refine"].name]
+    assert idea in found[cells["islands"].name]
+    assert cells["random+tune"].name in found[cells["best_of_n+tune"].name]
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.toml")), ids=lambda path: path.stem)
+def test_configurations_that_are_shipped_can_be_begun(path: Path) -> None:
+    if "operators" in (raw := tomllib.loads(path.read_text())) and "arms" not in raw:
+        assert read_config(path, {}, ()).tasks()
+        return
+    made = read_comparison(path)
+    assert made.name == path.stem
+    first = {cell.arm: cell for cell in made.cells()}
+    assert set(first) == set(made.arms)
+    for cell in first.values():
+        cell.config.make_strategy(*cell.config.tasks()[0])
+        assert cell.config.ancestors == "naive" and not cell.config.lessons
+
+
+def test_the_command_plans_runs_shows_and_refuses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "tiny.toml"
+    path.write_text(
+        f'operators = ["{AXPB}"]\nseeds = [1]\nbudget = {{ evaluations = 2 }}\n[arms.random]\n[arms.tune_only]\n'
+    )
+    monkeypatch.setattr("evo.compare.running.backend_of", lambda _: nullcontext(ScriptedBackend()))
+
+    def evo(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["evo", "compare", str(path), "--runs", str(tmp_path), *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = capsys.readouterr()
+        return int(ended.value.code or 0), said.out, said.err
+
+    code, out, _ = evo("--dry-run")
+    assert (
+        code == 0 and "2 cells" in out and "2 evaluations a cell, 4 in all" in out and "costs nothing but time" in out
+    )
+    code, _, err = evo("--resume")
+    assert code == 2 and "no comparison was begun there" in err
+    code, out, err = evo("--json")
+    shown = json.loads(out)
+    assert code == 0 and "check hermetic: passed" in err
+    assert [(cell["arm"], cell["standing"], cell["evaluations"]) for cell in shown["cells"]] == [
+        (cell["arm"], "done", 2) for cell in shown["cells"]
+    ]
+    code, out, _ = evo("--show")
+    assert code == 0 and "tune_only" in out
+    code, _, err = evo("--set", "budget.evaluations=3")
+    assert code == 2 and "budget.evaluations was 2.0, is 3.0" in err
+    code, _, err = evo("--set", "arms.random.settings.stepz=3", "--dry-run")
+    assert code == 2 and "arm random" in err and "stepz" in err
