@@ -53,7 +53,7 @@ class Comparison(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     name: Name
-    """Its runs are in `runs/compare-NAME/`."""
+    """Its runs are in `runs/compare-NAME/`; a file that does not say is called as it is."""
     arms: dict[Name, Arm] = Field(min_length=1)
     """The strategies, by the name that tables and reports give them."""
     operators: list[str] = Field(min_length=1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -93,17 +93,17 @@ class Hermetic:
 def hermetic(folder: Path) -> Hermetic:
     """Check the comparison in `folder`, as far as it has come. It raises UserError."""
     cells = [cell for cell in begun(folder)[1] if standing(folder / cell.name)[0] is not Standing.NEW]
-    made = {cell.name: _texts(folder / cell.name, MADE, "source") for cell in cells}
-    sources = _Sources()
+    sources, ideas = _Sources(), {}
     for operator in {cell.path for cell in cells} | {*folders()}:
         sources.add_operator(load(operator))
-    for name, texts in made.items():
-        for text in texts:
-            sources.add(text, name)
+    for cell in cells:
+        for text in _texts(folder / cell.name, MADE, "source"):
+            sources.add(text, cell.name)
+        ideas[cell] = _texts(folder / cell.name, IDEAS, "description")
     prompts, leaks = 0, []
     for cell in cells:
-        siblings = [folder / other.name for other in cells if other.operator == cell.operator and other != cell]
-        found, count = _leaks(cell, folder / cell.name, sources, siblings)
+        others = {idea for each, said in ideas.items() if each.operator == cell.operator for idea in said}
+        found, count = _leaks(cell, folder / cell.name, sources, others)
         prompts += count
         leaks += found
     return Hermetic(len(cells), prompts, sources.count, leaks)
@@ -129,15 +129,15 @@ class _Sources:
             self.lines.setdefault(line, set()).add(origin)
 
 
-def _leaks(cell: Cell, folder: Path, sources: _Sources, siblings: Sequence[Path]) -> tuple[list[Leak], int]:
-    """What is wrong with one cell, and how many prompts it sent."""
+def _leaks(cell: Cell, folder: Path, sources: _Sources, ideas: Iterable[str]) -> tuple[list[Leak], int]:
+    """What is wrong with one cell, and how many prompts it sent; `ideas` are of cells of its operator."""
     told = query(folder, TOLD).to_pylist()
     leaks = [Leak(cell.name, row["request_id"] or "", row["what"]) for row in told]
-    operator = load(cell.path)
-    texts = [*_texts(folder, OWN, "text"), operator.naive(cell.target), *_engine_texts(), *_definition(operator)]
-    known = {line for text in texts for line in _lines(text)}
-    own = "\n".join(_texts(folder, OWN, "text"))
-    ideas = {idea for other in siblings for idea in _texts(other, IDEAS, "description") if idea not in own}
+    operator, made = load(cell.path), _texts(folder, OWN, "text")
+    known = {line for text in (*made, operator.naive(cell.target), *_definition(operator)) for line in _lines(text)}
+    known |= _engine_lines()
+    own = "\n".join((*made, *_texts(folder, IDEAS, "description")))
+    foreign = sorted(idea for idea in ideas if idea not in own)
     seen, prompts = set(), query(folder, PROMPTS).to_pylist()
     for row in prompts:
         text = _prompt(row["messages_json"])
@@ -145,7 +145,7 @@ def _leaks(cell: Cell, folder: Path, sources: _Sources, siblings: Sequence[Path]
         origins = Counter(origin for line in shown for origin in sources.lines[line] if origin != cell.name)
         most = sorted(origins.items(), key=lambda each: (-each[1], each[0]))[:1]
         what = [f"was shown {count} lines of a kernel of {origin}" for origin, count in most if count >= LEAST_LINES]
-        what += [f"was told what another cell did: {idea[:80]}" for idea in sorted(ideas) if idea in text][:1]
+        what += [f"was told what another cell did: {idea[:80]}" for idea in foreign if idea in text][:1]
         leaks += [Leak(cell.name, row["request_id"], each) for each in what if each not in seen]
         seen |= {*what}
     return leaks, len(prompts)
@@ -167,10 +167,11 @@ def _lines(text: str) -> Iterator[str]:
 
 
 @cache
-def _engine_texts() -> tuple[str, ...]:
+def _engine_lines() -> frozenset[str]:
     """All that the engine itself may say in prompts: its templates, examples and manuals."""
     root = Path(mutators.__file__).parent
-    return tuple(_text(path) for path in sorted(root.rglob("*")) if path.suffix in (".j2", ".py", ".md", ".cu", ".cpp"))
+    texts = (_text(path) for path in sorted(root.rglob("*")) if path.suffix in (".j2", ".py", ".md", ".cu", ".cpp"))
+    return frozenset(line for text in texts for line in _lines(text))
 
 
 def _definition(operator: Operator) -> list[str]:

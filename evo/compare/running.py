@@ -191,6 +191,8 @@ class _Group:
 
     async def _search(self, pool: SharedPool, cell: Cell) -> None:
         config, folder = cell.config.resolved(), self._folder / cell.name
+        waits = max(1.0, self._running.at_once / max(self._running.slots, 1))  # for its turn at the pool
+        patient = config.model_copy(update={"stall_s": waits * config.stall_s})
         with begun_or_resumed(config, folder, self._backend) as store:
             build = folder / BUILD_FOLDER
             shutil.rmtree(build, ignore_errors=True)
@@ -198,7 +200,7 @@ class _Group:
             own = pool.for_run(run_context(config, build))
             try:
                 search = Search(
-                    config, store, own, on_change=self._changed, began=time.time(), wait_s=self._wait_s,
+                    patient, store, own, on_change=self._changed, began=time.time(), wait_s=self._wait_s,
                     say=partial(self._say, cell),
                 )  # fmt: skip
                 self._running.searches[cell] = search

@@ -13,6 +13,9 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from evo.cell import CellSettings
+from evo.compare.config import Arm as CompareArm
+from evo.compare.config import Comparison
 from evo.config import STRATEGIES, RunConfig
 from mutators.llm_settings import LlmSettings, Price
 from mutators.registry import MUTATORS
@@ -70,6 +73,9 @@ def run_pages() -> list[Page]:
         ("run", RunConfig),
         ("[llm]", LlmSettings),
         ("[llm.prices.MODEL]", Price),
+        ("[cell]", CellSettings),
+        ("comparison", Comparison),
+        ("[arms.NAME] of a comparison", CompareArm),
     ]
     for name, path in STRATEGIES.items():
         if settings := getattr(_named(path), "Settings", None):

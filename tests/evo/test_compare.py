@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
@@ -17,14 +18,17 @@ import pytest
 from evo import records
 from evo.cli import main
 from evo.compare.config import Cell, Comparison, read_comparison
-from evo.compare.folder import Standing
+from evo.compare.folder import Standing, standing
 from evo.compare.hermetic import hermetic
 from evo.compare.results import CellResult, cell_results, curves_table, results_table
-from evo.compare.running import Running
+from evo.compare.running import Running, prepare
 from evo.config import read_config
+from evo.replay import replay
 from evo.store import Store, query
 from operators.catalog import load
+from operators.errors import UserError
 from tests.evo.comparisons import ScriptedBackend, answer, comparison, run, serving
+from tests.evo.outside_runs import answer_all
 from tests.evo.twins import AXPB
 from tests.mutators.llm_server import LlmServer, Reply
 
@@ -274,3 +278,47 @@ def test_the_command_plans_runs_shows_and_refuses(
     assert code == 2 and "budget.evaluations was 2.0, is 3.0" in err
     code, _, err = evo("--set", "arms.random.settings.stepz=3", "--dry-run")
     assert code == 2 and "arm random" in err and "stepz" in err
+
+
+@pytest.mark.parametrize("arm", ["islands", "best_of_n+tune"])
+def test_a_cell_is_a_run_that_replays(whole: tuple[Path, Running, ScriptedBackend], tmp_path: Path, arm: str) -> None:
+    (cell,) = (cell for cell in whole[1].cells if cell.arm == arm)
+    shutil.copytree(whole[0] / cell.name, tmp_path / cell.name)
+    again = replay(tmp_path / cell.name)
+    assert again.equal, again.difference
+    assert again.individuals == _told(whole[0], cell)
+
+
+def test_cells_wait_for_answers_from_outside_and_go_on_with_them(tmp_path: Path) -> None:
+    made = comparison(
+        arms={"refine": {"settings": {"n": 2}}, "random": {"models": []}},
+        llm={"models": ["outside"]}, budget={"evaluations": 3},
+    )  # fmt: skip
+    folder, running, _ = run(tmp_path, made)
+    cells = {cell.arm: cell for cell in running.cells}
+    assert running.ended[cells["random"]][0] is Standing.DONE
+    for _ in range(20):
+        if running.ended[cells["refine"]][0] is Standing.DONE:
+            break
+        assert running.ended[cells["refine"]][0] is Standing.WAITING
+        assert answer_all(folder / cells["refine"].name) == 1  # the others are asked with its answer
+        _, running, _ = run(tmp_path, made)
+    (refine,) = (result for result in cell_results(folder) if result.arm == "refine")
+    assert refine.standing is Standing.DONE and refine.used.evaluations == 3
+
+
+def test_what_is_wrong_with_one_cell_ends_all_in_good_order(tmp_path: Path) -> None:
+    """A machine that is another one by now, say, is told in one line; what others had under way is stored."""
+    arms: dict[str, Any] = {"random": {"models": []}, "tune_only": {"models": []}}
+    made = comparison(arms=arms)
+    folder, cells = prepare(made, tmp_path)
+    run(tmp_path, made, stop_when=lambda now: len(now.ended) >= 1)
+    (cell, *_) = (each for each in cells if standing(folder / each.name)[0] is Standing.DONE)
+    other = next(each for each in cells if each != cell)
+    shutil.rmtree(folder / other.name, ignore_errors=True)
+    shutil.copytree(folder / cell.name, folder / other.name)
+    with Store(folder / other.name, create=False) as store:
+        store.commit(records.event_rows("session", {}, at=time.time())).result()
+    with pytest.raises(UserError, match="is not what this version would ask") as raised:
+        run(tmp_path, made)
+    assert "\n" not in str(raised.value)
