@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from evo.runs import Session
+    from evo.telling import Told
 
 FAILED = 1
 RUNS = Path("runs")
@@ -43,16 +44,21 @@ def ask(
 ) -> None:
     """The questions of a run that wait for answers from outside, as requests of OpenAI's batches.
 
+    Of a comparison those of all its cells, shuffled; nothing says which arm asks.
     Asked again they are the same ones, but for those that were answered since.
     """
+    from evo.compare.asking import comparison_in, comparison_questions
+    from evo.compare.folder import stored
     from evo.runs import find_run
     from evo.telling import config_of, nobody_asks, open_questions
 
-    folder = find_run(runs, run)
-    if problem := nobody_asks(folder):
-        raise UserError(problem)
-    llm = config_of(folder).llm
-    found = open_questions(folder)
+    if place := comparison_in(runs, run):
+        llm, found = stored(place).config.llm, comparison_questions(place)
+    else:
+        folder = find_run(runs, run)
+        if problem := nobody_asks(folder):
+            raise UserError(problem)
+        llm, found = config_of(folder).llm, open_questions(folder)
     asked = found[:count]
     lines = [q.to_text() if text else _line(q.to_batch(llm.parameters if llm else {}, model)) for q in asked]
     written = "".join(f"{line}\n" for line in lines)
@@ -92,23 +98,22 @@ def tell(
     """
     began = time.time()
     from evo.budget import parse_limits
+    from evo.compare.asking import comparison_in
     from evo.inbox import Inbox
     from evo.runs import Session, find_run
     from evo.store.snapshots import has_writer
     from evo.telling import Desk
 
-    folder, limits = find_run(runs, run), parse_limits(budget)
     author = author or _login()
+    if place := comparison_in(runs, run):
+        _tell_comparison(place, files, to=to, author=author, as_json=as_json)
+        return
+    folder, limits = find_run(runs, run), parse_limits(budget)
     desk = Desk(folder, author)
     given = _Given(to=desk.key(to) if to else "", author=author, parents=parents, task=task, note=note)
     found = desk.look_at(line for file in files for line in given.lines(file))
     left = Inbox(folder).put(found.lines) if found.lines else None
-    for problem in found.problems:
-        print(f"evo: {problem}", file=sys.stderr)
-    if as_json:
-        print(json_of({"answers": found.answers, "guests": found.guests, "problems": found.problems}))
-    else:
-        print(f"told: {found.answers} answers, {found.guests} kernels; not taken: {len(found.problems)} lines")
+    _show_told(found, as_json=as_json)
     while go and left and left.exists() and has_writer(folder):
         time.sleep(TAKEN_EVERY_S)
     if left and left.exists():
@@ -152,6 +157,28 @@ def mcp(
             raise
         raise UserError("evo mcp needs the package mcp: pip install -c constraints.txt 'kernel-evo[mcp]'") from None
     asyncio.run(serve(find_run(runs, run), task=task, author=author or _login(), search=words if go else None))
+
+
+def _tell_comparison(folder: Path, files: list[Path], *, to: str, author: str, as_json: bool) -> None:
+    from evo.compare.asking import ComparisonDesk
+
+    desk = ComparisonDesk(folder, author)
+    given = _Given(to=desk.key(to) if to else "", author=author, parents=[], task="", note="")
+    found = desk.look_at(line for file in files for line in given.lines(file))
+    desk.put()
+    _show_told(found, as_json=as_json)
+    print("evo: take them in with: evo compare CONFIG", file=sys.stderr)
+    if found.problems:
+        raise typer.Exit(FAILED)
+
+
+def _show_told(found: Told, *, as_json: bool) -> None:
+    for problem in found.problems:
+        print(f"evo: {problem}", file=sys.stderr)
+    if as_json:
+        print(json_of({"answers": found.answers, "guests": found.guests, "problems": found.problems}))
+    else:
+        print(f"told: {found.answers} answers, {found.guests} kernels; not taken: {len(found.problems)} lines")
 
 
 def _go_on(folder: Path, limits: dict[str, float], session: Session, *, as_json: bool) -> None:

@@ -17,6 +17,7 @@ import pytest
 
 from evo import records
 from evo.cli import main
+from evo.compare.asking import ComparisonDesk, comparison_questions
 from evo.compare.config import Cell, Comparison, read_comparison
 from evo.compare.folder import Standing, standing
 from evo.compare.hermetic import hermetic
@@ -28,7 +29,7 @@ from evo.store import Store, query
 from operators.catalog import load
 from operators.errors import UserError
 from tests.evo.comparisons import ScriptedBackend, answer, comparison, run, serving
-from tests.evo.outside_runs import answer_all
+from tests.evo.outside_runs import answer as outside_answer
 from tests.evo.twins import AXPB
 from tests.mutators.llm_server import LlmServer, Reply
 
@@ -301,7 +302,12 @@ def test_cells_wait_for_answers_from_outside_and_go_on_with_them(tmp_path: Path)
         if running.ended[cells["refine"]][0] is Standing.DONE:
             break
         assert running.ended[cells["refine"]][0] is Standing.WAITING
-        assert answer_all(folder / cells["refine"].name) == 1  # the others are asked with its answer
+        (question,) = comparison_questions(folder)  # the others are asked with its answer
+        assert "refine" not in json.dumps(question.to_batch({})) + question.to_text().partition("---")[0]
+        desk = ComparisonDesk(folder, "ann")
+        assert desk.look_at([("here", outside_answer(question)), ("there", '{"source": "x"}')]).answers == 1
+        desk.put()
+        assert comparison_questions(folder) == []
         _, running, _ = run(tmp_path, made)
     (refine,) = (result for result in cell_results(folder) if result.arm == "refine")
     assert refine.standing is Standing.DONE and refine.used.evaluations == 3
