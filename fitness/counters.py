@@ -29,22 +29,42 @@ LIMITS = {
         ("warps", "warps per multiprocessor"),
     )
 }
-STALLS = {
-    f"smsp__average_warps_issue_stalled_{name}_per_issue_active.ratio": text
-    for name, text in (
-        ("long_scoreboard", "loads from global or local memory: prefetch, copy asynchronously, load more at a time"),
-        ("short_scoreboard", "shared memory or special functions: fewer or wider accesses, fewer expf and the like"),
-        ("barrier", "barriers of the block: smaller groups that wait, two buffers in turns"),
-        ("branch_resolving", "branches: unroll, or make them uniform"),
-        ("math_pipe_throttle", "a busy arithmetic pipe: another mix of instructions"),
-        ("mio_throttle", "the queue to shared memory and special functions: fewer, wider accesses"),
-        ("lg_throttle", "the queue to global memory: fewer, wider accesses"),
-        ("wait", "the fixed latency of the instruction before: more independent work per thread"),
-        ("membar", "memory fences"),
-        ("gmma", "tensor cores that still work"),
-    )
+_STALLS = {
+    "long_scoreboard": "loads from global or local memory: prefetch, copy asynchronously, load more at a time",
+    "short_scoreboard": "shared memory or special functions: fewer or wider accesses, fewer expf and the like",
+    "barrier": "barriers of the block: smaller groups that wait, two buffers in turns",
+    "branch_resolving": "branches: unroll, or make them uniform",
+    "math_pipe_throttle": "a busy arithmetic pipe: another mix of instructions",
+    "mio_throttle": "the queue to shared memory and special functions: fewer, wider accesses",
+    "lg_throttle": "the queue to global memory: fewer, wider accesses",
+    "wait": "the fixed latency of the instruction before: more independent work per thread",
+    "membar": "memory fences",
+    "gmma": "tensor cores that still work",
 }
+STALLS = {f"smsp__average_warps_issue_stalled_{name}_per_issue_active.ratio": text for name, text in _STALLS.items()}
 """Why warps wait, in warps per instruction that is issued, and what may help."""
+SAMPLES = "group:smsp__pcsamp_warp_stall_reasons"
+"""Why the warps that were looked at now and then could not go on, by instruction: one pass."""
+ISSUED = "selected"
+"""Said of a sampled warp that went on."""
+WAITS = {name: text.partition(":")[0] for name, text in _STALLS.items()} | {
+    "warpgroup_arrive": "tensor cores that still work",
+    "no_instructions": "instructions that are fetched",
+    "imc_miss": "constants that are fetched",
+    "tex_throttle": "the queue to textures",
+    "dispatch_stall": "the dispatcher",
+    "drain": "stores at the kernel's end",
+    "sleeping": "a nanosleep",
+    "not_selected": "other warps, which went first",
+    "misc": "other things",
+}
+"""What a sampled warp waits for, by the reason's name."""
+WAITS_SHORT = {
+    "branch_resolve": "branch_resolving", "dispatch": "dispatch_stall", "imc": "imc_miss", "lg": "lg_throttle",
+    "long_sb": "long_scoreboard", "math": "math_pipe_throttle", "mio": "mio_throttle", "no_inst": "no_instructions",
+    "no_instruction": "no_instructions", "short_sb": "short_scoreboard", "sleep": "sleeping", "tex": "tex_throttle",
+}  # fmt: skip
+"""Names by which Nsight Compute's source page calls some of them."""
 METRICS = (
     TIME, COMPUTE, MEMORY, DRAM, READ, WRITTEN, "dram__bytes.sum.per_second",
     "l1tex__throughput.avg.pct_of_peak_sustained_active", L1_HITS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 
 from fitness.cuda.compiler import Compiler, CompilerFault
 from fitness.cuda.cubin import Cubin, CubinError, read_cubin
+from fitness.cuda.line_table import Lines, read_lines
 from fitness.cuda.nvrtc import FILE, HEADERS, OPTIONS, Job, include_folders, version
 from fitness.cuda.program import Table
 from fitness.cuda.ptx import flagged, lower_precision, traits
@@ -23,7 +24,7 @@ from operators.errors import PlanError, UserError
 from operators.identity import digest
 from operators.kernel import Kernel
 from operators.plan import Plan, parse_plan
-from operators.prelude import translation_unit
+from operators.prelude import prelude, translation_unit
 from operators.spec import Operator
 
 ARCH = "sm_90a"
@@ -37,6 +38,9 @@ MAX_LOG_COLUMNS = 600
 DIALECT = Dialect(lambda header: True, "a CUDA header, such as <cuda/barrier>", assembly=True)
 """Any header that the compiler's process can open, which are NVIDIA's; inline PTX is what CUDA kernels live on."""
 SHIM_FILE = "parameters of a launch"
+OWN_LINES = f"""#line 1 "{FILE}"
+"""
+"""Lines that follow are the kernel file's."""
 SHIM = (
     f"""#line 1 "{SHIM_FILE}"
 """
@@ -74,8 +78,7 @@ template <class... A> struct Make<void(A...)> {
 template <class F> __device__ const Table<F> parameters = Make<F>::table();
 }
 """
-    + f"""#line 1 "{FILE}"
-"""
+    + OWN_LINES
 )
 """In front of every translation unit: a table of a kernel's parameters for the cubin, which is read, not run."""
 
@@ -127,7 +130,7 @@ def compile_cuda(
     if problem := forbidden(kernel.source, FILE, DIALECT):
         return Rejection(Status.INVALID, problem)
     names = tuple(dict.fromkeys(launch.kernel for launch in plan.launches))
-    tables = tuple(f"&evo_shim::parameters<decltype({name})>" for name in names)
+    tables = _parameter_tables(names)
     folders, compiler = include_folders(), compiler or _shared()
     job = Job(unit, names + tables, arch, tuple(map(str, folders)))
     try:
@@ -164,6 +167,42 @@ def compile_cuda(
     facts = _facts(cubin, made.ptx, plan, kernels, dtype, arch)
     facts["flagged"] = ", ".join(_flagged(made.ptx, job, compiler)) or "none"
     return CudaBuild(arch, loaded, lowered, kernels, params, _cell(facts), facts, slots)
+
+
+def _parameter_tables(names: Iterable[str]) -> tuple[str, ...]:
+    """Expressions for the tables that tell the parameters of kernels."""
+    return tuple(f"&evo_shim::parameters<decltype({name})>" for name in names)
+
+
+def compile_lines(
+    build: CudaBuild, kernel: Kernel, operator: Operator, dtype: str, *, compiler: Compiler | None = None
+) -> dict[str, Lines]:
+    """Return the lines of the kernel file that the instructions of a build come from, by name expression.
+
+    The kernel is compiled once more, with -lineinfo, and nothing of that but the table of lines is used: what is
+    judged, timed and profiled stays the build. A kernel whose machine code is not that of the build, byte for byte, is
+    left out. Raises UserError as `compile_cuda` does.
+    """
+    plan = parse_plan(kernel.source, operator, "cuda", name=FILE)
+    ahead = prelude(operator, plan, target="cuda", dtype=dtype, values=kernel.values)
+    # The prelude's lines count as the shim's here, so that they are not taken for those of the kernel file.
+    unit = SHIM.removesuffix(OWN_LINES) + ahead.removesuffix("#line 1\n") + OWN_LINES
+    unit += kernel.source.removeprefix("\ufeff")
+    # What the build has besides lies between what its code refers to.
+    wanted = (*build.lowered, *_parameter_tables(build.lowered))
+    job = Job(unit, wanted, build.arch, tuple(map(str, include_folders())), lines=True)
+    try:
+        made = (compiler or _shared()).compile(job)
+        judged, told = read_cubin(build.cubin), read_cubin(made.cubin)
+        lines = read_lines(told)
+    except (CompilerFault, CubinError):
+        return {}
+    found = {name: (f".text.{build.lowered[name]}", f".text.{made.lowered[name]}") for name in build.lowered}
+    return {
+        name: lines[theirs]
+        for name, (ours, theirs) in found.items()
+        if theirs in lines and judged.code(ours) == told.code(theirs)
+    }
 
 
 _references: dict[str, Reference] = {}

@@ -202,6 +202,10 @@ class Cubin:
                 found.append(Relocation(section.info, offset, symbols[packed >> 32], section.offset + at))
         return found
 
+    def code(self, section_name: str) -> bytes | None:
+        """The machine code of a section; None where there is none of this name."""
+        return next((s.data for s in self.sections if s.name == section_name and s.is_code), None)
+
     def code_bytes(self) -> int:
         """The size of the machine code of all kernels and functions."""
         return sum(len(section.data) for section in self.sections if section.is_code)

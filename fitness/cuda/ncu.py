@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from fitness.counters import (
     OCCUPANCY,
     READ,
     REGISTERS,
+    SAMPLES,
     STALLS,
     TENSOR,
     TIME,
@@ -37,13 +39,15 @@ from fitness.counters import (
 )
 from fitness.cuda.program import KernelCall
 from fitness.cuda.solo import Solo
-from fitness.cuda.tools import find_tool, watch, write_solo
+from fitness.cuda.stalls import Sampled, parse_source
+from fitness.cuda.tools import find_tool, tell, watch, write_solo
 from fitness.profiling import AT_ROOFLINE, LAUNCH_SHARE, Bottleneck, Metric
 from fitness.roofline import Roofline
 
 TIMEOUT_S = 60.0
 LAUNCHES = 8
 """Of one call of the plan are counted at most, those that stand for most of the time."""
+REPORT = "counted.ncu-rep"
 MOST_TIMED = 1024
 """Launches of one call whose times are asked for, to choose among them."""
 
@@ -74,6 +78,12 @@ class Part:
     """How many are alike: the same kernel with the same geometry."""
     time_ns: float
     """Of all of them."""
+    number: int = 0
+    """Of the launch that was counted, among those that were."""
+    place: int = 0
+    """Its place among those of the call."""
+    sampled: Sampled | None = None
+    """Where its warps waited; None where that is not known."""
 
     def get(self, name: str, default: float = 0.0) -> float:
         """A metric's value; `default` where the device has none."""
@@ -90,6 +100,10 @@ class Figures:
     """What took longest first."""
     uncounted_ns: float = 0.0
     """The time of launches that no part stands for."""
+    counted: int = 0
+    """Launches that were counted."""
+    unsampled: str = ""
+    """Why it is not known where warps waited; empty where it is."""
 
     @property
     def launches(self) -> int:
@@ -121,27 +135,29 @@ class Figures:
         return tuple(Metric(name, value, self.units[name]) for name, value in self.values.items())
 
 
-def measure(solo: Solo, scratch: Path) -> Figures:
-    """Profile the program of a solo with one run. Raises NcuFailure.
+def measure(solo: Solo, scratch: Path, alone: Callable[[], AbstractContextManager[None]] = nullcontext) -> Figures:
+    """Profile the program of a solo with one run; while it runs, `alone` is entered. Raises NcuFailure.
 
     Where it makes more than LAUNCHES launches, all are timed first; then those are counted that stand for most of the
-    time, each for all that are like it.
+    time, each for all that are like it. Samples of where warps wait are taken beside.
     """
     tool = find_tool("ncu")
     if tool is None:
         raise NcuFailure(NOT_INSTALLED, lasting=True)
+    ncu = _Ncu(tool, scratch, alone)
     calls = solo.runs[0].program.calls
+    counts = (*COUNTED, SAMPLES)
     if len(calls) <= LAUNCHES:
         groups = [[number] for number in range(len(calls))]
-        return figures(_counted(tool, solo, scratch, COUNTED, LAUNCHES), groups)
-    timed = _counted(tool, solo, scratch, (TIME,), MOST_TIMED)
+        return ncu.with_samples(figures(ncu.counted(solo, counts, LAUNCHES), groups))
+    timed = ncu.counted(solo, (TIME,), MOST_TIMED)
     times_ns = [_number(launch.get(TIME, "")) or 0.0 for launch in timed.launches]
     groups = alike(calls[: len(times_ns)], times_ns)[:LAUNCHES]
     chosen = replace(solo, counted=frozenset(group[0] for group in groups))
-    counted = _counted(tool, chosen, scratch, COUNTED, LAUNCHES, "--profile-from-start", "off")
+    counted = ncu.counted(chosen, counts, LAUNCHES, "--profile-from-start", "off")
     # The tool tells of launches in the order in which they were made.
     groups.sort(key=lambda group: group[0])
-    return figures(counted, groups, times_ns)
+    return ncu.with_samples(figures(counted, groups, times_ns))
 
 
 def alike(calls: Sequence[KernelCall], times_ns: Sequence[float]) -> list[list[int]]:
@@ -161,31 +177,72 @@ def alike(calls: Sequence[KernelCall], times_ns: Sequence[float]) -> list[list[i
     return groups
 
 
-def _counted(tool: str, solo: Solo, scratch: Path, metrics: Sequence[str], launches: int, *more: str) -> Report:
-    """What the tool prints of the launches of a solo's only run. Raises NcuFailure."""
-    file, report = write_solo(solo, scratch), scratch / "ncu.csv"
-    wanted = [name for name in metrics if name not in _absent]
-    for _ in range(2):
-        options = ("--csv", "--page", "raw", "--print-units", "base", "--log-file", str(report))
-        replay = ("--clock-control", "none", "--cache-control", "all", "--replay-mode", "kernel")
-        count = ("--launch-count", str(launches), "--target-processes", "all", "--metrics", ",".join(wanted))
-        outcome = watch([tool, *options, *replay, *more, *count], file, scratch=scratch, timeout_s=TIMEOUT_S)
-        text = (report.read_text(encoding="utf-8", errors="replace") if report.exists() else "") + outcome.output
-        unknown = [name for name in re.findall(r"Failed to find metric (\S+)", text) if name in wanted]
-        if not unknown:
-            break
-        _absent.update(unknown)
-        wanted = [name for name in wanted if name not in unknown]
-    if outcome.timed_out:
-        raise NcuFailure(f"Nsight Compute did not finish within {TIMEOUT_S:.0f} s", lasting=False)
-    found = parse(text)
-    if found is None:
-        raise _explained(text)
-    return found
-
-
 _absent: set[str] = set()
 """Metrics that this machine's GPUs do not have."""
+
+
+@dataclass
+class _Ncu:
+    """The tool, with a folder for its report."""
+
+    tool: str
+    scratch: Path
+    alone: Callable[[], AbstractContextManager[None]]
+    samples: bool = True
+    """Whether the report tells where warps waited."""
+
+    def counted(self, solo: Solo, metrics: Sequence[str], launches: int, *more: str) -> Report:
+        """What it counts of the launches of a solo's only run. Raises NcuFailure."""
+        file = write_solo(solo, self.scratch)
+        wanted = [name for name in metrics if name not in _absent]
+        found, said = self._run(file, wanted, launches, *more)
+        lacking = absent = [name for name in re.findall(r"Failed to find metric (\S+)", said) if name in wanted]
+        if found is None and not absent and SAMPLES in wanted and not _explained(said).lasting:
+            lacking = [SAMPLES]  # a machine may count and yet not sample
+        if lacking:
+            _absent.update(absent)
+            wanted = [name for name in wanted if name not in lacking]
+            found, said = self._run(file, wanted, launches, *more)
+        if found is None:
+            raise _explained(said)
+        self.samples = SAMPLES in wanted
+        return found
+
+    def _run(self, solo: Path, metrics: Sequence[str], launches: int, *more: str) -> tuple[Report | None, str]:
+        """What its report tells, None without one, and what it said. Raises NcuFailure where its time is up."""
+        log, report = self.scratch / "ncu.log", self.scratch / REPORT
+        for file in (log, report):
+            file.unlink(missing_ok=True)
+        options = ("--export", str(report), "--force-overwrite", "--log-file", str(log))
+        replay = ("--clock-control", "none", "--cache-control", "all", "--replay-mode", "kernel")
+        count = ("--launch-count", str(launches), "--target-processes", "all", "--metrics", ",".join(metrics))
+        command = [self.tool, *options, *replay, *more, *count]
+        with self.alone():
+            outcome = watch(command, solo, scratch=self.scratch, timeout_s=TIMEOUT_S)
+        if outcome.timed_out:
+            raise NcuFailure(f"Nsight Compute did not finish within {TIMEOUT_S:.0f} s", lasting=False)
+        said = (log.read_text(encoding="utf-8", errors="replace") if log.exists() else "") + outcome.output
+        if not report.exists():
+            return None, said
+        told = self._told("raw", "--print-units", "base")
+        return parse(told), said + told
+
+    def with_samples(self, found: Figures) -> Figures:
+        """The figures with where warps waited; without it, and why, where the report does not tell."""
+        if not self.samples:
+            return replace(found, unsampled="Nsight Compute takes no samples on this machine")
+        said = self._told("source", "--print-source", "sass")
+        sampled = parse_source(said)
+        if len(sampled) != found.counted:
+            head = " ".join(said.split())[:200]
+            lack = f"Nsight Compute tells of instructions of {len(sampled)} launches, not {found.counted}: {head}"
+            return replace(found, unsampled=lack)
+        return replace(found, parts=tuple(replace(part, sampled=sampled[part.number]) for part in found.parts))
+
+    def _told(self, page: str, *options: str) -> str:
+        """A page of its report."""
+        command = [self.tool, "--import", str(self.scratch / REPORT), "--csv", "--page", page, *options]
+        return tell(command, scratch=self.scratch, timeout_s=TIMEOUT_S).output
 
 
 def _explained(text: str) -> NcuFailure:
@@ -227,17 +284,19 @@ def figures(report: Report, groups: Sequence[Sequence[int]], times_ns: Sequence[
     the times of all launches, where more than those of the report are known.
     """
     parts = []
-    for launch, group in zip(report.launches, groups, strict=False):
+    for number, (launch, group) in enumerate(zip(report.launches, groups, strict=False)):
         values = {name: value for name in COUNTED if (value := _number(launch.get(name, ""))) is not None}
         own_ns = values.get(TIME, 1.0) or 1.0
         whole_ns = sum(times_ns[number] for number in group) if times_ns else own_ns
         kernel = re.sub(r"\(.*", "", launch.get("Kernel Name", ""))
-        parts.append(Part(kernel, values, len(group), whole_ns))
+        parts.append(Part(kernel, values, len(group), whole_ns, number, group[0]))
     parts.sort(key=lambda part: -part.time_ns)
     names = [name for name in COUNTED if any(name in part.values for part in parts)]
     values = {name: _together(name, parts) for name in names}
     uncounted_ns = max(sum(times_ns) - sum(part.time_ns for part in parts), 0.0)
-    return Figures(values, {n: _unit(report.units[n]) for n in names}, tuple(_merged(parts)), uncounted_ns)
+    return Figures(
+        values, {n: _unit(report.units[n]) for n in names}, tuple(_merged(parts)), uncounted_ns, len(report.launches)
+    )
 
 
 def _together(name: str, parts: Sequence[Part]) -> float:

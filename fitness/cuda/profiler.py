@@ -85,9 +85,18 @@ def placed(
 
 
 def assembled(
-    place: Placed, facts: Mapping[str, Any], figures: Figures | None, *, sm_count: int, lack: str = ""
+    place: Placed,
+    facts: Mapping[str, Any],
+    figures: Figures | None,
+    *,
+    sm_count: int,
+    lack: str = "",
+    stalled: Sequence[str] = (),
 ) -> Profile:
-    """Everything there is to say; `lack` says why there are no `figures` of the worst workload."""
+    """Everything there is to say; `lack` says why there are no `figures` of the worst workload.
+
+    `stalled` are sentences on the lines of the kernel file at which warps wait.
+    """
     model, timing = place.worst
     known = [Metric(name, float(facts[name]), unit) for name, unit in FACTS.items()]
     if figures is None:
@@ -96,7 +105,7 @@ def assembled(
         return Profile(found, (*place.metrics, *known), (*said, *place.notes, *_of_build(facts)))
     found = classify_measured(figures, model, timing.latency_us, empty_us=place.peaks.empty_us, sm_count=sm_count)
     first, *rest = notes(figures, found, model.bytes)
-    said = [f"{first}; on {timing.workload}", *place.notes, *rest, *_of_build(facts)]
+    said = [f"{first}; on {timing.workload}", *stalled, *place.notes, *rest, *_of_build(facts)]
     return Profile(found, (*place.metrics, *known, *figures.metrics), tuple(said))
 
 

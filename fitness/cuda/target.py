@@ -17,7 +17,7 @@ import torch
 from fitness.base import Anchor, Built, Checked
 from fitness.cases import Case, Question
 from fitness.cuda.arguments import program
-from fitness.cuda.build import CudaBuild, code_digest, compile_cuda
+from fitness.cuda.build import CudaBuild, code_digest, compile_cuda, compile_lines
 from fitness.cuda.driver import CudaError, device_facts
 from fitness.cuda.gpu import Gpu, shared_gpu
 from fitness.cuda.library import LibrarySession, enough_memory
@@ -30,6 +30,7 @@ from fitness.cuda.runner import NO_MEMORY, Runner
 from fitness.cuda.sanitizer import Finding, audited
 from fitness.cuda.session import CudaSession
 from fitness.cuda.solo import Solo, SoloRun
+from fitness.cuda.stalls import quoted, stalled_lines
 from fitness.cuda.tools import find_tool
 from fitness.device import Compiled, KernelFault, Prepared
 from fitness.evaluation import Evaluation, Rejection, Status, Timing
@@ -386,23 +387,40 @@ class CudaDevice:
             return Profile(None, (), ("nothing was timed",))
         workload = next(w for w in self._shapes.canonical_dims if w.name == place.worst[1].workload)
         figures: Figures | None = None
+        stalled: Sequence[str] = ()
         lack = self._gpu.ncu_lack or ("" if place.countable else "it is too slow for counters")
         if not lack:
             try:
-                figures = self._counted(prepared, workload)
+                figures, stalled = self._counted(prepared, workload)
             except (NcuFailure, KernelFault) as failure:
                 lack = str(failure)
                 if isinstance(failure, NcuFailure) and failure.lasting:
                     self._gpu.ncu_lack = lack
         facts = prepared.build.facts
-        return assembled(place, facts, figures, sm_count=self._facts.sm_count, lack=lack)
+        return assembled(place, facts, figures, sm_count=self._facts.sm_count, lack=lack, stalled=stalled)
 
-    def _counted(self, kernel: CudaKernel, workload: Workload) -> Figures:
-        """Raises NcuFailure and KernelFault."""
+    def _counted(self, kernel: CudaKernel, workload: Workload) -> tuple[Figures, list[str]]:
+        """What was counted, and where warps wait. Raises NcuFailure and KernelFault."""
         with tempfile.TemporaryDirectory(dir=self.folder) as scratch:
             solo = self._solo(kernel, [workload])
-            with self.machine(exclusive=True):  # counters count whatever runs
-                return measure(solo, Path(scratch))
+            # Counters count whatever runs.
+            figures = measure(solo, Path(scratch), lambda: self.machine(exclusive=True))
+        return figures, self._stalled(kernel, figures, solo.runs[0].program)
+
+    def _stalled(self, kernel: CudaKernel, figures: Figures, launched: Program) -> list[str]:
+        """The lines of the kernel file at which most warps wait, in words, or why they are not known."""
+        if figures.unsampled:
+            return [f"where warps wait is not known: {figures.unsampled}"]
+        lines = compile_lines(kernel.build, kernel.kernel, self.operator, self.task.dtype, compiler=self._gpu.compiler)
+        whole_ns = figures.whole_ns or 1.0
+        sampled = [
+            (part.sampled, lines[name], part.time_ns / whole_ns)
+            for part in figures.parts
+            if part.sampled and (name := launched.calls[part.place].kernel) in lines
+        ]
+        if not sampled:
+            return ["where warps wait is not known: compiled with -lineinfo, the kernel becomes other code"]
+        return quoted(stalled_lines(sampled), kernel.kernel.source)
 
     def audit(self, prepared: Prepared) -> Callable[[], Mapping[str, Any]]:
         assert isinstance(prepared, CudaKernel)

@@ -6,7 +6,7 @@ import os
 import pickle
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -15,6 +15,9 @@ from fitness.cuda.solo import Solo
 from fitness.sandbox import Outcome, run_confined
 
 FOLDERS = ("/usr/local/cuda/bin", "/usr/local/cuda-*/bin", "/opt/cuda/bin", "/opt/nvidia/nsight-compute/*")
+
+OUTPUT_BYTES, REPORT_BYTES = 64 << 10, 64 << 20
+"""Of what a tool says are read: while it watches, and of its report, which has a line for every instruction."""
 
 PARAMETERS = Path("/proc/driver/nvidia/params")
 
@@ -46,15 +49,27 @@ def watch(tool: Sequence[str], solo: Path, *, scratch: Path, timeout_s: float) -
     The candidate was verified; the tools need what a sandbox would take from them. Limits and deadlines hold all the
     same, and nothing of the environment is passed on but what the driver goes by.
     """
-    environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
-    environment |= {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [*tool, sys.executable, "-m", "fitness.cuda.solo", str(solo)]
+    return _confined(command, scratch, timeout_s, environment)
+
+
+def tell(tool: Sequence[str], *, scratch: Path, timeout_s: float) -> Outcome:
+    """Run a tool that reads its own report and prints what it says; the GPU is not used."""
+    return _confined([*tool], scratch, timeout_s, {}, output_bytes=REPORT_BYTES)
+
+
+def _confined(
+    command: list[str], scratch: Path, timeout_s: float, more: Mapping[str, str], output_bytes: int = OUTPUT_BYTES
+) -> Outcome:
+    environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
     return run_confined(
         command,
         cwd=str(scratch),
         timeout_s=timeout_s,
         memory_bytes=0,
-        environment=environment | {"HOME": str(scratch)},
+        output_bytes=output_bytes,
+        environment=environment | dict(more) | {"HOME": str(scratch)},
     )
 
 

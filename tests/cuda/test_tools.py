@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -44,6 +47,48 @@ def calls(*kernels: str) -> Solo:
     return Solo(0, b"", {}, (), (SoloRun(Program((), made, ()), {}, {}),))
 
 
+@dataclass
+class Tool:
+    """It stands in for Nsight Compute: what it says while it watches, and the pages of its report."""
+
+    raw: list[str]
+    """By run; the last one stands for all further ones. Empty: it leaves no report."""
+    source: str = ""
+    said: list[str] = field(default_factory=lambda: [""])
+    asked: list[tuple[list[str], Solo]] = field(default_factory=list)
+
+    def watch(self, tool: list[str], solo: Path, *, scratch: Path, **_: object) -> Outcome:
+        self.asked.append((list(tool), pickle.loads(solo.read_bytes())))
+        run = len(self.asked) - 1
+        if self.raw[min(run, len(self.raw) - 1)]:
+            (scratch / ncu.REPORT).write_bytes(b"report")
+        return Outcome(0, self.said[min(run, len(self.said) - 1)], False, 1.0)
+
+    def tell(self, tool: list[str], *, scratch: Path, **_: object) -> Outcome:
+        assert tool[1:3] == ["--import", str(scratch / ncu.REPORT)]
+        page = tool[tool.index("--page") + 1]
+        raw = self.raw[min(len(self.asked), len(self.raw)) - 1]
+        return Outcome(0, {"raw": raw, "source": self.source}[page], False, 1.0)
+
+    def metrics(self, run: int) -> list[str]:
+        """What it was asked to count."""
+        tool, _ = self.asked[run]
+        return tool[tool.index("--metrics") + 1].split(",")
+
+
+@pytest.fixture
+def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[Tool], Tool]:
+    monkeypatch.setattr(ncu, "_absent", set())
+    monkeypatch.setattr(ncu, "find_tool", lambda name: name)
+
+    def put(tool: Tool) -> Tool:
+        monkeypatch.setattr(ncu, "watch", tool.watch)
+        monkeypatch.setattr(ncu, "tell", tool.tell)
+        return tool
+
+    return put
+
+
 # --- Nsight Compute -------------------------------------------------------------------------------------------------
 
 
@@ -77,30 +122,52 @@ def test_what_is_no_report_is_none() -> None:
     ],
 )
 def test_why_there_are_no_figures(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: str, words: str, lasting: bool
+    install: Callable[[Tool], Tool], tmp_path: Path, said: str, words: str, lasting: bool
 ) -> None:
-    monkeypatch.setattr(ncu, "find_tool", lambda name: "/bin/true")
-    monkeypatch.setattr(ncu, "watch", lambda *_, **__: Outcome(1, said, False, 1.0))
+    install(Tool([""], said=[said]))
     with pytest.raises(NcuFailure, match=words) as failure:
         measure(calls("f", "g"), tmp_path)
     assert failure.value.lasting is lasting
 
 
-def test_metrics_that_the_device_lacks_are_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    asked = []
-
-    def watch(tool: list[str], *_: object, **__: object) -> Outcome:
-        asked.append(tool[-1])
-        return Outcome(0, f"==ERROR== Failed to find metric {counters.TENSOR}" if len(asked) == 1 else CSV, False, 1.0)
-
-    monkeypatch.setattr(ncu, "find_tool", lambda name: "/bin/true")
-    monkeypatch.setattr(ncu, "watch", watch)
-    monkeypatch.setattr(ncu, "_absent", set())
+def test_metrics_that_the_device_lacks_are_left_out(install: Callable[[Tool], Tool], tmp_path: Path) -> None:
+    tool = install(Tool(["", CSV], said=[f"==ERROR== Failed to find metric {counters.TENSOR}", ""]))
     assert measure(calls("f", "g"), tmp_path).launches == 2
-    assert counters.TENSOR in asked[0].split(",")
-    assert counters.TENSOR not in asked[1].split(",")
+    assert counters.TENSOR in tool.metrics(0)
+    assert counters.TENSOR not in tool.metrics(1)
     measure(calls("f", "g"), tmp_path)
-    assert len(asked) == 3  # once is enough to know it
+    assert len(tool.asked) == 3  # once is enough to know it
+
+
+def test_a_machine_that_does_not_sample_counts_all_the_same(install: Callable[[Tool], Tool], tmp_path: Path) -> None:
+    tool = install(Tool(["", CSV], said=["==ERROR== Failed to start the sampling of warps", ""]))
+    found = measure(calls("f", "g"), tmp_path)
+    assert (found.launches, "no samples" in found.unsampled) == (2, True)
+    assert counters.SAMPLES in tool.metrics(0) and counters.SAMPLES not in tool.metrics(1)
+
+
+def test_the_machine_is_alone_only_while_the_kernel_runs(install: Callable[[Tool], Tool], tmp_path: Path) -> None:
+    within: list[bool] = []
+    seen: list[bool] = []
+
+    @contextmanager
+    def alone() -> Iterator[None]:
+        within.append(True)
+        yield
+        within.pop()
+
+    class Looking(Tool):
+        def watch(self, *arguments: Any, **options: Any) -> Outcome:
+            seen.append(bool(within))
+            return super().watch(*arguments, **options)
+
+        def tell(self, *arguments: Any, **options: Any) -> Outcome:
+            seen.append(bool(within))
+            return super().tell(*arguments, **options)
+
+    install(Looking([CSV]))
+    measure(calls("f", "g"), tmp_path, alone)
+    assert seen == [True, False, False]
 
 
 def report_of(names: list[str], times_ns: list[float], **metrics: float) -> str:
@@ -113,24 +180,15 @@ def report_of(names: list[str], times_ns: list[float], **metrics: float) -> str:
 
 
 def test_of_many_launches_those_are_counted_that_stand_for_most_of_the_time(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    install: Callable[[Tool], Tool], tmp_path: Path
 ) -> None:
     """Nine of `first` at the beginning take less than three of `main` after them."""
     names, times_ns = ["first"] * 9 + ["main", "main", "main", "last"], [10.0] * 9 + [100.0, 300.0, 200.0, 1.0]
-    asked: list[tuple[list[str], Solo]] = []
-
-    def watch(tool: list[str], solo: Path, **_: object) -> Outcome:
-        asked.append((list(tool), pickle.loads(solo.read_bytes())))
-        if len(asked) == 1:
-            return Outcome(0, report_of(names, times_ns), False, 1.0)
-        chosen = sorted(asked[-1][1].counted)
-        shown = {counters.COMPUTE: 20.0, counters.MEMORY: 90.0, counters.DRAM: 85.0, counters.READ: 1000.0}
-        return Outcome(0, report_of([names[c] for c in chosen], [50.0] * len(chosen), **shown), False, 1.0)
-
-    monkeypatch.setattr(ncu, "find_tool", lambda name: "ncu")
-    monkeypatch.setattr(ncu, "watch", watch)
+    chosen = {counters.COMPUTE: 20.0, counters.MEMORY: 90.0, counters.DRAM: 85.0, counters.READ: 1000.0}
+    counted = report_of(["first", "main", "last"], [50.0] * 3, **chosen)
+    tool = install(Tool([report_of(names, times_ns), counted]))
     found = measure(calls(*names), tmp_path)
-    (first, _), (second, solo) = asked
+    (first, _), (second, solo) = tool.asked
     assert counters.COMPUTE not in " ".join(first) and "--profile-from-start" not in first
     assert second[second.index("--profile-from-start") + 1] == "off"
     assert solo.counted == {4, 11, 12}  # of each kernel the launch whose time is in the middle

@@ -16,7 +16,7 @@ from fitness.targets import fitness
 from operators.catalog import load
 from operators.kernel import Kernel
 from operators.spec import Task
-from tests.gpu.kernels import AUDITED, FEATURES, SOFTMAX, TF32_PRODUCT
+from tests.gpu.kernels import AUDITED, FEATURES, SOFTMAX, TF32_PRODUCT, TWO_LAUNCHES
 
 pytestmark = pytest.mark.gpu
 
@@ -74,6 +74,45 @@ def test_of_a_plan_with_many_launches_each_kind_has_its_share_and_limiter(stages
     assert told, profile.notes
     shares = [float(note.rpartition(":")[2].split()[0]) for note in told]
     assert shares == sorted(shares, reverse=True) and 50 < sum(shares) <= 102
+
+
+CHASE = "    for (int i = 0; i < 512; i++) at = (__float_as_int(load(x[at])) & 0x7fffffff) % total;"
+"""Loads of which each needs the one before, from all of the input."""
+CHASING = SOFTMAX.replace(
+    "    ACC largest = -INFINITY;",
+    "    int at = threadIdx.x, total = gridDim.x * cols;\n" + CHASE + "\n    ACC largest = -INFINITY;",
+).replace("out[c] = store(", "if (at != 0x7ffffffe) out[c] = store(")
+
+
+@pytest.mark.skipif(not find_tool("ncu"), reason="no ncu")
+def test_the_line_is_quoted_at_which_warps_wait(stages) -> None:  # type: ignore[no-untyped-def]
+    stage = stages("softmax")
+    kernel = Kernel("softmax", "cuda", CHASING)
+    found = judge(stage, kernel, Anchor(stage.baseline, 0.0, 0.0), race=False, until=Level.FULL)[-1]
+    assert found.status is Status.CORRECT, found.message
+    profile = stage.profile(kernel, found.timings)
+    lines = [note for note in profile.notes if note.startswith("warps wait at line ")]
+    assert 1 <= len(lines) <= 3, profile.notes
+    number = CHASING.split("\n").index(CHASE) + 1
+    assert lines[0].startswith(f"warps wait at line {number} ("), profile.notes
+    assert lines[0].endswith(f"for loads from global or local memory): {CHASE.strip()}"), profile.notes
+    share, of_these = (float(part.rpartition(" ")[2]) for part in lines[0].split(" %")[:2])
+    assert share > 50 and of_these > 50, profile.notes
+
+
+@pytest.mark.skipif(not find_tool("ncu"), reason="no ncu")
+def test_of_a_plan_with_two_kernels_lines_of_both_are_quoted(stages) -> None:  # type: ignore[no-untyped-def]
+    stage = stages("softmax")
+    kernel = Kernel("softmax", "cuda", TWO_LAUNCHES)
+    found = judge(stage, kernel, Anchor(stage.baseline, 0.0, 0.0), race=False, until=Level.FULL)[-1]
+    assert found.status is Status.CORRECT, found.message
+    profile = stage.profile(kernel, found.timings)
+    texts = TWO_LAUNCHES.split("\n")
+    lines = [note for note in profile.notes if note.startswith("warps wait at line ")]
+    assert lines, profile.notes
+    for line in lines:
+        number = int(line.split()[4])
+        assert line.endswith(f": {texts[number - 1].strip()}"), line
 
 
 @pytest.mark.skipif(not find_tool("compute-sanitizer"), reason="no compute-sanitizer")
