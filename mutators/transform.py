@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any
 
+from fitness.profiling import Bottleneck
 from mutators.base import Parent, Proposal, Request
 from mutators.cpp_tree import SyntaxTree
 from mutators.plan_edit import with_tunables
 from mutators.source_text import apply_edits
 from mutators.space import bad_params, drawn, space_of, with_setting
+from mutators.steering import ordered
 from mutators.syntax import Unreadable
 from mutators.transforms import TRANSFORMS, Site
 from operators.errors import PlanError, UserError, unknown
@@ -25,8 +27,9 @@ class Transform:
     """Applies transforms of `mutators.transforms` at places drawn from the request's seed.
 
     Params: `rewrite` names one (any otherwise: uniform over those that apply, then over their places), `count` how many
-    are made in a row (1). New tunables come with a default, so that the child runs as it is and `tune` can take over;
-    with `random_values` (false) all tunables of the child get random values instead, such as its plan allows (for
+    are made in a row (1). With `bottleneck`, the class of what limits the parent, those that suit it tend to be tried
+    first (`mutators.steering`). New tunables come with a default, so that the child runs as it is and `tune` can take
+    over; with `random_values` (false) all tunables of the child get random values instead, such as its plan allows (for
     the params `workload_set` and `facts` see `Tune`). A child's header always parses and its code holds no more syntax
     errors than its parent's; whether it compiles and is right is for the evaluator to say.
     """
@@ -51,7 +54,8 @@ def transform_names(target: str) -> tuple[str, ...]:
 
 def _child(request: Request, parents: tuple[Parent, ...], operator: Operator) -> tuple[Kernel | None, str, str]:
     wish, count = request.params.get("rewrite"), request.params.get("count", 1)
-    problem = _bad_wish(wish, count) or ("" if parents else "transform needs a parent")
+    bottleneck = request.params.get("bottleneck", "")
+    problem = _bad_wish(wish, count, bottleneck) or ("" if parents else "transform needs a parent")
     random_values = request.params.get("random_values", False)
     if not problem and random_values:
         problem = bad_params(request, parents[0].kernel)
@@ -62,7 +66,7 @@ def _child(request: Request, parents: tuple[Parent, ...], operator: Operator) ->
     try:
         for _ in range(count):
             tree = SyntaxTree(text, operator, parent.target, request.task.dtype)
-            step = _step(tree, wish, random)
+            step = _step(tree, wish, random, bottleneck)
             if step is None:
                 break
             text = step[0]
@@ -90,19 +94,24 @@ def _with_random_values(child: Kernel, request: Request, operator: Operator, ran
     return with_setting(child, space, setting) if setting else (child, "kept values")
 
 
-def _bad_wish(wish: Any, count: Any) -> str:
+def _bad_wish(wish: Any, count: Any, bottleneck: Any) -> str:
     """What is wrong with the params; empty if nothing is."""
     if wish is not None and wish not in TRANSFORMS:
         return unknown("rewrite", str(wish), TRANSFORMS)
     if type(count) is not int or not 1 <= count <= MAX_COUNT:
         return f"count must be an integer from 1 to {MAX_COUNT}, not {count!r}"
+    if bottleneck and bottleneck not in list(Bottleneck):
+        return unknown("bottleneck", str(bottleneck), [each.value for each in Bottleneck])
     return ""
 
 
-def _step(tree: SyntaxTree, wish: str | None, random: Random) -> tuple[str, str] | None:
+def _step(tree: SyntaxTree, wish: str | None, random: Random, bottleneck: str) -> tuple[str, str] | None:
     """One transform: the new text and what was done. None where nothing applies."""
     names = [wish] if wish else list(transform_names(tree.target))
-    random.shuffle(names)
+    if bottleneck:
+        names = ordered(names, Bottleneck(bottleneck), random)
+    else:
+        random.shuffle(names)
     for name in names:
         sites = list(sites_of(tree, name))
         random.shuffle(sites)
