@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from fitness.base import Anchor
@@ -61,6 +61,17 @@ class Archive:
         self._elites[elite.cell] = elite
         self._ranked = None
         return AddStatus.IMPROVED if current else AddStatus.NEW
+
+    def refile(self, kernel_id: str, axis: Cell) -> None:
+        """Put an elite into the cell that ends with `axis`, as its own now does with something as long; if it is one.
+
+        It has to beat the elite that is there, like any other.
+        """
+        found = next((elite for elite in self._elites.values() if elite.kernel.id == kernel_id), None)
+        if found and (cell := (*found.cell[: -len(axis)], *axis)) != found.cell:
+            del self._elites[found.cell]
+            self._ranked = None
+            self.add(replace(found, cell=cell), comparison_se=found.log_speedup_se)
 
     def clear(self) -> None:
         """Empty every cell."""

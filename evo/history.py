@@ -94,7 +94,7 @@ class History:
         for step, written in zip(steps, rows, strict=True):
             if isinstance(step, TakenProfile):
                 self._charge(step.state, step.seconds)
-                step.state.seen.profiles[step.kernel_id] = step.profile
+                step.state.profiled(step.kernel_id, step.profile)
             else:
                 step.state.strategy.tell(step.individual)
                 self._count(step.state, step.individual)
@@ -104,7 +104,7 @@ class History:
     def profiled_again(self, row: Row) -> None:
         """Let a stored profile count."""
         state = self._states[Task.parse(row["task"])]
-        state.seen.profiles[row["kernel_id"]] = records.profile_from(row)
+        state.profiled(row["kernel_id"], records.profile_from(row))
         self._charge(state, row["seconds"])
 
     def next_profile(self, rows: Iterable[Row]) -> list[Row]:

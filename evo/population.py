@@ -44,13 +44,16 @@ class Population:
         """The fastest kernel of all islands."""
         return self._best
 
-    def add(self, individual: Individual, island: int) -> AddStatus:
-        """Offer an individual to an island's archive, which rejects duplicates and failures; all of them are trials."""
+    def add(self, individual: Individual, island: int, axis: Cell = ()) -> AddStatus:
+        """Offer an individual to an island's archive, which rejects duplicates and failures; all of them are trials.
+
+        `axis` says where it lies along what cells have besides those of the evaluation.
+        """
         self._remember(individual)
         self.quiet[island] += 1
         elite = elite_of(individual) if individual.fresh else None
-        if elite and not self._cells:
-            elite = replace(elite, cell=())
+        if elite:
+            elite = replace(elite, cell=(*elite.cell, *axis) if self._cells else ())
         status = self._offer(individual, elite, island) if elite else AddStatus.REJECTED
         if elite:
             self._added += 1
@@ -58,6 +61,11 @@ class Population:
                 self._migrate()
         self._restart(island, Random(individual.request.seed))
         return status
+
+    def refile(self, kernel_id: str, axis: Cell) -> None:
+        """Put a kernel where it turned out to lie along an axis of the archives, wherever it is an elite."""
+        for archive in self.islands if self._cells else ():
+            archive.refile(kernel_id, axis)
 
     def elite(self, island: int, cell: Cell) -> Elite | None:
         """The kernel that a newcomer to this cell has to beat."""

@@ -12,7 +12,8 @@ from evo.config import RunConfig
 from evo.individual import new_programs
 from evo.knowledge import Brief, Knowledge
 from evo.shown_profiles import Notes, Seen
-from evo.strategies.base import Strategy
+from evo.strategies.base import Steered, Strategy
+from fitness.profiling import Profile
 from mutators.base import Request
 from mutators.briefing import Attempt
 from mutators.registry import asks_model
@@ -98,6 +99,12 @@ class TaskState:
         if kernel and is_new:
             self.generations[kernel.id] = generation
         return generation, is_new
+
+    def profiled(self, kernel_id: str, profile: Profile) -> None:
+        """What a profiler said of a kernel: it counts from now on."""
+        self.seen.profiles[kernel_id] = profile
+        if isinstance(self.strategy, Steered):
+            self.strategy.profiled(kernel_id, profile)
 
     def screened(self, took_s: float) -> None:
         """A screening was passed, and took so long."""

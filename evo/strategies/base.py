@@ -11,6 +11,7 @@ from evo.archive import Cell, Elite
 from evo.individual import Individual
 from fitness.base import Anchor, DeviceInfo
 from fitness.metric_sets import PROVIDER, PROVIDERS
+from fitness.profiling import Profile
 from mutators.base import INFORMED, PROTOCOL, TYPED, Kind, Request, Trial
 from operators.errors import UserError, unknown
 from operators.identity import digest
@@ -132,6 +133,15 @@ class Strategy(Protocol):
     @property
     def best(self) -> Elite | None:
         """The fastest kernel it knows."""
+        ...
+
+
+@runtime_checkable
+class Steered(Protocol):
+    """A strategy that also goes by what profilers say, in the order in which that came among its asks and tells."""
+
+    def profiled(self, kernel_id: str, profile: Profile) -> None:
+        """Learn what was found out about a kernel, also of profiles that it did not ask for."""
         ...
 
 

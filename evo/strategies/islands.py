@@ -16,12 +16,14 @@ from evo.individual import Individual
 from evo.population import TRIALS_PER_SOURCE, Population, elite_of
 from evo.strategies.agents import AgentSessions, AgentSettings
 from evo.strategies.base import Ancestors, Rival, StrategyContext
+from evo.strategies.bottlenecks import Bottlenecks
 from evo.strategies.ideas import SETTLED, Idea, Ideas, as_parent
 from evo.strategies.outages import Outages
 from evo.strategies.pairs import Pair, Pairs
 from evo.strategies.repairs import Failure, Repairs
 from evo.strategies.tuning import Tuning
 from fitness.evaluation import Status
+from fitness.profiling import Profile
 from mutators.bandit import Arm, Bandit
 from mutators.base import INFORMED, Kind, Request
 from mutators.llm_settings import is_outside
@@ -74,6 +76,9 @@ class IslandsSettings(BaseModel):
     """Whether an island keeps the best kernel of every cell of the behaviour space; else its best one alone."""
     without: tuple[str, ...] = ()
     """Mutators that it does without."""
+    bottleneck_axis: bool = False
+    """Whether cells of the archives also differ by what limits a kernel, as its profile says or that of the nearest
+    ancestor that was profiled."""
     agent: AgentSettings | None = None
     """Limits of the dialogues of the mutator `agent`, in which models work with tools; none: it is not asked."""
 
@@ -139,6 +144,7 @@ class Islands:
         self._repairs = Repairs(0 if "repair" in made.without else made.repairs)
         self._ideas = Ideas()
         self._tuning = Tuning(context)
+        self._bottlenecks = Bottlenecks()
         self._pairs = Pairs(self.population, abroad=made.abroad, focus=made.focus)
         self._barren: OrderedDict[tuple[str, str], None] = OrderedDict()
         """Mutator and source file: nothing can be made of it that way."""
@@ -162,11 +168,13 @@ class Islands:
         island = self._island(request)
         self._tuning.told(individual)
         self._pairs.told(individual)
+        self._bottlenecks.told(individual)
         if request.kind is Kind.ANCESTOR:
             self._ancestors.tell(individual, elite_of(individual))
-            return self.population.add(individual, island).value
+            return self.population.add(individual, island, self._axis(request)).value
         if request.kind is Kind.GUEST:
-            return self.population.add(individual, island).value if individual.fresh else individual.status
+            status = self.population.add(individual, island, self._axis(request)) if individual.fresh else None
+            return status.value if status else individual.status
         pending = self._pending.pop(request.number)
         self._outages.told(individual)
         self._agents.tell(individual)
@@ -179,12 +187,19 @@ class Islands:
             _remember(self._barren, (pending.arm.mutator, pending.parent.kernel.source_id), None)
         if pending.arm.model:
             self._repairs.consider(individual, pending.parent, pending.failure)
-        status = self.population.add(individual, island)
+        status = self.population.add(individual, island, self._axis(request))
         return status.value if individual.fresh else individual.status
+
+    def profiled(self, kernel_id: str, profile: Profile) -> None:
+        """See `evo.strategies.base.Steered`: what limits a kernel steers what is tried on it and its children."""
+        if self._informed:
+            self._bottlenecks.profiled(kernel_id, profile)
+            if self.settings.bottleneck_axis and profile.bottleneck:
+                self.population.refile(kernel_id, (profile.bottleneck.value,))
 
     def rival(self, request: Request, cell: Cell) -> Rival:
         """Return the elite of its cell, to be raced; in an empty cell any correct kernel is welcome, see `Rival`."""
-        elite = self.population.elite(self._island(request), cell)
+        elite = self.population.elite(self._island(request), (*cell, *self._axis(request)))
         return Rival(elite.as_anchor(), race=True) if elite else Rival()
 
     @property
@@ -194,6 +209,9 @@ class Islands:
     @property
     def _informed(self) -> bool:
         return self.context.protocol >= INFORMED
+
+    def _axis(self, request: Request) -> Cell:
+        return self._bottlenecks.axis(request) if self.settings.bottleneck_axis else ()
 
     def _island(self, request: Request) -> int:
         return request.number % self.settings.islands
@@ -232,7 +250,9 @@ class Islands:
                 arms = self._arms(parent, partner, shown[1])
                 arms = [a for a in arms if (a.model or not questions_only) and a.mutator not in self.settings.without]
                 if arms:
-                    arm = self.bandit.choose(arms, rng)
+                    known = {arm: shown[0] if arm.model else parent for arm in arms}
+                    limits = {arm: self._bottlenecks.context(arm, (each.kernel.id,)) for arm, each in known.items()}
+                    arm = self.bandit.choose(arms, rng, limits)
                     return self._of(arm, number, shown if arm.model else (parent, partner), rng)
         return None
 
@@ -295,6 +315,8 @@ class Islands:
             return self._request(number, arm, (session.parent,), rng, params, thread=session.thread)
         if arm.mutator == "transform":
             params["count"] = self._steps(number % self.settings.islands, rng)
+            if limited := self._bottlenecks.of(parent.kernel.id):
+                params["bottleneck"] = limited
         if arm.model and (tried := self._tried.get(parent.kernel.id)):  # later protocols: `evo.knowledge` has it
             params["tried"] = list(tried)
         parents = (parent, partner) if partner and arm.mutator in ("recombine", "crossover") else (parent,)
@@ -348,7 +370,10 @@ class Islands:
         if idea:
             idea.tried(individual, _gain(individual, idea.parents, idea.best_log_speedup))
             if idea.settled:
-                self.bandit.learn(idea.arm, gain=idea.gain, seconds=idea.seconds, cost_usd=idea.cost_usd)
+                context = self._bottlenecks.context(idea.arm, idea.parents)
+                self.bandit.learn(
+                    idea.arm, gain=idea.gain, seconds=idea.seconds, cost_usd=idea.cost_usd, context=context
+                )
             return
         parents = individual.request.parents
         gain = _gain(individual, parents, pending.best_log_speedup)
@@ -360,7 +385,9 @@ class Islands:
                 )
             )  # fmt: skip
         else:
-            self.bandit.learn(pending.arm, gain=gain, seconds=individual.seconds, cost_usd=individual.cost_usd)
+            arm, context = pending.arm, self._bottlenecks.context(pending.arm, parents)
+            spent = {"seconds": individual.seconds, "cost_usd": individual.cost_usd}
+            self.bandit.learn(arm, gain=gain, context=context, **spent)
             if self.context.models and pending.failure is None and not self._informed:
                 self._note(individual, pending.parent)
 
