@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import cast
 
 from evo import records
@@ -22,6 +23,7 @@ from evo.strategies.base import Restorable, other_request
 from evo.task_state import Outstanding, TaskState, bind
 from evo.verdicts import TakenProfile
 from fitness.evaluation import Status
+from fitness.profiling import Profile
 from mutators.base import Kind, Request
 from operators.kernel import Kernel
 from operators.spec import Task
@@ -64,6 +66,8 @@ class History:
         self._now = now
         self.seq = 0
         """The place of the last ask, tell or profile."""
+        for state in states.values():
+            state.seen.profiles.read = partial(self._profile, state.task)
 
     # --- longer -----------------------------------------------------------------------------------------------------
 
@@ -235,6 +239,11 @@ class History:
         self._count(state, individual)
         self._charge(state, row["evaluate_s"])
         return individual
+
+    def _profile(self, task: Task, kernel_id: str) -> Profile | None:
+        """What the store has of a kernel's profile, which is there before it counts."""
+        rows = self._store.rows(records.PROFILE_OF, [str(task), kernel_id] * 2).to_pylist()
+        return records.profile_from(rows[0]) if rows else None
 
     def _read(self, sql: str) -> list[Row]:
         return cast(list[Row], self._store.rows(sql).to_pylist())

@@ -310,6 +310,19 @@ PROFILED = """
 """Every profile that prompts may hold, with its metrics; older stores have no column `seq`."""
 
 
+PROFILE_OF = """
+    select p.*, m.measured
+    from profiles p
+    left join (
+        select list({'name': metric, 'value': value, 'unit': unit} order by rowid) as measured
+        from metrics where task = ? and kernel_id = ?
+    ) m on true
+    where p.task = ? and p.kernel_id = ?
+    order by p.rowid limit 1
+"""
+"""The same of one kernel; task and kernel id are asked for twice."""
+
+
 @dataclass(frozen=True)
 class Asked:
     """An ask: rows of `ASKED`."""

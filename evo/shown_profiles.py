@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from fitness.metric_sets import PROVIDER, changes, compared, shown
 from fitness.profiling import Profile
 from mutators.base import INFORMED, Request
 
+KEPT = 256
+"""Profiles of a task that are kept in memory."""
 STEPS_BACK = 4
 """Of the lineage that are looked at for a profile to compare with."""
 Notes = tuple[str, ...]
@@ -27,12 +30,42 @@ class Origin:
     log_speedup: float | None
 
 
+class KnownProfiles:
+    """The profiles of a task's kernels: the latest ones whole, of all others that there are some.
+
+    Those are read again where they are asked for. A profile takes some 16 KB, and a long run has thousands.
+    """
+
+    def __init__(self, kept: int = KEPT) -> None:
+        self._kept = kept
+        self._whole: OrderedDict[str, Profile] = OrderedDict()
+        self._ids: set[str] = set()
+        self.read: Callable[[str], Profile | None] = lambda kernel_id: None
+        """What the store has of a kernel."""
+
+    def __contains__(self, kernel_id: str) -> bool:
+        return kernel_id in self._ids
+
+    def learn(self, kernel_id: str, profile: Profile) -> None:
+        """Let a profile count from now on."""
+        self._ids.add(kernel_id)
+        self._whole[kernel_id] = profile
+        self._whole.move_to_end(kernel_id)
+        if len(self._whole) > self._kept:
+            self._whole.popitem(last=False)
+
+    def get(self, kernel_id: str) -> Profile | None:
+        """Return the profile of a kernel; None where there is none."""
+        if kernel_id in self._ids and kernel_id not in self._whole and (found := self.read(kernel_id)):
+            self.learn(kernel_id, found)
+        return self._whole.get(kernel_id)
+
+
 @dataclass
 class Seen:
     """What is known of the profiles of a task, in the order in which a run learnt of it."""
 
-    profiles: dict[str, Profile] = field(default_factory=dict)
-    """By kernel id."""
+    profiles: KnownProfiles = field(default_factory=KnownProfiles)
     origins: dict[str, Origin] = field(default_factory=dict)
     """By kernel id, of every kernel that was told."""
 
@@ -51,7 +84,8 @@ class Seen:
             return ()
         first, *others = request.parents
         if request.protocol < INFORMED:
-            return self.profiles[first].notes if first in self.profiles else ()
+            known = self.profiles.get(first)
+            return known.notes if known else ()
         provider = request.params.get("profiler", PROVIDER)
         lines = [*self._of(first, provider)]
         if request.mutator == "crossover":
@@ -79,9 +113,10 @@ class Seen:
 
     def _between(self, before: str, after: str, words: str) -> Notes:
         """The change of the metrics between two kernels beside that of their speed."""
-        if before not in self.profiles or after not in self.profiles:
+        old, new = self.profiles.get(before), self.profiles.get(after)
+        if old is None or new is None:
             return ()
-        found = changes(self.profiles[before], self.profiles[after])
+        found = changes(old, new)
         speed = _ratio(self.origins, before, after)
         return compared(words, [*([speed] if speed and found else []), *found])
 

@@ -102,7 +102,7 @@ class TaskState:
 
     def profiled(self, kernel_id: str, profile: Profile) -> None:
         """What a profiler said of a kernel: it counts from now on."""
-        self.seen.profiles[kernel_id] = profile
+        self.seen.profiles.learn(kernel_id, profile)
         if isinstance(self.strategy, Steered):
             self.strategy.profiled(kernel_id, profile)
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from evo import records
+from evo.budget import Budget
 from evo.config import RunConfig
-from evo.shown_profiles import Seen
+from evo.history import History
+from evo.shown_profiles import KnownProfiles, Seen
+from evo.store import Store
 from evo.strategies.islands import Islands
+from evo.task_state import task_states
 from fitness import counters
 from fitness.metric_sets import PROVIDERS
 from fitness.profiling import Bottleneck, Metric, Profile
@@ -32,13 +38,18 @@ def seen() -> Seen:
     return made
 
 
+def learn(known: Seen, profiles: dict[str, Profile]) -> None:
+    for kernel_id, found in profiles.items():
+        known.profiles.learn(kernel_id, found)
+
+
 def request(*parents: str, mutator: str = "rewrite", protocol: int = 5, **params: Any) -> Request:
     return Request(TASK, 1, mutator, parents, 0, params, model="m", protocol=protocol)
 
 
 def test_what_the_last_edit_changed_stands_beside_its_gain() -> None:
     known = seen()
-    known.profiles |= {"a": profile(20.0, "note a"), "b": profile(60.0, "note b")}
+    learn(known, {"a": profile(20.0, "note a"), "b": profile(60.0, "note b")})
     assert known.lines(request("a")) == ("note a",)
     assert known.lines(request("b")) == ("note b", "since its parent: 1.22 times as fast; DRAM busy 20 -> 60 %")
     assert known.lines(request("c")) == ()
@@ -46,14 +57,14 @@ def test_what_the_last_edit_changed_stands_beside_its_gain() -> None:
 
 def test_a_step_without_a_profile_is_stepped_over() -> None:
     known = seen()
-    known.profiles |= {"a": profile(20.0, "note a"), "c": profile(60.0, "note c"), "d": profile(62.0, "note d")}
+    learn(known, {"a": profile(20.0, "note a"), "c": profile(60.0, "note c"), "d": profile(62.0, "note d")})
     assert known.lines(request("c"))[1].startswith("in its last 2 steps: 1.35 times as fast; DRAM")
     assert known.lines(request("d")) == ("note d",)  # nothing is worth telling
 
 
 def test_a_crossover_is_shown_both_profiles_and_their_difference() -> None:
     known = seen()
-    known.profiles |= {"b": profile(60.0, "note b", "roofline: x"), "x": profile(90.0, "note x", "roofline: y")}
+    learn(known, {"b": profile(60.0, "note b", "roofline: x"), "x": profile(90.0, "note x", "roofline: y")})
     assert known.lines(request("b", "x", mutator="crossover")) == (
         "note b", "roofline: x", "kernel B: note x",
         "kernel B against kernel A: 1.35 times as fast; DRAM busy 60 -> 90 %",
@@ -63,13 +74,13 @@ def test_a_crossover_is_shown_both_profiles_and_their_difference() -> None:
 
 def test_requests_of_older_runs_are_shown_the_first_parents_notes() -> None:
     known = seen()
-    known.profiles |= {"a": profile(20.0, "note a"), "b": profile(60.0, "note b"), "x": profile(90.0, "note x")}
+    learn(known, {"a": profile(20.0, "note a"), "b": profile(60.0, "note b"), "x": profile(90.0, "note x")})
     assert known.lines(request("b", "x", mutator="crossover", protocol=4)) == ("note b",)
 
 
 def test_a_request_names_what_it_is_shown() -> None:
     known = seen()
-    known.profiles |= {"a": profile(20.0, "note a"), "b": profile(60.0, "note b"), "d": profile(20.0, "note d")}
+    learn(known, {"a": profile(20.0, "note a"), "b": profile(60.0, "note b"), "d": profile(20.0, "note d")})
     assert known.lines(request("b", profiler="none")) == ()
     assert known.lines(request("b", profiler="cudaforge")) == (
         f"{counters.DRAM}: 60 %", "since its parent: 1.22 times as fast; DRAM busy 20 -> 60 %"
@@ -93,3 +104,44 @@ def test_runs_that_only_said_yes_or_no_are_understood_and_other_names_refused(ax
         RunConfig.model_validate({"operators": ["softmax"], "profile": "all"})
     with pytest.raises(UserError, match="profiler"):
         make(Islands, axpb, models=("m",), profiler="all").ask(2)
+
+
+def test_of_many_profiles_the_latest_are_kept_and_others_read_again() -> None:
+    known, read = KnownProfiles(kept=3), list[str]()
+
+    def stored(kernel_id: str) -> Profile:
+        read.append(kernel_id)
+        return profile(1.0, f"note {kernel_id}")
+
+    known.read = stored
+    for number in range(10):
+        known.learn(str(number), profile(1.0, f"note {number}"))
+    assert all(str(number) in known for number in range(10)) and "10" not in known
+    for number in (9, 2, 8, 2):
+        found = known.get(str(number))
+        assert found and found.notes == (f"note {number}",)
+    assert known.get("10") is None
+    assert read == ["2"]  # of the latest nothing, and what was read once stays a while
+    assert len(known._whole) == 3
+
+
+def test_a_profile_is_read_from_the_store_as_it_was(tmp_path: Path) -> None:
+    metrics = Metric(counters.DRAM, 20.0, "%"), Metric("code_bytes", 9.0, "")
+    kept = {
+        "a" * 64: Profile(Bottleneck.COMPUTE, metrics, ("one",)),
+        "b" * 64: Profile(None, (), ("nothing was timed", "two")),
+    }
+    with Store(tmp_path / "run", create=True) as store:
+        config = RunConfig(operators=["softmax"])
+        states = task_states(config)
+        (state,) = states.values()
+        for kernel_id, found in kept.items():
+            rows = records.profile_rows(found, "e", state.task, kernel_id, failure="", seconds=1.0, at=0.0)
+            store.commit(rows).result()
+        History(states, store, Budget({}), workload_set="cpu", commit=_nothing, now=lambda: 0.0)
+        for kernel_id, found in kept.items():
+            assert state.seen.profiles.read(kernel_id) == found
+        assert state.seen.profiles.read("c" * 64) is None
+
+
+async def _nothing(_: object) -> None: ...
