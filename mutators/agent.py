@@ -68,7 +68,7 @@ class Agent:
         if not parents or bench is None:
             return Proposal(None, self.name, f"{self.name} needs {'a workbench' if parents else 'a parent'}")
         started = time.perf_counter()
-        messages = _opening(request, parents, operator, earlier)
+        messages = opening(request, parents, operator, earlier)
         dialogue = Dialogue(request, parents[0].kernel, client, bench, messages)
         await dialogue.run()
         return dialogue.proposal(time.perf_counter() - started)
@@ -211,10 +211,10 @@ def cannot_call_tools(failure: str) -> bool:
     return CANNOT_CALL_TOOLS in failure or failure.endswith("called no tool")
 
 
-def _opening(
+def opening(
     request: Request, parents: tuple[Parent, ...], operator: Operator, earlier: tuple[Earlier, ...]
 ) -> list[Message]:
-    """The conversation that goes on, with what became of its last kernel, or a new one."""
+    """Return the conversation that goes on, with what became of its last kernel, or a new one."""
     said = next((each.messages for each in earlier if each.request.id == request.thread), ())
     if said and sum(len(content_of(message)) for message in said) < MOST_CONVERSATION:
         told = follow_up("agent_next", request, parents[:1], operator, earlier)
