@@ -52,6 +52,9 @@ CALL = Codec(
         lambda calls: compact([asdict(call) for call in calls]) if calls else None,
         lambda text: tuple(ToolCall(**call) for call in json.loads(text or "[]")),
     ),
+    thoughts=Column(
+        "thoughts_json", lambda found: compact(found) if found else None, lambda text: json.loads(text or "{}")
+    ),
 )
 
 

@@ -140,8 +140,9 @@ _TYPED_FIELDS = ("kind", "role", "model", "template", "context", "thread", "prot
 
 
 Message = Mapping[str, Any]
-"""`role` and `content`, as chat models have them; of answers that call tools `tool_calls` too, in OpenAI's form, and of
-what a tool came to `tool_call_id`. The content of an answer that only calls tools is None."""
+"""`role` and `content`, as chat models have them; of answers that call tools `tool_calls` too, in OpenAI's form, with
+the thoughts that led there as litellm has them, and of what a tool came to `tool_call_id`. The content of an answer
+that only calls tools is None."""
 
 
 @dataclass(frozen=True)
@@ -208,13 +209,16 @@ class Call:
     """Who gave an answer from outside, as far as that was told."""
     tool_calls: tuple[ToolCall, ...] = ()
     """The tools that the answer calls, besides what it says in `answer`."""
+    thoughts: Mapping[str, Any] = field(default_factory=dict)
+    """What the provider gave of the thoughts behind calls of tools: see `mutators.tool_calling.thoughts_of`."""
 
     @property
     def message(self) -> Message:
         """The answer as the conversation goes on with it."""
         if not self.tool_calls:
             return {"role": "assistant", "content": self.answer}
-        return {"role": "assistant", "content": self.answer or None, "tool_calls": [_echo(c) for c in self.tool_calls]}
+        called = {"content": self.answer or None, "tool_calls": [_echo(call) for call in self.tool_calls]}
+        return {"role": "assistant", **called, **self.thoughts}
 
 
 def _echo(call: ToolCall) -> dict[str, Any]:

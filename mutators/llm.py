@@ -9,9 +9,9 @@ import math
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 from types import ModuleType
@@ -29,7 +29,7 @@ from mutators.llm_library import litellm_module
 from mutators.llm_settings import LlmSettings, Price
 from mutators.prompt_cache import marked
 from mutators.spending import Reservation, Spending, TooLarge
-from mutators.tool_calling import calls_of, content_of, described
+from mutators.tool_calling import calls_of, content_of, described, thoughts_of
 from mutators.usage import Usage, counted, most_tokens
 from mutators.wire import ARRIVAL, Arrival
 from operators.errors import UserError
@@ -320,6 +320,7 @@ class _Answer:
     usage: Usage
     error: str
     tool_calls: tuple[ToolCall, ...] = ()
+    thoughts: Mapping[str, Any] = field(default_factory=dict)
 
 
 def _read(response: Any, arrival: Arrival, *, most_in: int, most_out: int) -> _Answer:
@@ -334,7 +335,8 @@ def _read(response: Any, arrival: Arrival, *, most_in: int, most_out: int) -> _A
     tools = calls_of(choice.message)
     written = "".join((text, *(call.name + call.arguments for call in tools)))
     counts = counted(said, written, most_in=most_in, most_out=most_out)
-    return _Answer(text, status or CallStatus.ANSWERED, counts, error, tools)
+    thoughts = thoughts_of(choice.message) if tools else {}
+    return _Answer(text, status or CallStatus.ANSWERED, counts, error, tools, thoughts)
 
 
 def _failed(call: Call, fault: Fault, room: Reservation) -> Call:
@@ -349,7 +351,7 @@ def _answered(call: Call, answer: _Answer, cost_usd: float) -> Call:
     return replace(
         call, status=answer.status, answer=answer.text, error=answer.error, tokens_in=answer.usage.tokens_in,
         tokens_out=answer.usage.tokens_out, cost_usd=cost_usd, usage_json=answer.usage.said,
-        usage_doubt=answer.usage.doubt, tool_calls=answer.tool_calls,
+        usage_doubt=answer.usage.doubt, tool_calls=answer.tool_calls, thoughts=answer.thoughts,
     )  # fmt: skip
 
 

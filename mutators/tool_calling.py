@@ -12,6 +12,10 @@ from mutators.bench import Tool
 MOST_CALLS = 16
 """Tools that one answer may call; of further ones nothing is read."""
 MOST_NAME = 64
+THOUGHTS = ("thinking", "redacted_thinking")
+"""Types of blocks."""
+MOST_THOUGHTS = 400_000
+"""Characters of one answer's thoughts that go back to its model."""
 MOST_ID = 4_096
 """Characters; some providers keep what a model thought in there."""
 
@@ -38,6 +42,26 @@ def calls_of(message: Any) -> tuple[ToolCall, ...]:
     return tuple(found)
 
 
+def thoughts_of(message: Any) -> dict[str, Any]:
+    """Return what a message tells of the thoughts behind it, as litellm has it and wants it back; often nothing.
+
+    `thinking_blocks` are signed: providers that give them refuse a conversation in which tools were called without
+    them. `reasoning_content` is plain text, which models that think between calls of tools go on from. Thoughts are
+    given back whole or not at all.
+    """
+    blocks, text = getattr(message, "thinking_blocks", None), getattr(message, "reasoning_content", None)
+    if isinstance(blocks, list | tuple) and blocks and all(isinstance(block, dict) for block in blocks):
+        found: dict[str, Any] = {"thinking_blocks": [dict(block) for block in blocks]}
+    elif isinstance(text, str) and text:
+        found = {"reasoning_content": _text(text)}
+    else:
+        return {}
+    try:
+        return found if len(json.dumps(found)) <= MOST_THOUGHTS else {}
+    except (TypeError, ValueError, RecursionError):
+        return {}
+
+
 def tidied(given: Any, most_characters: int) -> tuple[Any, int]:
     """Return the `tool_calls` of an OpenAI-compatible answer in its form and of bounded length, and how long they were.
 
@@ -58,6 +82,21 @@ def tidied(given: Any, most_characters: int) -> tuple[Any, int]:
         short = {"name": function["name"][:MOST_NAME], "arguments": text[:left]}
         kept.append({"id": own if isinstance(own, str) else f"call_{len(kept)}", "type": "function", "function": short})
     return (given if given == kept else kept or None), characters
+
+
+def without_odd_thoughts(message: dict[str, Any]) -> bool:
+    """Take away thoughts of an OpenAI-compatible answer that are none, of which the library makes a failed call.
+
+    It returns whether there were any.
+    """
+    odd = [name for name in ("reasoning_content", "reasoning") if not isinstance(message.get(name), str | None)]
+    blocks = message.get("thinking_blocks")
+    sound = isinstance(blocks, list) and all(isinstance(each, dict) and each.get("type") in THOUGHTS for each in blocks)
+    if blocks is not None and not sound:
+        odd.append("thinking_blocks")
+    for name in odd:
+        del message[name]
+    return bool(odd)
 
 
 def content_of(message: Message) -> str:

@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mutators.tool_calling import tidied
+from mutators.tool_calling import tidied, without_odd_thoughts
 from mutators.usage import plain
 
 if TYPE_CHECKING:
@@ -114,6 +114,7 @@ def _tidied(body: bytes, arrival: Arrival) -> bytes:
             arrival.characters = max(arrival.characters, len(text))
             message["content"] = text[: arrival.most_characters]
             changed = True
+        changed |= without_odd_thoughts(message)
         calls, characters = tidied(message.get("tool_calls"), arrival.most_characters)
         if calls is not message.get("tool_calls"):
             message["tool_calls"], changed = calls, True

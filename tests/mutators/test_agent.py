@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from evo.records import CALL
 from fitness.evaluation import Evaluation, Level, Status
 from mutators.agent import CALL_TOOLS, HANDED_IN, NOT_KEPT, STAGNATING, cannot_call_tools
 from mutators.base import CANNOT_CALL_TOOLS, Call, CallStatus, Earlier, Message, Proposal, ToolCall
@@ -18,6 +19,7 @@ from mutators.llm import LLM
 from mutators.llm_calls import MemoryCalls
 from mutators.registry import asks_model, needs_bench, propose
 from mutators.scripted_llm import ScriptedLLM
+from mutators.tool_calling import MOST_THOUGHTS
 from operators.kernel import Kernel
 from tests.mutators import prompt_cases as cases
 from tests.mutators.llm_server import LlmServer, Reply
@@ -249,6 +251,48 @@ def test_tools_reach_the_provider_and_the_ledger_is_the_servers() -> None:
     assert [m.get("tool_call_id") for m in sent["messages"][3:]] == ["call-1-0", "call-1-1"]
     assert sum(c.tokens_in + c.tokens_out for c in proposal.calls) == server.tokens_in + server.tokens_out
     assert llm.spending.tokens - llm.spending.lost_tokens == server.tokens_in + server.tokens_out
+
+
+def thinking(**thoughts: Any) -> Reply:
+    function = {"name": "build", "arguments": json.dumps({"number": 1})}
+    called = [{"id": "call-1", "type": "function", "function": function}]
+    message = {"role": "assistant", "content": None, "tool_calls": called, **thoughts}
+    return Reply(None, message=message, finish="tool_calls")
+
+
+SIGNED = [
+    {"type": "thinking", "thinking": "tiles, then", "signature": "c2ln"},
+    {"type": "redacted_thinking", "data": "x"},
+]
+
+
+@pytest.mark.parametrize(
+    ("thoughts", "kept"),
+    [
+        ({"reasoning_content": "it waits for memory"}, {"reasoning_content": "it waits for memory"}),
+        ({"reasoning": "it waits for memory"}, {"reasoning_content": "it waits for memory"}),
+        ({"thinking_blocks": SIGNED, "reasoning_content": "tiles, then"}, {"thinking_blocks": SIGNED}),
+        ({"reasoning_content": ""}, {}),
+        ({"reasoning_content": 3}, {}),
+        ({"thinking_blocks": "no list"}, {}),
+        ({"thinking_blocks": [None, {"type": 3}], "reasoning_content": "tiles"}, {"reasoning_content": "tiles"}),
+        ({"reasoning_content": "x" * (MOST_THOUGHTS + 1)}, {}),
+    ],
+)
+def test_a_model_goes_on_from_what_it_thought(thoughts: dict[str, Any], kept: dict[str, Any]) -> None:
+    proposal, _, server = served(thinking(**thoughts), SUBMITS)
+    assert proposal.kernel
+    first, last = proposal.calls
+    sent = last.messages[2]
+    assert {name: sent[name] for name in sent if name not in ("role", "content", "tool_calls")} == kept
+    assert first.thoughts == kept and CALL.item(CALL.row(first)) == first  # also after the process that paid for it
+    over_the_wire = server.requests[-1]["messages"][2]
+    assert over_the_wire.get("reasoning_content") == kept.get("reasoning_content")
+
+
+def test_thoughts_behind_a_last_word_are_not_kept() -> None:
+    proposal, _, _ = served(Reply(None, message={"role": "assistant", "content": "no", "reasoning_content": "hm"}))
+    assert all(not call.thoughts and set(call.message) == {"role", "content"} for call in proposal.calls)
 
 
 ODD_CALLS: list[Any] = [
