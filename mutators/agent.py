@@ -44,6 +44,9 @@ NOT_KEPT = "The dialogue ended here. Use the tool again if you need what this co
 class Agent:
     """A child of what the model chooses to go on from, the first parent if it says nothing else.
 
+    It is judged like any child, also where it was judged as a draft: drafts are chosen by their times, so that those of
+    the chosen one are too good by chance, and they were not paired with the elite of the child's cell.
+
     Params: those of LIMITS, and what `mutators.prompts.conversation` says. A dialogue that reaches a limit hands in its
     best draft.
     """
