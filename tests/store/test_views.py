@@ -274,6 +274,24 @@ def test_ancestors_of_a_circle_end(tmp_path: Path) -> None:
     assert len(rows(stored(tmp_path, history), f"FROM ancestors('{TASK}', 'A')")) == 2
 
 
+def test_a_kernel_from_another_task_has_its_lineage_there_and_gains_over_its_own_tasks_parents(tmp_path: Path) -> None:
+    """One file may be a kernel of two dtypes: its parent is itself, in the other one."""
+    away = "softmax/bf16/cpu"
+    ported = History(away).propose(0, "ancestor", "", "K0").evaluate(0, "K0", "screen", "correct", log_speedup=0.0)
+    ported.propose(1, "rewrite", "K0", "Y").evaluate(1, "Y", "screen", "correct", log_speedup=0.1)
+    ported.propose(2, "carry", "X", "X", source_task=TASK).evaluate(2, "X", "screen", "correct", log_speedup=0.2)
+    ported.propose(3, "port", "C Y", "Z", source_task=TASK).evaluate(3, "Z", "screen", "correct", log_speedup=0.4)
+    folder = stored(tmp_path, crossed(), ported)
+    found = rows(folder, f"SELECT task, kernel_id FROM ancestors('{away}', 'X') ORDER BY task DESC, number")
+    assert [(r["task"], r["kernel_id"]) for r in found] == [(TASK, "K0"), (TASK, "W"), (TASK, "X"), (away, "X")]
+    found = rows(folder, f"SELECT task, kernel_id FROM ancestors('{away}', 'Z') ORDER BY task DESC, number")
+    there = [(TASK, name) for name in ("K0", "P", "W", "X", "C")]
+    assert [(r["task"], r["kernel_id"]) for r in found] == [*there, (away, "K0"), (away, "Y"), (away, "Z")]
+    gains = by(folder, "kernel_id", f"FROM offspring WHERE task = '{away}'")
+    assert gains["Z"]["gain"] == pytest.approx(0.3) and gains["Z"]["parent_id"] == "C"
+    assert gains["X"]["gain"] is None
+
+
 def test_an_older_run_answers_as_if_it_had_been_written_now(tmp_path: Path) -> None:
     """Every view, on histories with duplicates, refutations and two parents; and reading changes nothing."""
     histories = (told().evaluate(None, "A", "confirmed", "correct", log_speedup=0.3), elsewhere())
