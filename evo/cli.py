@@ -233,7 +233,6 @@ def lineage(
         wanted = [(row["task"], row["kernel_id"]) for row in queries.best_kernels(folder)]
     rows = [
         {
-            "task": task,
             **row,
             "kernel_id": row["kernel_id"][:12],
             "parents": [parent[:12] for parent in row["parents"]],

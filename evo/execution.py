@@ -19,7 +19,7 @@ from evo.workbench.opening import Benches
 from fitness.evaluation import Evaluation
 from mutators.base import INFORMED, Client, Kind, Parent, Proposal, Request
 from mutators.bench import Bench
-from mutators.briefing import Briefing, Winner
+from mutators.briefing import Briefing, Origin, Winner
 from mutators.llm_settings import is_outside
 from mutators.registry import asks_model, needs_bench, propose
 from operators.kernel import Kernel
@@ -66,7 +66,7 @@ class Execution:
         if not asks_model(request):
             return await propose(request, parents, state.operator, threads=self._threads)
         if parents:
-            briefing = self._briefing(state, bound.brief) if bound.brief else None
+            briefing = self._briefing(state, request, bound.brief) if bound.brief else None
             parents = (replace(parents[0], profile=bound.notes, briefing=briefing), *parents[1:])
         earlier = tuple(self.parents.earlier(name) for name in request.earlier)
         bench = self._bench(state, request, parents)
@@ -89,8 +89,13 @@ class Execution:
         self._stored_kernels.add(kernel.id)
         return {"kernels": [records.kernel_row(kernel)]}
 
-    def _briefing(self, state: TaskState, brief: Brief) -> Briefing:
+    def _briefing(self, state: TaskState, request: Request, brief: Brief) -> Briefing:
         """Return what a prompt may tell, with the kernels that were named."""
+        origin = None
+        if brief.origin:
+            there, known = state.source_state(request), brief.origin.known
+            kernel = self.parents.find(known.source, baseline=there.baseline).kernel
+            origin = Origin(there.operator, there.task, kernel, known.speedup, known.standing, brief.origin.helped)
         winners = tuple(
             Winner(self.parents.find(known.source, baseline=state.baseline).kernel, known.standing, wins)
             for known, wins in brief.winners
@@ -101,7 +106,7 @@ class Execution:
             best=brief.best.standing if brief.best else {},
             parents=brief.parents, tried=brief.tried, helped=brief.helped, fruitless=brief.fruitless,
             failed=brief.failed, winners=winners, open_here=brief.open_here, open_elsewhere=brief.open_elsewhere,
-            asked_before=brief.asked_before,
+            asked_before=brief.asked_before, origin=origin,
         )  # fmt: skip
 
     async def profile(self, state: TaskState, request: Request, bound: Bound) -> Done:

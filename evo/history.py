@@ -6,7 +6,7 @@ session to where the last one ended.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,7 +19,7 @@ from evo.individual import WITHOUT_KERNEL, Individual
 from evo.journal import Journal
 from evo.naive import is_naive, naive_fault
 from evo.records import Rows
-from evo.strategies.base import Restorable, other_request
+from evo.strategies.base import Heard, Leader, Listening, Restorable, other_request
 from evo.task_state import Outstanding, TaskState, bind
 from evo.verdicts import TakenProfile
 from fitness.evaluation import Status
@@ -101,8 +101,11 @@ class History:
                 step.state.profiled(step.kernel_id, step.profile)
             else:
                 step.state.strategy.tell(step.individual)
-                self._count(step.state, step.individual)
+                heard = self._count(step.state, step.individual)
                 self._charge(step.state, written["proposals"][0]["evaluate_s"])
+                for state, leader in heard:
+                    if isinstance(state.strategy, Listening):
+                        state.strategy.hear(leader)
         return [state for state in sound if state.fault]
 
     def profiled_again(self, row: Row) -> None:
@@ -128,7 +131,7 @@ class History:
             return step.rows | {"profiles": self.next_profile(step.rows["profiles"])}
         seq = self._next()
         parents = step.rows["proposals"][0]["parents"]
-        generation, is_new = step.state.born(parents, step.individual.kernel)
+        generation, is_new = step.state.born(parents, step.individual.request, step.individual.kernel)
         rows = records.placed(step.rows, generation=generation, is_new=is_new)
         return records.join(rows, records.tell_rows(step.individual, seq=seq, at=self._now()))
 
@@ -142,10 +145,18 @@ class History:
         if state.task.target == "cuda":
             self._budget.charge("gpu_s", seconds)
 
-    def _count(self, state: TaskState, individual: Individual) -> None:
-        """The part of a tell that a resume repeats itself."""
+    def _count(self, state: TaskState, individual: Individual) -> list[tuple[TaskState, Leader]]:
+        """The part of a tell that a resume repeats itself; it returns who is to hear of a task's new leader."""
         state.told += 1
+        leader_then = state.knowledge.best
         state.knowledge.told(individual)
+        self._take_note(state, individual)
+        if not state.relatives or individual.kernel is None or state.knowledge.best is leader_then:
+            return []
+        leader = state.leader(individual.kernel)
+        return [(other, leader) for other in (state, *state.relatives.values())] if leader else []
+
+    def _take_note(self, state: TaskState, individual: Individual) -> None:
         state.statuses[individual.status] += 1
         if not individual.unavailable and individual.request.kind not in WITHOUT_KERNEL:
             state.idle = 0 if individual.fresh else state.idle + 1
@@ -178,6 +189,7 @@ class History:
         """
         outstanding: dict[str, Outstanding] = {}
         asks: Counter[Task] = Counter()
+        heard: dict[Task, list[Heard]] = defaultdict(list)
         far = {task for task, state in self._states.items() if isinstance(state.strategy, Restorable)}
         for seq, entry in records.history(self._read):
             self.seq = max(self.seq, seq)
@@ -186,12 +198,18 @@ class History:
                     outstanding[request.id] = request, bind(self._states[request.task], request)
                 asks[request.task] += bool(entry.rows[0]["wanted"])
             elif isinstance(entry, records.Told):
-                recall(self._tell_again(entry.row, far))
+                individual, leaders = self._tell_again(entry.row, far)
+                recall(individual)
+                for state, leader in leaders:
+                    if state.task in far:
+                        heard[state.task].append((asks[state.task], state.told, leader))
+                    elif isinstance(state.strategy, Listening):
+                        state.strategy.hear(leader)
                 del outstanding[entry.row["request_id"]]
             else:
                 self.profiled_again(entry.row)
         for task in far:
-            cast(Restorable, self._states[task].strategy).restore(asks[task], self._states[task].told)
+            cast(Restorable, self._states[task].strategy).restore(asks[task], self._states[task].told, heard[task])
         for row in self._read("select task, kernel_id, generation from individuals"):
             self._states[Task.parse(row["task"])].generations[row["kernel_id"]] = row["generation"]
         for row in self._read("select task, kernel_id, stands_at from best"):  # as the end of that session left it
@@ -231,14 +249,13 @@ class History:
         self._receive(request)
         return request
 
-    def _tell_again(self, row: Row, far: Collection[Task]) -> Individual:
+    def _tell_again(self, row: Row, far: Collection[Task]) -> tuple[Individual, list[tuple[TaskState, Leader]]]:
         individual = records.individual_from(row)
         state = self._states[individual.request.task]
         if state.task not in far:
             state.strategy.tell(individual)
-        self._count(state, individual)
         self._charge(state, row["evaluate_s"])
-        return individual
+        return individual, self._count(state, individual)
 
     def _profile(self, task: Task, kernel_id: str) -> Profile | None:
         """What the store has of a kernel's profile, which is there before it counts."""

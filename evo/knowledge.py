@@ -44,6 +44,14 @@ class Known:
 
 
 @dataclass(frozen=True)
+class Origin:
+    """A `mutators.briefing.Origin` whose kernel is still to be fetched from the store."""
+
+    known: Known
+    helped: tuple[Attempt, ...]
+
+
+@dataclass(frozen=True)
 class Brief:
     """A `Briefing` whose kernels are still to be fetched from the store; see `Knowledge.brief`."""
 
@@ -60,6 +68,7 @@ class Brief:
     open_here: int = 0
     open_elsewhere: int = 0
     asked_before: int = 0
+    origin: Origin | None = None
 
 
 class Knowledge:
@@ -118,6 +127,11 @@ class Knowledge:
         self._open[request.id] = base
         return found
 
+    def origin(self, kernel_id: str) -> Origin | None:
+        """Return what those hear who carry a kernel of this task over to another; None where nothing is known of it."""
+        known = self._recall(kernel_id)
+        return Origin(known, self.lessons.helped(HELPED_SHOWN)) if known else None
+
     def _of_others(self, request: Request, base: str, found: Brief) -> Brief:
         models, others = self._tried.get(self._base(request), (deque[Attempt](), deque[Attempt]()))
         tried = (*others, *models)
@@ -127,7 +141,7 @@ class Knowledge:
             found,
             best=self._best,
             tried=tried,
-            helped=(*helped, *self._from_siblings(), *self._from_earlier(helped=True)),
+            helped=(*helped, *self._from_siblings(request.source_task), *self._from_earlier(helped=True)),
             fruitless=self.lessons.fruitless(FRUITLESS_SHOWN, (*tried, *helped)),
             failed=(*self._from_earlier(helped=False), *self.lessons.failed(FAILED_SHOWN, (*tried, *helped))),
             winners=self._winners(request),
@@ -135,9 +149,10 @@ class Knowledge:
             open_elsewhere=len(self._open) - here,
         )
 
-    def _from_siblings(self) -> Iterable[Attempt]:
-        """The most of what helped on other tasks."""
-        found = [attempt for each in self.siblings for attempt in each.lessons.helped(SIBLINGS_SHOWN)]
+    def _from_siblings(self, source_task: str) -> Iterable[Attempt]:
+        """The most of what helped on other tasks; what helped on `source_task` is told beside its kernel."""
+        akin = (each for each in self.siblings if each._task != source_task)
+        found = [attempt for each in akin for attempt in each.lessons.helped(SIBLINGS_SHOWN)]
         order = sorted(found, key=lambda a: (-(a.gain.log if a.gain else 0.0), a.task, a.description))
         return order[:SIBLINGS_SHOWN]
 
@@ -153,6 +168,16 @@ class Knowledge:
         others = [name for name in wins if name not in request.parents and name != self._naive_id]
         order = sorted(others, key=lambda name: (-len(wins[name]), -by_id[name].speedup.log, name))
         return tuple((by_id[name], tuple(wins[name])) for name in order[:WINNERS_SHOWN])
+
+    @property
+    def best(self) -> Known | None:
+        """The kernel that is the fastest for certain."""
+        return self._best
+
+    @property
+    def naive_us(self) -> Mapping[str, float]:
+        """By workload, the naive kernel's time."""
+        return self._naive_us
 
     # --- being told -------------------------------------------------------------------------------------------------
 

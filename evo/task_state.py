@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from evo.budget import Budget
@@ -12,11 +13,13 @@ from evo.config import RunConfig
 from evo.individual import new_programs
 from evo.knowledge import Brief, Knowledge
 from evo.shown_profiles import Notes, Seen
-from evo.strategies.base import Steered, Strategy
+from evo.strategies.base import Leader, Steered, Strategy
 from fitness.profiling import Profile
 from mutators.base import Request
 from mutators.briefing import Attempt
+from mutators.prompts.informed import limits, place
 from mutators.registry import asks_model
+from operators.alike import alike
 from operators.catalog import same_family
 from operators.kernel import Kernel
 from operators.spec import Operator, Task
@@ -82,6 +85,10 @@ class TaskState:
     fault: str = ""
     """Why nothing can be judged any more, such as a naive kernel that is wrong; other tasks go on."""
     statuses: Counter[str] = field(default_factory=Counter)
+    allowed_us: Mapping[str, float] = field(default_factory=dict)
+    """By workload, the least time that the machine allows; empty where that is not known."""
+    relatives: dict[Task, TaskState] = field(default_factory=dict)
+    """Tasks of the run whose kernels may serve this one: those of its operator, and of operators that are alike."""
 
     @property
     def candidates(self) -> int:
@@ -92,9 +99,11 @@ class TaskState:
     def load(self) -> int:
         return self.told + self.in_flight
 
-    def born(self, parents: Sequence[str], kernel: Kernel | None) -> tuple[int, bool]:
+    def born(self, parents: Sequence[str], request: Request, kernel: Kernel | None) -> tuple[int, bool]:
         """The generation of a child of these parents, told now, and whether it is new; takes note of it."""
-        generation = 1 + max(self.generations.get(parent, 0) for parent in parents) if parents else 0
+        places = [self.source_state(request) if parent == request.source else self for parent in parents]
+        known = [state.generations.get(parent, 0) for state, parent in zip(places, parents, strict=True)]
+        generation = 1 + max(known) if known else 0
         is_new = kernel is not None and kernel.id not in self.generations
         if kernel and is_new:
             self.generations[kernel.id] = generation
@@ -105,6 +114,18 @@ class TaskState:
         self.seen.profiles.learn(kernel_id, profile)
         if isinstance(self.strategy, Steered):
             self.strategy.profiled(kernel_id, profile)
+
+    def source_state(self, request: Request) -> TaskState:
+        """The task that the last parent of one of its requests is a kernel of."""
+        return self.relatives[Task.parse(request.source_task)] if request.source_task else self
+
+    def leader(self, kernel: Kernel) -> Leader | None:
+        """The kernel as others hear of it, if it is the fastest for certain."""
+        best = self.knowledge.best
+        if best is None or best.source[0] != kernel.id:
+            return None
+        reached = place(best.standing, self.knowledge.naive_us, self.allowed_us)
+        return Leader(self.task, kernel, best.speedup.log, math.log(reached.share) if reached else None)
 
     def screened(self, took_s: float) -> None:
         """A screening was passed, and took so long."""
@@ -158,12 +179,18 @@ def task_states(
             Knowledge(
                 task, device=config.device, independent=config.independent, earlier=_earlier(config, operator, task)
             ),
+            allowed_us=limits(operator, task, operator.workload_set(config.workload_set), config.device),
         )
         for operator, task in config.tasks()
     }
     for state in states.values():
         akin = (other for other in states.values() if other is not state and _akin(other.operator, state.operator))
         state.knowledge.siblings = [other.knowledge for other in akin]
+        state.relatives = {
+            other.task: other
+            for other in states.values()
+            if other is not state and alike(other.operator, state.operator)
+        }
     return states
 
 
@@ -189,7 +216,13 @@ def bind(state: TaskState, request: Request) -> Bound:
 
     The task's knowledge takes note that it is asked.
     """
-    sources = tuple((parent, state.verdicts.get(parent, "")) for parent in request.parents)
+    places = [state.source_state(request) if parent == request.source else state for parent in request.parents]
+    sources = tuple(
+        (parent, known.verdicts.get(parent, "")) for known, parent in zip(places, request.parents, strict=True)
+    )
     timed = sources and sources[0][1] and asks_model(request)
     notes = state.seen.lines(request) if timed else ()
-    return Bound(sources, notes, state.knowledge.brief(request))
+    brief = state.knowledge.brief(request)
+    if brief and request.source:
+        brief = replace(brief, origin=places[-1].knowledge.origin(request.source))
+    return Bound(sources, notes, brief)

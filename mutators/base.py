@@ -70,7 +70,7 @@ class Request:
     mutator: str
     """Empty for requests that no mutator answers: profiles."""
     parents: tuple[str, ...]
-    """Kernel ids, the principal parent first."""
+    """Kernel ids, the principal parent first; of another task (see `source_task`) comes last."""
     seed: int
     """All of the mutator's randomness comes from here."""
     params: Mapping[str, Any] = field(default_factory=dict)
@@ -88,6 +88,8 @@ class Request:
     """Ids of earlier requests of the same task, whose words, kernels and verdicts the prompt may show."""
     thread: str = ""
     """Id of the earlier request whose conversation goes on; empty: a new one begins."""
+    source_task: str = ""
+    """The task that the last parent is a kernel of; empty: that of the request."""
     protocol: int = PROTOCOL
     """The version of the form that `to_json`, and with it the digest, has."""
 
@@ -95,6 +97,11 @@ class Request:
     def id(self) -> str:
         """`operator/dtype/target#number`."""
         return f"{self.task}#{self.number}"
+
+    @property
+    def source(self) -> str:
+        """The parent that is a kernel of another task; empty: there is none."""
+        return self.parents[-1] if self.source_task else ""
 
     @property
     def earlier(self) -> tuple[str, ...]:
@@ -135,7 +142,7 @@ class Request:
         return digest("request", self.to_json())
 
 
-_TYPED_FIELDS = ("kind", "role", "model", "template", "context", "thread", "protocol")
+_TYPED_FIELDS = ("kind", "role", "model", "template", "context", "thread", "source_task", "protocol")
 """Fields that requests have had since the protocol TYPED."""
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from fitness.base import DeviceInfo
 from operators.kernel import Kernel
+from operators.spec import Operator, Task
 
 Z95 = 1.96
 """Standard errors from the middle to either end of a 95 % interval."""
@@ -86,6 +87,21 @@ class Winner:
 
 
 @dataclass(frozen=True)
+class Origin:
+    """A kernel of another task that a child is to take over the design of."""
+
+    operator: Operator
+    task: Task
+    kernel: Kernel
+    speedup: Ratio
+    """Over the naive kernel of its own task."""
+    standing: Standing
+    """On the workloads of its own task."""
+    helped: tuple[Attempt, ...] = ()
+    """On its own task, the greatest gain first."""
+
+
+@dataclass(frozen=True)
 class Briefing:
     """What a prompt may tell beside the parents. What is not known is empty."""
 
@@ -115,3 +131,5 @@ class Briefing:
     """The same of the task's other kernels."""
     asked_before: int = 0
     """How often the same was asked: mutator, parents, template, model and params."""
+    origin: Origin | None = None
+    """Of a request with a source in another task."""

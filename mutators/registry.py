@@ -17,8 +17,10 @@ from operators.spec import Operator
 MUTATORS: dict[str, str] = {
     "agent": "mutators.agent:Agent",
     "ancestor": "mutators.ancestor:Ancestor",
+    "carry": "mutators.carry:Carry",
     "crossover": "mutators.crossover:Crossover",
     "guest": "mutators.guest:Guest",
+    "port": "mutators.port:Port",
     "recombine": "mutators.recombine:Recombine",
     "refine": "mutators.refine:Refine",
     "repair": "mutators.repair:Repair",

@@ -252,6 +252,7 @@ def _build(raw: _File, folder: Path) -> Operator:
     operator = Operator(
         name=raw.name,
         family=raw.family,
+        like=raw.like or "",
         formula=raw.formula,
         dims=tuple(raw.dims),
         derived=MappingProxyType(derived),

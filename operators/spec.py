@@ -231,6 +231,8 @@ class Operator:
     min_bytes: Expression
     tolerance: Tolerance
     folder: Path = field(compare=False)
+    like: str = ""
+    """The form of operators/shared that it is like; empty: none."""
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:

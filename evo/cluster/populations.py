@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from evo import records
@@ -15,7 +16,7 @@ from evo.config import RunConfig
 from evo.individual import Individual
 from evo.journal import Journal
 from evo.pool import EngineError, value_of
-from evo.strategies.base import Rival, Strategy, other_request
+from evo.strategies.base import Heard, Leader, Listening, Rival, Strategy, other_request
 from mutators.base import Request
 from operators.spec import Operator, Task
 
@@ -46,6 +47,12 @@ class Populations:
         """The population takes a finished request in; see `Strategy`."""
         return self._strategies[task].tell(individual)
 
+    def hear(self, task: Task, leader: Leader) -> None:
+        """A task's strategy hears of a leader, if it listens; see `Listening`."""
+        strategy = self._strategies[task]
+        if isinstance(strategy, Listening):
+            strategy.hear(leader)
+
     def rival(self, task: Task, request: Request, cell: Cell) -> Rival:
         """What a request's child is paired with; see `Strategy`."""
         return self._strategies[task].rival(request, cell)
@@ -55,10 +62,14 @@ class Populations:
         return self._strategies[task].best
 
     def replay(self, task: Task, history: Sequence[Mapping[str, Any]]) -> None:
-        """It applies stored asks (`wanted`, `digests`) and tells (rows of `records.TOLD`) again, in this order."""
+        """It applies stored asks (`wanted`, `digests`), tells (rows of `records.TOLD`) and leaders that were heard of
+        (`leader`) again, in this order.
+        """
         strategy = self._strategies[task]
         for entry in history:
-            if "wanted" not in entry:
+            if "leader" in entry:
+                self.hear(task, entry["leader"])
+            elif "wanted" not in entry:
                 strategy.tell(records.individual_from(entry))
             elif [request.digest for request in strategy.ask(entry["wanted"])] != entry["digests"]:
                 raise other_request(task, f"of ask {entry['seq']}")
@@ -74,6 +85,8 @@ class _Progress:
     """By the last of these asks."""
     digests: Sequence[str] = ()
     """Of the requests that it was answered with."""
+    heard: list[Heard] = field(default_factory=list)
+    """Leaders."""
 
 
 class RemotePopulations:
@@ -103,7 +116,16 @@ class RemotePopulations:
     def tell(self, task: Task, individual: Individual) -> None:
         """The driver does not wait until the actor has heard it: calls arrive in order."""
         self._of(task).tells += 1
-        self._unheard.append(self._actor.call.remote("tell", task, individual))
+        self._send("tell", task, individual)
+
+    def hear(self, task: Task, leader: Leader) -> None:
+        """As `tell`, of a leader."""
+        progress = self._of(task)
+        progress.heard.append((progress.asks, progress.tells, leader))
+        self._send("hear", task, leader)
+
+    def _send(self, method: str, *arguments: Any) -> None:
+        self._unheard.append(self._actor.call.remote(method, *arguments))
         if len(self._unheard) >= UNHEARD_LIMIT:
             self._settle()
 
@@ -117,10 +139,10 @@ class RemotePopulations:
         elite: Elite | None = self._call("best", task)
         return elite
 
-    def restore(self, task: Task, asks: int, tells: int) -> None:
+    def restore(self, task: Task, asks: int, tells: int, heard: Sequence[Heard]) -> None:
         """It brings a new population to where the store says that it was, after so many asks and tells."""
         progress = self._of(task)
-        progress.asks, progress.tells = asks, tells
+        progress.asks, progress.tells, progress.heard = asks, tells, list(heard)
         try:
             self._replay(task, progress)
         except ActorGone:
@@ -168,7 +190,7 @@ class RemotePopulations:
     def _replay(self, task: Task, progress: _Progress) -> None:
         """The actor works on one page while the next is read."""
         replayed: list[Any] = []
-        for page in _history(self._store, task, progress):
+        for page in _with_leaders(_history(self._store, task, progress), progress.heard):
             replayed.append(self._actor.call.remote("replay", task, page))
             if len(replayed) > 1:
                 value_of(self._cluster.get(replayed.pop(0)))
@@ -194,10 +216,14 @@ class RemoteStrategy:
         self._populations.tell(self._task, individual)
         return "sent"
 
-    def restore(self, asks: int, tells: int) -> None:
+    def hear(self, leader: Leader) -> None:
+        """See `evo.strategies.base.Listening`."""
+        self._populations.hear(self._task, leader)
+
+    def restore(self, asks: int, tells: int, heard: Sequence[Heard]) -> None:
         """See `evo.strategies.base.Restorable`."""
         self._best_is_known = False
-        self._populations.restore(self._task, asks, tells)
+        self._populations.restore(self._task, asks, tells, heard)
 
     def rival(self, request: Request, cell: Cell) -> Rival:
         """See `Strategy`."""
@@ -233,3 +259,17 @@ def _history(store: Journal, task: Task, progress: _Progress) -> Iterator[list[d
         asked = asked[len(earlier) :]
         yield sorted([*earlier, *told], key=lambda entry: entry["seq"])
     yield asked
+
+
+def _with_leaders(pages: Iterable[list[dict[str, Any]]], heard: Sequence[Heard]) -> Iterator[list[dict[str, Any]]]:
+    """The pages of a history with what was heard between its asks and tells."""
+    waiting, asks, tells = deque(heard), 0, 0
+    for page in pages:
+        merged = []
+        for entry in page:
+            while waiting and waiting[0][:2] == (asks, tells):
+                merged.append({"leader": waiting.popleft()[2]})
+            merged.append(entry)
+            asks, tells = (asks + 1, tells) if "wanted" in entry else (asks, tells + 1)
+        yield merged
+    yield [{"leader": leader} for *_, leader in waiting]

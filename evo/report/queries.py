@@ -99,15 +99,15 @@ def ancestry(folder: Path, task: str, kernel_id: str, *, principal: bool = False
     """A kernel and all its ancestors, or (`principal`) those along principal parents; parents before children."""
     found: list[dict[str, Any]] = query(
         folder,
-        "select generation, kernel_id, parents, mutator, author, description, status, level, speedup"
+        "select task, generation, kernel_id, parents, source_task, mutator, author, description, status, level, speedup"
         f" from ancestors({quoted(task)}, {quoted(kernel_id)}) order by generation, created_at",
     ).to_pylist()
     if not principal:
         return found
-    known, wanted, chain = {row["kernel_id"]: row for row in found}, kernel_id, []
+    known, wanted, chain = {(row["task"], row["kernel_id"]): row for row in found}, (task, kernel_id), []
     while row := known.pop(wanted, None):
         chain.append(row)
-        wanted = next(iter(row["parents"]), "")
+        wanted = row["source_task"] or row["task"], next(iter(row["parents"]), "")
     return chain[::-1]
 
 

@@ -107,6 +107,36 @@ class Rival:
     """A strategy that keeps kernels although they are slower does not race them: only so it hears all their times."""
 
 
+@dataclass(frozen=True)
+class Leader:
+    """The fastest kernel of a task, as strategies hear of it that could use those of other tasks."""
+
+    task: Task
+    kernel: Kernel
+    log_speedup: float
+    log_share: float | None = None
+    """Of what the machine allows, as a logarithm; None where that is not known."""
+
+    def ahead(self, other: Leader) -> float:
+        """Return by how much it is further than another task's leader, as a log ratio.
+
+        Speedups are over naive kernels that may differ in how naive they are: where it is known how much of what the
+        machine allows either of the two reaches, that counts.
+        """
+        if self.log_share is not None and other.log_share is not None:
+            return self.log_share - other.log_share
+        return self.log_speedup - other.log_speedup
+
+
+@runtime_checkable
+class Listening(Protocol):
+    """A strategy that uses kernels of other tasks of the run."""
+
+    def hear(self, leader: Leader) -> None:
+        """Learn of the new leader of its own task, or of one whose operator is alike; part of the order of tells."""
+        ...
+
+
 class Strategy(Protocol):
     """Asks for children and learns from what became of them.
 
@@ -136,6 +166,10 @@ class Strategy(Protocol):
         ...
 
 
+Heard = tuple[int, int, Leader]
+"""A leader that a strategy heard of after so many answered asks and so many tells."""
+
+
 @runtime_checkable
 class Steered(Protocol):
     """A strategy that also goes by what profilers say, in the order in which that came among its asks and tells."""
@@ -149,7 +183,7 @@ class Steered(Protocol):
 class Restorable(Protocol):
     """A strategy that reads its own past from the store, because it is far away from who would repeat it."""
 
-    def restore(self, asks: int, tells: int) -> None:
+    def restore(self, asks: int, tells: int, heard: Sequence[Heard]) -> None:
         """Come to where it was after so many answered asks and tells. Raises UserError if it would ask otherwise."""
         ...
 

@@ -15,14 +15,15 @@ from evo.archive import MARGIN, Cell, Elite
 from evo.individual import Individual
 from evo.population import TRIALS_PER_SOURCE, Population, elite_of
 from evo.strategies.agents import AgentSessions, AgentSettings
-from evo.strategies.base import Ancestors, Rival, StrategyContext
+from evo.strategies.base import Ancestors, Leader, Rival, StrategyContext
 from evo.strategies.bottlenecks import Bottlenecks
 from evo.strategies.ideas import SETTLED, Idea, Ideas, as_parent
 from evo.strategies.outages import Outages
 from evo.strategies.pairs import Pair, Pairs
+from evo.strategies.ports import Ports
 from evo.strategies.repairs import Failure, Repairs
 from evo.strategies.tuning import Tuning
-from fitness.evaluation import Status
+from fitness.evaluation import Evaluation, Status
 from fitness.profiling import Profile
 from mutators.bandit import Arm, Bandit
 from mutators.base import INFORMED, Kind, Request
@@ -79,6 +80,10 @@ class IslandsSettings(BaseModel):
     bottleneck_axis: bool = False
     """Whether cells of the archives also differ by what limits a kernel, as its profile says or that of the nearest
     ancestor that was profiled."""
+    port: float = Field(1.25, ge=0, le=100)
+    """How many times as far as a task's own best that of another task must be, of another dtype or of an operator that
+    is alike, for it to be carried over: first as it stands between dtypes, then by models; 0: none is. How far a kernel
+    is, that is its share of what the machine allows, or its speedup where that is not known."""
     agent: AgentSettings | None = None
     """Limits of the dialogues of the mutator `agent`, in which models work with tools; none: it is not asked."""
 
@@ -146,6 +151,7 @@ class Islands:
         self._tuning = Tuning(context)
         self._bottlenecks = Bottlenecks()
         self._pairs = Pairs(self.population, abroad=made.abroad, focus=made.focus)
+        self._ports = Ports(context.task, made.port if self._informed else 0.0)
         self._barren: OrderedDict[tuple[str, str], None] = OrderedDict()
         """Mutator and source file: nothing can be made of it that way."""
         self._tried: OrderedDict[str, deque[Mapping[str, Any]]] = OrderedDict()
@@ -169,6 +175,7 @@ class Islands:
         self._tuning.told(individual)
         self._pairs.told(individual)
         self._bottlenecks.told(individual)
+        self._ports.told(individual)
         if request.kind is Kind.ANCESTOR:
             self._ancestors.tell(individual, elite_of(individual))
             return self.population.add(individual, island, self._axis(request)).value
@@ -196,6 +203,10 @@ class Islands:
             self._bottlenecks.profiled(kernel_id, profile)
             if self.settings.bottleneck_axis and profile.bottleneck:
                 self.population.refile(kernel_id, (profile.bottleneck.value,))
+
+    def hear(self, leader: Leader) -> None:
+        """See `evo.strategies.base.Listening`."""
+        self._ports.hear(leader)
 
     def rival(self, request: Request, cell: Cell) -> Rival:
         """Return the elite of its cell, to be raced; in an empty cell any correct kernel is welcome, see `Rival`."""
@@ -257,10 +268,12 @@ class Islands:
         return None
 
     def _urgent(self, number: int) -> Request | None:
-        """What waits for nothing: a setting of a model's idea, which is judged after that, or the first repair."""
+        """What waits for nothing: a kernel of another dtype, a setting of a model's idea, or the first repair."""
         if self._ancestors.naive is None or not self._informed:
             return None
         rng = self.context.rng(number)
+        if self._ports.as_it_stands():
+            return self._port(number, Arm("carry"), rng)
         if idea := self._ideas.next():
             return self._request(number, Arm("tune"), (idea.answer,), rng, {}, idea=idea)
         if self._repairs.any_untried:
@@ -285,6 +298,8 @@ class Islands:
                 arms.append(Arm("agent", model))
             if mate:
                 arms.append(Arm("crossover", model))
+            if self._ports.source(model):
+                arms.append(Arm("port", model))
             if self._repairs:
                 arms.append(Arm("repair", model))
         return arms
@@ -309,6 +324,8 @@ class Islands:
         params: dict[str, Any] = {}
         if arm.mutator == "repair":
             return self._repair(number, arm, rng)
+        if arm.mutator == "port":
+            return self._port(number, arm, rng)
         if arm.mutator == "agent":
             session = self._agents.ask(number, arm.model, parent)
             params |= self._agents.params(session)
@@ -336,6 +353,13 @@ class Islands:
         failure = self._repairs.oldest(untried=untried) if self._informed else self._repairs.best()
         return self._request(number, arm, (failure.parent,), rng, {}, failure)
 
+    def _port(self, number: int, arm: Arm, rng: Random) -> Request:
+        """A kernel of another task, as it stands or carried over by a model, to beat the best one of this."""
+        source, best = self._ports.source(arm.model), self.population.best
+        assert source and best
+        self._ports.asked(number, source, arm.model)
+        return self._request(number, arm, (best,), rng, {}, source=source)
+
     def _request(
         self,
         number: int,
@@ -345,7 +369,8 @@ class Islands:
         params: dict[str, Any],
         failure: Failure | None = None,
         idea: Idea | None = None,
-        thread: str = "",
+        source: Leader | None = None,
+        **named: Any,
     ) -> Request:
         best = max(parent.log_speedup for parent in parents)
         self._pending[number] = _Pending(arm, parents[0], best, failure, idea)
@@ -354,9 +379,12 @@ class Islands:
         params |= self._tuning.params(parents[0].kernel) if tunes else {}
         failing = (failure.kernel.id,) if failure else ()
         ids = tuple(parent.kernel.id for parent in parents)
+        if source:
+            ids = (*(ids if arm.model else ()), source.kernel.id)
+            named["source_task"] = str(source.task)
         kind = Kind.TRIAL if tunes else Kind.CHILD
         request = self.context.request(
-            number, arm.mutator, failing + ids, rng, params, kind=kind, trials=trials, model=arm.model, thread=thread
+            number, arm.mutator, failing + ids, rng, params, kind=kind, trials=trials, model=arm.model, **named
         )
         if tunes:
             self._tuning.asked(request, parents[0].kernel)
@@ -367,6 +395,8 @@ class Islands:
 
     def _learn(self, individual: Individual, pending: _Pending) -> None:
         idea = pending.idea
+        if pending.arm == Arm("carry"):
+            return  # it is tried whenever it can be: there is nothing to weigh
         if idea:
             idea.tried(individual, _gain(individual, idea.parents, idea.best_log_speedup))
             if idea.settled:
@@ -401,17 +431,20 @@ class Islands:
 
     def _note(self, individual: Individual, parent: Elite) -> None:
         """Remember what was tried on a parent, for the next model that is shown it."""
-        evaluation = individual.evaluation
-        if evaluation is None or not individual.description:
-            return
-        entry: dict[str, Any] = {"description": individual.description[:200], "status": evaluation.verdict.value}
-        if evaluation.log_speedup is not None:
-            entry["speedup"] = math.exp(evaluation.log_speedup - parent.log_speedup)
-        elif evaluation.verdict is not Status.SLOWER:
-            entry["message"] = evaluation.message[:300]
-        tried = self._tried.get(parent.kernel.id) or deque(maxlen=TRIED_SHOWN)
-        tried.append(entry)
-        _remember(self._tried, parent.kernel.id, tried)
+        if individual.evaluation and individual.description:
+            tried = self._tried.get(parent.kernel.id) or deque(maxlen=TRIED_SHOWN)
+            tried.append(_attempt(individual, individual.evaluation, parent))
+            _remember(self._tried, parent.kernel.id, tried)
+
+
+def _attempt(individual: Individual, evaluation: Evaluation, parent: Elite) -> Mapping[str, Any]:
+    """What was tried on a parent, as requests of older protocols tell it."""
+    entry: dict[str, Any] = {"description": individual.description[:200], "status": evaluation.verdict.value}
+    if evaluation.log_speedup is not None:
+        entry["speedup"] = math.exp(evaluation.log_speedup - parent.log_speedup)
+    elif evaluation.verdict is not Status.SLOWER:
+        entry["message"] = evaluation.message[:300]
+    return entry
 
 
 def _gain(individual: Individual, parents: Sequence[str], best_log_speedup: float) -> float:

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 from fitness.evaluation import Evaluation
 from mutators.base import FENCED, INFORMED, Earlier, Message, Parent, Request
-from mutators.briefing import Briefing
+from mutators.briefing import Briefing, Origin
 from mutators.prompts import informed
 from operators.dtypes import DTYPES, resolve_dtype
 from operators.expression import FUNCTIONS
 from operators.plan import FACTS
-from operators.spec import Operator, Scalar, Tensor
+from operators.spec import Operator, Scalar, Task, Tensor
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -181,15 +181,12 @@ def _context(
     previous = by_id.get(request.thread)
     chosen = params.get("workload_set")
     workloads = [w for w in operator.workloads if not chosen or w.set == chosen]
-    dtypes = {name: resolve_dtype(name, task.dtype) for name in ("T", "ACC")}
     tried = [_attempt(entry, bounded=request.protocol >= FENCED) for entry in params.get("tried", ())]
     profile = params.get("profile") or (parents[0].profile if parents else ())
     context: dict[str, Any] = {
         "operator": operator,
         "target": task.target,
-        "types": {name: (dtype.name, _type_name(dtype.name, task.target)) for name, dtype in dtypes.items()},
-        "tensors": [_tensor(t, task.target) for t in operator.tensors],
-        "scalars": [_scalar(s, task.target) for s in operator.scalars],
+        **_signature(operator, task),
         "workloads": workloads,
         "device": params.get("device", ""),
         "facts": sorted(FACTS[task.target] - {"blocks_per_sm"}),
@@ -214,7 +211,34 @@ def _context(
     told = informed.told(briefing, operator, task, parents, workloads)
     told |= {"tried": [*tried, *told["tried"]], "profile": informed.unplaced(profile, told["place"])}
     constants = informed.constants(briefing.device, operator, task, str(params.get("dialect", "")))
-    return context | constants | {"told": told}
+    origin = _origin(briefing.origin, operator, parents) if briefing.origin else None
+    return context | constants | {"told": told, "origin": origin}
+
+
+def _signature(operator: Operator, task: Task) -> dict[str, Any]:
+    """The types and the arguments of a task's kernels."""
+    dtypes = {name: resolve_dtype(name, task.dtype) for name in ("T", "ACC")}
+    return {
+        "types": {name: (dtype.name, _type_name(dtype.name, task.target)) for name, dtype in dtypes.items()},
+        "tensors": [_tensor(t, task.target) for t in operator.tensors],
+        "scalars": [_scalar(s, task.target) for s in operator.scalars],
+    }
+
+
+def _origin(origin: Origin, operator: Operator, parents: tuple[Parent, ...]) -> dict[str, Any]:
+    """The kernel that a child is to take over the design of, and the naive one of its own task if no parent is that."""
+    naive = operator.naive(origin.task.target)
+    return {
+        "task": str(origin.task),
+        "formula": origin.operator.formula,
+        "source": origin.kernel.source,
+        "values": dict(origin.kernel.values),
+        "speedup": str(origin.speedup),
+        "standing": [f"{workload}: {ratio}" for workload, ratio in origin.standing.items()][: informed.MOST_ROWS],
+        "helped": [informed.attempt(each, origin.task) for each in origin.helped],
+        "naive": "" if any(parent.kernel.source == naive for parent in parents) else naive,
+        **_signature(origin.operator, origin.task),
+    }
 
 
 def _type_name(dtype: str, target: str) -> str:

@@ -24,7 +24,8 @@ from evo.inline import InlinePool
 from evo.journal import Journal
 from evo.pool import Pool, WorkerLost
 from evo.processes import ENTRY
-from evo.runs import run_context
+from evo.replay import replay
+from evo.runs import run_context, run_row
 from evo.search import Search
 from evo.store import Store, query
 from evo.strategies.base import Strategy
@@ -124,6 +125,31 @@ def test_a_run_begun_without_ray_goes_on_with_it_whatever_is_killed(
     assert killed.keys() == set(moments)
     assert all(killed.values())
     assert told(tmp_path) == without_ray
+
+
+def test_populations_hear_of_leaders_of_other_tasks_also_those_that_are_made_again(
+    backend: ClusterBackend, tmp_path: Path
+) -> None:
+    """What is asked then is what strategies in the driver's own process would ask: the replay has those."""
+    folder = tmp_path / "run"
+    made = config(operators=["relu", "softmax"], dtypes=["fp32", "fp64"], settings={"port": 1})
+    killed: dict[int, int] = {}
+
+    def on_change(count: int) -> None:
+        if count >= 16 and not killed:
+            killed[count] = kill(backend, "ray::PopulationActor")
+
+    for create, limit in ((True, 8), (False, 24)):
+        with Store(folder, create=create) as store:
+            if create:
+                store.commit({"runs": [run_row(made, folder)]}).result()
+            session = made.model_copy(update={"budget": {"evaluations": limit}})
+            search(session, store, backend.maker(made, store), on_change)
+    assert len(killed) == 1 and all(killed.values())
+    carried = query(folder, "select distinct task from proposals where mutator = 'carry'").to_pylist()
+    assert carried
+    done = replay(folder)
+    assert done.equal, done.difference
 
 
 class AuthenticationError(Exception):
