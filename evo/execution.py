@@ -20,6 +20,7 @@ from fitness.evaluation import Evaluation
 from mutators.base import INFORMED, Client, Kind, Parent, Proposal, Request
 from mutators.bench import Bench
 from mutators.briefing import Briefing, Origin, Winner
+from mutators.dialogue import DRAFTS
 from mutators.llm_settings import is_outside
 from mutators.registry import asks_model, needs_bench, propose
 from operators.kernel import Kernel
@@ -77,7 +78,8 @@ class Execution:
         if self.benches is None or not parents or request.kind is not Kind.CHILD or request.protocol < INFORMED:
             return None
         # Who answers from outside has a workbench there (`evo mcp`), and another question might never be answered.
-        checks = self._check and not is_outside(request.model)
+        wanted = request.params.get(DRAFTS, "check" if self._check else "none") != "none"
+        checks = wanted and not is_outside(request.model)
         if not checks and not needs_bench(request.mutator):
             return None
         return self.benches.open(state, request, parents[0])

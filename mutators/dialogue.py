@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from mutators.base import INFORMED, Call, CallStatus, Client, Message, Parent, Proposal, Request
-from mutators.bench import Bench, Tool
+from mutators.bench import Bench, Result, Tool
 from mutators.edit import AnswerError, child_source, description
+from mutators.line_edits import LINES, line_edited
 from mutators.prompts import complaint, fault, shortened
 from operators.errors import PlanError
 from operators.kernel import Kernel
@@ -19,6 +20,9 @@ TRIES = 2
 """Answers asked for until one can be used."""
 TRIES_WITH_CHECKS = 4
 """The same where drafts are looked at before one of them is the child."""
+DRAFTS = "drafts"
+"""The param that says how drafts are looked at: `none`, not at all; `build`, compiled; `check`, run on a few small
+shapes besides. Where it is not there, the run's setting `check` decides."""
 MENDING = "mend"
 """The role of a model that is asked again because its draft has a fault."""
 MAX_ECHO = 64_000
@@ -40,11 +44,12 @@ async def ask_for_child(
     latest draft then. A kernel that is still at fault at the end is the evaluator's to reject, so that it can be
     repaired like any other failure. Raises OutOfBudget, also after the first answer: asked again with a larger budget,
     the conversation goes on where it ended. Where only a later question is too large for what is left, the latest
-    draft is all there is.
+    draft is all there is. Params: `drafts` says how they are looked at, see DRAFTS, `tries` how many answers are asked
+    for at most, and `form` may be `lines`, see `mutators.line_edits`.
     """
     started = time.perf_counter()
     role = request.role or request.mutator
-    tries = TRIES_WITH_CHECKS if bench else TRIES
+    tries = request.params.get("tries", TRIES_WITH_CHECKS if bench else TRIES)
     messages: list[Message] = list(opening)
     calls: list[Call] = []
     kernel, text, failure, evaluator_s = None, role, "", 0.0
@@ -55,14 +60,16 @@ async def ask_for_child(
         if not call.status.heard or call.status is CallStatus.REFUSED:
             failure = no_answer(call)
             break
-        draft, failure = _child(call, base, operator)
+        draft, failure = _child(call, base, operator, request.params.get("form", ""))
         if draft or not bench:
             text = description(call.answer, text if mending else f"{role} by {call.model}") if draft else role
             kernel = draft
+        if number == tries:
+            break
         if failure:
             said = complaint(shortened(failure), request.protocol, mending=mending)
-        elif bench and draft and number < tries:
-            found = await bench.check(draft)
+        elif bench and draft:
+            found = await _looked_at(draft, request, bench)
             evaluator_s += found.seconds
             if not found.failed:
                 break
@@ -74,6 +81,13 @@ async def ask_for_child(
     return Proposal(
         kernel, text, "" if kernel else failure, seconds=seconds, calls=tuple(calls), evaluator_s=evaluator_s
     )
+
+
+async def _looked_at(draft: Kernel, request: Request, bench: Bench) -> Result:
+    """What a look at a draft found, as far as the request wants one."""
+    if request.params.get(DRAFTS) != "build":
+        return await bench.check(draft)
+    return await bench.use("build", {"source": draft.source, "values": dict(draft.values)})
 
 
 async def answers(
@@ -103,12 +117,12 @@ def no_answer(call: Call) -> str:
     return f"{call.model} gave no answer: {call.error or 'its provider kept it back'}"
 
 
-def _child(call: Call, parent: Kernel, operator: Operator) -> tuple[Kernel | None, str]:
+def _child(call: Call, parent: Kernel, operator: Operator, form: str) -> tuple[Kernel | None, str]:
     """The child, if the answer holds one, and what is wrong with the answer."""
     if call.status is CallStatus.CUT:
         return None, "it was cut off at the limit of its length; say less, and prefer edits to whole files"
     try:
-        source = child_source(parent.source, call.answer)
+        source = (line_edited if form == LINES else child_source)(parent.source, call.answer)
     except AnswerError as error:
         return None, str(error)
     try:

@@ -262,6 +262,8 @@ class LLM:
         """The provider's answer as the library has it; `arrival` gets what was seen of it before."""
         call = course.call
         options: dict[str, Any] = {**self.settings.parameters, "max_tokens": course.room}
+        if self.settings.seeds:
+            options["seed"] = int(call.cache_key[:7], 16)
         if course.tools:
             # Our tools are no MCP servers'; litellm would import the package `mcp` to find that out.
             options |= {"tools": described(course.tools), "_skip_mcp_handler": True}

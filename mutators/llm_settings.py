@@ -47,6 +47,9 @@ class LlmSettings(BaseModel):
     """Of one answer, thoughts included; none: the model's own limit, 32,768 at first, more for one that was cut."""
     temperature: float | None = Field(None, ge=0, le=2)
     """Sent to the model as it is; none: the provider's default, here and below."""
+    seeds: bool = False
+    """Whether every question is sent with a seed of its own, so that models at temperature 0 may answer it in several
+    ways; it is left out for providers that take none."""
     top_p: float | None = Field(None, gt=0, le=1)
     """Sent to the model as it is."""
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
@@ -81,6 +84,11 @@ class LlmSettings(BaseModel):
     def asked(self) -> tuple[str, ...]:
         """The models that the search itself asks: those that are not outside."""
         return tuple(model for model in self.models if not is_outside(model))
+
+    @property
+    def greedy(self) -> bool:
+        """Whether models answer the same question always alike, as far as that is in our hands."""
+        return self.temperature == 0 and not self.seeds
 
     @property
     def parameters(self) -> dict[str, Any]:

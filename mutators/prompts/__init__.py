@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fitness.evaluation import Evaluation
-from mutators.base import FENCED, INFORMED, Earlier, Message, Parent, Request
+from mutators.base import FENCED, INFORMED, Earlier, Kind, Message, Parent, Request
 from mutators.briefing import Briefing, Origin
+from mutators.line_edits import numbered
 from mutators.prompts import informed
 from operators.dtypes import DTYPES, resolve_dtype
 from operators.expression import FUNCTIONS
@@ -54,7 +55,8 @@ def conversation(
 
     Since the protocol INFORMED the system message has what `informed.constants` says of machine and verification, and
     `told` what `informed.told` makes of the first parent's briefing; the param `dialect` may be `cute`, for kernels
-    that are to be written with CuTe.
+    that are to be written with CuTe, and `form` may be `lines`, for answers as `mutators.line_edits` reads them. Who is
+    asked for words is told nothing of the form of kernels' answers.
     """
     context = _context(request, parents, operator, earlier)
     system = _environment(request.protocol).get_template("system.md.j2").render(context)
@@ -135,6 +137,7 @@ def _environment(protocol: int) -> Environment:
         "listed": listed,
         "shortened": shortened,
         "percent": informed.percent,
+        "numbered": numbered,
     }
     made.globals["fences"] = protocol >= FENCED
     return made
@@ -197,6 +200,7 @@ def _context(
         "profile": profile,
         "tried": tried,
         "params": params,
+        "asks_words": request.kind is Kind.SAY,
         "earlier": {name: _earlier(each) for name, each in by_id.items()},
         "context": [_earlier(by_id[name]) for name in request.context],
         "previous": _earlier(previous) if previous else None,

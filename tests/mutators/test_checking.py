@@ -40,7 +40,8 @@ class ScriptedBench:
         self.checked: list[Kernel] = []
 
     async def use(self, tool: str, arguments: str | Mapping[str, Any]) -> Result:
-        raise AssertionError("nobody calls tools here")
+        assert tool == "build" and isinstance(arguments, Mapping), "nobody calls other tools here"
+        return await self.check(Kernel("axpb", "cpu", arguments["source"], arguments["values"]))
 
     async def check(self, kernel: Kernel) -> Result:
         self.checked.append(kernel)
@@ -48,8 +49,11 @@ class ScriptedBench:
         return Result(FAULT if failed else "right", failed, kernel, seconds=0.25)
 
 
-def ask(faults: int, *answers: str, name: str = "rewrite") -> tuple[Proposal, ScriptedLLM, ScriptedBench]:
+def ask(
+    faults: int, *answers: str, name: str = "rewrite", **params: Any
+) -> tuple[Proposal, ScriptedLLM, ScriptedBench]:
     request, parents, operator = cases.case(name, "cpu")
+    request = replace(request, params={**request.params, **params})
     llm, bench = ScriptedLLM(lambda _, number: answers[number]), ScriptedBench(faults)
     return asyncio.run(propose(request, parents, operator, client=llm, bench=bench)), llm, bench
 
@@ -76,6 +80,14 @@ def test_a_draft_that_is_at_fault_to_the_end_is_the_evaluators_to_reject() -> No
     proposal, llm, bench = ask(9, *answers)
     assert proposal.kernel and "phase < 29" in proposal.kernel.source and not proposal.failure
     assert len(llm.calls) == TRIES_WITH_CHECKS == 1 + len(bench.checked)  # nobody would hear of a last look
+
+
+def test_a_request_may_want_drafts_compiled_alone_and_say_how_many_there_may_be() -> None:
+    proposal, llm, bench = ask(9, GOOD, MEND, drafts="build", tries=2)
+    assert proposal.kernel and "phase < 31" in proposal.kernel.source
+    assert len(llm.calls) == 2 and [kernel.values for kernel in bench.checked] == [proposal.kernel.values]
+    proposal, llm, bench = ask(9, "I cannot.", tries=1)
+    assert proposal.failure and len(llm.calls) == 1 and not bench.checked
 
 
 def test_answers_that_cannot_be_used_are_told_apart_from_drafts_at_fault() -> None:

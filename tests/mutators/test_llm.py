@@ -702,3 +702,16 @@ def test_what_is_lost_is_shown_with_what_it_likely_cost() -> None:
 
     calls = heard()
     with_server(lambda sent, number: Reply("word " * 20) if number < 4 else Reply(drop=True), work)
+
+
+def test_seeds_differ_by_question_and_are_the_same_for_the_same_one() -> None:
+    async def work(server: LlmServer) -> None:
+        for _ in range(2):
+            llm = LLM(settings(server, seeds=True, temperature=0.0))
+            for number in range(3):
+                await llm.complete(ASKED, request=request(number), role="rewrite")
+        await LLM(settings(server)).complete(ASKED, request=request(0), role="rewrite")
+        sent = [each.get("seed") for each in server.requests]
+        assert sent[:3] == sent[3:6] and len({*sent[:3]}) == 3 and sent[6] is None
+
+    with_server(lambda sent, number: Reply("yes"), work)
