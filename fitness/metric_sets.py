@@ -69,6 +69,8 @@ def cudamaster_class(values: Mapping[str, float]) -> str:
 
 def _cudamaster(profile: Profile) -> Iterable[str]:
     values = profile.values
+    if COMPUTE not in values:
+        return
     found = cudamaster_class(values)
     yield f"the kernel is {found}"
     for title, name in CUDAMASTER[found].items():
