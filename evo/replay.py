@@ -348,18 +348,17 @@ COMPARED = {
 def compare(folder: Path, other: Path) -> Comparison:
     """Whether two stores tell the same story, whenever it happened and however long it took."""
     told = 0
-    for what, sql in COMPARED.items():
-        with open_reader(folder) as connection:
-            then = connection.sql(sql).fetchall()
-        with open_reader(other) as connection:
-            now = connection.sql(sql).fetchall()
-        for number, pair in enumerate(zip(then, now, strict=False)):
-            if pair[0] != pair[1]:
-                text = f"{what} {number + 1} differs: {_first_difference(*map(str, pair))}"
-                return Comparison(str(folder), str(other), number if what == "individual" else told, text)
-        if len(then) != len(now):
-            return Comparison(str(folder), str(other), told, f"{len(then)} rows of kind {what} then, {len(now)} now")
-        told = len(then) if what == "individual" else told
+    with open_reader(folder) as first, open_reader(other) as second:
+        for what, sql in COMPARED.items():
+            then, now = (connection.sql(sql).fetchall() for connection in (first, second))
+            for number, pair in enumerate(zip(then, now, strict=False)):
+                if pair[0] != pair[1]:
+                    text = f"{what} {number + 1} differs: {_first_difference(*map(str, pair))}"
+                    return Comparison(str(folder), str(other), number if what == "individual" else told, text)
+            if len(then) != len(now):
+                text = f"{len(then)} rows of kind {what} then, {len(now)} now"
+                return Comparison(str(folder), str(other), told, text)
+            told = len(then) if what == "individual" else told
     return Comparison(str(folder), str(other), told, "")
 
 
