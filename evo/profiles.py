@@ -24,7 +24,8 @@ class Profiles:
 
     def want(self, state: TaskState, request: Request, bound: Bound) -> list[asyncio.Task[TakenProfile]]:
         """Begin to profile the kernels that a question shows, if they can be and were not; return the tasks."""
-        if not asks_model(request):
+        params = request.params
+        if not asks_model(request) or params.get("profiler") == "none" or "profile_of" in params:
             return []
         begun = []
         for kernel_id, evaluation_id in bound.sources[: 2 if request.mutator == "crossover" else 1]:

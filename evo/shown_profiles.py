@@ -78,11 +78,12 @@ class Seen:
     def lines(self, request: Request) -> Notes:
         """Return what a question's prompt shows: of a crossover's kernels both, of others the first parent.
 
-        Its param `profiler` names the way of choosing among metrics.
+        Its param `profiler` names the way of choosing among metrics, and `profile_of` another kernel to show that of.
         """
         if not request.parents:
             return ()
         first, *others = request.parents
+        first = request.params.get("profile_of", first)
         if request.protocol < INFORMED:
             known = self.profiles.get(first)
             return known.notes if known else ()
