@@ -78,7 +78,10 @@ def run(
     ancestors: Annotated[str, typer.Option(help="Kernel files to start from: naive or all (default).")] = "",
     strategy: Annotated[
         str,
-        typer.Option(help="islands (default), best_of_n, random, refine, tune_only; or a module:Class."),
+        typer.Option(
+            help="islands (default); agent, astra, cudaforge, cudamaster, cutegen, refine (published loops); "
+            "best_of_n, one_shot, random, tune_only (controls); or a module:Class."
+        ),
     ] = "",
     llm: Models = [],  # noqa: B006
     budget: Annotated[list[str], typer.Option(help="60s (default), 8h, 500evals, 5usd, 2Mtok; repeatable.")] = [],  # noqa: B006

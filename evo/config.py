@@ -30,7 +30,13 @@ from operators.spec import Operator, Task
 
 STRATEGIES: Mapping[str, str] = {
     "islands": "evo.strategies.islands:Islands",
+    "agent": "evo.strategies.agent_alone:AgentAlone",
+    "astra": "evo.strategies.astra:Astra",
     "best_of_n": "evo.strategies.best_of_n:BestOfN",
+    "cudaforge": "evo.strategies.cudaforge:CudaForge",
+    "cudamaster": "evo.strategies.cudamaster:CudaMaster",
+    "cutegen": "evo.strategies.cutegen:CuTeGen",
+    "one_shot": "evo.strategies.one_shot:OneShot",
     "random": "evo.strategies.random_search:RandomSearch",
     "refine": "evo.strategies.refine:Refinement",
     "tune_only": "evo.strategies.tune_only:TuneOnly",
@@ -58,7 +64,8 @@ class RunConfig(BaseModel):
     """Which of an operator's kernel files the search starts from; the best known for its dtype (`champions`) are among
     them. Comparisons with published systems take `naive`."""
     strategy: str = "islands"
-    """`islands`, `best_of_n`, `random`, `refine` or `tune_only`; or your own class, as `module:Class`."""
+    """`islands`; a published agent loop, `agent`, `astra`, `cudaforge`, `cudamaster`, `cutegen` or `refine`; a control,
+    `best_of_n`, `one_shot`, `random` or `tune_only`; or your own class, as `module:Class`."""
     settings: dict[str, Any] = {}
     """Of the strategy, as listed for each below."""
     budget: dict[Literal[KINDS], Amount] = {"wall_s": 60.0}  # type: ignore[valid-type]
@@ -75,7 +82,7 @@ class RunConfig(BaseModel):
     """What was learnt there; filled in when the run begins."""
     check: bool = True
     """Whether drafts of language models are compiled and run on a few small shapes before they are judged, so that the
-    model can mend them in the same dialogue."""
+    model can mend them in the same dialogue; strategies with a setting `drafts` have their own way."""
     seed: int = Field(0, ge=0, lt=2**63)
     """Everything random in the search comes from it; inputs of checks do not."""
     protocol: int = Field(PROTOCOL, ge=1, le=PROTOCOL)
@@ -161,6 +168,7 @@ class RunConfig(BaseModel):
             device=self.device,
             questions=min(questions, cell.under_way) if cell else questions,
             protocol=self.protocol,
+            greedy=self.llm.greedy if self.llm else False,
             profiler=self.profile,
             trials=None if cell is None else 0 if cell.tune else cell.trials,
         )  # fmt: skip

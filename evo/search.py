@@ -45,6 +45,7 @@ from operators.spec import Operator, Task
 STOPPED, CONFIRMED = "stopped", "confirmed"
 WAITS, FAULTY = "waits for", "no task can be judged"
 """How a search ends that could go on: how the reason begins, and the reason."""
+NOTHING_MORE = "the strategy has nothing more to ask"
 ANSWERS_S = 60.0
 """How long a search that ends waits for answers that are under way and paid."""
 MOST_AT_ONCE = 8
@@ -373,8 +374,11 @@ def _run_out(
 
 def _stuck(states: Iterable[TaskState], questions: Questions) -> str:
     """Why a search ends where nothing runs and no strategy has anything to ask."""
+    states = [*states]
     if all(state.fault for state in states):
         return FAULTY
     if outside := questions.outside:
         return f"{WAITS} {len(outside)} answers from outside"
+    if not any(state.idle >= IDLE_LIMIT for state in states):
+        return NOTHING_MORE
     return f"nothing new in {IDLE_LIMIT} requests of each task"

@@ -53,6 +53,8 @@ class StrategyContext:
     """The version of the rules that requests are made by."""
     trials: int | None = None
     """Settings of tunables that it may ask for, at most; None: no limit of its own."""
+    greedy: bool = False
+    """Whether models answer the same question always alike: at temperature 0, without seeds."""
     profiler: str = PROVIDER
     """What models are shown of profiles: a name of `fitness.metric_sets.PROVIDERS`."""
 

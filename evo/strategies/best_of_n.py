@@ -1,14 +1,25 @@
-"""The control arm `best_of_n`: independent attempts from the naive kernel, of which the best is kept."""
+"""The control arm `best_of_n`: independent attempts from the naive kernel, of which the best is kept.
+
+Repeated sampling is KernelBench's baseline (arXiv:2502.10517): one prompt, N samples at a high temperature, the fastest
+correct one. Faithful: an attempt is one answer, whose failure nobody is told of, and attempts know nothing of each
+other. Different: the prompt is ours, with the naive kernel in place of the reference module, and says how often it was
+asked before, as no two questions of a run are the same; and more can be asked of an attempt (`steps`, `repairs`,
+`drafts`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from evo.individual import Individual
-from evo.strategies.loop import LoopStrategy, Recipe, Step
+from evo.strategies.base import StrategyContext
+from evo.strategies.loop import Drafts, LoopStrategy, Recipe, Step
 from fitness.evaluation import Status
+from mutators.base import INFORMED
+from operators.errors import UserError
 from operators.kernel import Kernel
 
 
@@ -23,6 +34,9 @@ class BestOfNSettings(BaseModel):
     """Children in a row that make one attempt; none: 1 with language models, 4 without."""
     repairs: int = Field(0, ge=0, le=8)
     """How often a model is shown what was wrong with its child, before the attempt ends."""
+    drafts: Drafts = "none"
+    """How a draft is looked at before it is the child, so that the model mends it in the same dialogue: `none`, `build`
+    (compiled) or `check` (run on a few small shapes besides, as in `islands`)."""
 
 
 class BestOfN(LoopStrategy[BestOfNSettings]):
@@ -35,6 +49,15 @@ class BestOfN(LoopStrategy[BestOfNSettings]):
 
     Settings = BestOfNSettings
 
+    def __init__(self, context: StrategyContext, settings: Mapping[str, Any]) -> None:
+        """It raises UserError where all attempts would be the same."""
+        super().__init__(context, settings)
+        if context.models and context.greedy and self.settings.n > 1 and context.protocol >= INFORMED:
+            raise UserError(
+                "the strategy best_of_n asks one question many times, and at temperature 0 every answer is the same: "
+                "set llm.temperature above 0, or llm.seeds=true for a seed per sample"
+            )
+
     def recipe(self, number: int, start: Individual) -> Recipe | None:
         """Return one attempt."""
         return self._attempt(number, start) if number < self.settings.n else None
@@ -46,7 +69,7 @@ class BestOfN(LoopStrategy[BestOfNSettings]):
         for _ in range(self.settings.steps or (1 if models else 4)):
             assert kernel
             if turns:
-                child = yield self.child("rewrite", kernel, models=turns)
+                child = yield self.child("rewrite", kernel, models=turns, params=self._dialogue())
                 child = yield from self._repaired(child, kernel, turns)
             else:
                 child = yield self.child("transform", kernel, params={"count": 1})
@@ -69,8 +92,13 @@ class BestOfN(LoopStrategy[BestOfNSettings]):
                 failing = child.kernel
             elif failing is None or child.kernel:  # else the model had no answer: it may be asked again
                 break
-            child = yield self.child("repair", failing, parent, models=models)
+            child = yield self.child("repair", failing, parent, models=models, params=self._dialogue())
         return child
+
+    def _dialogue(self) -> Mapping[str, Any]:
+        """How an answer comes about: without repairs, of whatever kind, it is a single one."""
+        is_single = self.settings.repairs == 0 and self.settings.drafts == "none"
+        return self.dialogue(self.settings.drafts, tries=1 if is_single else None)
 
 
 def _works(child: Individual) -> bool:

@@ -7,19 +7,42 @@ from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from evo.archive import Cell
 from evo.individual import Individual
 from evo.population import elite_of
-from evo.strategies.base import Rival
+from evo.strategies.base import Rival, StrategyContext
 from evo.strategies.outages import Outages
 from evo.strategies.plain import PlainStrategy, SettingsT
-from mutators.base import Kind, Request
+from mutators.base import INFORMED, Kind, Request
+from mutators.dialogue import DRAFTS
+from operators.errors import UserError
 from operators.kernel import Kernel
 
 Params = Mapping[str, Any] | Callable[[Random], Mapping[str, Any]]
 """A mutator's settings, or what draws them from the randomness of their request."""
+
+
+Drafts = Literal["none", "build", "check"]
+"""How drafts are looked at in the dialogue in which they are written: see `mutators.dialogue.DRAFTS`."""
+
+
+class LoopSettings(BaseModel):
+    """How many loops there are, and what the drafts of their models go through."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    n: int = Field(16, ge=1)
+    """Loops, independent of each other; the search ends with the last one, if its budget does not end it before."""
+    width: int = Field(1, ge=1, le=1024)
+    """How many of them go on side by side."""
+    drafts: Drafts = "none"
+    """How a draft is looked at before it is the child, so that the model mends it in the same dialogue, which costs no
+    evaluation: `none` (as published: it is the verdict that tells), `build` (compiled) or `check` (run on a few small
+    shapes besides, as in `islands`)."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +77,7 @@ class _Loop:
 
 
 class LoopStrategy(PlainStrategy[SettingsT]):
-    """A `Strategy` made of any number of recipes that run side by side.
+    """A `Strategy` made of any number of recipes that run side by side, `width` of them at most.
 
     Those under way go on before new ones begin. A request that no model could be asked for is not the recipe's
     concern: its turn comes again when a model is back. It asks nothing more when no recipe is left.
@@ -71,6 +94,11 @@ class LoopStrategy(PlainStrategy[SettingsT]):
         """Loops whose next step was not asked for yet."""
         self._open: dict[int, _Loop] = {}
         """By the number of the request, loops that wait for its outcome."""
+
+    @property
+    def width(self) -> int | None:
+        """How many recipes are under way at most; None: as many as the driver has room for."""
+        return None
 
     @abstractmethod
     def recipe(self, number: int, start: Individual) -> Recipe | None:
@@ -93,6 +121,15 @@ class LoopStrategy(PlainStrategy[SettingsT]):
         asks the first of `models` that can be asked.
         """
         return Step(Kind.CHILD, mutator, kernels, params or {}, tuple(models), rival, named)
+
+    def dialogue(self, drafts: Drafts, *, tries: int | None = None) -> Mapping[str, Any]:
+        """Return params that say how a model's answer to one of these comes about; those of older runs had none.
+
+        `tries` bounds the answers that are asked for until one can be used.
+        """
+        if self.context.protocol < INFORMED:
+            return {}
+        return {DRAFTS: drafts, **({"tries": tries} if tries else {})}
 
     def say(
         self, template: str, *kernels: Kernel, params: Params | None = None, models: Sequence[str], **named: Any
@@ -129,6 +166,8 @@ class LoopStrategy(PlainStrategy[SettingsT]):
 
     def _begun_now(self, number: int, start: Individual) -> tuple[_Loop, Request] | None:
         """The next loop that has a first step, and its request; None where that has to wait."""
+        if self.width is not None and len(self._open) + len(self._waiting) >= self.width:
+            return None
         begun = self._begun
         while recipe := self.recipe(begun, start):
             begun += 1
@@ -166,3 +205,9 @@ class LoopStrategy(PlainStrategy[SettingsT]):
         """See `Strategy.rival`."""
         loop = self._open.get(request.number)
         return (loop.step.rival if loop else None) or super().rival(request, cell)
+
+
+def needs_models(context: StrategyContext, strategy: str) -> None:
+    """Raise UserError where a run has no language model, for a strategy that asks them."""
+    if not context.models:
+        raise UserError(f"the strategy {strategy} asks language models; name one, such as --llm openai/gpt-5")

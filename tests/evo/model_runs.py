@@ -26,7 +26,7 @@ from evo.runs import run_row
 from evo.search import Search
 from evo.store import Store
 from evo.strategies.base import Ancestors, Rival, StrategyContext
-from fitness.base import Anchor
+from fitness.base import Anchor, Fitness
 from fitness.evaluation import CheckError, Evaluation, Level, Timing
 from fitness.scripted import ScriptedFitness
 from mutators.base import Request
@@ -167,6 +167,7 @@ async def session(
     stop_after: int | None = None,
     now: Callable[[], float] = time.time,
     wait_s: float = 0.0,
+    fitness: Mapping[Task, Fitness] | None = None,
 ) -> str:
     """One session of a run, from its beginning or where it ended; `stop_after` tells it is interrupted."""
 
@@ -179,7 +180,7 @@ async def session(
         if fresh:
             store.commit({"runs": [run_row(made, folder)]}).result()
         return await Search(
-            made, store, InlinePool(dict(stages(made))), on_change=on_change, now=now, wait_s=wait_s
+            made, store, InlinePool(dict(fitness or stages(made))), on_change=on_change, now=now, wait_s=wait_s
         ).run()
 
 

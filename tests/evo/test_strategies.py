@@ -12,14 +12,20 @@ from pydantic import ValidationError
 
 from evo.config import STRATEGIES, RunConfig
 from evo.individual import Individual
+from evo.strategies.agent_alone import AgentAlone
+from evo.strategies.astra import Astra
 from evo.strategies.base import ANCESTOR, Strategy, StrategyContext
 from evo.strategies.best_of_n import BestOfN
+from evo.strategies.cudaforge import CudaForge
+from evo.strategies.cudamaster import CudaMaster
+from evo.strategies.cutegen import CuTeGen
 from evo.strategies.islands import Islands
 from evo.strategies.random_search import RandomSearch
+from evo.strategies.refine import Refinement
 from evo.strategies.tune_only import TuneOnly
 from fitness.evaluation import Status
 from mutators.bandit import Arm
-from mutators.base import INFORMED, Request
+from mutators.base import INFORMED, Kind, Request
 from mutators.registry import MUTATORS
 from mutators.transform import transform_names
 from operators.kernel import Kernel
@@ -40,7 +46,7 @@ def make(kind: Any, operator: Operator, *, seed: int = 1, models: tuple[str, ...
 class StrategyContract:
     """Subclasses name a strategy and its settings; every one of these tests must hold."""
 
-    kind: ClassVar[Any]
+    kind: ClassVar[Any] = None
     settings: ClassVar[dict[str, Any]] = {}
     models: ClassVar[tuple[str, ...]] = ()
     requests = 250
@@ -81,7 +87,7 @@ class StrategyContract:
             for request in strategy.ask(order.randint(0, 4)):
                 assert request.number == number
                 assert request.task == TASK
-                assert request.mutator in MUTATORS
+                assert request.mutator in MUTATORS or request.kind is Kind.PROFILE
                 assert set(request.parents) <= known
                 number += 1
                 flying.append(request)
@@ -183,9 +189,42 @@ class TestTuneOnly(StrategyContract):
     kind = TuneOnly
 
 
+class LoopContract(StrategyContract):
+    """The same of loops that ask models, two of them side by side."""
+
+    models = MODELS
+    settings: ClassVar = {"n": 20, "width": 2}
+    requests = 150
+
+
+class TestRefine(LoopContract):
+    kind = Refinement
+
+
+class TestAstra(LoopContract):
+    kind = Astra
+
+
+class TestCudaMaster(LoopContract):
+    kind = CudaMaster
+
+
+class TestCuTeGen(LoopContract):
+    kind = CuTeGen
+    settings: ClassVar = {"n": 20, "width": 2, "fixes": 2}
+
+
+class TestCudaForge(LoopContract):
+    kind = CudaForge
+
+
+class TestAgent(LoopContract):
+    kind = AgentAlone
+
+
 def test_every_strategy_without_peculiar_needs_is_held_to_the_contract() -> None:
-    held = {kind.kind for kind in StrategyContract.__subclasses__()}
-    named = {"islands", "random", "best_of_n", "tune_only"}
+    held = {kind.kind for kind in (*StrategyContract.__subclasses__(), *LoopContract.__subclasses__())} - {None}
+    named = {place for place, path in STRATEGIES.items() if path.startswith("evo.")} - {"one_shot"}
     assert named <= set(STRATEGIES)
     assert {STRATEGIES[name].rpartition(":")[2] for name in named} == {kind.__name__ for kind in held}
 

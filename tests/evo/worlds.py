@@ -11,7 +11,7 @@ from typing import Any
 from evo.individual import Individual
 from evo.strategies.base import ANCESTOR, Rival, Strategy
 from fitness.evaluation import Evaluation, Level, Status, Timing
-from mutators.base import Request
+from mutators.base import Kind, Request
 from operators.identity import digest
 from operators.kernel import Kernel
 from operators.plan import parse_plan
@@ -67,6 +67,10 @@ class World:
         """What the driver would tell."""
         if request.model in self.gone:
             return Individual(request, None, None, description=request.mutator, unavailable=True)
+        if request.kind is Kind.SAY:
+            return Individual(request, cost_usd=0.01, text=f"words {request.number}")
+        if request.kind is Kind.PROFILE:
+            return Individual(request, metrics={"occupancy": 50.0})
         kernel = self._kernel(request)
         cost_usd = 0.01 if request.model else 0.0
         if kernel is None:

@@ -1,0 +1,141 @@
+"""Published agent loops: whom they ask for what, what prompts show, which parent, when they stop; and replay equal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evo.config import STRATEGIES, RunConfig
+from evo.replay import replay
+from evo.strategies.base import StrategyContext
+from evo.strategies.cutegen import CLASSES, STEPS_BEFORE_PROFILE, class_of
+from fitness.evaluation import Status
+from mutators.base import Parent, Request
+from mutators.prompts import conversation
+from operators.catalog import folders, load
+from operators.errors import UserError
+from operators.extension import named_class
+from operators.kernel import Kernel
+from operators.spec import Operator, Task
+from tests.evo import stories
+from tests.evo.worlds import World
+
+LLM = {"models": ["openai/scripted"], "api_base": "http://127.0.0.1:1/v1"}
+ROLES = ("astra", "cudamaster", "cutegen", "cudaforge")
+
+
+@pytest.mark.parametrize("loop", stories.LOOPS)
+def test_a_loop_goes_as_published_also_in_pieces_and_its_replay_is_equal(loop: str, tmp_path: Path) -> None:
+    found = stories.told(loop, tmp_path, stops=(7,))
+    assert found == stories.golden(loop).read_text(encoding="utf-8")
+    if loop in ROLES or loop == "agent":  # others have but one role, and are replayed elsewhere
+        done = replay(tmp_path / "stories")
+        assert done.equal, done.difference
+
+
+def make(name: str, operator: Operator, *, models: tuple[str, ...] = ("large",), **settings: Any) -> Any:
+    kind = named_class("strategy", name, STRATEGIES)
+    return kind(StrategyContext(operator, Task("axpb", "fp32", "cpu"), 1, "cpu", models), settings)
+
+
+# --- what is refused ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("strategy", "changes", "words"),
+    [
+        *((name, {}, "asks language models") for name in ("one_shot", "refine", "agent", *ROLES)),
+        ("best_of_n", {"llm": {**LLM, "temperature": 0}}, "set llm.temperature above 0, or llm.seeds=true"),
+        ("one_shot", {"llm": LLM, "settings": {"n": 2}}, "`n`: input should be less than or equal to 1"),
+        ("astra", {"llm": LLM, "settings": {"roles": {"plannr": "openai/scripted"}}}, "did you mean `planner`"),
+        ("cudaforge", {"llm": LLM, "settings": {"roles": {"judge": "openai/other"}}}, "none of the run's models"),
+        ("agent", {"llm": {"models": ["outside"]}}, "nobody outside can"),
+    ],
+)
+def test_what_cannot_work_is_refused_in_one_line(strategy: str, changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(UserError) as caught:
+        RunConfig(operators=["softmax"], strategy=strategy, **changes).resolved()
+    assert words in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("llm", [{"temperature": 0, "seeds": True}, {"temperature": 0.7}, {}])
+def test_samples_that_may_differ_are_taken(llm: dict[str, Any], axpb: Operator) -> None:
+    made = RunConfig(operators=["softmax"], strategy="best_of_n", llm={**LLM, **llm})
+    ((operator, task),) = made.tasks()
+    assert made.make_strategy(operator, task).ask(1)
+
+
+# --- loops side by side, roles, and models that answer one question at a time ---------------------------------------
+
+
+@pytest.mark.parametrize(("width", "open_"), [(1, 1), (3, 3)])
+def test_so_many_loops_go_on_side_by_side(axpb: Operator, width: int, open_: int) -> None:
+    world = World(axpb, Task("axpb", "fp32", "cpu"), fate=lambda *_: 0.1)
+    strategy = make("refine", axpb, n=5, turns=2, width=width)
+    strategy.tell(world.answer(strategy.ask(1)[0]))
+    begun, asked = 0, strategy.ask(9)
+    assert len(asked) == open_
+    while asked:
+        begun += sum(not request.thread for request in asked)
+        for request in asked:
+            strategy.tell(world.answer(request))
+        asked = strategy.ask(9)
+        assert len(asked) <= open_
+    assert begun == 5
+
+
+def test_roles_may_be_played_by_other_models_and_others_take_turns_by_loop(axpb: Operator) -> None:
+    strategy = make("cudamaster", axpb, models=("large", "small"), width=2, roles={"planner": "small"})
+    world = World(axpb, Task("axpb", "fp32", "cpu"))
+    strategy.tell(world.answer(strategy.ask(1)[0]))
+    profiles = strategy.ask(2)
+    for request in profiles:
+        strategy.tell(world.answer(request))
+    plans = strategy.ask(2)
+    assert [(plan.role, plan.model) for plan in plans] == [("planner", "small")] * 2
+    for request in plans:
+        strategy.tell(world.answer(request))
+    assert [(coder.role, coder.model) for coder in strategy.ask(2)] == [("coder", "large"), ("coder", "small")]
+
+
+def test_a_coder_outside_hears_of_what_does_not_compile_in_its_conversation(axpb: Operator) -> None:
+    world = World(axpb, Task("axpb", "fp32", "cpu"), fate=lambda *_: Status.COMPILE_ERROR)
+    strategy = make("astra", axpb, models=("outside/me",), n=1, builds=3)
+    strategy.tell(world.answer(strategy.ask(1)[0]))
+    (plan,) = strategy.ask(4)
+    strategy.tell(world.answer(plan))
+    (coder,) = strategy.ask(4)
+    assert coder.context == (plan.id,) and coder.params["drafts"] == "build" and not coder.thread
+    for _ in range(2):
+        failed = world.answer(coder)
+        strategy.tell(failed)
+        before, (coder,) = coder, strategy.ask(4)
+        assert failed.kernel and coder.thread == before.id and coder.parents == (failed.kernel.id,)
+    strategy.tell(world.answer(coder))
+    assert strategy.ask(4) == []  # the version that every later round would look for is not there
+
+
+# --- cutegen --------------------------------------------------------------------------------------------------------
+
+
+def test_every_operator_has_a_class_that_says_when_profiles_help() -> None:
+    found = {class_of(load(name)) for name in folders()}
+    assert found == set(STEPS_BEFORE_PROFILE) == set(CLASSES.values())
+
+
+def test_kernels_in_cute_are_asked_for_with_two_worked_examples_and_the_menu_of_gpus() -> None:
+    operator = load("softmax")
+    task = Task("softmax", "bf16", "cuda")
+    naive = Parent(Kernel("softmax", "cuda", operator.naive("cuda")))
+    said = {}
+    for template in ("generator", "optimiser"):
+        params = {"workload_set": "realistic", "dialect": "cute", "form": "lines"}
+        request = Request(task, 1, "rewrite", (naive.kernel.id,), 1, params, template=f"cutegen/{template}")
+        system, user = (str(message["content"]) for message in conversation("rewrite", request, (naive,), operator))
+        assert system.count("# A worked example") == 2 and system.count("cute/tensor.hpp") > 2
+        said[template] = user
+    assert "no device-level templates" in said["generator"] and "cp.async" not in said["generator"]
+    assert "cp.async" in said["optimiser"] and " 1| /*! evo" in said["optimiser"]
+    assert '"op": "replace"' in system and "<<<<<<< SEARCH" not in system
