@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,8 +21,8 @@ from evo.strategies.outages import Outages
 from evo.strategies.pairs import Pair, Pairs
 from evo.strategies.ports import Ports
 from evo.strategies.repairs import Failure, Repairs
+from evo.strategies.tried import Tried, remember
 from evo.strategies.tuning import Tuning
-from fitness.evaluation import Evaluation, Status
 from fitness.profiling import Profile
 from mutators.bandit import Arm, Bandit
 from mutators.base import INFORMED, Kind, Request
@@ -33,10 +32,6 @@ from mutators.transform import transform_names
 from operators.errors import unknown
 from operators.kernel import Kernel
 
-REMEMBERED = 2_000
-"""Files of which is known what cannot be made of them, and kernels of which is known what was tried; the latest."""
-TRIED_SHOWN = 5
-"""Earlier attempts at one kernel that a model is told of."""
 MODELS_FROM_THE_START = 2
 """The protocol from which on models are asked before the naive kernel is judged, and only so many at a time."""
 
@@ -154,8 +149,7 @@ class Islands:
         self._ports = Ports(context.task, made.port if self._informed else 0.0)
         self._barren: OrderedDict[tuple[str, str], None] = OrderedDict()
         """Mutator and source file: nothing can be made of it that way."""
-        self._tried: OrderedDict[str, deque[Mapping[str, Any]]] = OrderedDict()
-        """By parent, what became of its latest children; kept for models alone."""
+        self._tried = Tried()
 
     def ask(self, count: int) -> list[Request]:
         requests: list[Request] = []
@@ -180,8 +174,8 @@ class Islands:
             self._ancestors.tell(individual, elite_of(individual))
             return self.population.add(individual, island, self._axis(request)).value
         if request.kind is Kind.GUEST:
-            status = self.population.add(individual, island, self._axis(request)) if individual.fresh else None
-            return status.value if status else individual.status
+            fresh = individual.fresh
+            return self.population.add(individual, island, self._axis(request)).value if fresh else individual.status
         pending = self._pending.pop(request.number)
         self._outages.told(individual)
         self._agents.tell(individual)
@@ -191,7 +185,7 @@ class Islands:
             return individual.status
         self._learn(individual, pending)
         if individual.kernel is None and pending.arm.mutator in ("tune", "transform"):
-            _remember(self._barren, (pending.arm.mutator, pending.parent.kernel.source_id), None)
+            remember(self._barren, (pending.arm.mutator, pending.parent.kernel.source_id), None)
         if pending.arm.model:
             self._repairs.consider(individual, pending.parent, pending.failure)
         status = self.population.add(individual, island, self._axis(request))
@@ -331,22 +325,13 @@ class Islands:
             params |= self._agents.params(session)
             return self._request(number, arm, (session.parent,), rng, params, thread=session.thread)
         if arm.mutator == "transform":
-            params["count"] = self._steps(number % self.settings.islands, rng)
+            params["count"] = _steps(self.population.quiet[number % self.settings.islands], self.settings, rng)
             if limited := self._bottlenecks.of(parent.kernel.id):
                 params["bottleneck"] = limited
-        if arm.model and (tried := self._tried.get(parent.kernel.id)):  # later protocols: `evo.knowledge` has it
-            params["tried"] = list(tried)
+        if arm.model and (tried := self._tried.of(parent.kernel)):
+            params["tried"] = tried
         parents = (parent, partner) if partner and arm.mutator in ("recombine", "crossover") else (parent,)
         return self._request(number, arm, parents, rng, params)
-
-    def _steps(self, island: int, rng: Random) -> int:
-        """How many transforms in a row: the longer the island is stuck, the more."""
-        stuck = self.population.quiet[island] / self.settings.patience
-        longer = 1.0 - (1.0 - self.settings.long_step) ** (1.0 + stuck)
-        steps = 1
-        while steps < self.settings.most_steps and rng.random() < longer:
-            steps += 1
-        return steps
 
     def _repair(self, number: int, arm: Arm, rng: Random, *, untried: bool = False) -> Request:
         """For the failing child that has waited longest; in older runs that of the best parent."""
@@ -407,7 +392,7 @@ class Islands:
             return
         parents = individual.request.parents
         gain = _gain(individual, parents, pending.best_log_speedup)
-        if pending.arm.model and self._settles(individual):
+        if pending.arm.model and self._informed and self.settings.settle and _settles(individual, self._tuning):
             self._ideas.add(
                 Idea(
                     as_parent(individual), pending.arm, parents, pending.best_log_speedup, gain, individual.seconds,
@@ -419,32 +404,15 @@ class Islands:
             spent = {"seconds": individual.seconds, "cost_usd": individual.cost_usd}
             self.bandit.learn(arm, gain=gain, context=context, **spent)
             if self.context.models and pending.failure is None and not self._informed:
-                self._note(individual, pending.parent)
-
-    def _settles(self, individual: Individual) -> bool:
-        """Whether settings of a model's answer are tried before its idea is judged."""
-        kernel, evaluation = individual.kernel, individual.evaluation
-        settles = self._informed and self.settings.settle and self._tuning.left
-        if not (settles and kernel and evaluation and individual.fresh):
-            return False
-        return evaluation.verdict in SETTLED and self._tuning.tunable(kernel)
-
-    def _note(self, individual: Individual, parent: Elite) -> None:
-        """Remember what was tried on a parent, for the next model that is shown it."""
-        if individual.evaluation and individual.description:
-            tried = self._tried.get(parent.kernel.id) or deque(maxlen=TRIED_SHOWN)
-            tried.append(_attempt(individual, individual.evaluation, parent))
-            _remember(self._tried, parent.kernel.id, tried)
+                self._tried.note(individual, pending.parent)
 
 
-def _attempt(individual: Individual, evaluation: Evaluation, parent: Elite) -> Mapping[str, Any]:
-    """What was tried on a parent, as requests of older protocols tell it."""
-    entry: dict[str, Any] = {"description": individual.description[:200], "status": evaluation.verdict.value}
-    if evaluation.log_speedup is not None:
-        entry["speedup"] = math.exp(evaluation.log_speedup - parent.log_speedup)
-    elif evaluation.verdict is not Status.SLOWER:
-        entry["message"] = evaluation.message[:300]
-    return entry
+def _settles(answer: Individual, tuning: Tuning) -> bool:
+    """Whether settings of a model's answer are tried before its idea is judged."""
+    kernel, evaluation = answer.kernel, answer.evaluation
+    if not (tuning.left and kernel and evaluation and answer.fresh):
+        return False
+    return evaluation.verdict in SETTLED and tuning.tunable(kernel)
 
 
 def _gain(individual: Individual, parents: Sequence[str], best_log_speedup: float) -> float:
@@ -458,9 +426,10 @@ def _gain(individual: Individual, parents: Sequence[str], best_log_speedup: floa
     return gain if gain > max(MARGIN, 1.96 * (error or 0.0)) else 0.0
 
 
-def _remember(known: OrderedDict[Any, Any], key: Any, value: Any) -> None:
-    """Keep the latest REMEMBERED entries."""
-    known[key] = value
-    known.move_to_end(key)
-    if len(known) > REMEMBERED:
-        known.popitem(last=False)
+def _steps(quiet: int, settings: IslandsSettings, rng: Random) -> int:
+    """How many transforms in a row, on an island that got no further for so many requests: the longer, the more."""
+    longer = 1.0 - (1.0 - settings.long_step) ** (1.0 + quiet / settings.patience)
+    steps = 1
+    while steps < settings.most_steps and rng.random() < longer:
+        steps += 1
+    return steps
