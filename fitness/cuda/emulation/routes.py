@@ -28,10 +28,12 @@ CHEAP = 0.1
 """Of these, what a shape may take for which no smaller one is looked for."""
 MOST_REPEATS = 64
 """Of a group, that are asked whether a launch happens in them."""
+MOST_TERMS = 10_000
+"""Of all conditions of a plan, repeats included, beyond which nobody asks."""
 GRID = 1.15
 """Between sizes that are tried."""
-SEARCH_S = 1.0
-"""What the search for one small shape may take."""
+SEARCH_S = 3.0
+"""What the search for small shapes may take."""
 WIDE, NARROW = 64, 8
 """A size leaves the same remainder by this as the workload's: vectors, tiles and tails are as there."""
 
@@ -55,6 +57,12 @@ class Routes:
             return tuple(self._happens(number, env) for number in range(len(self.plan.launches)))
         except (ExpressionError, PlanError):
             return None
+
+    @property
+    def terms(self) -> int:
+        """What asking for one route costs at most."""
+        asked = ((launch.when, launch.group) for launch in self.plan.launches)
+        return sum(when.terms * (MOST_REPEATS if group else 1) for when, group in asked if when is not None)
 
     def _happens(self, number: int, env: dict[str, int]) -> bool:
         launch = self.plan.launches[number]
@@ -88,14 +96,13 @@ def is_small(operator: Operator, dims: Mapping[str, int], dtype: str, share: flo
     return flops <= share * MOST_FLOPS and size <= share * MOST_BYTES
 
 
-def shrunk(workload: Workload, wanted: Route, routes: Routes) -> Workload | None:
-    """Return a small shape that takes a workload's route; None where there is none within the limits.
+def shrunk(workload: Workload, wanted: Route, routes: Routes, end: float = math.inf) -> Workload | None:
+    """Return a small shape that takes a workload's route; None where there is none, or none is found until `end`.
 
     One size after the other becomes the smallest that still leads there, the largest size first.
     """
     operator, dims = routes.operator, dict(workload.dims)
     rules = Likeness(operator)
-    end = time.monotonic() + SEARCH_S
     for name in 2 * sorted(dims, key=lambda name: -dims[name]):
         for size in rules.sizes(name, dims[name], workload.dims[name]):
             tried = {**dims, name: size}
@@ -166,6 +173,8 @@ def missing(
 
     `there` has the device's facts and `here` those of the emulation. A judged shape that is small goes first.
     """
+    if there.terms > MOST_TERMS:
+        return [], []
     wanted: dict[Route, list[Workload]] = {}
     for workload in judged:
         if route := there.of(workload.dims):
@@ -173,17 +182,18 @@ def missing(
     for shape in seen:
         if route := here.of(shape.dims):
             wanted.pop(route, None)
-    nearest = {route: _nearest(route, shapes, here) for route, shapes in wanted.items()}
+    end = time.monotonic() + SEARCH_S
+    nearest = {route: _nearest(route, shapes, here, end) for route, shapes in wanted.items()}
     return [shape for shape in nearest.values() if shape], [route for route, shape in nearest.items() if not shape]
 
 
-def _nearest(route: Route, shapes: Sequence[Workload], here: Routes) -> Workload | None:
+def _nearest(route: Route, shapes: Sequence[Workload], here: Routes, end: float) -> Workload | None:
     """The smallest of the judged shapes that lead there; one of our own where that saves much."""
     ordered = sorted(shapes, key=lambda w: work(here.operator, w.dims, here.dtype))
     for shape in ordered:
         if here.of(shape.dims) == route and is_small(here.operator, shape.dims, here.dtype, CHEAP):
             return shape
-    own = next((small for shape in ordered[:3] if (small := shrunk(shape, route, here))), None)
+    own = next((small for shape in ordered[:3] if (small := shrunk(shape, route, here, end))), None)
     if own and is_small(here.operator, own.dims, here.dtype, CHEAP):
         return own
     judged = (s for s in ordered if here.of(s.dims) == route and is_small(here.operator, s.dims, here.dtype))

@@ -42,6 +42,9 @@ constexpr std::size_t WATCHED_BYTES = 4096;  // beyond dynamic shared memory
 constexpr std::uint64_t UNDEFINED = ~0ull;
 constexpr std::uint64_t SHARED_WINDOW = 1024;  // where shared memory begins among its addresses, so that 0 is none of them
 constexpr unsigned BARRIERS = 16;
+// What fills the place of a copy that is under way: NaN, or about 0.75 in every floating type of 16 and 32 bits, since some
+// kernels do again what did not come out finite.
+constexpr int NAN_BYTE = 0xff, ORDINARY_BYTE = 0x3f;
 
 inline const char* const KIND_NAMES[] = {
     "", "__syncthreads()", "__syncthreads_and()", "__syncthreads_or()", "__syncthreads_count()", "sync() of blocks",
@@ -273,7 +276,7 @@ void copy_later(void* to, const void* from, std::size_t bytes, std::size_t zeros
     Thread::Copy copy{to, bytes, {}};
     if (bytes > sizeof copy.value || zeros > bytes) fail("an asynchronous copy of %zu bytes, %zu of them zeros", bytes, zeros);
     if (zeros < bytes) std::memcpy(copy.value, from, bytes - zeros);
-    std::memset(to, static_cast<int>(control->poison), bytes);
+    std::memset(to, control->poison == NAN_BYTE ? NAN_BYTE : ORDINARY_BYTE, bytes);
     thread->copies.back().push_back(copy);
 }
 

@@ -58,7 +58,7 @@ void* shared_pointer(std::uint64_t address);
 bool is_shared(const void* at);
 void* shared_at(std::uint64_t address, std::size_t bytes, std::size_t alignment, const char* name, int line);
 
-// An asynchronous copy. Its place holds the poison until who began it has waited.
+// An asynchronous copy. Its place holds what nobody wants until who began it has waited.
 void copy_later(void* to, const void* from, std::size_t bytes, std::size_t zeros);
 void commit_copies();
 void await_copies(std::size_t newest);
