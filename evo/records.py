@@ -295,6 +295,16 @@ CONFIRMED = """
     from evaluations where level = 'confirmed'
 """
 """Every kernel that a confirmation looked at, and how long it took if it was passed."""
+JUDGED = """
+    select
+        coalesce(sum(seconds), 0) as judging_s,
+        coalesce(sum(seconds) filter (level = 'confirmed'), 0) as confirming_s
+    from (
+        select level, 1e-3 * (coalesce(verify_ms, 0) + coalesce(time_ms, 0) + coalesce(confirm_ms, 0)) as seconds
+        from evaluations semi join tells using (request_id)
+    )
+"""
+"""What evaluators spent on kernels that compiled, and of that on confirmations, for what requests led to."""
 FULL = """
     select task, min(coalesce(verify_ms, 0) + coalesce(time_ms, 0)) as took_ms
     from evaluations where level = 'full' and status = 'correct' group by task

@@ -199,6 +199,8 @@ def resume(
         if not stored:
             raise UserError(f"{folder}: the run was stopped before it began; start a new one")
         config = RunConfig.from_json(stored[0]["config_json"]).resolved()
+        if budget and config.cell:
+            raise UserError(f"{folder}: a cell of comparison {config.cell.comparison}, where all have the same budget")
         backend.notes += _check_conditions(config, folder, backend, store)
         if budget:
             config = config.model_copy(update={"budget": {**config.budget, **budget}})

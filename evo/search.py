@@ -175,6 +175,7 @@ class Search:
         restore_spending(self.budget.spending, self.store)
         outstanding = self._history.restore(self._recall)
         self._execution.restore()
+        self._verdicts.resume(**self.store.rows(records.JUDGED).to_pylist()[0])
         self.budget.charge("evaluations", self._tool_calls.restore())
         self.clock.earlier_s = self._history.earlier_wall_s()
         gc.freeze()  # what was read lives as long as the search: the collector need not look at it again and again
@@ -337,8 +338,6 @@ class Search:
     async def _tell_fault(self, state: TaskState) -> None:
         detail = {"reason": state.fault}
         await self._commit(records.event_rows(records.TASK_FAILED, detail, at=self._now(), task=state.task))
-
-    # --- the end ----------------------------------------------------------------------------------------------------
 
     async def _last_answers(self) -> None:
         """Wait for answers under way, as long as the time limit and ANSWERS_S allow; a resume finds them stored."""

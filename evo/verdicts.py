@@ -83,9 +83,13 @@ class Verdicts:
         self._now = now
         self._known: defaultdict[Task, _Known] = defaultdict(_Known)
         self._judging_s = 0.0
-        """Of evaluators, in this session."""
+        """Of evaluators, for what requests led to."""
         self._confirming_s = 0.0
         """Of these, for confirmations."""
+
+    def resume(self, judging_s: float, confirming_s: float) -> None:
+        """Take note of what earlier sessions spent: the share of confirmations is that of the whole run."""
+        self._judging_s, self._confirming_s = judging_s, confirming_s
 
     def recall(self, task: Task, kernel: Kernel, evaluation: Evaluation) -> None:
         """Take a stored verdict for known; the first one of a kernel stays."""
