@@ -56,7 +56,7 @@ def test_islands_do_without_what_they_are_told_to(axpb: Operator) -> None:
     alone = {request.mutator for request in asked(Islands, axpb, models=MODELS, trials=0, **MODELS_ALONE)}
     assert alone == {"ancestor", "rewrite", "crossover", "repair"}
     without = {request.mutator for request in asked(Islands, axpb, models=MODELS, without=("crossover",))}
-    assert used - without == {"crossover"}
+    assert "crossover" not in without and {"transform", "tune", "rewrite", "repair"} <= without
     with pytest.raises(ValidationError, match="crosover"):
         make(Islands, axpb, without=("crosover",))
 
