@@ -80,7 +80,7 @@ class PublishedLoop(LoopStrategy[CastSettingsT]):
         It is done once for each, and not in a run that does without profiles. `seen` is the loop's own memory of it.
         """
         kernel = kernel_of(individual)
-        if individual.correct and kernel.id not in seen and self.context.profiler != "none":
+        if individual.correct and individual.fresh and kernel.id not in seen and self.context.profiler != "none":
             seen.add(kernel.id)
             yield self.profile(kernel)
 
