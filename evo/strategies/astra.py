@@ -63,7 +63,8 @@ class Astra(PublishedLoop[AstraSettings]):
                 versions.append(child)
             elif not repaired:
                 return
-            tried = [child] if repaired and not (child.built and child is fastest(versions)) else ()
+            is_news = child is not plan and child is not fastest(versions)
+            tried = [child] if repaired and is_news else ()
 
     def _built(self, base: Individual, plan: Individual, cast: Cast) -> Generator[Step, Individual, Individual]:
         """A version that compiles, or the last draft of as many as there may be."""
