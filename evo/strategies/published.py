@@ -8,6 +8,8 @@ machine, operator, verification and kernel file. The ways in which every one of 
 * Kernels are files with a plan (no host code), verified and timed by our evaluator, on our operators and workloads.
 * Candidates are judged one by one, each beside the kernel that it was made from, and nothing is raced, as these loops
   want the times of slower kernels too.
+* Profiles are of the loop's own choice of metrics, where it has one, unless the run's setting `profile` is another than
+  its default.
 * A loop that has ended begins anew, `n` times, so that a budget that is larger than what one takes is not left over;
   `width` of them go on side by side.
 """

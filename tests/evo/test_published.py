@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ from evo.replay import replay
 from evo.strategies.base import StrategyContext
 from evo.strategies.cutegen import CLASSES, STEPS_BEFORE_PROFILE, class_of
 from fitness.evaluation import Status
-from mutators.base import Parent, Request
-from mutators.prompts import conversation
+from fitness.metric_sets import PROVIDER
+from mutators.base import Earlier, Kind, Parent, Request
+from mutators.prompts import FOLDER, conversation
 from operators.catalog import folders, load
 from operators.errors import UserError
 from operators.extension import named_class
@@ -21,6 +23,7 @@ from operators.kernel import Kernel
 from operators.spec import Operator, Task
 from tests.evo import stories
 from tests.evo.worlds import World
+from tests.mutators.prompt_cases import AXPB, failed, parents
 
 LLM = {"models": ["openai/scripted"], "api_base": "http://127.0.0.1:1/v1"}
 ROLES = ("astra", "cudamaster", "cutegen", "cudaforge")
@@ -35,9 +38,57 @@ def test_a_loop_goes_as_published_also_in_pieces_and_its_replay_is_equal(loop: s
         assert done.equal, done.difference
 
 
-def make(name: str, operator: Operator, *, models: tuple[str, ...] = ("large",), **settings: Any) -> Any:
+def make(
+    name: str, operator: Operator, *, models: tuple[str, ...] = ("large",), profiler: str = PROVIDER, **settings: Any
+) -> Any:
     kind = named_class("strategy", name, STRATEGIES)
-    return kind(StrategyContext(operator, Task("axpb", "fp32", "cpu"), 1, "cpu", models), settings)
+    return kind(StrategyContext(operator, Task("axpb", "fp32", "cpu"), 1, "cpu", models, profiler=profiler), settings)
+
+
+TEMPLATES = [
+    f"{path.parent.name}/{path.name.split('.')[0]}"
+    for name in ROLES
+    for path in sorted((FOLDER / name).glob("*.md.j2"))
+]
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_every_role_has_a_prompt_for_kernels_that_are_right_and_for_those_that_fail(template: str, target: str) -> None:
+    operator = load(str(AXPB))
+    good, naive = parents(operator, target)
+    bad = failed(good, operator, target)
+    task = Task("axpb", "fp32", target)
+    advice = Earlier(Request(task, 3, "say", (), 1, kind=Kind.SAY, role="planner"), text="Use fewer passes.")
+    lost = Earlier(Request(task, 4, "rewrite", (), 1, role="coder"), description="fewer passes", failure="no answer")
+    for shown in ((naive,), (good, naive), (bad, good), (bad,)):
+        ids = tuple(parent.kernel.id for parent in shown)
+        context = (advice.request.id, lost.request.id)
+        request = Request(task, 7, "rewrite", ids, 1, {"workload_set": "cpu"}, template=template, context=context)
+        told = str(conversation("rewrite", request, shown, operator, (advice, lost))[1]["content"])
+        assert "# What to do" in told and shown[0].kernel.source.strip().splitlines()[-1] in told
+        assert not re.search(r"\n{3}|[{}]%|Undefined|None", told.replace(shown[0].kernel.source, ""))
+
+
+# --- ablations ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("profiler", "kinds", "shows"), [
+    (PROVIDER, ["profile", "say"], "cudamaster"), ("unfiltered", ["profile", "say"], "unfiltered"),
+    ("none", ["say"], "none"),
+])  # fmt: skip
+def test_a_run_may_want_other_metrics_or_no_profile(
+    axpb: Operator, profiler: str, kinds: list[str], shows: str
+) -> None:
+    world, strategy = World(axpb, Task("axpb", "fp32", "cpu")), make("cudamaster", axpb, profiler=profiler)
+    strategy.tell(world.answer(strategy.ask(1)[0]))
+    asked = []
+    for _ in kinds:
+        (request,) = strategy.ask(4)
+        asked.append(request)
+        strategy.tell(world.answer(request))
+    assert [request.kind for request in asked] == kinds and asked[-1].params["profiler"] == shows
+    assert strategy.ask(1)[0].params["profiler"] == "none"  # the coder is shown none
 
 
 # --- what is refused ------------------------------------------------------------------------------------------------
