@@ -26,7 +26,7 @@ from evo.runs import run_row
 from evo.search import Search
 from evo.store import Store
 from evo.strategies.base import Ancestors, Rival, StrategyContext
-from fitness.base import Anchor, Fitness
+from fitness.base import Anchor, Checked, Fitness
 from fitness.evaluation import CheckError, Evaluation, Level, Timing
 from fitness.scripted import ScriptedFitness
 from mutators.base import Request
@@ -43,6 +43,10 @@ FENCE = "```cpp\n"
 
 class TimedFitness(ScriptedFitness):
     """As if there were a clock and a verifier: prompts have tables of times, messages and profiles."""
+
+    def spot_check(self, kernel: Kernel) -> Checked:
+        """It sees half of what is wrong: the rest is for repairs."""
+        return super().spot_check(kernel) if int(kernel.id[0], 16) % 2 else Checked()
 
     def _verdict(self, kernel: Kernel, anchor: Anchor, level: Level, *, race: bool = False) -> Evaluation:
         found = super()._verdict(kernel, anchor, level, race=race)
