@@ -109,6 +109,7 @@ class Execution:
             parents=brief.parents, tried=brief.tried, helped=brief.helped, fruitless=brief.fruitless,
             failed=brief.failed, winners=winners, open_here=brief.open_here, open_elsewhere=brief.open_elsewhere,
             asked_before=brief.asked_before, origin=origin,
+            verdict_on=lambda text: state.knowledge.verdict_on(text, brief.programs),
         )  # fmt: skip
 
     async def profile(self, state: TaskState, request: Request, bound: Bound) -> Done:

@@ -20,6 +20,7 @@ from fitness.base import DeviceInfo
 from fitness.evaluation import Evaluation, Status, Timing
 from mutators.base import INFORMED, Kind, Request
 from mutators.briefing import Attempt, Ratio, Standing
+from mutators.novelty import text_digest
 from mutators.registry import asks_model
 from operators.spec import Task
 
@@ -69,6 +70,8 @@ class Brief:
     open_elsewhere: int = 0
     asked_before: int = 0
     origin: Origin | None = None
+    programs: int = 0
+    """How many of the programs that are remembered may be told of."""
 
 
 class Knowledge:
@@ -106,6 +109,8 @@ class Knowledge:
         """By id of a request that waits for a model: the kernel that it begins from."""
         self._asked: OrderedDict[str, int] = OrderedDict()
         """By question, how often it was asked."""
+        self._programs: dict[str, tuple[int, str]] = {}
+        """By text digest, of what models, guests and authors wrote: how many were told before, and the verdict."""
 
     # --- being asked ------------------------------------------------------------------------------------------------
 
@@ -127,6 +132,11 @@ class Knowledge:
         self._open[request.id] = base
         return found
 
+    def verdict_on(self, text: str, programs: int) -> str:
+        """Return the verdict on a program, by its text digest, if it was among the first `programs` that were told."""
+        number, verdict = self._programs.get(text, (programs, ""))
+        return verdict if number < programs else ""
+
     def origin(self, kernel_id: str) -> Origin | None:
         """Return what those hear who carry a kernel of this task over to another; None where nothing is known of it."""
         known = self._recall(kernel_id)
@@ -145,6 +155,7 @@ class Knowledge:
             fruitless=self.lessons.fruitless(FRUITLESS_SHOWN, (*tried, *helped)),
             failed=(*self._from_earlier(helped=False), *self.lessons.failed(FAILED_SHOWN, (*tried, *helped))),
             winners=self._winners(request),
+            programs=len(self._programs),
             open_here=here,
             open_elsewhere=len(self._open) - here,
         )
@@ -191,6 +202,9 @@ class Knowledge:
         base = self._base(request)
         if request.kind in (Kind.CHILD, Kind.GUEST) and base and not individual.unavailable:
             self._attempted(individual, base)
+        if individual.kernel and evaluation and (asks_model(request) or request.kind in (Kind.ANCESTOR, Kind.GUEST)):
+            known = len(self._programs), evaluation.verdict.value
+            self._programs.setdefault(text_digest(individual.kernel), known)
         if evaluation and individual.fresh and evaluation.correct:
             self._learn(individual, evaluation)
 

@@ -92,6 +92,33 @@ def hoisted(source: str) -> tuple[tuple[str, ...], str]:
     return tuple(dict.fromkeys(headers)), "\n".join(line + "\n" * lost[number] for number, line in enumerate(lines))
 
 
+def without_comments(code: str) -> str:
+    """What C++ code says: its tokens, without comments and white space but for what a directive needs.
+
+    Two texts of which it is the same are the same program, unless they look at their own line numbers.
+    """
+    parts: list[str] = []
+    in_directive, line_start, operator_end = False, True, -1
+    for token in tokenized(_spliced(code)[0]):
+        if token.kind in ("comment", "blank"):
+            parts += [" "] if in_directive and parts[-1] != " " else []
+            continue
+        if token.kind == "newline":
+            if in_directive:
+                parts[-1] = parts[-1].rstrip(" ") + "\n"
+            in_directive, line_start = False, True
+            continue
+        if token.kind == "hash" and line_start:
+            in_directive = True
+            parts.append("\n")
+        if token.begin == operator_end and token.text in _OPERATORS:  # `x + ++y` is not `x++ + y`
+            parts[-1] = parts[-1].removesuffix("\x1f")
+        operator_end = token.end if token.text in _OPERATORS else -1
+        parts.append(token.text if in_directive else f"{token.text}\x1f")
+        line_start = False
+    return "".join(parts)
+
+
 def smuggled(preprocessed: str) -> str | None:
     """What a kernel's text, as macros have made it, would hand to the assembler as it is: inline assembly, or the
     argument of an attribute; or that it is too long to be read. None: nothing.
@@ -127,6 +154,8 @@ def _is_name(following: list[Token]) -> bool:
     return not strings or (len(inside) == 2 and re.fullmatch(r'"[\w.$]+"', inside[1].text, re.ASCII) is not None)
 
 
+_OPERATORS = frozenset("+-*/%=<>!&|^~.:?")
+"""Characters that make other operators where they touch."""
 MAX_EXPANDED = 1 << 20
 """Characters of a kernel file after its macros: four times as many as it may have."""
 MAX_ARGUMENT = 64

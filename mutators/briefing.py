@@ -7,7 +7,7 @@ or replayed asks in the same words.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fitness.base import DeviceInfo
@@ -133,3 +133,5 @@ class Briefing:
     """How often the same was asked: mutator, parents, template, model and params."""
     origin: Origin | None = None
     """Of a request with a source in another task."""
+    verdict_on: Callable[[str], str] = lambda _: ""
+    """Of a program, by `mutators.novelty.text_digest`: the verdict that was known of it, or empty."""

@@ -10,6 +10,7 @@ from mutators.base import INFORMED, Call, CallStatus, Client, Message, Parent, P
 from mutators.bench import Bench, Result, Tool
 from mutators.edit import AnswerError, child_source, description
 from mutators.line_edits import LINES, line_edited
+from mutators.novelty import repeated_idea, repeated_program
 from mutators.prompts import complaint, fault, shortened
 from operators.errors import PlanError
 from operators.kernel import Kernel
@@ -39,13 +40,15 @@ async def ask_for_child(
 ) -> Proposal:
     """Return the child of the parent that the request's model makes when it is asked with these messages.
 
-    An answer that holds no child, or one whose plan is broken, is asked for once more, with the reason. On a `bench` a
-    draft is compiled and looked at first: what is found goes back into the conversation, in which edits are of the
-    latest draft then. A kernel that is still at fault at the end is the evaluator's to reject, so that it can be
-    repaired like any other failure. Raises OutOfBudget, also after the first answer: asked again with a larger budget,
-    the conversation goes on where it ended. Where only a later question is too large for what is left, the latest
-    draft is all there is. Params: `drafts` says how they are looked at, see DRAFTS, `tries` how many answers are asked
-    for at most, and `form` may be `lines`, see `mutators.line_edits`.
+    An answer that holds no child, one whose plan is broken, or one whose program was tried on the task before is asked
+    for once more, with the reason. On a `bench` a draft is compiled and looked at first, unless its idea was tried on
+    the same kernel before, which it is told once: what is found goes back into the conversation, in which edits are of
+    the latest draft then. A kernel that is still at fault at the end is the evaluator's to reject, so that it can be
+    repaired like any other failure; a program that was tried is no child. Raises OutOfBudget, also after the first
+    answer: asked again with a larger budget, the conversation goes on where it ended. Where only a later question is
+    too large for what is left, the latest draft is all there is. Params: `drafts` says how they are looked at, see
+    DRAFTS, `tries` how many answers are asked for at most, whatever they repeat, and `form` may be `lines`, see
+    `mutators.line_edits`.
     """
     started = time.perf_counter()
     role = request.role or request.mutator
@@ -61,6 +64,10 @@ async def ask_for_child(
             failure = no_answer(call)
             break
         draft, failure = _child(call, base, operator, request.params.get("form", ""))
+        if draft and not failure and (failure := repeated_program(draft, request, parent.briefing)):
+            draft = None
+        if bench and draft and not failure and number == 1:
+            failure = repeated_idea(description(call.answer, ""), request, parent.briefing)
         if draft or not bench:
             text = description(call.answer, text if mending else f"{role} by {call.model}") if draft else role
             kernel = draft

@@ -33,7 +33,7 @@ from evo.inline import InlinePool
 from evo.runs import run_row
 from evo.search import STOPPED, Search
 from evo.store import Store, query
-from tests.evo.model_runs import FENCE, MODEL, config, source_in, stages
+from tests.evo.model_runs import FENCE, MODEL, another, config, source_in, stages
 from tests.mutators.llm_server import LlmServer, Reply
 from tests.mutators.test_llm import USAGES
 
@@ -91,7 +91,7 @@ class Provider:
             self.kinds["10 MB"] += 1
             return PROSE
         source = source_in(request["messages"][1]["content"])
-        good = Reply(f"CHANGE: comment\n\n{FENCE}{source}\n// {number}\n```")
+        good = Reply(f"CHANGE: comment\n\n{FENCE}{source}\n{another(str(number))}\n```")
         if chance < 0.5:
             self.kinds["false usage"] += 1
             return replace(good, usage_json=self._dice.choice(USAGES))

@@ -111,8 +111,13 @@ def source_in(prompt: str) -> str:
     return prompt.partition("```cpp untrusted\n")[2].partition("\n```")[0]
 
 
+def another(words: str) -> str:
+    """A line that makes a file another program to who reads it, and the same to a compiler."""
+    return f'static_assert(true, "{words}");'
+
+
 def script(request: Mapping[str, Any], number: int) -> Reply:
-    """A child that is the given kernel with one more comment; now and then an answer that cannot be used."""
+    """A child that is the given kernel with one more declaration; now and then an answer that cannot be used."""
     prompt = request["messages"][1]["content"]
     chance = zlib.crc32(repr(request["messages"]).encode()) % 10
     if chance == 0:
@@ -122,7 +127,7 @@ def script(request: Mapping[str, Any], number: int) -> Reply:
     source = source_in(prompt)
     if chance == 2:
         source = source.replace("[[launch]]", "[[launch")
-    return Reply(f"CHANGE: comment {chance}\n\n{FENCE}{source}\n// {chance} {len(prompt)}\n```")
+    return Reply(f"CHANGE: declaration {chance}\n\n{FENCE}{source}\n{another(f'{chance} {len(prompt)}')}\n```")
 
 
 def working(request: Mapping[str, Any], number: int) -> Reply:

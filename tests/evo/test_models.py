@@ -211,7 +211,7 @@ def test_settings_of_models_are_part_of_the_run(tmp_path: Path) -> None:
 def child(request: Mapping[str, Any], number: int) -> Reply:
     """A new one with every answer."""
     source = model_runs.source_in(request["messages"][1]["content"])
-    return Reply(f"CHANGE: comment\n\n{model_runs.FENCE}{source}\n// {number}\n```")
+    return Reply(f"CHANGE: comment\n\n{model_runs.FENCE}{source}\n{model_runs.another(str(number))}\n```")
 
 
 def search(folder: Path, script: Script, *, stop_after: int | None = None, **changes: Any) -> tuple[str, LlmServer]:

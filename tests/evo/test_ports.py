@@ -121,7 +121,7 @@ def answer(request: Mapping[str, Any], number: int) -> Reply:
     sources = re.findall(r"```cpp untrusted\n(.*?)\n```", prompt, re.DOTALL)
     if "# The kernel to beat" not in prompt:
         return model_runs.script(request, number)
-    return Reply(f"CHANGE: its design\n\n{model_runs.FENCE}{sources[-1]}\n// {len(prompt)}\n```")
+    return Reply(f"CHANGE: its design\n\n{model_runs.FENCE}{sources[-1]}\n{model_runs.another(str(number))}\n```")
 
 
 WISHES: dict[str, Any] = {
