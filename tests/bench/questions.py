@@ -17,7 +17,11 @@ questions of each task, all searches of a protocol together, it prints:
 - of crossovers: how many there are, the share whose partner was faster on some workload (beyond noise), and the share
   where one kernel was made from the other;
 - of repairs: the median of questions asked between a failure and its repair;
-- of all: the share that was sent in the same words before.
+- of all: the share that was sent in the same words before; and of those that were told, how many led to a kernel, to
+  one that compiled, to one that is right, to a program that nobody had tried, and to one that is faster than the kernel
+  of the question by what counts as a gain.
+
+With `--api-base` and `--llm` a real model answers, such as a small one on loopback.
 """
 
 from __future__ import annotations
@@ -33,11 +37,13 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from evo import records
+from evo.archive import MARGIN
 from evo.individual import Individual
 from evo.population import NEAR
 from evo.store import query
@@ -71,6 +77,11 @@ class Counts:
     related: list[bool] = field(default_factory=list)
     waited: list[int] = field(default_factory=list)
     repeated: list[bool] = field(default_factory=list)
+    kernels: list[bool] = field(default_factory=list)
+    compiled: list[bool] = field(default_factory=list)
+    right: list[bool] = field(default_factory=list)
+    new: list[bool] = field(default_factory=list)
+    gained: list[bool] = field(default_factory=list)
 
     def add(self, other: Counts) -> None:
         """Take in those of another task."""
@@ -90,6 +101,12 @@ class Counts:
             "repairs": len(self.waited),
             "questions_before_repair": statistics.median(self.waited) if self.waited else None,
             "repeated_percent": _percent(self.repeated),
+            "told": len(self.kernels),
+            "kernel_percent": _percent(self.kernels),
+            "compiled_percent": _percent(self.compiled),
+            "right_percent": _percent(self.right),
+            "new_percent": _percent(self.new),
+            "gained_percent": _percent(self.gained),
         }
 
 
@@ -108,11 +125,14 @@ class _Watcher:
         self._told: dict[str, Individual] = {}
         self._log_speedups: dict[str, float] = {}
         self._failed_at: dict[str, int] = {}
+        self._open: set[str] = set()
+        """Ids of the questions that are looked at and not told yet."""
 
     def asked(self, request: Request) -> None:
         counts, words = self.counts, self._messages.get(request.id, request.id)
         counts.repeated.append(words in self._sent)
         self._sent.add(words)
+        self._open.add(request.id)
         if request.mutator == "repair":
             counts.waited.append(len(counts.repeated) - 1 - self._failed_at.get(request.parents[0], 0))
             return
@@ -129,12 +149,25 @@ class _Watcher:
     def told(self, individual: Individual) -> None:
         self._kinship.told(individual)
         kernel, evaluation = individual.kernel, individual.evaluation
+        if individual.id in self._open:
+            self._open.remove(individual.id)
+            self._answered(individual)
         if kernel is None or evaluation is None:
             return
         self._told.setdefault(kernel.id, individual)
         if evaluation.log_speedup is not None:
             self._log_speedups.setdefault(kernel.id, evaluation.log_speedup)
         self._failed_at.setdefault(kernel.id, len(self.counts.repeated))
+
+    def _answered(self, individual: Individual) -> None:
+        counts, evaluation = self.counts, individual.evaluation
+        known = [self._log_speedups[name] for name in individual.request.parents if name in self._log_speedups]
+        log_speedup = evaluation.log_speedup if evaluation and individual.fresh else None
+        counts.kernels.append(individual.kernel is not None)
+        counts.compiled.append(individual.built)
+        counts.right.append(bool(evaluation and evaluation.verdict in (Status.CORRECT, Status.SLOWER)))
+        counts.new.append(individual.fresh)
+        counts.gained.append(log_speedup is not None and log_speedup > max(known, default=0.0) + MARGIN)
 
 
 def look_at(folder: Path, count: int) -> tuple[int, Counts]:
@@ -218,11 +251,11 @@ def played(protocol: int, seed: int, count: int) -> Counts:
 # --- real searches --------------------------------------------------------------------------------------------------
 
 
-def searched(operator: str, protocol: int, budget: str, url: str, runs: Path) -> Path:
+def searched(operator: str, protocol: int, budget: str, url: str, runs: Path, model: str = MODEL) -> Path:
     """Run one search; return its folder."""
     folder = runs / f"{operator}-{protocol}"
     command = [
-        sys.executable, "-m", "evo.cli", "run", operator, "--target", "cpu", "--budget", budget, "--llm", MODEL,
+        sys.executable, "-m", "evo.cli", "run", operator, "--target", "cpu", "--budget", budget, "--llm", model,
         "--set", f"llm.api_base={url}", "--set", f"protocol={protocol}", "--json",
     ]  # fmt: skip
     subprocess.run(command, env=os.environ | {"EVO_RUNS": str(folder)}, stdout=subprocess.PIPE, check=True)
@@ -231,6 +264,11 @@ def searched(operator: str, protocol: int, budget: str, url: str, runs: Path) ->
 
 def searches(options: argparse.Namespace) -> Iterator[Path]:
     """Run every operator with every protocol; yield the folders."""
+    if options.api_base:
+        with tempfile.TemporaryDirectory() as runs:
+            for operator, protocol in product(options.operators, options.protocols):
+                yield searched(operator, protocol, options.budget, options.api_base, Path(runs), options.llm)
+        return
     server = [sys.executable, "-m", "tests.bench.model_searches", "--serve", str(options.latency)]
     with (
         tempfile.TemporaryDirectory() as runs,
@@ -239,9 +277,8 @@ def searches(options: argparse.Namespace) -> Iterator[Path]:
         assert serving.stdout
         try:
             url = serving.stdout.readline().strip()
-            for operator in options.operators:
-                for protocol in options.protocols:
-                    yield searched(operator, protocol, options.budget, url, Path(runs))
+            for operator, protocol in product(options.operators, options.protocols):
+                yield searched(operator, protocol, options.budget, url, Path(runs))
         finally:
             serving.terminate()
 
@@ -256,6 +293,8 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=30, help="first questions of each task that are looked at")
     parser.add_argument("--worlds", type=int, default=0, help="simulated searches with each protocol")
     parser.add_argument("--runs", nargs="+", type=Path, default=[])
+    parser.add_argument("--api-base", default="", help="of a server that answers; default: the scripted model")
+    parser.add_argument("--llm", default=MODEL, help="the model that this server has")
     options = parser.parse_args()
     totals: dict[int, Counts] = defaultdict(Counts)
     for protocol in options.protocols if options.worlds else ():
