@@ -18,7 +18,7 @@ from typing import Any
 import mutators
 from evo.compare.config import Cell
 from evo.compare.folder import Standing, begun, standing
-from evo.store import query
+from evo.store import open_reader
 from mutators.tool_calling import content_of
 from operators.catalog import folders, load
 from operators.spec import Operator
@@ -97,9 +97,10 @@ def hermetic(folder: Path) -> Hermetic:
     for operator in {cell.path for cell in cells} | {*folders()}:
         sources.add_operator(load(operator))
     for cell in cells:
-        for text in _texts(folder / cell.name, MADE, "source"):
-            sources.add(text, cell.name)
-        ideas[cell] = _texts(folder / cell.name, IDEAS, "description")
+        with open_reader(folder / cell.name) as store:
+            for text in _texts(store, MADE):
+                sources.add(text, cell.name)
+            ideas[cell] = _texts(store, IDEAS)
     prompts, leaks = 0, []
     for cell in cells:
         others = {idea for each, said in ideas.items() if each.operator == cell.operator for idea in said}
@@ -131,14 +132,16 @@ class _Sources:
 
 def _leaks(cell: Cell, folder: Path, sources: _Sources, ideas: Iterable[str]) -> tuple[list[Leak], int]:
     """What is wrong with one cell, and how many prompts it sent; `ideas` are of cells of its operator."""
-    told = query(folder, TOLD).to_pylist()
+    with open_reader(folder) as store:
+        told, prompts = (store.sql(sql).to_arrow_table().to_pylist() for sql in (TOLD, PROMPTS))
+        made, said = _texts(store, OWN), _texts(store, IDEAS)
     leaks = [Leak(cell.name, row["request_id"] or "", row["what"]) for row in told]
-    operator, made = load(cell.path), _texts(folder, OWN, "text")
+    operator = load(cell.path)
     known = {line for text in (*made, operator.naive(cell.target), *_definition(operator)) for line in _lines(text)}
     known |= _engine_lines()
-    own = "\n".join((*made, *_texts(folder, IDEAS, "description")))
+    own = "\n".join((*made, *said))
     foreign = sorted(idea for idea in ideas if idea not in own)
-    seen, prompts = set(), query(folder, PROMPTS).to_pylist()
+    seen: set[str] = set()
     for row in prompts:
         text = _prompt(row["messages_json"])
         shown = [line for line in dict.fromkeys(_lines(text)) if line not in known and line in sources.lines]
@@ -157,8 +160,9 @@ def _prompt(messages_json: str) -> str:
     return "\n".join(content_of(message) for message in messages if message.get("role") != "assistant")
 
 
-def _texts(folder: Path, sql: str, column: str) -> list[str]:
-    return [text for text in query(folder, sql).column(column).to_pylist() if text]
+def _texts(store: Any, sql: str) -> list[str]:
+    """The first column of an open store's answer."""
+    return [text for text in store.sql(sql).to_arrow_table().column(0).to_pylist() if text]
 
 
 def _lines(text: str) -> Iterator[str]:

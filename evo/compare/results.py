@@ -17,7 +17,7 @@ import pyarrow as pa
 from evo import records
 from evo.compare.config import Cell
 from evo.compare.folder import Standing, begun, standing
-from evo.store import query
+from evo.store import open_reader
 from operators.kernel import Kernel
 
 WINNER = """
@@ -154,13 +154,15 @@ _WINNER = tuple(each.name for each in fields(Winner) if each.name != "kernel")
 
 def _result(comparison: str, cell: Cell, folder: Path) -> CellResult:
     now, reason = standing(folder)
-    known = now is not Standing.NEW
-    (used,) = (query(folder, USED).to_pylist() if known else []) or [{}]
-    winners = query(folder, WINNER).to_pylist() if known else []
-    points = query(folder, CURVE).to_pylist() if known else []
+    used: list[dict[str, Any]] = []
+    winners, points = list(used), list(used)
+    if now is not Standing.NEW:
+        with open_reader(folder) as store:
+            used, winners, points = (store.sql(sql).to_arrow_table().to_pylist() for sql in (USED, WINNER, CURVE))
     return CellResult(
         comparison, cell.arm, cell.config.strategy, cell.operator, cell.dtype, cell.target, cell.seed, folder, now,
-        reason, _winner(winners[0]) if winners else None, Used(**used), tuple(_thinned(points)),
+        reason, _winner(winners[0]) if winners else None, Used(**used[0]) if used else Used(),
+        tuple(_thinned(points)),
     )  # fmt: skip
 
 
