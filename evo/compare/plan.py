@@ -40,7 +40,7 @@ class Plan:
         unit = WORDS[self.kind]
         lines = [
             f"{self.cells} cells, each a run: {len(self.arms)} arms x {self.tasks} tasks x {self.seeds} seeds",
-            f"budget: {self.per_cell:g} {unit} a cell, {self.cells * self.per_cell:g} in all at most; "
+            f"budget: {_amount(self.per_cell)} {unit} a cell, {_amount(self.cells * self.per_cell)} in all at most; "
             f"{self.trials} trials of tunables besides, and a confirmation of every winner",
             f"cells under way at once: {self.at_once}",
         ]
@@ -58,6 +58,10 @@ class Plan:
     def as_row(self) -> dict[str, Any]:
         """The same as plain values."""
         return dict(vars(self))
+
+
+def _amount(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:g}"
 
 
 def plan(made: Comparison, cells: Sequence[Cell]) -> Plan:
