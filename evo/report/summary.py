@@ -11,7 +11,6 @@ from typing import Any
 
 from evo.individual import NO_CHILD, new_programs
 from evo.records import NO_LIBRARY, TASK_FAILED
-from evo.report.queries import quoted
 from evo.store import query
 from fitness.evaluation import Level, Status
 
@@ -76,11 +75,11 @@ class TaskSummary(Standing):
 def summary(folder: Path) -> list[TaskSummary]:
     """Every task of the run, in the order of its configuration."""
     tasks = query(folder, "select task, min(seq) as first from asks group by task order by first").to_pylist()
-    best, faults = standings(folder), problems(folder)
+    best, faults, statuses = standings(folder), problems(folder), _statuses(folder)
     found = []
     for row in tasks:
         task = row["task"]
-        counts = _counts(folder, task)
+        counts = statuses.get(task, {})
         outcomes = {s: n for s, n in counts.items() if s not in (Status.DUPLICATE.value, NO_CHILD)}
         standing, library_problem = best.get(task, (Standing(), ""))
         found.append(
@@ -103,17 +102,18 @@ def standings(folder: Path) -> dict[str, tuple[Standing, str]]:
     """How each task's best kernel stands, by task, and why its library was not timed where that is known."""
     tables = query(folder, "select table_name from duckdb_tables()").column("table_name").to_pylist()
     lacks = _lacks(folder)
+    timings, library = (
+        _rows_by(folder, "evaluation_id", f"select t.* from {name} t join best using (evaluation_id)")
+        if name in tables  # a run of an older version has not all of them until it is resumed
+        else {}
+        for name in ("timings", "library_timings")
+    )
+    early = _rows_by(folder, "task", "select * from baselines where kind = 'library'")
     found = {}
     for row in query(folder, "select * from best").to_pylist():
-        key = quoted(row["evaluation_id"])
-        timings = query(folder, f"select * from timings where evaluation_id = {key}").to_pylist()
-        library: list[dict[str, Any]] = []
-        if "library_timings" in tables:  # a run of an older version has no such table until it is resumed
-            library = query(folder, f"select * from library_timings where evaluation_id = {key}").to_pylist()
-        early = query(
-            folder, f"select * from baselines where kind = 'library' and task = {quoted(row['task'])}"
-        ).to_pylist()
-        found[row["task"]] = standing(row, timings, library, early), lacks.get(row["evaluation_id"], "")
+        key, task = row["evaluation_id"], row["task"]
+        made = standing(row, timings.get(key, ()), library.get(key, ()), early.get(task, ()))
+        found[task] = made, lacks.get(key, "")
     return found
 
 
@@ -169,13 +169,21 @@ def _lacks(folder: Path) -> dict[str, str]:
     return {detail["evaluation_id"]: detail["reason"] for detail in details}
 
 
-def _counts(folder: Path, task: str) -> dict[str, int]:
-    """How many requests ended in which status, the most frequent first."""
-    rows = query(
-        folder,
-        f"select status, count(*) as n from tells where task = {quoted(task)} group by status order by n desc, status",
-    ).to_pylist()
-    return {row["status"]: row["n"] for row in rows}
+def _statuses(folder: Path) -> dict[str, dict[str, int]]:
+    """By task, how many requests ended in which status, the most frequent first."""
+    sql = "select task, status, count(*) as n from tells group by task, status order by n desc, status"
+    found: dict[str, dict[str, int]] = {}
+    for row in query(folder, sql).to_pylist():
+        found.setdefault(row["task"], {})[row["status"]] = row["n"]
+    return found
+
+
+def _rows_by(folder: Path, column: str, sql: str) -> dict[str, list[dict[str, Any]]]:
+    """The rows of a query, by what stands in one of its columns: one look into the store, however many tasks."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in query(folder, sql).to_pylist():
+        found.setdefault(row[column], []).append(row)
+    return found
 
 
 def _mean(rows: Sequence[Mapping[str, Any]]) -> tuple[float, float] | None:
