@@ -31,6 +31,9 @@ compares = typer.Typer()
 def compare(
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="TOML file, such as runs/configs/smoke.toml.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it is and what it may cost.")] = False,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Only say how large a difference it would see, and what size sees more.")
+    ] = False,
     show: Annotated[bool, typer.Option("--show", help="Only show how far it is and what it found.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on; refuse to begin.")] = False,
     llm: Annotated[
@@ -59,6 +62,9 @@ def compare(
     folder = folder_of(runs, made.name)
     if dry_run:
         _show_plan(made, as_json=as_json)
+        return
+    if plan:
+        _show_sizing(made, folder, as_json=as_json)
         return
     if show or resume:
         stored(folder)  # it says what is wrong where there is none
@@ -98,6 +104,15 @@ def _show_plan(made: Comparison, *, as_json: bool) -> None:
         return
     console().print(rows_table(["arm", "strategy", "models", "profile", "tuning", "cells"], found.arms))
     print("\n".join(found.lines()))
+
+
+def _show_sizing(made: Comparison, folder: Path, *, as_json: bool) -> None:
+    from evo.compare.folder import CONFIG
+    from evo.compare.results import cell_results
+    from evo.compare.size import sizing
+
+    found = sizing(made, made.cells(), cell_results(folder) if (folder / CONFIG).exists() else ())
+    print(json_of(found.as_row()) if as_json else "\n".join(found.lines()))
 
 
 def _show_results(folder: Path, results: Sequence[CellResult], leaks: Sequence[Leak], *, as_json: bool) -> None:

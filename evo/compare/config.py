@@ -66,6 +66,10 @@ class Comparison(BaseModel):
     """Every arm searches every task once with each of them."""
     budget: dict[Literal[BUDGETS], Amount]  # type: ignore[valid-type]
     """Of every cell, exactly one kind."""
+    reference: str = ""
+    """The arm that all others are compared with; empty: the first one."""
+    difference: float = Field(0.1, gt=0, le=10)
+    """The registered one: the share by which an arm's winners must be faster or slower for it to matter."""
     trials: int = Field(16, ge=0, le=MOST_TRIALS)
     """Settings of tunables in a cell at most, of arms that tune; no budget counts them."""
     workload_set: str = ""
@@ -97,6 +101,17 @@ class Comparison(BaseModel):
         if len(self.budget) != 1:
             raise ValueError(f"budget: one kind of {', '.join(BUDGETS)}, not {len(self.budget)}")
         return self
+
+    @model_validator(mode="after")
+    def _known_reference(self) -> Comparison:
+        if self.reference and self.reference not in self.arms:
+            raise ValueError(f"reference: {self.reference} is no arm; there are {', '.join(self.arms)}")
+        return self
+
+    @property
+    def reference_arm(self) -> str:
+        """The arm that all others are compared with."""
+        return self.reference or next(iter(self.arms))
 
     @property
     def limit(self) -> tuple[str, float]:

@@ -1,7 +1,7 @@
 """What the re-judged winners of a comparison say of its arms. Pure functions; nothing is read or written.
 
 The primary endpoint of every comparison is ln(speedup over naive) of the re-judged winner at an equal budget; a cell
-without a correct winner counts as naive, which is what its user is left with. Each arm is compared with the reference
+without a correct winner of its own counts as naive, which is what its user is left with. Each arm is compared with the reference
 arm, cell by cell at the same task and seed. Operators are what a comparison samples: the differences of an operator's
 tasks (its dtypes and targets) and of their seeds are averaged first, so that each operator has one vote. P-values are
 of the sign-flip test over operators, corrected over arms by Holm; intervals of a bootstrap over operators and over the
@@ -57,7 +57,7 @@ class Outcome:
     """ln(naive time / its time); 0 for a failure."""
     log_speedup_se: float = 0.0
     correct: bool = False
-    """Whether the cell had a winner that passed the judgement."""
+    """Whether the cell had a winner, other than the naive kernel itself, that passed the judgement."""
     times_us: tuple[tuple[float, float], ...] = ()
     """Of naive and of the winner, for each workload."""
 
@@ -133,7 +133,7 @@ class Summary:
     tasks: int
     cells: int
     correct: float
-    """Share of cells whose winner passed the judgement."""
+    """Share of cells with a winner, other than the naive kernel itself, that passed the judgement."""
     geometric_mean: float
     """Of the speedup over naive."""
     low: float

@@ -64,10 +64,8 @@ class World:
         self, arm: str, operator: int, task: int, seed: int, right: np.ndarray, rng: np.random.Generator
     ) -> Outcome:
         cell = Outcome(arm, f"operator{operator:04}", f"task{operator:04}.{task}", seed)
-        if not len(right):
+        if not len(right) or right.max() <= 0:  # it failed, or naive itself is the winner
             return cell
-        if right.max() <= 0:  # naive itself is the winner
-            return replace(cell, correct=True)
         measured = float(right.max() + self.error_sd * rng.standard_normal())
         return replace(cell, correct=True, log_speedup=measured, log_speedup_se=self.error_sd)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,9 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evo.cli import main
+from evo.compare.config import read_comparison
 from evo.compare.curves import curves
 from evo.compare.inference import Outcome, Verdict, effects, hierarchical_interval, holm, spread, summaries
 from evo.compare.power import Spread, detectable, least_operators, sizes
+from evo.compare.size import sizing
+from operators.errors import UserError
 from tests.bench.effects import REFERENCE, World, simulated
 
 
@@ -144,3 +149,33 @@ def test_curves_are_steps_that_start_as_naive_and_last_beyond_their_end() -> Non
 def test_the_reference_must_have_cells() -> None:
     with pytest.raises(ValueError, match=REFERENCE):
         effects([outcome("a", 0)], REFERENCE, 0.1, rng())
+
+
+ARMS = """
+operators = ["softmax"]
+budget = { evaluations = 2 }
+reference = "tune_only"
+difference = 0.25
+[arms.random]
+[arms.tune_only]
+"""
+
+
+def test_a_plan_says_what_a_comparison_cannot_show(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "few.toml"
+    path.write_text(ARMS)
+    monkeypatch.setattr("sys.argv", ["evo", "compare", str(path), "--runs", str(tmp_path), "--plan"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capsys.readouterr().out
+    assert not ended.value.code and "1 arms beside tune_only, 1 operators" in said
+    assert "nothing can be concluded with 1 operators" in said and "needs 6 for 1 arms" in said
+    made = read_comparison(path, settings=['operators=["softmax", "gelu"]'])
+    found = sizing(made, made.cells())
+    assert found.as_row()["outlooks"][0]["detectable"] is None
+    for outlook in found.outlooks:
+        assert all(each.detectable <= math.log(1.25) and each.operators >= 6 for each in outlook.sizes)
+    with pytest.raises(UserError, match="reference: astra is no arm"):
+        read_comparison(path, settings=["reference=astra"])
