@@ -1,11 +1,11 @@
 """What the re-judged winners of a comparison say of its arms. Pure functions; nothing is read or written.
 
 The primary endpoint of every comparison is ln(speedup over naive) of the re-judged winner at an equal budget; a cell
-without a correct winner of its own counts as naive, which is what its user is left with. Each arm is compared with the reference
-arm, cell by cell at the same task and seed. Operators are what a comparison samples: the differences of an operator's
-tasks (its dtypes and targets) and of their seeds are averaged first, so that each operator has one vote. P-values are
-of the sign-flip test over operators, corrected over arms by Holm; intervals of a bootstrap over operators and over the
-seeds within them. The errors of the judgement's measurements are part of what differs from seed to seed.
+without a correct winner of its own counts as naive, which is what its user is left with. Each arm is compared with the
+reference arm, cell by cell at the same task and seed. Operators are what a comparison samples: the differences of an
+operator's tasks (its dtypes and targets) and of their seeds are averaged first, so that each operator has one vote.
+P-values are of the sign-flip test over operators, corrected over arms by Holm; intervals of a bootstrap over operators
+and over the seeds within them. The errors of the judgement's measurements are part of what differs between seeds.
 """
 
 from __future__ import annotations

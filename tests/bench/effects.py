@@ -117,15 +117,15 @@ def share(hits: Sequence[bool]) -> dict[str, object]:
 def worlds(base: World, seed: int) -> dict[str, World]:
     """Those of the bench."""
     rng = np.random.default_rng(seed)
-    known = base.truth(rng)[1]
-    wanted = detectable(known.of_operator(base.tasks, base.seeds), base.operators, base.arms)
-    advantage = wanted
-    for _ in range(3):  # failures and the naive kernel take a part of an advantage
-        advantage *= wanted / replace(base, advantage=advantage).truth(rng)[0][0]
+    planned = replace(base, advantage=math.log(1.5))
+    for _ in range(4):  # failures and the naive kernel take a part of an advantage
+        (truth, *_), known = planned.truth(rng)
+        wanted = detectable(known.of_operator(base.tasks, base.seeds), base.operators, base.arms)
+        planned = replace(planned, advantage=planned.advantage * wanted / truth)
     return {
         "equal": base,
         "better": replace(base, advantage=math.log(1.5)),
-        "planned": replace(base, advantage=advantage),
+        "planned": planned,
     }
 
 
