@@ -128,7 +128,7 @@ class Confirmations:
         if self._clock.grace_s < self.expected_s(state) or not (leader := self._unconfirmed(state.task)):
             return False
         kernel = self._parents.find((leader["kernel_id"], ""), baseline=state.baseline).kernel
-        last = await self._verdicts.confirm(state, kernel)
+        last = await self._verdicts.confirm(state.task, kernel)
         state.confirm(kernel.id, last.stage_ms.get("confirm", 0.0) / 1e3 if last.correct else 0.0)
         name = f"{state.task}/final/{place}"
         await self._commit(records.evaluation_rows(last, evaluation_id=name, request_id=None, at=self._clock.now()))

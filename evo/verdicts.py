@@ -128,9 +128,9 @@ class Verdicts:
                 by_id.set_result(bare)
                 return evaluations
 
-    async def confirm(self, state: TaskState, kernel: Kernel) -> Evaluation:
+    async def confirm(self, task: Task, kernel: Kernel) -> Evaluation:
         """Return a second, independent verdict on a kernel, against the baseline."""
-        found = await self._retried(state.task, kernel, lambda: self._pool.confirm(state.task, kernel), Level.CONFIRMED)
+        found = await self._retried(task, kernel, lambda: self._pool.confirm(task, kernel), Level.CONFIRMED)
         return replace(found, level=Level.CONFIRMED)
 
     async def take_profile(self, state: TaskState, parent: Parent, evaluation_id: str) -> TakenProfile:

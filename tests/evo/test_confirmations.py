@@ -75,9 +75,9 @@ class Bench:
         """A kernel by its id."""
         return SimpleNamespace(kernel=self.kernels[source[0]])
 
-    async def confirm(self, state: TaskState, kernel: Kernel) -> Evaluation:
+    async def confirm(self, task: Task, kernel: Kernel) -> Evaluation:
         """A verdict that takes its time; jobs side by side end one after the other."""
-        name = state.task.operator
+        name = task.operator
         self.order.append(name)
         self.phases.append(self.confirmations.phase)
         self.now_s += self.takes_s[name]
@@ -87,12 +87,12 @@ class Bench:
             self.claims[name] -= 1
             another = Kernel(name, "cpu", f"leader {refuted}")
             self.kernels[another.id] = another
-            state.fastest = self.gains[name], another.id
-            return Evaluation(kernel.id, str(state.task), Level.CONFIRMED, Status.WRONG, "no", stage_ms=stage_ms)
+            self.states[task].fastest = self.gains[name], another.id
+            return Evaluation(kernel.id, str(task), Level.CONFIRMED, Status.WRONG, "no", stage_ms=stage_ms)
         self._levels[name] = Level.CONFIRMED.value
         known: dict[str, Any] = {"log_speedup": self.gains[name], "log_speedup_se": 0.01, "log_ratio_se": 0.01}
         known |= {"anchor_id": "a", "anchor_log_speedup": 0.0, "log_ratio": self.gains[name]}
-        return Evaluation(kernel.id, str(state.task), Level.CONFIRMED, Status.CORRECT, stage_ms=stage_ms, **known)
+        return Evaluation(kernel.id, str(task), Level.CONFIRMED, Status.CORRECT, stage_ms=stage_ms, **known)
 
     async def _commit(self, rows: Any) -> None:
         pass
