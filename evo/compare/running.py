@@ -97,7 +97,7 @@ def compare(
 
     `ray` and `wait_s` are those of `evo.runs.Session`.
     """
-    with _explained(folder), _alone(folder), backend_of(ray) as backend:
+    with at_work(folder, ray) as backend:
         return run_on(backend, folder, comparison, cells, on_change, wait_s=wait_s)
 
 
@@ -241,6 +241,13 @@ def cells_at_once(cells: Sequence[Cell], slots: int) -> int:
     under_way = max(cell.config.cell.under_way if cell.config.cell else 1 for cell in cells)
     asked = max(cell.config.llm.concurrency if cell.config.llm else 0 for cell in cells)
     return max(-(-2 * slots // under_way), asked // under_way, 1)
+
+
+@contextmanager
+def at_work(folder: Path, ray: str) -> Iterator[Backend]:
+    """The backend for whatever is done for a comparison; no other process does something for it meanwhile."""
+    with _explained(folder), _alone(folder), backend_of(ray) as backend:
+        yield backend
 
 
 @contextmanager

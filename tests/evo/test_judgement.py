@@ -1,0 +1,187 @@
+"""The judgement of a comparison: its winners anew, on what no search has seen."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evo.compare.hidden import near, with_drawn_shapes
+from evo.compare.judgement import FOLDER, STORE, judge_on, judged_cells, outcomes
+from evo.compare.results import cell_results
+from evo.config import RunConfig
+from evo.inline import InlinePool
+from evo.pool import EngineError
+from evo.runs import DATABASE
+from evo.store import query
+from evo.worker import RunContext
+from fitness.base import Fitness
+from fitness.evaluation import Evaluation, Level, Status
+from fitness.scripted import ScriptedFitness
+from operators.catalog import load
+from operators.errors import OperatorError
+from operators.kernel import Kernel
+from operators.spec import Operator, Task
+from tests.evo.comparisons import ScriptedBackend, ScriptedPool, comparison, run
+
+Confirm = Callable[[Operator, Kernel], Status | float]
+
+
+class Judging(ScriptedBackend):
+    """A scripted device of the judgement's; `confirm` says what it finds."""
+
+    def __init__(self, confirm: Confirm) -> None:
+        super().__init__()
+        self.confirm = confirm
+        self.confirmed: list[str] = []
+
+    def pool(self, config: RunConfig, folder: Path) -> ScriptedPool:
+        backend = self
+
+        class Stage(ScriptedFitness):
+            def __init__(self, task: Task, operator: Operator) -> None:
+                self.operator = operator
+                super().__init__(task, Kernel(task.operator, task.target, operator.naive(task.target)))
+
+            def confirm(self, kernel: Kernel) -> Evaluation:
+                backend.confirmed.append(kernel.id)
+                outcome = backend.confirm(self.operator, kernel)
+                if isinstance(outcome, Status):
+                    return Evaluation(kernel.id, str(self.task), Level.CONFIRMED, outcome, "scripted")
+                self.script = lambda _: outcome
+                return super().confirm(kernel)
+
+        class Stages(dict[Task, Fitness]):
+            def __init__(self, operators: Mapping[str, str]) -> None:
+                self.operators = operators
+
+            def __missing__(self, task: Task) -> Fitness:
+                return Stage(task, load(self.operators[task.operator]))
+
+        class Pool(ScriptedPool):
+            def for_run(self, context: RunContext) -> InlinePool:
+                return InlinePool(Stages(dict(context.operators)))
+
+        return Pool()
+
+
+@dataclass(frozen=True)
+class Searched:
+    """A comparison whose searches are over."""
+
+    folder: Path
+    winners: frozenset[str]
+    """Kernels of cells that found one of their own."""
+    naive: frozenset[str]
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory) -> Searched:
+    arms = {"random": {}, "random+tune": {"strategy": "random", "tuning": "last"}}
+    made = comparison(arms=arms, operators=["softmax", "gelu"], budget={"evaluations": 6})
+    folder, running, _ = run(tmp_path_factory.mktemp("judged"), made)
+    assert len(running.ended) == 4
+    naive = {Kernel(c.operator, c.target, load(c.path).naive(c.target)).id for c in running.cells}
+    found = {result.winner.kernel.id for result in cell_results(folder) if result.winner}
+    return Searched(folder, frozenset(found - naive), frozenset(naive))
+
+
+@pytest.fixture
+def folder(searched: Searched, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(searched.folder, tmp_path / searched.folder.name))
+
+
+def test_every_winner_is_judged_once_beside_the_naive_kernel_on_shapes_that_no_search_saw(
+    folder: Path, searched: Searched
+) -> None:
+    seen: list[Operator] = []
+    backend = Judging(lambda operator, _: seen.append(operator) or 0.5)
+    said: list[str] = []
+    assert judge_on(backend, folder, said.append)
+    own = searched.winners
+    assert len(own) >= 2 and set(backend.confirmed) >= own and len(backend.confirmed) == len(own) + 2
+    assert all(len(operator.hidden) > 1.5 * len(load(operator.name).hidden) for operator in seen)
+    judged = judged_cells(folder)
+    assert len(outcomes(judged)) == len(judged) == 4
+    for cell in judged:
+        assert cell.outcome and cell.outcome.log_speedup == (0.5 if cell.evaluation else 0.0)
+    rows = query(folder / FOLDER / STORE, "select kernel_id, level from verdicts").to_pylist()
+    assert {row["level"] for row in rows} == {"confirmed"} and len(rows) == len(own) + 2
+    assert not (folder / FOLDER / DATABASE).exists()  # no pattern over the cells matches it
+    assert said[-1].endswith("0 left")
+    assert judge_on(again := Judging(lambda *_: 0.1), folder, said.append) and not again.confirmed
+
+
+def test_a_winner_that_fails_the_judgement_counts_as_naive(folder: Path, searched: Searched) -> None:
+    own = searched.winners
+    refuted = min(own)
+    assert judge_on(Judging(lambda _, kernel: Status.WRONG if kernel.id == refuted else 0.5), folder, lambda _: None)
+    for cell in judged_cells(folder):
+        kernel_id = cell.result.winner.kernel.id if cell.result.winner else ""
+        assert cell.outcome and cell.outcome.correct == (kernel_id in own - {refuted})
+        assert bool(cell.outcome.log_speedup) == cell.outcome.correct
+
+
+def test_a_judgement_that_broke_off_goes_on_with_the_winners_that_are_left(folder: Path, searched: Searched) -> None:
+    judged: list[str] = []
+
+    def breaks(_: Operator, kernel: Kernel) -> float:
+        if kernel.id not in searched.naive:
+            if judged:
+                raise EngineError("scripted")
+            judged.append(kernel.id)
+        return 0.5
+
+    with pytest.raises(EngineError):
+        judge_on(Judging(breaks), folder, lambda _: None)
+    assert {c.evaluation.kernel_id for c in judged_cells(folder) if c.evaluation} == {*judged}
+    rest = Judging(lambda *_: 0.7)
+    assert judge_on(rest, folder, lambda _: None)
+    assert {*rest.confirmed} - searched.naive == searched.winners - {*judged}
+    found = {c.evaluation.kernel_id: c.evaluation.log_speedup for c in judged_cells(folder) if c.evaluation}
+    assert found == {kernel_id: 0.5 if kernel_id in judged else 0.7 for kernel_id in searched.winners}
+
+
+def test_drawn_shapes_with_which_the_naive_kernel_fails_are_given_up(folder: Path, searched: Searched) -> None:
+    def only_as_it_is(operator: Operator, kernel: Kernel) -> float:
+        if len(operator.hidden) > len(load(operator.name).hidden):
+            raise OperatorError("no such sizes")
+        return 0.5
+
+    assert judge_on(Judging(only_as_it_is), folder, lambda _: None)
+    assert all(cell.outcome for cell in judged_cells(folder))
+    found = query(folder / FOLDER / STORE, "select detail_json from events where kind = 'hidden_shapes'").to_pylist()
+    assert [row["detail_json"] for row in found] == ['{"drawn":0,"folder":""}'] * 2
+    refused: list[str] = []
+    shutil.rmtree(folder / FOLDER)
+    assert judge_on(Judging(lambda *_: Status.WRONG), folder, refused.append)
+    assert len(refused) == 2 and all("cannot be judged" in text for text in refused)
+    for cell in judged_cells(folder):
+        assert cell.result.winner and (cell.outcome is None) == (cell.result.winner.kernel.id in searched.winners)
+
+
+@given(st.dictionaries(st.sampled_from("abcd"), st.integers(0, 10_000), min_size=1), st.integers(0, 2**32))
+def test_near_sizes_keep_what_kernels_ask_of_sizes(dims: dict[str, int], seed: int) -> None:
+    found = near(dims, random.Random(seed))
+    assert list(found) == list(dims)
+    for name, size in dims.items():
+        assert abs(found[name] - size) <= size / 4
+        assert all(found[name] % power == 0 for power in (2, 4, 8, 16, 32) if size % power == 0)
+        for other, its in dims.items():
+            assert (size < its) == (found[name] < found[other])
+
+
+@pytest.mark.parametrize("name", ["softmax", "spmv_ell", "fft", "conv_2d"])
+def test_an_operator_with_drawn_shapes_is_the_same_but_for_them(name: str, tmp_path: Path) -> None:
+    own = load(name)
+    count = with_drawn_shapes(own, tmp_path / name, random.Random(3))
+    found = load(str(tmp_path / name))
+    assert count >= len(own.hidden) / 3 and len(found.hidden) == len(own.hidden) + count
+    assert {w.name for w in own.hidden} < {w.name for w in found.hidden}
+    assert found.workloads == own.workloads and found.naive("cpu") == own.naive("cpu")
