@@ -16,13 +16,16 @@ if TYPE_CHECKING:
 
     from evo.compare.config import Comparison
     from evo.compare.hermetic import Leak
+    from evo.compare.judgement import JudgedCell
     from evo.compare.results import CellResult
 
 FAILED, INTERRUPTED = 1, 130
 RUNS = Path("runs")
 
-SHOWN = ("task", "arm", "seed", "standing", "speedup", "evaluations", "trials", "tokens", "lost_tokens")
+SHOWN = ("task", "arm", "seed", "standing", "speedup", "judged", "evaluations", "trials", "tokens", "lost_tokens")
 """Columns of the table; JSON and the view `used` have them all."""
+CONCLUDED = ("arm", "correct", "speedup", "speedup_95", "median", "ratio", "ratio_95", "p", "seen_from", "verdict")
+"""Those of the arms; JSON has shares above factors and the score P as well."""
 
 compares = typer.Typer()
 
@@ -53,6 +56,7 @@ def compare(
     """Compare strategies under one budget, or go on with a comparison; each cell is a run in runs/compare-NAME/."""
     from evo.compare.config import read_comparison
     from evo.compare.folder import Standing, folder_of, stored
+    from evo.compare.judgement import judge
     from evo.compare.progress import Progress
     from evo.compare.results import cell_results
     from evo.compare.running import compare as run
@@ -72,7 +76,7 @@ def compare(
     if not show:
         folder, cells = prepare(made, runs)
         running = run(folder, made, cells, Progress(), ray=ray_address or ("local" if ray else ""), wait_s=wait)
-        stopped = running.stopped
+        stopped = running.stopped or not judge(folder, _say, ray=ray_address or ("local" if ray else ""))
     results = cell_results(folder)
     leaks = _checked(folder, results)
     _show_results(folder, results, leaks, as_json=as_json)
@@ -81,6 +85,10 @@ def compare(
         raise typer.Exit(INTERRUPTED)
     if leaks or any(result.standing is Standing.FAILED for result in results):
         raise typer.Exit(FAILED)
+
+
+def _say(text: str) -> None:
+    print(f"evo: {text}", file=sys.stderr)
 
 
 def _checked(folder: Path, results: Sequence[CellResult]) -> list[Leak]:
@@ -116,22 +124,35 @@ def _show_sizing(made: Comparison, folder: Path, *, as_json: bool) -> None:
 
 
 def _show_results(folder: Path, results: Sequence[CellResult], leaks: Sequence[Leak], *, as_json: bool) -> None:
-    rows = [_row(result) for result in results]
+    from evo.compare.conclusions import conclusions
+    from evo.compare.folder import stored
+    from evo.compare.judgement import judged_cells
+
+    cells = judged_cells(folder, results)
+    found = conclusions(stored(folder).config, cells)
+    rows, arms = [_row(cell) for cell in cells], list(found.rows())
     if as_json:
-        print(json_of({"comparison": str(folder), "cells": rows, "leaks": [leak.as_row() for leak in leaks]}))
+        leaked = [leak.as_row() for leak in leaks]
+        print(json_of({"comparison": str(folder), "cells": rows, "arms": arms, "leaks": leaked}))
         return
     from evo.report.tables import console, rows_table
 
     rows.sort(key=lambda row: (row["task"], row["arm"], row["seed"]))
     console().print(rows_table(SHOWN, [{name: row[name] for name in SHOWN} for row in rows]))
+    if arms:
+        console().print(rows_table(CONCLUDED, [{name: row[name] for name in CONCLUDED} for row in arms]))
+    print("\n".join(found.lines()))
     print(f"comparison {folder}; its runs answer together: evo sql '{folder}/*' \"from used\"")
 
 
-def _row(result: CellResult) -> dict[str, Any]:
+def _row(cell: JudgedCell) -> dict[str, Any]:
+    result, judged = cell.result, cell.outcome
     used, winner = result.used, result.winner
     return {
         "task": result.task, "arm": result.arm, "seed": result.seed, "standing": result.standing.value,
         "speedup": round(math.exp(winner.log_speedup), 3) if winner else None,
+        "judged": round(math.exp(judged.log_speedup), 3) if judged else None,
+        "passed": judged.correct if judged else None,
         "level": winner.level if winner else None, "evaluations": used.evaluations, "repairs": used.repairs,
         "trials": used.trials, "checks": used.checks, "duplicates": used.duplicates, "rejected": used.rejected,
         "calls": used.calls, "tokens": used.tokens, "lost_tokens": used.lost_tokens,

@@ -22,7 +22,7 @@ from random import SystemRandom
 
 from evo import records
 from evo.compare.config import Cell
-from evo.compare.folder import Standing, begun
+from evo.compare.folder import Standing, begun, standing
 from evo.compare.hidden import with_drawn_shapes
 from evo.compare.inference import Outcome
 from evo.compare.results import CellResult, cell_results
@@ -79,10 +79,15 @@ Say = Callable[[str], None]
 
 
 def judge(folder: Path, say: Say, *, ray: str = "") -> bool:
-    """Judge all winners of cells that are done and were not judged; return whether it came to its end.
+    """Judge all winners that were not judged yet, when the searches of all cells are over; return whether it got there.
 
+    Before that it judges none: a look at conclusions that are half done would be one more chance to be convinced.
     Ctrl-C ends it: what was judged stays. `ray` is that of `evo.runs.Session`. It raises UserError.
     """
+    standings = [standing(folder / cell.name)[0] for cell in begun(folder)[1]]
+    if under_way := sum(each not in (Standing.DONE, Standing.FAILED) for each in standings):
+        say(f"judgement: {under_way} of {len(standings)} cells are not over; winners are judged when all are")
+        return True
     with at_work(folder, ray) as backend:
         return judge_on(backend, folder, say)
 

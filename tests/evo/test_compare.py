@@ -273,8 +273,10 @@ def test_the_command_plans_runs_shows_and_refuses(
     assert [(cell["arm"], cell["standing"], cell["evaluations"]) for cell in shown["cells"]] == [
         (cell["arm"], "done", 2) for cell in shown["cells"]
     ]
+    assert all(cell["judged"] and cell["passed"] in (True, False) for cell in shown["cells"])
+    assert {arm["arm"]: arm["verdict"] for arm in shown["arms"]} == {"random": None, "tune_only": "open"}
     code, out, _ = evo("--show")
-    assert code == 0 and "tune_only" in out
+    assert code == 0 and "tune_only" in out and "2 of 2 cells judged anew" in out and "no verdict: tune_only" in out
     code, _, err = evo("--set", "budget.evaluations=3")
     assert code == 2 and "budget.evaluations was 2.0, is 3.0" in err
     code, _, err = evo("--set", "arms.random.settings.stepz=3", "--dry-run")

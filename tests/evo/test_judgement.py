@@ -12,8 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evo.compare.conclusions import conclusions
+from evo.compare.folder import stored
 from evo.compare.hidden import near, with_drawn_shapes
-from evo.compare.judgement import FOLDER, STORE, judge_on, judged_cells, outcomes
+from evo.compare.judgement import FOLDER, STORE, judge, judge_on, judged_cells, outcomes
 from evo.compare.results import cell_results
 from evo.config import RunConfig
 from evo.inline import InlinePool
@@ -111,11 +113,24 @@ def test_every_winner_is_judged_once_beside_the_naive_kernel_on_shapes_that_no_s
     assert len(outcomes(judged)) == len(judged) == 4
     for cell in judged:
         assert cell.outcome and cell.outcome.log_speedup == (0.5 if cell.evaluation else 0.0)
+    found = conclusions(stored(folder).config, judged)
+    (by_itself, beside) = sorted(found.rows(), key=lambda row: bool(row["verdict"]))
+    assert (by_itself["arm"], beside["arm"], beside["verdict"]) == ("random", "random+tune", "open")
+    assert beside["seen_from"] is None and "no verdict: random+tune" in [*found.lines()]  # of two operators
+    assert conclusions(stored(folder).config, judged) == found
     rows = query(folder / FOLDER / STORE, "select kernel_id, level from verdicts").to_pylist()
     assert {row["level"] for row in rows} == {"confirmed"} and len(rows) == len(own) + 2
     assert not (folder / FOLDER / DATABASE).exists()  # no pattern over the cells matches it
     assert said[-1].endswith("0 left")
     assert judge_on(again := Judging(lambda *_: 0.1), folder, said.append) and not again.confirmed
+
+
+def test_no_winner_is_judged_before_all_searches_are_over(folder: Path) -> None:
+    shutil.rmtree(next(folder.glob("random-*")))
+    said: list[str] = []
+    assert judge(folder, said.append)
+    assert said == ["judgement: 1 of 4 cells are not over; winners are judged when all are"]
+    assert not (folder / FOLDER).exists()
 
 
 def test_a_winner_that_fails_the_judgement_counts_as_naive(folder: Path, searched: Searched) -> None:
