@@ -88,24 +88,15 @@ def judge(folder: Path, say: Say, *, ray: str = "") -> bool:
     if under_way := sum(each not in (Standing.DONE, Standing.FAILED) for each in standings):
         say(f"judgement: {under_way} of {len(standings)} cells are not over; winners are judged when all are")
         return True
+    if not (benches := list(_benches(folder))):
+        return True
     with at_work(folder, ray) as backend:
-        return judge_on(backend, folder, say)
+        return _judge(backend, folder, say, benches)
 
 
 def judge_on(backend: Backend, folder: Path, say: Say) -> bool:
-    """As `judge`, on a backend that is there."""
-    benches = list(_benches(folder))
-    if not benches:
-        return True
-    store = Store(folder / FOLDER / STORE, create=True)
-    try:
-        for target in dict.fromkeys(bench.task.target for bench in benches):
-            wanted = [bench for bench in benches if bench.task.target == target]
-            if not _Judging(backend, folder, store, say).run(wanted):
-                return False
-    finally:
-        store.close()
-    return True
+    """As `judge`, of cells that are done, on a backend that is there."""
+    return _judge(backend, folder, say, list(_benches(folder)))
 
 
 def judged_cells(folder: Path, results: Sequence[CellResult] | None = None) -> list[JudgedCell]:
@@ -121,6 +112,20 @@ def judged_cells(folder: Path, results: Sequence[CellResult] | None = None) -> l
 def outcomes(cells: Iterable[JudgedCell]) -> list[Outcome]:
     """What the statistics are made from."""
     return [cell.outcome for cell in cells if cell.outcome]
+
+
+def _judge(backend: Backend, folder: Path, say: Say, benches: Sequence[_Bench]) -> bool:
+    if not benches:
+        return True
+    store = Store(folder / FOLDER / STORE, create=True)
+    try:
+        for target in dict.fromkeys(bench.task.target for bench in benches):
+            wanted = [bench for bench in benches if bench.task.target == target]
+            if not _Judging(backend, folder, store, say).run(wanted):
+                return False
+    finally:
+        store.close()
+    return True
 
 
 def _judged(cell: Cell, result: CellResult, known: Mapping[tuple[str, str], Evaluation]) -> JudgedCell:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
+import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -161,6 +163,21 @@ def test_a_judgement_that_broke_off_goes_on_with_the_winners_that_are_left(folde
     assert {*rest.confirmed} - searched.naive == searched.winners - {*judged}
     found = {c.evaluation.kernel_id: c.evaluation.log_speedup for c in judged_cells(folder) if c.evaluation}
     assert found == {kernel_id: 0.5 if kernel_id in judged else 0.7 for kernel_id in searched.winners}
+
+
+def test_a_judgement_that_is_interrupted_says_so_and_keeps_what_was_judged(folder: Path, searched: Searched) -> None:
+    def interrupts(_: Operator, kernel: Kernel) -> float:
+        if kernel.id not in searched.naive and len(backend.confirmed) < 3:
+            os.kill(os.getpid(), signal.SIGINT)
+        return 0.5
+
+    backend = Judging(interrupts)
+    assert not judge_on(backend, folder, lambda _: None)
+    done = {cell.evaluation.kernel_id for cell in judged_cells(folder) if cell.evaluation}
+    assert done < searched.winners
+    rest = Judging(lambda *_: 0.5)
+    assert judge_on(rest, folder, lambda _: None)
+    assert {*rest.confirmed} - searched.naive == searched.winners - done
 
 
 def test_drawn_shapes_with_which_the_naive_kernel_fails_are_given_up(folder: Path, searched: Searched) -> None:
