@@ -20,7 +20,7 @@ from fitness.base import Fitness
 from operators.catalog import load
 from operators.kernel import Kernel
 from operators.spec import Task
-from tests.evo.model_runs import FENCE, MODEL, TimedFitness, source_in
+from tests.evo.model_runs import FENCE, MODEL, TimedFitness, another, source_in
 from tests.mutators.llm_server import LlmServer, Reply, Script
 
 
@@ -97,7 +97,7 @@ def answer(request: Mapping[str, Any], number: int) -> Reply:
         return Reply("I had rather not.")
     tune = source.replace("[[launch]]", "[tune]\nWIDTH = [1, 2, 4, 8, 16]\n\n[[launch]]", 1)
     source = tune if "[tune]" not in source and chance % 2 else source
-    return Reply(f"CHANGE: comment {chance % 7}\n\n{FENCE}{source}\n// {chance}\n```")
+    return Reply(f"CHANGE: idea {chance}\n\n{FENCE}{source}\n{another(str(chance))}\n```")
 
 
 @contextmanager

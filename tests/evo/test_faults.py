@@ -95,11 +95,12 @@ def test_a_disk_that_takes_no_more_rows_ends_the_run_and_loses_nothing(
 ) -> None:
     count = History._count
 
-    def fill(history: History, state: Any, individual: Any) -> None:
-        count(history, state, individual)
+    def fill(history: History, state: Any, individual: Any) -> Any:
+        heard = count(history, state, individual)
         if state.told == 5:
             (log,) = (tmp_path / "runs").glob("*/evo.duckdb.wal")
             file_size(log.stat().st_size)
+        return heard
 
     with monkeypatch.context() as patch:
         patch.setattr(History, "_count", fill)
@@ -192,11 +193,12 @@ def test_a_folder_that_is_removed_meanwhile_is_one_line(
 ) -> None:
     count = History._count
 
-    def remove(history: History, state: Any, individual: Any) -> None:
-        count(history, state, individual)
+    def remove(history: History, state: Any, individual: Any) -> Any:
+        heard = count(history, state, individual)
         if state.told == 3:
             shutil.rmtree(tmp_path / "runs")
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(search_folder / "build" / "x"))
+        return heard
 
     (tmp_path / "runs").mkdir()
     search_folder = tmp_path / "runs" / "mine"

@@ -31,7 +31,7 @@ from tests.evo.twins import AXPB, difference
 TASK = Task("axpb", "fp32", "cpu")
 KERNEL = Kernel("axpb", "cpu", (AXPB / "naive.cpp").read_text())
 SPEC = WorkerSpec("shared")
-BONUS = {"cpu": 0.0, "other": 1.0}
+BONUS = {"cpu": 0.0, "realistic": 1.0}
 """By workload set, what scripted log speedups are more than those by digest."""
 
 
@@ -102,7 +102,7 @@ def verdicts(folder: Path) -> dict[str, float]:
 
 @pytest.mark.usefixtures("staged")
 def test_two_searches_on_one_pool_get_their_own_verdicts_and_one_may_end_before_the_other(tmp_path: Path) -> None:
-    short, long = config(str(AXPB)), config("softmax", str(AXPB), workload_set="other", evaluations=40)
+    short, long = config(str(AXPB)), config("softmax", str(AXPB), workload_set="realistic", evaluations=40)
     folders = [tmp_path / "short", tmp_path / "long"]
 
     async def session() -> list[str]:
