@@ -207,35 +207,43 @@ class RunConfig(BaseModel):
             raise UserError(f"the run's stored configuration cannot be used: {reason}") from None
 
 
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return what a TOML file holds. It raises UserError, one line."""
+    try:
+        return tomllib.loads(read_text(path))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UserError(f"{path}: not valid TOML: {error}") from None
+
+
+def read_setting(text: str, *, such_as: str) -> tuple[str, Any]:
+    """Return key and value of a text of `--set`, for which `such_as` is an example. It raises UserError."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise UserError(f"--set {text}: write key=value, such as --set {such_as}")
+    return key.strip(), setting_value(value.strip())
+
+
 def read_config(path: Path | None, changes: Mapping[str, Any], settings: Sequence[str]) -> RunConfig:
     """A config file (or none) with command-line values over it; `settings` are `key=value` texts.
 
     A key `llm.NAME` goes to the table `llm`, as does a change called `models`; any other that is no field of RunConfig
     goes to the strategy's settings. Raises UserError, one line.
     """
-    raw: dict[str, Any] = {}
-    if path:
-        try:
-            raw = tomllib.loads(read_text(path))
-        except OSError as error:
-            raise UserError(f"{path}: cannot be read: {error.strerror}") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise UserError(f"{path}: not valid TOML: {error}") from None
+    raw = read_toml(path) if path else {}
     chosen = {key: value for key, value in changes.items() if value not in (None, [], ())}
     models = chosen.pop("models", None)
     raw |= chosen
     if models:
         _table(raw, "llm", path)["models"] = models
     for text in settings:
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip():
-            raise UserError(f"--set {text}: write key=value, such as --set islands=4")
-        key = key.strip()
+        key, value = read_setting(text, such_as="islands=4")
         if key in RunConfig.model_fields:
-            raw[key] = setting_value(value.strip())
+            raw[key] = value
         else:
             name, _, inner = key.partition(".") if key.startswith(("llm.", "settings.")) else ("settings", "", key)
-            _table(raw, name, path)[inner] = setting_value(value.strip())
+            _table(raw, name, path)[inner] = value
     if isinstance(raw.get("llm"), dict) and not raw["llm"].get("models"):
         raise UserError("settings of language models (llm) need one: name it, such as --llm openai/gpt-5")
     try:

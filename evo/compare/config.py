@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,14 +11,13 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from evo.cell import MOST_TRIALS, CellSettings
-from evo.config import PROFILERS, Amount, RunConfig, setting_value
+from evo.config import PROFILERS, Amount, RunConfig, read_setting, read_toml
 from fitness.base import DeviceInfo
 from fitness.metric_sets import PROVIDER
 from mutators.llm_settings import LlmSettings
 from operators.catalog import load
 from operators.definition import first_problem
 from operators.errors import UserError
-from operators.files import read_text
 from operators.identity import digest
 
 BUDGETS = ("evaluations", "tokens", "cost_usd", "evaluator_s")
@@ -201,20 +199,13 @@ def read_comparison(path: Path, *, models: Sequence[str] = (), settings: Sequenc
 
     `models` replace those of its table `llm`; `settings` are texts `KEY=VALUE` whose keys are dotted paths.
     """
-    try:
-        raw = tomllib.loads(read_text(path))
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UserError(f"{path}: not valid TOML: {error}") from None
+    raw = read_toml(path)
     raw.setdefault("name", path.stem)
     if models:
         _put(raw, ("llm", "models"), list(models))
     for text in settings:
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip():
-            raise UserError(f"--set {text}: write key=value, such as --set budget.tokens=100000")
-        _put(raw, tuple(key.strip().split(".")), setting_value(value.strip()))
+        key, value = read_setting(text, such_as="budget.tokens=100000")
+        _put(raw, tuple(key.split(".")), value)
     try:
         return Comparison.model_validate(raw)
     except ValidationError as error:
