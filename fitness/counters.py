@@ -43,8 +43,6 @@ _STALLS = {
 }
 STALLS = {f"smsp__average_warps_issue_stalled_{name}_per_issue_active.ratio": text for name, text in _STALLS.items()}
 """Why warps wait, in warps per instruction that is issued, and what may help."""
-SAMPLES = "group:smsp__pcsamp_warp_stall_reasons"
-"""Why the warps that were looked at now and then could not go on, by instruction: one pass."""
 ISSUED = "selected"
 """Said of a sampled warp that went on."""
 WAITS = {name: text.partition(":")[0] for name, text in _STALLS.items()} | {
@@ -59,6 +57,10 @@ WAITS = {name: text.partition(":")[0] for name, text in _STALLS.items()} | {
     "misc": "other things",
 }
 """What a sampled warp waits for, by the reason's name."""
+SAMPLED = "smsp__pcsamp_warps_issue_stalled_"
+SAMPLES = tuple(f"{SAMPLED}{name}" for name in (ISSUED, *WAITS))
+"""Why the warps that were looked at now and then could not go on, by instruction: one pass. They are asked for one by
+one, as of their group the tool prints nothing but the sums of all reasons."""
 WAITS_SHORT = {
     "branch_resolve": "branch_resolving", "dispatch": "dispatch_stall", "imc": "imc_miss", "lg": "lg_throttle",
     "long_sb": "long_scoreboard", "math": "math_pipe_throttle", "mio": "mio_throttle", "no_inst": "no_instructions",

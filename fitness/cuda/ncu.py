@@ -146,7 +146,7 @@ def measure(solo: Solo, scratch: Path, alone: Callable[[], AbstractContextManage
         raise NcuFailure(NOT_INSTALLED, lasting=True)
     ncu = _Ncu(tool, scratch, alone)
     calls = solo.runs[0].program.calls
-    counts = (*COUNTED, SAMPLES)
+    counts = (*COUNTED, *SAMPLES)
     if len(calls) <= LAUNCHES:
         groups = [[number] for number in range(len(calls))]
         return ncu.with_samples(figures(ncu.counted(solo, counts, LAUNCHES), groups))
@@ -197,15 +197,16 @@ class _Ncu:
         wanted = [name for name in metrics if name not in _absent]
         found, said = self._run(file, wanted, launches, *more)
         lacking = absent = [name for name in re.findall(r"Failed to find metric (\S+)", said) if name in wanted]
-        if found is None and not absent and SAMPLES in wanted and not _explained(said).lasting:
-            lacking = [SAMPLES]  # a machine may count and yet not sample
+        samples = [name for name in wanted if name in SAMPLES]
+        if found is None and not absent and samples and not _explained(said).lasting:
+            lacking = samples  # a machine may count and yet not sample
         if lacking:
             _absent.update(absent)
             wanted = [name for name in wanted if name not in lacking]
             found, said = self._run(file, wanted, launches, *more)
         if found is None:
             raise _explained(said)
-        self.samples = SAMPLES in wanted
+        self.samples = any(name in SAMPLES for name in wanted)
         return found
 
     def _run(self, solo: Path, metrics: Sequence[str], launches: int, *more: str) -> tuple[Report | None, str]:
@@ -233,6 +234,8 @@ class _Ncu:
             return replace(found, unsampled="Nsight Compute takes no samples on this machine")
         said = self._told("source", "--print-source", "sass")
         sampled = parse_source(said)
+        if len(sampled) > found.counted:  # it was seen to print the table of a launch twice
+            sampled = [each for each, before in zip(sampled, (None, *sampled), strict=False) if each != before]
         if len(sampled) != found.counted:
             head = " ".join(said.split())[:200]
             lack = f"Nsight Compute tells of instructions of {len(sampled)} launches, not {found.counted}: {head}"

@@ -6,7 +6,7 @@ import csv
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fitness.counters import ISSUED, WAITS, WAITS_SHORT
+from fitness.counters import ISSUED, SAMPLED, WAITS, WAITS_SHORT
 from fitness.cuda.line_table import Lines
 from fitness.cuda.nvrtc import FILE
 
@@ -16,7 +16,7 @@ LEAST_SAMPLES = 50
 LEAST_SHARE = 0.03
 """Of a line that is worth quoting."""
 QUOTED_CHARACTERS = 120
-_COLUMNS = ("stall_", "smsp__pcsamp_warps_issue_stalled_")
+_COLUMNS = (SAMPLED, "stall_")
 """How the columns of samples begin, by the version of the tool and what it was asked for."""
 _ISSUED_ALONE = ("(not issued)", "_not_issued")
 """How those end that hold a part of the samples again."""

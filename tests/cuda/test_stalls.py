@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fitness.counters import ISSUED, SAMPLED, SAMPLES, WAITS
 from fitness.cuda.build import CudaBuild, compile_cuda, compile_lines
 from fitness.cuda.cubin import Cubin, CubinError, Section, read_cubin
 from fitness.cuda.line_table import Lines, Row, read_lines
@@ -155,6 +157,18 @@ def test_samples_are_read_by_instruction_and_reason() -> None:
     assert parse_source(raw.replace("long_scoreboard (Not Issued)", "long_scoreboard_not_issued")) == [
         Sampled({16: {"long_scoreboard": 9.0}})
     ]
+
+
+def test_a_page_of_a_real_tool_is_read() -> None:
+    """Of ncu 2025.3 on an H200, asked for all of SAMPLES; most instructions are left out."""
+    text = (Path(__file__).parent / "ncu_source.csv").read_text()
+    shown = {SAMPLED + reason for reason in (ISSUED, *WAITS)} - {SAMPLED + "gmma"}
+    assert shown == {cell for cell in text.split('"') if cell.startswith(SAMPLED)} <= set(SAMPLES)
+    (launch,) = parse_source(text)
+    assert launch.stalls[0] == {"no_instructions": 28.0}
+    assert launch.stalls[0x240] == {
+        "dispatch_stall": 8.0, "long_scoreboard": 143.0, "math_pipe_throttle": 7.0, "not_selected": 9.0, "wait": 10.0,
+    }  # fmt: skip
 
 
 @given(st.text(alphabet='"#,\n0x19afKernlNmeAdrsSouc stall_wait', max_size=400))

@@ -80,7 +80,7 @@ CHASE = "    for (int i = 0; i < 512; i++) at = (__float_as_int(load(x[at])) & 0
 """Loads of which each needs the one before, from all of the input."""
 CHASING = SOFTMAX.replace(
     "    ACC largest = -INFINITY;",
-    "    int at = threadIdx.x, total = gridDim.x * cols;\n" + CHASE + "\n    ACC largest = -INFINITY;",
+    "    int total = gridDim.x * cols, at = threadIdx.x % total;\n" + CHASE + "\n    ACC largest = -INFINITY;",
 ).replace("out[c] = store(", "if (at != 0x7ffffffe) out[c] = store(")
 
 
