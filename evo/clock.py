@@ -48,6 +48,14 @@ class RunClock:
         """Seconds until what is still under way is given up, so that the run ends within OVERRUN of its limit."""
         return self.left_s + OVERRUN * self.limit_s - self.closing_s
 
+    @property
+    def ending_s(self) -> float:
+        """Seconds before its limit at which a run must have nothing under way any more; 0 where it may overrun so far.
+
+        The rest of its time, as far as it may be exceeded, is needed to end its processes.
+        """
+        return max(self.closing_s - OVERRUN * self.limit_s, 0.0)
+
     def tick_s(self, until_s: float) -> float:
         """How long to wait for something to happen until the clock is looked at again; `until_s` to a known moment."""
         return min(TICK_S, max(until_s, 0.05))

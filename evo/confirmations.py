@@ -24,6 +24,9 @@ MOST_SHARE = 0.3
 """Of the time limit, kept at most for confirming the leaders at the end: the search has the rest."""
 SPARE = 1.3
 """So many times what a confirmation takes when nothing disturbs it is kept for it."""
+LEAST_OF_EXPECTED = 0.5
+"""Of what a confirmation is expected to take must be left for it to be tried: nothing else has a use for the time, and
+what takes longer is given up."""
 NAMED = 3
 """Operators that are named of those whose leaders are confirmed side by side."""
 ATTEMPTS = 5
@@ -71,11 +74,13 @@ class Confirmations:
         waiting = [
             state
             for state in self._states.values()
-            if state.fastest and state.fastest[1] not in state.confirmed and state.fastest[1] != state.baseline.id
+            if state.fastest and state.fastest[1] not in state.confirmed and not state.led_by_baseline
         ]
         waiting.sort(key=lambda state: -state.fastest[0] if state.fastest else 0.0)
+        if not waiting:
+            return 0.0
         needed_s = SPARE * _makespan(map(self.expected_s, waiting), self._pool.judges)
-        return min(needed_s, MOST_SHARE * self._clock.limit_s)
+        return min(needed_s, MOST_SHARE * self._clock.limit_s) + self._clock.ending_s
 
     def expected_s(self, state: TaskState) -> float:
         """Return what a confirmation of one task will take: what one took, else by what all levels took in this run."""
@@ -110,9 +115,11 @@ class Confirmations:
         await asyncio.gather(*(self._work(place) for _ in range(self._pool.judges)))
 
     async def _work(self, place: str) -> None:
-        """Confirm one leader after the other, until no task waits."""
+        """Confirm one leader after the other, until no task waits that there may be time for."""
         while self._queue:
-            state, attempt = self._queue.popleft()
+            state, attempt = self._next()
+            if self._clock.grace_s < LEAST_OF_EXPECTED * self.expected_s(state):
+                continue
             name = state.task.operator
             self._running.append(name)
             try:
@@ -123,9 +130,20 @@ class Confirmations:
             finally:
                 self._running.remove(name)
 
+    def _next(self) -> tuple[TaskState, int]:
+        """The first in the queue that there should be time for, else the shortest; it leaves the queue.
+
+        Naive kernels come after all others, even after such as there may not be time for.
+        """
+        waiting = [each for each in self._queue if not each[0].led_by_baseline] or self._queue
+        fitting = (each for each in waiting if self.expected_s(each[0]) <= self._clock.grace_s)
+        chosen = next(fitting, None) or min(waiting, key=lambda each: self.expected_s(each[0]))
+        self._queue.remove(chosen)
+        return chosen
+
     async def _confirm_leader(self, state: TaskState, place: str) -> bool:
-        """Give the leader of a task a confirmation if there is time for one; whether another one leads since then."""
-        if self._clock.grace_s < self.expected_s(state) or not (leader := self._unconfirmed(state.task)):
+        """Give the leader of a task a confirmation; whether another one leads since then."""
+        if not (leader := self._unconfirmed(state.task)):
             return False
         kernel = self._parents.find((leader["kernel_id"], ""), baseline=state.baseline).kernel
         last = await self._verdicts.confirm(state.task, kernel)

@@ -96,6 +96,11 @@ class TaskState:
         return new_programs(self.statuses)
 
     @property
+    def led_by_baseline(self) -> bool:
+        """Whether nothing faster than the naive kernel is known."""
+        return self.fastest is not None and self.fastest[1] == self.baseline.id
+
+    @property
     def load(self) -> int:
         return self.told + self.in_flight
 

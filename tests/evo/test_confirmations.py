@@ -128,6 +128,26 @@ def test_what_would_overrun_is_not_begun_but_what_is_shorter_is(judges: int) -> 
     assert bench.now_s <= 100 * (1 + OVERRUN)
 
 
+def test_time_that_nothing_else_needs_is_tried_but_not_for_what_is_hopeless() -> None:
+    """What a confirmation takes is a guess until one has been made."""
+    bench = Bench({"guessed": 6.0, "hopeless": 3.0, "naive": 1.0}, {"guessed": 1.0, "hopeless": 2.0, "naive": 0.0})
+    for state, expected_s in zip(bench.states.values(), (12.0, 25.0, 1.0), strict=True):
+        state.confirm("earlier", expected_s)
+    bench.now_s = 96.0
+    assert bench.clock.grace_s == pytest.approx(8.0)
+    assert bench.end() == ["guessed", "naive"]
+
+
+def test_a_short_run_keeps_time_for_its_confirmation_beside_its_end() -> None:
+    """What is needed to end processes, and more than a run may overrun, is not the confirmation's."""
+    bench = Bench({}, {"a": 1.0}, limit_s=20.0)
+    bench.clock.closing_s = 4.0
+    bench_state(bench).confirm("earlier", 4.0)
+    needed_s = bench.confirmations.needed_s()
+    bench.now_s = 20.0 - needed_s
+    assert bench.clock.grace_s >= 4.0
+
+
 def test_without_a_limit_all_are_confirmed() -> None:
     bench = Bench({"a": 1e6, "b": 1e6}, {"a": 1.0, "b": 0.0}, limit_s=float("inf"))
     assert bench.confirmations.needed_s() == pytest.approx(SPARE * bench.confirmations.expected_s(bench_state(bench)))
