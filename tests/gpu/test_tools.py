@@ -96,7 +96,7 @@ def test_the_line_is_quoted_at_which_warps_wait(stages) -> None:  # type: ignore
     number = CHASING.split("\n").index(CHASE) + 1
     assert lines[0].startswith(f"warps wait at line {number} ("), profile.notes
     assert lines[0].endswith(f"for loads from global or local memory): {CHASE.strip()}"), profile.notes
-    share, of_these = (float(part.rpartition(" ")[2]) for part in lines[0].split(" %")[:2])
+    share, of_these = (float(part.rpartition(" ")[2].lstrip("(")) for part in lines[0].split(" %")[:2])
     assert share > 50 and of_these > 50, profile.notes
 
 
