@@ -27,6 +27,14 @@ class LocalPool(WorkerPool):
         """The thread that makes the pool must live as long: workers die with the thread that made them."""
         super().__init__(specs, _LocalWorker)
 
+    async def close(self) -> None:
+        """See `evo.pool.SharedPool`."""
+        # All before the first is waited for: the driver of a GPU takes seconds to give up what a process had there.
+        for worker in self._workers:
+            if isinstance(worker, _LocalWorker):
+                worker.signal()
+        await super().close()
+
 
 class _LocalWorker:
     def __init__(self, spec: WorkerSpec) -> None:
@@ -42,6 +50,10 @@ class _LocalWorker:
             return await loop.run_in_executor(self._thread, self._process.ask, message)
         except (EOFError, OSError) as error:
             raise WorkerLost(f"an evaluation worker ended during {message[0]} of {message[1]}") from error
+
+    def signal(self) -> None:
+        """It is told to end at once, which nobody waits for yet."""
+        self._process.signal()
 
     def close(self) -> None:
         """See `evo.pool.Worker`."""
@@ -82,6 +94,10 @@ class WorkerProcess:
             except (EOFError, OSError):
                 self._connection.close()
                 raise
+
+    def signal(self) -> None:
+        """It ends the process, without waiting for that."""
+        self._process.kill()
 
     def kill(self) -> None:
         """It ends the process at once and reaps it; any thread may call it, and twice.
