@@ -62,16 +62,20 @@ LOCAL(4096)
 LOCAL(8192)
 LOCAL(17408)
 
-// Holds the stream until everything behind it has been handed in. It keeps telling the device's time, so that whoever
-// lets it go knows when that was; it says 0 where nobody did so in time.
-extern "C" __global__ void hold(
-    const volatile unsigned* flag, unsigned ticket, unsigned long long most_ns, volatile unsigned long long* clock) {
+// Holds the stream until everything behind it has been handed in, and tells that it does. Who lets it go is told at once
+// when that will be: a while later, by the device's time, so that it can be read before anything of a candidate's runs,
+// and so that how far away the host's memory lies delays nothing behind it. Nobody is told who lets it go too late.
+extern "C" __global__ void hold(const volatile unsigned* flag, volatile unsigned* holds, unsigned ticket,
+                                unsigned long long most_ns, unsigned long long notice_ns,
+                                volatile unsigned long long* clock) {
     const unsigned long long begin = nanoseconds();
-    unsigned long long now = begin;
-    do {
-        *clock = now = nanoseconds();
-    } while (*flag != ticket && now - begin < most_ns);
-    if (*flag != ticket) *clock = 0;
+    *holds = ticket;
+    while (*flag != ticket)
+        if (nanoseconds() - begin >= most_ns) return;
+    const unsigned long long end = nanoseconds() + notice_ns;
+    *clock = end;
+    __threadfence_system();
+    while (nanoseconds() < end) {}
 }
 
 // The device's time behind a candidate, which has ended then and can write no more.

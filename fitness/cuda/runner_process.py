@@ -29,6 +29,8 @@ from fitness.cuda.program import Program, Table
 READY = b"{}"
 HOLD_NS = 50_000_000
 """So long at most the stream is held while work is handed in."""
+NOTICE_NS = 30_000
+"""So long before it goes on it tells when that will be."""
 FLUSH_L2_SIZES = 2.4
 SCRIBBLE_THREADS = 1024
 LOCAL_SIZES = (2048, 4096, 8192, 17408)
@@ -84,7 +86,7 @@ class RunnerProcess(Launcher):
         self.sink = int(call("MemAlloc", 4096))
         call("MemsetD8", self.sink, 0, 4096)
         self.host = int(call("MemHostAlloc", 4096, self.cu.CU_MEMHOSTALLOC_DEVICEMAP))
-        self.flag = ctypes.c_uint32.from_address(self.host)
+        self.flag, self.holds = (ctypes.c_uint32.from_address(self.host + at) for at in (0, 192))
         self.clock, self.stamped = (ctypes.c_uint64.from_address(self.host + at) for at in (64, 128))
         self.host_address = int(call("MemHostGetDevicePointer", self.host, 0))
         self.ticket = 0
@@ -187,11 +189,12 @@ class RunnerProcess(Launcher):
         return {}
 
     def run(self, slot: int, cold: bool, poison: int, timeout_s: float) -> dict[str, Any]:
-        """One call: the time between two events, and that from when the stream was let go until the kernel had ended.
+        """One call: the time between two events, and that from when the stream went on until the kernel had ended.
 
         Events lie in memory that a kernel might reach. The second time, by the device's clock, does not: it begins with
         what is read here before the candidate runs, and ends with what is written when it has ended. It bounds what the
-        first one may hide.
+        first one may hide. Nothing between its two ends waits for the host's memory, which is nearer to some processes
+        than to others.
         """
         graph = self.slots[slot].graph
         self._scribble(poison * 0x01010101)
@@ -201,7 +204,7 @@ class RunnerProcess(Launcher):
                 call("CtxResetPersistingL2Cache")
         self._hold()
         # What comes first behind a held stream takes longer to begin; this is not the candidate's to pay.
-        self._own("stamp", 1, 1, 0, pointer(self.host_address + 128))
+        self._own("stamp", 1, 1, 0, pointer(self.sink + 512))
         call("EventRecord", self.begin, self.stream)
         call("GraphLaunch", graph, self.stream)
         call("EventRecord", self.end, self.stream)
@@ -209,7 +212,7 @@ class RunnerProcess(Launcher):
         let_go = self._let_go()
         self._wait(time.monotonic() + timeout_s)
         elapsed_ns = round(1e6 * call("EventElapsedTime", self.begin, self.end))
-        # Where the stream was held for too long it had gone on before.
+        # Where the stream was held for too long it had gone on before; where its notice was read late, nobody knows.
         return {"elapsed_ns": elapsed_ns, "seen_ns": self.stamped.value - let_go if let_go else elapsed_ns}
 
     # --- parts ----------------------------------------------------------------------------------------------------
@@ -249,18 +252,25 @@ class RunnerProcess(Launcher):
 
     def _hold(self) -> None:
         self.ticket = (self.ticket + 1) % 2**32
-        self.clock.value = 0
-        limits = struct.pack("<I", self.ticket), struct.pack("<Q", HOLD_NS)
-        self._own("hold", 1, 1, 0, pointer(self.host_address), *limits, pointer(self.host_address + 64))
+        self.clock.value = self.holds.value = 0  # whatever a kernel wrote there
+        limits = struct.pack("<I", self.ticket), struct.pack("<Q", HOLD_NS), struct.pack("<Q", NOTICE_NS)
+        flag, holds, clock = (pointer(self.host_address + at) for at in (0, 192, 64))
+        self._own("hold", 1, 1, 0, flag, holds, *limits, clock)
 
     def _let_go(self) -> int:
-        """It lets the stream go on, and returns the device's time then; 0 where it was held for too long."""
-        deadline = time.monotonic() + 2e-9 * HOLD_NS
-        while not self.clock.value and time.monotonic() < deadline:  # the stream is still at what precedes the call
-            pass
-        now = self.clock.value
+        """It lets the stream go on, and returns the device's time when it does; 0 where that was not told in time.
+
+        The device knows of it after we did it, and waits NOTICE_NS from then: what is read sooner by our own clock was
+        written before anything behind it ran.
+        """
+        deadline_ns = time.monotonic_ns() + 2 * HOLD_NS
+        while self.holds.value != self.ticket and time.monotonic_ns() < deadline_ns:
+            pass  # the stream is still at what precedes the call
+        began_ns = time.monotonic_ns()
         self.flag.value = self.ticket
-        return now
+        while not (told := self.clock.value) and time.monotonic_ns() < deadline_ns:
+            pass
+        return told if time.monotonic_ns() - began_ns < NOTICE_NS else 0
 
     def _own(self, name: str, blocks: int, threads: int, shared_bytes: int, *arguments: bytes) -> None:
         """Launch one of our own kernels, six of which go around every call: no more is made anew than must be."""
