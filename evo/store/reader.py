@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from evo.store.errors import StoreError, one_line, store_error
 from evo.store.reaching import reached
-from evo.store.schema import VERSION_TABLE, is_older
+from evo.store.schema import newest_version, version_in
 from evo.store.union import Union
 from evo.store.writer import FILE
 
@@ -71,8 +71,6 @@ def open_reader(folder: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     """
     connection = _open(Path(folder).absolute())
     try:
-        if not connection.execute("FROM duckdb_tables() WHERE table_name = ?", [VERSION_TABLE]).fetchall():
-            raise StoreError(f"{folder}: its {FILE} is no run's")
         yield connection
     except duckdb.Error as error:  # of a damaged file, for one
         raise store_error(f"{folder}: its database does not answer", error) from error
@@ -139,6 +137,13 @@ def export_parquet(folder: Path, out: Path) -> list[Path]:
 
 
 def _open(folder: Path) -> duckdb.DuckDBPyConnection:
+    def is_older(connection: duckdb.DuckDBPyConnection) -> bool:
+        version = version_in(connection)
+        if version is None:
+            connection.close()
+            raise StoreError(f"{folder}: its {FILE} is no run's")
+        return version < newest_version()
+
     return reached(folder, _connect, is_older, duckdb.DuckDBPyConnection.close)
 
 

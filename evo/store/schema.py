@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import duckdb
 import pyarrow as pa
@@ -73,12 +73,10 @@ def tables(connection: duckdb.DuckDBPyConnection) -> dict[str, Table]:
     return found
 
 
-def row_counts(connection: duckdb.DuckDBPyConnection) -> dict[str, int]:
+def row_counts(connection: duckdb.DuckDBPyConnection, names: Iterable[str]) -> dict[str, int]:
     """How many rows each of these tables has."""
-    counts = {}
-    for name in tables(connection):
-        ((counts[name],),) = connection.execute(f'SELECT count(*) FROM "{name}"').fetchall()
-    return counts
+    counts = " UNION ALL ".join(f"SELECT '{name}', count(*) FROM \"{name}\"" for name in names)
+    return dict(connection.execute(counts).fetchall()) if counts else {}
 
 
 def newest_version() -> int:
@@ -86,12 +84,14 @@ def newest_version() -> int:
     return len(_migrations())
 
 
-def is_older(connection: duckdb.DuckDBPyConnection) -> bool:
-    """Whether the database is a run's, and lacks migrations that this version knows."""
-    if not connection.execute("FROM duckdb_tables() WHERE table_name = ?", [VERSION_TABLE]).fetchall():
-        return False
-    (version,) = connection.execute(f"SELECT max(version) FROM {VERSION_TABLE}").fetchall()[0]
-    return bool(version < newest_version())
+def version_in(connection: duckdb.DuckDBPyConnection, database: str = "") -> int | None:
+    """The number of the last migration of a database, the connection's own or an attached one; None: it is no run's."""
+    table = f"{database}.{VERSION_TABLE}" if database else VERSION_TABLE
+    try:  # the list of all tables and views takes ten times as long
+        ((version,),) = connection.execute(f"SELECT max(version) FROM {table}").fetchall()
+    except duckdb.CatalogException:
+        return None
+    return cast("int | None", version)
 
 
 def migrate(connection: duckdb.DuckDBPyConnection) -> None:

@@ -14,7 +14,7 @@ import duckdb
 
 from evo.store.errors import StoreError, one_line
 from evo.store.reaching import reached
-from evo.store.schema import VERSION_TABLE, newest_version
+from evo.store.schema import VERSION_TABLE, newest_version, version_in
 
 LABELS = ("run", "arm", "seed")
 """Columns that every relation has first."""
@@ -72,10 +72,10 @@ class Union:
             return file
 
         def is_older(file: Path) -> bool:
-            if not self._tables(name, VERSION_TABLE):
+            version = version_in(self.connection, name)
+            if version is None:
                 raise StoreError(f"{folder}: its {file.name} is no run's")
-            ((version,),) = self.connection.execute(f"SELECT max(version) FROM {name}.{VERSION_TABLE}").fetchall()
-            return bool(version < self._newest)
+            return version < self._newest
 
         def detach(_: Path) -> None:
             self.connection.execute(f"DETACH {name}")
@@ -90,10 +90,6 @@ class Union:
             with suppress(ValueError, AttributeError):
                 arm = json.loads(config).get("strategy")
         return name, {"run": folder.name, "arm": arm, "seed": seed}
-
-    def _tables(self, database: str, name: str) -> list[Any]:
-        sql = "FROM duckdb_tables() WHERE database_name = ? AND table_name = ?"
-        return self.connection.execute(sql, [database, name]).fetchall()
 
     def _name_apart(self, folders: Sequence[Path]) -> None:
         """Runs whose folders are called the same are told apart by their whole path."""

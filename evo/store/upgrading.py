@@ -9,7 +9,7 @@ from pathlib import Path
 import duckdb
 
 from evo.store import snapshots
-from evo.store.schema import is_older, migrate
+from evo.store.schema import migrate, newest_version, version_in
 from evo.store.writer import CONFIG, FILE
 from operators.identity import digest
 
@@ -27,7 +27,7 @@ def upgraded(file: Path, folder: Path) -> Path:
     sources = [path for path in (file, file.with_name(f"{file.name}.wal")) if path.exists()]
     state = [f"{path.absolute()} {path.stat().st_mtime_ns} {path.stat().st_size}" for path in sources]
     target = place / f"upgraded-{digest(*state)}.duckdb"
-    if target.exists() and not _is_older(target):
+    if target.exists() and (_version(target) or 0) >= newest_version():
         return target
     with tempfile.TemporaryDirectory(dir=place, prefix="upgrading-") as scratch:
         for source in sources:
@@ -38,6 +38,6 @@ def upgraded(file: Path, folder: Path) -> Path:
     return target
 
 
-def _is_older(file: Path) -> bool:
+def _version(file: Path) -> int | None:
     with duckdb.connect(str(file), read_only=True) as connection:
-        return is_older(connection)
+        return version_in(connection)

@@ -171,11 +171,12 @@ class Store:
         connection = self._connect(path)
         try:
             acknowledged = AcknowledgedRows(self.folder / ROW_COUNTS)
-            self._note_missing(acknowledged.missing(row_counts(connection)))
+            found = row_counts(connection, tables(connection)) if acknowledged.earlier else {}
+            self._note_missing(acknowledged.missing(found))
             migrate(connection)
             connection.execute("SET TimeZone = 'UTC'")
             self._tables = tables(connection)
-            self._counts = row_counts(connection)
+            self._counts = row_counts(connection, self._tables)
         except BaseException:
             connection.close()
             raise

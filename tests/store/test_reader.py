@@ -17,6 +17,8 @@ import pytest
 from evo.store import Limits, Store, StoreError, ask, open_reader, query, snapshots
 from tests.store.rows import event
 
+pytestmark = pytest.mark.usefixtures("migrated_once")
+
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:

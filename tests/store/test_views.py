@@ -12,6 +12,8 @@ import pytest
 from evo.store import Store, query, schema
 from tests.store.rows import TASK, History, joined, run
 
+pytestmark = pytest.mark.usefixtures("migrated_once")
+
 Row = dict[str, Any]
 
 
