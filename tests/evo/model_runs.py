@@ -142,7 +142,7 @@ def working(request: Mapping[str, Any], number: int) -> Reply:
     chance = zlib.crc32(repr(request["messages"]).encode()) % 12
     if chance == 0 and number % 2:
         return Reply(status=500, error="overloaded")
-    if chance == 1 and len(said) % 4 != 3:
+    if (chance == 1 or number % 4 == 1) and len(said) % 4 != 3:
         return Reply("Let me think.", tools=(("build", "{"), ("no_tool", {}), ("check", {"kernel": 3})))
     heard = " ".join(str(m.get("content")) for m in request["messages"][-6:])
     drafts = re.findall(r"Draft ([0-9a-f]{12})", heard)

@@ -38,7 +38,7 @@ def rows(folder: Path, sql: str) -> list[dict[str, Any]]:
 def worked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, LlmServer]:
     """A run in three sessions, whose models work with tools, faults included."""
     folder = tmp_path_factory.mktemp("runs") / "worked"
-    for number, evaluations in enumerate((80, 160, 320)):  # it takes some luck until all that can happen has happened
+    for number, evaluations in enumerate((70, 140, 280)):  # it takes some luck until all that can happen has happened
         place = folder / str(number)
         _, server = model_runs.run(
             place, stops=(15, 40), answer=model_runs.working, budget={"evaluations": evaluations}, **AGENTS
