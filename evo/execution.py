@@ -135,15 +135,15 @@ class Execution:
         assert kernel
         rows: Rows = {"proposals": [records.proposal_row(request, proposal, at=self._now())]}
         rows |= self.kernel_rows(kernel)
-        evaluations = await self._verdicts.evaluate(state, request, kernel)
-        for evaluation in evaluations:
+        levels = await self._verdicts.evaluate(state, request, kernel)
+        for evaluation, at in levels:
             name = records.evaluation_id(request, evaluation.level)
             rows = records.join(
-                rows, records.evaluation_rows(evaluation, evaluation_id=name, request_id=request.id, at=self._now())
+                rows, records.evaluation_rows(evaluation, evaluation_id=name, request_id=request.id, at=at)
             )
         told = Individual(
-            request, kernel, records.as_stored(evaluations[-1]),
-            proposal.evaluator_s + _until_screened_s(evaluations[0]), proposal.cost_usd, proposal.description,
+            request, kernel, records.as_stored(levels[-1].evaluation),
+            proposal.evaluator_s + _until_screened_s(levels[0].evaluation), proposal.cost_usd, proposal.description,
         )  # fmt: skip
         return Done(state, told, rows)
 

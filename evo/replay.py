@@ -28,10 +28,9 @@ from evo.records import Rows
 from evo.runs import run_row
 from evo.store import Store, open_reader
 from evo.task_state import Bound, Outstanding, TaskState, task_states
-from evo.verdicts import TakenProfile
+from evo.verdicts import Reached, TakenProfile
 from evo.workbench.opening import RunBenches
 from evo.workbench.recorded import rows_of_use, stored_result
-from fitness.evaluation import Evaluation
 from mutators.base import Call, CallStatus, Kind, Message, Parent, Proposal, Request
 from mutators.bench import Result, Tool
 from mutators.llm_calls import cache_key
@@ -232,8 +231,11 @@ class _StoredVerdicts:
     def __init__(self, read: Read) -> None:
         self._read = read
 
-    async def evaluate(self, state: TaskState, request: Request, kernel: Kernel) -> tuple[Evaluation, ...]:
-        """Return the stored verdicts of the request, least severe first. It raises Different where there are none."""
+    async def evaluate(self, state: TaskState, request: Request, kernel: Kernel) -> tuple[Reached, ...]:
+        """Return the stored verdicts of the request, least severe first, as if they were reached now.
+
+        It raises Different where there are none.
+        """
         found = self._read(
             "select * from evaluations where request_id = ?"
             " order by list_position(['screen', 'full', 'confirmed'], level)",
@@ -245,7 +247,8 @@ class _StoredVerdicts:
             then = found[0]["kernel_id"][:12]
             raise Different(f"{request.id}: {request.mutator} made kernel {then} then, and {_shown(kernel)} now")
         measured = [records.measured_of(self._read, row["evaluation_id"]) for row in found]
-        return tuple(records.evaluation_from(row, **more) for row, more in zip(found, measured, strict=True))
+        levels = [records.evaluation_from(row, **more) for row, more in zip(found, measured, strict=True)]
+        return tuple(Reached(level, time.time()) for level in levels)
 
     async def profile(
         self, state: TaskState, request: Request, parent: Parent, evaluation_id: str

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from evo import records
 from evo.heats import Entrant, Heat
@@ -46,10 +46,17 @@ class TakenProfile:
     rows: Rows
 
 
+class Reached(NamedTuple):
+    """One level of a verdict, and when it was reached, by `time.time`."""
+
+    evaluation: Evaluation
+    at: float
+
+
 class VerdictSource(Protocol):
     """Where the verdicts on a run's kernels come from: a pool of workers, or the store of a run that is replayed."""
 
-    async def evaluate(self, state: TaskState, request: Request, kernel: Kernel) -> tuple[Evaluation, ...]:
+    async def evaluate(self, state: TaskState, request: Request, kernel: Kernel) -> tuple[Reached, ...]:
         """Return the request's evaluations of a kernel, least severe first; one that says so for a duplicate."""
         ...
 
@@ -100,7 +107,7 @@ class Verdicts:
         if evaluation.code_digest and evaluation.status is not Status.DUPLICATE:
             known.by_code.setdefault(evaluation.code_digest, verdict)
 
-    async def evaluate(self, state: TaskState, request: Request, kernel: Kernel) -> tuple[Evaluation, ...]:
+    async def evaluate(self, state: TaskState, request: Request, kernel: Kernel) -> tuple[Reached, ...]:
         """See `VerdictSource.evaluate`. It raises OperatorError where the operator is at fault."""
         known = self._known[state.task]
         with known.ancestors.entered() if request.kind is Kind.ANCESTOR else nullcontext() as ancestor:
@@ -108,25 +115,28 @@ class Verdicts:
 
     async def _evaluate(
         self, state: TaskState, request: Request, kernel: Kernel, known: _Known, ancestor: Entrant | None
-    ) -> tuple[Evaluation, ...]:
+    ) -> tuple[Reached, ...]:
         """`ancestor` is its place among the task's ancestors, if it is one."""
         if earlier := await announced(known.by_id, kernel.id):
-            return (_duplicate(kernel, earlier),)
+            return (self._reached(_duplicate(kernel, earlier)),)
         with promise(known.by_id, kernel.id) as by_id:
             built = await self._retried(state.task, kernel, lambda: self._pool.build(state.task, kernel))
             if isinstance(built, Evaluation):
                 by_id.set_result(built)
-                return (built,)
+                return (self._reached(built),)
             if earlier := await announced(known.by_code, built.code_digest):
                 inherited = _duplicate(kernel, earlier)
                 by_id.set_result(inherited)
-                return (inherited,)
+                return (self._reached(inherited),)
             with promise(known.by_code, built.code_digest) as by_code:
-                evaluations = await self._judge(state, request, kernel, built, ancestor)
-                bare = evaluations[-1].bare()
+                levels = await self._judge(state, request, kernel, built, ancestor)
+                bare = levels[-1].evaluation.bare()
                 by_code.set_result(bare)
                 by_id.set_result(bare)
-                return evaluations
+                return levels
+
+    def _reached(self, evaluation: Evaluation) -> Reached:
+        return Reached(evaluation, self._now())
 
     async def confirm(self, task: Task, kernel: Kernel) -> Evaluation:
         """Return a second, independent verdict on a kernel, against the baseline."""
@@ -163,18 +173,18 @@ class Verdicts:
 
     async def _judge(
         self, state: TaskState, request: Request, kernel: Kernel, built: Built, ancestor: Entrant | None
-    ) -> tuple[Evaluation, ...]:
+    ) -> tuple[Reached, ...]:
         """The levels that a kernel that compiled deserves, against the rival that its strategy names."""
         rival = Rival() if ancestor else state.strategy.rival(request, built.cell)
         leader = state.strategy.best
         anchor = rival.anchor or (leader.as_anchor() if leader else Anchor(state.baseline, 0.0, 0.0))
-        evaluations = await self._levels(state, kernel, anchor, race=rival.race, ancestor=ancestor)
-        screened = replace(evaluations[0], stage_ms={"build": built.build_ms, **evaluations[0].stage_ms})
-        return (screened, *evaluations[1:])
+        first, *more = await self._levels(state, kernel, anchor, race=rival.race, ancestor=ancestor)
+        stage_ms = {"build": built.build_ms, **first.evaluation.stage_ms}
+        return (Reached(replace(first.evaluation, stage_ms=stage_ms), first.at), *more)
 
     async def _levels(
         self, state: TaskState, kernel: Kernel, anchor: Anchor, *, race: bool, ancestor: Entrant | None
-    ) -> tuple[Evaluation, ...]:
+    ) -> list[Reached]:
         """What `fitness.levels.judge` does, each level a job of the pool; a confirmation only within its share.
 
         What was there before the search is no discovery: of ancestors only the fastest gets to the full level, and if
@@ -182,6 +192,7 @@ class Verdicts:
         """
         pool, task = self._pool, state.task
         results: tuple[Evaluation, ...] = ()
+        reached: list[Reached] = []
         jobs: dict[Level, Callable[[], Awaitable[Evaluation]]] = {
             Level.SCREEN: lambda: pool.screen(task, kernel, anchor, race=race),
             Level.FULL: lambda: pool.full(task, kernel, full_anchor(results[0], anchor, state.baseline)),
@@ -194,8 +205,9 @@ class Verdicts:
                 break
             found = await self._retried(task, kernel, jobs[level], level)
             results = (*results, found)
+            reached.append(self._reached(found))
             self._count(state, found)
-        return results
+        return reached
 
     def _may_confirm(self, state: TaskState) -> bool:
         """Whether one more confirmation keeps them all within their share of what was spent."""

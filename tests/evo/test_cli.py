@@ -11,6 +11,7 @@ import pytest
 
 from evo import cli
 from evo.config import STRATEGIES, RunConfig
+from evo.store import query
 
 PROGRAMS = """
     select (select count(distinct coalesce(code_digest, kernel_id)) from evaluations
@@ -177,6 +178,20 @@ def test_lineage_leads_back_to_the_ancestors_and_agrees_with_best(
     chain = json.loads(evo(monkeypatch, capsys, "lineage", str(run_folder), "--principal", "--json")[1])
     assert [row["parents"][:1] for row in chain[1:]] == [[row["kernel_id"]] for row in chain[:-1]]
     assert chain[-1] == found[-1]
+
+
+def test_every_level_of_a_verdict_is_stored_with_the_time_when_it_was_reached(run_folder: Path) -> None:
+    levels = """
+        select full_.created_at as then, epoch_ms(full_.created_at) - epoch_ms(screen.created_at) as later_ms,
+               coalesce(full_.verify_ms, 0) + coalesce(full_.time_ms, 0) as took_ms
+        from evaluations as screen join evaluations as full_ using (request_id)
+        where screen.level = 'screen' and full_.level = 'full'
+    """
+    found = query(run_folder, levels).to_pylist()
+    assert found
+    assert all(row["later_ms"] >= 0.9 * row["took_ms"] > 0 for row in found)  # clocks differ a little
+    when = query(run_folder, "select created_at from progress where level = 'full'").column(0).to_pylist()
+    assert {row["then"] for row in found} <= set(when)
 
 
 def test_sql_answers_and_guards(run_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
