@@ -13,6 +13,7 @@ import typer
 
 from evo.cli_compare import compares
 from evo.cli_outside import outside
+from evo.cli_sql import asks
 from evo.report.output import as_json as json_of
 from evo.report.output import raw, safe_streams
 from operators.errors import DiskError, UserError
@@ -250,32 +251,6 @@ def lineage(
 
 
 @app.command()
-def sql(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="As for other commands; or a pattern, such as 'runs/x/*'.")],
-    query: Annotated[str, typer.Argument(help="One SELECT.")],
-    rows: Annotated[int, typer.Option(min=1, help="Show so many rows at most.")] = 10_000,
-    timeout: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="Give up after so long.")] = 60.0,
-    runs: Runs = RUNS,
-    as_json: AsJson = False,
-) -> None:
-    """Ask a run's database, while it runs or later. `evo sql last "show tables"` lists what there is.
-
-    Several runs are asked at once by a pattern, or by the folder that holds them: every table and view then begins
-    with the columns run, arm and seed.
-
-    In JSON, NaN and infinities are null, times ISO 8601, intervals their months, days and nanoseconds, bytes
-    hexadecimal digits. A column whose name is taken gets a number: speedup, speedup_1.
-    """
-    from evo.runs import find_runs
-    from evo.store import Limits, ask
-
-    answer = ask(find_runs(runs, run), query, Limits(rows=rows, timeout_s=timeout))
-    _show_rows(answer.table.column_names, answer.table.to_pylist(), as_json=as_json)
-    if answer.cut:
-        print(f"evo: there are more rows than these {rows}; add LIMIT, aggregate, or say --rows", file=sys.stderr)
-
-
-@app.command()
 def evaluate(
     operator: Annotated[str, typer.Argument(help="Name, or folder of your own.")],
     file: Annotated[Path, typer.Argument(help="Kernel file.")],
@@ -348,7 +323,8 @@ def doctor(as_json: AsJson = False) -> None:
         raise typer.Exit(FAILED)
 
 
-app.add_typer(compares)  # behind the commands that are used first
+app.add_typer(asks)  # behind the commands that are used first
+app.add_typer(compares)
 app.add_typer(outside)
 
 

@@ -27,7 +27,9 @@ RUNTIME_DATA = (
     "fitness/native/*.cpp",
     "fitness/cpu/*.cpp",
     "fitness/cpu/*.hpp",
+    "evo/store/columns.toml",
     "evo/store/migrations/*.sql",
+    "evo/store/queries/*.sql",
     "mutators/prompts/*.j2",
     "mutators/prompts/*/*.j2",
 )

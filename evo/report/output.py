@@ -32,19 +32,20 @@ def as_json(value: Any) -> str:
     NaN and infinities are null, decimals numbers, times ISO 8601, intervals their months, days and nanoseconds, bytes
     hexadecimal digits.
     """
-    return json.dumps(_plain(value), indent=2, allow_nan=False)
+    return json.dumps(plain(value), indent=2, allow_nan=False)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """The value as types that JSON has; see `as_json`."""
     match value:
         case float():
             return value if math.isfinite(value) else None
         case Decimal():
             return int(value) if value == value.to_integral_value() else float(value)
         case Mapping():
-            return {str(key): _plain(item) for key, item in value.items()}
+            return {str(key): plain(item) for key, item in value.items()}
         case list() | tuple():
-            return [_plain(item) for item in value]
+            return [plain(item) for item in value]
         case bytes():
             return value.hex()
         case datetime() | date() | time():

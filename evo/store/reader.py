@@ -7,7 +7,7 @@ import resource
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +24,8 @@ from evo.store.writer import FILE
 
 Where = Path | Sequence[Path]
 """One run's folder, or those of several runs that are asked together."""
+Params = Mapping[str, Any]
+"""What is bound to `$name` in a query, by name."""
 BATCH_ROWS = 10_000
 CONFIG: Mapping[str, Any] = {
     "enable_external_access": False,
@@ -88,21 +90,39 @@ def open_readers(folders: Sequence[Path]) -> Iterator[Union]:
             raise store_error("a run's database does not answer", error) from error
 
 
-def query(folder: Where, sql: str, *, max_bytes: int = 2**30, timeout_s: float = 300.0) -> pa.Table:
+def query(
+    folder: Where, sql: str, *, params: Params | None = None, max_bytes: int = 2**30, timeout_s: float = 300.0
+) -> pa.Table:
     """The whole answer to one query; of columns that share a name, the later ones get a number.
 
-    It raises StoreError for anything but a query, and beyond the limits.
+    `params` are bound to `$name` in it. It raises StoreError for anything but a query, and beyond the limits.
     """
-    return _answer(folder, sql, Limits(sys.maxsize, timeout_s, max_bytes)).table
+    return _answer(folder, sql, params, Limits(sys.maxsize, timeout_s, max_bytes)).table
 
 
-def ask(folder: Where, sql: str, limits: Limits) -> Answer:
+def ask(folder: Where, sql: str, limits: Limits, params: Params | None = None) -> Answer:
     """As `query`, for users' own: the first rows, within limits that hold for whatever was asked.
 
     It ends the process where DuckDB heeds no interrupt. It raises StoreError.
     """
     with _bounded_process(limits.timeout_s):
-        return _answer(folder, sql, limits)
+        return _answer(folder, sql, params, limits)
+
+
+def answer(connection: duckdb.DuckDBPyConnection, sql: str, limits: Limits, params: Params | None = None) -> Answer:
+    """The same to a run that is open. It raises StoreError."""
+    bound = _check_query(sql, params or {})
+    with _interrupted(connection, limits.timeout_s):
+        try:
+            connection.execute("BEGIN TRANSACTION READ ONLY")
+            try:
+                found = _bounded(connection.sql(sql, params=bound).to_arrow_reader(BATCH_ROWS), limits)
+            finally:
+                with suppress(duckdb.Error):  # what failed may have ended it
+                    connection.execute("ROLLBACK")
+        except (duckdb.Error, pa.ArrowException, OSError, MemoryError) as error:  # OSError: pyarrow's, while it reads
+            raise _refusal(error, limits.timeout_s) from error
+        return Answer(found.table.rename_columns(_distinct(found.table.column_names)), found.cut)
 
 
 @contextmanager
@@ -116,15 +136,10 @@ def _opened(folder: Where, sql: str) -> Iterator[duckdb.DuckDBPyConnection]:
             yield union.connection
 
 
-def _answer(folder: Where, sql: str, limits: Limits) -> Answer:
-    _check_query(sql)
-    with _opened(folder, sql) as connection, _interrupted(connection, limits.timeout_s):
-        try:
-            connection.execute("BEGIN TRANSACTION READ ONLY")
-            found = _bounded(connection.sql(sql).to_arrow_reader(BATCH_ROWS), limits)
-        except (duckdb.Error, pa.ArrowException, OSError, MemoryError) as error:  # OSError: pyarrow's, while it reads
-            raise _refusal(error, limits.timeout_s) from error
-        return Answer(found.table.rename_columns(_distinct(found.table.column_names)), found.cut)
+def _answer(folder: Where, sql: str, params: Params | None, limits: Limits) -> Answer:
+    _check_query(sql, params or {})
+    with _opened(folder, sql) as connection:
+        return answer(connection, sql, limits, params)
 
 
 def export_parquet(folder: Path, out: Path) -> list[Path]:
@@ -151,7 +166,8 @@ def _connect(file: Path) -> duckdb.DuckDBPyConnection:
     return duckdb.connect(str(file), read_only=True, config=dict(CONFIG))
 
 
-def _check_query(sql: str) -> None:
+def _check_query(sql: str, params: Params) -> dict[str, Any] | None:
+    """The parameters as DuckDB wants them, None for none. It raises StoreError for anything but one query."""
     try:
         statements = duckdb.extract_statements(sql)
     except (UnicodeError, TypeError):  # how the binding says that the text has no UTF-8 form
@@ -165,6 +181,12 @@ def _check_query(sql: str) -> None:
         raise StoreError("PIVOT needs its values here: PIVOT ... ON column IN ('a', 'b') USING ...")
     if kind not in (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN):
         raise StoreError(f"{kind.name} is no query; {QUERIES} are allowed")
+    wanted = statements[0].named_parameters
+    if missing := sorted(wanted - set(params)):
+        raise StoreError(f"the query wants a value for ${missing[0]}: say --param {missing[0]}=VALUE")
+    if surplus := sorted(set(params) - wanted):
+        raise StoreError(f"the query holds no ${surplus[0]} that a parameter could be bound to")
+    return dict(params) or None
 
 
 @contextmanager

@@ -1,0 +1,214 @@
+"""Named queries, each on a run whose answers are known, and the dictionary of what can be asked."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evo.store import StoreError, query
+from evo.store.dictionary import OF_ALL, column_meanings, relations
+from evo.store.named import named_queries, named_query
+from tests.store.rows import TASK, History
+from tests.store.story import stored, story
+
+Row = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return stored(tmp_path_factory.mktemp("runs") / "one")
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Another run with the same ids, whose guest is slower than what it came from, and a task of its own."""
+    history = story()
+    for row in history.tables["evaluations"]:
+        if row["kernel_id"] == "G":
+            row["log_speedup"] = 0.9
+    elsewhere = History("gelu/fp32/cpu").propose(0, "ancestor", "", "K0")
+    elsewhere.evaluate(0, "K0", "screen", "correct", log_speedup=0.0)
+    for table, rows in elsewhere.tables.items():
+        history.tables[table] += rows
+    return stored(tmp_path_factory.mktemp("others") / "two", history)
+
+
+def asked(where: Path | list[Path], name: str, **params: str) -> list[Row]:
+    known = named_query(name)
+    found: list[Row] = query(where, known.text(several=isinstance(where, list)), params=known.bound(params)).to_pylist()
+    return found
+
+
+def by(rows: list[Row], *keys: str) -> dict[Any, Row]:
+    found = {tuple(row[key] for key in keys) if len(keys) > 1 else row[keys[0]]: row for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def test_the_log_speedup_of_the_best_is_shared_out_over_all_that_it_comes_from(one: Path) -> None:
+    rows = asked(one, "contributors")
+    shares = {(row["mutator"], row["model"], row["author"]): row["log_speedup"] for row in rows}
+    assert shares == {
+        ("guest", None, "ann"): pytest.approx(0.1),
+        ("tune", None, None): pytest.approx(0.2),
+        ("crossover", "big", None): pytest.approx(0.8 - 0.3),
+        ("transform", None, None): pytest.approx(0.2 / 2),
+        ("rewrite", "big", None): pytest.approx(0.4 / 2),
+        ("ancestor", None, None): pytest.approx(0.0),
+    }
+    assert sum(row["share"] for row in rows) == pytest.approx(1)
+    repaired = {row["mutator"]: row["log_speedup"] for row in asked(one, "contributors", kernel="R")}
+    assert repaired == {"repair": pytest.approx(0.2), "rewrite": pytest.approx(0.4), "ancestor": 0}  # by way of W
+    assert asked(one, "contributors", operator="gelu") == []
+
+
+def test_mutators_and_models_are_told_by_what_they_moved_the_best(one: Path) -> None:
+    mutators = by(asked(one, "mutators"), "mutator")
+    assert {name: row["raised"] for name, row in mutators.items()} == {
+        "ancestor": 0, "transform": pytest.approx(0.2), "rewrite": pytest.approx(0.2), "repair": 0,
+        "crossover": pytest.approx(0.4), "tune": pytest.approx(0.2), "guest": pytest.approx(0.1),
+    }  # fmt: skip
+    crossover = mutators["crossover"]
+    assert crossover["raised_per_usd"] == pytest.approx(0.4 / 0.25)
+    assert crossover["raised_per_hour"] == pytest.approx(3600 * 0.4 / 2.5)
+    transform = mutators["transform"]
+    assert [transform[name] for name in ("proposals", "kernels", "correct", "improved")] == [5, 2, 2, 2]
+    models = by(asked(one, "models"), "model")
+    assert (models["big"]["proposals"], models["big"]["cost_usd"]) == (3, 0.75)
+    assert models["big"]["raised"] == pytest.approx(0.6)
+    assert models["small"]["raised_per_usd"] is None
+
+
+def test_rewrites_share_what_they_did_in_a_row(one: Path) -> None:
+    rewrites = by(asked(one, "rewrites"), "rewrite")
+    assert {name: (row["proposals"], row["nowhere"]) for name, row in rewrites.items()} == {
+        "unroll": (2, 0), "simd": (2, 0), "fuse": (2, 2),
+    }  # fmt: skip
+    assert rewrites["unroll"]["raised"] == pytest.approx(0.1)
+    assert rewrites["unroll"]["seconds"] == pytest.approx(2.5 / 2 + 2.5)
+    assert rewrites["fuse"]["raised_per_hour"] == 0
+
+
+def test_failures_that_differ_in_numbers_alone_are_the_same(one: Path) -> None:
+    failures = by(asked(one, "repeated_failures"), "reason")
+    wrong = failures["error N at N"]
+    assert (wrong["status"], wrong["times"], wrong["mutators"]) == ("wrong", 2, ["rewrite"])
+    assert (wrong["example"], wrong["kernel_id"], wrong["seconds"]) == ("error 5 at 2", "V", 5.0)
+    assert failures["`fuse` applies nowhere in this kernel"]["times"] == 2
+    assert asked(one, "repeated_failures", least="3") == []
+
+
+def test_a_metric_is_followed_along_the_lineage(one: Path) -> None:
+    steps = asked(one, "metric", metric="dram")
+    assert [(row["kernel_id"], row["value"], row["change"]) for row in steps] == [
+        ("A", 10, None), ("C", 25, 15), ("G", 50, 25),
+    ]  # fmt: skip
+    assert steps[2]["factor"] == 2 and steps[2]["speedup"] == pytest.approx(math.exp(1.1))
+    assert [row["kernel_id"] for row in asked(one, "metric", kernel="C2")] == ["A", "C"]
+    assert asked(one, "metric", metric="registers") == []
+
+
+def test_tuning_found_the_best_setting_of_each_file(one: Path) -> None:
+    (found,) = asked(one, "tuning")
+    assert (found["source_id"], found["trials"], found["correct"]) == ("file", 2, 2)
+    assert (found["kernel_id"], found["values_json"], found["level"]) == ("C2", '{"BLOCK":2}', "confirmed")
+    assert found["gain"] == pytest.approx(0.2)
+
+
+def test_stagnation_counts_from_the_last_improvement_and_knows_the_longest(one: Path) -> None:
+    (found,) = asked(one, "stagnation")
+    assert (found["improvements"], found["best_speedup"]) == (6, pytest.approx(math.exp(1.1)))
+    assert (found["evaluations"], found["evaluations_since"]) == (8, 1)  # V; trials and duplicates do not count
+    assert found["longest_evaluations"] == 2  # W and R, between C and its tuning
+    leaders = asked(one, "leaders")
+    assert [row["kernel_id"] for row in leaders] == ["K0", "A", "B", "C", "C2", "G"]
+    assert leaders[-1]["factor"] == pytest.approx(math.exp(0.1)) and leaders[-1]["author"] == "ann"
+    assert found["longest_s"] >= found["seconds_since"] > 0
+
+
+def test_time_is_told_by_what_came_of_it(one: Path) -> None:
+    spent = by(asked(one, "lost_time"), "activity", "outcome")
+    assert (spent["propose", "no_child"]["times"], spent["propose", "no_child"]["seconds"]) == (2, 4.0)
+    assert (spent["build", "wrong"]["seconds"], spent["build", "correct"]["seconds"]) == (1.0, 4.0)
+    assert spent["build", "duplicate"]["times"] == 2
+    assert sum(row["share"] for row in spent.values()) == pytest.approx(1)
+
+
+def test_duplicates_are_counted_by_what_they_have_in_common(one: Path) -> None:
+    found = by(asked(one, "duplicates"), "mutator")["transform"]
+    assert (found["children"], found["same_source"], found["same_code"]) == (3, 1, 1)
+    assert found["saved_s"] == pytest.approx(2 * 0.5 - found["spent_s"])
+
+
+def test_people_and_agents_are_told_by_what_they_brought(one: Path) -> None:
+    (ann,) = asked(one, "outside")
+    assert (ann["author"], ann["kernels"], ann["correct"], ann["in_best"]) == ("ann", 1, 1, 1)
+    assert (ann["kernel_id"], ann["raised"]) == ("G", pytest.approx(0.1))
+
+
+def test_tasks_are_compared_within_a_run_and_runs_among_each_other(one: Path, two: Path) -> None:
+    (task,) = asked(one, "operators")
+    assert (task["task"], task["evaluations"], task["trials"], task["generation"]) == (TASK, 8, 2, 4)
+    assert (task["correct_share"], task["failed_share"]) == (8 / 10, 2 / 10)
+    beside = [(row["run"], row["task"]) for row in asked([one, two], "operators")]
+    assert beside == [("one", TASK), ("two", TASK), ("two", "gelu/fp32/cpu")]
+    (pair,) = asked([one, two], "runs", operator="softmax")
+    assert (pair["first"], pair["second"], pair["winner"]) == ("one", "two", "one")
+    assert pair["ratio"] == pytest.approx(math.exp(1.1 - 1.0))
+    assert pair["ratio_low"] == pytest.approx(math.exp(0.1 - 1.96 * math.hypot(0.01, 0.01)))
+    with pytest.raises(StoreError, match="name several by a pattern"):
+        asked(one, "runs")
+
+
+def test_of_several_runs_each_is_answered_as_if_it_were_alone(one: Path, two: Path) -> None:
+    """Both hold kernels and requests of the same ids."""
+    for name, known in named_queries().items():
+        if not known.needs_several:
+            alone = rounded(asked(one, name))
+            together = rounded([row for row in asked([one, two], name) if row.pop("run") == "one"])
+            assert alone, name
+            assert sorted(together, key=str) == sorted(alone, key=str), name
+
+
+def rounded(rows: list[Row]) -> list[Row]:
+    return [{k: round(v, 9) if isinstance(v, float) else v for k, v in row.items()} for row in rows]
+
+
+def test_every_named_query_says_what_it_answers_and_takes() -> None:
+    for name, known in named_queries().items():
+        assert known.answers.endswith(".") and "\n" not in known.answers, name
+        assert {f"${parameter.name}" in known.sql for parameter in known.parameters} == {True}, name
+        assert all(parameter.meaning.endswith(".") for parameter in known.parameters), name
+    with pytest.raises(StoreError, match="did you mean `mutators`"):
+        named_query("mutator")
+    with pytest.raises(StoreError, match="unknown parameter `opera`; did you mean `operator`"):
+        named_query("mutators").bound({"opera": "x"})
+
+
+def test_parameters_are_bound_and_never_pasted(one: Path) -> None:
+    hostile = "softmax' OR true --"
+    assert asked(one, "mutators", operator=hostile) == []
+    assert query(one, "select $x as x", params={"x": hostile}).to_pylist() == [{"x": hostile}]
+    for sql, params, words in (
+        ("select $x", {}, "wants a value for \\$x"),
+        ("select 1", {"x": "1"}, "holds no \\$x"),
+    ):
+        with pytest.raises(StoreError, match=words):
+            query(one, sql, params=params)
+
+
+def test_every_relation_and_column_has_a_meaning_and_no_meaning_is_left_over() -> None:
+    found = {relation.name: relation for relation in relations()}
+    lacking = [f"{r.name}.{c.name}" for r in found.values() for c in r.columns if not c.meaning]
+    assert not lacking and all(relation.about for relation in found.values())
+    columns = {(relation.name, column.name) for relation in found.values() for column in relation.columns}
+    names = {column for _, column in columns}
+    meanings = column_meanings()
+    assert not set(meanings.pop(OF_ALL)) - names
+    assert not {(relation, name) for relation, said in meanings.items() for name in said} - columns
+    assert found["best"].is_view and not found["kernels"].is_view
+    task = next(column for column in found["kernels"].columns if column.name == "source")
+    assert (task.type, task.required) == ("VARCHAR", True)
