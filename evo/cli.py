@@ -107,7 +107,8 @@ def run(
     began = time.time()
     from evo.budget import parse_limits
     from evo.config import read_config
-    from evo.runs import Session, new_folder, start
+    from evo.folders import new_folder
+    from evo.sessions import Session, start
     from operators.catalog import of_family
 
     named = [*operators, *(name for wanted in family for name in of_family(wanted))]
@@ -140,8 +141,9 @@ def resume(
     """Continue a run that was stopped or killed, or give it a larger budget."""
     began = time.time()
     from evo.budget import parse_limits
-    from evo.runs import Session, find_run
-    from evo.runs import resume as continue_run
+    from evo.folders import find_run
+    from evo.sessions import Session
+    from evo.sessions import resume as continue_run
 
     folder, limits = find_run(runs, run), parse_limits(budget)
     session = Session(ray=ray_address or ("local" if ray else ""), began=began, wait_s=wait, only_confirm=confirm)
@@ -151,9 +153,9 @@ def resume(
 @app.command()
 def replay(run: RunName = "last", runs: Runs = RUNS, as_json: AsJson = False) -> None:
     """Repeat a run from its stored answers and evaluations, and say whether it is the same one, kernel by kernel."""
+    from evo.folders import find_run
     from evo.replay import replay as repeat
     from evo.report.progress import Progress
-    from evo.runs import find_run
 
     with Progress() as progress:
         done = repeat(find_run(runs, run), progress)
@@ -169,8 +171,8 @@ def replay(run: RunName = "last", runs: Runs = RUNS, as_json: AsJson = False) ->
 @app.command()
 def status(run: RunName = "last", runs: Runs = RUNS, as_json: AsJson = False) -> None:
     """Show where a run stands, while it runs or later."""
+    from evo.folders import find_run
     from evo.report.summary import summary
-    from evo.runs import find_run
 
     folder = find_run(runs, run)
     _show_summary(folder, summary(folder), as_json=as_json)
@@ -186,9 +188,9 @@ def best(
     as_json: AsJson = False,
 ) -> None:
     """The best kernel of each task."""
+    from evo.folders import find_run
     from evo.report.queries import best_kernels
     from evo.report.summary import standings
-    from evo.runs import find_run
     from operators.defaults import with_defaults
 
     folder = find_run(runs, run)
@@ -224,8 +226,8 @@ def lineage(
     as_json: AsJson = False,
 ) -> None:
     """How a kernel came to be: all its ancestors, parents before children."""
+    from evo.folders import find_run
     from evo.report import queries
-    from evo.runs import find_run
 
     folder = find_run(runs, run)
     if kernel:

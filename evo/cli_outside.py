@@ -18,7 +18,7 @@ from operators.errors import UserError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from evo.runs import Session
+    from evo.sessions import Session
     from evo.telling import Told
 
 FAILED = 1
@@ -49,7 +49,7 @@ def ask(
     """
     from evo.compare.asking import comparison_in, comparison_questions
     from evo.compare.folder import stored
-    from evo.runs import find_run
+    from evo.folders import find_run
     from evo.telling import config_of, nobody_asks, open_questions
 
     if place := comparison_in(runs, run):
@@ -99,8 +99,9 @@ def tell(
     began = time.time()
     from evo.budget import parse_limits
     from evo.compare.asking import comparison_in
+    from evo.folders import find_run
     from evo.inbox import Inbox
-    from evo.runs import Session, find_run
+    from evo.sessions import Session
     from evo.store.snapshots import has_writer
     from evo.telling import Desk
 
@@ -146,7 +147,7 @@ def mcp(
     import asyncio
 
     from evo.budget import parse_limits
-    from evo.runs import find_run
+    from evo.folders import find_run
 
     parse_limits(budget)
     words = [*(word for text in budget for word in ("--budget", text)), "--wait", f"{wait:g}"]
@@ -183,7 +184,7 @@ def _show_told(found: Told, *, as_json: bool) -> None:
 
 def _go_on(folder: Path, limits: dict[str, float], session: Session, *, as_json: bool) -> None:
     from evo.cli import searching
-    from evo.runs import resume
+    from evo.sessions import resume
 
     searching(folder, lambda progress: resume(folder, limits, progress, session), as_json=as_json)
 

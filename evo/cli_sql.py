@@ -84,7 +84,7 @@ def sql(
 
 def _asked(runs: Path, run: str, query: str, name: str, params: dict[str, str], limits: Limits) -> Answer:
     """The answer to a query of the user's own, or to a named one."""
-    from evo.runs import find_runs
+    from evo.folders import find_runs
     from evo.store import ask
     from evo.store.named import named_query
 

@@ -25,7 +25,7 @@ from evo.history import NOT_WANTED, Done, History
 from evo.individual import Individual
 from evo.journal import Journal
 from evo.records import Rows
-from evo.runs import run_row
+from evo.sessions import run_row
 from evo.store import Store, open_reader
 from evo.task_state import Bound, Outstanding, TaskState, task_states
 from evo.verdicts import Reached, TakenProfile

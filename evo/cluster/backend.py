@@ -37,7 +37,7 @@ JOIN_S = 10.0
 
 
 class ClusterBackend:
-    """`evo.runs.Backend` on a Ray cluster."""
+    """`evo.sessions.Backend` on a Ray cluster."""
 
     closing_s = 3.0
 

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from evo.compare.config import Cell, Comparison
-from evo.runs import DATABASE
+from evo.folders import DATABASE
 from evo.search import FAULTY, WAITS
 from evo.store import StoreError, query
 from fitness.base import DeviceInfo

@@ -29,7 +29,7 @@ from evo.compare.results import CellResult, cell_results
 from evo.compare.running import WORK, at_work
 from evo.pool import SharedPool
 from evo.records import Rows
-from evo.runs import ENDING, Backend, run_context, run_row
+from evo.sessions import ENDING, Backend, run_context, run_row
 from evo.store import Store, query
 from evo.verdicts import Verdicts
 from fitness.evaluation import Evaluation
@@ -82,7 +82,7 @@ def judge(folder: Path, say: Say, *, ray: str = "") -> bool:
     """Judge all winners that were not judged yet, when the searches of all cells are over; return whether it got there.
 
     Before that it judges none: a look at conclusions that are half done would be one more chance to be convinced.
-    Ctrl-C ends it: what was judged stays. `ray` is that of `evo.runs.Session`. It raises UserError.
+    Ctrl-C ends it: what was judged stays. `ray` is that of `evo.sessions.Session`. It raises UserError.
     """
     standings = [standing(folder / cell.name)[0] for cell in begun(folder)[1]]
     if under_way := sum(each not in (Standing.DONE, Standing.FAILED) for each in standings):

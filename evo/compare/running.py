@@ -17,8 +17,8 @@ from evo.compare.config import Cell, Comparison
 from evo.compare.folder import CONFIG as BEGUN
 from evo.compare.folder import Standing, begin, check_same, folder_of, standing, stored
 from evo.pool import SharedPool
-from evo.runs import BUILD_FOLDER, ENDING, Backend, backend_of, begun_or_resumed, run_context
 from evo.search import Search
+from evo.sessions import BUILD_FOLDER, ENDING, Backend, backend_of, begun_or_resumed, run_context
 from fitness.base import DeviceInfo
 from fitness.targets import check_target, device_info, measured_device
 from operators.errors import DiskError, UserError, disk_error
@@ -95,7 +95,7 @@ def compare(
 ) -> Running:
     """Run all cells that are not done; it returns when they are, or after Ctrl-C. It raises UserError.
 
-    `ray` and `wait_s` are those of `evo.runs.Session`.
+    `ray` and `wait_s` are those of `evo.sessions.Session`.
     """
     with at_work(folder, ray) as backend:
         return run_on(backend, folder, comparison, cells, on_change, wait_s=wait_s)

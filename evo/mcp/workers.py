@@ -15,7 +15,7 @@ from evo.config import RunConfig
 from evo.inbox import Inbox
 from evo.pool import Pool
 from evo.processes import LocalPool
-from evo.runs import BUILD_FOLDER, run_context
+from evo.sessions import BUILD_FOLDER, run_context
 from evo.store.snapshots import has_writer
 from evo.worker import BUILD_JOBS, WorkerSpec, gpu_specs, worker_cores
 from fitness.base import Anchor, Built, Checked

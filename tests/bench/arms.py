@@ -36,7 +36,7 @@ from typing import Any
 
 import numpy as np
 
-from evo import runs
+from evo import folders, sessions
 from evo.config import RunConfig
 from evo.search import STOPPED, Search
 from evo.store import query
@@ -76,8 +76,8 @@ def search(operator: str, strategy: str, seed: int, candidates: int, limit_s: fl
 
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as work:
-        folder = runs.new_folder(Path(work), made)
-        if runs.start(made, folder, on_change) == STOPPED and not complete:
+        folder = folders.new_folder(Path(work), made)
+        if sessions.start(made, folder, on_change) == STOPPED and not complete:
             raise KeyboardInterrupt  # which the search took for its own
         seconds = time.monotonic() - begin
         told = query(

@@ -30,8 +30,8 @@ from random import Random
 from typing import Any
 
 from evo.inline import InlinePool
-from evo.runs import run_row
 from evo.search import STOPPED, Search
+from evo.sessions import run_row
 from evo.store import Store, query
 from tests.evo.model_runs import FENCE, MODEL, another, config, source_in, stages
 from tests.mutators.llm_server import LlmServer, Reply

@@ -14,7 +14,7 @@ from evo.compare.config import Comparison
 from evo.compare.running import Running, prepare, run_on
 from evo.config import RunConfig
 from evo.inline import InlinePool
-from evo.runs import LocalBackend
+from evo.sessions import LocalBackend
 from evo.worker import RunContext
 from fitness.base import Fitness
 from operators.catalog import load

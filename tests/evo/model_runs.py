@@ -22,8 +22,8 @@ from evo.archive import Cell, Elite
 from evo.config import RunConfig
 from evo.individual import Individual
 from evo.inline import InlinePool
-from evo.runs import run_row
 from evo.search import Search
+from evo.sessions import run_row
 from evo.store import Store
 from evo.strategies.base import Ancestors, Rival, StrategyContext
 from fitness.base import Anchor, Checked, Fitness

@@ -25,8 +25,8 @@ from evo.journal import Journal
 from evo.pool import Pool, WorkerLost
 from evo.processes import ENTRY
 from evo.replay import replay
-from evo.runs import run_context, run_row
 from evo.search import Search
+from evo.sessions import run_context, run_row
 from evo.store import Store, query
 from evo.strategies.base import Strategy
 from fitness.base import Built

@@ -12,7 +12,7 @@ import duckdb
 import pytest
 
 from evo.inline import InlinePool
-from evo.runs import LocalBackend
+from evo.sessions import LocalBackend
 from evo.store import Store
 from fitness.scripted import scripted
 from tests.evo.test_cli import evo

@@ -12,8 +12,8 @@ import pytest
 from evo.inline import InlinePool
 from evo.pool import Job, WorkerLost
 from evo.replay import replay
-from evo.runs import run_row
 from evo.search import Search
+from evo.sessions import run_row
 from evo.store import Store, query
 from evo.watchdog import RESTARTS_AFTER, Watchdog
 from fitness.evaluation import Evaluation, Timing

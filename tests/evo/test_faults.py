@@ -14,7 +14,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from evo import conditions, runs, version
+from evo import conditions, folders, sessions, version
 from evo.conditions import Conditions, check_same
 from evo.config import RunConfig
 from evo.history import History
@@ -43,7 +43,9 @@ def operator(tmp_path: Path) -> Path:
 def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Evo:
     """`evo` in this process, with fitness stages that are scripted."""
     monkeypatch.setenv("EVO_RUNS", str(tmp_path / "runs"))
-    monkeypatch.setattr(runs.LocalBackend, "pool", lambda _, config, *__: InlinePool(dict(scripted(config.tasks()))))
+    monkeypatch.setattr(
+        sessions.LocalBackend, "pool", lambda _, config, *__: InlinePool(dict(scripted(config.tasks())))
+    )
     monkeypatch.setattr("operators.catalog._read", session_reader())
     return lambda *arguments: evo(monkeypatch, capsys, *arguments)
 
@@ -141,7 +143,7 @@ def test_a_disk_that_takes_no_configuration_leaves_no_run(
     write = Path.write_text
 
     def fail(path: Path, *arguments: Any, **options: Any) -> int:
-        if path.name == runs.CONFIG:
+        if path.name == folders.CONFIG:
             raise FULL
         return write(path, *arguments, **options)
 
@@ -202,7 +204,7 @@ def test_a_folder_that_is_removed_meanwhile_is_one_line(
 
     (tmp_path / "runs").mkdir()
     search_folder = tmp_path / "runs" / "mine"
-    monkeypatch.setattr(runs, "new_folder", lambda runs, config: search_folder.mkdir() or search_folder)
+    monkeypatch.setattr(folders, "new_folder", lambda runs, config: search_folder.mkdir() or search_folder)
     monkeypatch.setattr(History, "_count", remove)
     one_line(command("run", str(operator), "--budget", "50evals"), 1, "folder was removed while it ran")
 
@@ -236,7 +238,7 @@ def test_last_is_the_search_that_began_last(
     assert command("replay", "last")[0] == 0
     assert command("status")[1].strip().endswith(f"run {run}")
     assert command("status", "last-replay")[1].strip().endswith(f"{run.name}-replay")
-    os.utime(run / runs.CONFIG, (0, 0))
+    os.utime(run / folders.CONFIG, (0, 0))
     assert command("run", str(operator), "--budget", "3evals")[0] == 0
     newer = next(path for path in run.parent.iterdir() if run.name not in path.name or path.name == f"{run.name}-2")
     assert command("status")[1].strip().endswith(f"run {newer}")
@@ -247,7 +249,7 @@ def test_last_is_the_search_that_began_last(
 def test_a_run_that_was_killed_before_it_began_is_shown_and_is_not_last(command: Evo, run: Path) -> None:
     killed = run.with_name("killed")
     shutil.copytree(run, killed)
-    with duckdb.connect(str(killed / runs.DATABASE)) as connection:
+    with duckdb.connect(str(killed / folders.DATABASE)) as connection:
         for table in ("runs", "events", "asks", "tells", "evaluations"):
             connection.execute(f"delete from {table}")
     code, out, err = command("status", str(killed))
@@ -306,8 +308,8 @@ def test_another_processor_is_refused(command: Evo, run: Path, monkeypatch: pyte
 
 
 def test_a_run_that_is_older_than_digests_goes_on(command: Evo, run: Path) -> None:
-    with duckdb.connect(str(run / runs.DATABASE)) as connection:
-        connection.execute(f"delete from events where kind = '{runs.DEFINITIONS}'")
+    with duckdb.connect(str(run / folders.DATABASE)) as connection:
+        connection.execute(f"delete from events where kind = '{sessions.DEFINITIONS}'")
     code, _, err = command("resume", str(run), "--budget", "9evals")
     (note,) = err.strip().splitlines()
     assert code == 0 and "older than digests of operators" in note

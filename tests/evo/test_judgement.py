@@ -20,9 +20,9 @@ from evo.compare.hidden import near, with_drawn_shapes
 from evo.compare.judgement import FOLDER, STORE, judge, judge_on, judged_cells, outcomes
 from evo.compare.results import cell_results
 from evo.config import RunConfig
+from evo.folders import DATABASE
 from evo.inline import InlinePool
 from evo.pool import EngineError
-from evo.runs import DATABASE
 from evo.store import query
 from evo.worker import RunContext
 from fitness.base import Fitness

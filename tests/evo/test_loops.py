@@ -17,8 +17,8 @@ from evo.config import RunConfig
 from evo.individual import Individual
 from evo.inline import InlinePool
 from evo.replay import replay
-from evo.runs import run_row
 from evo.search import Search
+from evo.sessions import run_row
 from evo.store import Store, query
 from evo.strategies.base import Rival, StrategyContext
 from evo.strategies.loop import LoopStrategy, Recipe

@@ -16,7 +16,7 @@ import pytest
 from evo.config import RunConfig
 from evo.inbox import Inbox
 from evo.replay import replay
-from evo.runs import run_row
+from evo.sessions import run_row
 from evo.store import Store, query
 from evo.telling import open_questions
 from mutators.bench import Result

@@ -22,8 +22,8 @@ from evo.inline import InlinePool
 from evo.replay import replay
 from evo.report.queries import model_costs
 from evo.report.tables import costs_line
-from evo.runs import run_row
 from evo.search import Search
+from evo.sessions import run_row
 from evo.store import Store, query
 from mutators.base import Call, CallStatus
 from mutators.llm_settings import LlmSettings

@@ -25,7 +25,7 @@ from evo.history import History
 from evo.inbox import Inbox
 from evo.replay import replay
 from evo.report.queries import model_costs
-from evo.runs import run_row
+from evo.sessions import run_row
 from evo.store import Store, query
 from evo.strategies.base import StrategyContext
 from evo.strategies.islands import Islands

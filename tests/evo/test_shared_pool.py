@@ -16,8 +16,8 @@ from evo.cluster.workers import HostedWorker, shipped_files
 from evo.config import RunConfig
 from evo.pool import EngineError, Pool, WorkerLost, WorkerPool
 from evo.processes import LocalPool
-from evo.runs import run_context
 from evo.search import Search
+from evo.sessions import run_context
 from evo.store import Store, query
 from evo.worker import MAX_RUNS, Answer, Message, RunContext, Stages, WorkerSpec
 from fitness.base import Anchor, Built

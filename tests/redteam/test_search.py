@@ -12,8 +12,8 @@ import pytest
 
 from evo.config import RunConfig
 from evo.inline import InlinePool
-from evo.runs import run_row
 from evo.search import Search
+from evo.sessions import run_row
 from evo.store import Store, query
 from fitness import pipeline
 from operators.spec import Task

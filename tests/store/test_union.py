@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from evo.runs import find_runs
+from evo.folders import find_runs
 from evo.store import Limits, Store, StoreError, ask, query
 from operators.errors import UserError
 from tests.store.rows import TASK, History, event, run

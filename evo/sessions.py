@@ -9,7 +9,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +19,7 @@ from evo import records
 from evo.codec import compact, moment
 from evo.conditions import ASKED_TASKS, Conditions, check_same, check_tasks, conditions, host
 from evo.config import RunConfig
+from evo.folders import CONFIG, DATABASE, began
 from evo.journal import Journal
 from evo.pool import SharedPool
 from evo.processes import LocalPool
@@ -31,92 +32,12 @@ from fitness.targets import NO_GPUS, GpuModels, devices, gpu_models
 from operators.errors import DiskError, UserError, disk_error
 from operators.spec import Operator, Task
 
-DATABASE = "evo.duckdb"
-PATTERN = "*?["
-"""What makes a name the pattern of several."""
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that end a search in good order: Ctrl-C, a batch system's limit, a terminal that is closed."""
-CONFIG = "config.json"
-"""A search's settings, for readers; its time is that of the last session's beginning. A replay has none."""
 BUILD_FOLDER = "build"
 """What is compiled during a session, and the locks of its workers; there only meanwhile."""
 DEFINITIONS = "definitions"
 """The event that holds what the run's operators were when it began."""
-
-
-def new_folder(runs: Path, config: RunConfig) -> Path:
-    """A new folder `runs/<date>-<time>-<first operator>`, with a number where that exists. It raises UserError."""
-    stem = f"{time.strftime('%Y%m%d-%H%M%S')}-{config.tasks()[0][0].name}"
-    for number in range(100):
-        folder = runs / (stem if number == 0 else f"{stem}-{number + 1}")
-        try:
-            folder.mkdir(parents=True)
-        except FileExistsError:
-            continue
-        except OSError as error:
-            raise UserError(f"{folder}: cannot be made: {error.strerror}") from None
-        return folder
-    raise UserError(f"{runs}: too many runs in this second")
-
-
-def find_run(runs: Path, name: str) -> Path:
-    """The folder of a run: a path, an id below `runs`, or the beginning of one. It raises UserError.
-
-    `last` is the search that a session of began last; `last-replay` the newest replay.
-    """
-    if (Path(name) / DATABASE).exists():
-        return Path(name)
-    folders = sorted(path.parent for path in runs.glob(f"*/{DATABASE}"))
-    if name in ("last", "last-replay"):
-        return _last(runs, folders, replay=name != "last")
-    matches = [folder for folder in folders if folder.name == name] or [f for f in folders if f.name.startswith(name)]
-    if len(matches) == 1:
-        return matches[0]
-    known = ", ".join(folder.name for folder in (matches or folders)[-5:]) or "none yet"
-    problem = "is not unique" if matches else "does not exist"
-    raise UserError(f"run {name} {problem} in {runs}/; there are: {known} (or say `last`)")
-
-
-def find_runs(runs: Path, name: str) -> Path | list[Path]:
-    """The folder of one run as `find_run` finds it, or those of several.
-
-    Several are named by a pattern, such as `runs/compare-x/*`, or by the folder that holds them, or its name below
-    `runs`. It raises UserError.
-    """
-    if (Path(name) / DATABASE).exists():
-        return Path(name)
-    for place in (Path(name), runs / name):
-        if place.is_dir() and (held := sorted(file.parent for file in place.glob(f"*/{DATABASE}"))):
-            return held
-    if not any(letter in name for letter in PATTERN):
-        return find_run(runs, name)
-    root = Path(name).anchor
-    try:
-        found = sorted(path for path in Path(root).glob(name.removeprefix(root)) if (path / DATABASE).exists())
-    except (ValueError, NotImplementedError, OSError) as error:
-        raise UserError(f"{name} is no pattern of folders: {error}") from None
-    if not found:
-        raise UserError(f"no run matches {name}; write a pattern of folders, such as '{runs}/compare-x/*'")
-    return found
-
-
-def _last(runs: Path, folders: Sequence[Path], *, replay: bool) -> Path:
-    file = DATABASE if replay else CONFIG
-    found = [folder for folder in folders if (folder / CONFIG).exists() != replay]
-    for folder in sorted(found, key=lambda folder: (folder / file).stat().st_mtime, reverse=True):
-        if replay or began(folder):
-            return folder
-    raise UserError(f"{runs}/ holds no {'replay' if replay else 'run'} yet")
-
-
-def began(folder: Path) -> bool:
-    """Whether a session of the run in `folder` began, as far as can be told."""
-    if not (folder / DATABASE).exists():
-        return any(folder.glob(f"{DATABASE}*"))
-    try:
-        return bool(query(folder, "select 1 from events where kind = 'session' limit 1").num_rows)
-    except StoreError:  # it is told when this run is asked for
-        return True
 
 
 @dataclass(frozen=True, kw_only=True)
