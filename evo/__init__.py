@@ -1,0 +1,52 @@
+"""Runs from Python: `import evo`, then `evo.open("runs/<id>")`, or `evo.runs()` for all there are.
+
+Importing this imports next to nothing; duckdb and pyarrow come with the first question. See `evo.api`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from evo.api import Run, Several
+
+__all__ = ["open", "open_several", "runs"]
+
+
+def open(run: str | Path = "last", *, runs: str | Path = "runs") -> Run:
+    """The run that is meant by a folder, an id below `runs`, the beginning of one, or `last`.
+
+    A search may be writing it. The file that `evo export` wrote is a run as well. Nothing is read before the first
+    question. It raises UserError (of `operators.errors`, as all that the API raises for what a caller can cure).
+    """
+    from evo.api import Run
+    from evo.folders import find_runs
+    from operators.errors import UserError
+
+    found = find_runs(Path(runs), str(run))
+    if isinstance(found, list):
+        raise UserError(f"{run} names several runs: use evo.open_several")
+    return Run(found)
+
+
+def open_several(which: str | Path | Sequence[str | Path], *, runs: str | Path = "runs") -> Several:
+    """Several runs, to be asked together: a pattern such as `runs/compare-x/*`, a folder that holds them, or a list.
+
+    It raises UserError.
+    """
+    from evo.api import Several
+    from evo.folders import find_runs
+
+    named = [which] if isinstance(which, str | Path) else which
+    found = (find_runs(Path(runs), str(each)) for each in named)
+    return Several([path for where in found for path in (where if isinstance(where, list) else [where])])
+
+
+def runs(folder: str | Path = "runs") -> list[Run]:
+    """Every run in `folder`, the oldest first."""
+    from evo.api import Run
+    from evo.folders import DATABASE
+
+    return [Run(path.parent) for path in sorted(Path(folder).glob(f"*/{DATABASE}"))]

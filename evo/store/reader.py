@@ -24,6 +24,7 @@ from evo.store.writer import FILE
 
 Where = Path | Sequence[Path]
 """One run's folder, or those of several runs that are asked together."""
+Connection = duckdb.DuckDBPyConnection
 Params = Mapping[str, Any]
 """What is bound to `$name` in a query, by name."""
 BATCH_ROWS = 10_000

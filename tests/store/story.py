@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 from evo.store import Store
 from tests.store.rows import TASK, History, Row, joined, run
 
+HEADER = "/*! evo\n[tune]\nBLOCK = [4, 2]\n*/\n"
 LOG_SPEEDUPS = {"K0": 0.0, "A": 0.2, "B": 0.4, "C": 0.8, "R": 0.6, "C2": 1.0, "C3": 0.7, "G": 1.1}
 
 
@@ -64,11 +66,18 @@ def tables(history: History, **config: object) -> dict[str, list[Row]]:
     sources = [
         {
             "kernel_id": name, "source_id": "file" if name in ("C", "C2", "C3") else name, "operator": "softmax",
-            "target": "cpu", "source": f"// {name}\nvoid softmax();\n", "values_json": '{"BLOCK":2}',
+            "target": "cpu", "source": f"{HEADER}// {name}\nvoid softmax();\n", "values_json": '{"BLOCK":2}',
         }
         for name in dict.fromkeys(row["kernel_id"] for row in history.tables["proposals"] if row["kernel_id"])
     ]  # fmt: skip
-    rest = {"tells": tells, "trials": trials, "metrics": metrics, "kernels": sources}
+    timings = [
+        {
+            "evaluation_id": row["evaluation_id"], "workload": "rows=8", "latency_us": 10.0, "anchor_latency_us": 20.0,
+            "log_ratio": math.log(2), "log_ratio_se": 0.01, "pairs": 20,
+        }
+        for row in history.tables["evaluations"] if row["status"] == "correct"
+    ]  # fmt: skip
+    rest = {"tells": tells, "trials": trials, "metrics": metrics, "kernels": sources, "timings": timings}
     return joined({"runs": [run() | config]}, history.tables, rest)
 
 
