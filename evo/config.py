@@ -22,6 +22,7 @@ from mutators.base import INFORMED, PROTOCOL
 from mutators.briefing import Attempt
 from mutators.llm_settings import LlmSettings
 from operators.catalog import load, same_family
+from operators.champions import offered
 from operators.definition import first_problem
 from operators.errors import UserError, unknown
 from operators.extension import named_class
@@ -153,7 +154,7 @@ class RunConfig(BaseModel):
         """
         if self.ancestors == "naive":
             return ("naive",)
-        champions = operator.champions(task.target, task.dtype) if self.protocol >= CHAMPIONS_KNOWN else ()
+        champions = offered(operator, task.target, task.dtype) if self.protocol >= CHAMPIONS_KNOWN else ()
         return (*operator.ancestors(task.target), *champions)
 
     def make_strategy(self, operator: Operator, task: Task) -> Any:

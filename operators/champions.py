@@ -1,8 +1,8 @@
 """The best kernels known of an operator, per device and dtype: where they come from, and what was measured of them.
 
 They stand in the folder `champions` of an operator's own: `h200-fp32.cu` is one for fp32, `h200.cu` one for every dtype
-that has no file of its own. `champions.toml` beside them says of each file and dtype what `Champion` holds. A search
-may start from them (`--ancestors all`); it judges them anew, whatever is written there.
+that has no file of its own and that it was measured with. `champions.toml` beside them says of each file and dtype
+what `Champion` holds. A search may start from them (`--ancestors all`); it judges them anew, whatever is written there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from operators.definition import first_problem
 from operators.errors import OperatorError
 from operators.files import read_text
-from operators.spec import CHAMPIONS
+from operators.spec import CHAMPIONS, Operator
 
 RECORDS = "champions.toml"
 
@@ -84,3 +84,15 @@ def champions(folder: Path) -> tuple[Champion, ...]:
     except ValidationError as error:
         raise OperatorError(f"{path}: {first_problem(error)}") from None
     return tuple(found.champion)
+
+
+def offered(operator: Operator, target: str, dtype: str) -> tuple[str, ...]:
+    """Return the names of the best kernels known for one dtype, as `Operator.champions` has them.
+
+    A file that was measured with other dtypes alone is left out: its instructions may be theirs. It raises
+    OperatorError, one line, for records that cannot be read.
+    """
+    measured: dict[str, set[str]] = {}
+    for champion in champions(operator.folder):
+        measured.setdefault(f"{CHAMPIONS}/{champion.stem}", set()).add(champion.dtype)
+    return tuple(name for name in operator.champions(target, dtype) if dtype in measured.get(name, {dtype}))

@@ -35,6 +35,7 @@ from fitness.device import KernelFault, Prepared, Session
 from fitness.evaluation import CheckError, Evaluation, Level, Rejection
 from fitness.pipeline import Pipeline
 from operators.catalog import folders, load
+from operators.champions import offered
 from operators.errors import DeviceError
 from operators.kernel import Kernel
 from operators.spec import Operator, Task, Workload
@@ -252,7 +253,7 @@ def entries(options: argparse.Namespace) -> Iterator[Entry]:
         operator = load(name)
         for dtype in operator.dtypes.get(target, ()):
             own = operator.ancestors(target) if options.own else ()
-            for ancestor in (*own, *(operator.champions(target, dtype) if options.champions else ())):
+            for ancestor in (*own, *(offered(operator, target, dtype) if options.champions else ())):
                 if dtype in options.dtypes and options.only in ancestor:
                     source = operator.ancestor(ancestor, target).read_text(encoding="utf-8")
                     yield Entry(name, dtype, ancestor, source)

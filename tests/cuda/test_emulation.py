@@ -17,6 +17,7 @@ from fitness.cuda.emulation.build import flags
 from fitness.cuda.emulation.target import emulated
 from fitness.evaluation import CheckError, Rejection, Status
 from operators.catalog import folders, load
+from operators.champions import offered
 from operators.errors import UserError
 from operators.kernel import Kernel
 from operators.plan import parse_plan
@@ -69,7 +70,7 @@ def kernel_files() -> Iterator[Any]:
     for name in sorted(folders()):
         operator = load(name)
         for dtype in operator.dtypes.get("cuda", ()):
-            for ancestor in (*operator.ancestors("cuda"), *operator.champions("cuda", dtype)):
+            for ancestor in (*operator.ancestors("cuda"), *offered(operator, "cuda", dtype)):
                 marks = [] if ancestor == "naive" and (name, dtype) in SAMPLE else [pytest.mark.slow]
                 file = operator.ancestor(ancestor, "cuda")
                 yield pytest.param(name, file, dtype, marks=marks, id=f"{name}-{ancestor}-{dtype}")

@@ -178,12 +178,12 @@ def test_the_bounds_of_elements_alone_would_let_them_pass() -> None:
 
 
 @pytest.mark.parametrize("name", SAMPLE)
-@pytest.mark.parametrize("dtype", ["fp64", "fp32", "bf16"])
+@pytest.mark.parametrize("dtype", ["fp64", "fp32", "fp16", "bf16"])
 def test_the_next_lower_precision_is_rejected_for_every_operator(name: str, dtype: str) -> None:
     if not any(dtype in names for names in load(name).dtypes.values()):
         pytest.skip(f"no {dtype}")
     judge, rng = oracle(name, dtype), np.random.default_rng(0)
-    lower = {"fp64": 24, "fp32": 11, "bf16": 4}[dtype]
+    lower = {"fp64": 24, "fp32": 11, "fp16": 8, "bf16": 4}[dtype]
     tried = 0
     for workload in judge.operator.hidden:
         case = judge.case(workload, "nominal", rng, at_end=True)

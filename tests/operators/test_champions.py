@@ -17,7 +17,7 @@ from fitness.targets import GpuModels
 from mutators.ancestor import Ancestor
 from mutators.base import Request
 from operators.catalog import folders, load
-from operators.champions import champions
+from operators.champions import champions, offered
 from operators.dtypes import ACCUMULATOR
 from operators.errors import OperatorError
 from operators.kernel import Kernel
@@ -60,8 +60,8 @@ def test_most_operators_have_one_for_each_dtype() -> None:
 def test_every_file_has_a_record_for_every_dtype_that_it_is_offered_for(name: str) -> None:
     operator = load(name)
     recorded = {(champion.dtype, f"champions/{champion.stem}") for champion in champions(operator.folder)}
-    offered = {(d, champion) for d in operator.dtypes["cuda"] for champion in operator.champions("cuda", d)}
-    assert recorded == offered
+    found = {(d, champion) for d in operator.dtypes["cuda"] for champion in offered(operator, "cuda", d)}
+    assert recorded == found
     files = {f"champions/{path.stem}" for path in (operator.folder / "champions").glob("*.cu")}
     assert files == {champion for _, champion in recorded}
 
@@ -91,6 +91,10 @@ def test_a_champion_is_offered_for_its_own_dtype_or_for_those_without_one(operat
     assert operator.champions("cuda", "bf16") == ("champions/fast", "champions/rtx-4090-bf16")
     assert operator.champions("cpu", "fp32") == ()
     assert "champions/fast" not in operator.ancestors("cuda")
+    records = RECORD + RECORD.replace("fast-fp32.cu", "rtx-4090.cu")
+    (operator.folder / "champions" / "champions.toml").write_text(records, encoding="utf-8")
+    assert offered(operator, "cuda", "fp32") == ("champions/fast-fp32", "champions/rtx-4090")
+    assert offered(operator, "cuda", "fp16") == ("champions/fast",), "nobody measured the other one with it"
 
 
 def test_a_request_by_its_name_brings_the_champion(operator: Operator) -> None:

@@ -7,6 +7,7 @@ import pytest
 from fitness.cuda import nvrtc
 from fitness.cuda.build import CudaBuild, compile_cuda
 from operators.catalog import folders, load
+from operators.champions import offered
 from operators.errors import UserError
 from operators.kernel import Kernel
 from tests.operators.sampling import every_operator
@@ -40,7 +41,7 @@ def test_all_champions_compile(name: str) -> None:
         pytest.skip(str(error))
     operator = load(name)
     for dtype in operator.dtypes["cuda"]:
-        for champion in operator.champions("cuda", dtype):
+        for champion in offered(operator, "cuda", dtype):
             source = operator.ancestor(champion, "cuda").read_text(encoding="utf-8")
             result = compile_cuda(Kernel(name, "cuda", source), operator, dtype)
             assert isinstance(result, CudaBuild), (champion, dtype, result.message)
