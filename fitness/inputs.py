@@ -14,7 +14,7 @@ from operators import drawing
 from operators.catalog import Functions
 from operators.dtypes import DType, resolve_dtype
 from operators.errors import OperatorError
-from operators.spec import Distribution, Operator, Tensor
+from operators.spec import Distribution, Operator, Pattern, Tensor
 
 FAMILIES = ("nominal", "scaled", "integers", "structured", "specials", "mixture")
 """Of every operator.
@@ -84,7 +84,8 @@ def draw(
                     f"{operator.folder}/operator.toml: tensor `{tensor.name}` has no distribution and inputs() of "
                     "reference.py does not make it"
                 )
-            made[tensor.name] = sample(tensor, element, shape, family, rng, device=device)
+            drawn = sample(tensor, element, shape, family, rng, device=device)
+            made[tensor.name] = patterned(drawn, tensor.pattern)
         _check(operator, "inputs", tensor.name, made[tensor.name], element, shape)
     if family == CANCELLATION:
         for name, value in functions.cancel(env | extra | made).items():
@@ -132,6 +133,18 @@ def sample(
     make = _MAKERS[family] if element.is_float else _nominal
     values = make(_Recipe(tensor.distribution, shape, element, tensor.specials, tensor.bounded, rng, device))
     return values.to(TORCH_DTYPES[element.name])
+
+
+def patterned(values: torch.Tensor, pattern: Pattern | None) -> torch.Tensor:
+    """Whole drawn matrices, made to keep what their tensor declares of them."""
+    match pattern:
+        case "symmetric":
+            return values.triu() + values.triu(1).mT
+        case "upper":
+            return values.triu()
+        case "lower":
+            return values.tril()
+    return values
 
 
 def _check(operator: Operator, function: str, name: str, value: Any, element: DType, shape: tuple[int, ...]) -> None:

@@ -23,7 +23,7 @@ from fitness.cases import NAIVE, Case, Question, Related, Trusted
 from fitness.compare import judge, place_of
 from fitness.doubts import advice
 from fitness.evaluation import CheckError
-from fitness.inputs import TORCH_DTYPES, Inputs, data_dims, draw, families, sample
+from fitness.inputs import TORCH_DTYPES, Inputs, data_dims, draw, families, patterned, sample
 from fitness.memory import Memory
 from fitness.places import CpuPlace, Place
 from fitness.related import Relating
@@ -140,7 +140,7 @@ class Oracle:
             result[places] = sample(tensor, self.element(tensor), (count,), "nominal", rng, device=values.device)
         else:
             result[places] = result.max() if rng.integers(2) else result.min()
-        return result.reshape(values.shape)
+        return patterned(result.reshape(values.shape), tensor.pattern)
 
     def _moved(self, case: Case, tensor: Tensor, count: int, rng: np.random.Generator, trusted: Trusted | None) -> Case:
         values = self._changed(tensor, case.inputs.tensors[tensor.name], count, rng)

@@ -26,6 +26,7 @@ from operators.spec import (
     Bound,
     Distribution,
     Operator,
+    Pattern,
     Role,
     Scalar,
     Special,
@@ -84,6 +85,9 @@ class _Tensor(_Table):
     bounded: bool | None = None
     """Whether all input families keep to the range of the distribution, because the operator means nothing outside of
     it, or amplifies errors (divisors, diagonals, probabilities). Left out: where that range leaves out zero."""
+    pattern: Pattern | None = None
+    """What matrices hold over the last two axes, which are of one size then, whatever the input family: `symmetric`
+    ones mirror what stands above the diagonal, `upper` and `lower` triangular ones hold zeros on its other side."""
 
 
 class _Scalar(_Table):
@@ -342,6 +346,8 @@ def _tensor(raw: _Tensor, names: Iterable[str], index: int) -> Tensor:
     if raw.distribution is None:
         if raw.bounded is not None:
             raise ValueError(f"{where}: bounded needs a distribution uniform(low, high) or integers(low, high)")
+        if raw.pattern is not None:
+            raise ValueError(f"{where}: pattern needs a distribution; what inputs() makes has its own")
         return Tensor(raw.name, raw.role, raw.dtype, shape, None, _specials(raw, where, bounded=False))
     if raw.role == "out":
         raise ValueError(f"{where}: an output has no distribution")
@@ -358,7 +364,15 @@ def _tensor(raw: _Tensor, names: Iterable[str], index: int) -> Tensor:
         raise ValueError(f"{where}: a normal distribution has no bounds; write uniform(low, high)")
     bounded = distribution.leaves_out_zero if raw.bounded is None else raw.bounded
     specials = _specials(raw, where, bounded=bounded)
-    return Tensor(raw.name, raw.role, raw.dtype, shape, distribution, specials, bounded)
+    _check_pattern(raw, where)
+    return Tensor(raw.name, raw.role, raw.dtype, shape, distribution, specials, bounded, raw.pattern)
+
+
+def _check_pattern(raw: _Tensor, where: str) -> None:
+    if raw.pattern and (len(raw.shape) < 2 or raw.shape[-2] != raw.shape[-1]):
+        raise ValueError(f"{where}: {raw.pattern} matrices need two last axes of one size, not {raw.shape}")
+    if raw.pattern in ("upper", "lower") and raw.bounded:
+        raise ValueError(f"{where}: {raw.pattern} triangular matrices hold zeros, so that they cannot be bounded")
 
 
 def _specials(raw: _Tensor, where: str, *, bounded: bool) -> tuple[Special, ...]:

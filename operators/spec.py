@@ -99,6 +99,7 @@ CPP_KEYWORDS = frozenset(
 Role = Literal["in", "out", "inout"]
 Bound = Literal["bits", "exact", "rounding", "measured"]
 Special = Literal["zero", "subnormal", "huge", "inf", "nan"]
+Pattern = Literal["symmetric", "upper", "lower"]
 
 
 @dataclass(frozen=True)
@@ -152,6 +153,8 @@ class Tensor:
     """Values that the operator's definition handles and the input family `specials` strews in; floating inputs only."""
     bounded: bool = False
     """Whether all input families keep to the distribution's range, but for `specials`."""
+    pattern: Pattern | None = None
+    """What all input families are made to keep over the last two axes; None: nothing."""
 
     def sizes(self, env: Mapping[str, int]) -> tuple[int, ...]:
         """The concrete shape."""

@@ -247,6 +247,21 @@ BAD = {
         '"normal(0, 1)"\nbounded = true',
         "`x`: a normal distribution has no bounds; write uniform",
     ),
+    "matrices that are not square": (
+        'distribution = "uniform(-1, 1)"',
+        'distribution = "uniform(-1, 1)"\npattern = "symmetric"',
+        "`x`: symmetric matrices need two last axes of one size, not ['rows', 'cols']",
+    ),
+    "zeros out of bounds": (
+        'shape = ["rows", "cols"]\ndistribution = "uniform(-1, 1)"',
+        'shape = ["rows", "rows"]\ndistribution = "uniform(-1, 1)"\npattern = "upper"\nbounded = true',
+        "`x`: upper triangular matrices hold zeros, so that they cannot be bounded",
+    ),
+    "a pattern of what inputs() makes": (
+        'role = "out"',
+        'role = "out"\npattern = "upper"',
+        "`y`: pattern needs a dist",
+    ),
     "bounds without a law": ('role = "out"', 'role = "out"\nbounded = true', "`y`: bounded needs a distribution"),
     "specials of an output": ('role = "out"', 'role = "out"\nspecials = ["nan"]', "`y`: an output has no specials"),
     "specials of integers": (
