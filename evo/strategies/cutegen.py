@@ -41,6 +41,7 @@ CLASSES: Mapping[str, str] = {
 """The class of a family's operators; of families that are not here it is `product`, the latest."""
 OTHERS: Mapping[str, str] = {
     "vector_add": "elementwise", "matrix_scalar_mul": "elementwise", "dot_product": "reduction",
+    "diagonal_matrix_mul": "elementwise",
     "silu_and_mul": "elementwise", "swiglu": "elementwise", "rope": "elementwise", "merge_attn_states": "elementwise",
     "fused_add_rms_norm": "reduction", "high_order_contraction": "product",
 }  # fmt: skip

@@ -179,3 +179,20 @@ def test_a_data_dim_fits_what_was_drawn() -> None:
     for family in FAMILIES:
         inputs = drawn("spmv_csr", family)
         assert inputs.dims["max_row_nnz"] == int(inputs.tensors["row_offsets"].diff().max())
+
+
+def keeps(name: str, matrix: torch.Tensor) -> bool:
+    """Whether a matrix is what the operator's tensors are declared to be; NaN equals itself."""
+    other = {"symmetric": matrix.T, "upper": matrix.triu(), "lower": matrix.tril()}[name.partition("_")[0]]
+    return torch.equal(matrix.nan_to_num(7.0), other.nan_to_num(7.0))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("name", ["symmetric_matrix_mul", "upper_triangular_matrix_mul", "lower_triangular_matrix_mul"])
+def test_every_family_and_relation_keeps_what_a_tensor_declares_of_its_matrices(name: str, dtype: str) -> None:
+    offers = functions(load(name).folder)
+    for seed, family in enumerate(families(offers)):
+        tensors = drawn(name, family, dtype, seed).tensors
+        assert all(keeps(name, matrix) and matrix.count_nonzero() for matrix in tensors.values()), family
+        for relation in offers.relations({**tensors, "rng": np.random.default_rng(seed), "dtype": DTYPES[dtype]}):
+            assert all(keeps(name, matrix) for matrix in relation.inputs.values()), relation.name

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import scipy.fft
 import scipy.integrate
+import scipy.linalg.blas
 import scipy.ndimage
 import scipy.signal
 import scipy.sparse
@@ -172,6 +173,21 @@ SECOND: Mapping[str, Second] = {
     "fft": _fft,
     "sorting": lambda x, **_: np.sort(x),
     "top_k": _top_k,
+    "swish": lambda x, **_: x * scipy.special.expit(x),
+    "hard_sigmoid": lambda x, **_: np.interp(x, [-3, 3], [0, 1]),
+    "softplus": lambda x, **_: np.logaddexp(0, x),
+    "softsign": lambda x, **_: np.divide(x, np.abs(x) + 1),
+    "hard_tanh": lambda x, **_: np.clip(x, -1, 1),
+    "log_softmax": lambda x, **_: scipy.special.log_softmax(x, axis=1),
+    "matrix_mul_tn": lambda a, b, **_: np.matmul(a.T, b),
+    "matrix_mul_nt": lambda a, b, **_: np.inner(a, b),
+    "matrix_mul_tt": lambda a, b, **_: np.matmul(b, a).T,
+    "batched_matrix_mul": lambda a, b, **_: np.matmul(a, b),
+    "tensor_matrix_mul": lambda a, b, **_: np.tensordot(a, b, axes=(2, 0)),
+    "diagonal_matrix_mul": lambda diagonal, x, **_: (x.T * diagonal).T,
+    "symmetric_matrix_mul": lambda a, b, **_: np.inner(a, b),
+    "upper_triangular_matrix_mul": lambda a, b, **_: scipy.linalg.blas.dtrmm(1.0, a, b),
+    "lower_triangular_matrix_mul": lambda a, b, **_: scipy.linalg.blas.dtrmm(1.0, a, b, lower=1),
 }
 
 

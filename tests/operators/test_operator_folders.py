@@ -174,9 +174,11 @@ def test_the_published_vectors_are_the_benchmarks(name: str, exponents: range, p
 
 
 COUNTED: Mapping[str, frozenset[str]] = {
+    "batched_matrix_mul": frozenset({"batch"}),
     "high_order_contraction": frozenset({"nx"}),
     "matrix_power": frozenset({"power"}),
     "max_pooling_2d": frozenset({"batch", "size", "stride", "pad"}),
+    "tensor_matrix_mul": frozenset({"batch"}),
     "triangle_attention": frozenset({"batch", "heads"}),
 }
 """Dims that count passes, steps or the like, or are what others make them: no kernel asks for multiples of them."""
