@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from evo.compare.config import Comparison
-from evo.compare.inference import Effect, Summary, effects, summaries
+from evo.compare.inference import Effect, Outcome, Summary, effects, summaries
 from evo.compare.judgement import JudgedCell, outcomes
 from operators.identity import digest
 
@@ -51,13 +51,22 @@ class Conclusions:
 
 def conclusions(made: Comparison, cells: Sequence[JudgedCell]) -> Conclusions:
     """What the judged ones of these cells say."""
-    found, reference = outcomes(cells), made.reference_arm
-    rng = np.random.default_rng(int(digest("resampling", made.name)[:16], 16))
+    return concluded(made, outcomes(cells), len(cells))
+
+
+def concluded(made: Comparison, found: Sequence[Outcome], cells: int) -> Conclusions:
+    """What these outcomes say, in whatever order, of a comparison with so many cells."""
+    reference, rng = made.reference_arm, resampling(made)
     known = any(outcome.arm == reference for outcome in found)
     return Conclusions(
         reference, made.difference, summaries(found, rng),
-        effects(found, reference, made.difference, rng) if known else [], len(cells), len(found),
+        effects(found, reference, made.difference, rng) if known else [], cells, len(found),
     )  # fmt: skip
+
+
+def resampling(made: Comparison) -> np.random.Generator:
+    """Of all that is resampled in a comparison, drawn from its name: whoever asks again gets the same figures."""
+    return np.random.default_rng(int(digest("resampling", made.name)[:16], 16))
 
 
 def _beside(effect: Effect | None) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def curves(results: Sequence[CellResult], rng: np.random.Generator) -> list[Curv
         arms: defaultdict[str, dict[tuple[str, str, int], Floats]] = defaultdict(dict)
         for result in results:
             arms[result.arm][result.operator, result.task, result.seed] = best_at(grid, budget, result.curve)
-        found += [_curve(arm, budget, grid, values, rng) for arm, values in arms.items()]
+        found += [_curve(arm, budget, grid, values, rng) for arm, values in sorted(arms.items())]
     return found
 
 

@@ -338,8 +338,9 @@ def _error_of_mean(blocks: Sequence[Block]) -> float:
 
 
 def _by_arm(outcomes: Iterable[Outcome]) -> dict[str, _Cells]:
+    """In the order of their names, so that what is resampled does not hang on the order of outcomes."""
     found: defaultdict[str, _Cells] = defaultdict(dict)
-    for one in outcomes:
+    for one in sorted(outcomes, key=lambda one: one.arm):
         found[one.arm][one.operator, one.task, one.seed] = one
     return dict(found)
 
