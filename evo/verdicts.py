@@ -143,6 +143,11 @@ class Verdicts:
         found = await self._retried(task, kernel, lambda: self._pool.confirm(task, kernel), Level.CONFIRMED)
         return replace(found, level=Level.CONFIRMED)
 
+    async def beside(self, task: Task, kernel: Kernel, anchor: Anchor) -> Evaluation:
+        """Return a verdict on a kernel that is timed in turns with another one, each in a process of its own."""
+        found = await self._retried(task, kernel, lambda: self._pool.full(task, kernel, anchor), Level.FULL)
+        return replace(found, level=Level.FULL)
+
     async def take_profile(self, state: TaskState, parent: Parent, evaluation_id: str) -> TakenProfile:
         """Return what a profiler says of a kernel that `can_be_profiled`."""
         assert parent.evaluation

@@ -3,8 +3,10 @@
 When the searches are over, each task's hidden shapes are joined by others, drawn now (`evo.compare.hidden`), and all
 distinct winners of the task, of whatever arm and seed, are confirmed one after the other in random order: every shape
 with new inputs, in fresh processes that time it in turns with the naive kernel and the vendor's library. The naive
-kernel comes first, by itself, as a control: drawn shapes with which it is not right are given up. Everything is kept in
-a store of the comparison's folder, winner by winner: what was judged is not judged again.
+kernel comes first, by itself, as a control: drawn shapes with which it is not right are given up. At last the winners
+of a task are timed in turns with the fastest of them, so that what is told of their order does not rest on two
+measurements beside a kernel that may be a hundred times slower than both. Everything is kept in a store of the
+comparison's folder, winner by winner: what was judged is not judged again.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from evo.records import Rows
 from evo.sessions import ENDING, Backend, run_context, run_row
 from evo.store import Store, query
 from evo.verdicts import Verdicts
+from fitness.base import Anchor
 from fitness.evaluation import Evaluation
 from operators.catalog import load
 from operators.errors import OperatorError
@@ -44,9 +47,11 @@ STORE = "store"
 SHAPES = "hidden_shapes"
 """The event that says with which hidden shapes a task is judged: those of the operator in `folder`, `drawn` of them
 for the judgement."""
+JUDGED, COMPARED = "judged", "beside"
+"""Measurements of a winner: beside the naive kernel, and beside the fastest winner of its task."""
 DRAWS = 3
 """So often shapes are drawn for a task, before it is judged on the operator's own alone."""
-JUDGED = """
+EVALUATIONS = """
     select e.*, (select list(t) from timings t where t.evaluation_id = e.evaluation_id) as timings,
         (select list(l) from library_timings l where l.evaluation_id = e.evaluation_id) as library_timings,
         (select list(r) from errors r where r.evaluation_id = e.evaluation_id) as errors
@@ -63,6 +68,9 @@ class JudgedCell:
     """None: it has no winner of its own, or that was not judged yet."""
     outcome: Outcome | None
     """For the statistics; None: its search is not done, or its winner not judged."""
+    beside: Evaluation | None = None
+    """Of its winner in turns with the fastest winner of its task, whose `anchor_id` it names; None: it is that one, was
+    not right, or was not timed beside it yet."""
 
 
 @dataclass(frozen=True)
@@ -73,9 +81,40 @@ class _Bench:
     cell: Cell
     naive: Kernel
     winners: Sequence[Kernel]
+    judged: dict[str, Evaluation]
+    """What was judged of them, by kernel id."""
+    compared: set[str]
+    """Ids of those that were timed beside the fastest one."""
+
+    @property
+    def unjudged(self) -> list[Kernel]:
+        return [kernel for kernel in self.winners if kernel.id not in self.judged]
+
+    @property
+    def fastest(self) -> Kernel | None:
+        """Of those that were judged; None: none of them is right."""
+        right = [kernel for kernel in self.winners if kernel.id in self.judged and self.judged[kernel.id].correct]
+        return max(right, key=lambda kernel: (self.judged[kernel.id].log_speedup or 0.0, kernel.id), default=None)
+
+    @property
+    def uncompared(self) -> list[Kernel]:
+        """Those that are right, but for the fastest one, which were not timed beside it yet."""
+        fastest = self.fastest
+        return [
+            kernel for kernel in self.winners
+            if kernel is not fastest and kernel.id in self.judged and self.judged[kernel.id].correct
+            and kernel.id not in self.compared
+        ]  # fmt: skip
+
+    @property
+    def left(self) -> int:
+        """How many measurements are still to be made, if all of them turn out to be right."""
+        return len(self.unjudged) + len(self.uncompared) + max(len(self.unjudged) - (self.fastest is None), 0)
 
 
 Say = Callable[[str], None]
+_Evaluations = Mapping[tuple[str, str], Evaluation]
+"""By task and kernel id."""
 
 
 def judge(folder: Path, say: Say, *, ray: str = "") -> bool:
@@ -104,9 +143,9 @@ def judged_cells(folder: Path, results: Sequence[CellResult] | None = None) -> l
 
     `results` are those that `cell_results` has returned, where they are at hand.
     """
-    known = _evaluations(folder)
+    known, beside = _evaluations(folder, JUDGED), _evaluations(folder, COMPARED)
     cells = zip(begun(folder)[1], cell_results(folder) if results is None else results, strict=True)
-    return [_judged(cell, result, known) for cell, result in cells]
+    return [_judged(cell, result, known, beside) for cell, result in cells]
 
 
 def outcomes(cells: Iterable[JudgedCell]) -> list[Outcome]:
@@ -128,13 +167,15 @@ def _judge(backend: Backend, folder: Path, say: Say, benches: Sequence[_Bench]) 
     return True
 
 
-def _judged(cell: Cell, result: CellResult, known: Mapping[tuple[str, str], Evaluation]) -> JudgedCell:
+def _judged(cell: Cell, result: CellResult, known: _Evaluations, compared: _Evaluations) -> JudgedCell:
     failed = Outcome(result.arm, result.operator, result.task, result.seed)
     if result.standing is not Standing.DONE:
         return JudgedCell(result, None, None)
     if (kernel := _own(cell, result)) is None:
         return JudgedCell(result, None, failed)
-    evaluation = known.get((result.task, kernel.id))
+    evaluation, beside = (found.get((result.task, kernel.id)) for found in (known, compared))
+    if beside and not beside.correct:  # whatever finds out that it is wrong: it is
+        evaluation, beside = beside, None
     if evaluation is None or not evaluation.correct:
         return JudgedCell(result, evaluation, failed if evaluation else None)
     assert evaluation.log_speedup is not None and evaluation.log_speedup_se is not None
@@ -143,22 +184,25 @@ def _judged(cell: Cell, result: CellResult, known: Mapping[tuple[str, str], Eval
         failed, log_speedup=evaluation.log_speedup, log_speedup_se=evaluation.log_speedup_se, correct=True,
         times_us=times_us,
     )  # fmt: skip
-    return JudgedCell(result, evaluation, outcome)
+    return JudgedCell(result, evaluation, outcome, beside)
 
 
 def _benches(folder: Path) -> Iterator[_Bench]:
     """Tasks with winners that were not judged yet."""
-    known = _evaluations(folder)
+    known, compared = _evaluations(folder, JUDGED), _evaluations(folder, COMPARED)
     found: dict[Task, dict[str, Kernel]] = {}
     cells: dict[Task, Cell] = {}
     for cell, result in zip(begun(folder)[1], cell_results(folder), strict=True):
-        task = Task.parse(result.task)
-        kernel = _own(cell, result) if result.standing is Standing.DONE else None
-        if kernel and (result.task, kernel.id) not in known:
+        if result.standing is Standing.DONE and (kernel := _own(cell, result)):
+            task = Task.parse(result.task)
             found.setdefault(task, {})[kernel.id] = kernel
             cells[task] = cell
     for task, kernels in found.items():
-        yield _Bench(task, cells[task], _naive(cells[task]), list(kernels.values()))
+        judged = {id: known[str(task), id] for id in kernels if (str(task), id) in known}
+        done = {id for id in kernels if (str(task), id) in compared}
+        bench = _Bench(task, cells[task], _naive(cells[task]), list(kernels.values()), judged, done)
+        if bench.left:
+            yield bench
 
 
 def _own(cell: Cell, result: CellResult) -> Kernel | None:
@@ -171,15 +215,21 @@ def _naive(cell: Cell) -> Kernel:
     return Kernel(cell.operator, cell.target, load(cell.path).naive(cell.target))
 
 
-def _evaluations(folder: Path) -> dict[tuple[str, str], Evaluation]:
-    """What was judged, by task and kernel id."""
+def _evaluations(folder: Path, kind: str) -> _Evaluations:
+    """What was measured, JUDGED or COMPARED, by task and kernel id."""
     if not (folder / FOLDER / STORE).is_dir():
         return {}
     found = {}
-    for row in query(folder / FOLDER / STORE, JUDGED).to_pylist():
+    for row in query(folder / FOLDER / STORE, EVALUATIONS).to_pylist():
         measured = {table: row.pop(table) or () for table in records.MEASURED}
-        found[row["task"], row["kernel_id"]] = records.evaluation_from(row, **measured)
+        if row["evaluation_id"] == _name(row["task"], kind, row["kernel_id"]):
+            found[row["task"], row["kernel_id"]] = records.evaluation_from(row, **measured)
     return found
+
+
+def _name(task: str, kind: str, kernel_id: str) -> str:
+    """The id of an evaluation."""
+    return f"{task}/{kind}/{kernel_id}"
 
 
 class _Judging:
@@ -195,7 +245,7 @@ class _Judging:
 
     def run(self, benches: Sequence[_Bench]) -> bool:
         """Judge these; return whether it came to their end."""
-        self._left = sum(len(bench.winners) for bench in benches)
+        self._left = sum(bench.left for bench in benches)
         (self._folder / WORK).mkdir(exist_ok=True)
         stopped = False
 
@@ -238,19 +288,31 @@ class _Judging:
             raise errors.exceptions[0] from None
 
     async def _task(self, pool: SharedPool, bench: _Bench) -> None:
-        """Judge the winners of one task, one after the other in random order."""
+        """Judge the winners of one task, one after the other in random order, and then beside the fastest of them."""
         operator = await self._operator(pool, bench)
         if operator is None:
             return
-        async with self._verdicts(pool, bench, operator) as verdicts:
-            for kernel in self._random.sample(bench.winners, len(bench.winners)):
-                try:
-                    await self._keep(kernel, await verdicts.confirm(bench.task, kernel))
-                except OperatorError as error:
-                    self._say(f"judgement: {bench.task}: {error}")
-                    return
-                self._left -= 1
-                self._say(f"judgement: a winner at {bench.task} is judged, {self._left} left")
+        try:
+            async with self._verdicts(pool, bench, operator) as verdicts:
+                for kernel in self._shuffled(bench.unjudged):
+                    found = bench.judged[kernel.id] = await verdicts.confirm(bench.task, kernel)
+                    await self._keep(kernel, found, JUDGED)
+                    self._tell(bench, "judged")
+                if fastest := bench.fastest:
+                    of_it = bench.judged[fastest.id]
+                    anchor = Anchor(fastest, of_it.log_speedup or 0.0, of_it.log_speedup_se or 0.0)
+                    for kernel in self._shuffled(bench.uncompared):
+                        await self._keep(kernel, await verdicts.beside(bench.task, kernel, anchor), COMPARED)
+                        self._tell(bench, "timed beside the fastest one")
+        except OperatorError as error:
+            self._say(f"judgement: {bench.task}: {error}")
+
+    def _shuffled(self, kernels: Sequence[Kernel]) -> list[Kernel]:
+        return self._random.sample(kernels, len(kernels))
+
+    def _tell(self, bench: _Bench, done: str) -> None:
+        self._left -= 1
+        self._say(f"judgement: a winner at {bench.task} is {done}, {max(self._left, 0)} measurements left at most")
 
     async def _operator(self, pool: SharedPool, bench: _Bench) -> Operator | None:
         """The operator with the hidden shapes that the task is judged on; None where its naive kernel is not right."""
@@ -269,7 +331,7 @@ class _Judging:
             if control.correct:
                 detail = {"folder": place, "drawn": drawn}
                 noted = records.event_rows(SHAPES, detail, at=time.time(), task=bench.task)
-                await self._keep(bench.naive, control, noted)
+                await self._keep(bench.naive, control, JUDGED, noted)
                 return operator
             fault = control.message
         self._say(f"judgement: {bench.task} cannot be judged, its naive kernel fails: {fault}")
@@ -300,10 +362,10 @@ class _Judging:
             await view.close()
             shutil.rmtree(build, ignore_errors=True)
 
-    async def _keep(self, kernel: Kernel, found: Evaluation, more: Rows | None = None) -> None:
+    async def _keep(self, kernel: Kernel, found: Evaluation, kind: str, more: Rows | None = None) -> None:
         known = self._store.rows("select 1 from kernels where kernel_id = ?", [kernel.id]).num_rows
         kernels: Rows = {} if known else {"kernels": [records.kernel_row(kernel)]}
-        name = f"{found.task}/judged/{kernel.id}"
+        name = _name(found.task, kind, kernel.id)
         rows = records.evaluation_rows(found, evaluation_id=name, request_id=None, at=time.time())
         await self._commit(records.join(kernels, rows, more or {}))
 

@@ -25,7 +25,7 @@ from evo.inline import InlinePool
 from evo.pool import EngineError
 from evo.store import query
 from evo.worker import RunContext
-from fitness.base import Fitness
+from fitness.base import Anchor, Fitness
 from fitness.evaluation import Evaluation, Level, Status
 from fitness.scripted import ScriptedFitness
 from operators.catalog import load
@@ -44,6 +44,8 @@ class Judging(ScriptedBackend):
         super().__init__()
         self.confirm = confirm
         self.confirmed: list[str] = []
+        self.beside: list[tuple[str, str]] = []
+        """Kernels that were timed in turns with others, and these."""
 
     def pool(self, config: RunConfig, folder: Path) -> ScriptedPool:
         backend = self
@@ -52,6 +54,12 @@ class Judging(ScriptedBackend):
             def __init__(self, task: Task, operator: Operator) -> None:
                 self.operator = operator
                 super().__init__(task, Kernel(task.operator, task.target, operator.naive(task.target)))
+
+            def full(self, kernel: Kernel, anchor: Anchor) -> Evaluation:
+                backend.beside.append((kernel.id, anchor.kernel.id))
+                outcome = backend.confirm(self.operator, kernel)
+                self.script = lambda _: outcome
+                return super().full(kernel, anchor)
 
             def confirm(self, kernel: Kernel) -> Evaluation:
                 backend.confirmed.append(kernel.id)
@@ -123,8 +131,52 @@ def test_every_winner_is_judged_once_beside_the_naive_kernel_on_shapes_that_no_s
     rows = query(folder / FOLDER / STORE, "select kernel_id, level from verdicts").to_pylist()
     assert {row["level"] for row in rows} == {"confirmed"} and len(rows) == len(own) + 2
     assert not (folder / FOLDER / DATABASE).exists()  # no pattern over the cells matches it
-    assert said[-1].endswith("0 left")
+    assert said[-1].endswith("is judged, 0 measurements left at most")
     assert judge_on(again := Judging(lambda *_: 0.1), folder, said.append) and not again.confirmed
+
+
+@pytest.fixture(scope="module")
+def rivals(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A comparison with several winners at one task."""
+    made = comparison(arms={"random": {}}, operators=["softmax"], seeds=[1, 2, 3, 4], budget={"evaluations": 6})
+    return run(tmp_path_factory.mktemp("rivals"), made)[0]
+
+
+def test_winners_of_a_task_are_timed_in_turns_with_the_fastest_of_them(rivals: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(rivals, tmp_path / rivals.name))
+    cells = [cell for cell in cell_results(folder) if cell.winner]
+    naive = Kernel("softmax", "cpu", load("softmax").naive("cpu")).id
+    own = sorted({cell.winner.kernel.id for cell in cells if cell.winner} - {naive})
+    assert len(own) >= 3
+    fastest, wrong, *others = own
+    speeds: dict[str, Status | float] = {naive: 0.0, fastest: 0.9, wrong: Status.WRONG, **dict.fromkeys(others, 0.4)}
+    backend = Judging(lambda _, kernel: speeds[kernel.id])
+    assert judge_on(backend, folder, lambda _: None)
+    assert sorted(backend.beside) == [(kernel, fastest) for kernel in others]
+    judged = {cell.result.winner.kernel.id: cell for cell in judged_cells(folder) if cell.result.winner}
+    assert judged[fastest].beside is None and judged[wrong].beside is None
+    for kernel in others:
+        beside, outcome = judged[kernel].beside, judged[kernel].outcome
+        assert beside and beside.anchor_id == fastest and beside.anchor_log_speedup == 0.9
+        assert outcome and outcome.log_speedup == 0.4  # the endpoint rests on the naive kernel, as registered
+    assert judge_on(again := Judging(lambda *_: 0.1), folder, lambda _: None)
+    assert not again.confirmed and not again.beside
+
+
+def test_a_winner_that_turns_out_wrong_beside_the_fastest_is_wrong(rivals: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(rivals, tmp_path / rivals.name))
+    seen: set[str] = set()
+
+    def confirm(_: Operator, kernel: Kernel) -> Status | float:
+        again = kernel.id in seen
+        seen.add(kernel.id)
+        return Status.WRONG if again else 0.4
+
+    assert judge_on(Judging(confirm), folder, lambda _: None)
+    judged = [cell for cell in judged_cells(folder) if cell.evaluation]
+    right = [cell for cell in judged if cell.evaluation and cell.evaluation.correct]
+    assert len({cell.result.winner.kernel.id for cell in right if cell.result.winner}) == 1 < len(judged)
+    assert all(cell.outcome and cell.outcome.correct is (cell in right) for cell in judged)
 
 
 def test_no_winner_is_judged_before_all_searches_are_over(folder: Path) -> None:
