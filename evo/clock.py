@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 OVERRUN = 0.05
 """Of its time limit, so much at most may a run take longer."""
-CLOSING_S = {"cpu": 1.0, "cuda": 4.0}
+CLOSING_S = {"cpu": 1.0, "cuda": 5.0}
 """By target, what a session needs to end its processes and close its store, after all else: a driver takes its time to
 give up what a process had on a GPU."""
 TICK_S = 1.0
