@@ -378,13 +378,29 @@ def history(rows: Callable[[str], list[Row]]) -> list[tuple[int, Entry]]:
     return sorted(entries, key=lambda entry: entry[0])
 
 
+def verdicts(rows: Callable[[str], list[Row]]) -> dict[str, list[Row]]:
+    """Return the evaluations of each request, least severe first, with what was measured of them."""
+    sql = (
+        "select * from evaluations where request_id is not null"
+        " order by list_position(['screen', 'full', 'confirmed'], level), rowid"
+    )
+    found: dict[str, list[Row]] = {}
+    for row in _attached(rows(sql), lambda table: rows(f"select * from {table} order by rowid")):
+        found.setdefault(row["request_id"], []).append(row)
+    return found
+
+
+def measured_evaluation(row: Mapping[str, Any]) -> Evaluation:
+    """Return the evaluation of one row, with its lists of what was measured, by table, if it has such."""
+    return evaluation_from(row, **{table: row.get(table, ()) for table in MEASURED})
+
+
 def individual_from(row: Mapping[str, Any]) -> Individual:
     """Return the individual of one row of `TOLD`, with its lists of what was measured, by table, if it has such."""
-    measured = {table: row.get(table, ()) for table in MEASURED}
     return Individual(
         Request.from_json(row["request_json"]),
         kernel_from(row) if row["source"] is not None else None,
-        evaluation_from(row, **measured) if row["evaluation_id"] is not None else None,
+        measured_evaluation(row) if row["evaluation_id"] is not None else None,
         row["seconds"],
         row["cost_usd"],
         row["description"],

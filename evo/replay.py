@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
@@ -231,24 +232,23 @@ class _StoredVerdicts:
     def __init__(self, read: Read) -> None:
         self._read = read
 
+    @cached_property
+    def _found(self) -> dict[str, list[Row]]:
+        """By request, all at once: a query for each would read the whole table as often as it has rows."""
+        return records.verdicts(self._read)
+
     async def evaluate(self, state: TaskState, request: Request, kernel: Kernel) -> tuple[Reached, ...]:
         """Return the stored verdicts of the request, least severe first, as if they were reached now.
 
         It raises Different where there are none.
         """
-        found = self._read(
-            "select * from evaluations where request_id = ?"
-            " order by list_position(['screen', 'full', 'confirmed'], level)",
-            [request.id],
-        )
+        found = self._found.pop(request.id, [])
         if not found:
             raise Different(f"{request.id}: {request.mutator} made kernel {_shown(kernel)}, and had none to offer then")
         if found[0]["kernel_id"] != kernel.id:
             then = found[0]["kernel_id"][:12]
             raise Different(f"{request.id}: {request.mutator} made kernel {then} then, and {_shown(kernel)} now")
-        measured = [records.measured_of(self._read, row["evaluation_id"]) for row in found]
-        levels = [records.evaluation_from(row, **more) for row, more in zip(found, measured, strict=True)]
-        return tuple(Reached(level, time.time()) for level in levels)
+        return tuple(Reached(records.measured_evaluation(row), time.time()) for row in found)
 
     async def profile(
         self, state: TaskState, request: Request, parent: Parent, evaluation_id: str
