@@ -6,7 +6,8 @@ A search of the strategy `islands` with the mutator `agent` asks a scripted mode
 how many of a prompt's tokens its own cache had, and fails now and then: it turns requests away (429, 500), or closes
 the connection before or in the middle of an answer. The process is killed (SIGKILL) in the middle of its first
 sessions, while answers are under way, and gone on with, until so many requests were answered. The run is replayed at
-last, which must ask nothing.
+last, which must ask nothing. Of the mutators those alone take part that ask a model: others spend most evaluations of
+a budget, and nothing in any ledger.
 
 The provider counts what it sent whole to a client that was alive to read it; it cannot know what a client that was
 killed had of an answer, so kills wait for a moment in which none was just read. Equal must be: tokens in, tokens out,
@@ -103,7 +104,8 @@ async def session(folder: Path, url: str, evaluations: int) -> asyncio.subproces
         "models": [MODEL], "api_base": url, "backoff_s": 0.01, "concurrency": 12, "attempts": 8,
         "prices": {MODEL: PRICE.model_dump()},
     }  # fmt: skip
-    changes = {"strategy": "islands", "settings": {"agent": {"evaluations": 2, "calls": 8}}, "llm": llm}
+    settings = {"agent": {"evaluations": 2, "calls": 8}, "without": ["transform", "tune", "recombine"]}
+    changes = {"strategy": "islands", "settings": settings, "llm": llm}
     command = ["-m", "tests.evo.model_runs", str(folder), url, str(evaluations), json.dumps(changes)]
     return await asyncio.create_subprocess_exec(sys.executable, *command, stdout=asyncio.subprocess.DEVNULL)
 
