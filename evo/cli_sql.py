@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from evo.store import Answer, Limits
 
 RUNS = Path("runs")
+DUCKDB = ".duckdb"
 LISTED = "?"
 """What stands for the name after a `--query` that has none."""
 Runs = Annotated[Path, typer.Option("--runs", help="Folder that holds the runs.", envvar="EVO_RUNS")]
@@ -127,3 +128,45 @@ def _show_queries(*, as_json: bool) -> None:
         for parameter in query.parameters:
             default = f" (default: {parameter.default})" if parameter.default else ""
             print(f"{'':{width}}    --param {parameter.name}=...  {parameter.meaning}{default}")
+
+
+@asks.command()
+def export(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="As for other commands.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="A new FILE.duckdb, or a new folder for Parquet files.")],
+    runs: Runs = RUNS,
+) -> None:
+    """Write a run for other tools: its tables and views as Parquet files, or one DuckDB file that opens by itself."""
+    from evo.folders import find_runs
+    from evo.store.exporting import export_duckdb, export_parquet
+
+    where = find_runs(runs, run)
+    if isinstance(where, list):
+        raise UserError(f"{run} names several runs; put them into one file with: evo merge {out} {run}")
+    if out.suffix == DUCKDB:
+        export_duckdb(where, out)
+        print(f"{out}: open it with duckdb, evo sql {out}, or evo.open({str(out)!r})", file=sys.stderr)
+    else:
+        print(f"{out}: {len(export_parquet(where, out))} Parquet files", file=sys.stderr)
+
+
+@asks.command()
+def merge(
+    out: Annotated[Path, typer.Argument(metavar="OUT.duckdb", help="A new file.")],
+    run: Annotated[
+        list[str],
+        typer.Argument(metavar="RUN...", help="Folders, patterns, files of evo export or evo merge; ids as elsewhere."),
+    ],
+    runs: Runs = RUNS,
+) -> None:
+    """Put runs of one or several machines into one file, each whole: asked with evo sql, it is like several runs."""
+    from evo.folders import find_runs
+    from evo.store.merging import merge as merged
+
+    if out.suffix != DUCKDB:
+        raise UserError(f"{out}: name a new file that ends in {DUCKDB}")
+    found = [find_runs(runs, name) for name in run]
+    held = merged([path for where in found for path in (where if isinstance(where, list) else [where])], out)
+    for each in held:
+        print(f"{each.run} from {each.origin}", file=sys.stderr)
+    print(f"{len(held)} runs in {out}; ask them with: evo sql {out} 'from merged_runs'", file=sys.stderr)

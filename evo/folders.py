@@ -56,10 +56,15 @@ def find_runs(runs: Path, name: str) -> Path | list[Path]:
     """The folder of one run as `find_run` finds it, or those of several.
 
     Several are named by a pattern, such as `runs/compare-x/*`, or by the folder that holds them, or its name below
-    `runs`. It raises UserError.
+    `runs`. A file that a run was exported to stands for that run, one that runs were merged into is several. It raises
+    UserError.
     """
     if (Path(name) / DATABASE).exists():
         return Path(name)
+    if Path(name).is_file():
+        from evo.store.attaching import holds_several
+
+        return [Path(name)] if holds_several(Path(name)) else Path(name)
     for place in (Path(name), runs / name):
         if place.is_dir() and (held := sorted(file.parent for file in place.glob(f"*/{DATABASE}"))):
             return held

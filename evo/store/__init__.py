@@ -4,7 +4,7 @@ Importing this imports duckdb and pyarrow: do it where it is needed.
 """
 
 from evo.store.errors import StoreDiskError, StoreError
-from evo.store.reader import Answer, Connection, Limits, answer, ask, export_parquet, open_reader, open_readers, query
+from evo.store.reader import Answer, Connection, Limits, answer, ask, open_reader, open_readers, query
 from evo.store.snapshots import has_writer
 from evo.store.writer import Store
 
@@ -17,7 +17,6 @@ __all__ = [
     "StoreError",
     "answer",
     "ask",
-    "export_parquet",
     "has_writer",
     "open_reader",
     "open_readers",

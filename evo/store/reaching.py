@@ -24,12 +24,16 @@ def reached(
     is_older: Callable[[Opened], bool],
     close: Callable[[Opened], None],
 ) -> Opened:
-    """What `connect` makes of the file that shows the run in `folder` now. It raises StoreError and duckdb.Error."""
-    if not (folder / FILE).exists():
+    """What `connect` makes of the file that shows the run in `folder` now. It raises StoreError and duckdb.Error.
+
+    A file that was handed on (`evo export`, `evo merge`) is a folder of its own.
+    """
+    own = folder if folder.is_file() else folder / FILE
+    if not own.exists():
         raise StoreError(f"{folder}: no {FILE} there; is this a run's folder?")
     deadline_s = time.monotonic() + OPEN_WAIT_S
     while True:
-        file = snapshots.ask(folder) or folder / FILE
+        file = own if own == folder else snapshots.ask(folder) or own
         try:
             opened = connect(file)
             if not is_older(opened):
@@ -38,7 +42,7 @@ def reached(
             return connect(upgraded(file, folder))
         except duckdb.Error as error:
             # Between two of the writer's states: it is opening or closing, or a newer snapshot replaced this one.
-            replaced = file != folder / FILE and not file.exists()
+            replaced = file != own and not file.exists()
             holder = lock_holder(error)
             if not replaced and holder is None:
                 raise StoreError(f"{file} cannot be read: {one_line(error)}") from error

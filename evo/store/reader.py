@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import duckdb
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from evo.store.errors import StoreError, one_line, store_error
 from evo.store.reaching import reached
@@ -143,15 +142,6 @@ def _answer(folder: Where, sql: str, params: Params | None, limits: Limits) -> A
         return answer(connection, sql, limits, params)
 
 
-def export_parquet(folder: Path, out: Path) -> list[Path]:
-    """It writes every table to `out`/<table>.parquet and returns these files. It raises StoreError."""
-    out = Path(out)
-    out.mkdir(parents=True, exist_ok=True)
-    with open_reader(folder) as connection:
-        tables = connection.execute("SELECT table_name FROM duckdb_tables() WHERE NOT internal ORDER BY 1").fetchall()
-        return [_export(connection, table, out) for (table,) in tables]
-
-
 def _open(folder: Path) -> duckdb.DuckDBPyConnection:
     def is_older(connection: duckdb.DuckDBPyConnection) -> bool:
         version = version_in(connection)
@@ -274,16 +264,3 @@ def _distinct(names: Sequence[str]) -> list[str]:
             free = f"{name}_{number}"
         found.append(free)
     return found
-
-
-def _export(connection: duckdb.DuckDBPyConnection, table: str, out: Path) -> Path:
-    path = out / f"{table}.parquet"
-    part = path.with_suffix(".part")
-    with (
-        connection.sql(f'FROM "{table}"').to_arrow_reader(BATCH_ROWS) as batches,
-        pq.ParquetWriter(part, batches.schema, compression="zstd") as writer,
-    ):
-        for batch in batches:
-            writer.write_batch(batch)
-    part.replace(path)
-    return path

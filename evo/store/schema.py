@@ -62,7 +62,8 @@ def tables(connection: duckdb.DuckDBPyConnection) -> dict[str, Table]:
     columns = connection.execute(
         "SELECT table_name, list({name: column_name, nullable: is_nullable} ORDER BY column_index)"
         " FROM duckdb_columns() JOIN duckdb_tables() USING (database_name, schema_name, table_name)"
-        " WHERE database_name = current_database() GROUP BY table_name ORDER BY table_name"
+        " WHERE database_name = current_database() AND schema_name = current_schema()"
+        " GROUP BY table_name ORDER BY table_name"
     ).fetchall()
     found = {}
     for name, declared in columns:

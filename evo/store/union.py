@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import re
 import resource
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import duckdb
 
-from evo.store.errors import StoreError, one_line
-from evo.store.reaching import reached
-from evo.store.schema import VERSION_TABLE, newest_version, version_in
+from evo.store.attaching import attach
+from evo.store.errors import StoreError
+from evo.store.joined import MAIN, MERGED, Attached, labelled
+from evo.store.schema import VERSION_TABLE
 
-LABELS = ("run", "arm", "seed")
-"""Columns that every relation has first."""
 LISTING = re.compile(r"\b(show|describe|summarize|duckdb_\w+|information_schema)\b", re.IGNORECASE)
 """What may ask for relations without naming them."""
 SPARE_FILES = 256
@@ -39,11 +37,12 @@ class Union:
         first = {name: value for name, value in config.items() if name not in LAST_SETTINGS}
         self.connection = duckdb.connect(":memory:", config=first)
         self._defined: set[str] = set()
-        self._newest = newest_version()
         try:
             _allow_files(len(folders))
-            self._runs = [self._attach(f"r{place}", folder) for place, folder in enumerate(folders)]
-            self._name_apart(folders)
+            attached = (attach(self.connection, f"r{place}", folder) for place, folder in enumerate(folders))
+            self._runs = [run for held in attached for run in held]
+            self._name_apart()
+            self._name_origins()
             for name, value in LAST_SETTINGS.items():
                 self.connection.execute(f"SET {name} = {str(value).lower()}")
             self.relations = self._found()
@@ -66,55 +65,37 @@ class Union:
             elif everything and name not in words:  # what no query can read need not be whole
                 self._define(name, self._runs[:1], is_view=False)
 
-    def _attach(self, name: str, folder: Path) -> tuple[str, dict[str, Any]]:
-        def attach(file: Path) -> Path:
-            self.connection.execute(f"ATTACH {_text(str(file))} AS {name} (READ_ONLY)")
-            return file
-
-        def is_older(file: Path) -> bool:
-            version = version_in(self.connection, name)
-            if version is None:
-                raise StoreError(f"{folder}: its {file.name} is no run's")
-            return version < self._newest
-
-        def detach(_: Path) -> None:
-            self.connection.execute(f"DETACH {name}")
-
-        reached(folder, attach, is_older, detach)
-        try:
-            rows = self.connection.execute(f"SELECT arm, seed, config_json FROM {name}.runs LIMIT 1").fetchall()
-        except duckdb.Error as error:
-            raise StoreError(f"{folder} cannot be read beside the others: {one_line(error)}") from error
-        arm, seed, config = rows[0] if rows else (None, None, "{}")
-        if arm is None:
-            with suppress(ValueError, AttributeError):
-                arm = json.loads(config).get("strategy")
-        return name, {"run": folder.name, "arm": arm, "seed": seed}
-
-    def _name_apart(self, folders: Sequence[Path]) -> None:
+    def _name_apart(self) -> None:
         """Runs whose folders are called the same are told apart by their whole path."""
-        names = [folder.name for folder in folders]
-        for (_, labels), folder in zip(self._runs, folders, strict=True):
-            if names.count(folder.name) > 1:
-                labels["run"] = str(folder)
+        names = [run.run for run in self._runs]
+        self._runs = [
+            replace(run, run=str(run.origin) if run.schema == MAIN else f"{run.origin}:{run.run}")
+            if names.count(run.run) > 1
+            else run
+            for run in self._runs
+        ]
+
+    def _name_origins(self) -> None:
+        """Where runs are from that were merged is known of them alone."""
+        merged = dict.fromkeys(run.place.partition(".")[0] for run in self._runs if run.schema != MAIN)
+        if merged:
+            parts = " UNION ALL BY NAME ".join(f"FROM {database}.{MAIN}.{MERGED}" for database in merged)
+            self.connection.execute(f"CREATE VIEW {MERGED} AS {parts}")
 
     def _found(self) -> dict[str, bool]:
         """Names of what can be asked, and whether each is a view."""
         sql = """
-            SELECT table_name AS name, false FROM duckdb_tables() WHERE database_name = 'r0'
+            SELECT table_name AS name, false FROM duckdb_tables() WHERE database_name = 'r0' AND schema_name = $schema
             UNION ALL
-            SELECT view_name, true FROM duckdb_views() WHERE database_name = 'r0' AND NOT internal
+            SELECT view_name, true FROM duckdb_views()
+            WHERE database_name = 'r0' AND schema_name = $schema AND NOT internal
             ORDER BY name
         """
-        return {name: view for name, view in self.connection.execute(sql).fetchall() if name != VERSION_TABLE}
+        found = self.connection.execute(sql, {"schema": self._runs[0].schema}).fetchall()
+        return {name: view for name, view in found if name != VERSION_TABLE}
 
-    def _define(self, name: str, runs: Sequence[tuple[str, Mapping[str, Any]]], *, is_view: bool) -> None:
-        own = self.connection.execute(
-            "SELECT list(column_name) FROM duckdb_columns() WHERE database_name = 'r0' AND table_name = ?", [name]
-        ).fetchall()[0][0]
-        hidden = [label for label in LABELS if label in own]
-        star = f"* EXCLUDE ({', '.join(hidden)})" if hidden else "*"
-        parts = [f"SELECT {_labelled(labels)}, {star} FROM {run}.{name}" for run, labels in runs]
+    def _define(self, name: str, runs: Sequence[Attached], *, is_view: bool) -> None:
+        parts = labelled(self.connection, "r0", name, runs)
         if not is_view:
             self.connection.execute(f"CREATE VIEW {name} AS {' UNION ALL BY NAME '.join(parts)}")
             return
@@ -122,17 +103,6 @@ class Union:
             self.connection.execute(
                 f"INSERT INTO {name} BY NAME {part}" if number else f"CREATE TABLE {name} AS {part}"
             )
-
-
-def _labelled(labels: Mapping[str, Any]) -> str:
-    run, arm = (_text(labels[name]) for name in ("run", "arm"))
-    seed = "NULL" if labels["seed"] is None else str(int(labels["seed"]))
-    return f"{run}::VARCHAR AS run, {arm}::VARCHAR AS arm, {seed}::BIGINT AS seed"
-
-
-def _text(value: str | None) -> str:
-    """A literal of SQL; whatever a folder is called, it is no more than that."""
-    return "NULL" if value is None else "'" + value.replace("'", "''") + "'"
 
 
 def _allow_files(count: int) -> None:

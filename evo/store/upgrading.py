@@ -9,7 +9,8 @@ from pathlib import Path
 import duckdb
 
 from evo.store import snapshots
-from evo.store.schema import migrate, newest_version, version_in
+from evo.store.joined import bring_up
+from evo.store.schema import newest_version, version_in
 from evo.store.writer import CONFIG, FILE
 from operators.identity import digest
 
@@ -17,11 +18,11 @@ from operators.identity import digest
 def upgraded(file: Path, folder: Path) -> Path:
     """A copy of the run's `file` with the newest schema; made once for each state of it, and kept beside snapshots.
 
-    The run itself stays as it is until a session writes it. Where `folder`, the run's, cannot be written, the copy goes
-    to the machine's temporary folder. Raises duckdb.Error, StoreError and OSError.
+    The run itself stays as it is until a session writes it. Where `folder`, the run's, cannot be written, or is a file,
+    the copy goes to the machine's temporary folder. Raises duckdb.Error, StoreError and OSError.
     """
     place = folder / snapshots.FOLDER
-    if not os.access(folder, os.W_OK):
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
         place = Path(tempfile.gettempdir(), f"kernel-evo-{os.getuid()}")
     place.mkdir(exist_ok=True, mode=0o700)
     sources = [path for path in (file, file.with_name(f"{file.name}.wal")) if path.exists()]
@@ -33,7 +34,7 @@ def upgraded(file: Path, folder: Path) -> Path:
         for source in sources:
             snapshots.copy_file(source, Path(scratch, source.name.replace(file.name, FILE)))
         with duckdb.connect(str(Path(scratch, FILE)), config=dict(CONFIG)) as connection:
-            migrate(connection)
+            bring_up(connection)
         Path(scratch, FILE).replace(target)
     return target
 

@@ -1,0 +1,75 @@
+"""Runs as databases attached to one connection: those that are asked together, exported or merged."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import duckdb
+
+from evo.store.errors import StoreError, one_line
+from evo.store.joined import MAIN, MERGED, Attached, identifier, literal
+from evo.store.reaching import reached
+from evo.store.schema import newest_version, version_in
+
+
+def attach(connection: duckdb.DuckDBPyConnection, database: str, folder: Path) -> list[Attached]:
+    """Attach a run's folder, or a file with one or several runs, read-only as `database`. It raises StoreError."""
+
+    def connect(file: Path) -> Path:
+        connection.execute(f"ATTACH {literal(str(file))} AS {database} (READ_ONLY)")
+        return file
+
+    def is_older(file: Path) -> bool:
+        version = version_in(connection, database)
+        if version is None:
+            raise StoreError(f"{folder}: its {file.name} is no run's")
+        return version < newest_version()
+
+    def detach(_: Path) -> None:
+        connection.execute(f"DETACH {database}")
+
+    reached(folder, connect, is_older, detach)
+    try:
+        if not _has(connection, database, MERGED):
+            name = folder.stem if folder.is_file() else folder.name
+            return [_attached(connection, database, MAIN, name, folder)]
+        held = connection.execute(f"SELECT run FROM {database}.{MAIN}.{MERGED} ORDER BY rowid").fetchall()
+        return [_attached(connection, database, run, run, folder) for (run,) in held]
+    except duckdb.Error as error:
+        raise StoreError(f"{folder} cannot be read beside the others: {one_line(error)}") from error
+
+
+def _has(connection: duckdb.DuckDBPyConnection, database: str, table: str) -> bool:
+    sql = "FROM duckdb_tables() WHERE database_name = ? AND schema_name = ? AND table_name = ?"
+    return bool(connection.execute(sql, [database, MAIN, table]).fetchall())
+
+
+def _attached(connection: duckdb.DuckDBPyConnection, database: str, schema: str, name: str, folder: Path) -> Attached:
+    place = f"{database}.{identifier(schema)}"
+    sql = f"SELECT arm, seed, config_json, run_id, epoch(created_at) FROM {place}.runs LIMIT 1"
+    rows = connection.execute(sql).fetchall()
+    arm, seed, config, run_id, began_s = rows[0] if rows else (None, None, "{}", None, None)
+    if arm is None:
+        with suppress(ValueError, AttributeError):
+            arm = json.loads(config).get("strategy")
+    return Attached(place, schema, name, arm, seed, folder, run_id, began_s)
+
+
+@contextmanager
+def detached(file: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A file that was handed on, opened read-only and by itself. It raises StoreError."""
+    try:
+        connection = duckdb.connect(str(file), read_only=True)
+    except duckdb.Error as error:
+        raise StoreError(f"{file} cannot be read: {one_line(error)}") from error
+    with connection:
+        yield connection
+
+
+def holds_several(file: Path) -> bool:
+    """Whether a file holds runs that were merged. It raises StoreError for what is no database."""
+    with detached(file) as connection:
+        return bool(connection.execute("FROM duckdb_tables() WHERE table_name = ?", [MERGED]).fetchall())
