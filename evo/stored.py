@@ -106,14 +106,16 @@ class StoredKernel:
 
 
 def found_kernel(read: Read, prefix: str, task: str) -> tuple[str, str]:
-    """The task and the id of the kernel whose id begins with `prefix`.
+    """The task and the id of the kernel whose id is, or alone begins with, `prefix`.
 
     Where it belongs to several tasks, the first one that begins with `task` counts. It raises UserError where there is
     no single kernel.
     """
-    sql = "select kernel_id from kernels where starts_with(kernel_id, $prefix) limit 2"
+    sql = """
+        select kernel_id from kernels where starts_with(kernel_id, $prefix) order by kernel_id <> $prefix limit 2
+    """
     rows = read(sql, {"prefix": prefix})
-    if len(rows) != 1:
+    if len(rows) != 1 and not (rows and rows[0]["kernel_id"] == prefix):
         raise UserError(f"{'more than one' if rows else 'no'} kernel's id begins with {prefix}")
     kernel_id = rows[0]["kernel_id"]
     sql = """

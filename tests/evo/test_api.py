@@ -86,7 +86,8 @@ def test_a_kernel_has_all_that_the_run_holds_on_it(runs: Path) -> None:
     wrong = opened.kernel("W")
     assert wrong.verdict and (wrong.verdict.status, wrong.verdict.speedup, wrong.profile) == ("wrong", None, None)
     assert opened.kernel("K0").diff == ""
-    for name, words in (("C", "more than one"), ("nothing", "no kernel's id")):
+    assert opened.kernel("C").id == "C"  # though C2 begins so
+    for name, words in (("", "more than one"), ("nothing", "no kernel's id")):
         with pytest.raises(UserError, match=words):
             opened.kernel(name)
     with pytest.raises(UserError, match="belongs to no task"):

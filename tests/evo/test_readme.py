@@ -1,0 +1,50 @@
+"""What the README says on SQL and Python is what works: its commands and its example are run."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from evo.cli import app
+from tests.store.story import stored
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with two runs, which is the current one."""
+    for number, name in enumerate(("first", "second")):
+        stored(tmp_path / "runs" / name, run_id=name, seed=number)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def section(title: str) -> str:
+    found = re.search(rf"^### {title}\n(.*?)^##", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert found
+    return found[1]
+
+
+def test_every_command_of_the_section_on_sql_does_what_it_says(place: Path) -> None:
+    commands = re.findall(r"^    evo (.+)$", section("Questions to a run: SQL"), re.MULTILINE)
+    assert len(commands) > 8
+    for command in commands:
+        words = shlex.split(command.replace("RUNS", "runs").replace("RUN", "first"))
+        done = CliRunner().invoke(app, words)
+        assert done.exit_code == 0, f"{command}: {done.output} {done.exception}"
+    assert (place / "mutators.csv").read_text().startswith("operator,mutator,proposals")
+    assert (place / "parquet-folder" / "best.parquet").exists()
+
+
+def test_the_example_of_the_section_on_python_runs(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    example = re.search(r"```python\n(.*?)```", section("From Python"), re.DOTALL)
+    assert example
+    names: dict[str, object] = {}
+    exec(example[1].replace("<id>", "first"), names)
+    assert names["table"].num_rows == 5 and names["both"].num_rows == 1 and names["newest"] is False  # type: ignore[attr-defined]
+    assert "+// G" in capsys.readouterr().out
