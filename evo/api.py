@@ -41,18 +41,21 @@ class Several:
             raise UserError("no run was named")
         self.folders = tuple(folders)
 
-    @overload
-    def sql(self, sql: str, params: Params | None = None, *, timeout_s: float = 300.0) -> pa.Table: ...
-    @overload
-    def sql(
-        self, sql: str, params: Params | None = None, *, to: Literal["pandas"], timeout_s: float = 300.0
-    ) -> pandas.DataFrame: ...
-    @overload
-    def sql(
-        self, sql: str, params: Params | None = None, *, to: Literal["polars"], timeout_s: float = 300.0
-    ) -> polars.DataFrame: ...
-    @overload
-    def sql(self, sql: str, params: Params | None = None, *, to: Form, timeout_s: float = 300.0) -> Any: ...
+    if TYPE_CHECKING:  # overloads are kept for ever, and duckdb complains of what is left when a program ends
+
+        @overload
+        def sql(self, sql: str, params: Params | None = None, *, timeout_s: float = 300.0) -> pa.Table: ...
+        @overload
+        def sql(
+            self, sql: str, params: Params | None = None, *, to: Literal["pandas"], timeout_s: float = 300.0
+        ) -> pandas.DataFrame: ...
+        @overload
+        def sql(
+            self, sql: str, params: Params | None = None, *, to: Literal["polars"], timeout_s: float = 300.0
+        ) -> polars.DataFrame: ...
+        @overload
+        def sql(self, sql: str, params: Params | None = None, *, to: Form, timeout_s: float = 300.0) -> Any: ...
+
     def sql(self, sql: str, params: Params | None = None, *, to: Form = "arrow", timeout_s: float = 300.0) -> Any:
         """The answer to one query: an Arrow table, or a data frame of pandas or polars where that is installed.
 

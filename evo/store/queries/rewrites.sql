@@ -2,10 +2,19 @@
 -- param operator = : Only tasks of this operator.
 -- raised: how far it moved the best of its tasks, ln; of rewrites that were made in a row each has its part. nowhere: how
 -- often there was no place for it.
-WITH raised AS (
-    SELECT /*run,*/ request_id, best_log_speedup - coalesce(lag(best_log_speedup) OVER so_far, 0) AS raised
-    FROM curve
-    WINDOW so_far AS (PARTITION BY /*run,*/ task ORDER BY seq)
+WITH best_then AS (
+    SELECT
+        /*t.run,*/ t.task, t.seq, t.request_id,
+        max(CASE v.status WHEN 'correct' THEN v.log_speedup END)
+            OVER (PARTITION BY /*t.run,*/ t.task ORDER BY t.seq) AS log_speedup
+    FROM tells AS t
+    LEFT JOIN verdicts AS v USING (/*run,*/ task, kernel_id)
+),
+raised AS (
+    SELECT
+        /*run,*/ request_id,
+        log_speedup - coalesce(lag(log_speedup) OVER (PARTITION BY /*run,*/ task ORDER BY seq), 0) AS raised
+    FROM best_then
 ),
 made AS (
     SELECT
