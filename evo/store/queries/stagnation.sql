@@ -1,42 +1,50 @@
 -- How long each task has brought nothing better: since its last improvement, and at the longest.
 -- param operator = : Only tasks of this operator.
 -- With hindsight: a kernel counts with the verdict that counts now.
-WITH steps_of AS (
+WITH told AS (
     SELECT
-        /*run,*/ task, seq, evaluations, elapsed_s, best_log_speedup,
-        best_log_speedup > coalesce(lag(best_log_speedup) OVER so_far, '-inf') AS improved
-    FROM curve
-    WHERE $operator IN ('', split_part(task, '/', 1))
-    WINDOW so_far AS (PARTITION BY /*run,*/ task ORDER BY seq)
+        /*s.run,*/ s.task, s.seq, coalesce(s.evaluations, 0) AS evaluations, epoch(s.created_at) AS at_s,
+        CASE v.status WHEN 'correct' THEN v.log_speedup END AS log_speedup
+    FROM steps AS s
+    LEFT JOIN verdicts AS v ON /*v.run = s.run AND*/ v.task = s.task AND v.kernel_id = s.kernel_id
+    WHERE $operator IN ('', split_part(s.task, '/', 1))
 ),
--- A pause goes from one improvement to the next one, or to the end.
-numbered AS (
-    SELECT *, count(*) FILTER (improved) OVER (PARTITION BY /*run,*/ task ORDER BY seq) AS pause FROM steps_of
+so_far AS (
+    SELECT
+        /*run,*/ task, seq, at_s, log_speedup, sum(evaluations) OVER before AS evaluations,
+        max(log_speedup) OVER (
+            PARTITION BY /*run,*/ task ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ) AS best_before
+    FROM told
+    WINDOW before AS (PARTITION BY /*run,*/ task ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
+),
+ends AS (
+    SELECT /*run,*/ task, max(seq) AS seq, max(at_s) AS at_s, max(evaluations) AS evaluations FROM so_far GROUP BY /*run,*/ task
+),
+-- The improvements and the end of each task; a pause goes from one of them to the next.
+marks AS (
+    SELECT /*run,*/ task, seq, at_s, evaluations, log_speedup, true AS improved
+    FROM so_far
+    WHERE log_speedup > coalesce(best_before, '-inf')
+    UNION ALL
+    SELECT /*run,*/ task, seq + 1, at_s, evaluations, NULL, false FROM ends
 ),
 pauses AS (
     SELECT
-        /*run,*/ task, pause, min(evaluations) AS from_evaluations, max(evaluations) AS evaluations,
-        min(elapsed_s) AS from_s, max(elapsed_s) AS elapsed_s, max(best_log_speedup) AS best_log_speedup
-    FROM numbered
-    GROUP BY /*run,*/ task, pause
-),
--- The improvement that ends a pause is its end.
-closed AS (
-    SELECT
-        *, coalesce(lead(from_evaluations) OVER later, evaluations) - from_evaluations AS lasted_evaluations,
-        coalesce(lead(from_s) OVER later, elapsed_s) - from_s AS lasted_s
-    FROM pauses
-    WINDOW later AS (PARTITION BY /*run,*/ task ORDER BY pause)
+        /*run,*/ task, seq, improved, log_speedup, evaluations,
+        evaluations - lag(evaluations) OVER before AS lasted_evaluations, at_s - lag(at_s) OVER before AS lasted_s
+    FROM marks
+    WINDOW before AS (PARTITION BY /*run,*/ task ORDER BY seq)
 )
 SELECT
     /*run,*/ task,
-    exp(max(best_log_speedup)) AS best_speedup,
-    max(pause) AS improvements,
-    max(evaluations) AS evaluations,
-    arg_max(lasted_evaluations, pause) AS evaluations_since,
-    arg_max(lasted_s, pause) AS seconds_since,
-    max(lasted_evaluations) AS longest_evaluations,
+    exp(max(log_speedup)) AS best_speedup,
+    count(*) FILTER (improved) AS improvements,
+    max(evaluations)::BIGINT AS evaluations,
+    max(lasted_evaluations) FILTER (NOT improved)::BIGINT AS evaluations_since,
+    max(lasted_s) FILTER (NOT improved) AS seconds_since,
+    max(lasted_evaluations)::BIGINT AS longest_evaluations,
     max(lasted_s) AS longest_s
-FROM closed
+FROM pauses
 GROUP BY /*run,*/ task
 ORDER BY /*run,*/ task
