@@ -135,12 +135,16 @@ def stored_kernel(read: Read, task: str, kernel_id: str) -> StoredKernel:
     """All about a kernel, which must be there."""
     key = {"task": task, "kernel": kernel_id}
     (row,) = read("select * from kernels where kernel_id = $kernel limit 1", {"kernel": kernel_id})
-    born = read("select * from lineage where task = $task and kernel_id = $kernel", key)
-    origin = _ancestor(born[0]) if born else None
+    born = read("select * from individuals where task = $task and kernel_id = $kernel", key)
+    verdict = _verdict(read, key)
+    judged = {
+        name: getattr(verdict, name, None) for name in ("status", "level", "speedup", "speedup_low", "speedup_high")
+    }
+    origin = _ancestor({**judged, **born[0]}) if born else None  # the view lineage would work the verdict out once more
     parent = origin.parents[0] if origin and origin.parents else None
     return StoredKernel(
         task, kernel_id, row["operator"], row["target"], row["source"], json.loads(row["values_json"]), origin,
-        _verdict(read, key), _profile(read, key), _diff(read, parent, row) if parent else "",
+        verdict, _profile(read, key), _diff(read, parent, row) if parent else "",
     )  # fmt: skip
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import duckdb
@@ -58,18 +57,10 @@ def _attached(connection: duckdb.DuckDBPyConnection, database: str, schema: str,
     return Attached(place, schema, name, arm, seed, folder, run_id, began_s)
 
 
-@contextmanager
-def detached(file: Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A file that was handed on, opened read-only and by itself. It raises StoreError."""
+def holds_several(file: Path) -> bool:
+    """Whether a file that was handed on holds runs that were merged. It raises StoreError for what is no database."""
     try:
-        connection = duckdb.connect(str(file), read_only=True)
+        with duckdb.connect(str(file), read_only=True) as connection:
+            return bool(connection.execute("FROM duckdb_tables() WHERE table_name = ?", [MERGED]).fetchall())
     except duckdb.Error as error:
         raise StoreError(f"{file} cannot be read: {one_line(error)}") from error
-    with connection:
-        yield connection
-
-
-def holds_several(file: Path) -> bool:
-    """Whether a file holds runs that were merged. It raises StoreError for what is no database."""
-    with detached(file) as connection:
-        return bool(connection.execute("FROM duckdb_tables() WHERE table_name = ?", [MERGED]).fetchall())
