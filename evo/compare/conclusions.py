@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from evo.compare.config import Comparison
-from evo.compare.inference import Effect, Outcome, Summary, effects, summaries
+from evo.compare.inference import Effect, Outcome, Summary, Verdict, effects, summaries
 from evo.compare.judgement import JudgedCell, outcomes
+from evo.compare.power import detectable, least_operators, nothing_concluded
 from operators.identity import digest
 
 
@@ -26,6 +27,8 @@ class Conclusions:
     """Empty as long as no cell of the reference is judged."""
     cells: int
     judged: int
+    tested: tuple[str, ...]
+    """Arms that verdicts are given of."""
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """One per arm, the fastest first; figures that do not exist are None."""
@@ -45,8 +48,20 @@ class Conclusions:
             f"p: sign-flip test over operators, Holm over arms; seen_from: the smallest ratio that would have been "
             f"told from chance at 80 % power; registered: x{1 + self.difference:.3g}"
         )
-        if still := [effect.arm for effect in self.effects if effect.verdict.value == "open"]:
+        if still := [effect.arm for effect in self.effects if effect.verdict is Verdict.OPEN]:
             yield f"no verdict: {', '.join(still)}"
+        if self.effects and (why := nothing_concluded(max(e.operators for e in self.effects), self.tested)):
+            yield why
+            yield from self._with_enough()
+
+    def _with_enough(self) -> Iterator[str]:
+        """What as many operators as the test needs would have told, if they differed as these do."""
+        arms = max(len(self.tested), 1)
+        needed = least_operators(arms)
+        for effect in self.effects:
+            if effect.operators > 1:
+                seen = math.exp(detectable(effect.sd, needed, arms))
+                yield f"{effect.arm}: {needed} operators that differ as these {effect.operators} would show x{seen:.3g}"
 
 
 def conclusions(made: Comparison, cells: Sequence[JudgedCell]) -> Conclusions:
@@ -60,7 +75,7 @@ def concluded(made: Comparison, found: Sequence[Outcome], cells: int) -> Conclus
     known = any(outcome.arm == reference for outcome in found)
     return Conclusions(
         reference, made.difference, summaries(found, rng),
-        effects(found, reference, made.difference, rng) if known else [], cells, len(found),
+        effects(found, reference, made.difference, rng, made.tested) if known else [], cells, len(found), made.tested,
     )  # fmt: skip
 
 
@@ -75,7 +90,7 @@ def _beside(effect: Effect | None) -> dict[str, Any]:
     return {
         "ratio": _rounded(math.exp(effect.log_ratio)),
         "ratio_95": _interval(math.exp(effect.low), math.exp(effect.high)),
-        "p": _rounded(effect.p_holm),
+        "p": None if math.isnan(effect.p_holm) else _rounded(effect.p_holm),
         "seen_from": None if math.isinf(effect.detectable) else _rounded(math.exp(effect.detectable)),
         "verdict": effect.verdict.value,
     }

@@ -66,6 +66,10 @@ class Comparison(BaseModel):
     """Of every cell, exactly one kind."""
     reference: str = ""
     """The arm that all others are compared with; empty: the first one."""
+    primary: list[str] | None = None
+    """Arms that verdicts are given of, beside the reference; the others are described. They are registered with the
+    comparison: the fewer they are, the fewer operators tell one from chance. None: all; an empty list: none, the
+    comparison describes and concludes nothing."""
     difference: float = Field(0.1, gt=0, le=10)
     """The registered one: the share by which an arm's winners must be faster or slower for it to matter."""
     trials: int = Field(16, ge=0, le=MOST_TRIALS)
@@ -87,10 +91,10 @@ class Comparison(BaseModel):
     at_once: int = Field(0, ge=0, le=1024)
     """Cells under way at most; 0: as many as keep the pool busy. It decides nothing but how long it takes."""
 
-    @field_validator("operators", "targets", "dtypes", "seeds")
+    @field_validator("operators", "targets", "dtypes", "seeds", "primary")
     @classmethod
-    def _each_once(cls, value: list[Any]) -> list[Any]:
-        if len(set(value)) < len(value):
+    def _each_once(cls, value: list[Any] | None) -> list[Any] | None:
+        if value and len(set(value)) < len(value):
             raise ValueError("something is named twice; name each once")
         return value
 
@@ -104,12 +108,23 @@ class Comparison(BaseModel):
     def _known_reference(self) -> Comparison:
         if self.reference and self.reference not in self.arms:
             raise ValueError(f"reference: {self.reference} is no arm; there are {', '.join(self.arms)}")
+        beside = [name for name in self.arms if name != self.reference_arm]
+        if strange := [name for name in self.primary or () if name not in beside]:
+            raise ValueError(
+                f"primary: {strange[0]} is no arm beside {self.reference_arm}; there are {', '.join(beside)}"
+            )
         return self
 
     @property
     def reference_arm(self) -> str:
         """The arm that all others are compared with."""
         return self.reference or next(iter(self.arms))
+
+    @property
+    def tested(self) -> tuple[str, ...]:
+        """The arms that verdicts are given of."""
+        chosen = self.arms if self.primary is None else self.primary
+        return tuple(name for name in self.arms if name in chosen and name != self.reference_arm)
 
     @property
     def limit(self) -> tuple[str, float]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -96,6 +96,8 @@ class Verdict(StrEnum):
     """Any difference is less than the registered one."""
     OPEN = "open"
     """Neither: noise hides more than the registered difference, or it is about as large as that."""
+    DESCRIBED = "described"
+    """None is given: the arm is not among those that the comparison registered a verdict of."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,9 @@ class Effect:
     """95 % interval; infinite where there are too few operators for one."""
     p_value: float
     p_holm: float
-    """Corrected over all arms."""
+    """Corrected over the arms that verdicts are given of; NaN of the others."""
+    sd: float
+    """Standard deviation, from operator to operator, of their mean differences; NaN for one operator."""
     detectable: float
     """Smallest difference that would have been told from chance at 80 % power; infinite: none, however large."""
     judging_se: float
@@ -149,21 +153,32 @@ class Summary:
     """Fast-tau: share of cells whose score P is at least tau."""
 
 
-def effects(outcomes: Sequence[Outcome], reference: str, difference: float, rng: np.random.Generator) -> list[Effect]:
+def effects(
+    outcomes: Sequence[Outcome],
+    reference: str,
+    difference: float,
+    rng: np.random.Generator,
+    tested: Collection[str] | None = None,
+) -> list[Effect]:
     """Each arm beside the reference, the best first.
 
-    `difference` is the registered one, as a share: 0.1 says that a difference of 10 % matters. It raises ValueError
+    `difference` is the registered one, as a share: 0.1 says that a difference of 10 % matters. `tested` are the arms
+    that verdicts were registered of, of which Holm's correction counts all, with cells or without; None: all that
+    there are. What would have been seen of another arm is what would have been as one of them. It raises ValueError
     where the reference has no cell.
     """
     by_arm = _by_arm(outcomes)
     if reference not in by_arm:
         raise ValueError(f"arm {reference} has no cells")
     theirs = by_arm.pop(reference)
-    found = [_effect(arm, reference, own, theirs, len(by_arm), rng) for arm, own in by_arm.items()]
-    corrected = holm([effect.p_value for effect in found])
+    wanted = list(by_arm if tested is None else tested)
+    found = {arm: _effect(arm, reference, own, theirs, max(len(wanted), 1), rng) for arm, own in by_arm.items()}
+    corrected = dict(zip(wanted, holm([found[arm].p_value if arm in found else 1.0 for arm in wanted]), strict=True))
     judged = [
-        replace(effect, p_holm=p_holm, verdict=_verdict(effect, p_holm, math.log1p(difference)))
-        for effect, p_holm in zip(found, corrected, strict=True)
+        replace(effect, p_holm=corrected[arm], verdict=_verdict(effect, corrected[arm], math.log1p(difference)))
+        if arm in corrected
+        else replace(effect, p_holm=math.nan, verdict=Verdict.DESCRIBED)
+        for arm, effect in found.items()
     ]
     return sorted(judged, key=lambda effect: -effect.log_ratio)
 
@@ -281,10 +296,11 @@ def _effect(arm: str, reference: str, own: _Cells, theirs: _Cells, arms: int, rn
     )
     means = _values(*(block_mean(block) for block in blocks))
     (low,), (high,) = hierarchical_interval(blocks, rng)
-    seen = detectable(float(np.std(means, ddof=1)), len(means), arms) if len(means) > 1 else math.inf
+    sd = float(np.std(means, ddof=1)) if len(means) > 1 else math.nan
+    seen = detectable(sd, len(means), arms) if len(means) > 1 else math.inf
     return Effect(
         arm, reference, len(means), len(pairs), len(own) + len(theirs) - 2 * len(pairs),
-        float(means.mean()) if len(means) else 0.0, float(low), float(high), sign_flip(means, rng), 1.0, seen,
+        float(means.mean()) if len(means) else 0.0, float(low), float(high), sign_flip(means, rng), 1.0, sd, seen,
         _error_of_mean(errors), Verdict.OPEN,
     )  # fmt: skip
 

@@ -9,7 +9,7 @@ on the scale of ln(speedup), the 2 because each of the two arms has its own luck
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -57,6 +57,19 @@ def least_operators(arms: int) -> int:
     ALPHA / arms.
     """
     return math.ceil(1 - math.log2(ALPHA / arms))
+
+
+def nothing_concluded(operators: int, tested: Sequence[str]) -> str:
+    """Why a comparison of so many operators gives no verdict of any arm, in words; empty: it may give some."""
+    needed = least_operators(max(len(tested), 1))
+    few = (
+        f"the test over operators needs {needed} for {max(len(tested), 1)} arms (2^(1-n) <= {ALPHA:g}/arms)"
+        if operators < needed
+        else ""
+    )
+    if not tested:
+        return "it describes and concludes nothing: no arm is registered for a verdict" + (f"; {few}" if few else "")
+    return f"nothing can be concluded with {operators} operators, however large a difference is: {few}" if few else ""
 
 
 def detectable(sd: float, operators: int, arms: int) -> float:

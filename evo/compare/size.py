@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from evo.compare.config import Cell, Comparison
 from evo.compare.inference import Outcome, spread
-from evo.compare.power import ALPHA, POWER, Size, Spread, detectable, least_operators, sizes
+from evo.compare.power import ALPHA, POWER, Size, Spread, detectable, least_operators, nothing_concluded, sizes
 
 if TYPE_CHECKING:
     from evo.compare.results import CellResult
@@ -27,6 +27,8 @@ class Outlook:
     spread: Spread
     detectable: float
     """Log ratio that the comparison as it is would see at 80 % power; infinite: none."""
+    with_enough: float
+    """The same with as many operators as verdicts take, and no more."""
     sizes: tuple[Size, ...]
     """Those that would see the registered difference; empty: none of a size that anyone would run."""
 
@@ -41,6 +43,8 @@ class Sizing:
     seeds: int
     arms: int
     """Beside the reference."""
+    tested: tuple[str, ...]
+    """Those that verdicts are given of; the others are described."""
     reference: str
     difference: float
     """The registered one, as a share."""
@@ -54,17 +58,25 @@ class Sizing:
             f"{self.arms} arms beside {self.reference}, {self.operators} operators ({self.tasks:.3g} tasks each), "
             f"{self.seeds} seeds; registered difference: x{1 + self.difference:.3g}"
         )
-        if self.operators < self.least_operators:
-            yield (
-                f"nothing can be concluded with {self.operators} operators, however large a difference is: the test "
-                f"over operators needs {self.least_operators} for {self.arms} arms (2^(1-n) <= {ALPHA:g}/arms)"
-            )
-        yield f"what would be seen, at {POWER:.0%} power and {ALPHA:.0%} false claims over all arms:"
+        if 0 < len(self.tested) < self.arms:
+            yield f"verdicts are given of {', '.join(self.tested)}; the other arms are described"
+        if why := nothing_concluded(self.operators, self.tested):
+            yield why
+        yield f"what would be seen, at {POWER:.0%} power and {ALPHA:.0%} false claims over {self._claims()}:"
         for outlook in self.outlooks:
-            seen = "nothing" if math.isinf(outlook.detectable) else f"from x{math.exp(outlook.detectable):.3g} on"
-            yield f"  {outlook.origin}: {seen}"
+            yield f"  {outlook.origin}: {self._seen(outlook)}"
             wanted = ", ".join(f"{size.operators} operators x {size.seeds} seeds" for size in outlook.sizes[:4])
             yield f"    x{1 + self.difference:.3g} asks for {wanted or 'more operators than there are'}"
+
+    def _seen(self, outlook: Outlook) -> str:
+        if math.isfinite(outlook.detectable):
+            return f"from x{math.exp(outlook.detectable):.3g} on"
+        return f"nothing; of {self.least_operators} such operators, from x{math.exp(outlook.with_enough):.3g} on"
+
+    def _claims(self) -> str:
+        if not self.tested:
+            return "one arm, were one registered"
+        return "all arms" if len(self.tested) == self.arms else f"these {len(self.tested)} arms"
 
     def as_row(self) -> dict[str, Any]:
         """The same as plain values, an infinite difference as None."""
@@ -79,19 +91,20 @@ def sizing(made: Comparison, cells: Sequence[Cell], results: Sequence[CellResult
     """The size of a comparison with these cells; `results` of it or of a smaller one tell how much cells vary."""
     operators = {cell.operator for cell in cells}
     tasks = len({(cell.operator, cell.dtype, cell.target) for cell in cells}) / len(operators)
-    arms = max(len(made.arms) - 1, 1)
+    arms = max(len(made.tested), 1)
     outlooks = tuple(
         Outlook(
             origin,
             each,
             detectable(each.of_operator(tasks, len(made.seeds)), len(operators), arms),
+            detectable(each.of_operator(tasks, len(made.seeds)), least_operators(arms), arms),
             tuple(sizes(math.log1p(made.difference), each, tasks=tasks, arms=arms)),
         )
         for origin, each in _spreads(made, results)
     )
     return Sizing(
-        len(operators), tasks, len(made.seeds), arms, made.reference_arm, made.difference, least_operators(arms),
-        outlooks,
+        len(operators), tasks, len(made.seeds), len(made.arms) - 1, made.tested, made.reference_arm, made.difference,
+        least_operators(arms), outlooks,
     )  # fmt: skip
 
 

@@ -18,7 +18,10 @@ from evo.compare.curves import curves
 from evo.compare.inference import Outcome, Verdict, effects, hierarchical_interval, holm, spread, summaries
 from evo.compare.power import Spread, detectable, least_operators, sizes
 from evo.compare.size import sizing
+from evo.config import DEFAULT_SETS
+from operators.catalog import folders, load
 from operators.errors import UserError
+from operators.spec import Task
 from tests.bench.effects import REFERENCE, World, simulated
 
 
@@ -42,6 +45,18 @@ def test_an_arm_that_is_better_everywhere_is_called_faster_and_one_that_is_worse
     assert better.low < better.log_ratio < better.high and better.log_ratio == pytest.approx(0.5, abs=0.01)
     assert better.p_value == pytest.approx(2 / 2**10) and better.p_holm == pytest.approx(2 * 2 / 2**10)
     assert better.judging_se == pytest.approx(0.01 * math.sqrt(2 / 20))
+
+
+def test_verdicts_are_given_of_registered_arms_alone_and_corrected_over_them_with_cells_or_without() -> None:
+    found = [outcome(arm, n, 1, level + 0.1 * n) for n in range(7) for arm, level in (("a", 0), ("b", 1), ("c", 2))]
+    c, b = effects(found, "a", 0.1, rng(), ["b"])
+    assert (c.verdict, b.verdict) == (Verdict.DESCRIBED, Verdict.FASTER) and math.isnan(c.p_holm)
+    assert b.p_holm == b.p_value == c.p_value == pytest.approx(2 / 2**7)
+    (_, late) = effects(found, "a", 0.1, rng(), ["b", "d", "e"])  # whose cells are not judged yet
+    assert late.p_holm == pytest.approx(3 * b.p_value) and late.verdict is Verdict.FASTER
+    (_, many) = effects(found, "a", 0.1, rng(), ["b", "d", "e", "f"])
+    assert many.verdict is Verdict.OPEN and many.detectable == math.inf
+    assert {effect.verdict for effect in effects(found, "a", 0.1, rng(), [])} == {Verdict.DESCRIBED}
 
 
 def test_with_too_few_operators_nothing_is_concluded_and_the_comparison_says_so() -> None:
@@ -151,6 +166,7 @@ def test_the_reference_must_have_cells() -> None:
         effects([outcome("a", 0)], REFERENCE, 0.1, rng())
 
 
+CONFIGS = Path(__file__).parents[2] / "runs" / "configs"
 ARMS = """
 operators = ["softmax"]
 budget = { evaluations = 2 }
@@ -179,3 +195,39 @@ def test_a_plan_says_what_a_comparison_cannot_show(
         assert all(each.detectable <= math.log(1.25) and each.operators >= 6 for each in outlook.sizes)
     with pytest.raises(UserError, match="reference: astra is no arm"):
         read_comparison(path, settings=["reference=astra"])
+    with pytest.raises(UserError, match="primary: tune_only is no arm beside tune_only; there are random"):
+        read_comparison(path, settings=['primary=["tune_only"]'])
+
+
+PRESETS = sorted(path for path in CONFIGS.glob("*.toml") if "[arms" in path.read_text(encoding="utf-8"))
+DESCRIBE = ("astra3", "smoke")
+"""Those with too few operators for any verdict: by what they are about, or to take minutes."""
+
+
+@pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
+def test_a_preset_can_conclude_what_it_registers_or_says_that_it_describes(path: Path) -> None:
+    made = read_comparison(path)
+    cells = {cell.arm: cell for cell in made.cells()}
+    for cell in cells.values():  # one of each arm: its strategy knows its settings
+        cell.config.make_strategy(load(cell.operator), Task(cell.operator, cell.dtype, cell.target))
+    for operator in made.operators:
+        for target in made.targets:
+            assert load(operator).workload_set(made.workload_set or DEFAULT_SETS[target])
+            assert set(made.dtypes) <= set(load(operator).dtypes[target])
+    found = sizing(made, list(made.cells()))
+    assert made.name == path.stem and bool(made.tested) == (path.stem not in DESCRIBE)
+    assert not made.tested or found.operators >= found.least_operators
+    assert all(math.isfinite(outlook.detectable) == bool(made.tested) for outlook in found.outlooks)
+    assert ("it describes and concludes nothing" in "".join(found.lines())) == (path.stem in DESCRIBE)
+
+
+def test_presets_are_of_the_sizes_that_their_names_promise() -> None:
+    of = {path.stem: read_comparison(path) for path in PRESETS}
+    assert set(of) == {"smoke", "small", "msk", "astra3", "cutegen", "ablations"}
+    assert len(of["small"].operators) == 8 and len(of["msk"].operators) * len(of["msk"].dtypes) == 100
+    published = {name for name in folders() if any(w.set == "cutegen" for w in load(name).workloads)}
+    assert set(of["cutegen"].operators) == published and len(published) == 25
+    mskernelbench = {
+        name for name in folders() if any("MSKernelBench" in w.source for w in load(name).workload_set("published"))
+    }
+    assert set(of["msk"].operators) == mskernelbench

@@ -126,7 +126,13 @@ def test_every_winner_is_judged_once_beside_the_naive_kernel_on_shapes_that_no_s
     found = conclusions(stored(folder).config, judged)
     (by_itself, beside) = sorted(found.rows(), key=lambda row: bool(row["verdict"]))
     assert (by_itself["arm"], beside["arm"], beside["verdict"]) == ("random", "random+tune", "open")
-    assert beside["seen_from"] is None and "no verdict: random+tune" in [*found.lines()]  # of two operators
+    assert beside["seen_from"] is None and "no verdict: random+tune" in [*found.lines()]
+    assert "nothing can be concluded with 2 operators" in "".join(found.lines())
+    assert "random+tune: 6 operators that differ as these 2 would show" in "".join(found.lines())
+    described = conclusions(stored(folder).config.model_copy(update={"primary": []}), judged)
+    assert "it describes and concludes nothing" in "".join(described.lines()) and not described.tested
+    assert {row["verdict"] for row in described.rows()} == {None, "described"}
+    assert not any(row["p"] for row in described.rows())
     assert conclusions(stored(folder).config, judged) == found
     rows = query(folder / FOLDER / STORE, "select kernel_id, level from verdicts").to_pylist()
     assert {row["level"] for row in rows} == {"confirmed"} and len(rows) == len(own) + 2

@@ -33,7 +33,11 @@ def test_tables_are_joined_key_by_key_and_workloads_set_by_set(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('"elementwise"', '"elementwize"', "`like`: 'elementwize' is no form; there are batched_product, elementwise, product"),
+        (
+            '"elementwise"',
+            '"elementwize"',
+            "`like`: 'elementwize' is no form; there are batched_product, elementwise, product",
+        ),
         ('"elementwise"', "3", "`like`: 3 is no form"),
         ("[[workload]]", "[workload]", "`workload`"),
         ('set = "cpu"', 'set = ["cpu"]', "`workload[0].set`"),
