@@ -60,7 +60,7 @@ def some_slow(names: Iterable[str], default: int) -> list[Any]:
 
 # --- the operators' own kernels ---------------------------------------------------------------------------------------
 
-SAMPLE = {("softmax", "bf16"), ("spmv_csr", "fp32"), ("stencil_2d", "bf16")}
+SAMPLE = {("softmax", "bf16"), ("spmv_csr", "fp32"), ("stencil_2d", "bf16"), ("upper_triangular_matrix_mul", "fp16")}
 BRIEF_SHAPES = {"prefix_sum": [{"n": n} for n in (1, 17, 1023, 4097)]}
 """Where the naive kernel's work grows faster than its data."""
 
