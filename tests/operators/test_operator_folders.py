@@ -37,7 +37,10 @@ def one_thread() -> Iterator[None]:
 @pytest.fixture(params=every_operator())
 def operator(request: pytest.FixtureRequest) -> Operator:
     """All of them with --slow."""
-    return load(request.param)
+    found = load(request.param)
+    if found.tolerance.bound == "bits":
+        pytest.skip("what only moves values is compared bit by bit: tests/fitness/test_verify.py, admission")
+    return found
 
 
 @pytest.fixture(params=sorted(folders()))
