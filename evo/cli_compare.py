@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from evo.compare.config import Comparison
-    from evo.compare.hermetic import Leak
+    from evo.compare.hermetic import Hermetic, Leak
     from evo.compare.judgement import JudgedCell
     from evo.compare.results import CellResult
 
@@ -38,6 +38,9 @@ def compare(
         bool, typer.Option("--plan", help="Only say how large a difference it would see, and what size sees more.")
     ] = False,
     show: Annotated[bool, typer.Option("--show", help="Only show how far it is and what it found.")] = False,
+    report: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write report.html, report.md and Parquet there.")
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on; refuse to begin.")] = False,
     llm: Annotated[
         list[str], typer.Option("--llm", metavar="MODEL", help="Language model, in place of those of the file.")
@@ -63,6 +66,10 @@ def compare(
     from evo.compare.running import prepare
 
     made = read_comparison(config, models=llm, settings=set_)
+    if report:
+        from evo.compare.report import check_report
+
+        check_report(report)  # rather now than when all is over
     folder = folder_of(runs, made.name)
     if dry_run:
         _show_plan(made, as_json=as_json)
@@ -78,12 +85,14 @@ def compare(
         running = run(folder, made, cells, Progress(), ray=ray_address or ("local" if ray else ""), wait_s=wait)
         stopped = running.stopped or not judge(folder, _say, ray=ray_address or ("local" if ray else ""))
     results = cell_results(folder)
-    leaks = _checked(folder, results)
-    _show_results(folder, results, leaks, as_json=as_json)
+    checked = _checked(folder)
+    _show_results(folder, results, checked.leaks, as_json=as_json)
+    if report:
+        _report(folder, report, results, checked)
     if stopped:
         print(f"stopped; continue with: evo compare {config}", file=sys.stderr)
         raise typer.Exit(INTERRUPTED)
-    if leaks or any(result.standing is Standing.FAILED for result in results):
+    if checked.leaks or any(result.standing is Standing.FAILED for result in results):
         raise typer.Exit(FAILED)
 
 
@@ -91,14 +100,20 @@ def _say(text: str) -> None:
     print(f"evo: {text}", file=sys.stderr)
 
 
-def _checked(folder: Path, results: Sequence[CellResult]) -> list[Leak]:
+def _checked(folder: Path) -> Hermetic:
     """What the check `hermetic` finds, which it says in a line."""
     from evo.compare.hermetic import hermetic
 
     found = hermetic(folder)
     print(f"evo: {found}", file=sys.stderr)
-    leaks: list[Leak] = found.leaks
-    return leaks
+    return found
+
+
+def _report(folder: Path, out: Path, results: Sequence[CellResult], checked: Hermetic) -> None:
+    from evo.compare.report import write_report
+
+    written = write_report(folder, out, results, checked)
+    print(f"evo: report: {', '.join(map(str, written))}", file=sys.stderr)
 
 
 def _show_plan(made: Comparison, *, as_json: bool) -> None:

@@ -24,6 +24,7 @@ HEAVY = {
     "mcp_types": ("evo/mcp/",),
     "ray": ("evo/cluster/",),
     "cupy": ("fitness/cuda/",),
+    "vl_convert": ("evo/report/figures.py",),
     "cuda": ("fitness/cuda/",),
     "elftools": (
         "fitness/cpu/build.py",

@@ -120,6 +120,11 @@ class Comparison(BaseModel):
         """The arm that all others are compared with."""
         return self.reference or next(iter(self.arms))
 
+    def models_of(self, arm: str) -> Sequence[str]:
+        """The language models that an arm asks."""
+        own = self.arms[arm].models
+        return own if own is not None else self.llm.models if self.llm else ()
+
     @property
     def tested(self) -> tuple[str, ...]:
         """The arms that verdicts are given of."""

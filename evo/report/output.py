@@ -26,13 +26,13 @@ def printable(text: str) -> str:
     return OBEYED.sub(lambda found: found[0].encode("unicode_escape", "surrogatepass").decode(), text)
 
 
-def as_json(value: Any) -> str:
+def as_json(value: Any, *, indent: int | None = 2) -> str:
     """Valid JSON of whatever a query or a report holds.
 
     NaN and infinities are null, decimals numbers, times ISO 8601, intervals their months, days and nanoseconds, bytes
     hexadecimal digits.
     """
-    return json.dumps(plain(value), indent=2, allow_nan=False)
+    return json.dumps(plain(value), indent=indent, allow_nan=False)
 
 
 def plain(value: Any) -> Any:

@@ -7,7 +7,7 @@ import random
 import shutil
 import signal
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -27,12 +27,12 @@ from evo.store import query
 from evo.worker import RunContext
 from fitness.base import Anchor, Fitness
 from fitness.evaluation import Evaluation, Level, Status
-from fitness.scripted import ScriptedFitness
 from operators.catalog import load
 from operators.errors import OperatorError
 from operators.kernel import Kernel
 from operators.spec import Operator, Task
 from tests.evo.comparisons import ScriptedBackend, ScriptedPool, comparison, run
+from tests.evo.model_runs import TimedFitness
 
 Confirm = Callable[[Operator, Kernel], Status | float]
 
@@ -50,7 +50,7 @@ class Judging(ScriptedBackend):
     def pool(self, config: RunConfig, folder: Path) -> ScriptedPool:
         backend = self
 
-        class Stage(ScriptedFitness):
+        class Stage(TimedFitness):
             def __init__(self, task: Task, operator: Operator) -> None:
                 self.operator = operator
                 super().__init__(task, Kernel(task.operator, task.target, operator.naive(task.target)))
@@ -67,7 +67,8 @@ class Judging(ScriptedBackend):
                 if isinstance(outcome, Status):
                     return Evaluation(kernel.id, str(self.task), Level.CONFIRMED, outcome, "scripted")
                 self.script = lambda _: outcome
-                return super().confirm(kernel)
+                found = super().confirm(kernel)
+                return replace(found, library_timings=tuple(replace(t, anchor_latency_us=500.0) for t in found.timings))
 
         class Stages(dict[Task, Fitness]):
             def __init__(self, operators: Mapping[str, str]) -> None:

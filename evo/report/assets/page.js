@@ -1,0 +1,63 @@
+"use strict";
+// All of this is comfort: without it the page says the same.
+const compare = (a, b) => {
+  const [x, y] = [a, b].map((value) => (Array.isArray(value) ? value[0] : value));
+  if (x === null || y === null) return (x === null) - (y === null);
+  return typeof x === "number" && typeof y === "number" ? x - y : String(x).localeCompare(String(y));
+};
+
+for (const heading of document.querySelectorAll("thead th")) {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.append(...heading.childNodes);
+  heading.append(button);
+  button.addEventListener("click", () => {
+    const body = heading.closest("table").tBodies[0];
+    const down = heading.getAttribute("aria-sort") === "ascending";
+    for (const other of heading.parentNode.cells) other.removeAttribute("aria-sort");
+    heading.setAttribute("aria-sort", down ? "descending" : "ascending");
+    const value = (row) => JSON.parse(row.cells[heading.cellIndex].dataset.value);
+    const rows = [...body.rows].sort((a, b) => compare(value(a), value(b)));
+    body.append(...(down ? rows.reverse() : rows));
+  });
+}
+
+for (const block of document.querySelectorAll(".copied")) {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.textContent = "Copy";
+  block.prepend(button);
+  button.addEventListener("click", async () => {
+    const code = block.querySelector("code");
+    try {
+      await navigator.clipboard.writeText(code.textContent);
+      button.textContent = "Copied";
+    } catch {
+      getSelection().selectAllChildren(code);
+      button.textContent = "Selected";
+    }
+  });
+}
+
+for (const button of document.querySelectorAll(".legend button")) {
+  button.addEventListener("click", () => {
+    const figures = button.closest(".figures");
+    const alone = button.getAttribute("aria-pressed") !== "true";
+    for (const other of figures.querySelectorAll(".legend button")) other.setAttribute("aria-pressed", "false");
+    button.setAttribute("aria-pressed", String(alone));
+    for (const mark of figures.querySelectorAll("figure [stroke^='var(--series'], figure [fill^='var(--series']")) {
+      const own = [mark.getAttribute("stroke"), mark.getAttribute("fill")].includes(button.dataset.series);
+      mark.classList.toggle("faded", alone && !own);
+    }
+  });
+}
+
+const open = () => {
+  const place = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  if (place instanceof HTMLDetailsElement) {
+    place.open = true;
+    place.scrollIntoView();
+  }
+};
+addEventListener("hashchange", open);
+open();

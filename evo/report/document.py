@@ -1,0 +1,239 @@
+"""What a report says, before anyone decides how it looks: sections of words, tables, figures and kernels.
+
+Each table and figure has the query that its numbers come from. `evo.report.page` makes a file of HTML of a document,
+`evo.report.markdown` one of Markdown. All text is plain text here; whoever renders it escapes it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from evo.report.output import printable
+from evo.report.tables import microseconds, tokens
+
+
+@dataclass(frozen=True)
+class Query:
+    """A question to stores, as a user asks it."""
+
+    where: str
+    """Of which runs, as `evo sql` takes it."""
+    sql: str
+    rows: int = 0
+    """Rows of its answer, where they are known."""
+    timeout_s: int = 0
+    """More time than users' queries have by themselves; 0: that is enough."""
+
+    @property
+    def text(self) -> str:
+        """The command for a shell."""
+        rows = f" --rows {self.rows}" if self.rows > 10_000 else ""
+        timeout = f" --timeout {self.timeout_s}" if self.timeout_s else ""
+        return f"evo sql{rows}{timeout} {quoted(self.where)} \"$(cat <<'SQL'\n{self.sql.strip()}\nSQL\n)\""
+
+
+@dataclass(frozen=True)
+class Program:
+    """Python that works out what no query can, from rows of a query."""
+
+    code: str
+
+    @property
+    def text(self) -> str:
+        """The command for a shell, for a Python that has kernel-evo."""
+        return f"python - <<'PY'\n{self.code.strip()}\nPY"
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table."""
+
+    title: str
+    names: tuple[str, ...]
+    """Fields of a row that it shows: one, or the two ends of an interval."""
+    show: Callable[..., str]
+    """Makes text of these fields; a field that does not exist is None."""
+    computed: bool = False
+    """Whether its numbers are the program's, not the query's."""
+    numeric: bool = True
+    code: bool = False
+    """Whether it is an id, or what somebody else wrote, to be shown to the letter."""
+    link: str = ""
+    """Prefix of the anchor that a value of it leads to, where the document has that."""
+
+    def value(self, row: Mapping[str, Any]) -> Any:
+        """What it shows of a row, as plain values."""
+        found = [row.get(name) for name in self.names]
+        return found[0] if len(found) == 1 else found
+
+    def text(self, row: Mapping[str, Any]) -> str:
+        """What it shows of a row, for people."""
+        return self.show(*(row.get(name) for name in self.names))
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows with a caption, and where they come from."""
+
+    caption: str
+    columns: Sequence[Column]
+    rows: Sequence[Mapping[str, Any]]
+    query: Query | None = None
+    program: Program | None = None
+    folded: bool = False
+    """Whether it is shown only when asked for."""
+    empty: str = "There is nothing to show."
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A drawing in Vega-Lite, with what it shows in words."""
+
+    title: str
+    told: str
+    """For those who do not see it; its numbers are in a table beside it."""
+    spec: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Figures that share series, and so a legend."""
+
+    series: Mapping[str, int]
+    """Names, each with its place among all series of the report, which decides its colour and dashes."""
+    figures: Sequence[Figure]
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A file to be looked at when asked for, such as a kernel."""
+
+    title: str
+    text: str
+    anchor: str = ""
+    query: Query | None = None
+
+
+@dataclass(frozen=True)
+class Words:
+    """A paragraph, or a list."""
+
+    text: str = ""
+    items: Sequence[str] = ()
+
+
+Block = Words | Table | Figures | Listing
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a report under a heading of its own."""
+
+    title: str
+    blocks: Sequence[Block]
+    anchor: str = ""
+    inner: bool = False
+    """Whether it is a part of the section before it."""
+
+
+@dataclass(frozen=True)
+class Document:
+    """A whole report."""
+
+    title: str
+    told: str
+    """One sentence about it."""
+    notices: Sequence[str]
+    """What must be known before a number is read."""
+    sections: Sequence[Section]
+    made: str = ""
+    """By what, from what and when."""
+
+
+# --- columns ---------------------------------------------------------------------------------------------------------
+
+
+def text(title: str, name: str, **more: Any) -> Column:
+    """A column of words."""
+    return Column(title, (name,), plain, numeric=False, **more)
+
+
+def number(title: str, name: str, show: Callable[[Any], str], **more: Any) -> Column:
+    """A column of numbers."""
+    return Column(title, (name,), lambda value: "-" if value is None else show(value), **more)
+
+
+def bounds(title: str, low: str, high: str, **more: Any) -> Column:
+    """A column of intervals of ratios."""
+    return Column(title, (low, high), interval, **more)
+
+
+# --- values for people -----------------------------------------------------------------------------------------------
+
+
+def plain(value: Any) -> str:
+    """A value as it is, a time to the minute; nothing for None."""
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%d %H:%M %Z}"
+    return "" if value is None else printable(str(value))
+
+
+def ratio(value: float) -> str:
+    """`1.25x`."""
+    return f"{value:.2f}x" if value < 100 else f"{value:,.0f}x"
+
+
+def interval(low: float | None, high: float | None) -> str:
+    """`1.20 to 1.31`; `-` where there are no bounds."""
+    if low is None or high is None or math.isinf(low) or math.isinf(high):
+        return "-"
+    return f"{low:.2f} to {high:.2f}"
+
+
+def share(value: float) -> str:
+    """`75 %`."""
+    return f"{100 * value:.0f} %"
+
+
+def count(value: float) -> str:
+    """`12,345`."""
+    return f"{value:,.0f}"
+
+
+def amount(value: float) -> str:
+    """Of tokens: `12.5k`."""
+    return tokens(value).removesuffix("tok")
+
+
+def dollars(value: float) -> str:
+    """`0.0123`."""
+    return f"{value:.4g}"
+
+
+def seconds(value: float) -> str:
+    """`12.3`."""
+    return f"{value:,.1f}"
+
+
+def probability(value: float) -> str:
+    """`0.031`; `< 0.0001` for the smallest."""
+    return "< 0.0001" if value < 1e-4 else f"{value:.2g}"
+
+
+def time_us(value: float) -> str:
+    """`12.3 us`, or in milliseconds."""
+    return microseconds(value)
+
+
+def yes(value: bool) -> str:
+    """`yes` or `no`."""
+    return "yes" if value else "no"
+
+
+def quoted(word: str) -> str:
+    """A word of a shell's command."""
+    return "'" + word.replace("'", "'\"'\"'") + "'"

@@ -1,0 +1,76 @@
+"""A document as one file of HTML: without a network, and readable without a script.
+
+Whatever candidates, models and people wrote is text and nothing else: the template escapes it, characters that turn the
+direction of writing are shown as escapes, and the page's own policy lets no script run but the one that it was made
+with.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from evo.report.document import Block, Column, Document, Figures, Listing
+from evo.report.figures import colour, dashes, svg
+from evo.report.output import as_json, printable
+
+FOLDER = Path(__file__).parent / "assets"
+NAME = "page.html.j2"
+
+
+def html(document: Document) -> str:
+    """The whole file. It raises UserError where the library that draws is not installed."""
+    script, style = _asset("page.js"), _asset("page.css")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return _environment().get_template(NAME).render(
+        document=document, script=Markup(script), style=Markup(style), digest=digest, anchors=_anchors(document),
+    )  # fmt: skip
+
+
+def kind(block: Block) -> str:
+    """What kind of block it is."""
+    return type(block).__name__.lower()
+
+
+def value(column: Column, row: Mapping[str, Any]) -> str:
+    """What a cell holds, to the last digit, for sorting and for checks."""
+    return as_json(column.value(row), indent=None)
+
+
+def drawn(block: Figures) -> list[tuple[str, str, Markup]]:
+    """Title, words and drawing of each figure."""
+    return [(each.title, each.told, Markup(svg(each.spec, each.told))) for each in block.figures]
+
+
+def _anchors(document: Document) -> frozenset[str]:
+    """Where links may lead."""
+    blocks = [block for section in document.sections for block in section.blocks]
+    return frozenset(block.anchor for block in blocks if isinstance(block, Listing) and block.anchor)
+
+
+def _shown(value: Any) -> Any:
+    """What the template makes of a value before it escapes text: nothing turns the direction of writing."""
+    return printable(value) if type(value) is str else value
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(FOLDER), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True, finalize=_shown,
+    )  # fmt: skip
+    made.filters |= {"kind": kind, "drawn": drawn}
+    made.globals |= {"value": value, "colour": colour, "dashes": dashes}
+    return made
+
+
+@cache
+def _asset(name: str) -> str:
+    return (FOLDER / name).read_text(encoding="utf-8")
