@@ -215,8 +215,8 @@ def _winners(seen: Material) -> Iterator[Section]:
     rows = seen.rows(sql.WINNERS)
     told = Words(
         "Distinct winners of every task, judged anew in turns with the naive kernel and the vendor's library, and then "
-        "in turns with the one that came out fastest. Times are geometric means over workloads; over library or over the "
-        "fastest: above 1x it is faster than that."
+        "in turns with the one that came out fastest. Times are geometric means over workloads; over library or over "
+        "the fastest: above 1x it is faster than that."
     )
     yield Section("Winners", [told] if rows else [Words("No cell has a winner of its own yet.")], "winners")
     columns = [
