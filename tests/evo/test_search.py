@@ -297,7 +297,7 @@ def ever_faster() -> Callable[[Kernel], float]:
 
 def test_confirmations_keep_to_their_share_and_no_ancestor_has_one_before_the_end(tmp_path: Path) -> None:
     """Every kernel is a new best: at a tenth of the time, one confirmation of 1 ms goes with nine of other levels."""
-    made = config(budget={"evaluations": 200})
+    made = config(budget={"evaluations": 80})
     search(tmp_path, made, stages(made, script=ever_faster()), slots=1)
     spent = "sum(coalesce(verify_ms, 0) + coalesce(time_ms, 0)) as judging, sum(coalesce(confirm_ms, 0)) as confirming"
     ((searching,), (early,), (final,)) = (
