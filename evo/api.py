@@ -81,10 +81,10 @@ class Several:
 class Run(Several):
     """One run, which a search may be writing.
 
-    Every call reads the run as it then is, by way of a snapshot that is two seconds old at most while a search goes on,
-    and holds nothing afterwards. As a context manager it keeps one state from beginning to end, so that answers agree
-    with each other, and `evo resume` waits for that end. Its methods may be called from any thread; in a `with` from
-    one at a time.
+    Every call reads the run as it then is, and holds nothing afterwards; while a search goes on that is a snapshot, two
+    seconds old at most, or older where making one takes the writer long. As a context manager it keeps one state from
+    beginning to end, so that answers agree with each other, and `evo resume` waits for that end. Its methods may be
+    called from any thread; in a `with` from one at a time.
     """
 
     _several = False

@@ -34,7 +34,7 @@ from operators.kernel import Kernel
 from operators.spec import Operator, Task
 
 LOOK_EVERY_S = 2.0
-"""A reader's snapshot of a run that is being written is as old at most."""
+"""A reader's snapshot of a run that is being written is about as old."""
 QUERY_LIMIT_S = 60.0
 OF_THE_BENCH = ("read_kernel", "lineage", "lessons", "operator", "docs", "diff", "build", "check")
 """Tools that are the workbench's own: to judge and to profile is for the search."""

@@ -31,6 +31,10 @@ ROW_COUNTS = "evo.rows"
 LOCK_WAIT_S = 5.0
 """How long to wait for the process that holds the file: a reader of a finished run is done soon."""
 SNAPSHOT_AGE_S = 2.0
+"""A reader is content with a snapshot as old as this, or older where making one takes long; see SNAPSHOT_TOOK_S."""
+SNAPSHOT_TOOK_S = 0.1
+"""The writer waits while a snapshot is made. From so long on they are made the more rarely, so that readers, however
+many, cost the writer a twentieth of its time at most."""
 SNAPSHOT_ROOM = 3
 """A reader's snapshot wants so many times the run's size free: what CHECKPOINT adds, the copy, and some to go on."""
 CONFIG: Mapping[str, Any] = {
@@ -52,6 +56,10 @@ class _Snapshot(NamedTuple):
     path: Path
     commits: int
     made_s: float
+    took_s: float
+
+    def is_young(self, now_s: float) -> bool:
+        return now_s - self.made_s <= SNAPSHOT_AGE_S * max(1.0, self.took_s / SNAPSHOT_TOOK_S)
 
 
 class Store:
@@ -276,18 +284,19 @@ class Store:
             snapshots.clear(self.folder / snapshots.FOLDER)
 
     def _snapshot_path(self) -> str:
-        """For the server's thread: a snapshot at most SNAPSHOT_AGE_S old, or one with nothing committed since."""
+        """For the server's thread: a snapshot that is young, or one with nothing committed since."""
         return str(self._thread.submit(self._fresh_snapshot).result().relative_to(self.folder))
 
     def _fresh_snapshot(self) -> Path:
-        last, now_s = self._snapshot, time.monotonic()
-        if last and last.path.exists() and (last.commits == self._commits or now_s - last.made_s <= SNAPSHOT_AGE_S):
+        last, began_s = self._snapshot, time.monotonic()
+        if last and last.path.exists() and (last.commits == self._commits or last.is_young(began_s)):
             return last.path
         self._flush()
         self._refuse_without_room()
         self._connection.execute("CHECKPOINT")
         path = snapshots.copy(self.folder / FILE, self.folder / snapshots.FOLDER)
-        self._snapshot = _Snapshot(path, self._commits, time.monotonic())
+        now_s = time.monotonic()
+        self._snapshot = _Snapshot(path, self._commits, now_s, now_s - began_s)
         return path
 
     def _refuse_without_room(self) -> None:

@@ -84,6 +84,26 @@ def test_a_snapshot_is_reused_while_it_is_young_or_still_true(store: Store, monk
     assert list(folder.iterdir()) == [second]
 
 
+def test_snapshots_that_take_long_are_made_rarely(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, made = snapshots.copy, []
+
+    def slow(source: Path, folder: Path) -> Path:
+        made.append(real(source, folder))
+        return made[-1]
+
+    monkeypatch.setattr("evo.store.snapshots.copy", slow)
+    monkeypatch.setattr("evo.store.writer.SNAPSHOT_AGE_S", 1e-9)
+    monkeypatch.setattr(
+        "evo.store.writer.SNAPSHOT_TOOK_S", 1e-12
+    )  # any is slow: the next one may be made in ten seconds
+    for n in range(5):
+        store.commit({"events": [event(f"slow {n}")]}).result()
+        assert count(store.folder) == 11
+    assert len(made) == 1
+    monkeypatch.setattr("evo.store.writer.SNAPSHOT_TOOK_S", 1e9)
+    assert count(store.folder) == 15
+
+
 def test_an_open_snapshot_outlives_its_successor(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("evo.store.writer.SNAPSHOT_AGE_S", 0.0)
     with open_reader(store.folder) as old:
