@@ -61,10 +61,11 @@ def least_operators(arms: int) -> int:
 
 def nothing_concluded(operators: int, tested: Sequence[str]) -> str:
     """Why a comparison of so many operators gives no verdict of any arm, in words; empty: it may give some."""
-    needed = least_operators(max(len(tested), 1))
+    arms = max(len(tested), 1)
     few = (
-        f"the test over operators needs {needed} for {max(len(tested), 1)} arms (2^(1-n) <= {ALPHA:g}/arms)"
-        if operators < needed
+        f"the test over operators needs {least_operators(arms)} for {arms} arm{'s' * (arms > 1)} "
+        f"(2^(1-n) <= {ALPHA:g}/arms)"
+        if operators < least_operators(arms)
         else ""
     )
     if not tested:

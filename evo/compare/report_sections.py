@@ -74,8 +74,8 @@ def _result(seen: Material) -> Section:
         effect = beside[row["arm"]]
         rows.append(row | {
             "unpaired": effect.unpaired, "low": _bound(effect.low), "high": _bound(effect.high),
-            "p_holm": effect.p_holm, "seen_from": _bound(effect.detectable), "verdict": str(effect.verdict),
-            "judging_se": effect.judging_se,
+            "p_holm": None if math.isnan(effect.p_holm) else effect.p_holm, "seen_from": _bound(effect.detectable),
+            "verdict": str(effect.verdict), "judging_se": effect.judging_se,
         })  # fmt: skip
     columns = [
         text("arm", "arm"), number(f"ratio to {reference}", "ratio", ratio),

@@ -10,7 +10,7 @@ from evo.compare import report_sql as sql
 from evo.compare.folder import Standing
 from evo.compare.inference import LEAST_BLOCKS, Effect, Verdict
 from evo.compare.plan import WORDS
-from evo.compare.power import least_operators
+from evo.compare.power import nothing_concluded
 from evo.compare.report_material import Material
 from evo.report.document import Program, interval, probability
 from mutators.llm_settings import is_outside
@@ -44,13 +44,11 @@ def notices(seen: Material) -> Iterator[str]:
     if not found.effects:
         yield f"No cell of the reference {made.reference_arm} is judged yet: no arm can be held against it."
         return
-    needed = least_operators(len(made.arms) - 1)
-    if (most := max(effect.operators for effect in found.effects)) < needed:
-        yield (
-            f"Nothing can be concluded: {_several(most, 'operator')}, and with {_several(len(made.arms) - 1, 'arm')} "
-            f"beside the reference the test over operators needs {needed}, however large a difference is. The numbers "
-            "describe these cells, and say nothing of other operators."
-        )
+    most = max(effect.operators for effect in found.effects)
+    if why := nothing_concluded(most, made.tested):
+        yield (f"{why[0].upper()}{why[1:]}. The numbers describe these cells, and say nothing of other operators.")
+    elif len(made.tested) < len(made.arms) - 1:
+        yield f"Verdicts are registered of {', '.join(made.tested)}; the other arms are described."
     if most < LEAST_BLOCKS:
         yield f"Intervals over operators, and bands of curves, need {LEAST_BLOCKS} operators; there are none here."
 
@@ -95,6 +93,8 @@ def verdict(effect: Effect) -> str:
             said = f"{effect.verdict} than {effect.reference}, p = {probability(effect.p_holm)} after Holm: {size}."
         case Verdict.EQUAL:
             said = f"equal to {effect.reference} within the registered difference: {size}."
+        case Verdict.DESCRIBED:
+            said = f"described, no verdict of it is registered; {seen_from(effect)}. As measured, {size}."
         case _:
             chance = f"p = {probability(effect.p_holm)} after Holm"
             said = f"not concluded, {chance}; {seen_from(effect)}. As measured, {size}."

@@ -187,7 +187,7 @@ def test_a_plan_says_what_a_comparison_cannot_show(
         main()
     said = capsys.readouterr().out
     assert not ended.value.code and "1 arms beside tune_only, 1 operators" in said
-    assert "nothing can be concluded with 1 operators" in said and "needs 6 for 1 arms" in said
+    assert "nothing can be concluded with 1 operators" in said and "needs 6 for 1 arm" in said
     made = read_comparison(path, settings=['operators=["softmax", "gelu"]'])
     found = sizing(made, made.cells())
     assert found.as_row()["outlooks"][0]["detectable"] is None
@@ -217,7 +217,7 @@ def test_a_preset_can_conclude_what_it_registers_or_says_that_it_describes(path:
     operators = len({cell.operator for cell in cells})
     assert made.name == path.stem and bool(made.tested) == (path.stem not in DESCRIBE)
     why = nothing_concluded(operators, made.tested)
-    assert not why if made.tested else "needs 6 for 1 arms" in why and operators < 6
+    assert not why if made.tested else "needs 6 for 1 arm" in why and operators < 6
 
 
 def test_a_comparison_that_only_describes_says_so_and_what_more_operators_would_show() -> None:

@@ -255,6 +255,11 @@ def test_a_comparison_that_says_little_says_so(reported: Reported) -> None:
     few = replace(seen, found=replace(seen.found, effects=[replace(still, operators=2, detectable=math.inf)]))
     assert "with 2 operators no difference, however large" in verdict(few.found.effects[0])
     assert [notice[:24] for notice in notices(few)] == ["Nothing can be concluded", "Intervals over operators"]
+    described = replace(still, verdict=Verdict.DESCRIBED, p_holm=math.nan)
+    assert "described, no verdict of it is registered; a difference of 50 % would" in verdict(described)
+    assert "nan" not in verdict(described)
+    begun = seen.begun.model_copy(update={"config": seen.made.model_copy(update={"primary": []})})
+    assert next(notices(replace(seen, begun=begun))).startswith("It describes and concludes nothing: no arm is regis")
 
     def first(**changes: Any) -> str:
         return next(iter(notices(replace(seen, **changes))))
