@@ -7,62 +7,26 @@ operator's dims, the tunables and, in a group, its counter `i`.
 
 from __future__ import annotations
 
-import json
-import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 from operators import plan_keys
-from operators.dtypes import ACCUMULATOR, DTYPES, TARGETS, resolve_dtype
+from operators.dtypes import DTYPES, TARGETS
 from operators.errors import PlanError, quote, unknown
-from operators.expression import Expression, ExpressionError
+from operators.expression import Expression
 from operators.header import Header, Section, read_header, show
 from operators.kernel_name import check_function_name, check_name_expression
-from operators.launch import (
-    MAX_BUFFER_BYTES,
-    Argument,
-    ArgumentKind,
-    Buffer,
-    Launch,
-    Numbers,
-    ResolvedBuffer,
-    Step,
-    resolve_buffer,
-    together,
-    unroll,
-)
+from operators.launch import Argument, ArgumentKind, Buffer, Launch, ResolvedBuffer, Step, together
+from operators.plan_model import FACTS, Plan, ResolvedPlan, argument_kinds, environment
 from operators.spec import CPP_KEYWORDS, IDENTIFIER, RESERVED, Operator
-from operators.tensor_map import (
-    L2_PROMOTIONS,
-    MAX_RANK,
-    OOB_FILLS,
-    SWIZZLES,
-    ResolvedTensorMap,
-    TensorMap,
-    resolve_tensor_map,
-)
+from operators.tensor_map import L2_PROMOTIONS, MAX_RANK, OOB_FILLS, SWIZZLES, ResolvedTensorMap, TensorMap
 
 __all__ = [
     "FACTS", "Argument", "ArgumentKind", "Buffer", "Launch", "Plan", "ResolvedBuffer", "ResolvedPlan",
     "ResolvedTensorMap", "Step", "TensorMap", "environment", "parse_plan",
 ]  # fmt: skip
-
-FACTS: Mapping[str, frozenset[str]] = MappingProxyType(
-    {
-        "cuda": frozenset(
-            ("sm_count", "warp_size", "max_shared_bytes", "l2_bytes", "sizeof_T", "sizeof_ACC", "blocks_per_sm")
-        ),
-        "cpu": frozenset(("sizeof_T", "sizeof_ACC", "cpu_count", "l2_bytes")),
-    }
-)
-"""Names by target of what expressions may know of the device and the dtype.
-
-`blocks_per_sm` is a launch's own occupancy and stands in grids only; the sizes follow from the dtype; everything
-else is passed in where the plan is resolved.
-"""
 
 MAX_LAUNCHES = 64
 MAX_BUFFERS = 32
@@ -71,164 +35,6 @@ MAX_TUNABLES = 16
 MAX_TUNABLE_VALUES = 64
 MAX_ARGS = 64
 MAX_BUFFER_RANK = 8
-
-
-@dataclass(frozen=True)
-class ResolvedPlan:
-    """A plan for one workload and one setting: numbers only. Can be sent to other processes."""
-
-    buffers: tuple[ResolvedBuffer, ...]
-    zero: tuple[str, ...]
-    """Outputs and buffers to clear before the first step."""
-    steps: tuple[Step, ...]
-    tensor_maps: tuple[ResolvedTensorMap, ...]
-    """Those that some step uses."""
-
-    def canonical(self) -> str:
-        """Everything that matters at run time, as stable text for digests: how an integer was written does not."""
-        fields = asdict(self)
-        for step in fields["steps"]:
-            step["args"] = [a["value"] if a["kind"] == "integer" else [a["kind"], a["name"]] for a in step["args"]]
-        return json.dumps(fields, sort_keys=True, separators=(",", ":"))
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The checked header of a kernel file. `parse_plan` makes it."""
-
-    target: str
-    requires: Expression
-    deterministic: bool
-    """False: results may vary between runs, within the error bounds."""
-    zero: tuple[str, ...]
-    tune: Mapping[str, tuple[int, ...]]
-    """Tunables and their values, the default first."""
-    buffers: tuple[Buffer, ...]
-    launches: tuple[Launch, ...]
-    groups: Mapping[str, Expression]
-    """How often the launches of each group repeat."""
-    tensor_maps: tuple[TensorMap, ...]
-    file: str | None = field(default=None, compare=False)
-    """For messages."""
-
-    def settings(self, values: Mapping[str, int]) -> dict[str, int]:
-        """Every tunable's value, the default where `values` has none.
-
-        Raises PlanError for a tunable that does not exist and a value that the plan does not list.
-        """
-        for name, value in values.items():
-            if name not in self.tune:
-                problem = unknown("tunable", name, self.tune)
-                raise PlanError(problem, source=self.file)
-            if value not in self.tune[name]:
-                listed = ", ".join(map(str, self.tune[name]))
-                raise PlanError(f"{name} = {value} is not a declared value; [tune] lists {listed}", source=self.file)
-        return {name: int(values.get(name, listed[0])) for name, listed in self.tune.items()}
-
-    @property
-    def occupancy_kernels(self) -> frozenset[str]:
-        """Kernels whose `blocks_per_sm` must be known before the plan can be resolved."""
-        return frozenset(launch.kernel for launch in self.launches if launch.needs_occupancy)
-
-    def supports(
-        self,
-        operator: Operator,
-        dims: Mapping[str, int],
-        values: Mapping[str, int],
-        facts: Mapping[str, int],
-        dtype: str,
-    ) -> bool:
-        """Whether `requires` holds. Raises PlanError where it has no value."""
-        env = environment(self, operator, dims, values, facts, dtype)
-        try:
-            return bool(self.requires.evaluate(env))
-        except ExpressionError as error:
-            raise PlanError(f"`requires`: {error}", source=self.file) from None
-
-    def resolve(
-        self,
-        operator: Operator,
-        *,
-        dtype: str,
-        dims: Mapping[str, int],
-        values: Mapping[str, int],
-        facts: Mapping[str, int],
-        occupancy: Mapping[str, int] | None = None,
-    ) -> ResolvedPlan:
-        """What happens for one workload.
-
-        `dims` are the workload's, data-dependent ones included; derived dims are added. `occupancy` gives
-        `blocks_per_sm` for each of `occupancy_kernels`. Raises PlanError where an expression has no value or a limit
-        is broken: which launch, which expression, the numbers. `requires` is not asked.
-        """
-        env = environment(self, operator, dims, values, facts, dtype)
-        whole = Numbers("the plan", None, self.file, env)
-        buffers = tuple(
-            resolve_buffer(buffer, Numbers(f"buffer `{buffer.name}`", buffer.line, self.file, env), dtype)
-            for buffer in self.buffers
-        )
-        total_bytes = sum(buffer.bytes for buffer in buffers)
-        if total_bytes > MAX_BUFFER_BYTES:
-            sizes = ", ".join(f"`{buffer.name}` {list(buffer.shape)}" for buffer in buffers)
-            raise whole.error(f"its buffers take {total_bytes} bytes ({sizes}); at most {MAX_BUFFER_BYTES} are allowed")
-        kinds = _kinds(operator, self.buffers, self.tensor_maps)
-        steps = tuple(unroll(self.launches, self.groups, kinds, occupancy or {}, whole))
-        used = {argument.name for step in steps for argument in step.args if argument.kind == "map"}
-        maps = tuple(
-            _resolve_map(declared, operator, buffers, dtype, env, self.file)
-            for declared in self.tensor_maps
-            if declared.name in used
-        )
-        return ResolvedPlan(buffers, self.zero, steps, maps)
-
-
-def environment(
-    plan: Plan,
-    operator: Operator,
-    dims: Mapping[str, int],
-    values: Mapping[str, int],
-    facts: Mapping[str, int],
-    dtype: str,
-) -> dict[str, int]:
-    """Return all that expressions of a plan are over. It raises PlanError where a dim has no value."""
-    try:
-        env = operator.environment(dims)
-    except ExpressionError as error:
-        raise PlanError(f"the dims of this workload: {error}", source=plan.file) from None
-    sizes = {"sizeof_T": DTYPES[dtype].size, "sizeof_ACC": DTYPES[ACCUMULATOR[dtype]].size}
-    known = {name: facts[name] for name in FACTS[plan.target] if name in facts and name != "blocks_per_sm"}
-    return env | known | sizes | plan.settings(values)
-
-
-def _resolve_map(
-    declared: TensorMap,
-    operator: Operator,
-    buffers: tuple[ResolvedBuffer, ...],
-    dtype: str,
-    env: Mapping[str, int],
-    file: str | None,
-) -> ResolvedTensorMap:
-    sizes = {buffer.name: (buffer.dtype, buffer.bytes) for buffer in buffers}
-    for tensor in operator.tensors:
-        element = resolve_dtype(tensor.dtype, dtype)
-        sizes[tensor.name] = element.name, math.prod(tensor.sizes(env)) * element.size
-    numbers = Numbers(f"tensor_map `{declared.name}`", declared.line, file, env)
-    try:
-        return resolve_tensor_map(declared, *sizes[declared.tensor], numbers.value)
-    except ValueError as error:
-        raise numbers.error(str(error)) from None
-
-
-def _kinds(operator: Operator, buffers: Iterable[Buffer], tensor_maps: Iterable[TensorMap]) -> dict[str, ArgumentKind]:
-    """What an argument may name besides numbers."""
-    kinds: dict[str, ArgumentKind] = dict.fromkeys((t.name for t in operator.tensors), "tensor")
-    kinds |= dict.fromkeys((s.name for s in operator.scalars), "scalar")
-    kinds |= dict.fromkeys((b.name for b in buffers), "buffer")
-    kinds |= dict.fromkeys((m.name for m in tensor_maps), "map")
-    return kinds
-
-
-# --- reading the header ------------------------------------------------------------------------------------------
 
 
 def parse_plan(source: str, operator: Operator, target: str, *, name: str | None = None) -> Plan:
@@ -272,7 +78,7 @@ class _Reader:
         maps = tuple(
             self._tensor_map(section, buffers) for section in self._sections("tensor_map", "name", MAX_TENSOR_MAPS)
         )
-        kinds = _kinds(self.operator, buffers, maps)
+        kinds = argument_kinds(self.operator, buffers, maps)
         groups = self._groups()
         launches = tuple(
             self._launch(section, kinds, groups) for section in self._sections("launch", "kernel", MAX_LAUNCHES)
