@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from mutators.plan_edit import HEADER
@@ -21,9 +21,9 @@ class Table:
     """One table of the header with the lines up to the next."""
 
     kind: str
-    """buffer, launch, tensor_map, group or tune."""
+    """buffer, launch, tensor_map, group, tune or let."""
     name: str
-    """The launch's kernel without template arguments; the buffer's, map's or group's name; empty for tune."""
+    """The launch's kernel without template arguments; the buffer's, map's or group's name; empty for tune and let."""
     text: str
 
 
@@ -60,8 +60,9 @@ class PlanTables:
             name = names[kind].pop(0) if start[1] else start[3] or ""
             tables.append(Table(kind, name, text[start.start() : following]))
         written = {table.name for table in tables if table.kind == "group"}
-        tuned = any(table.kind == "tune" for table in tables)
-        if any(names.values()) or written != set(plan.groups) or tuned != bool(plan.tune):
+        kinds = {table.kind for table in tables}
+        whole = ("tune" in kinds) == bool(plan.tune) and ("let" in kinds) == bool(plan.lets)
+        if any(names.values()) or written != set(plan.groups) or not whole:
             return None
         first = starts[0].start() if starts else end
         return cls(text[:begin], text[begin:first], tuple(tables), text[end:])
@@ -84,6 +85,13 @@ class PlanTables:
         place = old[0] if old else alike[-1] + 1 if alike else first_launch
         kept = [table for at, table in enumerate(self.tables) if at not in old]
         return replace(self, tables=(*kept[:place], *tables, *kept[place:]))
+
+    def with_lets(self, lets: Mapping[str, str]) -> PlanTables:
+        """The header with these named expressions besides its own."""
+        lines = "".join(f'{name} = "{" ".join(text.split())}"\n' for name, text in lets.items())
+        old = next((table for table in self.tables if table.kind == "let"), Table("let", "", "[let]\n\n"))
+        head, _, rest = old.text.partition("\n")
+        return self.with_tables("let", "", (replace(old, text=f"{head}\n{lines}{rest}"),)) if lets else self
 
     def without_tunables(self, names: Iterable[str]) -> PlanTables:
         """The header without these tunables, and without [tune] where none is left."""

@@ -17,6 +17,7 @@ from mutators.source_text import Edit, apply_edits
 from mutators.syntax import Node, walk
 from operators.errors import PlanError
 from operators.kernel import Kernel
+from operators.lets import closure
 from operators.spec import Operator
 
 DRAWS = 24
@@ -412,14 +413,18 @@ def _declared(tree: SyntaxTree, node: Node) -> set[str]:
 
 
 def _with_needs(tables: PlanTables, first: _Side, second: _Side, launched: Iterable[str]) -> PlanTables:
-    """The tables with the buffers, maps and groups that launches of the second parent name, and both plans' demands."""
+    """The tables with what launches of the second parent name, of [let] too, and both plans' demands."""
     mine, other = first.tree.plan, second.tree.plan
     words = set(_WORD.findall(" ".join(table.text for table in second.tables.of("launch", launched))))
     words |= {m.tensor for m in other.tensor_maps if m.name in words}
+    brought = set(words)
     for kind in ("buffer", "tensor_map", "group"):
         for table in second.tables.of(kind, words):
             if not tables.of(kind, [table.name]):
                 tables = tables.with_tables(kind, table.name, (table,))
+                brought |= set(_WORD.findall(table.text))
+    named = closure(frozenset(brought | other.requires.names), other.lets)
+    tables = tables.with_lets({n: let.text for n, let in other.lets.items() if n in named and n not in mine.lets})
     there = {table.name for table in tables.tables if table.kind == "buffer"}
     there |= {tensor.name for tensor in first.tree.operator.outputs}
     demands = list(dict.fromkeys(plan.requires.text for plan in (mine, other) if plan.requires.text != "1"))
@@ -432,7 +437,7 @@ def _with_needs(tables: PlanTables, first: _Side, second: _Side, launched: Itera
 
 def _finished(mixture: _Mixture, first: _Side, second: _Side) -> Kernel | None:
     """The child, with the tunables that it needs; None where it cannot be used or is one of its parents."""
-    words = set(_WORD.findall(mixture.taken))
+    words = closure(frozenset(_WORD.findall(mixture.taken)), second.tree.plan.lets)
     tune = second.tree.plan.tune
     missing = {name: tune[name] for name in tune if name in words and name not in first.tree.plan.tune}
     text = with_tunables(mixture.text, missing)

@@ -10,6 +10,7 @@ from typing import Literal
 from operators.dtypes import resolve_dtype
 from operators.errors import PlanError
 from operators.expression import Expression, ExpressionError
+from operators.lets import Environment
 
 MAX_STEPS = 4096
 MAX_TERMS = 2**17
@@ -106,7 +107,7 @@ class ResolvedBuffer:
 class Numbers:
     """Evaluates the expressions of one part of a plan; every complaint says which part, which line, which numbers."""
 
-    def __init__(self, label: str, line: int | None, file: str | None, env: Mapping[str, int]) -> None:
+    def __init__(self, label: str, line: int | None, file: str | None, env: Environment) -> None:
         self.label = label
         self.line = line
         self.file = file
@@ -114,7 +115,7 @@ class Numbers:
 
     def having(self, name: str, value: int) -> Numbers:
         """The same part with one more number known."""
-        return Numbers(self.label, self.line, self.file, {**self.env, name: value})
+        return Numbers(self.label, self.line, self.file, self.env.having(name, value))
 
     def error(self, message: str) -> PlanError:
         return PlanError(f"{self.label}: {message}", line=self.line, source=self.file)
@@ -179,7 +180,7 @@ def unroll(
             part = Numbers(f"group `{group}`", members[0][1].line, numbers.file, numbers.env)
             repeats = part.within(groups[group], "repeat", 0, MAX_STEPS)
         for i in range(repeats):
-            env = {**numbers.env, "i": i} if group else numbers.env
+            env = numbers.env.having("i", i) if group else numbers.env
             for position, launch in members:
                 terms += launch.terms
                 part = Numbers(f"launch {position} `{launch.kernel}`", launch.line, numbers.file, env)

@@ -2,7 +2,7 @@
 
 `parse_plan` reads and checks the header against the operator; `Plan.resolve` works out, for one workload and one
 setting of the tunables, what exactly is launched with what. All expressions are over the names of `FACTS`, the
-operator's dims, the tunables and, in a group, its counter `i`.
+operator's dims, the tunables, the names that `[let]` gives to others and, in a group, its counter `i`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from operators.expression import Expression
 from operators.header import Header, Section, read_header, show
 from operators.kernel_name import check_function_name, check_name_expression
 from operators.launch import Argument, ArgumentKind, Buffer, Launch, ResolvedBuffer, Step, together
+from operators.lets import in_order
 from operators.plan_model import FACTS, Plan, ResolvedPlan, argument_kinds, environment
 from operators.spec import CPP_KEYWORDS, IDENTIFIER, RESERVED, Operator
 from operators.tensor_map import L2_PROMOTIONS, MAX_RANK, OOB_FILLS, SWIZZLES, ResolvedTensorMap, TensorMap
@@ -33,6 +34,7 @@ MAX_BUFFERS = 32
 MAX_TENSOR_MAPS = 16
 MAX_TUNABLES = 16
 MAX_TUNABLE_VALUES = 64
+MAX_LETS = 32
 MAX_ARGS = 64
 MAX_BUFFER_RANK = 8
 
@@ -71,9 +73,11 @@ class _Reader:
         if self.target == "cpu":
             misplaced["tensor_map"] = "exists on the cuda target only"
         self.top.only([key for key in plan_keys.TOP if key not in misplaced], misplaced)
-        # Tunables first, which all else may use; then buffers, which tensor maps and launches name.
+        # Tunables and named expressions first, which all else may use; then buffers, which maps and launches name.
         tune = self._tune()
         self.numbers |= tune.keys()
+        lets = self._lets()
+        self.numbers |= lets.keys()
         buffers = tuple(self._buffer(section) for section in self._sections("buffer", "name", MAX_BUFFERS))
         maps = tuple(
             self._tensor_map(section, buffers) for section in self._sections("tensor_map", "name", MAX_TENSOR_MAPS)
@@ -94,6 +98,7 @@ class _Reader:
             tune=MappingProxyType(tune),
             buffers=buffers,
             launches=launches,
+            lets=MappingProxyType(lets),
             groups=MappingProxyType(groups),
             tensor_maps=maps,
             file=self.header.file,
@@ -160,6 +165,20 @@ class _Reader:
                     raise section.error(f"lists {value} more than once", name)
             tune[name] = tuple(values)
         return tune
+
+    def _lets(self) -> dict[str, Expression]:
+        section = Section(self.header, self.top.table.get("let", {}), ("let",), "[let]")
+        if len(section.table) > MAX_LETS:
+            raise section.error(f"names {len(section.table)} expressions; at most {MAX_LETS} are allowed")
+        for name in section.table:
+            self._new_name(section, name, name, "a named expression")
+        known = self.numbers | section.table.keys()
+        lets = {name: self._expression(section, name, text, known) for name, text in section.table.items()}
+        ordered, cycle = in_order(lets)
+        if cycle:
+            found = " uses ".join(f"`{name}`" for name in (*cycle, cycle[0]))
+            raise section.error(f"rests on itself: {found}; write one of them without the others", cycle[0])
+        return ordered
 
     def _dtype(self, section: Section) -> str:
         dtype = section.string("dtype", "ACC")
@@ -261,8 +280,9 @@ class _Reader:
 
     def _template_hint(self, name: str) -> str | None:
         """Why `name` is not for template arguments, or None where it may be."""
-        if name in self.operator.names or name in RESERVED - {"T", "ACC", "min", "max", "load", "store"}:
-            what = self.taken.get(name, "a fact" if name != "i" else "a counter")
+        facts = RESERVED - {"T", "ACC", "min", "max", "load", "store"}
+        what = self.taken.get(name, "a fact" if name != "i" else "a counter")
+        if name in self.operator.names or name in facts or what == "a named expression":
             return f"`{name}` is {what}, known at run time only; template arguments are tunables, T, ACC and constants"
         return None
 

@@ -27,6 +27,7 @@ TOP: Mapping[str, Key] = {
     ),
     "zero": Key("list of names", "Outputs and buffers that are cleared before the first launch.", "[]"),
     "tune": Key("table", "[tune]: names in capitals, each with a list of integers, the default first.", "none"),
+    "let": Key("table", "[let]: names for formulas; every other formula, those of [let] too, may use them.", "none"),
     "buffer": Key("tables", "[[buffer]]: scratch memory, allocated and poisoned by the harness.", "none"),
     "launch": Key("tables", "[[launch]]: what runs, one after the other."),
     "group": Key("tables", "[group.NAME]: launches that repeat together.", "none"),

@@ -25,6 +25,7 @@ from operators.launch import (
     resolve_buffer,
     unroll,
 )
+from operators.lets import Environment, with_lets
 from operators.spec import Operator
 from operators.tensor_map import ResolvedTensorMap, TensorMap, resolve_tensor_map
 
@@ -75,6 +76,8 @@ class Plan:
     """Tunables and their values, the default first."""
     buffers: tuple[Buffer, ...]
     launches: tuple[Launch, ...]
+    lets: Mapping[str, Expression]
+    """Named expressions, each behind those that it uses."""
     groups: Mapping[str, Expression]
     """How often the launches of each group repeat."""
     tensor_maps: tuple[TensorMap, ...]
@@ -159,7 +162,7 @@ def environment(
     values: Mapping[str, int],
     facts: Mapping[str, int],
     dtype: str,
-) -> dict[str, int]:
+) -> Environment:
     """Return all that expressions of a plan are over. It raises PlanError where a dim has no value."""
     try:
         env = operator.environment(dims)
@@ -167,7 +170,7 @@ def environment(
         raise PlanError(f"the dims of this workload: {error}", source=plan.file) from None
     sizes = {"sizeof_T": DTYPES[dtype].size, "sizeof_ACC": DTYPES[ACCUMULATOR[dtype]].size}
     known = {name: facts[name] for name in FACTS[plan.target] if name in facts and name != "blocks_per_sm"}
-    return env | known | sizes | plan.settings(values)
+    return with_lets(env | known | sizes | plan.settings(values), plan.lets)
 
 
 def _resolve_map(
@@ -175,7 +178,7 @@ def _resolve_map(
     operator: Operator,
     buffers: tuple[ResolvedBuffer, ...],
     dtype: str,
-    env: Mapping[str, int],
+    env: Environment,
     file: str | None,
 ) -> ResolvedTensorMap:
     sizes = {buffer.name: (buffer.dtype, buffer.bytes) for buffer in buffers}

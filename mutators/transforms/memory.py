@@ -47,7 +47,7 @@ def _distinct_arguments(tree: SyntaxTree, function: Function) -> bool:
     for launch in tree.plan.launches:
         if base_name(launch.kernel) == function.name:
             objects = [n for a in launch.args for n in a.names if n not in tree.operator.shape_names]
-            objects = [n for n in objects if n not in tree.plan.tune]
+            objects = [n for n in objects if n not in tree.plan.tune and n not in tree.plan.lets]
             if len(objects) != len(set(objects)):
                 return False
     return True

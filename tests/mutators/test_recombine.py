@@ -282,3 +282,16 @@ def test_broken_code_is_no_crash() -> None:
         assert proposal.kernel or proposal.failure
         proposal = recombine(B, broken, seed)
         assert proposal.kernel or proposal.failure
+
+
+def test_named_expressions_come_with_the_launches_that_use_them() -> None:
+    named = (
+        '[let]\nsteps = "ceil_log2(width)"\nwidth = "max(cols, TILE)"\nunused = "rows"\n[group.pass]\nrepeat = "steps"'
+    )
+    second = B.replace('[group.pass]\nrepeat = "ceil_log2(cols)"', named)
+    for first in (A, A.replace("[[buffer]]", '[let]\nrows_at_once = "ROWS"     # kept\n[[buffer]]', 1)):
+        (child,) = [s for s in children(first, second, "functions") if "r += ROWS" in s and "partial(" in s]
+        plan = parse_plan(child, SOFTMAX, "cpu")
+        assert {"steps", "width"} <= plan.lets.keys() and "unused" not in plan.lets
+        assert plan.groups["pass"].text == "steps" and plan.tune == {"ROWS": (4, 8), "TILE": (64, 32, 128)}
+        assert ("# kept" in child) == ("rows_at_once" in plan.lets) == ("rows_at_once" in first)

@@ -15,6 +15,7 @@ from itertools import permutations
 from operators.errors import PlanError
 from operators.expression import ExpressionError
 from operators.kernel import Kernel
+from operators.lets import Environment
 from operators.plan import Plan, environment
 from operators.spec import Operator, Workload
 
@@ -64,12 +65,12 @@ class Routes:
         asked = ((launch.when, launch.group) for launch in self.plan.launches)
         return sum(when.terms * (MOST_REPEATS if group else 1) for when, group in asked if when is not None)
 
-    def _happens(self, number: int, env: dict[str, int]) -> bool:
+    def _happens(self, number: int, env: Environment) -> bool:
         launch = self.plan.launches[number]
         if launch.group is None:
             return launch.when is None or bool(launch.when.evaluate(env))
         repeats = min(self.plan.groups[launch.group].evaluate(env), MOST_REPEATS)
-        return any(launch.when is None or launch.when.evaluate({**env, "i": i}) for i in range(repeats))
+        return any(launch.when is None or launch.when.evaluate(env.having("i", i)) for i in range(repeats))
 
     def named(self, route: Route) -> str:
         """Return a route in words: its kernels that have a condition, and where each stands in the plan."""
