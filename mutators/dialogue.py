@@ -133,8 +133,10 @@ def _child(call: Call, parent: Kernel, operator: Operator, form: str) -> tuple[K
     except AnswerError as error:
         return None, str(error)
     try:
-        tune = parse_plan(source, operator, parent.target).tune
+        plan = parse_plan(source, operator, parent.target)
     except PlanError as error:
         return Kernel(parent.operator, parent.target, source), f"the header of the kernel file is broken: {error}"
-    kept = {name: value for name, value in parent.values.items() if value in tune.get(name, ())}
+    kept = {name: value for name, value in parent.values.items() if value in plan.tune.get(name, ())}
+    if plan.breach({name: kept.get(name, listed[0]) for name, listed in plan.tune.items()}):
+        kept = {}
     return Kernel(parent.operator, parent.target, source, kept), ""

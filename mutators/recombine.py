@@ -465,6 +465,8 @@ def _made(text: str, settings: Mapping[str, int], first: _Side) -> _Side | None:
     tables = PlanTables.read(text, tree.plan)
     tune = tree.plan.tune
     values = {n: settings[n] for n, listed in tune.items() if settings.get(n, listed[0]) in listed[1:]}
+    if tree.plan.breach({name: values.get(name, listed[0]) for name, listed in tune.items()}):
+        return None
     return _Side(Kernel(first.kernel.operator, first.kernel.target, text, values), tree, tables) if tables else None
 
 

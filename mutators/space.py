@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice, product
 from random import Random
 
@@ -25,6 +26,8 @@ MAX_LISTED = 2048
 """Spaces up to this size are searched exhaustively for what is left; larger ones are sampled."""
 MAX_SAMPLES = 200
 """Settings looked at in a larger space before giving up."""
+MAX_STEPS = 4096
+"""Values tried one after the other for a setting that breaks no constraint."""
 
 Setting = tuple[int, ...]
 """Positions in the sorted values of each tunable, in the plan's order."""
@@ -65,7 +68,7 @@ class Space:
             known = self.plan.settings(values)
         except PlanError:
             return None
-        return tuple(sorted(self.plan.tune[name]).index(known[name]) for name in self.names)
+        return self._positions(known)
 
     def problem(self, setting: Setting) -> str:
         """Why the plan rules the setting out on some workload; empty if it does not."""
@@ -107,15 +110,50 @@ class Space:
         offered = {name: value for name, value in values.items() if value in self.plan.tune.get(name, ())}
         return self.setting(offered) or self.default
 
+    @cached_property
+    def _facts(self) -> dict[str, int]:
+        return self.plan.facts(self.facts, self.dtype)
+
+    def _permitted(self, random: Random) -> Setting:
+        """A random setting that breaks no constraint, or any one where MAX_STEPS find none.
+
+        Values are drawn for one tunable after the other; those with which what is set so far breaks a constraint are
+        left out, however few settings hold them all.
+        """
+        values: dict[str, int] = {}
+        orders: list[list[int]] = []
+        for _ in range(MAX_STEPS):
+            if len(values) == len(self.names):
+                return self._positions(values)
+            name = self.names[len(values)]
+            if len(orders) == len(values):
+                orders.append(random.sample(range(len(self.plan.tune[name])), len(self.plan.tune[name])))
+            if not orders[-1]:
+                orders.pop()
+                if not orders:
+                    break
+                del values[self.names[len(orders) - 1]]
+                continue
+            values[name] = self.plan.tune[name][orders[-1].pop()]
+            if self.plan.breach(self._facts | values):
+                del values[name]
+        return tuple(random.randrange(size) for size in self.sizes)
+
+    def _positions(self, values: Mapping[str, int]) -> Setting:
+        return tuple(sorted(self.plan.tune[name]).index(values[name]) for name in self.names)
+
     def _neighbours(self, wanted: Setting) -> Iterator[Setting]:
         for axis, size in enumerate(self.sizes):
             for at in range(size):
                 yield (*wanted[:axis], at, *wanted[axis + 1 :])
 
     def drawn(self, random: Random) -> Iterator[Setting]:
-        """Random settings, endlessly."""
+        """Random settings, endlessly; they break no constraint wherever one could be found that breaks none."""
         while True:
-            yield tuple(random.randrange(size) for size in self.sizes)
+            if self.plan.where:
+                yield self._permitted(random)
+            else:
+                yield tuple(random.randrange(size) for size in self.sizes)
 
 
 def space_of(kernel: Kernel, request: Request, operator: Operator) -> Space:

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from operators import plan_keys
+from operators.constraint import Constraint, constraint
 from operators.dtypes import DTYPES, TARGETS
 from operators.errors import PlanError, quote, unknown
 from operators.expression import Expression
@@ -35,6 +36,7 @@ MAX_TENSOR_MAPS = 16
 MAX_TUNABLES = 16
 MAX_TUNABLE_VALUES = 64
 MAX_LETS = 32
+MAX_CONSTRAINTS = 16
 MAX_ARGS = 64
 MAX_BUFFER_RANK = 8
 
@@ -70,6 +72,7 @@ class _Reader:
         misplaced = {
             key: "belongs into a [[launch]] table" for key in plan_keys.CUDA_LAUNCH if key not in plan_keys.TOP
         }
+        misplaced["where"] = "belongs into [tune]"
         if self.target == "cpu":
             misplaced["tensor_map"] = "exists on the cuda target only"
         self.top.only([key for key in plan_keys.TOP if key not in misplaced], misplaced)
@@ -96,6 +99,7 @@ class _Reader:
             deterministic=self.top.flag("deterministic", default=True),
             zero=self._zero(buffers),
             tune=MappingProxyType(tune),
+            where=self._where(tune, lets),
             buffers=buffers,
             launches=launches,
             lets=MappingProxyType(lets),
@@ -149,11 +153,12 @@ class _Reader:
         return name
 
     def _tune(self) -> dict[str, tuple[int, ...]]:
-        section = Section(self.header, self.top.table.get("tune", {}), ("tune",), "[tune]")
-        if len(section.table) > MAX_TUNABLES:
-            raise section.error(f"has {len(section.table)} tunables; at most {MAX_TUNABLES} are allowed")
+        section = self._tune_section
+        names = [name for name in section.table if name != "where"]
+        if len(names) > MAX_TUNABLES:
+            raise section.error(f"has {len(names)} tunables; at most {MAX_TUNABLES} are allowed")
         tune: dict[str, tuple[int, ...]] = {}
-        for name in section.table:
+        for name in names:
             values = section.items(name, 1, MAX_TUNABLE_VALUES, "[256, 128, 512]")
             self._new_name(section, name, name, "a tunable")
             if not _TUNABLE.fullmatch(name):
@@ -165,6 +170,31 @@ class _Reader:
                     raise section.error(f"lists {value} more than once", name)
             tune[name] = tuple(values)
         return tune
+
+    @property
+    def _tune_section(self) -> Section:
+        return Section(self.header, self.top.table.get("tune", {}), ("tune",), "[tune]")
+
+    def _where(self, tune: Mapping[str, tuple[int, ...]], lets: Mapping[str, Expression]) -> tuple[Constraint, ...]:
+        """What settings must fulfil, which the default one does as far as no dtype and device matters."""
+        section = self._tune_section
+        made = []
+        for value in section.items("where", 0, MAX_CONSTRAINTS, '["BLOCK * STAGES <= 4096"]'):
+            text = value if isinstance(value, str) else None
+            expression = self._expression(section, "where", value, self.numbers)
+            found = constraint(expression, lets, self.header.line(("tune", "where"), text))
+            if dims := sorted(found.names & self.operator.shape_names):
+                problem = f"{quote(expression.text)}: `{dims[0]}` is a dim, and a setting serves all sizes"
+                raise section.error(
+                    f"{problem}; what depends on sizes belongs into `requires` or `when`", "where", text=text
+                )
+            if not found.names & tune.keys():
+                raise section.error(f"{quote(expression.text)} names no tunable", "where", text=text)
+            if told := found.breach({name: values[0] for name, values in tune.items()}):
+                problem = f"{told.removeprefix('`where`: ')}, the default setting; put other values first"
+                raise section.error(problem, "where", text=text)
+            made.append(found)
+        return tuple(made)
 
     def _lets(self) -> dict[str, Expression]:
         section = Section(self.header, self.top.table.get("let", {}), ("let",), "[let]")

@@ -26,7 +26,12 @@ TOP: Mapping[str, Key] = {
         "true",
     ),
     "zero": Key("list of names", "Outputs and buffers that are cleared before the first launch.", "[]"),
-    "tune": Key("table", "[tune]: names in capitals, each with a list of integers, the default first.", "none"),
+    "tune": Key(
+        "table",
+        "[tune]: names in capitals, each with a list of integers, the default first; `where`, a list of conditions "
+        "over tunables, types and the device, says which settings there are.",
+        "none",
+    ),
     "let": Key("table", "[let]: names for formulas; every other formula, those of [let] too, may use them.", "none"),
     "buffer": Key("tables", "[[buffer]]: scratch memory, allocated and poisoned by the harness.", "none"),
     "launch": Key("tables", "[[launch]]: what runs, one after the other."),

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 
+from operators.constraint import Constraint
 from operators.dtypes import ACCUMULATOR, DTYPES, resolve_dtype
 from operators.errors import PlanError, unknown
 from operators.expression import Expression, ExpressionError
@@ -74,6 +75,8 @@ class Plan:
     zero: tuple[str, ...]
     tune: Mapping[str, tuple[int, ...]]
     """Tunables and their values, the default first."""
+    where: tuple[Constraint, ...]
+    """What a setting of the tunables must fulfil on every workload, whatever its dims."""
     buffers: tuple[Buffer, ...]
     launches: tuple[Launch, ...]
     lets: Mapping[str, Expression]
@@ -87,7 +90,8 @@ class Plan:
     def settings(self, values: Mapping[str, int]) -> dict[str, int]:
         """Every tunable's value, the default where `values` has none.
 
-        Raises PlanError for a tunable that does not exist and a value that the plan does not list.
+        Raises PlanError for a tunable that does not exist, a value that the plan does not list, and values that break
+        a constraint; those that rest on a device or a dtype are checked where these are known.
         """
         for name, value in values.items():
             if name not in self.tune:
@@ -96,7 +100,24 @@ class Plan:
             if value not in self.tune[name]:
                 listed = ", ".join(map(str, self.tune[name]))
                 raise PlanError(f"{name} = {value} is not a declared value; [tune] lists {listed}", source=self.file)
-        return {name: int(values.get(name, listed[0])) for name, listed in self.tune.items()}
+        settings = {name: int(values.get(name, listed[0])) for name, listed in self.tune.items()}
+        self.check_where(settings)
+        return settings
+
+    def breach(self, numbers: Mapping[str, int]) -> str:
+        """How these values of tunables and facts break a constraint; empty where none is, as far as they tell."""
+        return next(filter(None, (constraint.breach(numbers) for constraint in self.where)), "")
+
+    def check_where(self, numbers: Mapping[str, int]) -> None:
+        """Raise PlanError where these values of tunables and facts break a constraint."""
+        for constraint in self.where:
+            if told := constraint.breach(numbers):
+                raise PlanError(f"[tune]: {told}", line=constraint.line, source=self.file)
+
+    def facts(self, known: Mapping[str, int], dtype: str) -> dict[str, int]:
+        """Of what is `known` of a device that which expressions may use, with the sizes of a task's types."""
+        sizes = {"sizeof_T": DTYPES[dtype].size, "sizeof_ACC": DTYPES[ACCUMULATOR[dtype]].size}
+        return {name: known[name] for name in FACTS[self.target] if name in known and name != "blocks_per_sm"} | sizes
 
     @property
     def occupancy_kernels(self) -> frozenset[str]:
@@ -163,14 +184,16 @@ def environment(
     facts: Mapping[str, int],
     dtype: str,
 ) -> Environment:
-    """Return all that expressions of a plan are over. It raises PlanError where a dim has no value."""
+    """Return all that expressions of a plan are over. It raises PlanError where a dim has no value and where a
+    setting breaks a constraint.
+    """
     try:
         env = operator.environment(dims)
     except ExpressionError as error:
         raise PlanError(f"the dims of this workload: {error}", source=plan.file) from None
-    sizes = {"sizeof_T": DTYPES[dtype].size, "sizeof_ACC": DTYPES[ACCUMULATOR[dtype]].size}
-    known = {name: facts[name] for name in FACTS[plan.target] if name in facts and name != "blocks_per_sm"}
-    return with_lets(env | known | sizes | plan.settings(values), plan.lets)
+    known = plan.facts(facts, dtype) | plan.settings(values)
+    plan.check_where(known)
+    return with_lets(env | known, plan.lets)
 
 
 def _resolve_map(

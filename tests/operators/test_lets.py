@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from operators.errors import PlanError
@@ -160,4 +160,6 @@ def test_a_name_means_what_its_text_would_mean(texts: dict[str, str], data: st.D
     plain = launches(*(data.draw(names) for _ in range(4)))
     order = data.draw(st.permutations([*texts]))
     body = "[let]\n" + "".join(f'{name} = "{texts[name]}"\n' for name in order) + plain
-    assert outcome(body) == outcome(inlined(body, texts))
+    without = inlined(body, texts)
+    assume(max(map(len, without.splitlines())) < 400)  # expressions have limits, which names do not use up
+    assert outcome(body) == outcome(without)

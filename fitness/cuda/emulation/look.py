@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -145,9 +145,9 @@ class _Look:
     def _with_settings(self, plan: Plan, here: Routes) -> Rejection | None:
         """The first fault that another setting of the tunables has, on shapes where the kernel's own has none."""
         end = time.monotonic() + WALK_S
-        own = plan.settings(self._kernel.values)
+        own, known = plan.settings(self._kernel.values), plan.facts(FACTS, self._dtype)
         quick = [shape for shape, seconds in self._seen.items() if seconds < QUICK_S]
-        for values in settings(plan.tune, own, self._rng):
+        for values in settings(plan.tune, own, self._rng, lambda values: not plan.breach(known | values)):
             prepared = self._emulation.prepare(replace(self._kernel, values=values))
             if isinstance(prepared, Rejection):
                 continue
@@ -184,18 +184,23 @@ class _Look:
 
 
 def settings(
-    tune: Mapping[str, Sequence[int]], own: Mapping[str, int], rng: np.random.Generator
+    tune: Mapping[str, Sequence[int]],
+    own: Mapping[str, int],
+    rng: np.random.Generator,
+    allowed: Callable[[dict[str, int]], bool] = lambda values: True,
 ) -> Iterator[Mapping[str, int]]:
-    """Yield other settings: the ends of every tunable alone, in random order, among them both corners of all.
+    """Yield other settings that are allowed: the ends of every tunable alone, in random order, both corners of all.
 
-    At most WALK_SETTINGS, the kernel's own not among them.
+    The ends are the least and the largest value that the others allow as they are. At most WALK_SETTINGS, the kernel's
+    own not among them.
     """
-    ends = {name: (min(listed), max(listed)) for name, listed in tune.items()}
-    corners = [{name: ends[name][side] for name in tune} for side in (0, 1)]
+    fitting = {name: [v for v in listed if allowed({**own, name: v})] or [own[name]] for name, listed in tune.items()}
+    ends = {name: (min(listed), max(listed)) for name, listed in fitting.items()}
+    corners = [{name: end(listed) for name, listed in tune.items()} for end in (min, max)]
     single = [{**own, name: value} for name, both in ends.items() for value in both]
     single = [single[i] for i in rng.permutation(len(single))]
-    different: list[Mapping[str, int]] = []
+    different: list[dict[str, int]] = []
     for values in (*single[:4], *corners, *single[4:]):
-        if values != own and values not in different:
+        if values != own and values not in different and allowed(values):
             different.append(values)
     yield from different[:WALK_SETTINGS]
