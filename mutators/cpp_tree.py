@@ -247,7 +247,7 @@ class SyntaxTree:
 
     def __init__(self, text: str, operator: Operator, target: str, dtype: str) -> None:
         """Raises PlanError where the header cannot be used."""
-        self.plan: Plan = parse_plan(text, operator, target)
+        self.plan: Plan = parse_plan(text, operator, target).for_dtype(dtype)
         self.text = text
         self.data = text.encode()
         self.operator = operator

@@ -63,7 +63,7 @@ async def ask_for_child(
         if not call.status.heard or call.status is CallStatus.REFUSED:
             failure = no_answer(call)
             break
-        draft, failure = _child(call, base, operator, request.params.get("form", ""))
+        draft, failure = _child(call, base, operator, request)
         if draft and not failure and (failure := repeated_program(draft, request, parent.briefing)):
             draft = None
         if bench and draft and not failure and number == 1:
@@ -124,16 +124,16 @@ def no_answer(call: Call) -> str:
     return f"{call.model} gave no answer: {call.error or 'its provider kept it back'}"
 
 
-def _child(call: Call, parent: Kernel, operator: Operator, form: str) -> tuple[Kernel | None, str]:
+def _child(call: Call, parent: Kernel, operator: Operator, request: Request) -> tuple[Kernel | None, str]:
     """The child, if the answer holds one, and what is wrong with the answer."""
     if call.status is CallStatus.CUT:
         return None, "it was cut off at the limit of its length; say less, and prefer edits to whole files"
     try:
-        source = (line_edited if form == LINES else child_source)(parent.source, call.answer)
+        source = (line_edited if request.params.get("form", "") == LINES else child_source)(parent.source, call.answer)
     except AnswerError as error:
         return None, str(error)
     try:
-        plan = parse_plan(source, operator, parent.target)
+        plan = parse_plan(source, operator, parent.target).for_dtype(request.task.dtype)
     except PlanError as error:
         return Kernel(parent.operator, parent.target, source), f"the header of the kernel file is broken: {error}"
     kept = {name: value for name, value in parent.values.items() if value in plan.tune.get(name, ())}

@@ -158,7 +158,7 @@ class Space:
 
 def space_of(kernel: Kernel, request: Request, operator: Operator) -> Space:
     """What can be chosen in a kernel's file, on the workloads and device of the request's params. Raises PlanError."""
-    plan = parse_plan(kernel.source, operator, kernel.target)
+    plan = parse_plan(kernel.source, operator, kernel.target).for_dtype(request.task.dtype)
     wanted = request.params.get("workload_set")
     workloads = operator.workload_set(wanted) if wanted else operator.workloads
     facts = dict(request.params.get("facts") or FACTS[kernel.target])

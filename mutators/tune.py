@@ -44,7 +44,8 @@ class Tune:
             plan = parse_plan(kernel.source, operator, kernel.target)
         except PlanError:
             return False
-        return math.prod(len(values) for values in plan.tune.values()) > 1
+        tables = plan.tune, *plan.tune_by_dtype.values()
+        return any(len(values) > 1 for tune in tables for values in tune.values())
 
     def propose(self, request: Request, parents: tuple[Parent, ...], operator: Operator) -> Proposal:
         """The first parent's file with other values. A failure says why there are none."""

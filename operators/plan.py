@@ -8,13 +8,13 @@ operator's dims, the tunables, the names that `[let]` gives to others and, in a 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
 from operators import plan_keys
 from operators.constraint import Constraint, constraint
-from operators.dtypes import DTYPES, TARGETS
+from operators.dtypes import ACCUMULATOR, DTYPES, TARGETS
 from operators.errors import PlanError, quote, unknown
 from operators.expression import Expression
 from operators.header import Header, Section, read_header, show
@@ -78,6 +78,7 @@ class _Reader:
         self.top.only([key for key in plan_keys.TOP if key not in misplaced], misplaced)
         # Tunables and named expressions first, which all else may use; then buffers, which maps and launches name.
         tune = self._tune()
+        by_dtype = self._tune_by_dtype(tune)
         self.numbers |= tune.keys()
         lets = self._lets()
         self.numbers |= lets.keys()
@@ -99,7 +100,8 @@ class _Reader:
             deterministic=self.top.flag("deterministic", default=True),
             zero=self._zero(buffers),
             tune=MappingProxyType(tune),
-            where=self._where(tune, lets),
+            tune_by_dtype=MappingProxyType(by_dtype),
+            where=self._where((tune, *by_dtype.values()), lets),
             buffers=buffers,
             launches=launches,
             lets=MappingProxyType(lets),
@@ -154,29 +156,52 @@ class _Reader:
 
     def _tune(self) -> dict[str, tuple[int, ...]]:
         section = self._tune_section
-        names = [name for name in section.table if name != "where"]
+        apart = {
+            name for name, value in section.table.items() if isinstance(value, dict) and not _TUNABLE.fullmatch(name)
+        }
+        names = [name for name in section.table if name != "where" and name not in apart]
         if len(names) > MAX_TUNABLES:
             raise section.error(f"has {len(names)} tunables; at most {MAX_TUNABLES} are allowed")
         tune: dict[str, tuple[int, ...]] = {}
         for name in names:
-            values = section.items(name, 1, MAX_TUNABLE_VALUES, "[256, 128, 512]")
+            values = self._tunable_values(section, name)
             self._new_name(section, name, name, "a tunable")
             if not _TUNABLE.fullmatch(name):
                 raise section.error(f"must be in capitals, such as {name.upper()}", name)
-            for value in values:
-                if type(value) is not int or abs(value) >= 2**63:
-                    raise section.error(f"holds {show(value)}; tunables are integers below 2**63 in magnitude", name)
-                if values.count(value) > 1:
-                    raise section.error(f"lists {value} more than once", name)
-            tune[name] = tuple(values)
+            tune[name] = values
         return tune
+
+    def _tunable_values(self, section: Section, name: str) -> tuple[int, ...]:
+        values = section.items(name, 1, MAX_TUNABLE_VALUES, "[256, 128, 512]")
+        for value in values:
+            if type(value) is not int or abs(value) >= 2**63:
+                raise section.error(f"holds {show(value)}; tunables are integers below 2**63 in magnitude", name)
+            if values.count(value) > 1:
+                raise section.error(f"lists {value} more than once", name)
+        return tuple(values)
+
+    def _tune_by_dtype(self, tune: Mapping[str, tuple[int, ...]]) -> dict[str, Mapping[str, tuple[int, ...]]]:
+        """The tunables of every dtype: those of [tune], with what [tune.DTYPE] lists in their place."""
+        found: dict[str, Mapping[str, tuple[int, ...]]] = {}
+        for dtype in [name for name in self._tune_section.table if name not in tune and name != "where"]:
+            table = self._tune_section.table[dtype]
+            section = Section(self.header, table, ("tune", dtype), f"[tune.{dtype[:60]}]")
+            if dtype not in ACCUMULATOR:
+                raise section.error(f"is of no dtype; there are {', '.join(ACCUMULATOR)}")
+            for name in section.table:
+                if name not in tune:
+                    raise section.error(f"is no tunable of [tune], which lists {', '.join(tune) or 'none'}", name)
+            found[dtype] = {**tune} | {name: self._tunable_values(section, name) for name in section.table}
+        return {dtype: MappingProxyType(found.get(dtype, tune)) for dtype in ACCUMULATOR} if found else {}
 
     @property
     def _tune_section(self) -> Section:
         return Section(self.header, self.top.table.get("tune", {}), ("tune",), "[tune]")
 
-    def _where(self, tune: Mapping[str, tuple[int, ...]], lets: Mapping[str, Expression]) -> tuple[Constraint, ...]:
-        """What settings must fulfil, which the default one does as far as no dtype and device matters."""
+    def _where(
+        self, tunes: Collection[Mapping[str, tuple[int, ...]]], lets: Mapping[str, Expression]
+    ) -> tuple[Constraint, ...]:
+        """What settings must fulfil, which the default ones do as far as they tell without type and device."""
         section = self._tune_section
         made = []
         for value in section.items("where", 0, MAX_CONSTRAINTS, '["BLOCK * STAGES <= 4096"]'):
@@ -188,9 +213,10 @@ class _Reader:
                 raise section.error(
                     f"{problem}; what depends on sizes belongs into `requires` or `when`", "where", text=text
                 )
-            if not found.names & tune.keys():
+            if not any(found.names & tune.keys() for tune in tunes):
                 raise section.error(f"{quote(expression.text)} names no tunable", "where", text=text)
-            if told := found.breach({name: values[0] for name, values in tune.items()}):
+            defaults = ({name: values[0] for name, values in tune.items()} for tune in tunes)
+            if told := next(filter(None, map(found.breach, defaults)), ""):
                 problem = f"{told.removeprefix('`where`: ')}, the default setting; put other values first"
                 raise section.error(problem, "where", text=text)
             made.append(found)

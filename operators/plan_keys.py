@@ -29,7 +29,7 @@ TOP: Mapping[str, Key] = {
     "tune": Key(
         "table",
         "[tune]: names in capitals, each with a list of integers, the default first; `where`, a list of conditions "
-        "over tunables, types and the device, says which settings there are.",
+        "over tunables, types and the device, says which settings there are; [tune.DTYPE] has others for a dtype.",
         "none",
     ),
     "let": Key("table", "[let]: names for formulas; every other formula, those of [let] too, may use them.", "none"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 
 from operators.constraint import Constraint
@@ -74,7 +74,9 @@ class Plan:
     """False: results may vary between runs, within the error bounds."""
     zero: tuple[str, ...]
     tune: Mapping[str, tuple[int, ...]]
-    """Tunables and their values, the default first."""
+    """Tunables and their values, the default first; for one dtype once `for_dtype` was asked."""
+    tune_by_dtype: Mapping[str, Mapping[str, tuple[int, ...]]]
+    """The same for every dtype; empty where all have the same."""
     where: tuple[Constraint, ...]
     """What a setting of the tunables must fulfil on every workload, whatever its dims."""
     buffers: tuple[Buffer, ...]
@@ -86,6 +88,10 @@ class Plan:
     tensor_maps: tuple[TensorMap, ...]
     file: str | None = field(default=None, compare=False)
     """For messages."""
+
+    def for_dtype(self, dtype: str) -> Plan:
+        """Return the plan with the tunables that a task of this dtype has."""
+        return replace(self, tune=self.tune_by_dtype[dtype]) if self.tune_by_dtype else self
 
     def settings(self, values: Mapping[str, int]) -> dict[str, int]:
         """Every tunable's value, the default where `values` has none.
@@ -184,13 +190,15 @@ def environment(
     facts: Mapping[str, int],
     dtype: str,
 ) -> Environment:
-    """Return all that expressions of a plan are over. It raises PlanError where a dim has no value and where a
-    setting breaks a constraint.
+    """Return all that expressions of a plan are over, for a task of this dtype.
+
+    It raises PlanError where a dim has no value and where a setting breaks a constraint.
     """
     try:
         env = operator.environment(dims)
     except ExpressionError as error:
         raise PlanError(f"the dims of this workload: {error}", source=plan.file) from None
+    plan = plan.for_dtype(dtype)
     known = plan.facts(facts, dtype) | plan.settings(values)
     plan.check_where(known)
     return with_lets(env | known, plan.lets)

@@ -48,6 +48,7 @@ def prelude(operator: Operator, plan: Plan, *, target: str, dtype: str, values: 
     - on cuda `CUtensorMap` and, where the task has them, the types of `<cuda_bf16.h>` and `<cuda_fp16.h>`;
     - on cpu `<math.h>`, with vector variants declared, so that `#pragma omp simd` loops call libmvec.
     """
+    plan = plan.for_dtype(dtype)
     element, accumulator = DTYPES[dtype], DTYPES[ACCUMULATOR[dtype]]
     names = (element.cpp, accumulator.cpp) if target == "cpu" else (element.cuda, accumulator.cuda)
     lines = [

@@ -108,7 +108,8 @@ class Tuning:
 
     def _read(self, kernel: Kernel) -> _File | None:
         try:
-            tune = parse_plan(kernel.source, self._context.operator, kernel.target).tune
+            plan = parse_plan(kernel.source, self._context.operator, kernel.target)
         except PlanError:
             return None
+        tune = plan.for_dtype(self._context.task.dtype).tune
         return _File(tune) if any(len(values) > 1 for values in tune.values()) else None

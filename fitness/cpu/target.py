@@ -115,7 +115,7 @@ class CpuDevice:
 
     def prepare(self, kernel: Kernel) -> CpuKernel | Rejection:
         try:
-            plan = parse_plan(kernel.source, self.operator, "cpu")
+            plan = parse_plan(kernel.source, self.operator, "cpu").for_dtype(self.task.dtype)
             plan.settings(kernel.values)
             supported = self._shapes.supported(plan, kernel, self.facts)
             if isinstance(supported, Rejection):

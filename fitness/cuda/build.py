@@ -123,7 +123,7 @@ def compile_cuda(
     the compiler or its headers are not installed, or know nothing of `arch`.
     """
     try:
-        plan = parse_plan(kernel.source, operator, "cuda", name=FILE)
+        plan = parse_plan(kernel.source, operator, "cuda", name=FILE).for_dtype(dtype)
         unit = SHIM + translation_unit(kernel.source, operator, plan, target="cuda", dtype=dtype, values=kernel.values)
     except PlanError as error:
         return Rejection(Status.INVALID, str(error))
@@ -183,7 +183,7 @@ def compile_lines(
     judged, timed and profiled stays the build. A kernel whose machine code is not that of the build, byte for byte, is
     left out. Raises UserError as `compile_cuda` does.
     """
-    plan = parse_plan(kernel.source, operator, "cuda", name=FILE)
+    plan = parse_plan(kernel.source, operator, "cuda", name=FILE).for_dtype(dtype)
     ahead = prelude(operator, plan, target="cuda", dtype=dtype, values=kernel.values)
     # The prelude's lines count as the shim's here, so that they are not taken for those of the kernel file.
     unit = SHIM.removesuffix(OWN_LINES) + ahead.removesuffix("#line 1\n") + OWN_LINES

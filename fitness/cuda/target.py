@@ -245,7 +245,7 @@ class CudaDevice:
 
     def prepare(self, kernel: Kernel) -> CudaKernel | Rejection:
         try:
-            plan = parse_plan(kernel.source, self.operator, "cuda")
+            plan = parse_plan(kernel.source, self.operator, "cuda").for_dtype(self.task.dtype)
             plan.settings(kernel.values)
             supported = self._shapes.supported(plan, kernel, self._facts.plan_facts)
             if isinstance(supported, Rejection):

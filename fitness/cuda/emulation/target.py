@@ -98,7 +98,7 @@ class Emulation:
     def prepare(self, kernel: Kernel) -> EmulatedKernel | Rejection:
         """Parse, check and compile."""
         try:
-            plan = parse_plan(kernel.source, self.operator, "cuda")
+            plan = parse_plan(kernel.source, self.operator, "cuda").for_dtype(self.dtype)
             plan.settings(kernel.values)
             supported = self._shapes.supported(plan, kernel, FACTS)
             if isinstance(supported, Rejection):
