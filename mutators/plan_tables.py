@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from mutators.plan_edit import HEADER
-from operators.plan import Plan
+from operators.plan import Plan, Zero
 
 _TABLE = re.compile(r"^[ \t]*\[(\[?)[ \t]*(\w+)(?:\.(\w+))?[ \t]*\]\]?[ \t]*(?:#.*)?$", re.MULTILINE)
 _TOP_KEY = re.compile(r"^[ \t]*(?:requires|deterministic|zero)[ \t]*=.*\n?", re.MULTILINE)
@@ -104,15 +104,22 @@ class PlanTables:
                 tables.append(replace(table, text=text))
         return replace(self, tables=tuple(tables))
 
-    def with_top(self, *, requires: str, deterministic: bool, zero: Iterable[str]) -> PlanTables:
+    def with_top(self, *, requires: str, deterministic: bool, zero: Iterable[Zero]) -> PlanTables:
         """The header with these values of the keys that stand before the first table."""
         lines = [f'requires = "{requires}"'] if requires not in ("", "1") else []
         lines += [] if deterministic else ["deterministic = false"]
-        cleared = ", ".join(f'"{name}"' for name in zero)
+        cleared = ", ".join(map(_cleared, zero))
         lines += [f"zero = [{cleared}]"] if cleared else []
         rest = _TOP_KEY.sub("", self.top)
         rest = rest if rest.startswith("\n") else f"\n{rest}"
         return replace(self, top="\n" + "".join(f"{line}\n" for line in lines) + rest[1:])
+
+
+def _cleared(zero: Zero) -> str:
+    """An entry of `zero` as it is written."""
+    if zero.when is None:
+        return f'"{zero.name}"'
+    return f'{{ name = "{zero.name}", when = "{" ".join(zero.when.text.split())}" }}'
 
 
 def base_name(kernel: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from random import Random
@@ -18,6 +18,7 @@ from mutators.syntax import Node, walk
 from operators.errors import PlanError
 from operators.kernel import Kernel
 from operators.lets import closure
+from operators.plan import Zero
 from operators.spec import Operator
 
 DRAWS = 24
@@ -423,7 +424,8 @@ def _with_needs(tables: PlanTables, first: _Side, second: _Side, launched: Itera
             if not tables.of(kind, [table.name]):
                 tables = tables.with_tables(kind, table.name, (table,))
                 brought |= set(_WORD.findall(table.text))
-    named = closure(frozenset(brought | other.requires.names), other.lets)
+    asked = (other.requires, *(zero.when for zero in other.zero if zero.when))
+    named = closure(brought.union(*(expression.names for expression in asked)), other.lets)
     tables = tables.with_lets({n: let.text for n, let in other.lets.items() if n in named and n not in mine.lets})
     there = {table.name for table in tables.tables if table.kind == "buffer"}
     there |= {tensor.name for tensor in first.tree.operator.outputs}
@@ -431,13 +433,22 @@ def _with_needs(tables: PlanTables, first: _Side, second: _Side, launched: Itera
     return tables.with_top(
         requires=demands[0] if len(demands) == 1 else " and ".join(f"({demand})" for demand in demands),
         deterministic=mine.deterministic and other.deterministic,
-        zero=[name for name in dict.fromkeys((*mine.zero, *other.zero)) if name in there],
+        zero=_cleared(mine.zero, other.zero, there),
     )
+
+
+def _cleared(mine: Iterable[Zero], other: Iterable[Zero], there: Collection[str]) -> list[Zero]:
+    """What either plan clears of what is there; where one does so always or they differ in when, always."""
+    found: dict[str, Zero] = {}
+    for zero in (*mine, *other):
+        if zero.name in there:
+            found[zero.name] = zero if found.get(zero.name, zero) == zero else Zero(zero.name)
+    return list(found.values())
 
 
 def _finished(mixture: _Mixture, first: _Side, second: _Side) -> Kernel | None:
     """The child, with the tunables that it needs; None where it cannot be used or is one of its parents."""
-    words = closure(frozenset(_WORD.findall(mixture.taken)), second.tree.plan.lets)
+    words = closure(_WORD.findall(mixture.taken), second.tree.plan.lets)
     tune = second.tree.plan.tune
     missing = {name: tune[name] for name in tune if name in words and name not in first.tree.plan.tune}
     text = with_tunables(mixture.text, missing)

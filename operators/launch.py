@@ -38,6 +38,15 @@ class Buffer:
 
 
 @dataclass(frozen=True)
+class Zero:
+    """An output or buffer that is cleared before the first launch."""
+
+    name: str
+    when: Expression | None = None
+    """Where it is; None: on every workload."""
+
+
+@dataclass(frozen=True)
 class Launch:
     """One `[[launch]]`: on cuda a kernel and its geometry, on cpu a C function."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
 
 from operators.expression import Expression, ExpressionError
@@ -74,7 +74,7 @@ def _used(name: str, lets: Mapping[str, Expression]) -> Iterator[str]:
     return iter(sorted(lets[name].names & lets.keys()))
 
 
-def closure(names: frozenset[str], lets: Mapping[str, Expression]) -> frozenset[str]:
+def closure(names: Collection[str], lets: Mapping[str, Expression]) -> frozenset[str]:
     """All names that a value of these rests on, those behind named expressions among them; lets must be in order."""
     found = set(names)
     for name in reversed(list(lets)):

@@ -19,7 +19,7 @@ from operators.errors import PlanError, quote, unknown
 from operators.expression import Expression
 from operators.header import Header, Section, read_header, show
 from operators.kernel_name import check_function_name, check_name_expression
-from operators.launch import Argument, ArgumentKind, Buffer, Launch, ResolvedBuffer, Step, together
+from operators.launch import Argument, ArgumentKind, Buffer, Launch, ResolvedBuffer, Step, Zero, together
 from operators.lets import in_order
 from operators.plan_model import FACTS, Plan, ResolvedPlan, argument_kinds, environment
 from operators.spec import CPP_KEYWORDS, IDENTIFIER, RESERVED, Operator
@@ -27,7 +27,7 @@ from operators.tensor_map import L2_PROMOTIONS, MAX_RANK, OOB_FILLS, SWIZZLES, R
 
 __all__ = [
     "FACTS", "Argument", "ArgumentKind", "Buffer", "Launch", "Plan", "ResolvedBuffer", "ResolvedPlan",
-    "ResolvedTensorMap", "Step", "TensorMap", "environment", "parse_plan",
+    "ResolvedTensorMap", "Step", "TensorMap", "Zero", "environment", "parse_plan",
 ]  # fmt: skip
 
 MAX_LAUNCHES = 64
@@ -360,10 +360,11 @@ class _Reader:
                     f"group `{group}`: its launches must follow each other directly", ("group", group)
                 )
 
-    def _zero(self, buffers: tuple[Buffer, ...]) -> tuple[str, ...]:
-        names = self.top.items("zero", 0, 64, '["y"]')
+    def _zero(self, buffers: tuple[Buffer, ...]) -> tuple[Zero, ...]:
+        listed = [self._cleared(index, entry) for index, entry in enumerate(self.top.items("zero", 0, 64, '["y"]'))]
         allowed = {b.name for b in buffers} | {t.name for t in self.operator.tensors if t.role == "out"}
         roles = {t.name: t.role for t in self.operator.tensors}
+        names = [name for name, _ in listed]
         for name in names:
             if not isinstance(name, str) or name not in allowed:
                 role = roles.get(name) if isinstance(name, str) else None
@@ -373,4 +374,15 @@ class _Reader:
                 raise self.top.error(f"may name outputs and buffers: {near}", "zero")
             if names.count(name) > 1:
                 raise self.top.error(f"names `{name}` more than once", "zero")
-        return tuple(names)
+        return tuple(Zero(name, when) for name, when in listed)
+
+    def _cleared(self, index: int, entry: Any) -> tuple[Any, Expression | None]:
+        """What an entry of `zero` names, and when it is to be cleared."""
+        if not isinstance(entry, dict):
+            return entry, None
+        section = Section(self.header, entry, ("zero",), f"zero {index + 1}")
+        section.only(plan_keys.ZERO)
+        name = section.string("name", "counters")
+        if "when" not in entry:
+            raise section.error(f'is missing; write when = "n > 4096", or "{name[:60]}" alone', "when")
+        return name, self._expression(section, "when", entry["when"], self.numbers)

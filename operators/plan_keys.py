@@ -25,7 +25,11 @@ TOP: Mapping[str, Key] = {
         "Whether results are bit-equal from run to run; false (atomic sums in any order) is held to the error bounds.",
         "true",
     ),
-    "zero": Key("list of names", "Outputs and buffers that are cleared before the first launch.", "[]"),
+    "zero": Key(
+        "list of names",
+        'Outputs and buffers that are cleared before the first launch; {name = "y", when = "n > 9"} only if it holds.',
+        "[]",
+    ),
     "tune": Key(
         "table",
         "[tune]: names in capitals, each with a list of integers, the default first; `where`, a list of conditions "
@@ -38,6 +42,11 @@ TOP: Mapping[str, Key] = {
     "group": Key("tables", "[group.NAME]: launches that repeat together.", "none"),
     "tensor_map": Key("tables", "[[tensor_map]]: descriptors for TMA; cuda only.", "none"),
 }
+ZERO: Mapping[str, Key] = {
+    "name": Key("name", "The output or buffer."),
+    "when": Key("condition", "Leaves it as it is, scratch poisoned, where it is false."),
+}
+"""Of an entry of `zero` that is a table."""
 BUFFER: Mapping[str, Key] = {
     "name": Key("name", "What `args` call it."),
     "dtype": Key("type", "T, ACC or a type of its own.", "ACC"),
@@ -71,6 +80,7 @@ TENSOR_MAP: Mapping[str, Key] = {
 }
 TABLES: Mapping[str, Mapping[str, Key]] = {
     "": TOP,
+    "zero = [{...}]": ZERO,
     "[[launch]]": CUDA_LAUNCH,
     "[[buffer]]": BUFFER,
     "[group.NAME]": GROUP,

@@ -23,6 +23,7 @@ from operators.launch import (
     Numbers,
     ResolvedBuffer,
     Step,
+    Zero,
     resolve_buffer,
     unroll,
 )
@@ -72,7 +73,7 @@ class Plan:
     requires: Expression
     deterministic: bool
     """False: results may vary between runs, within the error bounds."""
-    zero: tuple[str, ...]
+    zero: tuple[Zero, ...]
     tune: Mapping[str, tuple[int, ...]]
     """Tunables and their values, the default first; for one dtype once `for_dtype` was asked."""
     tune_by_dtype: Mapping[str, Mapping[str, tuple[int, ...]]]
@@ -179,7 +180,10 @@ class Plan:
             for declared in self.tensor_maps
             if declared.name in used
         )
-        return ResolvedPlan(buffers, self.zero, steps, maps)
+        zero = tuple(
+            each.name for each in self.zero if each.when is None or whole.value(each.when, f"zero[{each.name}]")
+        )
+        return ResolvedPlan(buffers, zero, steps, maps)
 
 
 def environment(

@@ -12,7 +12,7 @@ from mutators.recombine import PARTS, Recombine
 from mutators.transform import Transform
 from operators.catalog import load
 from operators.kernel import Kernel
-from operators.plan import parse_plan
+from operators.plan import Zero, parse_plan
 from operators.spec import Task
 from tests.mutators.running import CompileError, build_all
 
@@ -130,7 +130,7 @@ def test_a_function_comes_with_all_that_it_needs() -> None:
     assert [buffer.name for buffer in plan.buffers] == ["largest", "sums"]
     assert plan.tune == {"ROWS": (4, 8), "TILE": (64, 32, 128)}
     assert plan.requires.text == "(cols % 2 == 0) and (cols >= 3)"
-    assert plan.zero == ("sums",) and not plan.deterministic
+    assert plan.zero == (Zero("sums"),) and not plan.deterministic
     assert child.count("#include <cmath>") == 1 and "#include <algorithm>" in child
     struct, helper, user = (child.index(text) for text in ("struct Pair", "static inline ACC partial", "partial({"))
     assert struct < helper < user
@@ -295,3 +295,18 @@ def test_named_expressions_come_with_the_launches_that_use_them() -> None:
         assert {"steps", "width"} <= plan.lets.keys() and "unused" not in plan.lets
         assert plan.groups["pass"].text == "steps" and plan.tune == {"ROWS": (4, 8), "TILE": (64, 32, 128)}
         assert ("# kept" in child) == ("rows_at_once" in plan.lets) == ("rows_at_once" in first)
+
+
+def test_what_is_cleared_on_conditions_is_cleared_so_in_children() -> None:
+    named = '[let]\nwide = "cols > 64"\n[tune]'
+    when = '{ name = "sums", when = "wide" }'
+    second = B.replace('zero = ["sums"]', f"zero = [{when}]").replace("[tune]", named, 1)
+    (child,) = [s for s in children(A, second, "functions") if "r += ROWS" in s and "partial(" in s]
+    plan = parse_plan(child, SOFTMAX, "cpu")
+    (zero,) = plan.zero
+    assert zero.name == "sums" and zero.when and zero.when.text == "wide" and "wide" in plan.lets
+    always = A.replace("# of A", 'zero = ["sums"]').replace(
+        "[[launch]]", '[[buffer]]\nname = "sums"\ndtype = "ACC"\nshape = ["rows", 128]\n[[launch]]', 1
+    )
+    (child,) = [s for s in children(always, second, "functions") if "r += ROWS" in s and "partial(" in s]
+    assert parse_plan(child, SOFTMAX, "cpu").zero == (Zero("sums"),)

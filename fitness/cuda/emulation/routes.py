@@ -20,7 +20,7 @@ from operators.plan import Plan, environment
 from operators.spec import Operator, Workload
 
 Route = tuple[bool, ...]
-"""For every launch of a plan whether it happens."""
+"""For every launch of a plan whether it happens, and then for all that it clears on conditions whether it does."""
 OWN = "emulated"
 """The set that shapes of our own belong to."""
 MOST_FLOPS, MOST_BYTES = 2e8, 64e6
@@ -55,14 +55,16 @@ class Routes:
             env = environment(self.plan, self.operator, dims, self.kernel.values, self.facts, self.dtype)
             if not self.plan.requires.evaluate(env):
                 return None
-            return tuple(self._happens(number, env) for number in range(len(self.plan.launches)))
+            launched = (self._happens(number, env) for number in range(len(self.plan.launches)))
+            return (*launched, *(bool(zero.when.evaluate(env)) for zero in self.plan.zero if zero.when))
         except (ExpressionError, PlanError):
             return None
 
     @property
     def terms(self) -> int:
         """What asking for one route costs at most."""
-        asked = ((launch.when, launch.group) for launch in self.plan.launches)
+        asked = [(launch.when, launch.group) for launch in self.plan.launches]
+        asked += [(zero.when, None) for zero in self.plan.zero]
         return sum(when.terms * (MOST_REPEATS if group else 1) for when, group in asked if when is not None)
 
     def _happens(self, number: int, env: Environment) -> bool:
@@ -76,7 +78,7 @@ class Routes:
         """Return a route in words: its kernels that have a condition, and where each stands in the plan."""
         chosen = [
             f"launch {number} `{launch.kernel}`"
-            for number, (launch, happens) in enumerate(zip(self.plan.launches, route, strict=True), 1)
+            for number, (launch, happens) in enumerate(zip(self.plan.launches, route, strict=False), 1)
             if happens and (launch.when is not None or launch.group)
         ]
         return " with ".join(chosen[:3]) or "no launch"
