@@ -78,7 +78,7 @@ class _Reader:
         self.top.only([key for key in plan_keys.TOP if key not in misplaced], misplaced)
         # Tunables and named expressions first, which all else may use; then buffers, which maps and launches name.
         tune = self._tune()
-        by_dtype = self._tune_by_dtype(tune)
+        by_dtype = _tune_by_dtype(self._tune_section, tune)
         self.numbers |= tune.keys()
         lets = self._lets()
         self.numbers |= lets.keys()
@@ -93,7 +93,7 @@ class _Reader:
         )
         if not launches:
             raise self.top.error('there is no [[launch]]; a plan needs one, with kernel = "name" and args = ["x"]')
-        self._check_groups(launches, groups)
+        _check_groups(self.header, launches, groups)
         return Plan(
             target=self.target,
             requires=self._expression(self.top, "requires", self.top.table.get("requires", 1), self.numbers),
@@ -164,35 +164,12 @@ class _Reader:
             raise section.error(f"has {len(names)} tunables; at most {MAX_TUNABLES} are allowed")
         tune: dict[str, tuple[int, ...]] = {}
         for name in names:
-            values = self._tunable_values(section, name)
+            values = _tunable_values(section, name)
             self._new_name(section, name, name, "a tunable")
             if not _TUNABLE.fullmatch(name):
                 raise section.error(f"must be in capitals, such as {name.upper()}", name)
             tune[name] = values
         return tune
-
-    def _tunable_values(self, section: Section, name: str) -> tuple[int, ...]:
-        values = section.items(name, 1, MAX_TUNABLE_VALUES, "[256, 128, 512]")
-        for value in values:
-            if type(value) is not int or abs(value) >= 2**63:
-                raise section.error(f"holds {show(value)}; tunables are integers below 2**63 in magnitude", name)
-            if values.count(value) > 1:
-                raise section.error(f"lists {value} more than once", name)
-        return tuple(values)
-
-    def _tune_by_dtype(self, tune: Mapping[str, tuple[int, ...]]) -> dict[str, Mapping[str, tuple[int, ...]]]:
-        """The tunables of every dtype: those of [tune], with what [tune.DTYPE] lists in their place."""
-        found: dict[str, Mapping[str, tuple[int, ...]]] = {}
-        for dtype in [name for name in self._tune_section.table if name not in tune and name != "where"]:
-            table = self._tune_section.table[dtype]
-            section = Section(self.header, table, ("tune", dtype), f"[tune.{dtype[:60]}]")
-            if dtype not in ACCUMULATOR:
-                raise section.error(f"is of no dtype; there are {', '.join(ACCUMULATOR)}")
-            for name in section.table:
-                if name not in tune:
-                    raise section.error(f"is no tunable of [tune], which lists {', '.join(tune) or 'none'}", name)
-            found[dtype] = {**tune} | {name: self._tunable_values(section, name) for name in section.table}
-        return {dtype: MappingProxyType(found.get(dtype, tune)) for dtype in ACCUMULATOR} if found else {}
 
     @property
     def _tune_section(self) -> Section:
@@ -350,16 +327,6 @@ class _Reader:
             raise section.error(f'{show(group)} is not declared; add [group.{group[:40]}] with repeat = "..."', "group")
         return group
 
-    def _check_groups(self, launches: tuple[Launch, ...], groups: Mapping[str, Expression]) -> None:
-        runs = [group for group, _ in together(launches) if group]
-        for group in groups:
-            if group not in runs:
-                raise self.header.error(f"group `{group}` is used by no launch", ("group", group))
-            if runs.count(group) > 1:
-                raise self.header.error(
-                    f"group `{group}`: its launches must follow each other directly", ("group", group)
-                )
-
     def _zero(self, buffers: tuple[Buffer, ...]) -> tuple[Zero, ...]:
         listed = [self._cleared(index, entry) for index, entry in enumerate(self.top.items("zero", 0, 64, '["y"]'))]
         allowed = {b.name for b in buffers} | {t.name for t in self.operator.tensors if t.role == "out"}
@@ -386,3 +353,37 @@ class _Reader:
         if "when" not in entry:
             raise section.error(f'is missing; write when = "n > 4096", or "{name[:60]}" alone', "when")
         return name, self._expression(section, "when", entry["when"], self.numbers)
+
+
+def _tunable_values(section: Section, name: str) -> tuple[int, ...]:
+    values = section.items(name, 1, MAX_TUNABLE_VALUES, "[256, 128, 512]")
+    for value in values:
+        if type(value) is not int or abs(value) >= 2**63:
+            raise section.error(f"holds {show(value)}; tunables are integers below 2**63 in magnitude", name)
+        if values.count(value) > 1:
+            raise section.error(f"lists {value} more than once", name)
+    return tuple(values)
+
+
+def _tune_by_dtype(whole: Section, tune: Mapping[str, tuple[int, ...]]) -> dict[str, Mapping[str, tuple[int, ...]]]:
+    """The tunables of every dtype: those of [tune], with what [tune.DTYPE] lists in their place."""
+    found: dict[str, Mapping[str, tuple[int, ...]]] = {}
+    for dtype in [name for name in whole.table if name not in tune and name != "where"]:
+        table = whole.table[dtype]
+        section = Section(whole.header, table, ("tune", dtype), f"[tune.{dtype[:60]}]")
+        if dtype not in ACCUMULATOR:
+            raise section.error(f"is of no dtype; there are {', '.join(ACCUMULATOR)}")
+        for name in section.table:
+            if name not in tune:
+                raise section.error(f"is no tunable of [tune], which lists {', '.join(tune) or 'none'}", name)
+        found[dtype] = {**tune} | {name: _tunable_values(section, name) for name in section.table}
+    return {dtype: MappingProxyType(found.get(dtype, tune)) for dtype in ACCUMULATOR} if found else {}
+
+
+def _check_groups(header: Header, launches: tuple[Launch, ...], groups: Mapping[str, Expression]) -> None:
+    runs = [group for group, _ in together(launches) if group]
+    for group in groups:
+        if group not in runs:
+            raise header.error(f"group `{group}` is used by no launch", ("group", group))
+        if runs.count(group) > 1:
+            raise header.error(f"group `{group}`: its launches must follow each other directly", ("group", group))
