@@ -289,7 +289,9 @@ class Store:
 
     def _fresh_snapshot(self) -> Path:
         last, began_s = self._snapshot, time.monotonic()
-        if last and last.path.exists() and (last.commits == self._commits or last.is_young(began_s)):
+        # One that was made before the first commit, which says what the run is, serves nobody for long.
+        is_young = last is not None and last.commits > 0 and last.is_young(began_s)
+        if last and last.path.exists() and (last.commits == self._commits or is_young):
             return last.path
         self._flush()
         self._refuse_without_room()

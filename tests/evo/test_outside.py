@@ -123,7 +123,8 @@ def test_answers_and_guests_are_taken_while_the_search_runs(tmp_path: Path) -> N
         guests = 0
         while not search.done():
             await asyncio.sleep(0.05)
-            if not Inbox(folder).files() and (folder / "evo.sock").exists():
+            begun = (folder / "evo.sock").exists() and rows(folder, "select 1 from runs")
+            if begun and not Inbox(folder).files():
                 told = await asyncio.to_thread(answer_all, folder)
                 if told and guests < 2:
                     guests += 1
@@ -133,6 +134,7 @@ def test_answers_and_guests_are_taken_while_the_search_runs(tmp_path: Path) -> N
 
     assert asyncio.run(asyncio.wait_for(running(), PATIENCE_S)) == "evaluations 20 of 20"
     assert len(rows(folder, "select * from asks where mutator = 'guest'")) == 2
+    session(folder, made)  # which hears what was told when the search had ended
     unspoilt(folder)
 
 
@@ -263,14 +265,17 @@ args = ["x", "y", "rows", "cols"]
 @pytest.mark.parametrize("strategy", ["islands", "best_of_n", "random", "tune_only"])
 def test_guests_are_individuals_of_every_strategy(strategy: str, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    made = model_runs.config("", strategy=strategy, llm=None, budget={"evaluations": 12})
-    session(folder, made, stop_after=3)
+
+    def searched(evaluations: int) -> None:
+        session(folder, model_runs.config("", strategy=strategy, llm=None, budget={"evaluations": evaluations}))
+
+    searched(3)
     (naive,) = rows(folder, "select kernel_id from individuals where mutator = 'ancestor' limit 1")
     tell(folder, json.dumps({"source": GUEST.format(1), "author": "bob", "parents": [naive["kernel_id"][:9]]}))
-    session(folder, made, stop_after=5)
+    searched(7)
     tell(folder, json.dumps({"source": GUEST.format(2), "note": "nothing new"}))
     tell(folder, json.dumps({"source": GUEST.format(2), "note": "told again"}))
-    session(folder, made)
+    searched(12)
     found = rows(folder, "select * from lineage where mutator = 'guest' order by number desc")
     assert [(row["number"], row["author"], row["description"]) for row in found] == [
         (-1, "bob", "a guest of bob"),
