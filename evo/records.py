@@ -10,7 +10,7 @@ from typing import Any
 from evo.codec import Codec, Column, Row, compact, moment
 from evo.individual import UNAVAILABLE, Individual
 from evo.journal import Journal
-from fitness.evaluation import CheckError, Evaluation, Level, Status, Timing
+from fitness.evaluation import CheckError, Evaluation, Level, LibraryTiming, Status, Timing
 from fitness.profiling import Bottleneck, Metric, Profile
 from mutators.base import Call, CallStatus, Kind, Message, Proposal, Request, ToolCall
 from operators.kernel import Kernel
@@ -37,7 +37,12 @@ EVALUATION = Codec(
     facts=Column("facts_json", compact, json.loads),
 )
 TIMING = Codec(Timing)
-LIBRARY_TIMING = Codec(Timing, anchor_latency_us=Column("library_latency_us"))
+LIBRARY_TIMING = Codec(
+    LibraryTiming,
+    anchor_latency_us=Column("library_latency_us"),
+    library=Column("library", lambda text: text or None, lambda text: text or ""),
+    composed=Column("composed", decode=bool),
+)
 """In the table of these the anchor is the vendor's library."""
 ERROR = Codec(CheckError)
 CALL = Codec(

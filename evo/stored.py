@@ -10,7 +10,8 @@ from difflib import unified_diff
 from functools import cached_property
 from typing import Any, TypeVar
 
-from fitness.evaluation import CheckError, Timing
+from evo.records import LIBRARY_TIMING
+from fitness.evaluation import CheckError, LibraryTiming, Timing
 from fitness.profiling import Bottleneck, Metric, Profile
 from operators.defaults import with_defaults
 from operators.errors import UserError
@@ -45,7 +46,7 @@ class Verdict:
     judged_at: datetime
     timings: tuple[Timing, ...] = ()
     """Per workload, in pairs with its anchor."""
-    library_timings: tuple[Timing, ...] = ()
+    library_timings: tuple[LibraryTiming, ...] = ()
     """Per workload, in pairs with the vendor's library as the anchor; of confirmed kernels."""
     errors: tuple[CheckError, ...] = ()
     """Per check, the distance from the fp64 reference."""
@@ -164,12 +165,10 @@ def _verdict(read: Read, key: Mapping[str, Any]) -> Verdict | None:
         read(f"select * from {table} where evaluation_id = $id order by rowid", evaluation)
         for table in ("timings", "library_timings", "errors")
     )
-    for each in library:
-        each["anchor_latency_us"] = each["library_latency_us"]
     return _made(
         Verdict, rows[0], message=rows[0]["message"] or "",
         timings=tuple(_made(Timing, each) for each in timings),
-        library_timings=tuple(_made(Timing, each) for each in library),
+        library_timings=tuple(LIBRARY_TIMING.item(each) for each in library),
         errors=tuple(_made(CheckError, each) for each in errors),
     )  # fmt: skip
 

@@ -17,6 +17,7 @@ from fitness.profiling import Profile
 from fitness.roofline import Peaks
 from fitness.timing import Spread
 from operators.kernel import Kernel
+from operators.libraries import LibraryCall
 from operators.spec import Workload
 
 NAN = 0xFF
@@ -149,8 +150,8 @@ class Device(Protocol):
         """So many fresh sessions will be opened soon: their processes may start meanwhile."""
         ...
 
-    def open_library(self, cases: Sequence[Sequence[Case]]) -> Session:
-        """Begin to start the vendor's call, to be bound to these cases in their order, slots counting from 1.
+    def open_library(self, call: LibraryCall, cases: Sequence[Sequence[Case]]) -> Session:
+        """Begin to start a vendor's call, to be bound to these cases in their order, slots counting from 1.
 
         The first `bind` waits for it. Both raise KernelFault where it does not start.
         """

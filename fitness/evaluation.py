@@ -63,6 +63,16 @@ class Timing:
 
 
 @dataclass(frozen=True)
+class LibraryTiming(Timing):
+    """Of a kernel paired with a call of a vendor's library."""
+
+    library: str = ""
+    """The call's name; empty in runs of versions that had one call an operator."""
+    composed: bool = False
+    """Whether the library has no one call for it, so that several make the result."""
+
+
+@dataclass(frozen=True)
 class CheckError:
     """How far one output was from the fp64 reference in one check."""
 
@@ -119,7 +129,7 @@ class Evaluation:
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Build facts: registers, vector width, code bytes, ..."""
     timings: tuple[Timing, ...] = ()
-    library_timings: tuple[Timing, ...] = ()
+    library_timings: tuple[LibraryTiming, ...] = ()
     """Of a confirmation, with the vendor's library as the anchor, from calls between those of `timings`."""
     library_lack: str = ""
     """Why a confirmation has no such timings although there is a library."""

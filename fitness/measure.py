@@ -16,7 +16,7 @@ import numpy as np
 
 from fitness.cases import Case
 from fitness.device import KernelFault, Sample, Session, unwritten
-from fitness.evaluation import Status, Timing
+from fitness.evaluation import LibraryTiming, Status, Timing
 from fitness.timed import Placed, Seat
 from fitness.timing import RaceResult, Ratio, Schedule, Spread, decide, location, log_ratio, mean, usually_above
 from operators.errors import OperatorError
@@ -60,7 +60,7 @@ class Measurement:
     ratio: Ratio
     """Mean over workloads of ln(anchor time / kernel time)."""
     result: RaceResult
-    library: tuple[Timing, ...] = ()
+    library: tuple[LibraryTiming, ...] = ()
     """Of the kernel against the vendor's library, where that took part."""
 
 
@@ -87,8 +87,13 @@ Accept = Callable[[Case, Session, int], object]
 class Guest:
     """The vendor's library beside a measurement: whatever is wrong with it, the measurement goes on without."""
 
-    def __init__(self, seat: Seat | None, lack: str = "") -> None:
-        """`seat` has the same nominal sets as the others; None: there is none, and `lack` may say why."""
+    def __init__(self, seat: Seat | None, lack: str = "", *, name: str = "", composed: bool = False) -> None:
+        """`seat` has the same nominal sets as the others; None: there is none, and `lack` may say why.
+
+        `name` and `composed` tell of its call what `LibraryTiming` does.
+        """
+        self.name = name
+        self.composed = composed
         self.seat = seat
         self.lack = lack
         """Why it was not timed; empty where it was, or where it was not wanted."""
@@ -209,7 +214,7 @@ class Pairing:
         timings = map(_timing, names, latencies_us, estimate.ratios, map(len, estimate.pairs))
         return Measurement(tuple(timings), estimate.ratio, result, tuple(self._library(names, latencies_us)))
 
-    def _library(self, names: Sequence[str], latencies_us: Sequence[float]) -> Iterator[Timing]:
+    def _library(self, names: Sequence[str], latencies_us: Sequence[float]) -> Iterator[LibraryTiming]:
         """Of the candidate against the guest, where that was right in every round."""
         if self._guest.seat is None:
             return
@@ -218,7 +223,8 @@ class Pairing:
         ):
             beside = self._seen(all_samples)
             pairs = [(beside.mine_ns(mine), max(float(its.elapsed_ns), 1.0)) for mine, its in samples]
-            yield _timing(name, latency_us, self._ratio(pairs, beside, processes=1), len(pairs))
+            timing = _timing(name, latency_us, self._ratio(pairs, beside, processes=1), len(pairs))
+            yield LibraryTiming(**vars(timing), library=self._guest.name, composed=self._guest.composed)
 
     def _estimate(self) -> _Estimate:
         """What the samples so far say."""

@@ -6,7 +6,7 @@ import hashlib
 import importlib.util
 import inspect
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 from operators.definition import read_operator
 from operators.errors import OperatorError, unknown
 from operators.files import read_bytes
+from operators.libraries import LIBRARIES, UNNAMED, LibraryCall, own
 from operators.spec import Operator
 
 ROOT = Path(__file__).parent
@@ -139,6 +140,22 @@ class Functions:
         """The vendor's call on the task's own dtype."""
         return self.call("library", values)
 
+    def libraries(self, target: str, dtype: str) -> list[LibraryCall]:
+        """The calls that a task's kernels may be compared with, `library(...)` among them, in the order declared."""
+        served = [each for each in declared_libraries(self.operator.folder) if each.serves(target, dtype)]
+        return served if self.offers("library") else [each for each in served if each.function]
+
+    def bound(self, vendor: LibraryCall, values: Mapping[str, Any]) -> Callable[[], Any]:
+        """Return the call on these values, prepared for, so that nothing but the call is left to be timed.
+
+        What it raises is OperatorError, as whatever preparing for it raises.
+        """
+        if vendor.function is None:
+            prepared = self.prepare(values)
+            return self._bound(self.module.library, "library", {**values, "prepared": prepared})
+        prepared = self._bound(vendor.prepare, vendor.name, values)() if vendor.prepare else None
+        return self._bound(vendor.function, vendor.name, {**values, "prepared": prepared})
+
     def offers(self, name: str) -> bool:
         """Whether reference.py defines the function `name`, one of `FUNCTIONS`."""
         assert name in FUNCTIONS, name
@@ -151,21 +168,28 @@ class Functions:
         """
         if not self.offers(name):
             raise OperatorError(f"{self.module.__file__}: `def {name}(...)` is missing")
-        function = getattr(self.module, name)
+        return self._bound(getattr(self.module, name), name, values)()
+
+    def _bound(self, function: Callable[..., Any], name: str, values: Mapping[str, Any]) -> Callable[[], Any]:
+        """A function of the operator's Python with those of `values` that it names."""
+        file = function.__code__.co_filename if inspect.isfunction(function) else str(self.module.__file__)
         arguments = {}
         for parameter in inspect.signature(function).parameters.values():
             if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-                raise OperatorError(f"{self.module.__file__}: {name}(): `{parameter}` has no name to be called by")
+                raise OperatorError(f"{file}: {name}(): `{parameter}` has no name to be called by")
             if parameter.name in values:
                 arguments[parameter.name] = values[parameter.name]
             elif parameter.default is parameter.empty:
                 problem = unknown("argument", parameter.name, values)
-                raise OperatorError(f"{self.module.__file__}: {name}(): {problem}")
-        try:
-            return function(**arguments)
-        except (Exception, SystemExit) as error:  # the border to the user's own Python
-            file = str(self.module.__file__)
-            raise OperatorError(f"{file}{_line_of(error, file)}: {name}() raised {_reason(error)}") from error
+                raise OperatorError(f"{file}: {name}(): {problem}")
+
+        def called() -> Any:
+            try:
+                return function(**arguments)
+            except (Exception, SystemExit) as error:  # the border to the user's own Python
+                raise OperatorError(f"{file}{_line_of(error, file)}: {name}() raised {_reason(error)}") from error
+
+        return called
 
     def _outputs(self, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
         result = self.call(name, values)
@@ -186,6 +210,28 @@ def functions(operator_folder: Path) -> Functions:
     path = operator_folder / "reference.py"
     if not path.is_file():
         raise OperatorError(f"{path}: no such file; reference.py defines reference(...) in fp64 torch")
+    return Functions(_read(operator_folder), _imported(path))
+
+
+@lru_cache
+def declared_libraries(operator_folder: Path) -> tuple[LibraryCall, ...]:
+    """What libraries.py of an operator's folder declares, whatever it serves; without it, `library(...)` alone.
+
+    It imports torch. It raises OperatorError.
+    """
+    path = operator_folder / LIBRARIES
+    if not path.is_file():
+        return (own(UNNAMED),)
+    found = getattr(_imported(path), "LIBRARIES", None)
+    if not isinstance(found, list | tuple) or not all(isinstance(each, LibraryCall) for each in found):
+        raise OperatorError(f"{path}: it must define LIBRARIES, a list of what operators.libraries makes")
+    names = [each.name for each in found]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise OperatorError(f"{path}: two calls are named {twice[0]}")
+    return tuple(found)
+
+
+def _imported(path: Path) -> ModuleType:
     digest = hashlib.sha256(str(path).encode()).hexdigest()[:12]
     spec = importlib.util.spec_from_file_location(f"_operator_{digest}", path)
     assert spec and spec.loader
@@ -195,7 +241,7 @@ def functions(operator_folder: Path) -> Functions:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # the border to the user's own Python
         raise OperatorError(f"{path}: cannot be imported: {_reason(error)}") from error
-    return Functions(_read(operator_folder), module)
+    return module
 
 
 def _reason(error: BaseException) -> str:

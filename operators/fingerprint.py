@@ -13,6 +13,7 @@ from operators.definition import declared
 from operators.errors import OperatorError
 from operators.files import read_bytes
 from operators.identity import digest
+from operators.libraries import LIBRARIES
 from operators.spec import Operator
 
 DECIDING = ("name", "dims", "derived", "data_dims", "tensor", "scalar", "workload", "hidden", "cost", "tolerance")
@@ -36,7 +37,7 @@ def fingerprint(operator: Operator, *, target: str, workload_set: str) -> dict[s
     try:
         for path in sorted(operator.folder.iterdir()):
             kept = path == naive or not (path.suffix in OTHERS or path.name.startswith(".") or path.name[-1] == "~")
-            if kept and path.is_file() and path.name != "operator.toml":
+            if kept and path.is_file() and path.name not in ("operator.toml", LIBRARIES):
                 found[path.name] = digest(_code(path) if path.suffix == ".py" else read_bytes(path, MAX_BYTES))
     except OSError as error:
         raise OperatorError(f"{operator.folder}: cannot be read: {error}") from None

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from evo.report.tables import microseconds
+from fitness.library import known
 from fitness.roofline import roofline
 from fitness.targets import check_target, peaks, present_target
+from operators.catalog import declared_libraries, functions
 from operators.champions import Champion, champions
 from operators.spec import Operator
 
@@ -44,9 +47,25 @@ def one(operator: Operator) -> list[dict[str, str]]:
         ("hidden shapes", str(len(operator.hidden))),
         ("first kernels", ", ".join(files)),
         *best,
+        *_libraries(operator),
         ("folder", str(operator.folder)),
     ]
     return [{"property": name, "value": value} for name, value in rows]
+
+
+def _libraries(operator: Operator) -> list[tuple[str, str]]:
+    """The calls that its kernels may be compared with, and which were the fastest where some process tried them."""
+    offered = functions(operator.folder).offers("library")
+    calls = [c for c in declared_libraries(operator.folder) if c.function or offered]
+    named = [f"{c.name} ({', '.join([*c.targets, *c.dtypes, *['composed'] * c.composed])})" for c in calls]
+    rows = [("library calls", "; ".join(named) or "none")]
+    for choice in known(operator):
+        place = choice.place
+        where = f"library, {place.dtype}/{place.target}, set {place.workload_set}, {place.device}"
+        right = sorted((t for t in choice.tried if t.mean_us < math.inf), key=lambda t: t.mean_us)
+        times = [f"{t.name}{', composed' * (t.kind == 'composed')}: {microseconds(t.mean_us)}" for t in right]
+        rows.append((where, "; ".join([*times, *(f"{t.name} left out: {t.lack}" for t in choice.tried if t.lack)])))
+    return rows
 
 
 def _measured(champion: Champion) -> str:

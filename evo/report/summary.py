@@ -38,6 +38,10 @@ class Standing:
     speedup_low: float | None = None
     speedup_high: float | None = None
     library_us: float | None = None
+    library: str = ""
+    """The name of the library's call; empty where an older version did not keep it."""
+    library_composed: bool = False
+    """Whether several calls make the library's result, since it has none for it."""
     against_library: float | None = None
     """Library time / best time. None where there is no library, or the best is not confirmed."""
     against_library_low: float | None = None
@@ -135,6 +139,8 @@ def standing(
         known = {
             "library_us": best_us and best_us * against, "against_library": against, "library_paired": bool(library),
             "against_library_low": against_low, "against_library_high": against_high,
+            "library": next((row.get("library") or "" for row in library), ""),
+            "library_composed": any(row.get("composed") for row in library),
         }  # fmt: skip
     return Standing(
         kernel_id=best["kernel_id"],

@@ -54,7 +54,7 @@ def standing_cells(s: Standing) -> tuple[str, ...]:
         times(s.speedup),
         interval(s.speedup_low, s.speedup_high),
         "-" if s.level is None else "confirmed" if s.confirmed else f"unconfirmed ({s.level})",
-        ("" if s.library_paired else "~") + times(s.against_library),
+        ("" if s.library_paired else "~") + times(s.against_library) + (" composed" if s.library_composed else ""),
         interval(s.against_library_low, s.against_library_high),
     )
 
@@ -70,7 +70,7 @@ def problem_lines(tasks: Sequence[TaskSummary]) -> list[str]:
     return [
         *([f"~ an older version timed the library of {', '.join(early)} once, apart from the best"] if early else []),
         *(f"{t.task}: {t.problem}" for t in tasks if t.problem),
-        *(f"{t.task}: library() was not timed: {t.library_problem}" for t in tasks if t.library_problem),
+        *(f"{t.task}: the library was not timed: {t.library_problem}" for t in tasks if t.library_problem),
     ]
 
 

@@ -114,9 +114,10 @@ def verdict_lines(evaluations: Sequence[Evaluation]) -> list[str]:
         lines += [f"  {stage} {ms:.0f} ms" for stage, ms in e.stage_ms.items()]
     last = evaluations[-1]
     lines += [timing_line(t, "baseline") for t in last.timings]
+    called = "".join({f" ({t.library}{', composed' * t.composed})" for t in last.library_timings if t.library})
     lines += [timing_line(t, "library") for t in last.library_timings]
     if last.library_lack:
-        lines.append(f"library() was not timed: {last.library_lack}")
+        lines.append(f"the library was not timed: {last.library_lack}")
     if last.cell:
         lines.append(f"behaviour: {' '.join(last.cell)}; " + ", ".join(f"{k} {v}" for k, v in last.facts.items()))
     if last.log_speedup is not None and last.log_speedup_se is not None:
@@ -127,7 +128,7 @@ def verdict_lines(evaluations: Sequence[Evaluation]) -> list[str]:
         )
     if last.library_timings:
         found = mean([Ratio(t.log_ratio, t.log_ratio_se) for t in last.library_timings])
-        lines.append(f"{_times(found)} over the library")
+        lines.append(f"{_times(found)} over the library{called}")
     return lines
 
 

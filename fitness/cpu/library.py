@@ -1,6 +1,6 @@
-"""Runs the vendor's library call behind the same protocol as `runner.cpp`, in a process of its own.
+"""Runs one of an operator's library calls behind the same protocol as `runner.cpp`, in a process of its own.
 
-    python -m fitness.cpu.library OPERATOR_FOLDER DTYPE THREADS SOCKET_FD
+    python -m fitness.cpu.library OPERATOR_FOLDER DTYPE CALL THREADS SOCKET_FD
 
 LOAD carries, instead of a path, the JSON list of slot descriptions: shapes of tensors and the values of dims; PLAN is
 accepted and ignored. Only the library call is timed; `prepare()` and copying the result are not.
@@ -21,12 +21,14 @@ import struct
 import sys
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from fitness.inputs import TORCH_DTYPES
+from fitness.library import handed, taken
 from fitness.native import checks
 from operators.catalog import functions
 from operators.dtypes import resolve_dtype
@@ -50,12 +52,13 @@ ENVIRONMENT = {
 class Server:
     """Answers one verifier until it hangs up."""
 
-    def __init__(self, folder: str, dtype: str, channel: socket.socket) -> None:
+    def __init__(self, folder: str, dtype: str, name: str, channel: socket.socket) -> None:
         self.functions = functions(Path(folder))
         self.dtype = dtype
+        (self.call,) = (each for each in self.functions.libraries("cpu", dtype) if each.name == name)
         self.channel = channel
         self.dims: list[dict[str, int]] = []
-        self.slots: dict[int, tuple[dict[str, Any], dict[str, torch.Tensor]]] = {}
+        self.slots: dict[int, tuple[Callable[[], Any], dict[str, torch.Tensor]]] = {}
 
     def serve(self) -> None:
         """It answers requests until the end of file."""
@@ -115,22 +118,19 @@ class Server:
             os.close(fd)
         values: dict[str, Any] = dict(dims) | {s.name: s.value for s in operator.scalars}
         values |= {t.name: tensors[t.name] for t in operator.inputs}
-        if self.functions.offers("prepare"):
-            values["prepared"] = self.functions.call("prepare", values)
-        self.slots[slot] = (values, {t.name: tensors[t.name] for t in operator.outputs})
+        call = self.functions.bound(self.call, handed(values, self.call.arrays))
+        self.slots[slot] = (call, {t.name: tensors[t.name] for t in operator.outputs})
         return [0] * count
 
     def _run(self, slot: int) -> int:
-        values, outputs = self.slots[slot]
+        call, outputs = self.slots[slot]
         settled = time.perf_counter_ns() + SETTLE_NS
         while time.perf_counter_ns() < settled:
             pass
         begin = time.perf_counter_ns()
-        result = self.functions.library(values)
+        result = call()
         elapsed = time.perf_counter_ns() - begin
-        if not isinstance(result, dict):
-            result = {next(iter(outputs)): result}
-        for name, value in result.items():
+        for name, value in taken(result, list(outputs)).items():
             outputs[name].copy_(value)
             storage = value.untyped_storage()  # the next result will lie there
             checks().evo_flush(storage.data_ptr(), storage.nbytes())
@@ -139,14 +139,14 @@ class Server:
 
 def main() -> None:
     """Entry point of the process."""
-    folder, dtype, threads, fd = sys.argv[1:]
+    folder, dtype, name, threads, fd = sys.argv[1:]
     warnings.simplefilter("ignore")  # torch warns of read-only memory; nothing writes to inputs here
     torch.set_num_threads(int(threads))
     torch.set_grad_enabled(False)
     torch.ones(HEAP_BYTES, dtype=torch.uint8)
     gc.disable()  # it would come in the midst of a call
     with socket.socket(fileno=int(fd)) as channel:
-        Server(folder, dtype, channel).serve()
+        Server(folder, dtype, name, channel).serve()
 
 
 if __name__ == "__main__":

@@ -41,6 +41,7 @@ from fitness.verify import Oracle
 from operators.catalog import functions
 from operators.errors import PlanError
 from operators.kernel import Kernel
+from operators.libraries import LibraryCall
 from operators.plan import Plan, ResolvedPlan, parse_plan
 from operators.spec import Operator, Task, Workload
 
@@ -175,16 +176,17 @@ class CpuDevice:
     def expect(self, sessions: int) -> None:
         """Nothing: a process starts within milliseconds here."""
 
-    def open_library(self, cases: Sequence[Sequence[Case]]) -> CpuSession:
+    def open_library(self, call: LibraryCall, cases: Sequence[Sequence[Case]]) -> CpuSession:
         from fitness.cpu.library import ENVIRONMENT
 
         folder = str(self.operator.folder)
-        command = [sys.executable, "-m", "fitness.cpu.library", folder, self.task.dtype, str(self.threads)]
+        command = [sys.executable, "-m", "fitness.cpu.library", folder, self.task.dtype, call.name, str(self.threads)]
         environment = {
             "PYTHONPATH": os.pathsep.join(sys.path),
             "PYTHONDONTWRITEBYTECODE": "1",
             "HOME": "/nonexistent",
             "XDG_CACHE_HOME": str(cache_folder().parent),
+            "OPENBLAS_NUM_THREADS": str(self.threads),  # numpy's and scipy's
             **ENVIRONMENT,
         }
         dims: list[dict[str, int]] = [{}] + [dict(case.dims) for sets in cases for case in sets]

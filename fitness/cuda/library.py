@@ -1,12 +1,15 @@
-"""The vendor's library as a session: the operator's own `library(...)` on the GPU, in the verifier's process.
+"""A vendor's library as a session: one of the operator's library calls on the GPU, in the verifier's process.
 
-It is no candidate's code, so nothing has to be kept from it; only its call is timed, not `prepare()`.
+It is no candidate's code, so nothing has to be kept from it; only its call is timed, not what prepares it. CuPy works
+on torch's stream and in torch's memory, so that its calls are captured and timed as torch's are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,11 +22,16 @@ from fitness.cuda.runner import NO_MEMORY
 from fitness.device import KernelFault, Sample
 from fitness.evaluation import Status
 from fitness.inputs import TORCH_DTYPES
+from fitness.library import handed, taken
 from operators.errors import OperatorError
+from operators.libraries import LibraryCall
 
 _cuda: Any = torch.cuda
 AHEAD_CYCLES = 200_000
-"""The device waits so long before the clock starts, while the call is queued."""
+"""The device waits so long at least before the clock starts, while the call is queued."""
+CYCLES_PER_NS = 3.0
+"""More than any device's clock makes, so that a call which Python queues is queued before its clock starts."""
+MOST_AHEAD_CYCLES = 60_000_000
 FLUSH_L2_SIZES = 2.4
 
 
@@ -38,17 +46,50 @@ def enough_memory() -> Iterator[None]:
         raise KernelFault(Status.RUNTIME_ERROR, f"{NO_MEMORY} for the library") from error
 
 
+@contextmanager
+def on_torchs_stream() -> Iterator[None]:
+    """Have CuPy's calls queue on torch's current stream and take their memory from torch, capture or not."""
+    import cupy
+
+    with cupy.cuda.Stream.from_external(_TorchsStream()), cupy.cuda.using_allocator(_torchs_memory):
+        yield
+
+
+class _TorchsStream:
+    """The stream that is torch's current one when CuPy asks, by the protocol of cuda.core, which torch has from 2.8."""
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, torch.cuda.current_stream().cuda_stream
+
+
+def _torchs_memory(size: int) -> Any:
+    """A block that torch gives back once CuPy has dropped it: what CuPy takes for an allocator."""
+    import cupy
+
+    block = torch.empty(max(size, 1), dtype=torch.uint8, device="cuda")
+    return cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(block.data_ptr(), size, block), 0)
+
+
+@dataclass(frozen=True)
+class _Launch:
+    """How the library is called on what lies in one slot."""
+
+    call: Callable[[], Any]
+    holds: object
+    """What a captured call reads, such as a vendor's matrix object: nothing else keeps it."""
+    ahead_cycles: int = AHEAD_CYCLES
+
+
 class LibrarySession:
     """`fitness.device.Session` for the vendor's call."""
 
-    def __init__(self, oracle: CudaOracle, l2_bytes: int) -> None:
+    def __init__(self, oracle: CudaOracle, call: LibraryCall, l2_bytes: int) -> None:
         self.charged = False
         self._oracle = oracle
+        self._call = call
         self._flush = torch.empty(int(FLUSH_L2_SIZES * l2_bytes) // 4, device=oracle.device)
         self._memory = torch.cuda.graph_pool_handle()
-        self._slots: dict[int, tuple[Question, CudaRegion, Callable[[], Any]]] = {}
-        self._values: dict[int, Mapping[str, Any]] = {}
-        """What captured calls read, such as a vendor's matrix object: nothing else keeps it."""
+        self._slots: dict[int, tuple[Question, CudaRegion, _Launch]] = {}
 
     def bind(self, slot: int, question: Question, *, at_end: bool) -> None:
         with enough_memory():
@@ -66,9 +107,9 @@ class LibrarySession:
             flat = memory.tensor(tensor.name, TORCH_DTYPES[oracle.element(tensor).name])
             values[tensor.name] = flat.reshape(tensor.sizes(question.dims))
         oracle.restore(question, work)
-        values["prepared"] = oracle.functions.prepare(values)
-        self._slots[slot] = question, work, self._captured(values)
-        self._values[slot] = values
+        with self._arrays():
+            call = oracle.functions.bound(self._call, handed(values, self._call.arrays))
+        self._slots[slot] = question, work, self._captured(call)
 
     def run(self, slot: int, *, poison: int, cold: bool = False) -> Sample:
         question, work, launch = self._slots[slot]
@@ -79,40 +120,55 @@ class LibrarySession:
             self._flush.sum()
         torch.cuda.synchronize()
         begin, end = (_cuda.Event(enable_timing=True) for _ in range(2))
-        _cuda._sleep(AHEAD_CYCLES)
+        _cuda._sleep(launch.ahead_cycles)
         begin.record()
-        result = launch()
+        result = launch.call()
         end.record()
         end.synchronize()
         elapsed_ns = round(1e6 * begin.elapsed_time(end))
         self._store(result, question, work)
         return Sample(elapsed_ns, 0)  # its clock is ours
 
-    def _captured(self, values: Mapping[str, Any]) -> Callable[[], Any]:
-        """The call as a CUDA graph, so that Python's part of it is not timed; as it is where it cannot be captured."""
-        library = self._oracle.functions.library
+    def _arrays(self) -> AbstractContextManager[None]:
+        return on_torchs_stream() if self._call.arrays == "cupy" else nullcontext()
+
+    def _captured(self, call: Callable[[], Any]) -> _Launch:
+        """The call as a CUDA graph, so that Python's part of it is not timed.
+
+        Where it cannot be captured it is called as it is, and the device waits for as long as that takes to be queued.
+        """
+
+        def library() -> Any:
+            with self._arrays():
+                return call()
+
         side = _cuda.Stream(self._oracle.device)
         side.wait_stream(_cuda.current_stream(self._oracle.device))  # `prepare` may still be at work
         with torch.cuda.stream(side):  # the vendor's handles and workspaces are made outside of the capture
-            library(values)
+            library()
+            begin = time.perf_counter_ns()
+            library()
+            queued_ns = time.perf_counter_ns() - begin
         side.synchronize()
         graph = torch.cuda.CUDAGraph()
         try:
             with torch.cuda.graph(graph, pool=self._memory):
-                result = library(values)
+                result = library()
         except (RuntimeError, OperatorError):
             torch.cuda.synchronize()
-            return lambda: library(values)
+            ahead_cycles = max(AHEAD_CYCLES, int(CYCLES_PER_NS * queued_ns))
+            return _Launch(library, call, min(ahead_cycles, MOST_AHEAD_CYCLES))
 
         def replay() -> Any:
             graph.replay()
             return result
 
-        return replay
+        return _Launch(replay, call)
 
     def _store(self, result: Any, question: Question, work: CudaRegion) -> None:
         outputs = {t.name: t for t in self._oracle.operator.outputs}
-        by_name = result if isinstance(result, Mapping) else {next(iter(outputs)): result}
+        with self._arrays():
+            by_name = taken(result, list(outputs))
         for name, value in by_name.items():
             tensor = outputs[name]
             flat = work.tensor(name, TORCH_DTYPES[self._oracle.element(tensor).name])
@@ -123,4 +179,3 @@ class LibrarySession:
 
     def close(self, *, sound: bool = False) -> None:
         self._slots.clear()
-        self._values.clear()

@@ -49,6 +49,7 @@ from operators.catalog import functions
 from operators.dtypes import resolve_dtype
 from operators.errors import DeviceError, OperatorError, PlanError
 from operators.kernel import Kernel
+from operators.libraries import LibraryCall
 from operators.plan import Plan, ResolvedPlan, parse_plan
 from operators.spec import Operator, Task, Workload
 
@@ -362,9 +363,9 @@ class CudaDevice:
     def expect(self, sessions: int) -> None:
         self._gpu.runners.expect(sessions)
 
-    def open_library(self, cases: Sequence[Sequence[Case]]) -> LibrarySession:
+    def open_library(self, call: LibraryCall, cases: Sequence[Sequence[Case]]) -> LibrarySession:
         with enough_memory():
-            return LibrarySession(self._judging, self._facts.l2_bytes)
+            return LibrarySession(self._judging, call, self._facts.l2_bytes)
 
     @property
     def _judging(self) -> CudaOracle:

@@ -269,8 +269,8 @@ class _Bench:
             else:
                 source = self._operator.ancestor(name, "cuda").read_text(encoding="utf-8")
                 self._kernels[name] = _Local(self._oracle, made, source, unit.dtype, flush)
-        if self._oracle.functions.offers(LIBRARY):
-            self._kernels[LIBRARY] = LibrarySession(self._oracle, device_facts().l2_bytes)
+        if calls := self._oracle.functions.libraries("cuda", unit.dtype):
+            self._kernels[LIBRARY] = LibrarySession(self._oracle, calls[0], device_facts().l2_bytes)
 
     def close(self) -> None:
         """Give the memory back."""

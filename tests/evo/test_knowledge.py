@@ -9,7 +9,7 @@ import pytest
 
 from evo.individual import Individual
 from evo.knowledge import FAILED_SHOWN, HELPED_SHOWN, TRIED_SHOWN, WINNERS_SHOWN, Brief, Knowledge
-from fitness.evaluation import Evaluation, Level, Status, Timing
+from fitness.evaluation import Evaluation, Level, LibraryTiming, Status, Timing
 from mutators.base import INFORMED, Kind, Request
 from operators.kernel import Kernel
 from operators.spec import Task
@@ -81,7 +81,7 @@ def test_an_anchor_that_is_not_known_leaves_a_gap_and_no_guess() -> None:
 
 def test_the_library_is_placed_by_the_kernel_that_it_was_timed_beside() -> None:
     known = begun()
-    beside = tuple(Timing(w, 10.0, 20.0, 0.7, 0.02, 9) for w in WORKLOADS)
+    beside = tuple(LibraryTiming(w, 10.0, 20.0, 0.7, 0.02, 9) for w in WORKLOADS)
     verdict = replace(timed("a", "naive", (1.0, 1.4)), library_timings=beside, level=Level.CONFIRMED)
     known.told(child(request(1, "naive"), "a", verdict, "vectors"))
     library = asked(known, request(2, "a")).library

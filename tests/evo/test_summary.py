@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from evo import records
 from evo.report.summary import Standing, TaskSummary, standing, standings, summary
 from evo.report.tables import console, interval, problem_lines, standing_cells, summary_table, tally, times
 from evo.store import Store
-from fitness.evaluation import Evaluation, Level, Status, Timing
+from fitness.evaluation import Evaluation, Level, LibraryTiming, Status, Timing
 from operators.spec import Task
 from tests.store.rows import TASK, run
 
@@ -78,7 +79,11 @@ def test_older_runs_tell_of_the_library_what_they_have() -> None:
 
 def confirmed(**changes: Any) -> Evaluation:
     mine = (Timing("n=1", 100.0, 200.0, math.log(2), 0.01, 40), Timing("n=2", 50.0, 400.0, math.log(8), 0.01, 40))
-    library = (Timing("n=1", 100.0, 150.0, math.log(1.5), 0.02, 20), Timing("n=2", 50.0, 60.0, math.log(1.2), 0.02, 20))
+    call: dict[str, Any] = {"library": "torch.sort", "composed": False}
+    library = (
+        LibraryTiming("n=1", 100.0, 150.0, math.log(1.5), 0.02, 20, **call),
+        LibraryTiming("n=2", 50.0, 60.0, math.log(1.2), 0.02, 20, **call),
+    )
     known: Row = {
         "log_speedup": math.log(4), "log_speedup_se": 0.01, "anchor_id": "naive", "anchor_log_speedup": 0.0,
         "log_ratio": math.log(4), "log_ratio_se": 0.01, "timings": mine, "library_timings": library,
@@ -108,7 +113,8 @@ def shown(tasks: list[TaskSummary]) -> str:
 
 def test_a_confirmed_evaluation_is_shown_as_it_was_stored(tmp_path: Path) -> None:
     found, problem = standings(stored(tmp_path, confirmed(), []))[TASK]
-    assert problem == ""
+    assert (problem, found.library, found.library_composed) == ("", "torch.sort", False)
+    assert standing_cells(replace(found, library_composed=True))[5] == "1.34x composed"
     expected = {"best_us": 70.71, "baseline_us": 282.84, "library_us": 94.87, "speedup": 4.0, "against_library": 1.342}
     assert {name: getattr(found, name) for name in expected} == pytest.approx(expected, rel=1e-3)
 
@@ -119,7 +125,7 @@ def test_what_is_stored_of_a_library_comes_back() -> None:
 
 def test_why_a_library_was_not_timed_is_told(tmp_path: Path) -> None:
     (task,) = summary(stored(tmp_path, confirmed(library_timings=(), library_lack="it is wrong"), []))
-    assert problem_lines([task]) == [f"{TASK}: library() was not timed: it is wrong"]
+    assert problem_lines([task]) == [f"{TASK}: the library was not timed: it is wrong"]
     assert task.against_library is None
 
 

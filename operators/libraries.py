@@ -1,0 +1,91 @@
+"""Calls of vendors' libraries that kernels are compared with: what an operator's `libraries.py` declares.
+
+It defines `LIBRARIES`, a sequence of `LibraryCall`: `own(NAME)` names the `library(...)` of reference.py, the others
+stand beside it. Which is the baseline is a matter of time (`fitness.library`); none of them decides a verdict, which is
+why the file is no part of an operator's fingerprint.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from inspect import Parameter, Signature
+from typing import Any, Literal
+
+LIBRARIES = "libraries.py"
+Arrays = Literal["torch", "numpy", "cupy"]
+ROOTS: dict[str, Arrays] = {"numpy": "numpy", "scipy": "numpy", "cupy": "cupy", "cupyx": "cupy"}
+"""What arrays a library takes, by the first word of its calls' names; any other takes torch's tensors."""
+PACKAGES: dict[Arrays, tuple[str, ...]] = {"torch": ("torch",), "numpy": ("numpy", "scipy"), "cupy": ("cupy",)}
+"""By arrays, whose versions decide about times."""
+TARGETS: dict[Arrays, tuple[str, ...]] = {"torch": ("cpu", "cuda"), "numpy": ("cpu",), "cupy": ("cuda",)}
+WITHOUT_BF16 = ("numpy", "cupy")
+"""These have no such type; a call that is given bytes and says so itself takes torch's tensors."""
+UNNAMED = "library()"
+"""What a call is called that nobody named."""
+
+
+@dataclass(frozen=True)
+class LibraryCall:
+    """One way to have the operator's result from a vendor's library."""
+
+    name: str
+    """As the library's documentation has it; where several calls are needed, the one that does most."""
+    function: Callable[..., Any] | None = None
+    """It gets what it names of dims, scalars, tensors in the task's dtype and `prepared`, as `library(...)` does, and
+    returns what that returns. None: `library(...)` itself."""
+    prepare: Callable[..., Any] | None = None
+    """What it needs and is not timed: plans, handles, the vendor's matrix objects."""
+    composed: bool = False
+    """Whether several calls make the result, since the library has none for it."""
+    arrays: Arrays = "torch"
+    targets: tuple[str, ...] = ("cpu", "cuda")
+    dtypes: tuple[str, ...] = ()
+    """Of tasks; empty: all that its arrays know."""
+
+    @property
+    def kind(self) -> str:
+        """`library` or `composed`, as tables have it."""
+        return "composed" if self.composed else "library"
+
+    def serves(self, target: str, dtype: str) -> bool:
+        """Whether tasks of a target and dtype may try it."""
+        known = not (dtype == "bf16" and self.arrays in WITHOUT_BF16)
+        return target in self.targets and known and (not self.dtypes or dtype in self.dtypes)
+
+
+def own(name: str, *, composed: bool = False) -> LibraryCall:
+    """Return the `library(...)` of the operator's reference.py under the name of what it calls."""
+    return LibraryCall(name, composed=composed)
+
+
+def call(
+    name: str,
+    function: Callable[..., Any],
+    *,
+    prepare: Callable[..., Any] | None = None,
+    composed: bool = False,
+    targets: tuple[str, ...] = (),
+    dtypes: tuple[str, ...] = (),
+) -> LibraryCall:
+    """Return a call that a function makes. Its arrays are those of the library that `name` begins with."""
+    arrays = ROOTS.get(name.split(".")[0], "torch")
+    return LibraryCall(name, function, prepare, composed, arrays, targets or TARGETS[arrays], dtypes)
+
+
+def direct(name: str, *arguments: str, dtypes: tuple[str, ...] = (), **constants: Any) -> LibraryCall:
+    """Return the call of `name`, a function's whole path, with these tensors or scalars in order, and constants."""
+    module, _, attribute = name.rpartition(".")
+
+    def prepare() -> Callable[..., Any]:
+        found: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
+        return found
+
+    def function(prepared: Callable[..., Any], **named: Any) -> Any:
+        return prepared(*(named[argument] for argument in arguments), **constants)
+
+    # A function is given the arguments that its signature names.
+    named = [Parameter(argument, Parameter.KEYWORD_ONLY) for argument in ("prepared", *arguments)]
+    function.__signature__ = Signature(named)  # type: ignore[attr-defined]
+    return call(name, function, prepare=prepare, dtypes=dtypes)
