@@ -142,7 +142,7 @@ class Functions:
 
     def libraries(self, target: str, dtype: str) -> list[LibraryCall]:
         """The calls that a task's kernels may be compared with, `library(...)` among them, in the order declared."""
-        served = [each for each in declared_libraries(self.operator.folder) if each.serves(target, dtype)]
+        served = [each.of(dtype) for each in declared_libraries(self.operator.folder) if each.serves(target, dtype)]
         return served if self.offers("library") else [each for each in served if each.function]
 
     def bound(self, vendor: LibraryCall, values: Mapping[str, Any]) -> Callable[[], Any]:

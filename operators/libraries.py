@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import Parameter, Signature
 from typing import Any, Literal
 
@@ -22,6 +22,7 @@ PACKAGES: dict[Arrays, tuple[str, ...]] = {"torch": ("torch",), "numpy": ("numpy
 TARGETS: dict[Arrays, tuple[str, ...]] = {"torch": ("cpu", "cuda"), "numpy": ("cpu",), "cupy": ("cuda",)}
 WITHOUT_BF16 = ("numpy", "cupy")
 """These have no such type; a call that is given bytes and says so itself takes torch's tensors."""
+NARROW = ("bf16", "fp16")
 UNNAMED = "library()"
 """What a call is called that nobody named."""
 
@@ -39,6 +40,8 @@ class LibraryCall:
     """What it needs and is not timed: plans, handles, the vendor's matrix objects."""
     composed: bool = False
     """Whether several calls make the result, since the library has none for it."""
+    composed_in: tuple[str, ...] = ()
+    """Task dtypes that need several calls where others need one: conversions of what the library rounds too early."""
     arrays: Arrays = "torch"
     targets: tuple[str, ...] = ("cpu", "cuda")
     dtypes: tuple[str, ...] = ()
@@ -49,15 +52,19 @@ class LibraryCall:
         """`library` or `composed`, as tables have it."""
         return "composed" if self.composed else "library"
 
+    def of(self, dtype: str) -> LibraryCall:
+        """The call as it is in tasks of a dtype."""
+        return replace(self, composed=self.composed or dtype in self.composed_in)
+
     def serves(self, target: str, dtype: str) -> bool:
         """Whether tasks of a target and dtype may try it."""
         known = not (dtype == "bf16" and self.arrays in WITHOUT_BF16)
         return target in self.targets and known and (not self.dtypes or dtype in self.dtypes)
 
 
-def own(name: str, *, composed: bool = False) -> LibraryCall:
+def own(name: str, *, composed: bool = False, composed_in: tuple[str, ...] = ()) -> LibraryCall:
     """Return the `library(...)` of the operator's reference.py under the name of what it calls."""
-    return LibraryCall(name, composed=composed)
+    return LibraryCall(name, composed=composed, composed_in=composed_in)
 
 
 def call(
@@ -71,7 +78,7 @@ def call(
 ) -> LibraryCall:
     """Return a call that a function makes. Its arrays are those of the library that `name` begins with."""
     arrays = ROOTS.get(name.split(".")[0], "torch")
-    return LibraryCall(name, function, prepare, composed, arrays, targets or TARGETS[arrays], dtypes)
+    return LibraryCall(name, function, prepare, composed, (), arrays, targets or TARGETS[arrays], dtypes)
 
 
 def direct(name: str, *arguments: str, dtypes: tuple[str, ...] = (), **constants: Any) -> LibraryCall:

@@ -23,6 +23,7 @@ from fitness.device import KernelFault, Sample
 from fitness.evaluation import Status
 from fitness.inputs import TORCH_DTYPES
 from fitness.library import handed, taken
+from operators.cupy_stream import on_torchs_stream
 from operators.errors import OperatorError
 from operators.libraries import LibraryCall
 
@@ -44,30 +45,6 @@ def enough_memory() -> Iterator[None]:
         if isinstance(error, CudaError) and error.name != "CUDA_ERROR_OUT_OF_MEMORY":
             raise
         raise KernelFault(Status.RUNTIME_ERROR, f"{NO_MEMORY} for the library") from error
-
-
-@contextmanager
-def on_torchs_stream() -> Iterator[None]:
-    """Have CuPy's calls queue on torch's current stream and take their memory from torch, capture or not."""
-    import cupy
-
-    with cupy.cuda.Stream.from_external(_TorchsStream()), cupy.cuda.using_allocator(_torchs_memory):
-        yield
-
-
-class _TorchsStream:
-    """The stream that is torch's current one when CuPy asks, by the protocol of cuda.core, which torch has from 2.8."""
-
-    def __cuda_stream__(self) -> tuple[int, int]:
-        return 0, torch.cuda.current_stream().cuda_stream
-
-
-def _torchs_memory(size: int) -> Any:
-    """A block that torch gives back once CuPy has dropped it: what CuPy takes for an allocator."""
-    import cupy
-
-    block = torch.empty(max(size, 1), dtype=torch.uint8, device="cuda")
-    return cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(block.data_ptr(), size, block), 0)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,20 @@
+"""Libraries' calls for a product of two triangular matrices: BLAS takes one of them for what it is."""
+
+from typing import Any
+
+import scipy.linalg
+
+from operators.libraries import call, direct, own
+
+
+def trmm(a: Any, b: Any, prepared: Any) -> Any:
+    """Of the transposes, which lie in memory as BLAS has matrices."""
+    return prepared(1.0, a.T, b.T, side=1, lower=0).T
+
+
+LIBRARIES = (
+    own("torch.mm"),
+    call("scipy.linalg.blas.trmm", trmm, prepare=lambda a: scipy.linalg.get_blas_funcs("trmm", (a,))),
+    direct("numpy.matmul", "a", "b"),
+    direct("cupy.matmul", "a", "b"),
+)

@@ -1,0 +1,5 @@
+"""No library adds and normalizes at once."""
+
+from operators.libraries import own
+
+LIBRARIES = (own("torch.nn.functional.rms_norm", composed=True),)

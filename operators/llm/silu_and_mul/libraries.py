@@ -1,0 +1,5 @@
+"""Libraries have the gate's function alone."""
+
+from operators.libraries import own
+
+LIBRARIES = (own("torch.nn.functional.silu", composed=True),)

@@ -1,0 +1,5 @@
+"""No library has attention of elements."""
+
+from operators.libraries import own
+
+LIBRARIES = (own("torch.softmax", composed=True),)

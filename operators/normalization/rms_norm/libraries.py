@@ -1,0 +1,5 @@
+"""Libraries have no bias here."""
+
+from operators.libraries import own
+
+LIBRARIES = (own("torch.nn.functional.rms_norm", composed=True),)

@@ -1,0 +1,49 @@
+"""Libraries' calls for a correlation of one channel, for which cuDNN was not made."""
+
+from typing import Any
+
+import scipy.ndimage
+import scipy.signal
+import torch
+from torch import Tensor
+
+from operators.libraries import NARROW, call, own
+
+
+def wide(x: Tensor, w: Tensor) -> Tensor:
+    return torch.nn.functional.conv2d(x.float()[None, None], w.float()[None, None])[0, 0].to(x.dtype)
+
+
+def inner(y: Any, w: Any) -> Any:
+    """What a filter of the whole plane has where all of its window lies within."""
+    rows, cols = (size // 2 for size in w.shape)
+    return y[rows : rows + y.shape[0] - w.shape[0] + 1, cols : cols + y.shape[1] - w.shape[1] + 1]
+
+
+def cupy_direct(x: Any, w: Any) -> Any:
+    from cupyx.scipy.signal import correlate2d
+
+    return correlate2d(x, w, mode="valid")
+
+
+def cupy_filter(x: Any, w: Any) -> Any:
+    from cupyx.scipy.ndimage import correlate
+
+    return inner(correlate(x, w, mode="constant"), w)
+
+
+def cupy_transform(x: Any, w: Any) -> Any:
+    from cupyx.scipy.signal import fftconvolve
+
+    return fftconvolve(x, w[::-1, ::-1], mode="valid")
+
+
+LIBRARIES = (
+    own("torch.nn.functional.conv2d"),
+    call("torch.nn.functional.conv2d (fp32)", wide, composed=True, targets=("cuda",), dtypes=NARROW),
+    call("cupyx.scipy.signal.correlate2d", cupy_direct),
+    call("cupyx.scipy.ndimage.correlate", cupy_filter),
+    call("cupyx.scipy.signal.fftconvolve", cupy_transform),
+    call("scipy.ndimage.correlate", lambda x, w: inner(scipy.ndimage.correlate(x, w, mode="constant"), w)),
+    call("scipy.signal.oaconvolve", lambda x, w: scipy.signal.oaconvolve(x, w[::-1, ::-1], mode="valid")),
+)
