@@ -30,4 +30,5 @@ def _torchs_memory(size: int) -> Any:
     import cupy
 
     block = torch.empty(max(size, 1), dtype=torch.uint8, device="cuda")
-    return cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(block.data_ptr(), size, block), 0)
+    memory = cupy.cuda.UnownedMemory(block.data_ptr(), size, block, torch.cuda.current_device())
+    return cupy.cuda.MemoryPointer(memory, 0)

@@ -23,7 +23,7 @@ HEAVY = {
     "mcp": ("evo/mcp/",),
     "mcp_types": ("evo/mcp/",),
     "ray": ("evo/cluster/",),
-    "cupy": ("fitness/cuda/",),
+    "cupy": ("fitness/cuda/", "fitness/library.py", "operators/"),
     "vl_convert": ("evo/report/figures.py",),
     "cuda": ("fitness/cuda/",),
     "elftools": (

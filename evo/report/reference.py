@@ -24,6 +24,7 @@ from operators import definition, plan_keys, relations
 from operators.catalog import FUNCTIONS
 from operators.definition import Formula, Sizes
 from operators.forms import FORMS
+from operators.libraries import call, direct, own
 
 REQUIRED = "required"
 WORDS = {str: "text", int: "integer", float: "number", bool: "true or false", Any: "any value"}
@@ -57,11 +58,13 @@ def operator_pages() -> list[Page]:
     about = (
         "Functions name what they want of dims, derived dims, scalars and tensors as arguments, and what is said below."
     )
+    calls = [Entry(f"{f.__name__}{_arguments(f)}", "function", "", _summary(f)) for f in (own, call, direct)]
     makers = [Entry(f"{name}{_arguments(f)}", "function", "", _summary(f)) for name, f in _makers()]
     return [
         *keys,
         Page("forms", "What `like` may name; each is an unfinished operator.toml in operators/shared.", tuple(forms)),
         Page("reference.py", about, tuple(functions)),
+        Page("libraries.py", "What makes the calls that it lists as LIBRARIES.", tuple(calls)),
         Page("operators.relations", "What makes the relations that `relations(...)` returns.", tuple(makers)),
         *(_header_page(table, keys) for table, keys in plan_keys.TABLES.items()),
     ]
