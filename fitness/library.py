@@ -20,6 +20,7 @@ from statistics import median
 from typing import Any
 
 from fitness.device import NAN, KernelFault, Session
+from fitness.evaluation import Status
 from fitness.native import cache_folder, publish
 from fitness.timed import Placed
 from operators.errors import OperatorError
@@ -54,6 +55,8 @@ class Tried:
     """By workload, the median of calls from cold caches; empty where it was left out."""
     lack: str = ""
     """Why it was left out."""
+    again: bool = False
+    """Whether it was left out for what may have been the machine's fault, such as no memory, and may be right later."""
 
     @property
     def mean_us(self) -> float:
@@ -87,6 +90,11 @@ class Choice:
         return min((t for t in self.tried if t.mean_us < math.inf), key=lambda t: t.mean_us, default=None)
 
     @property
+    def settled(self) -> bool:
+        """Whether a later process would find the same."""
+        return not any(t.again for t in self.tried)
+
+    @property
     def lack(self) -> str:
         """Why there is none."""
         return "" if self.best else "; ".join(f"{t.name}: {t.lack}" for t in self.tried)
@@ -116,7 +124,9 @@ def kept(operator: Operator, place: Place) -> Choice | None:
 
 
 def keep(operator: Operator, choice: Choice) -> None:
-    """Store a choice for later processes; where the folder cannot be written, they choose again."""
+    """Store a choice for later processes; one that is not settled, or cannot be written, they make again."""
+    if not choice.settled:
+        return
     try:
         publish(_path(operator, choice.place), json.dumps(asdict(choice), indent=1).encode())
     except OSError:
@@ -179,7 +189,9 @@ def choose(
                 us = _timed(session, workloads, accept, HOPELESS * least_us)
             tried.append(Tried(call.name, call.kind, us))
         except (KernelFault, OperatorError) as fault:
-            tried.append(Tried(call.name, call.kind, lack=" ".join(str(fault).split())[:400]))
+            lack = " ".join(str(fault).split())[:400]
+            again = isinstance(fault, KernelFault) and fault.rejection.status is not Status.WRONG
+            tried.append(Tried(call.name, call.kind, lack=lack, again=again))
     return Choice(place, tuple(tried))
 
 

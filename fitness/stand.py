@@ -53,6 +53,8 @@ class Stand:
         self._anchors: OrderedDict[str, Seat] = OrderedDict()
         self._naive: Session | None = None
         self._asking = Lock()
+        self._choice: Choice | None = None
+        """Of library calls, where this process made it."""
 
     @property
     def resident(self) -> bool:
@@ -220,13 +222,14 @@ class Stand:
         It raises OperatorError.
         """
         place = self._library_place()
-        if not again and (found := kept(self.operator, place)):
+        if not again and (found := self._choice or kept(self.operator, place)):
             return found
         calls = self.oracle.functions.libraries(self.task.target, self.task.dtype)
         found = choose(
             calls, place, self._library_seat, self.checks.accept, lambda: self.device.machine(exclusive=True)
         )
         keep(self.operator, found)
+        self._choice = found
         return found
 
     def _library_place(self) -> Place:

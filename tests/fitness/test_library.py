@@ -61,6 +61,8 @@ def test_a_task_takes_the_fastest_right_call_and_keeps_it(
         assert {*right.us} == {w.name for w in stage.workloads} and min(right.us.values()) > 0
         assert "out of bounds" in wrong.lack and "no_such" in missing.lack
         assert found.best in (right, composed)
+        assert (wrong.again, missing.again, kept(with_calls, found.place)) == (False, True, None)
+        keep(with_calls, replace(found, tried=(right, composed, wrong)))
         monkeypatch.delattr(CpuDevice, "open_library")
         assert stage.stand.libraries() == found, "nothing is timed again"
     finally:
