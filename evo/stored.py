@@ -153,7 +153,7 @@ def stored_lineage(read: Read, task: str, kernel_id: str, *, principal: bool) ->
     """A kernel and all its ancestors, or those along principal parents; parents before children."""
     sql = "select * from ancestors($task, $kernel) order by generation, created_at"
     found = [_ancestor(row) for row in read(sql, {"task": task, "kernel": kernel_id})]
-    return _chain(found, (task, kernel_id)) if principal else found
+    return principal_chain(found, (task, kernel_id)) if principal else found
 
 
 def _verdict(read: Read, key: Mapping[str, Any]) -> Verdict | None:
@@ -206,8 +206,8 @@ def _made(kind: type[Made], row: Mapping[str, Any], **more: Any) -> Made:
     return kind(**{name: value for name, value in row.items() if name in known} | more)
 
 
-def _chain(found: Sequence[Ancestor], wanted: tuple[str, str]) -> list[Ancestor]:
-    """Those along principal parents, the first one first."""
+def principal_chain(found: Sequence[Ancestor], wanted: tuple[str, str]) -> list[Ancestor]:
+    """Those of a lineage along principal parents of the kernel that is `wanted`, the first one first."""
     known, chain = {(each.task, each.kernel_id): each for each in found}, []
     while each := known.pop(wanted, None):
         chain.append(each)

@@ -27,12 +27,16 @@ class Query:
     """Rows of its answer, where they are known."""
     timeout_s: int = 0
     """More time than users' queries have by themselves; 0: that is enough."""
+    name: str = ""
+    """Of a worked query, which stands in place of its text."""
 
     @property
     def text(self) -> str:
         """The command for a shell."""
         rows = f" --rows {self.rows}" if self.rows > 10_000 else ""
         timeout = f" --timeout {self.timeout_s}" if self.timeout_s else ""
+        if self.name:
+            return f"evo sql{rows}{timeout} {quoted(self.where)} --query {self.name}"
         return f"evo sql{rows}{timeout} {quoted(self.where)} \"$(cat <<'SQL'\n{self.sql.strip()}\nSQL\n)\""
 
 
@@ -64,11 +68,19 @@ class Column:
     """Whether it is an id, or what somebody else wrote, to be shown to the letter."""
     link: str = ""
     """Prefix of the anchor that a value of it leads to, where the document has that."""
+    link_names: tuple[str, ...] = ()
+    """Fields whose values follow that prefix, where they are others than it shows."""
 
     def value(self, row: Mapping[str, Any]) -> Any:
         """What it shows of a row, as plain values."""
         found = [row.get(name) for name in self.names]
         return found[0] if len(found) == 1 else found
+
+    def leads_to(self, row: Mapping[str, Any]) -> str:
+        """The anchor that it leads to; empty: to none."""
+        if not self.link:
+            return ""
+        return self.link + "-".join(str(row.get(name)) for name in self.link_names or self.names)
 
     def text(self, row: Mapping[str, Any]) -> str:
         """What it shows of a row, for people."""
@@ -116,6 +128,8 @@ class Listing:
     text: str
     anchor: str = ""
     query: Query | None = None
+    is_diff: bool = False
+    """Whether lines that begin with + and - are what was added and taken away."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +140,16 @@ class Words:
     items: Sequence[str] = ()
 
 
-Block = Words | Table | Figures | Listing
+@dataclass(frozen=True)
+class Fold:
+    """Blocks that are shown when asked for, such as all about one kernel."""
+
+    title: str
+    blocks: Sequence[Block]
+    anchor: str = ""
+
+
+Block = Words | Table | Figures | Listing | Fold
 
 
 @dataclass(frozen=True)

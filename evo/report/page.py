@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from evo.report.document import Block, Column, Document, Figures, Listing
+from evo.report.document import Block, Column, Document, Figures, Fold, Listing
 from evo.report.figures import colour, dashes, svg
 from evo.report.output import as_json, printable
 
@@ -52,7 +52,22 @@ def drawn(block: Figures) -> list[tuple[str, str, Markup]]:
 def _anchors(document: Document) -> frozenset[str]:
     """Where links may lead."""
     blocks = [block for section in document.sections for block in section.blocks]
-    return frozenset(block.anchor for block in blocks if isinstance(block, Listing) and block.anchor)
+    sections = (section.anchor for section in document.sections if section.anchor)
+    return frozenset([*_anchors_in(blocks), *sections])
+
+
+def _anchors_in(blocks: Iterable[Block]) -> Iterator[str]:
+    for block in blocks:
+        if isinstance(block, Listing | Fold) and block.anchor:
+            yield block.anchor
+        if isinstance(block, Fold):
+            yield from _anchors_in(block.blocks)
+
+
+def changed(text: str) -> list[tuple[str, str]]:
+    """The lines of a diff, each with the element that marks what it is: `ins`, `del` or none."""
+    marks = {"+": "ins", "-": "del"}
+    return [(marks.get(line[:1], ""), line) for line in text.split("\n")]
 
 
 def _shown(value: Any) -> Any:
@@ -66,7 +81,7 @@ def _environment() -> jinja2.Environment:
         loader=jinja2.FileSystemLoader(FOLDER), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
         lstrip_blocks=True, finalize=_shown,
     )  # fmt: skip
-    made.filters |= {"kind": kind, "drawn": drawn}
+    made.filters |= {"kind": kind, "drawn": drawn, "changed": changed}
     made.globals |= {"value": value, "colour": colour, "dashes": dashes}
     return made
 

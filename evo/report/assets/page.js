@@ -54,10 +54,12 @@ for (const button of document.querySelectorAll(".legend button")) {
 
 const open = () => {
   const place = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
-  if (place instanceof HTMLDetailsElement) {
-    place.open = true;
-    place.scrollIntoView();
+  if (!place) return;
+  for (let each = place; each; each = each.parentElement?.closest("details")) {
+    if (each instanceof HTMLDetailsElement) each.open = true;
   }
+  place.scrollIntoView();
+  place.querySelector(":scope > summary")?.focus({ preventScroll: true });
 };
 addEventListener("hashchange", open);
 open();
