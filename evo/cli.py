@@ -13,6 +13,7 @@ import typer
 
 from evo.cli_compare import compares
 from evo.cli_outside import outside
+from evo.cli_report import reports
 from evo.cli_sql import asks
 from evo.report.output import as_json as json_of
 from evo.report.output import raw, safe_streams
@@ -325,6 +326,7 @@ def doctor(as_json: AsJson = False) -> None:
         raise typer.Exit(FAILED)
 
 
+app.add_typer(reports)
 app.add_typer(asks)  # behind the commands that are used first
 app.add_typer(compares)
 app.add_typer(outside)

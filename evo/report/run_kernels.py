@@ -1,0 +1,199 @@
+"""All about single kernels, as blocks of a run's report: source, diff, verdict, metrics, questions and answers."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from evo.report import run_sql as sql
+from evo.report.document import (
+    Block,
+    Fold,
+    Listing,
+    Query,
+    Table,
+    Words,
+    bounds,
+    count,
+    number,
+    quoted,
+    ratio,
+    text,
+    time_us,
+)
+from evo.report.queries import quoted as literal
+from evo.report.run_material import Material, Row
+from evo.stored import StoredKernel, Verdict
+from fitness.evaluation import Timing
+
+LINK = "kernel-"
+"""What the anchor of a kernel begins with."""
+MOST_TEXT = 5_000_000
+"""Characters of sources, diffs, questions and answers in a report, all kernels together."""
+MOST_FILE, MOST_PROMPT = 60_000, 20_000
+"""Characters of one of them."""
+MOST_CHECKS = 20
+
+
+class Room:
+    """The characters that a report has left for texts; who comes first is served first."""
+
+    def __init__(self, left: int = MOST_TEXT) -> None:
+        self.left = left
+
+    def cut(self, text: str, most: int, whole: str) -> str:
+        """The text, its middle left out where it is longer than `most` or than there is room; `whole` shows it all."""
+        allowed = max(min(most, self.left), 0)
+        if len(text) > allowed:
+            head = text[: allowed * 2 // 3]
+            tail = text[len(text) - allowed // 3 :] if allowed else ""
+            text = f"{head}\n\n[{len(text) - len(head) - len(tail):,} characters left out; whole: {whole}]\n\n{tail}"
+        self.left -= len(text)
+        return text
+
+
+def anchor(task: str, kernel_id: str) -> str:
+    """Where a report has all about a kernel."""
+    return f"{LINK}{task}-{kernel_id}"
+
+
+def kernel_folds(seen: Material) -> dict[tuple[str, str], Fold]:
+    """All about each kernel of the report, by its task and id, as far as there is room."""
+    room = Room()
+    return {key: kernel_fold(seen, kernel, room) for key, kernel in seen.kernels.items() if room.left > 0}
+
+
+def kernel_fold(seen: Material, kernel: StoredKernel, room: Room) -> Fold:
+    """All about one kernel."""
+    whole = f"evo sql {quoted(seen.run)} {quoted(f'select source from kernels where kernel_id = {literal(kernel.id)}')}"
+    blocks: list[Block] = [Words(items=[*_told(kernel)])]
+    if kernel.verdict:
+        blocks += _verdict(seen, kernel, kernel.verdict)
+    blocks += _metrics(kernel)
+    if kernel.diff:
+        blocks.append(Listing("Difference to its parent", room.cut(kernel.diff, MOST_FILE, whole), is_diff=True))
+    blocks.append(Listing("Source, with its plan", room.cut(kernel.text, MOST_FILE, f"{whole} --format csv")))
+    for call in seen.calls.get((kernel.task, kernel.id), ()):
+        blocks += _call(seen, call, room)
+    return Fold(title(kernel), blocks, anchor(kernel.task, kernel.id))
+
+
+def title(kernel: StoredKernel) -> str:
+    """One line about a kernel."""
+    made, verdict = kernel.origin, kernel.verdict
+    by = f", generation {made.generation}, {made.mutator}" if made else ""
+    return f"{kernel.id[:12]}{by}: {standing(verdict)}"
+
+
+def standing(verdict: Verdict | None) -> str:
+    """A verdict in a few words; what is not confirmed says so."""
+    if verdict is None:
+        return "no verdict yet"
+    if verdict.speedup is None:
+        return f"{verdict.status.replace('_', ' ')} ({verdict.level})"
+    level = "confirmed" if verdict.level == "confirmed" else f"unconfirmed ({verdict.level})"
+    return f"{verdict.speedup:.2f}x, {verdict.speedup_low:.2f} to {verdict.speedup_high:.2f}, {level}"
+
+
+def _told(kernel: StoredKernel) -> Iterator[str]:
+    made, verdict = kernel.origin, kernel.verdict
+    if made:
+        by = ", ".join(filter(None, (made.mutator, made.model, made.author and f"given by {made.author}")))
+        yield f"Made by {by}: {made.description or 'nothing said'}"
+        if made.parents:
+            yield f"Parents: {', '.join(parent[:12] for parent in made.parents)}" + (
+                f" (the first one of {made.source_task})" if made.source_task else ""
+            )
+    yield f"Task {kernel.task}, id {kernel.id}"
+    if kernel.values:
+        yield "Tunables: " + " ".join(f"{name}={value}" for name, value in kernel.values.items())
+    if verdict:
+        yield f"Verdict: {standing(verdict)}" + (f"; behaviour {verdict.cell}" if verdict.cell else "")
+        if verdict.duplicate_of:
+            yield f"The same program as {verdict.duplicate_of[:12]}, whose verdict this is"
+        if verdict.message:
+            yield f"Message: {verdict.message[:2000]}"
+    if kernel.profile:
+        yield from (f"Bottleneck: {kernel.profile.bottleneck}",) if kernel.profile.bottleneck else ()
+        yield from kernel.profile.notes
+
+
+def _verdict(seen: Material, kernel: StoredKernel, verdict: Verdict) -> Iterator[Block]:
+    library = {timing.workload: timing for timing in verdict.library_timings}
+    rows: list[Row] = [_timing(each) | _library(library.get(each.workload)) for each in verdict.timings]
+    columns = [
+        text("workload", "workload", code=True), number("kernel", "latency_us", time_us),
+        number("measured beside", "anchor_latency_us", time_us), number("ratio", "ratio", ratio),
+        bounds("95 %", "low", "high"), number("pairs", "pairs", count),
+        number("library", "library_latency_us", time_us), number("over library", "over_library", ratio),
+        bounds("95 %", "library_low", "library_high"),
+    ]  # fmt: skip
+    if rows:
+        query = Query(seen.run, sql.timings(kernel.task, kernel.id), len(rows))
+        yield Table("Verdict, workload by workload", columns, rows, query)
+    if worst := sorted(verdict.errors, key=lambda each: -each.max_ratio)[:MOST_CHECKS]:
+        checks = [
+            {"workload": e.workload, "tensor": e.tensor, "family": e.family, "worst": e.max_ratio, "rms": e.rms_ratio}
+            for e in worst
+        ]
+        names = [text(name, name, code=True) for name in ("workload", "tensor", "family")]
+        figures = [
+            number(f"{name} error of its bound", name, lambda value: f"{value:.3g}") for name in ("worst", "rms")
+        ]
+        yield Table(f"The worst of {len(verdict.errors)} checks", [*names, *figures], checks, folded=True)
+
+
+def _timing(each: Timing) -> Row:
+    return {
+        "workload": each.workload, "latency_us": each.latency_us, "anchor_latency_us": each.anchor_latency_us,
+        "pairs": each.pairs, **_interval(each, "ratio", "low", "high"),
+    }  # fmt: skip
+
+
+def _library(each: Timing | None) -> Row:
+    if each is None:
+        return dict.fromkeys(("library_latency_us", "over_library", "library_low", "library_high"))
+    return {
+        "library_latency_us": each.anchor_latency_us,
+        **_interval(each, "over_library", "library_low", "library_high"),
+    }  # fmt: skip
+
+
+def _interval(each: Timing, *names: str) -> Row:
+    logs = (each.log_ratio + z * each.log_ratio_se for z in (0.0, -1.96, 1.96))
+    return {name: math.exp(min(log, 700.0)) for name, log in zip(names, logs, strict=True)}
+
+
+def _metrics(kernel: StoredKernel) -> Iterator[Block]:
+    if kernel.profile and kernel.profile.metrics:
+        rows = [{"metric": m.name, "value": m.value, "unit": m.unit} for m in kernel.profile.metrics]
+        columns = [
+            text("metric", "metric", code=True),
+            number("value", "value", lambda v: f"{v:.4g}"),
+            text("unit", "unit"),
+        ]
+        yield Table("Metrics of its profile", columns, rows, folded=True)
+
+
+def _call(seen: Material, call: Row, room: Room) -> Iterator[Block]:
+    who = f"{call['model']}{' for ' + call['role'] if call['role'] else ''}"
+    where = f"where call_id = {literal(call['call_id'])}"
+
+    def whole(column: str) -> str:
+        return f"evo sql {quoted(seen.run)} {quoted(f'select {column} from llm_calls {where}')} --format csv"
+
+    asked = _conversation(json.loads(call["messages_json"]))
+    yield Listing(f"Prompt to {who}", room.cut(asked, MOST_PROMPT, whole("messages_json")))
+    if call["answer"]:
+        yield Listing(f"Answer of {who}", room.cut(call["answer"], MOST_PROMPT, whole("answer")))
+
+
+def _conversation(messages: Sequence[Any]) -> str:
+    parts = []
+    for message in messages:
+        content = message.get("content")
+        said = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+        parts.append(f"--- {message.get('role', '?')} ---\n{said}")
+    return "\n\n".join(parts)

@@ -1,0 +1,143 @@
+"""What the report of a run is made from, read once and of one state of the run, by way of `evo.api`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from evo.api import Ancestor, Run, StoredKernel
+from evo.report import run_sql as sql
+from evo.report.document import Query
+from evo.stored import principal_chain
+from operators.errors import UserError
+
+Row = dict[str, Any]
+NAMED = (
+    "mutators", "rewrites", "models", "contributors", "outside", "tuning", "lost_time", "stagnation", "duplicates",
+    "repeated_failures",
+)  # fmt: skip
+"""Worked queries that it shows whole."""
+TEXTS = (
+    sql.STANDINGS, sql.PROGRESS, sql.ENDS, sql.ELITES, sql.FAILURES, sql.COSTS, sql.QUARANTINED, sql.EVENTS, sql.FAULTS,
+    sql.ENDINGS, sql.ROOFLINE,
+)  # fmt: skip
+MOST_KERNELS = 400
+"""Kernels that a report has all about; champions come first, then their lineages, then elites."""
+MOST_SIBLINGS = 30
+"""Tasks whose siblings and whole ancestries are read: of more, commands say how."""
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """How the best kernel of one task came to be."""
+
+    task: str
+    kernel_id: str
+    path: Sequence[Ancestor]
+    """Along principal parents, the first one first."""
+    ancestors: Sequence[Row]
+    """All of them."""
+    siblings: Sequence[Row]
+
+
+@dataclass(frozen=True)
+class Material:
+    """All that a report is made from."""
+
+    run: str
+    """As `evo sql` takes it."""
+    is_running: bool
+    row: Row
+    """Of the table `runs`; empty where the run was stopped before it began."""
+    config: Mapping[str, Any]
+    questions: int
+    """That wait for answers from outside."""
+    answers: Mapping[str, Sequence[Row]]
+    """To queries, by their text or their name."""
+    lineages: Sequence[Lineage]
+    kernels: Mapping[tuple[str, str], StoredKernel]
+    """By task and id, the most important ones first."""
+    left_out: int
+    """Kernels of lineages and elites that are not among these."""
+    calls: Mapping[tuple[str, str], Sequence[Row]] = field(default_factory=dict)
+    """Questions to models that led to a kernel, by its task and id."""
+
+    def rows(self, query: str) -> Sequence[Row]:
+        """The answer to a query, or to a worked one by its name."""
+        return self.answers[query]
+
+    def query(self, text: str) -> Query:
+        """A query as the report prints it."""
+        known = Query(self.run, text, len(self.answers.get(text, ())))
+        return replace(known, name=text) if text in NAMED else known
+
+    @property
+    def champions(self) -> list[Row]:
+        """Standings of tasks that have a correct kernel."""
+        return [row for row in self.rows(sql.STANDINGS) if row["kernel_id"]]
+
+
+def material(run: Run) -> Material:
+    """Read what a report of the run says. It raises UserError."""
+    is_running = run.is_running
+    with run:
+        answers: dict[str, list[Row]] = {text: run.sql(text).to_pylist() for text in TEXTS}
+        answers |= {name: run.query(name).to_pylist() for name in NAMED}
+        begun = run.sql("select * from runs limit 1").to_pylist()
+        lineages = [*_lineages(run, answers[sql.STANDINGS])]
+        wanted = [*dict.fromkeys(_wanted(lineages, answers[sql.ELITES]))]
+        kernels = dict(_kernels(run, wanted[:MOST_KERNELS]))
+        return Material(
+            str(run.folder), is_running, begun[0] if begun else {},
+            json.loads(begun[0]["config_json"]) if begun else {},
+            run.sql("select count(*) as n from questions").to_pylist()[0]["n"], answers, lineages, kernels,
+            len(wanted) - len(kernels), _calls(run, kernels),
+        )  # fmt: skip
+
+
+def _lineages(run: Run, standings: Sequence[Row]) -> Iterator[Lineage]:
+    champions = [(row["task"], row["kernel_id"]) for row in standings if row["kernel_id"]]
+    for place, (task, kernel_id) in enumerate(champions):
+        path = principal_chain(run.lineage(kernel_id, task), (task, kernel_id))
+        asked = []
+        if place < MOST_SIBLINGS:
+            parents = [each.kernel_id for each in path if each.task == task][:-1]
+            asked = [run.sql(text).to_pylist() for text in texts(task, kernel_id, parents)]
+        yield Lineage(task, kernel_id, path, *(asked or ((), ())))
+
+
+def texts(task: str, kernel_id: str, parents: Sequence[str]) -> tuple[str, str]:
+    """The queries for all ancestors of a champion, and for the children of these."""
+    return sql.ancestors(task, kernel_id), sql.siblings(task, [*parents] or [kernel_id])
+
+
+def _wanted(lineages: Sequence[Lineage], elites: Sequence[Row]) -> Iterator[tuple[str, str]]:
+    """Champions, then what they come from, the nearest first, then the best of other cells."""
+    yield from ((each.task, each.kernel_id) for each in lineages)
+    longest = max((len(each.path) for each in lineages), default=0)
+    for distance in range(1, longest):
+        for each in lineages:
+            if distance < len(each.path):
+                ancestor = each.path[-1 - distance]
+                yield ancestor.task, ancestor.kernel_id
+    yield from ((row["task"], row["kernel_id"]) for row in elites)
+
+
+def _kernels(run: Run, wanted: Iterable[tuple[str, str]]) -> Iterator[tuple[tuple[str, str], StoredKernel]]:
+    for task, kernel_id in wanted:
+        try:
+            found = run.kernel(kernel_id, task)
+        except UserError:  # of another run: a port's parent
+            continue
+        if found.task == task:
+            yield (task, kernel_id), found
+
+
+def _calls(run: Run, kernels: Iterable[tuple[str, str]]) -> dict[tuple[str, str], list[Row]]:
+    found: dict[tuple[str, str], list[Row]] = {key: [] for key in kernels}
+    for row in run.sql(sql.CALLS, {"ids": [kernel_id for _, kernel_id in found]}).to_pylist() if found else ():
+        if (key := (row["task"], row["kernel_id"])) in found:
+            found[key].append(row)
+    return found

@@ -1,0 +1,205 @@
+"""The report of a run: its numbers are the answers of its queries, and nothing in it is more than text."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evo.api import Run
+from evo.report.output import as_json
+from evo.report.run import write_report
+from evo.report.run_kernels import Room
+from evo.store import Store
+from evo.store.named import named_query
+from evo.version import engine_version
+from operators.errors import UserError
+from tests.evo import model_runs
+from tests.evo.model_runs import FENCE, another, source_in
+from tests.evo.pages import Page
+from tests.evo.test_cli import evo
+from tests.evo.test_comparison_report import CHROMIUM, HOSTILE, same
+from tests.evo.test_older_runs import opened
+from tests.mutators.llm_server import Reply
+from tests.store.rows import event, run
+from tests.store.story import stored
+
+SECTIONS = (
+    "summary",
+    "attention",
+    "progress",
+    "lineage",
+    "archive",
+    "roofline",
+    "failures",
+    "gains",
+    "tuning",
+    "spent",
+)
+
+
+@dataclass(frozen=True)
+class Reported:
+    """A run with its report."""
+
+    folder: Path
+    file: Path
+    text: str
+    page: Page
+
+
+def hostile(request: Mapping[str, Any], number: int) -> Reply:
+    prompts = [m["content"] for m in request["messages"] if m["role"] == "user"]
+    source = next(filter(None, map(source_in, reversed(prompts))), "")
+    chance = zlib.crc32(repr(request["messages"]).encode())
+    return Reply(f"CHANGE: idea {chance} {HOSTILE}\n\n{FENCE}{source}\n{another(str(chance))} // {HOSTILE}\n```")
+
+
+@pytest.fixture(scope="module")
+def reported(tmp_path_factory: pytest.TempPathFactory) -> Reported:
+    folder = tmp_path_factory.mktemp("reported") / "a run"
+    wanted: dict[str, Any] = {"operators": ["softmax", "relu"], "profile": "filtered", "budget": {"evaluations": 24}}
+    model_runs.run(folder, answer=hostile, **wanted)
+    file = write_report(folder, folder.parent / "report.html")
+    text = file.read_text(encoding="utf-8")
+    return Reported(folder, file, text, Page(text))
+
+
+def answer(folder: Path, command: str) -> list[dict[str, Any]]:
+    """The rows that a printed command gives."""
+    if "--query" in command:
+        words = shlex.split(command)
+        where, sql = words[2], named_query(words[4]).sql
+        params: dict[str, str] = named_query(words[4]).bound({})
+    else:
+        found = re.fullmatch(r"evo sql '(.*)' \"\$\(cat <<'SQL'\n(.*)\nSQL\n\)\"", command, re.DOTALL)
+        assert found
+        where, sql, params = found[1], found[2], {}
+    assert where == str(folder)
+    return list(json.loads(as_json(Run(Path(where)).sql(sql, params).to_pylist())))
+
+
+def test_every_number_of_a_table_is_the_answer_to_the_query_below_it(reported: Reported) -> None:
+    tables = [table for table in reported.page.tables if table.rows and table.commands]
+    assert len(tables) >= 20
+    answers = {command: answer(reported.folder, command) for command in {table.commands[0] for table in tables}}
+    for table in tables:
+        left = iter(answers[table.commands[0]])  # a part of what is longer, in its order
+        for row in table.values("query"):
+            assert any(all(same(row[name], other[name]) for name in row) for other in left), (table.caption, row)
+
+
+def test_it_shows_every_view_and_all_about_the_kernels_of_a_lineage(reported: Reported) -> None:
+    anchors = {found["id"] for _, found in reported.page.elements if found.get("id")}
+    assert anchors >= set(SECTIONS)
+    goals = [str(found["href"])[1:] for found in reported.page.all("a") if "class" not in found]
+    assert set(goals) <= anchors and sum(goal.startswith("kernel-") for goal in goals) > 10
+    known = Run(reported.folder)
+    champions = known.best()
+    assert len(champions) == 2
+    codes = {code.strip("\n") for code in reported.page.codes}
+    for kernel in champions:
+        assert f"kernel-{kernel.task}-{kernel.id}" in anchors
+        assert kernel.text.strip("\n") in codes and (not kernel.diff or kernel.diff in codes)
+        assert kernel.origin and kernel.origin.parents
+    assert any(code.startswith("--- system ---") for code in codes) and any("CHANGE: idea" in code for code in codes)
+    (best,) = (table for table in reported.page.tables if table.caption == "The best kernel of each task")
+    levels = [row["level"] for row in best.values("query")]
+    assert len(levels) == 2 and ("Unconfirmed are" in reported.text) == (levels != ["confirmed"] * 2)
+
+
+def test_hostile_words_are_text_and_nothing_is_asked_of_a_network(reported: Reported) -> None:
+    assert any(HOSTILE in code for code in reported.page.codes)
+    assert not [*reported.page.all("img")] and len([*reported.page.all("script")]) == 1
+    assert all("onerror" not in found for _, found in reported.page.elements)
+    for name in ("href", "src"):
+        assert all(str(found[name]).startswith("#") for _, found in reported.page.elements if name in found)
+    assert reported.text.count("Content-Security-Policy") == 1 and engine_version() in reported.text
+
+
+def test_runs_with_nothing_right_of_old_versions_and_unbegun_render(tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong"
+    stored(wrong, config_json='{"strategy": "islands"}')
+    old, empty = opened("islands", tmp_path / "old"), tmp_path / "empty"
+    with Store(empty, create=True) as store:
+        store.commit({"runs": [run()], "events": [event("stopped")]}).result()
+    for folder in (wrong, old, empty):
+        page = Page(write_report(folder, tmp_path / f"{folder.name}.html").read_text(encoding="utf-8"))
+        assert {found["id"] for _, found in page.elements if found.get("id")} >= set(SECTIONS)
+    said = (tmp_path / "empty.html").read_text(encoding="utf-8")
+    assert "No kernel is correct: there is no result." in said and "evo resume" in said
+
+
+def test_the_command_writes_a_new_file_and_says_what_it_cannot(
+    reported: Reported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = ("report", str(reported.folder))
+    assert evo(monkeypatch, capsys, *command)[:2] == (0, "a run-report.html\n")
+    code, _, told = evo(monkeypatch, capsys, *command)
+    assert code == 2 and "exists already; name another file, or say --force" in told
+    code, _, told = evo(monkeypatch, capsys, *command, "--out", str(tmp_path / "no" / "x.html"))
+    assert code == 2 and "cannot be written: there is no folder" in told
+    with pytest.raises(UserError, match="exists already"):
+        write_report(reported.folder, reported.file)
+
+
+def test_texts_are_bounded_and_what_is_left_out_is_told() -> None:
+    room = Room(1000)
+    assert room.cut("x" * 300, 500, "evo sql") == "x" * 300
+    cut = room.cut("a" * 900 + "b" * 900, 600, "evo sql 'x'")
+    assert "[1,200 characters left out; whole: evo sql 'x']" in cut
+    assert cut.startswith("a" * 400) and cut.endswith("b" * 200)
+
+
+PROBE = """
+<script>
+addEventListener("load", async () => {
+  const later = () => new Promise((done) => setTimeout(done, 20));
+  const wide = [document.documentElement.scrollWidth > innerWidth];
+  for (const link of document.querySelectorAll("nav a")) {
+    link.click();
+    await later();
+  }
+  const links = [...document.querySelectorAll("td a[href^='#kernel-'], th a[href^='#kernel-']")];
+  let opened = 0;
+  for (const link of links.slice(0, 20)) {
+    link.click();
+    await later();
+    const place = document.getElementById(decodeURIComponent(link.hash.slice(1)));
+    opened += place.open && place.offsetHeight > 60 && document.activeElement === place.firstElementChild;
+  }
+  for (const fold of document.querySelectorAll("details")) fold.open = true;
+  for (const heading of document.querySelectorAll("thead th button")) heading.click();
+  wide.push(document.documentElement.scrollWidth > innerWidth);
+  const sorted = document.querySelectorAll("th[aria-sort]").length === document.querySelectorAll("thead").length;
+  const figures = [...document.querySelectorAll("figure svg")].every((each) => each.getBoundingClientRect().width > 50);
+  document.title = JSON.stringify({wide, opened, sorted, figures});
+});
+</script>
+"""
+
+
+@pytest.mark.skipif(not CHROMIUM, reason="there is no Chromium here")
+@pytest.mark.parametrize("width", [1280, 400])
+def test_in_a_browser_every_view_opens_and_nothing_is_too_wide(reported: Reported, tmp_path: Path, width: int) -> None:
+    probed = tmp_path / "probed.html"
+    free = re.sub('<meta http-equiv="Content-Security-Policy"[^>]*>', "", reported.text)
+    probed.write_text(free.replace("</body>", f"{PROBE}</body>"), encoding="utf-8")
+    command = [
+        str(shutil.which(str(CHROMIUM))), "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom",
+        f"--window-size={width},800", f"--user-data-dir={tmp_path}", "--virtual-time-budget=20000", probed.as_uri(),
+    ]  # fmt: skip
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    (found,) = re.findall("<title>(.*?)</title>", shown)
+    links = min(20, len(re.findall(r'<(?:td|th)[^>]*><a href="#kernel-', reported.text)))
+    assert json.loads(found) == {"wide": [False, False], "opened": links, "sorted": True, "figures": True}
