@@ -23,7 +23,7 @@ TEXTS = (
     sql.STANDINGS, sql.PROGRESS, sql.ENDS, sql.ELITES, sql.FAILURES, sql.COSTS, sql.QUARANTINED, sql.EVENTS, sql.FAULTS,
     sql.ENDINGS, sql.ROOFLINE,
 )  # fmt: skip
-MOST_KERNELS = 400
+MOST_KERNELS = 200
 """Kernels that a report has all about; champions come first, then their lineages, then elites."""
 MOST_SIBLINGS = 30
 """Tasks whose siblings and whole ancestries are read: of more, commands say how."""

@@ -63,7 +63,8 @@ group by task order by task"""
 ENDINGS = """select kind, detail_json, created_at from events
 where kind in ('session', 'finished', 'stopped') order by rowid"""
 
-ROOFLINE = """select b.task, b.kernel_id, b.level, e.anchor_id = n.kernel_id as beside_naive, t.workload, t.latency_us,
+ROOFLINE = """select b.task, b.kernel_id, b.level,
+    e.anchor_id = n.kernel_id and b.kernel_id <> n.kernel_id as beside_naive, t.workload, t.latency_us,
     t.anchor_latency_us
 from best as b join evaluations as e using (evaluation_id) join timings as t using (evaluation_id)
 left join (
