@@ -11,7 +11,8 @@ import torch
 
 from fitness.compare import Bound, Comparisons, Judgement, compare_by
 from fitness.cuda.driver import call, device_facts, driver
-from fitness.cuda.launcher import Arguments, pointer
+from fitness.cuda.launcher import Arguments
+from fitness.cuda.launching import pointer
 from fitness.cuda.nvrtc import Job, compile_here
 
 CHUNK = 1 << 24

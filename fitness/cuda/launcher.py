@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fitness.cuda import launching
 from fitness.cuda.driver import CudaError, allocation, call, device_facts, driver, granularity
+from fitness.cuda.launching import Placed, pointer
 from fitness.cuda.program import KernelCall, Program, Table
-from operators.tensor_map import DATA_TYPES, TENSOR_MAP_BYTES, ResolvedTensorMap
 
 
 class Launcher:
@@ -48,88 +48,30 @@ class Launcher:
 
     def enqueue(self, program: Program, addresses: Mapping[str, int], sizes: Mapping[str, int]) -> None:
         """One call of the candidate into the stream, on buffers at these addresses, of these sizes in bytes."""
-        maps = {m.name: self._tensor_map(m, addresses[m.tensor]) for m in program.maps}
-        for name in program.zero:
-            if sizes[name]:
-                call("MemsetD8Async", addresses[name], 0, sizes[name], self.stream)
-        for number, launch in enumerate(program.calls, 1):
+
+        def start(number: int, launch: KernelCall, values: list[bytes]) -> None:
             try:
-                self._launch(launch, addresses, maps)
+                self.start(self.functions[launch.kernel], launch, values)
             except CudaError as error:
                 raise CudaError(f"launch {number}, {_in_words(launch)}", error.name, error.text) from None
 
-    def _launch(self, launch: KernelCall, addresses: Mapping[str, int], maps: Mapping[str, bytes]) -> None:
-        values = []
-        for value in launch.args:
-            if isinstance(value, bytes):
-                values.append(value)
-            else:
-                kind, name = value
-                values.append(maps[name] if kind == "map" else pointer(addresses[name]))
-        self.start(self.functions[launch.kernel], launch, values)
+        launching.enqueue(
+            program,
+            addresses,
+            sizes,
+            encode=lambda declared, address: launching.tensor_map(self.cu, call, declared, address),
+            clear=lambda address, size: call("MemsetD8Async", address, 0, size, self.stream),
+            start=start,
+        )
 
     def start(self, function: Any, launch: KernelCall, values: Sequence[bytes]) -> None:
         """Into our stream; the driver copies the arguments before it returns."""
-        # Tensor maps must lie on 64 bytes.
-        memory = ctypes.create_string_buffer(64 + sum(-(-len(value) // 64) * 64 for value in values))
-        at = -(-ctypes.addressof(memory) // 64) * 64
-        pointers = (ctypes.c_void_p * max(len(values), 1))()
-        for number, value in enumerate(values):
-            ctypes.memmove(at, value, len(value))
-            pointers[number] = at
-            at += -(-len(value) // 64) * 64
-        cu, config = self.cu, self.cu.CUlaunchConfig()
-        config.gridDimX, config.gridDimY, config.gridDimZ = launch.grid
-        config.blockDimX, config.blockDimY, config.blockDimZ = launch.block
-        config.sharedMemBytes = launch.shared_bytes
-        config.hStream = self.stream
-        attributes = []
-        if launch.cluster:
-            attribute = cu.CUlaunchAttribute()
-            attribute.id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-            dim = attribute.value.clusterDim
-            dim.x, dim.y, dim.z = launch.cluster
-            attributes.append(attribute)
-        if launch.cooperative:
-            attribute = cu.CUlaunchAttribute()
-            attribute.id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
-            attribute.value.cooperative = 1
-            attributes.append(attribute)
-        config.numAttrs = len(attributes)
-        config.attrs = attributes
-        call("LaunchKernelEx", config, function, ctypes.addressof(pointers), 0)
+        config, placed = launching.configuration(self.cu, launch, self.stream), Placed(values)
+        call("LaunchKernelEx", config, function, placed.address, 0)
 
     def allow_shared(self, function: Any) -> None:
         """It allows a kernel as much dynamic shared memory as the device has beside the static."""
-        names = self.cu.CUfunction_attribute
-        static = int(call("FuncGetAttribute", names.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function))
-        most = max(self.facts.max_shared_bytes - static, 0)
-        call("FuncSetAttribute", function, names.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, most)
-
-    def _tensor_map(self, declared: ResolvedTensorMap, address: int) -> bytes:
-        cu, rank = self.cu, len(declared.shape)
-
-        def wide(values: Sequence[int]) -> list[Any]:
-            return [cu.cuuint64_t(value) for value in values]
-
-        def narrow(values: Sequence[int]) -> list[Any]:
-            return [cu.cuuint32_t(value) for value in values]
-
-        made = call(
-            "TensorMapEncodeTiled",
-            getattr(cu.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{DATA_TYPES[declared.dtype]}"),
-            rank,
-            address,
-            wide(declared.shape),
-            wide(declared.strides_bytes or (0,)),
-            narrow(declared.box),
-            narrow(declared.element_strides),
-            cu.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-            getattr(cu.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{declared.swizzle}"),
-            getattr(cu.CUtensorMapL2promotion, f"CU_TENSOR_MAP_L2_PROMOTION_{declared.l2_promotion}"),
-            getattr(cu.CUtensorMapFloatOOBfill, f"CU_TENSOR_MAP_FLOAT_OOB_FILL_{declared.oob_fill}"),
-        )
-        return ctypes.string_at(made.getPtr(), TENSOR_MAP_BYTES)
+        launching.allow_shared(self.cu, call, function, self.facts.max_shared_bytes)
 
 
 class ReadonlyMemory:
@@ -178,11 +120,6 @@ class Arguments:
         for memory, value in zip(self._memory, values, strict=True):
             memory.raw = value
         return ctypes.addressof(self._pointers)
-
-
-def pointer(address: int) -> bytes:
-    """A kernel's argument."""
-    return struct.pack("<Q", address)
 
 
 def _in_words(launch: KernelCall) -> str:

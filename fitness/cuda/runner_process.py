@@ -23,7 +23,8 @@ from typing import Any
 
 from fitness.channel import receive_frame, send_frame
 from fitness.cuda.driver import CudaError, call
-from fitness.cuda.launcher import Arguments, Launcher, pointer
+from fitness.cuda.launcher import Arguments, Launcher
+from fitness.cuda.launching import pointer
 from fitness.cuda.program import Program, Table
 
 READY = b"{}"
