@@ -13,6 +13,7 @@ import typer
 
 from evo.cli_compare import compares
 from evo.cli_outside import outside
+from evo.cli_package import packages
 from evo.cli_report import reports
 from evo.cli_sql import asks
 from evo.report.output import as_json as json_of
@@ -184,6 +185,10 @@ def best(
     run: RunName = "last",
     show: Annotated[bool, typer.Option("--show", help="Print the source.")] = False,
     export: Annotated[Path | None, typer.Option(help="Write the kernel to this file.")] = None,
+    package: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write it into this new folder, with all that it takes to use it elsewhere."),
+    ] = None,
     task: Annotated[str, typer.Option(help="Beginning of the task, such as softmax/fp32.")] = "",
     runs: Runs = RUNS,
     as_json: AsJson = False,
@@ -195,6 +200,9 @@ def best(
     from operators.defaults import with_defaults
 
     folder = find_run(runs, run)
+    if package:
+        _package(folder, package, task)
+        return
     kernels = [row for row in best_kernels(folder) if row["task"].startswith(task)]
     if not kernels:
         raise UserError(f"run {folder.name} has no correct kernel{f' of a task {task}...' if task else ' yet'}")
@@ -330,6 +338,7 @@ app.add_typer(reports)
 app.add_typer(asks)  # behind the commands that are used first
 app.add_typer(compares)
 app.add_typer(outside)
+app.add_typer(packages)
 
 
 def _show_pages(pages: Sequence[Page], *, as_json: bool) -> None:
@@ -409,6 +418,18 @@ def _show_best(kernels: Sequence[dict[str, Any]], known: Mapping[str, tuple[Stan
     from evo.report.tables import best_table, console
 
     console().print(best_table((k["task"], known[k["task"]][0], k["values"]) for k in kernels))
+
+
+def _package(run: Path, folder: Path, task: str) -> None:
+    from evo.api import Run
+    from evo.package.subject import from_run
+    from evo.package.writing import write_package
+
+    subject = from_run(Run(run), task)
+    write_package(subject, folder)
+    print(f"{subject.task}: {subject.kernel.id[:12]} written to {folder}", file=sys.stderr)
+    if subject.verdict and subject.verdict["level"] != "confirmed":
+        print(f"it is not confirmed: evo resume {run} --confirm", file=sys.stderr)
 
 
 def _show_rows(names: Sequence[str], rows: Sequence[dict[str, Any]], *, as_json: bool) -> None:

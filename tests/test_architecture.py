@@ -23,9 +23,9 @@ HEAVY = {
     "mcp": ("evo/mcp/",),
     "mcp_types": ("evo/mcp/",),
     "ray": ("evo/cluster/",),
-    "cupy": ("fitness/cuda/", "fitness/library.py", "operators/"),
+    "cupy": ("fitness/cuda/", "fitness/library.py", "fitness/package/", "operators/"),
     "vl_convert": ("evo/report/figures.py",),
-    "cuda": ("fitness/cuda/",),
+    "cuda": ("fitness/cuda/", "fitness/package/on_cuda.py"),
     "elftools": (
         "fitness/cpu/build.py",
         "fitness/cpu/gate.py",

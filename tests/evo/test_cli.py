@@ -154,6 +154,19 @@ def test_best_can_be_exported_and_judged_again(
     assert json.loads(out)[-1]["level"] == "confirmed"
 
 
+def test_best_can_be_taken_away_as_a_package_once(
+    run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    folder = tmp_path / "taken"
+    assert evo(monkeypatch, capsys, "best", str(run_folder), "--package", str(folder))[0] == 0
+    told = json.loads((folder / "verdict.json").read_text())
+    assert told["verdict"]["status"] == "correct" and told["conditions"]["processor"]
+    assert told["lineage"][-1]["kernel_id"] == told["kernel_id"]
+    assert told["kernel_id"][:12] in (folder / "LINEAGE.md").read_text()
+    code, _, said = evo(monkeypatch, capsys, "best", str(run_folder), "--package", str(folder))
+    assert code == 2 and "nothing is overwritten" in said and said.count("\n") == 1
+
+
 def test_a_wrong_kernel_fails_with_exit_code_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     operator = Path(__file__).parents[1] / "data" / "axpb"
     file = tmp_path / "wrong.cpp"

@@ -1,0 +1,1 @@
+"""A kernel to take away: a folder with its code, what launches it, a test, its verdict, licence and lineage."""

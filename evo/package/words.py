@@ -1,0 +1,107 @@
+"""What a package says of its kernel in words: verdict, lineage, how to use it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from evo.package.subject import Subject
+
+UNCONFIRMED = (
+    "**Not confirmed.** These figures are of level `{level}`: nobody repeated them, and the luckiest of "
+    "many kernels looks faster than it is. `evo resume RUN --confirm` confirms what leads."
+)
+NEVER = "Never judged where this package was made. `evo evaluate {operator} FILE` judges it as severely as a new best."
+
+
+def verdict_text(subject: Subject) -> str:
+    """VERDICT.md."""
+    lines = [f"# Verdict on {subject.kernel.id[:12]} ({subject.task})", ""]
+    verdict = subject.verdict
+    if verdict is None:
+        return "\n".join([*lines, NEVER.format(operator=subject.operator.name), ""])
+    if verdict.get("level") != "confirmed":
+        lines += [UNCONFIRMED.format(level=verdict.get("level")), ""]
+    lines += [f"From {subject.origin}; status {verdict.get('status')}, level {verdict.get('level')}.", ""]
+    if verdict.get("speedup"):
+        interval = _interval(verdict["speedup"], verdict["speedup_low"], verdict["speedup_high"])
+        lines += [f"{interval}: the naive kernel's time over this one's, a geometric mean over the workloads.", ""]
+    lines += _table("Against the kernel it was timed in pairs with", "other", verdict.get("timings", ()))
+    lines += _table("Against the vendor's library", "library", verdict.get("library_timings", ()))
+    known = {k: v for k, v in verdict.items() if k.startswith(("over_", "of_")) and v is not None}
+    lines += [f"- {name.replace('_', ' ')}: {value}" for name, value in known.items()]
+    lines += ["", verdict["note"]] if verdict.get("note") else []
+    lines += [*_checks(verdict.get("errors", ())), "", "## Measured on", ""]
+    return "\n".join([*lines, *(f"- {name}: {_shown(value)}" for name, value in subject.conditions.items()), ""])
+
+
+def _interval(value: float, low: float, high: float) -> str:
+    return f"{value:.2f}x (95 %: {low:.2f}-{high:.2f})"
+
+
+def _table(title: str, other: str, timings: Iterable[Mapping[str, Any]]) -> list[str]:
+    rows = []
+    for t in timings:
+        value, low, high = (math.exp(t["log_ratio"] + sign * 1.96 * t["log_ratio_se"]) for sign in (0, -1, 1))
+        times = f"{t['latency_us']:.2f} | {t['anchor_latency_us']:.2f}"
+        rows.append(f"| {t['workload']} | {times} | {_interval(value, low, high)} | {t['pairs']} |")
+    if not rows:
+        return []
+    return [f"## {title}", "", f"| workload | us | {other}, us | ratio | pairs |", "|---|---|---|---|---|", *rows, ""]
+
+
+def _checks(errors: Iterable[Mapping[str, Any]]) -> list[str]:
+    rows = [
+        f"| {e['workload']} | {e['tensor']} | {e['family']} | {e['max_ratio']:.3g} | {e['rms_ratio']:.3g} |"
+        for e in errors
+    ]
+    if not rows:
+        return []
+    head = "| shape | output | inputs | worst error | rms |"
+    said = "Hidden shapes and workloads that it passed; errors as parts of what is allowed, against fp64."
+    return ["", "## Checks", "", said, "", head, "|---|---|---|---|---|", *rows]
+
+
+def _shown(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def lineage_text(subject: Subject) -> str:
+    """LINEAGE.md."""
+    lines = [f"# How {subject.kernel.id[:12]} came to be", "", f"From {subject.origin}. Parents before children.", ""]
+    for each in subject.lineage:
+        by = each.get("author") or each.get("model")
+        parents = ", ".join(parent[:12] for parent in each["parents"]) or "none"
+        said = f"- `{each['kernel_id'][:12]}` by {each['mutator']}{f' ({by})' if by else ''}, parents: {parents}"
+        if each.get("speedup"):
+            said += f", {each['speedup']:.2f}x ({each.get('level')})"
+        words = " ".join((each.get("description") or "").split())
+        lines.append(said + (f": {words}" if words else ""))
+    return "\n".join([*lines, ""])
+
+
+def readme_text(subject: Subject, *, name: str) -> str:
+    """README.md."""
+    operator, cuda = subject.operator, subject.task.target == "cuda"
+    inputs = ", ".join(tensor.name for tensor in operator.inputs)
+    arrays = "CUDA tensors of torch or CuPy's arrays" if cuda else "torch's tensors in main memory or numpy's arrays"
+    shapes = "\n".join(
+        f"- {t.name} ({t.role}, {t.dtype}): [{', '.join(axis.text for axis in t.shape)}]" for t in operator.tensors
+    )
+    return f"""# {operator.name}, {subject.task.dtype}, {subject.task.target}
+
+    {operator.formula}
+
+{shapes}
+
+`T` is {subject.task.dtype}. Kernel `{subject.kernel.id}` from {subject.origin}; VERDICT.md says how fast and how
+right it was found to be, LINEAGE.md how it came to be.
+
+    import {name}
+    kernel = {name}.load()
+    {", ".join(t.name for t in operator.outputs)} = kernel({inputs})      # {arrays}; out=... for memory of your own
+
+`kernel.py` says what it needs; `python -m pytest test_kernel.py` compares it with the fp64 reference. It was built
+for the tunables in plan.json, which are constants in {"kernel.cu" if cuda else "kernel.cpp"}.
+"""

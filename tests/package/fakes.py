@@ -1,0 +1,103 @@
+"""A driver that launches nothing and writes down what it is told, and arrays without memory."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from cuda.bindings import driver as cu
+
+FACTS = {"sm_count": 132, "warp_size": 32, "max_shared_bytes": 232448, "l2_bytes": 50 << 20}
+STREAM = 77
+
+
+class FakeDriver:
+    """What stands for `call` of a launcher's module, and for its `Placed`."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[Any, ...]] = []
+        self._values: list[bytes] = []
+
+    def call(self, function: str, *arguments: Any) -> Any:
+        if function == "LaunchKernelEx":
+            config, kernel, *_ = arguments
+            grid = config.gridDimX, config.gridDimY, config.gridDimZ
+            block = config.blockDimX, config.blockDimY, config.blockDimZ
+            attributes = tuple(_attribute(each) for each in config.attrs)
+            self.told.append(
+                (kernel, grid, block, config.sharedMemBytes, int(config.hStream), attributes, self._values)
+            )
+        elif function == "MemsetD8Async":
+            self.told.append((function, *map(int, arguments)))
+        elif function == "TensorMapEncodeTiled":
+            self.told.append((function, *map(_plain, arguments)))
+            return _Encoded(repr(self.told[-1]).encode())
+        elif function == "OccupancyMaxActiveBlocksPerMultiprocessor":
+            return 1 + arguments[1] % 3
+        return None
+
+    def placed(self, values: Sequence[bytes]) -> Any:
+        self._values = list(values)
+        return _Address()
+
+    def use_in(self, patch: pytest.MonkeyPatch, launcher: Any, launching: Any) -> None:
+        """Have a launcher's module and the engine's `launching` beneath it talk to this one."""
+        patch.setattr(launcher, "call", self.call)
+        patch.setattr(launching, "Placed", self.placed)
+        if hasattr(launcher, "Placed"):
+            patch.setattr(launcher, "Placed", self.placed)
+
+
+class _Address:
+    address = 0
+
+
+class _Encoded:
+    def __init__(self, said: bytes) -> None:
+        self._memory = ctypes.create_string_buffer(hashlib.sha512(said).digest() * 2, 128)
+
+    def getPtr(self) -> int:
+        return ctypes.addressof(self._memory)
+
+
+def _attribute(attribute: Any) -> tuple[Any, ...]:
+    if attribute.id == cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
+        dim = attribute.value.clusterDim
+        return "cluster", dim.x, dim.y, dim.z
+    return attribute.id.name, attribute.value.cooperative
+
+
+def _plain(value: Any) -> Any:
+    return [int(each) for each in value] if isinstance(value, list) else int(value)
+
+
+@dataclass(frozen=True)
+class FakeArray:
+    """An array at an address."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    address: int
+    contiguous: bool = True
+
+
+class FakeLibrary:
+    """`fitness.package.loading.Torch` for arrays without memory; new ones lie far apart."""
+
+    def __init__(self, view: type) -> None:
+        self._view = view
+        self.made = 0
+
+    def view(self, array: FakeArray) -> Any:
+        return self._view(array.dtype, array.shape, array.contiguous, array.address, 0)
+
+    def empty(self, shape: tuple[int, ...], dtype: str, device: int | str) -> FakeArray:
+        self.made += 1
+        return FakeArray(dtype, shape, (1 << 50) + (self.made << 40))
+
+    def stream(self, device: int) -> int:
+        return STREAM

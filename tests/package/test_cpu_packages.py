@@ -1,0 +1,85 @@
+"""Packages of CPU kernels, used where there is no kernel-evo."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from evo.package.subject import from_file
+from evo.package.writing import write_package
+
+ALONE = """
+import runpy, sys
+for name in ("evo", "operators", "fitness", "mutators", *sys.argv[2:]):
+    sys.modules[name] = None  # an import of it fails
+runpy.run_path(sys.argv[1], run_name="__main__")
+"""
+CALLS = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import softmax_kernel, torch
+kernel = softmax_kernel.load()
+x = torch.randn(7, 33)
+y = torch.empty_like(x)
+assert kernel(x, out=y) is y
+assert torch.allclose(y, torch.softmax(x, 1), atol=1e-6)
+turned = torch.randn(33, 7).t()
+for wrong, said in ((x.double(), "holds fp64"), (turned, "not contiguous"), (x[0], "axes"), (y, "shares memory")):
+    try:
+        kernel(wrong, out=y)
+    except ValueError as error:
+        assert said in str(error), error
+    else:
+        raise AssertionError(said)
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("packages") / "softmax_kernel"
+    write_package(from_file("softmax", "naive", target="cpu"), folder)
+    return folder
+
+
+def test_a_package_passes_its_own_test_without_the_engine(folder: Path) -> None:
+    for library in ((), ("torch",)):
+        done = alone(ALONE, str(folder / "test_kernel.py"), *library)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.count("of what is allowed") > 5
+
+
+def test_a_wrong_kernel_fails_the_test_of_its_package(folder: Path, tmp_path: Path) -> None:
+    wrong = tmp_path / "softmax_kernel"
+    subprocess.run(["cp", "-r", str(folder), str(wrong)], check=True)
+    code = (wrong / "kernel.cpp").read_text()
+    (wrong / "kernel.cpp").write_text(
+        code.replace("store(", "(T)1.00001f * store(", 2).replace("T (T)1.00001f * ", "T ")
+    )
+    done = alone(ALONE, str(wrong / "test_kernel.py"), "torch")
+    assert done.returncode == 1 and "times what is allowed" in done.stderr, done.stderr
+
+
+def test_tensors_of_torch_are_taken_and_wrong_ones_refused(folder: Path) -> None:
+    done = alone(CALLS, str(folder.parent))
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_a_package_works_in_an_empty_environment(folder: Path, tmp_path: Path) -> None:
+    """With numpy and nothing else."""
+    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)
+    python = str(tmp_path / "venv" / "bin" / "python")
+    subprocess.run([python, "-m", "pip", "install", "-q", "numpy"], check=True)
+    done = subprocess.run([python, str(folder / "test_kernel.py")], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0 and "of what is allowed" in done.stdout, done.stderr
+
+
+def alone(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run Python, this repository not on its path."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, cwd="/", env=environment, capture_output=True, text=True, check=False)
