@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from evo.cli_compare import compares
-from evo.cli_outside import outside
+from evo.cli_outside import login, outside
 from evo.cli_package import packages
 from evo.cli_report import reports
 from evo.cli_sql import asks
@@ -79,6 +79,10 @@ def run(
     target: Annotated[str, typer.Option(help="cpu (default) or cuda.")] = "",
     dtype: Annotated[list[str], typer.Option(help="Element type; repeatable. Default: the operator's first.")] = [],  # noqa: B006
     ancestors: Annotated[str, typer.Option(help="Kernel files to start from: naive or all (default).")] = "",
+    from_: Annotated[
+        list[Path],
+        typer.Option("--from", metavar="FILE", help="Start from this kernel file of yours as well; repeatable."),
+    ] = [],  # noqa: B006
     strategy: Annotated[
         str,
         typer.Option(
@@ -111,6 +115,7 @@ def run(
     from evo.config import read_config
     from evo.folders import new_folder
     from evo.sessions import Session, start
+    from evo.starting import invitations, put
     from operators.catalog import of_family
 
     named = [*operators, *(name for wanted in family for name in of_family(wanted))]
@@ -121,7 +126,9 @@ def run(
         "threads": threads, "models": llm,
     }  # fmt: skip
     resolved = read_config(config, changes, set_).resolved()
+    guests = invitations(resolved, from_, login()) if from_ else []
     folder = new_folder(runs, resolved)
+    put(folder, guests)
     print(f"run {folder}", file=sys.stderr)
     session = Session(ray=ray_address or ("local" if ray else ""), began=began, wait_s=wait)
     searching(folder, lambda progress: start(resolved, folder, progress, session), as_json=as_json)

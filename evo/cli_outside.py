@@ -105,7 +105,7 @@ def tell(
     from evo.store.snapshots import has_writer
     from evo.telling import Desk
 
-    author = author or _login()
+    author = author or login()
     if place := comparison_in(runs, run):
         _tell_comparison(place, files, to=to, author=author, as_json=as_json)
         return
@@ -157,7 +157,7 @@ def mcp(
         if error.name not in ("mcp", "mcp_types"):
             raise
         raise UserError("evo mcp needs the package mcp: pip install -c constraints.txt 'kernel-evo[mcp]'") from None
-    asyncio.run(serve(find_run(runs, run), task=task, author=author or _login(), search=words if go else None))
+    asyncio.run(serve(find_run(runs, run), task=task, author=author or login(), search=words if go else None))
 
 
 def _tell_comparison(folder: Path, files: list[Path], *, to: str, author: str, as_json: bool) -> None:
@@ -224,7 +224,7 @@ def _line(value: object) -> str:
     return json.dumps(value)
 
 
-def _login() -> str:
+def login() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a container's user may have no name

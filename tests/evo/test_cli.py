@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from evo import cli
+from evo.cli_outside import login
 from evo.config import STRATEGIES, RunConfig
 from evo.store import query
 
@@ -165,6 +166,39 @@ def test_best_can_be_taken_away_as_a_package_once(
     assert told["kernel_id"][:12] in (folder / "LINEAGE.md").read_text()
     code, _, said = evo(monkeypatch, capsys, "best", str(run_folder), "--package", str(folder))
     assert code == 2 and "nothing is overwritten" in said and said.count("\n") == 1
+
+
+def test_a_run_starts_from_a_kernel_of_the_users_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    operator = Path(__file__).parents[1] / "data" / "axpb"
+    mine, runs = tmp_path / "mine.cpp", tmp_path / "runs"
+    source = (operator / "naive.cpp").read_text()
+    mine.write_text(source)
+
+    def started(*more: str) -> tuple[int, str, str]:
+        return evo(
+            monkeypatch, capsys, "run", str(operator), "--from", str(mine), "--budget", "4evals",
+            "--set", "strategy=random", "--runs", str(runs), *more,
+        )  # fmt: skip
+
+    for wrong, said in (
+        (source.replace("load(", "lode("), "does not compile: kernel:"),
+        (source.replace("[[launch]]", "[[lunch]]"), "did you mean `launch`"),
+        (source.partition("*/")[2], "there is no header"),
+    ):
+        mine.write_text(wrong)
+        code, _, error = started()
+        assert (code, error.count("\n")) == (2, 1) and said in error and "mine.cpp" in error
+    mine.write_text(source)
+    assert started("--dtype", "fp32", "--dtype", "fp64")[0] == 2
+    assert not runs.exists()
+    mine.write_text(source + "// mine\n")
+    assert started()[0] == 0
+    sql = "select kernel_id, author, description, status from lineage where mutator = 'guest'"
+    code, out, _ = evo(monkeypatch, capsys, "sql", "last", sql, "--json", "--runs", str(runs))
+    ((guest,),) = [json.loads(out)]
+    assert guest["author"] == login() and guest["description"] == "started from mine.cpp" and guest["status"]
 
 
 def test_a_wrong_kernel_fails_with_exit_code_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
