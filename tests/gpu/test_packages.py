@@ -1,0 +1,82 @@
+"""Packages of CUDA kernels where they run: right by their own test, and as fast as their verdicts."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from evo.package.subject import Subject, from_file
+from evo.package.writing import write_package
+from evo.report.verdict import evaluate_file
+from fitness.inputs import draw
+from operators.catalog import functions
+from operators.plan import parse_plan
+
+pytestmark = pytest.mark.gpu
+
+SLACK = 0.02
+"""Beside the verdict's interval: two clocks, and a cold cache in only one of them."""
+FLUSH_BYTES = 256 << 20
+ROUNDS = 30
+
+
+@pytest.mark.slow
+def test_a_package_of_several_launches_is_right_and_as_fast_as_its_verdict(tmp_path: Path) -> None:
+    subject = from_file("prefix_sum", "champions/h200", target="cuda")
+    plan = parse_plan(subject.kernel.source, subject.operator, "cuda")
+    assert plan.tune and plan.buffers and len(plan.launches) > 1
+    file = tmp_path / "prefix_sum.cu"
+    file.write_text(subject.kernel.source)
+    levels, _ = evaluate_file(
+        "prefix_sum", file, target="cuda", dtype=subject.task.dtype, values=(), workload_set="realistic"
+    )
+    assert levels[-1].correct, levels[-1].message
+    folder = tmp_path / "prefix_sum_package"
+    write_package(subject, folder)
+    done = subprocess.run([sys.executable, str(folder / "test_kernel.py")], cwd="/", capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for timing in levels[-1].timings:
+        found_us = _time_us(folder, subject, timing.workload)
+        error = 1.96 * timing.log_ratio_se + SLACK
+        told = json.dumps({"workload": timing.workload, "package_us": found_us, "verdict_us": timing.latency_us})
+        print(told)
+        assert abs(math.log(found_us / timing.latency_us)) <= error, told
+
+
+def _time_us(folder: Path, subject: Subject, name: str) -> float:
+    """Median of calls that a graph replays between events, with the L2 cache flushed before each."""
+    operator = subject.operator
+    workload = next(w for w in operator.workload_set("realistic") if w.name == name)
+    sys.path.insert(0, str(folder.parent))
+    try:
+        kernel = importlib.import_module(folder.name).load()
+    finally:
+        sys.path.remove(str(folder.parent))
+    offers, rng = functions(operator.folder), np.random.default_rng(0)
+    inputs = draw(operator, offers, dims=workload.dims, dtype=subject.task.dtype, family="nominal", rng=rng)
+    given = [inputs.tensors[tensor.name].cuda() for tensor in operator.inputs]
+    dims = {name: int(inputs.dims[name]) for name in operator.data_dims}
+    kernel(*given, **dims)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()  # that nothing waits is what lets a stream be captured
+    with torch.cuda.graph(graph):
+        kernel(*given, **dims)
+    flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda")
+    times_us = []
+    for _ in range(ROUNDS):
+        flush.zero_()
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        graph.replay()
+        end.record()
+        torch.cuda.synchronize()
+        times_us.append(1000 * begin.elapsed_time(end))
+    return float(np.median(times_us))
