@@ -68,7 +68,7 @@ def _source(file: Path, task: Task) -> str:
 
 def _check(file: Path, kernel: Kernel, operator: Operator, task: Task) -> None:
     try:
-        plan = parse_plan(kernel.source, operator, task.target, name=str(file))
+        plan = parse_plan(kernel.source, operator, task.target, name=str(file)).for_dtype(task.dtype)
     except PlanError as error:
         raise UserError(f"--from {error}") from None
     built = _built(kernel, plan, operator, task)

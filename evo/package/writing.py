@@ -60,7 +60,7 @@ def write_package(subject: Subject, folder: Path) -> None:
 
 def _files(subject: Subject, scratch: Path, name: str) -> dict[str, str | bytes]:
     operator, dtype, target = subject.operator, subject.task.dtype, subject.task.target
-    plan = parse_plan(subject.kernel.source, operator, target, name="kernel")
+    plan = parse_plan(subject.kernel.source, operator, target, name="kernel").for_dtype(dtype)
     facts = H200 if target == "cuda" else plan_facts(1)
     head = LICENSES.format(operator=operator.name, id=subject.kernel.id, origin=_harmless(subject.origin))
     made = _cuda(subject, plan, head) if target == "cuda" else _cpu(subject, plan, head, scratch)

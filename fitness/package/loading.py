@@ -69,7 +69,8 @@ class Package:
     @cached_property
     def plan(self) -> Plan:
         """What the header declares."""
-        return parse_plan(f"/*! evo{self.data['header']}*/\n", self.operator, self.data["target"], name="plan.json")
+        header = f"/*! evo{self.data['header']}*/\n"
+        return parse_plan(header, self.operator, self.data["target"], name="plan.json").for_dtype(self.dtype)
 
     def element(self, tensor: Tensor) -> DType:
         """The type of a tensor's elements."""
