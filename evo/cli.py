@@ -265,7 +265,13 @@ def lineage(
     names = ["task", "generation", "kernel_id", "parents", "mutator", "description", "status", "level", "speedup"]
     if any(row["author"] for row in rows):
         names.insert(5, "author")
-    _show_rows(names, [{n: row[n] for n in names} for row in rows], as_json=as_json)
+    ancestors = [{n: row[n] for n in names} for row in rows]
+    if as_json:
+        print(json_of(ancestors))
+        return
+    from evo.report.tables import lineage_table, show
+
+    show(lineage_table(names, ancestors))
 
 
 @app.command()
@@ -352,10 +358,10 @@ def _show_pages(pages: Sequence[Page], *, as_json: bool) -> None:
     if as_json:
         print(json_of([asdict(page) for page in pages]))
         return
-    from evo.report.tables import console, page_table
+    from evo.report.tables import page_table, show
 
     for page in pages:
-        console().print(page_table(page))
+        show(page_table(page))
 
 
 def searching(folder: Path, search: Any, *, as_json: bool) -> None:
@@ -402,10 +408,10 @@ def _show_summary(folder: Path, tasks: Sequence[TaskSummary], *, as_json: bool) 
         }  # fmt: skip
         print(json_of(shown))
         return
-    from evo.report.tables import console, costs_line, summary_table
+    from evo.report.tables import costs_line, show, summary_table
 
     if tasks:
-        console().print(summary_table(tasks))
+        show(summary_table(tasks))
     else:
         print("nothing was asked for yet")
     if spent:
@@ -422,9 +428,9 @@ def _show_best(kernels: Sequence[dict[str, Any]], known: Mapping[str, tuple[Stan
         rows = [{"task": k["task"], **asdict(known[k["task"]][0]), "values": k["values"]} for k in kernels]
         print(json_of(rows))
         return
-    from evo.report.tables import best_table, console
+    from evo.report.tables import best_table, show
 
-    console().print(best_table((k["task"], known[k["task"]][0], k["values"]) for k in kernels))
+    show(best_table((k["task"], known[k["task"]][0], k["values"]) for k in kernels))
 
 
 def _package(run: Path, folder: Path, task: str) -> None:
@@ -443,9 +449,9 @@ def _show_rows(names: Sequence[str], rows: Sequence[dict[str, Any]], *, as_json:
     if as_json:
         print(json_of(rows))
         return
-    from evo.report.tables import console, rows_table
+    from evo.report.tables import rows_table, show
 
-    console().print(rows_table(names, rows))
+    show(rows_table(names, rows))
 
 
 if __name__ == "__main__":

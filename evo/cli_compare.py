@@ -119,13 +119,13 @@ def _report(folder: Path, out: Path, results: Sequence[CellResult], checked: Her
 def _show_plan(made: Comparison, *, as_json: bool) -> None:
     from evo.compare.plan import plan
     from evo.compare.running import check
-    from evo.report.tables import console, rows_table
+    from evo.report.tables import rows_table, show
 
     found = plan(made, check(made))
     if as_json:
         print(json_of(found.as_row()))
         return
-    console().print(rows_table(["arm", "strategy", "models", "profile", "tuning", "cells"], found.arms))
+    show(rows_table(["arm", "strategy", "models", "profile", "tuning", "cells"], found.arms))
     print("\n".join(found.lines()))
 
 
@@ -150,12 +150,12 @@ def _show_results(folder: Path, results: Sequence[CellResult], leaks: Sequence[L
         leaked = [leak.as_row() for leak in leaks]
         print(json_of({"comparison": str(folder), "cells": rows, "arms": arms, "leaks": leaked}))
         return
-    from evo.report.tables import console, rows_table
+    from evo.report.tables import rows_table, show
 
     rows.sort(key=lambda row: (row["task"], row["arm"], row["seed"]))
-    console().print(rows_table(SHOWN, [{name: row[name] for name in SHOWN} for row in rows]))
+    show(rows_table(SHOWN, [{name: row[name] for name in SHOWN} for row in rows]))
     if arms:
-        console().print(rows_table(CONCLUDED, [{name: row[name] for name in CONCLUDED} for row in arms]))
+        show(rows_table(CONCLUDED, [{name: row[name] for name in CONCLUDED} for row in arms]))
     print("\n".join(found.lines()))
     print(f"comparison {folder}; its runs answer together: evo sql '{folder}/*' \"from used\"")
 

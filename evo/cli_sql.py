@@ -106,12 +106,12 @@ def _show_schema(*, as_json: bool) -> None:
         print(json_of([asdict(relation) for relation in found]))
         return
     from evo.report.reference import Entry, Page
-    from evo.report.tables import console, page_table
+    from evo.report.tables import page_table, show
 
     for relation in found:
         kind = "view" if relation.is_view else "table"
         entries = (Entry(c.name, c.type, "required" if c.required else "", c.meaning) for c in relation.columns)
-        console().print(page_table(Page(f"{kind} {relation.name}", relation.about, tuple(entries))))
+        show(page_table(Page(f"{kind} {relation.name}", relation.about, tuple(entries))))
     print("ancestors('TASK', 'KERNEL ID') is a table as well: the rows of lineage of a kernel and all its ancestors.")
 
 

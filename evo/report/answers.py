@@ -62,13 +62,9 @@ def parquet_bytes(table: pa.Table) -> bytes:
 
 def table_text(table: pa.Table) -> str:
     """A table for people, as wide as it needs."""
-    from rich.console import Console
+    from evo.report.tables import rows_table, unfolded
 
-    from evo.report.tables import rows_table
-
-    text = io.StringIO()
-    Console(file=text, width=10_000, highlight=False).print(rows_table(table.column_names, rows_of(table)))
-    return "\n".join(line.rstrip() for line in text.getvalue().splitlines()) + "\n"
+    return unfolded(rows_table(table.column_names, rows_of(table)))
 
 
 TEXTS: Mapping[str, Callable[[pa.Table], str]] = {
@@ -96,9 +92,10 @@ def show(table: pa.Table, form: str) -> None:
         stream.buffer.write(parquet_bytes(table))
         stream.flush()
     elif form == TABLE:
-        from evo.report.tables import console, rows_table
+        from evo.report.tables import rows_table
+        from evo.report.tables import show as show_table
 
-        console().print(rows_table(table.column_names, rows_of(table)))
+        show_table(rows_table(table.column_names, rows_of(table)))
     else:
         print(TEXTS[form](table), end="")
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -11,39 +13,45 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from evo.report.fitted import Field, Fitted
 from evo.report.output import printable, raw
 from evo.report.queries import ModelCosts
 from evo.report.summary import Standing, TaskSummary
 
-STANDING = ("baseline", "best", "speedup", "95 %", "verdict", "vs library", "95 %")
-LEFT = ("task", "kernel", "verdict", "of these", "not tried", "values")
+STANDING = (
+    Field("baseline", rank=3), Field("best"), Field("speedup"), Field("95 %"), Field("verdict", "words"),
+    Field("vs library", rank=1), Field("95 %", rank=3),
+)  # fmt: skip
+FEW = 8
+"""Of so many rows at most, what has no room beside the rest stands below it."""
+UNBOUNDED = 1_000_000
+"""The width of what is no terminal: nothing is folded there."""
 
 if TYPE_CHECKING:
     from evo.report.reference import Page
 
 
-def summary_table(tasks: Iterable[TaskSummary]) -> Table:
+def summary_table(tasks: Iterable[TaskSummary]) -> Fitted:
     """The table that a run ends with."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("task", *STANDING, "tried", "of these", "not tried"):
-        table.add_column(name, justify="left" if name in LEFT else "right")
-    for t in tasks:
-        table.add_row(
+    more = Field("tried", rank=2), Field("of these", "words", rank=4), Field("not tried", "words", rank=5)
+    rows = [
+        (
             t.task, *standing_cells(t), str(t.candidates), tally(t.outcomes),
             tally({"duplicate": t.duplicates, "no child": t.no_child}),
-        )  # fmt: skip
-    return table
+        )
+        for t in tasks
+    ]  # fmt: skip
+    return Fitted((Field("task", "name"), *STANDING, *more), rows, details=len(rows) <= FEW)
 
 
-def best_table(rows: Iterable[tuple[str, Standing, Mapping[str, int]]]) -> Table:
+def best_table(rows: Iterable[tuple[str, Standing, Mapping[str, int]]]) -> Fitted:
     """Each task's best kernel with its tunables."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("task", "kernel", *STANDING, "values"):
-        table.add_column(name, justify="left" if name in LEFT else "right", overflow="fold")
-    for task, standing, values in rows:
-        settings = " ".join(f"{name}={value}" for name, value in values.items()) or "-"
-        table.add_row(task, (standing.kernel_id or "")[:12], *standing_cells(standing), settings)
-    return table
+    found = [
+        (task, (s.kernel_id or "")[:12], *standing_cells(s), " ".join(f"{k}={v}" for k, v in values.items()) or "-")
+        for task, s, values in rows
+    ]
+    fields = Field("task", "name"), Field("kernel", "id"), *STANDING, Field("values", "words", rank=2)
+    return Fitted(fields, found, details=len(found) <= FEW)
 
 
 def standing_cells(s: Standing) -> tuple[str, ...]:
@@ -97,14 +105,39 @@ def tokens(count: float) -> str:
     return f"{count:g}tok" if count < 1e4 else f"{count / 1e3:.3g}ktok" if count < 1e6 else f"{count / 1e6:.3g}Mtok"
 
 
-def rows_table(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Table:
+def rows_table(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Fitted:
     """Rows of a query."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in names:
-        table.add_column(Text(printable(name)), overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell(row[name])) for name in names))
-    return table
+    found = list(rows)
+    return Fitted(
+        [_field(name, [row[name] for row in found]) for name in names],
+        [[cell(row[name]) for name in names] for row in found],
+    )
+
+
+def lineage_table(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Fitted:
+    """Ancestors of kernels, whose ids stay whole."""
+    several = len({row["task"] for row in rows}) > 1
+    fields = {
+        "task": Field("task", "name", rank=0 if several else 6),
+        "generation": Field("generation", rank=2),
+        "kernel_id": Field("kernel_id", "id"),
+        "parents": Field("parents", "words"),
+        "mutator": Field("mutator", "words"),
+        "author": Field("author", "words", rank=1),
+        "description": Field("description", "words", rank=4),
+        "status": Field("status", "words", rank=3),
+        "level": Field("level", "words", rank=5),
+        "speedup": Field("speedup"),
+    }
+    cells: dict[str, Callable[[Any], str]] = {"speedup": times}
+    return Fitted([fields[n] for n in names], [[cells.get(n, cell)(row[n]) for n in names] for row in rows])
+
+
+def _field(name: str, values: Sequence[Any]) -> Field:
+    """The column of a query's values: only text may be folded."""
+    if all(value is None or isinstance(value, int | float | Decimal) for value in values):
+        return Field(name, "number")
+    return Field(name, "words" if any(isinstance(value, str | list | dict) for value in values) else "id")
 
 
 def page_table(page: Page) -> Table:
@@ -130,20 +163,28 @@ def cell(value: Any) -> str:
 
 
 def microseconds(value: float | None) -> str:
-    """A time in microseconds for people: `12.3 us`, from 10,000 on in milliseconds; `-` for None."""
+    """A time in microseconds for people: `12.3 us`, `14.20 ms`, `3.10 s`; `-` for None."""
     if value is None:
         return "-"
-    return f"{value / 1e3:.2f} ms" if value >= 1e4 else f"{value:.1f} us"
+    for limit, unit_us, unit, digits in ((0.1, 1.0, "us", ".2g"), (1e4, 1.0, "us", ".1f"), (1e7, 1e3, "ms", ".2f")):
+        if value < limit:
+            return f"{value / unit_us:{digits}} {unit}"
+    return f"{value / 1e6:.2f} s" if value < 1e12 else f"{value / 1e6:.3g} s"
 
 
 def times(value: float | None) -> str:
     """A ratio for people: `1.25x`; `-` for None."""
-    return "-" if value is None else f"{value:.2f}x"
+    return "-" if value is None else f"{_ratio(value)}x"
+
+
+def _ratio(value: float) -> str:
+    """Three digits at least where two behind the point show nothing, and no more than people can use."""
+    return f"{value:.2f}" if 0.01 <= value < 1e4 else f"{value:.3g}"
 
 
 def interval(low: float | None, high: float | None) -> str:
     """Two bounds for people: `1.20-1.31`; nothing where one is None."""
-    return "" if low is None or high is None else f"{low:.2f}-{high:.2f}"
+    return "" if low is None or high is None else f"{_ratio(low)}-{_ratio(high)}"
 
 
 class SafeConsole(Console):
@@ -155,7 +196,23 @@ class SafeConsole(Console):
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console on stdout or stderr, wide enough for tables where it is no terminal."""
+    """A console on stdout or stderr; where that is no terminal, of a width at which nothing is folded."""
     file = raw(sys.stderr if stderr else sys.stdout)
     made = SafeConsole(file=file, highlight=False)
-    return made if made.is_terminal else SafeConsole(file=file, highlight=False, width=max(made.width, 160))
+    return made if made.is_terminal else SafeConsole(file=file, highlight=False, width=UNBOUNDED)
+
+
+def show(shown: RenderableType) -> None:
+    """It writes to standard output: as wide as the terminal, elsewhere as wide as it needs."""
+    made = console()
+    if made.is_terminal:
+        made.print(shown)
+    else:
+        raw(sys.stdout).write(unfolded(shown))
+
+
+def unfolded(shown: RenderableType) -> str:
+    """The text of something at which no line is folded, without spaces at the ends of lines."""
+    text = io.StringIO()
+    SafeConsole(file=text, width=UNBOUNDED, highlight=False).print(shown)
+    return "\n".join(line.rstrip() for line in text.getvalue().splitlines()) + "\n"
