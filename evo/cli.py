@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from evo.cli_compare import compares
+from evo.cli_look import looks
 from evo.cli_outside import login, outside
 from evo.cli_package import packages
 from evo.cli_report import reports
 from evo.cli_sql import asks
+from evo.completion import operator_names, run_names
 from evo.report.output import as_json as json_of
 from evo.report.output import raw, safe_streams
 from operators.errors import DiskError, UserError
@@ -23,6 +25,7 @@ from operators.errors import DiskError, UserError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from evo.report.health import Health
     from evo.report.reference import Page
     from evo.report.summary import Standing, TaskSummary
 
@@ -31,17 +34,23 @@ DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 app = typer.Typer(
     help="Evolutionary search over populations of GPU and CPU kernels.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
 
-RunName = Annotated[str, typer.Argument(metavar="RUN", help="Folder, id or its beginning, `last` or `last-replay`.")]
+RunName = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN", help="Folder, id or its beginning, `last` or `last-replay`.", autocompletion=run_names
+    ),
+]
 Runs = Annotated[Path, typer.Option("--runs", help="Folder that holds the runs.", envvar="EVO_RUNS")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Models = Annotated[
     list[str],
-    typer.Option("--llm", metavar="MODEL", help="Language model, as litellm names it, or outside."),
+    typer.Option(
+        "--llm", metavar="MODEL", help="Language model, as litellm names it, or outside; repeatable. Default: none."
+    ),
 ]
 Wait = Annotated[
     float, typer.Option(metavar="SECONDS", min=0, help="With nothing to do, wait so long for what evo tell brings.")
@@ -52,6 +61,16 @@ MoreBudget = Annotated[
 RayOption = Annotated[bool, typer.Option("--ray", help="Work in Ray actors, on a cluster started for this run.")]
 RayAddress = Annotated[str, typer.Option(metavar="HOST:PORT", help="Work on this Ray cluster, on all its machines.")]
 RUNS = Path("runs")
+ROOM_BESIDE, LEAST_SHOWN = 9, 4
+"""Lines of a terminal that are kept for what is said beside a run's table; tasks that are shown at least."""
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from evo.version import engine_version
+
+        print(f"kernel-evo {engine_version()}")
+        raise typer.Exit
 
 
 def main() -> None:
@@ -72,10 +91,28 @@ def main() -> None:
             sys.exit(FAILED)
 
 
+@app.callback()
+def evo(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version, and end.", is_eager=True, callback=_version)
+    ] = False,
+) -> None:
+    """Evolutionary search over populations of GPU and CPU kernels."""
+
+
 @app.command()
 def run(
-    operators: Annotated[list[str], typer.Argument(metavar="OPERATOR...", help="Names, or folders of your own.")] = [],  # noqa: B006
-    family: Annotated[list[str], typer.Option(help="All operators of this family; repeatable.")] = [],  # noqa: B006
+    operators: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="OPERATOR...",
+            help="Names (`evo operators` lists them), or folders of your own.",
+            autocompletion=operator_names,
+        ),
+    ] = [],  # noqa: B006
+    family: Annotated[
+        list[str], typer.Option(help="All operators of this family; repeatable. Default: those that are named.")
+    ] = [],  # noqa: B006
     target: Annotated[str, typer.Option(help="cpu (default) or cuda.")] = "",
     dtype: Annotated[list[str], typer.Option(help="Element type; repeatable. Default: the operator's first.")] = [],  # noqa: B006
     ancestors: Annotated[str, typer.Option(help="Kernel files to start from: naive or all (default).")] = "",
@@ -92,11 +129,15 @@ def run(
     ] = "",
     llm: Models = [],  # noqa: B006
     budget: Annotated[list[str], typer.Option(help="60s (default), 8h, 500evals, 5usd, 2Mtok; repeatable.")] = [],  # noqa: B006
-    seed: Annotated[int | None, typer.Option(help="Everything random in the search comes from here.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Evaluation workers.")] = None,
-    threads: Annotated[int | None, typer.Option(help="Cores that a kernel on the cpu target runs on.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Everything random in the search comes from here. Default: 0.")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(help="Evaluation workers. Default: by the machine.")] = None,
+    threads: Annotated[
+        int | None, typer.Option(help="Cores that a kernel on the cpu target runs on. Default: by the machine.")
+    ] = None,
     set_: Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Any setting; repeatable.")] = [],  # noqa: B006
-    config: Annotated[Path | None, typer.Option(help="TOML file with the same settings.")] = None,
+    config: Annotated[Path | None, typer.Option(help="TOML file with the same settings. Default: none.")] = None,
     wait: Wait = 0.0,
     ray: RayOption = False,
     ray_address: RayAddress = "",
@@ -119,6 +160,8 @@ def run(
     from operators.catalog import of_family
 
     named = [*operators, *(name for wanted in family for name in of_family(wanted))]
+    if not named and not config and not any(setting.partition("=")[0].strip() == "operators" for setting in set_):
+        raise UserError("name an operator, such as `evo run softmax`, or a --family; `evo operators` lists them")
     changes: dict[str, Any] = {
         "operators": named, "target": target or None, "dtypes": dtype,
         "ancestors": ancestors or None, "strategy": strategy or None,
@@ -178,13 +221,26 @@ def replay(run: RunName = "last", runs: Runs = RUNS, as_json: AsJson = False) ->
 
 
 @app.command()
-def status(run: RunName = "last", runs: Runs = RUNS, as_json: AsJson = False) -> None:
-    """Show where a run stands, while it runs or later."""
+def status(
+    run: RunName = "last",
+    every: Annotated[bool, typer.Option("--all", help="Every task, also where the terminal is too short.")] = False,
+    runs: Runs = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Say whether a run is healthy (exit code 0) or not (1) and why, and where it stands; while it runs or later."""
     from evo.folders import find_run
+    from evo.report.health import health
     from evo.report.summary import summary
 
     folder = find_run(runs, run)
-    _show_summary(folder, summary(folder), as_json=as_json)
+    found = health(folder)
+    if not as_json:
+        print(found.line)
+        for finding in found.findings:
+            print(f"  {finding.cause}: {finding.told}")
+    _show_summary(folder, summary(folder), as_json=as_json, every=every, found=found)
+    if not found.is_healthy:
+        raise typer.Exit(FAILED)
 
 
 @app.command()
@@ -276,7 +332,7 @@ def lineage(
 
 @app.command()
 def evaluate(
-    operator: Annotated[str, typer.Argument(help="Name, or folder of your own.")],
+    operator: Annotated[str, typer.Argument(help="Name, or folder of your own.", autocompletion=operator_names)],
     file: Annotated[Path, typer.Argument(help="Kernel file.")],
     target: Annotated[str, typer.Option(help="cpu or cuda; default: by the file's ending.")] = "",
     dtype: Annotated[str, typer.Option(help="Element type.")] = "",
@@ -306,7 +362,7 @@ def evaluate(
 
 @app.command()
 def operators(
-    operator: Annotated[str, typer.Argument(help="Show this one.")] = "",
+    operator: Annotated[str, typer.Argument(help="Show this one.", autocompletion=operator_names)] = "",
     family: Annotated[str, typer.Option(help="Only this family.")] = "",
     target: Annotated[str, typer.Option(help="Whose roofline: cpu or cuda; default: the GPU's if there is one.")] = "",
     schema: Annotated[bool, typer.Option("--schema", help="List what an operator's files may hold instead.")] = False,
@@ -347,8 +403,9 @@ def doctor(as_json: AsJson = False) -> None:
         raise typer.Exit(FAILED)
 
 
+app.add_typer(looks)  # behind the commands that are used first
 app.add_typer(reports)
-app.add_typer(asks)  # behind the commands that are used first
+app.add_typer(asks)
 app.add_typer(compares)
 app.add_typer(outside)
 app.add_typer(packages)
@@ -393,8 +450,10 @@ def searching(folder: Path, search: Any, *, as_json: bool) -> None:
         raise typer.Exit(FAILED)
 
 
-def _show_summary(folder: Path, tasks: Sequence[TaskSummary], *, as_json: bool) -> None:
-    from evo.report.queries import model_costs, open_questions
+def _show_summary(
+    folder: Path, tasks: Sequence[TaskSummary], *, as_json: bool, every: bool = False, found: Health | None = None
+) -> None:
+    from evo.report.queries import last_changes, model_costs, open_questions
     from evo.report.score import NOTE, run_scores
     from evo.report.tables import problem_lines
 
@@ -405,13 +464,18 @@ def _show_summary(folder: Path, tasks: Sequence[TaskSummary], *, as_json: bool) 
         shown = {
             "run": str(folder), "tasks": [asdict(t) for t in tasks], "models": asdict(spent) if spent else None,
             "scores": scores, "questions": waiting,
+            **({"health": {**asdict(found), "healthy": found.is_healthy}} if found else {}),
         }  # fmt: skip
         print(json_of(shown))
         return
-    from evo.report.tables import costs_line, show, summary_table
+    from evo.report.tables import console, costs_line, latest, many_line, show, summary_table
 
+    made = console()
+    room = max(made.height - ROOM_BESIDE, LEAST_SHOWN) if made.is_terminal and not every else len(tasks)
+    if len(tasks) > room:
+        print(f"{many_line(tasks)}; the {room} that changed last (all: evo status {folder.name} --all):")
     if tasks:
-        show(summary_table(tasks))
+        show(summary_table(latest(tasks, last_changes(folder), room) if len(tasks) > room else tasks))
     else:
         print("nothing was asked for yet")
     if spent:

@@ -90,6 +90,12 @@ def outages(folder: Path) -> tuple[Outage, ...]:
     return tuple(Outage(**row) for row in rows)
 
 
+def last_changes(folder: Path) -> dict[str, float]:
+    """By task, when its best kernel got the verdict that counts, in seconds since 1970."""
+    sql = "select b.task, epoch(e.created_at) as at from best as b join evaluations as e using (evaluation_id)"
+    return {row["task"]: row["at"] for row in query(folder, sql).to_pylist()}
+
+
 def open_questions(folder: Path) -> int:
     """How many questions of a run wait for answers from outside."""
     return int(query(folder, "select count(*) as n from questions").column("n")[0].as_py())

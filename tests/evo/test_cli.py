@@ -52,7 +52,7 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         (("run", "sofmax"), "did you mean `softmax`?"),
         (("run", "softmax", "--budget", "ten"), "such as 60s"),
-        (("run",), "`operators`"),
+        (("run",), "`evo operators` lists them"),
         (("run", "--family", "quantum"), "no operator of family quantum; there are activation"),
         (("operators", "softmax", "--target", "tpu"), "target tpu: there are cpu, cuda"),
         (("run", "softmax", "--target", "cuda"), "no CUDA device can be used here"),

@@ -1,0 +1,51 @@
+"""What a shell may complete: names of runs, kernels and operators. Whatever cannot be read completes to nothing."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import typer
+
+from operators.errors import UserError
+
+MOST = 200
+
+
+def _runs(context: typer.Context) -> Path:
+    """The folder of runs that the command line names so far, as the commands themselves find it."""
+    return Path(context.params.get("runs") or os.environ.get("EVO_RUNS", "runs"))
+
+
+def run_names(context: typer.Context, incomplete: str) -> list[str]:
+    """Ids of runs, the newest first, and the names that stand for the newest."""
+    from evo.folders import DATABASE
+
+    names = sorted((path.parent.name for path in _runs(context).glob(f"*/{DATABASE}")), reverse=True)
+    return [name for name in ("last", *names, "last-replay") if name.startswith(incomplete)][:MOST]
+
+
+def operator_names(incomplete: str) -> list[str]:
+    """Operators that come with the package."""
+    from operators.catalog import folders
+
+    return [name for name in folders() if name.startswith(incomplete)]
+
+
+def kernel_ids(context: typer.Context, incomplete: str) -> list[str]:
+    """Ids of the run's kernels, those of most gain first."""
+    from evo.folders import find_run
+    from evo.store import query
+
+    run = context.params.get("run")
+    if not run or (not incomplete.isalnum() and incomplete):
+        return []
+    try:
+        folder = find_run(_runs(context), str(run))
+        sql = f"""
+            select kernel_id from verdicts where starts_with(kernel_id, '{incomplete}')
+            group by kernel_id order by max(speedup) desc nulls last limit {MOST}
+        """
+        return [row["kernel_id"][:12] for row in query(folder, sql).to_pylist()]
+    except UserError:
+        return []

@@ -1,0 +1,154 @@
+"""Whether a run is healthy, and if not why: from its store, its disk, and whether its process lives."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from evo.report.queries import open_questions, outages
+from evo.report.summary import problems
+from evo.report.words import duration
+from evo.store import has_writer, query
+
+State = Literal["running", "finished", "stopped", "died", "not begun"]
+
+LEAST_FREE = 2**30
+"""Bytes that a disk should have left for a run that goes on."""
+STALL_S = 120.0
+"""The setting `stall_s` of runs that do not say."""
+SILENT, BARREN = 2, 20
+"""So many times `stall_s` may pass without any sign of life, or without a verdict."""
+LOST_S, MOST_LOST = 600.0, 3
+"""So many workers may be lost in so many seconds."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that is wrong with a run."""
+
+    cause: Literal["died", "operator", "provider", "alarm", "silent", "workers", "disk"]
+    told: str
+    """What it is and what to do, in a line."""
+
+
+@dataclass(frozen=True)
+class Health:
+    """How a run is."""
+
+    state: State
+    reason: str
+    """Why it ended; empty where it did not, or did not say."""
+    verdict_s: float | None
+    """Seconds since the last verdict; None where there is none yet."""
+    findings: tuple[Finding, ...]
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.findings
+
+    @property
+    def line(self) -> str:
+        """It in one line."""
+        verdict = "no verdict yet" if self.verdict_s is None else f"last verdict {duration(self.verdict_s)} ago"
+        state = f"{self.state} ({self.reason})" if self.reason else self.state
+        return f"{'healthy' if self.is_healthy else 'unhealthy'}: {state}, {verdict}"
+
+
+def health(folder: Path, *, now: float | None = None, free_bytes: int | None = None) -> Health:
+    """How the run in `folder` is; `now` by `time.time`, the disk's free bytes as given, or as they are.
+
+    It raises StoreError where the run cannot be read.
+    """
+    now = time.time() if now is None else now
+    free = shutil.disk_usage(folder).free if free_bytes is None else free_bytes
+    state, reason = state_of(folder)
+    last = _last(folder)
+    findings = [*_of_state(folder, state), *_of_tasks(folder), *_of_models(folder)]
+    if state == "running":
+        findings += _of_time(folder, last, now)
+    if state in ("running", "died") and free < LEAST_FREE:
+        findings.append(Finding("disk", f"only {free >> 20} MiB are free where the run lies: make room"))
+    verdict = last["verdict"]
+    return Health(state, reason, None if verdict is None else max(now - verdict, 0.0), tuple(findings))
+
+
+def state_of(folder: Path) -> tuple[State, str]:
+    """Whether a run goes on, and why it ended. A run whose process ended without a word has died."""
+    if has_writer(folder):
+        return "running", ""
+    sql = """
+        select kind, detail_json from events where kind in ('session', 'finished', 'stopped')
+        order by rowid desc limit 1
+    """
+    rows = query(folder, sql).to_pylist()
+    if not rows:
+        return "not begun", ""
+    kind = rows[0]["kind"]
+    if kind == "session":  # one may have begun since the first look
+        return ("running", "") if has_writer(folder) else ("died", "")
+    return kind, "" if kind == "stopped" else str(json.loads(rows[0]["detail_json"]).get("reason", ""))
+
+
+def _last(folder: Path) -> dict[str, Any]:
+    """When, in seconds, there was last a verdict, any sign of life, and a session that began."""
+    sql = """
+        select
+            (select max(epoch(created_at)) from evaluations) as verdict,
+            (select max(epoch(created_at)) from events where kind = 'session') as began,
+            greatest(
+                (select max(epoch(created_at)) from evaluations), (select max(epoch(created_at)) from tells),
+                (select max(epoch(created_at)) from llm_calls), (select max(epoch(created_at)) from profiles),
+                (select max(epoch(created_at)) from events where kind not in ('stalled', 'restart'))
+            ) as life,
+            (select config_json from runs limit 1) as config_json
+    """
+    (row,) = query(folder, sql).to_pylist()
+    config = json.loads(row.pop("config_json") or "{}")
+    return {**row, "stall_s": float(config.get("stall_s", STALL_S))}
+
+
+def _of_state(folder: Path, state: State) -> Iterator[Finding]:
+    if state == "died":
+        yield Finding("died", f"its process ended without a word; nothing is lost, go on with: evo resume {folder}")
+
+
+def _of_tasks(folder: Path) -> Iterator[Finding]:
+    for task, reason in problems(folder).items():
+        yield Finding("operator", f"{task} is left alone: {reason}")
+
+
+def _of_models(folder: Path) -> Iterator[Finding]:
+    for out in outages(folder):
+        yield Finding("provider", f"model {out.model} does not answer since {out.since}: {out.error}")
+
+
+def _of_time(folder: Path, last: dict[str, Any], now: float) -> Iterator[Finding]:
+    """What a run that goes on lacks."""
+    stall_s, life, began = last["stall_s"], last["life"], last["began"] or now
+    sql = f"""
+        select kind, epoch(created_at) as at from events
+        where kind in ('stalled', 'restart', 'worker_lost')
+          and epoch(created_at) > least({now - LOST_S!r}, {(life or 0.0)!r})
+    """
+    events = query(folder, sql).to_pylist()
+    alarms = [row for row in events if row["kind"] != "worker_lost" and row["at"] > (life or 0.0)]
+    if alarms:
+        what = (
+            "what was stuck was restarted" if any(row["kind"] == "restart" for row in alarms) else "an alarm was given"
+        )
+        yield Finding("alarm", f"nothing has moved for {duration(now - (life or began))}; {what}")
+    elif not open_questions(folder):
+        waited_s, barren_s = now - max(life or began, began), now - max(last["verdict"] or began, began)
+        if waited_s > SILENT * stall_s:
+            yield Finding("silent", f"no sign of life for {duration(waited_s)}")
+        elif barren_s > BARREN * stall_s:
+            yield Finding("silent", f"no verdict for {duration(barren_s)}")
+    lost = sum(row["kind"] == "worker_lost" and row["at"] > now - LOST_S for row in events)
+    if lost >= MOST_LOST:
+        yield Finding("workers", f"{lost} workers were lost in the last {duration(LOST_S)}; see evo doctor")
