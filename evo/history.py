@@ -171,6 +171,7 @@ class History:
         standing, leader = evaluation.standing, state.fastest
         if individual.fresh and standing is not None and (leader is None or standing > leader[0]):
             state.fastest = standing, kernel.id
+            state.fastest_by = individual.request.mutator or individual.request.kind.value
         if evaluation.status is Status.DUPLICATE:
             self._budget.duplicates += 1
         elif individual.request.kind is Kind.TRIAL:

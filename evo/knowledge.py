@@ -186,6 +186,13 @@ class Knowledge:
         return self._best
 
     @property
+    def over_library(self) -> float | None:
+        """Library time / best time, geometric mean over workloads; None where no confirmation has timed the library."""
+        mine = self._best.standing if self._best else {}
+        logs = [mine[name].log - ratio.log for name, ratio in self._library.items() if name in mine]
+        return math.exp(sum(logs) / len(logs)) if logs else None
+
+    @property
     def naive_us(self) -> Mapping[str, float]:
         """By workload, the naive kernel's time."""
         return self._naive_us

@@ -109,6 +109,7 @@ class Replay:
         self.budget = Budget(dict(config.budget))
         self.states = task_states(config)
         self.phase = "replaying"
+        self.pool = None
         self._store = store
         self._read = read
         self._on_change = on_change

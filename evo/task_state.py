@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from evo.budget import Budget
 from evo.config import RunConfig
@@ -23,6 +23,9 @@ from operators.alike import alike
 from operators.catalog import same_family
 from operators.kernel import Kernel
 from operators.spec import Operator, Task
+
+if TYPE_CHECKING:
+    from evo.pool import Pool
 
 Source = tuple[str, str]
 """A parent as a request was asked for: kernel id, and the evaluation told of it by then; empty where none was."""
@@ -70,6 +73,8 @@ class TaskState:
     fastest: tuple[float, str] | None = None
     """Standing (see `Evaluation.standing`) and kernel id of the fastest correct kernel that was told: the one that the
     run's end confirms. What the strategy thinks its best may be another one that is as fast within its margin."""
+    fastest_by: str = ""
+    """The mutator that made it, or what kind of request it came with."""
     guests: set[str] = field(default_factory=set)
     """Ids of kernels that came from outside as guests."""
     confirmed: set[str] = field(default_factory=set)
@@ -168,6 +173,11 @@ class Running(Protocol):
     states: dict[Task, TaskState]
     budget: Budget
     phase: str
+
+    @property
+    def pool(self) -> Pool | None:
+        """Its evaluation workers; None where nothing is judged."""
+        ...
 
 
 def task_states(

@@ -54,11 +54,14 @@ class Fitted:
     rank 0 have no room beside each other, every row is a block with a line for each column.
     """
 
-    def __init__(self, fields: Sequence[Field], rows: Sequence[Sequence[str]], *, details: bool = False) -> None:
-        """Each row has a text for each of `fields`."""
+    def __init__(
+        self, fields: Sequence[Field], rows: Sequence[Sequence[str]], *, details: bool = False, silent: bool = False
+    ) -> None:
+        """Each row has a text for each of `fields`; a `silent` table does not tell which it leaves out."""
         self._fields = tuple(fields)
         self._rows = [tuple(map(printable, row)) for row in rows]
         self._details = details
+        self._silent = silent
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = options.max_width
@@ -71,7 +74,7 @@ class Fitted:
             yield from self._with_details(shown, left, width)
             return
         yield self._table(shown, self._rows, self._widths(shown, width))
-        if left:
+        if left and not self._silent:
             names = ", ".join(dict.fromkeys(self._fields[index].name for index in left))
             yield Text(f"no room for: {names} (a wider terminal, or --json)", style="dim")
 

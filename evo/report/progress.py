@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from types import TracebackType
 
-from rich.console import Group
 from rich.live import Live
-from rich.table import Table
-from rich.text import Text
 
 from evo.individual import NO_CHILD
-from evo.report.tables import console, tally, times, tokens
+from evo.report.gpus import GpuWatch
+from evo.report.live import TaskLine, View
+from evo.report.tables import console, times, tokens
+from evo.report.words import duration
 from evo.task_state import Running, TaskState
 from fitness.evaluation import Status
 
@@ -23,8 +24,43 @@ LINE_EVERY_S = 10.0
 QUIET_S = 60.0
 """A line comes so often at least, also where nothing is new."""
 LINE_LENGTH = 120
+VIEW_EVERY_S = 0.25
+"""The live view changes no sooner."""
+FINDS = 16
 NAMED = 3
 """Tasks with a new best that a line names; of more it tells the number."""
+
+
+class Finds:
+    """Improvements as they were seen, the newest first."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._looked = False
+        self._known: dict[str, float] = {}
+        """By task, the standing that was seen last."""
+        self._speedups: dict[str, float] = {}
+        """By task, the best's log speedup as it was shown last."""
+        self.changed: dict[str, float] = {}
+        """By task, when that was."""
+        self.lines: deque[str] = deque(maxlen=FINDS)
+
+    def look(self, search: Running) -> None:
+        """It takes note of the tasks whose fastest kernel is another one than before."""
+        is_first, self._looked = not self._looked, True
+        for task, state in search.states.items():
+            if state.fastest is None or self._known.get(str(task)) == state.fastest[0]:
+                continue
+            before = self._speedups.get(str(task), 0.0)
+            self._known[str(task)] = state.fastest[0]
+            self._speedups[str(task)] = log = state.strategy.best.log_speedup if state.strategy.best else 0.0
+            if state.fastest[1] == state.baseline.id or is_first:  # what an earlier session found is no news
+                continue
+            self.changed[str(task)] = self._now()
+            self.lines.appendleft(
+                f"{duration(search.budget.spent['wall_s'])}  {_name(state, search)} {times(math.exp(log))} "
+                f"by {state.fastest_by}, {100 * math.expm1(log - before):+.0f} %"
+            )
 
 
 class Progress:
@@ -33,8 +69,13 @@ class Progress:
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._console = console(stderr=True)
         self._live = (
-            Live(console=self._console, refresh_per_second=4, transient=True) if self._console.is_terminal else None
+            Live(console=self._console, refresh_per_second=4, transient=True, vertical_overflow="crop")
+            if self._console.is_terminal
+            else None
         )
+        self._gpus = GpuWatch()
+        self._finds = Finds(now)
+        self._last_view = -math.inf
         self._now = now
         self._last_line = now()
         self._phase = ""
@@ -54,6 +95,7 @@ class Progress:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._live:
+            self._gpus.close()
             with suppress(OSError):
                 self._live.stop()
 
@@ -70,10 +112,20 @@ class Progress:
             self._first = f"first improvement after {search.budget.spent['wall_s']:.0f} s" if self._phase else ""
         self._phase = self._phase or _kind(search)
         if self._live:
-            self._live.update(_view(search, self._first))
+            self._show_live(search, self._live)
         elif (is_first and self._first) or self._is_due(search):
             self._last_line, self._phase = self._now(), _kind(search)
             self._console.print(self._line(search, is_first=is_first), soft_wrap=True)
+
+    def _show_live(self, search: Running, live: Live) -> None:
+        """It draws the view anew, a few times a second at most."""
+        if self._now() - self._last_view < VIEW_EVERY_S and _kind(search) == self._phase:
+            return
+        self._last_view, self._phase = self._now(), _kind(search)
+        if any(task.target == "cuda" for task in search.states):
+            self._gpus.start()
+        self._finds.look(search)
+        live.update(_view(search, self._first, self._gpus, self._finds))
 
     def _is_due(self, search: Running) -> bool:
         """Whether a line is to be written now. What happens in the first seconds deserves none, but an improvement."""
@@ -133,7 +185,7 @@ def _count(search: Running) -> str:
 def _left(search: Running) -> str:
     """What is left of every limit."""
     written: dict[str, Callable[[float], str]] = {
-        "wall_s": _duration,
+        "wall_s": duration,
         "evaluations": lambda left: f"{left:.0f} evals",
         "tokens": tokens,
         "cost_usd": lambda left: f"{left:.4g} USD",
@@ -143,13 +195,6 @@ def _left(search: Running) -> str:
         written[kind](max(limit - budget.spent[kind], 0.0)) for kind, limit in budget.limits.items() if kind in written
     ]
     return f"{', '.join(left)} left" if left else ""
-
-
-def _duration(seconds: float) -> str:
-    """For people: `48 s`, `12 min`, `7.5 h`."""
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def _rate(search: Running) -> float:
@@ -181,16 +226,30 @@ def _best(state: TaskState) -> str:
     return "-" if elite is None else times(math.exp(elite.log_speedup))
 
 
-def _view(search: Running, first: str) -> Group:
-    """All of it: a headline, and a line for each task."""
-    parts = (f"{search.budget.spent['wall_s']:.0f} s", _left(search), f"{_rate(search):.0f} candidates/min")
-    headline = ", ".join(filter(None, (search.phase, *parts, first, _models(search))))
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("task", "best", "running", "tried", "of these", "not tried"):
-        table.add_column(name)
-    for state in search.states.values():
-        counts = dict(state.statuses.most_common())
-        rest = {name: counts.pop(name, 0) for name in (Status.DUPLICATE.value, NO_CHILD)}
-        cells = (str(state.in_flight), str(state.candidates), tally(counts), tally(rest))
-        table.add_row(str(state.task), _best(state), *cells)
-    return Group(Text(headline), table)
+def _view(search: Running, first: str, gpus: GpuWatch, finds: Finds) -> View:
+    """All of it as it is now."""
+    jobs = search.pool.jobs() if search.pool else ()
+    waiting = max(sum(state.in_flight for state in search.states.values()) - len(jobs), 0)
+    failed = sum(bool(state.fault) for state in search.states.values())
+    counts = (
+        f"{_rate(search):.0f} candidates/min", f"{waiting} more requests under way" if waiting else "", _count(search),
+        f"{failed} failed" if failed else "", first,
+    )  # fmt: skip
+    return View(
+        phase=search.phase, share=search.budget.share(), spent=duration(search.budget.spent["wall_s"]),
+        left=_left(search), counts=counts, models=_models(search), gpus=gpus.loads, jobs=[str(job) for job in jobs],
+        events=tuple(finds.lines), tasks=[_task_line(state, search, finds) for state in search.states.values()],
+    )  # fmt: skip
+
+
+def _task_line(state: TaskState, search: Running, finds: Finds) -> TaskLine:
+    counts = state.statuses
+    best = state.strategy.best
+    doubtful = "~" if state.led_by_baseline and best and best.log_speedup > 0 and not state.fault else ""
+    correct, slower = counts[Status.CORRECT.value], counts[Status.SLOWER.value]
+    return TaskLine(
+        name=_name(state, search), best=doubtful + _best(state), against_library=state.knowledge.over_library,
+        in_flight=state.in_flight, tried=state.candidates, correct=correct, slower=slower,
+        failed=max(state.candidates - correct - slower, 0),
+        not_new=counts[Status.DUPLICATE.value] + counts[NO_CHILD], changed=finds.changed.get(str(state.task), 0.0),
+    )  # fmt: skip

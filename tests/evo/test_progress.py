@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import math
+import re
 from io import StringIO
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from rich.console import Console
 
 from evo.budget import Budget
 from evo.knowledge import Knowledge
+from evo.report.gpus import GpuLoad, GpuWatch, load_of
+from evo.report.live import TaskLine, View
 from evo.report.progress import LINE_EVERY_S, LINE_LENGTH, QUIET_S, Progress
+from evo.report.tables import times
 from evo.task_state import TaskState
 from operators.kernel import Kernel
 from operators.spec import Task
@@ -25,6 +32,7 @@ class Running:
         nothing: Any = None
         self.budget = Budget(limits)
         self.phase = "searching"
+        self.pool: Any = None
         self.states = {
             task: TaskState(nothing, task, strategy(0.0), Kernel(task.operator, "cpu", "naive"), Knowledge(task))
             for task in tasks
@@ -33,7 +41,7 @@ class Running:
     def improves(self, task: Task, speedup: float) -> None:
         state = self.states[task]
         state.strategy = strategy(math.log(speedup))
-        state.fastest = math.log(speedup), f"better {speedup}"
+        state.fastest, state.fastest_by = (math.log(speedup), f"better {speedup}"), "transform"
         state.statuses["correct"] += 1
 
 
@@ -140,6 +148,56 @@ def test_a_terminal_shows_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
         search.budget.set_wall(33.0)
         search.phase = "confirming gelu"
         progress(search)
-    shown = screen.getvalue()
-    assert "confirming gelu, 33 s, 27 s left, 2 candidates/min, first improvement after 33 s" in shown
-    assert "2.50x" in shown and "softmax/fp32/cpu" in shown
+    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen.getvalue())
+    assert " 55 %  33 s, 27 s left" in shown
+    assert "confirming gelu, 2 candidates/min, 1 of 2 tasks improved, first improvement after 33 s" in shown
+    assert "found     33 s  gelu 2.50x by transform, +150 %" in shown
+    assert "softmax" in shown
+
+
+@pytest.mark.parametrize("size", [(60, 24), (80, 24), (160, 50)])
+@pytest.mark.parametrize("count", [1, 8, 102])
+@settings(max_examples=8)
+@given(extreme=st.floats(1e-9, 1e15), name=st.from_regex(r"[a-z_]{1,60}", fullmatch=True), events=st.integers(0, 9))
+def test_the_view_fits_its_terminal(count: int, size: tuple[int, int], extreme: float, name: str, events: int) -> None:
+    width, height = size
+    tasks = [
+        TaskLine(f"{name}_{n}/bf16", times(extreme), extreme, 9, 10**7, 10**6, 10**5, 10**4, 10**3, float(n))
+        for n in range(count)
+    ]
+    view = View(
+        phase="searching", share=0.45, spent="3.6 h", left="4.4 h, 480 evals, 5 USD left",
+        counts=("1234 candidates/min", "24 more requests under way"), models="models: 12 attempts, 3Mtok, 1.2 USD",
+        gpus=[GpuLoad(str(n), 99, 81000, 81559) for n in range(8)], jobs=[f"full of {name}/bf16/cuda for 3 s"] * 8,
+        events=[f"3600 s  {name} {times(extreme)} by crossover"] * events, tasks=tasks,
+    )  # fmt: skip
+    screen = StringIO()
+    Console(file=screen, force_terminal=True, color_system=None, highlight=False, width=width, height=height).print(
+        view
+    )
+    text = screen.getvalue()
+    lines = text.splitlines()
+    assert all(len(line.rstrip()) <= width for line in lines)
+    assert len(lines) <= height
+    assert "…" not in text
+    assert times(extreme) in text.split()
+    assert ("tasks that changed earlier" in text) == (count == 102) or len(name) > 10
+    assert "8 GPUs 99-99 % busy, 79.1-79.1 GiB used" in text
+
+
+def test_gpus_are_told_as_they_were_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\necho '0, 87, 12595, 81559'\necho 'no GPU'\necho '1, [N/A], 4, 81559'\nread wait\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    watch = GpuWatch({})
+    watch.start()
+    assert watch.ended.wait(60)
+    assert [str(load) for load in watch.loads] == ["GPU 0 87 % busy, 12.3 of 80 GiB", "GPU 1 busy ?, 0.0 of 80 GiB"]
+    watch.close()
+    watch = GpuWatch({"CUDA_VISIBLE_DEVICES": "1"})
+    watch.start()
+    assert watch.ended.wait(60)
+    assert [load.index for load in watch.loads] == ["1"]
+    watch.close()
+    assert load_of("") is load_of("a, b") is None
