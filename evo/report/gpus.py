@@ -74,10 +74,12 @@ class GpuWatch:
 
     def start(self) -> None:
         """It begins to sample, once, if this machine has the program."""
-        program = shutil.which(PROGRAM)
-        if self._asked or not program:
+        if self._asked:
             return
         self._asked = True
+        program = shutil.which(PROGRAM)
+        if not program:
+            return
         command = [program, f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader,nounits", f"--loop={EVERY_S}"]
         try:
             self._process = subprocess.Popen(
