@@ -234,10 +234,6 @@ def status(
 
     folder = find_run(runs, run)
     found = health(folder)
-    if not as_json:
-        print(found.line)
-        for finding in found.findings:
-            print(f"  {finding.cause}: {finding.told}")
     _show_summary(folder, summary(folder), as_json=as_json, every=every, found=found)
     if not found.is_healthy:
         raise typer.Exit(FAILED)
@@ -458,6 +454,8 @@ def _show_summary(
     from evo.report.tables import problem_lines
 
     spent, scores, waiting = model_costs(folder), run_scores(folder), open_questions(folder)
+    if found and not as_json:
+        print("\n".join((found.line, *(f"  {finding.cause}: {finding.told}" for finding in found.findings))))
     for line in problem_lines(tasks):
         print(f"evo: {line}", file=sys.stderr)
     if as_json:

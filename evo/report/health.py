@@ -13,7 +13,7 @@ from typing import Any, Literal
 from evo.report.queries import open_questions, outages
 from evo.report.summary import problems
 from evo.report.words import duration
-from evo.store import has_writer, query
+from evo.store import StoreError, has_writer, query
 
 State = Literal["running", "finished", "stopped", "died", "not begun"]
 
@@ -109,8 +109,18 @@ def _last(folder: Path) -> dict[str, Any]:
             (select config_json from runs limit 1) as config_json
     """
     (row,) = query(folder, sql).to_pylist()
-    config = json.loads(row.pop("config_json") or "{}")
-    return {**row, "stall_s": float(config.get("stall_s", STALL_S))}
+    return {**row, "stall_s": float(settings(row.pop("config_json")).get("stall_s", STALL_S))}
+
+
+def settings(config_json: str | None) -> dict[str, Any]:
+    """A run's stored settings, as far as they are any. It raises StoreError for what is no table of them."""
+    try:
+        found = json.loads(config_json or "{}")
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise StoreError("the settings that the run was stored with cannot be read (runs.config_json)")
+    return found
 
 
 def _of_state(folder: Path, state: State) -> Iterator[Finding]:

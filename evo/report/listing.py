@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from evo.folders import DATABASE
 from evo.report.fitted import Field, Fitted
-from evo.report.health import state_of
+from evo.report.health import settings, state_of
 from evo.report.tables import times, tokens
 from evo.report.words import duration
 from evo.store import query
@@ -57,10 +56,9 @@ def _row(folder: Path) -> dict[str, Any]:
     try:
         state, reason = state_of(folder)
         (row,) = query(folder, SQL).to_pylist()
+        budget = settings(row.pop("config_json")).get("budget", {})
     except UserError as error:
         return {"run": folder.name, "state": UNREADABLE, "reason": str(error)}
-    config = json.loads(row.pop("config_json") or "{}")
-    budget = config.get("budget", {})
     row["tasks"] = sorted(row["tasks"] or [])
     used = {kind: row.pop(kind) for kind in ("wall_s", "evaluations", "tokens", "cost_usd")}
     return {
