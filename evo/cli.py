@@ -13,6 +13,7 @@ import typer
 
 from evo.cli_compare import compares
 from evo.cli_look import looks
+from evo.cli_machine import machine, show_pages
 from evo.cli_outside import login, outside
 from evo.cli_package import packages
 from evo.cli_report import reports
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from evo.report.health import Health
-    from evo.report.reference import Page
     from evo.report.summary import Standing, TaskSummary
 
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
@@ -149,7 +149,7 @@ def run(
     if schema:
         from evo.report.reference import run_pages
 
-        _show_pages(run_pages(), as_json=as_json)
+        show_pages(run_pages(), as_json=as_json)
         return
     began = time.time()
     from evo.budget import parse_limits
@@ -356,65 +356,13 @@ def evaluate(
         raise typer.Exit(FAILED)
 
 
-@app.command()
-def operators(
-    operator: Annotated[str, typer.Argument(help="Show this one.", autocompletion=operator_names)] = "",
-    family: Annotated[str, typer.Option(help="Only this family.")] = "",
-    target: Annotated[str, typer.Option(help="Whose roofline: cpu or cuda; default: the GPU's if there is one.")] = "",
-    schema: Annotated[bool, typer.Option("--schema", help="List what an operator's files may hold instead.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """List the operators, or show one with its workloads and the least time that a device needs for each."""
-    if schema:
-        from evo.report.reference import operator_pages
-
-        _show_pages(operator_pages(), as_json=as_json)
-        return
-    from evo.report.operators import listing, one, workload_cells, workloads
-    from operators.catalog import folders, load, of_family
-
-    if operator:
-        known = load(operator)
-        rows, placed = one(known), workloads(known, target)
-        if as_json:
-            print(json_of({**{row["property"]: row["value"] for row in rows}, **placed}))
-            return
-        _show_rows(["property", "value"], rows, as_json=False)
-        cells = [workload_cells(row) for row in placed["workloads"]]
-        print(f"\nroofline of {placed['device']}:")
-        _show_rows(list(cells[0]), cells, as_json=False)
-        return
-    rows = listing(load(name) for name in (of_family(family) if family else folders()))
-    _show_rows(list(rows[0]), rows, as_json=as_json)
-
-
-@app.command()
-def doctor(as_json: AsJson = False) -> None:
-    """Check what this machine can do, and say how to cure what it cannot."""
-    from evo.doctor import examine
-
-    findings = examine()
-    _show_rows(["check", "state", "detail", "cure"], [f.row() for f in findings], as_json=as_json)
-    if any(f.state == "missing" for f in findings):
-        raise typer.Exit(FAILED)
-
-
+app.add_typer(machine)
 app.add_typer(looks)  # behind the commands that are used first
 app.add_typer(reports)
 app.add_typer(asks)
 app.add_typer(compares)
 app.add_typer(outside)
 app.add_typer(packages)
-
-
-def _show_pages(pages: Sequence[Page], *, as_json: bool) -> None:
-    if as_json:
-        print(json_of([asdict(page) for page in pages]))
-        return
-    from evo.report.tables import page_table, show
-
-    for page in pages:
-        show(page_table(page))
 
 
 def searching(folder: Path, search: Any, *, as_json: bool) -> None:
@@ -505,15 +453,6 @@ def _package(run: Path, folder: Path, task: str) -> None:
     print(f"{subject.task}: {subject.kernel.id[:12]} written to {folder}", file=sys.stderr)
     if subject.verdict and subject.verdict["level"] != "confirmed":
         print(f"it is not confirmed: evo resume {run} --confirm", file=sys.stderr)
-
-
-def _show_rows(names: Sequence[str], rows: Sequence[dict[str, Any]], *, as_json: bool) -> None:
-    if as_json:
-        print(json_of(rows))
-        return
-    from evo.report.tables import rows_table, show
-
-    show(rows_table(names, rows))
 
 
 if __name__ == "__main__":
