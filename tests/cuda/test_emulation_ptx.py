@@ -431,6 +431,10 @@ extern "C" __global__ void shift(const T* x, const T* b, T* y, T alpha, int n) {
             ("bar.sync 3, 128;", "bar.sync 3, %5;"),
             "needs a GPU: line 15: not emulated: an operand that is not there: %5",
         ),
+        (
+            ("bar.sync 3, 128;", "mov.b32 %0}, {%1;"),
+            "needs a GPU: line 15: not emulated: ",
+        ),
         (("f32 %0, [%1]", "v2.f32 %0, [%1]"), "needs a GPU: line 18: not emulated: ld.shared.v2.f32"),
         (("f32 %0, [%1]", 'f32 %0, ["); __asm__("%1]'), "needs a GPU: line 18: not emulated"),
     ],

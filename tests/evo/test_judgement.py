@@ -7,7 +7,7 @@ import random
 import shutil
 import signal
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -26,7 +26,7 @@ from evo.pool import EngineError
 from evo.store import query
 from evo.worker import RunContext
 from fitness.base import Anchor, Fitness
-from fitness.evaluation import Evaluation, Level, Status
+from fitness.evaluation import Evaluation, Level, LibraryTiming, Status
 from operators.catalog import load
 from operators.errors import OperatorError
 from operators.kernel import Kernel
@@ -68,7 +68,8 @@ class Judging(ScriptedBackend):
                     return Evaluation(kernel.id, str(self.task), Level.CONFIRMED, outcome, "scripted")
                 self.script = lambda _: outcome
                 found = super().confirm(kernel)
-                return replace(found, library_timings=tuple(replace(t, anchor_latency_us=500.0) for t in found.timings))
+                library = [LibraryTiming(**{**asdict(t), "anchor_latency_us": 500.0}) for t in found.timings]
+                return replace(found, library_timings=tuple(library))
 
         class Stages(dict[Task, Fitness]):
             def __init__(self, operators: Mapping[str, str]) -> None:

@@ -267,8 +267,9 @@ class _Reader:
         return Address(self._named(match[1], shown), offset)
 
     def _find(self, name: str) -> Register | None:
-        if name.startswith(_PLACE):
-            return self._operands[int(name[1:])]
+        place = name.removeprefix(_PLACE)
+        if place != name and place.isdecimal() and int(place) < len(self._operands):  # whatever stands beside it
+            return self._operands[int(place)]
         return next((scope[name] for scope in reversed(self._scopes) if name in scope), None)
 
     def _named(self, name: str, shown: str) -> Register:
