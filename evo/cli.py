@@ -14,11 +14,12 @@ import typer
 from evo.cli_compare import compares
 from evo.cli_look import looks
 from evo.cli_machine import machine, show_pages
+from evo.cli_options import RUNS, AsJson, RunName, Runs
 from evo.cli_outside import login, outside
 from evo.cli_package import packages
 from evo.cli_report import reports
 from evo.cli_sql import asks
-from evo.completion import operator_names, run_names
+from evo.completion import operator_names
 from evo.report.output import as_json as json_of
 from evo.report.output import raw, safe_streams
 from operators.errors import DiskError, UserError
@@ -38,14 +39,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-RunName = Annotated[
-    str,
-    typer.Argument(
-        metavar="RUN", help="Folder, id or its beginning, `last` or `last-replay`.", autocompletion=run_names
-    ),
-]
-Runs = Annotated[Path, typer.Option("--runs", help="Folder that holds the runs.", envvar="EVO_RUNS")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Models = Annotated[
     list[str],
     typer.Option(
@@ -60,7 +53,6 @@ MoreBudget = Annotated[
 ]
 RayOption = Annotated[bool, typer.Option("--ray", help="Work in Ray actors, on a cluster started for this run.")]
 RayAddress = Annotated[str, typer.Option(metavar="HOST:PORT", help="Work on this Ray cluster, on all its machines.")]
-RUNS = Path("runs")
 ROOM_BESIDE, LEAST_SHOWN = 9, 4
 """Lines of a terminal that are kept for what is said beside a run's table; tasks that are shown at least."""
 

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from evo.completion import kernel_ids, run_names
+from evo.cli_options import RUNS, AsJson, RunName, Runs
+from evo.completion import kernel_ids
 from evo.report.output import as_json as json_of
 
 if TYPE_CHECKING:
     from evo.stored import StoredKernel
 
-RUNS = Path("runs")
 
-RunName = Annotated[
-    str,
-    typer.Argument(
-        metavar="RUN", help="Folder, id or its beginning, `last` or `last-replay`.", autocompletion=run_names
-    ),
-]
 Kernel = Annotated[str, typer.Argument(help="Id of a kernel, or its beginning.", autocompletion=kernel_ids)]
-Runs = Annotated[Path, typer.Option("--runs", help="Folder that holds the runs.", envvar="EVO_RUNS")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 looks = typer.Typer()
 

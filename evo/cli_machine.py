@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from evo.cli_options import AsJson
 from evo.completion import operator_names
 from evo.report.output import as_json as json_of
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from evo.report.reference import Page
 
 FAILED = 1
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 machine = typer.Typer()
 
