@@ -62,6 +62,8 @@ class Launch:
     shared: Expression | None = None
     """Dynamic shared memory in bytes."""
     cooperative: bool = False
+    overlap: bool = False
+    """Whether it may begin before the launch ahead of it has ended."""
     line: int | None = field(default=None, compare=False)
 
     @property
@@ -100,6 +102,8 @@ class Step:
     """x, y, z in blocks; empty without clusters."""
     shared_bytes: int = 0
     cooperative: bool = False
+    overlap: bool = False
+    """Never of a call's first: what comes before it is no business of a plan."""
 
 
 @dataclass(frozen=True)
@@ -202,10 +206,17 @@ def unroll(
                 count += 1
                 if count > MAX_STEPS:
                     raise part.error(f"the plan makes more than {MAX_STEPS} launches; a group repeats too often")
-                yield _step(launch, kinds, occupancy, part)
+                yield _step(launch, kinds, occupancy, part, overlap=launch.overlap and count > 1)
 
 
-def _step(launch: Launch, kinds: Mapping[str, ArgumentKind], occupancy: Mapping[str, int], numbers: Numbers) -> Step:
+def _step(
+    launch: Launch,
+    kinds: Mapping[str, ArgumentKind],
+    occupancy: Mapping[str, int],
+    numbers: Numbers,
+    *,
+    overlap: bool,
+) -> Step:
     args = tuple(_argument(expression, f"args[{n}]", kinds, numbers) for n, expression in enumerate(launch.args))
     if not launch.grid:
         return Step(launch.kernel, args)
@@ -217,7 +228,7 @@ def _step(launch: Launch, kinds: Mapping[str, ArgumentKind], occupancy: Mapping[
     shared_bytes = 0
     if launch.shared is not None:
         shared_bytes = numbers.within(launch.shared, "shared", 0, numbers.env.get("max_shared_bytes", 2**31 - 1))
-    return Step(launch.kernel, args, grid, block, cluster, shared_bytes, launch.cooperative)
+    return Step(launch.kernel, args, grid, block, cluster, shared_bytes, launch.cooperative, overlap)
 
 
 def _grid(launch: Launch, occupancy: Mapping[str, int], numbers: Numbers) -> tuple[int, ...]:

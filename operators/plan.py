@@ -297,6 +297,7 @@ class _Reader:
             cluster=axes("cluster", "[2]", names),
             shared=single("shared"),
             cooperative=section.flag("cooperative", default=False),
+            overlap=section.flag("overlap", default=False),
             line=section.line,
         )
 

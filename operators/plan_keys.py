@@ -64,6 +64,12 @@ CUDA_LAUNCH: Mapping[str, Key] = {
     "block": Key("1 to 3 formulas", "Threads of a block. cuda only."),
     "cluster": Key("1 to 3 formulas", "Blocks of a cluster. cuda only.", "none"),
     "shared": Key("formula", "Bytes of dynamic shared memory. cuda only.", "0"),
+    "overlap": Key(
+        "true or false",
+        "Whether it may begin before the launch ahead of it has ended (programmatic dependent launch), with "
+        "cudaGridDependencySynchronize() before it touches anything of earlier launches. cuda only, from sm_90 on.",
+        "false",
+    ),
     "cooperative": Key("true or false", "Whether blocks may wait for each other (grid.sync()). cuda only.", "false"),
 }
 GROUP: Mapping[str, Key] = {"repeat": Key("formula", "How often the group's launches run, one after the other.")}

@@ -61,6 +61,8 @@ class ResolvedPlan:
         """Everything that matters at run time, as stable text for digests: how an integer was written does not."""
         fields = asdict(self)
         for step in fields["steps"]:
+            if not step["overlap"]:
+                del step["overlap"]  # as texts were before there was such a thing
             step["args"] = [a["value"] if a["kind"] == "integer" else [a["kind"], a["name"]] for a in step["args"]]
         return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 

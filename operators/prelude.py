@@ -19,6 +19,18 @@ CUDA_LOAD: Mapping[str, str] = {"bf16": "__bfloat162float(value)", "fp16": "__ha
 CUDA_STORE: Mapping[str, str] = {"bf16": "__float2bfloat16_rn(value)", "fp16": "__float2half_rn(value)"}
 """Conversions to and from the accumulator; a cast does for every other type."""
 
+DEPENDENCE = (
+    "#ifdef __CUDACC_RTC__",
+    "__device__ __forceinline__ void cudaGridDependencySynchronize() {",
+    '    asm volatile("griddepcontrol.wait;" ::: "memory");',
+    "}",
+    "__device__ __forceinline__ void cudaTriggerProgrammaticLaunchCompletion() {",
+    '    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");',
+    "}",
+    "#endif",
+)
+"""What launches that overlap call; the header of CUDA that declares it needs one that NVRTC lacks."""
+
 INFINITY = ("#ifndef INFINITY", "#define INFINITY __int_as_float(0x7f800000)", "#endif")
 """NVRTC has no <math.h>; headers that stand in for it ask whether it is there."""
 TENSOR_MAP = (
@@ -45,6 +57,7 @@ def prelude(operator: Operator, plan: Plan, *, target: str, dtype: str, values: 
     - `constexpr int NAME`: every tunable (`long long` where an int is too small);
     - `ACC load(T value)` and `T store(ACC value)`: conversions, rounding to nearest;
     - `INFINITY`;
+    - on cuda, where launches overlap, `cudaGridDependencySynchronize` and `cudaTriggerProgrammaticLaunchCompletion`;
     - on cuda `CUtensorMap` and, where the task has them, the types of `<cuda_bf16.h>` and `<cuda_fp16.h>`;
     - on cpu `<math.h>`, with vector variants declared, so that `#pragma omp simd` loops call libmvec.
     """
@@ -92,6 +105,8 @@ def _cuda_types(operator: Operator, plan: Plan, dtype: str) -> Iterable[str]:
             yield f"#include <{header}>"
     yield from INFINITY
     yield from TENSOR_MAP
+    if any(launch.overlap for launch in plan.launches):
+        yield from DEPENDENCE
 
 
 def _math() -> Iterable[str]:

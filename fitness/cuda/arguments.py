@@ -23,5 +23,5 @@ def program(plan: ResolvedPlan, params: Mapping[str, tuple[Param, ...]], operato
             else:
                 args.append(packed(argument, param, operator))
         sizes = step.grid, step.block, step.cluster, step.shared_bytes
-        calls.append(KernelCall(step.kernel, tuple(args), *sizes, step.cooperative))
+        calls.append(KernelCall(step.kernel, tuple(args), *sizes, step.cooperative, step.overlap))
     return Program(plan.zero, tuple(calls), plan.tensor_maps)

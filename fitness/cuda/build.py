@@ -15,7 +15,7 @@ from fitness.cuda.cubin import Cubin, CubinError, read_cubin
 from fitness.cuda.line_table import Lines, read_lines
 from fitness.cuda.nvrtc import FILE, HEADERS, OPTIONS, Job, include_folders, version
 from fitness.cuda.program import Table
-from fitness.cuda.ptx import flagged, lower_precision, traits
+from fitness.cuda.ptx import flagged, lower_precision, traits, waits
 from fitness.cuda.state import PROBE, PROBE_KERNELS, Reference, detached, objection, reference
 from fitness.evaluation import Rejection, Status
 from fitness.signature import Param, TableError
@@ -146,6 +146,13 @@ def compile_cuda(
     for name, symbol in lowered.items():
         if symbol not in by_symbol:
             return Rejection(Status.INVALID, f"launch of `{name}`: it is not a __global__ function")
+    for launch in plan.launches:
+        if launch.overlap and not waits(made.ptx, lowered[launch.kernel]):
+            return Rejection(
+                Status.INVALID,
+                f"launch of `{launch.kernel}`: it may overlap the one before it, but never waits for that; call "
+                "cudaGridDependencySynchronize() before it touches what earlier launches do, or leave `overlap` out",
+            )
     try:
         cubin = read_cubin(made.cubin)
         if problem := objection(cubin, _reference(compiler, arch)):

@@ -86,6 +86,11 @@ def configuration(cu: Any, launch: KernelCall, stream: Any) -> Any:
         attribute.id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
         attribute.value.cooperative = 1
         attributes.append(attribute)
+    if launch.overlap:
+        attribute = cu.CUlaunchAttribute()
+        attribute.id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        attribute.value.programmaticStreamSerializationAllowed = 1
+        attributes.append(attribute)
     config.numAttrs = len(attributes)
     config.attrs = attributes
     return config

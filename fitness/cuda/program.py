@@ -24,6 +24,8 @@ class KernelCall:
     """Empty without clusters."""
     shared_bytes: int
     cooperative: bool
+    overlap: bool = False
+    """Whether it may begin before the launch ahead of it has ended."""
 
 
 @dataclass(frozen=True)

@@ -127,6 +127,17 @@ def traits(ptx: str) -> Traits:
     )
 
 
+def waits(ptx: str, symbol: str) -> bool:
+    """Whether a kernel, or a function that it might call, waits for the launches that it depends on."""
+    text = _COMMENT.sub("", ptx)
+    head = re.search(rf"\.entry\s+{re.escape(symbol)}\b", text)
+    if head is None:
+        return False
+    own = next(_bodies(text[head.end() :]), "")
+    searched = [own, *(_bodies(text) if _has(own, r"call\b") else ())]
+    return any(_has(body, r"griddepcontrol\.wait\b") for body in searched)
+
+
 def flagged(ptx: str, *, file: str | None = None) -> tuple[str, ...]:
     """What an honest kernel seldom needs: clocks, cache policies, traps. A reader's business, no verdict.
 

@@ -182,6 +182,8 @@ class RunnerProcess(Launcher):
             raise
         graph = call("StreamEndCapture", self.stream)
         try:
+            if any(launch.overlap for launch in program.calls):
+                _join(graph)
             place.graph = call("GraphInstantiate", graph, 0)
             call("GraphUpload", place.graph, self.stream)
             call("StreamSynchronize", self.stream)
@@ -304,6 +306,17 @@ class RunnerProcess(Launcher):
         call("MemUnmap", mapping.address, mapping.map_bytes)
         call("MemRelease", mapping.handle)
         call("MemAddressFree", mapping.reserved, mapping.reserved_bytes)
+
+
+def _join(graph: Any) -> None:
+    """Let a graph end only when every one of its nodes has ended.
+
+    A launch that may begin early may end early, too, where it waits for nothing; what follows it alone would then
+    follow while the launch ahead of it still runs, and with it the clock.
+    """
+    _, count = call("GraphGetNodes", graph)
+    nodes, _ = call("GraphGetNodes", graph, count)
+    call("GraphAddEmptyNode", graph, nodes, count)
 
 
 def _int(value: int) -> bytes:

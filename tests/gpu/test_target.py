@@ -23,7 +23,7 @@ from fitness.targets import fitness
 from operators.catalog import folders, load
 from operators.kernel import Kernel
 from operators.spec import Task
-from tests.gpu.kernels import EXAMPLES, FAULTS, FEATURES, REJECTED, ROWS, SOFTMAX
+from tests.gpu.kernels import EXAMPLES, FAULTS, FEATURES, OUTLIVED, OUTLIVED_NS, REJECTED, ROWS, SOFTMAX
 from tests.gpu.processes import kill, runners
 
 pytestmark = pytest.mark.gpu
@@ -74,6 +74,12 @@ def test_every_naive_kernel_is_correct_and_as_fast_as_itself(stages, name: str, 
 def test_all_that_a_plan_can_say(stages, name: str, feature: str, dtype: str) -> None:  # type: ignore[no-untyped-def]
     found = judged(stages, name, dtype, FEATURES[name][feature])
     assert (found.status, found.level) == (Status.CORRECT, Level.FULL), found.message
+
+
+def test_no_launch_outlives_its_measurement(stages) -> None:  # type: ignore[no-untyped-def]
+    found = judged(stages, "relu", "fp32", OUTLIVED)
+    assert (found.status, found.level) == (Status.CORRECT, Level.FULL), found.message
+    assert min(timing.latency_us for timing in found.timings) > 0.95e-3 * OUTLIVED_NS
 
 
 @pytest.mark.parametrize("name", sorted(EXAMPLES))

@@ -2,6 +2,12 @@
 
 #define EVO_LINE int line = __builtin_LINE()
 
+// --- launches that overlap --------------------------------------------------------------------------------------------
+
+// One launch follows the other here.
+inline void cudaGridDependencySynchronize() {}
+inline void cudaTriggerProgrammaticLaunchCompletion() {}
+
 // --- barriers, warps --------------------------------------------------------------------------------------------------
 
 inline void __syncthreads(EVO_LINE) { evo::barrier(evo::Kind::SYNC, 0, line); }
