@@ -35,6 +35,8 @@ TRIAL_S = 1.0
 """Between the two, until a call's rounds have taken so long."""
 HOPELESS = 4.0
 """A call so many times slower than the fastest so far is not called again."""
+CLOSE = 1.02
+"""Calls that take no more than so many times the least time are told apart by noise: two names of one vendor's kernel."""
 DISTRIBUTIONS: Mapping[str, tuple[str, ...]] = {
     "torch": ("torch",), "numpy": ("numpy",), "scipy": ("scipy",),
     "cupy": ("cupy-cuda13x", "cupy-cuda12x", "cupy-cuda11x", "cupy"),
@@ -86,8 +88,9 @@ class Choice:
 
     @property
     def best(self) -> Tried | None:
-        """The fastest one; None where none was right."""
-        return min((t for t in self.tried if t.mean_us < math.inf), key=lambda t: t.mean_us, default=None)
+        """The fastest one, of those that are CLOSE to it the first declared; None where none was right."""
+        least_us = min((t.mean_us for t in self.tried), default=math.inf)
+        return next((t for t in self.tried if t.mean_us <= CLOSE * least_us < math.inf), None)
 
     @property
     def settled(self) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import inspect
-import os
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -92,10 +91,6 @@ def load(name_or_folder: str) -> Operator:
 _read = lru_cache(read_operator)
 
 
-ALL_CALLS = "EVO_CUDA_LIBRARIES"
-"""Set to `all`, every library call that an operator declares is tried on cuda too."""
-
-
 @dataclass(frozen=True)
 class Functions:
     """What reference.py offers of `FUNCTIONS`; each is called with the arguments it names, as pytest's fixtures are."""
@@ -146,13 +141,8 @@ class Functions:
         return self.call("library", values)
 
     def libraries(self, target: str, dtype: str) -> list[LibraryCall]:
-        """The calls that a task's kernels may be compared with, `library(...)` among them, in the order declared.
-
-        On cuda it is `library(...)` alone, unless ALL_CALLS says otherwise: the others have not run on a GPU yet.
-        """
+        """The calls that a task's kernels may be compared with, `library(...)` among them, in the order declared."""
         served = [each.of(dtype) for each in declared_libraries(self.operator.folder) if each.serves(target, dtype)]
-        if target == "cuda" and os.environ.get(ALL_CALLS) != "all" and self.offers("library"):
-            return [each for each in served if not each.function]
         return served if self.offers("library") else [each for each in served if each.function]
 
     def bound(self, vendor: LibraryCall, values: Mapping[str, Any]) -> Callable[[], Any]:

@@ -101,6 +101,19 @@ def test_what_is_chosen_is_the_fastest_one_and_what_is_hopeless_is_called_no_mor
     assert counted == {"slow": 12, "fast": 12, "hopeless": 3, "wrong": 1}
 
 
+def test_of_calls_that_noise_tells_apart_the_first_declared_is_chosen() -> None:
+    place = Place("x", "fp32", "cpu", "cpu", "a CPU", 1, {})
+
+    def chosen(*means: float) -> str | None:
+        tried = (Tried(f"call {number}", "library", {"w": us}) for number, us in enumerate(means))
+        best = Choice(place, (Tried("wrong", "library", lack="wrong"), *tried)).best
+        return best.name if best else None
+
+    assert chosen(4067.27, 4065.28) == chosen(4065.28, 4067.27) == "call 0"
+    assert chosen(110.0, 100.0, 101.0) == "call 1"
+    assert chosen() is None
+
+
 def test_a_choice_is_kept_by_all_that_decides_about_it(with_calls: Operator) -> None:
     choice = Choice(PLACE, (Tried("a", "library", {"n=1": 2.0}), Tried("b", "composed", lack="wrong")))
     keep(with_calls, choice)
