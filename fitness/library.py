@@ -36,7 +36,7 @@ TRIAL_S = 1.0
 HOPELESS = 4.0
 """A call so many times slower than the fastest so far is not called again."""
 CLOSE = 1.02
-"""Calls that take no more than so many times the least time are told apart by noise: two names of one vendor's kernel."""
+"""Calls that take no more than so many times the least time are told apart by noise, as two names of one kernel."""
 DISTRIBUTIONS: Mapping[str, tuple[str, ...]] = {
     "torch": ("torch",), "numpy": ("numpy",), "scipy": ("scipy",),
     "cupy": ("cupy-cuda13x", "cupy-cuda12x", "cupy-cuda11x", "cupy"),
