@@ -220,7 +220,7 @@ def opening(
     """Return the conversation that goes on, with what became of its last kernel, or a new one."""
     said = next((each.messages for each in earlier if each.request.id == request.thread), ())
     if said and sum(len(content_of(message)) for message in said) < MOST_CONVERSATION:
-        told = follow_up("agent_next", request, parents[:1], operator, earlier)
+        told = follow_up("agent_next", request, parents[:1], operator, earlier, by_tools=True)
         # Of the answer that handed a kernel in, no call was answered.
         results = [
             {
@@ -231,7 +231,7 @@ def opening(
             for call in said[-1].get("tool_calls", ())
         ]
         return [*said, *results, told]
-    system, user = conversation("agent", request, parents[:1], operator, earlier)
+    system, user = conversation("agent", request, parents[:1], operator, earlier, by_tools=True)
     limits = {name: int(request.params.get(name, LIMITS[name])) for name in ("calls", "evaluations")}
     work = rendered("agent_work", request.protocol, calls=limits["calls"], judgings=limits["evaluations"])
     return [{"role": "system", "content": f"{without_form(system['content'])}\n\n{work}"}, user]

@@ -24,7 +24,7 @@ class Trial:
     log_speedup: float | None
 
 
-PROTOCOL = 5
+PROTOCOL = 6
 """The version of the rules by which requests are made and digested. A run keeps the one that it began with, so that it
 can be resumed and replayed: 1 is that of runs which do not say."""
 TYPED = 3
@@ -33,6 +33,9 @@ FENCED = 4
 """The protocol from which on prompts fence all that comes from candidates and mark it as untrusted."""
 INFORMED = 5
 """The protocol from which on prompts tell what an expert would ask first, of the machine and of the search so far."""
+WHOLE_PLAN = 6
+"""The protocol from which on prompts tell of all that a plan can say (constraints, names, overlap, ...), and end with
+the form of the answer."""
 
 
 class Kind(StrEnum):

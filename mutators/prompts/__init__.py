@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fitness.evaluation import Evaluation
-from mutators.base import FENCED, INFORMED, Earlier, Kind, Message, Parent, Request
+from mutators.base import FENCED, INFORMED, WHOLE_PLAN, Earlier, Kind, Message, Parent, Request
 from mutators.briefing import Briefing, Origin
 from mutators.line_edits import numbered
 from mutators.prompts import informed
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 FOLDER = Path(__file__).parent
-WORDS = {FENCED: "protocol3", INFORMED: "protocol4"}
+WORDS = {FENCED: "protocol3", INFORMED: "protocol4", WHOLE_PLAN: "protocol5"}
 """By the protocol that changed what is said, the folder of the words before it; the oldest first."""
 MAX_MESSAGE = 4000
 """Characters of a compiler's or verifier's message; what does not fit is left out of its middle."""
@@ -42,7 +42,13 @@ UNTRUSTED = "untrusted"
 
 
 def conversation(
-    name: str, request: Request, parents: tuple[Parent, ...], operator: Operator, earlier: tuple[Earlier, ...] = ()
+    name: str,
+    request: Request,
+    parents: tuple[Parent, ...],
+    operator: Operator,
+    earlier: tuple[Earlier, ...] = (),
+    *,
+    by_tools: bool = False,
 ) -> tuple[Message, ...]:
     """Return the system and the user message of the request's template, or else of the template `name`.
 
@@ -56,22 +62,30 @@ def conversation(
     Since the protocol INFORMED the system message has what `informed.constants` says of machine and verification, and
     `told` what `informed.told` makes of the first parent's briefing; the param `dialect` may be `cute`, for kernels
     that are to be written with CuTe, and `form` may be `lines`, for answers as `mutators.line_edits` reads them. Who is
-    asked for words is told nothing of the form of kernels' answers.
+    asked for words is told nothing of the form of kernels' answers. Since the protocol WHOLE_PLAN the user message ends
+    with that form, unless kernels are handed in `by_tools`: a small model that reads of it far above often stops after
+    the answer's first line.
     """
     context = _context(request, parents, operator, earlier)
     system = _environment(request.protocol).get_template("system.md.j2").render(context)
-    return {"role": "system", "content": system.strip()}, _asked(name, request, context)
+    return {"role": "system", "content": system.strip()}, _asked(name, request, context, by_tools=by_tools)
 
 
 def follow_up(
-    name: str, request: Request, parents: tuple[Parent, ...], operator: Operator, earlier: tuple[Earlier, ...]
+    name: str,
+    request: Request,
+    parents: tuple[Parent, ...],
+    operator: Operator,
+    earlier: tuple[Earlier, ...],
+    *,
+    by_tools: bool = False,
 ) -> Message:
     """Return the next user message of the conversation `request.thread`, of the template that `conversation` takes.
 
     The template has `previous`, the request whose conversation goes on, and `shown`, whether the first parent's file
     stands in its last answer as it is.
     """
-    return _asked(name, request, _context(request, parents, operator, earlier))
+    return _asked(name, request, _context(request, parents, operator, earlier), by_tools=by_tools)
 
 
 def continued(
@@ -90,9 +104,11 @@ def continued(
     return (*said, follow_up(name, request, parents, operator, earlier))
 
 
-def _asked(name: str, request: Request, context: Mapping[str, Any]) -> Message:
-    user = _environment(request.protocol).get_template(f"{request.template or name}.md.j2").render(context)
-    return {"role": "user", "content": user.strip()}
+def _asked(name: str, request: Request, context: Mapping[str, Any], *, by_tools: bool) -> Message:
+    user = _environment(request.protocol).get_template(f"{request.template or name}.md.j2").render(context).strip()
+    if request.protocol >= WHOLE_PLAN and not by_tools and not context["asks_words"]:
+        user = f"{user}\n\n{rendered('form', request.protocol, form=request.params.get('form', ''))}"
+    return {"role": "user", "content": user}
 
 
 def rendered(name: str, protocol: int, **context: Any) -> str:

@@ -18,7 +18,9 @@ UNFENCED = 3
 """The last protocol whose prompts did not mark what comes from candidates; runs of that time ask in those words."""
 UNINFORMED = 4
 """The last protocol whose prompts told nothing of the machine and little of the search."""
-PROTOCOLS = (UNFENCED, UNINFORMED, PROTOCOL)
+PART_OF_THE_PLAN = 5
+"""The last protocol whose prompts told of a part of the plan, and of the answer's form at the beginning only."""
+PROTOCOLS = (UNFENCED, UNINFORMED, PART_OF_THE_PLAN, PROTOCOL)
 TUNED = "[tune]\nBLOCK = [256, 128]\n[[launch]]"
 
 

@@ -171,3 +171,15 @@ def test_an_attempt_cannot_pass_for_others() -> None:
 def test_the_mark_in_an_answers_fence_does_no_harm() -> None:
     kernel = "/*! evo\n*/\nint x;\n"
     assert child_source("other", untrusted(kernel, "cpp")) == kernel
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_the_header_that_the_system_message_shows_is_one_that_the_plan_reads(target: str) -> None:
+    request, parents, operator = cases.case("rewrite", target)
+    system = str(conversation("rewrite", request, parents, operator)[0]["content"])
+    shown = re.search(r"```cpp\n(/\*! evo\n.*?)\n```", system, re.DOTALL)
+    assert shown
+    plan = parse_plan(f"{shown[1]}\n", load("softmax"), target)
+    assert plan.tune and plan.where and plan.lets and plan.buffers and plan.launches and plan.requires
+    assert {zero.name: bool(zero.when) for zero in plan.zero} == {"y": False, "partial": True}
+    assert plan.for_dtype("bf16").tune != plan.for_dtype("fp32").tune
