@@ -217,6 +217,7 @@ def _bounded_process(timeout_s: float) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
+        timer.join()  # no thread of ours is at work when the interpreter ends
         resource.setrlimit(resource.RLIMIT_DATA, before)
 
 
