@@ -90,8 +90,10 @@ class Expression:
     """Every name it mentions, buffers and tensors included."""
     terms: int = field(compare=False)
     """How many operations and operands it has: what a value of it costs."""
-    _tree: ast.expr = field(compare=False, repr=False)
-    _objects: frozenset[str] = field(compare=False, repr=False)
+    tree: ast.expr = field(compare=False, repr=False)
+    """As `ast` has it; parse() lets through only what the language has."""
+    objects: frozenset[str] = field(compare=False, repr=False)
+    """Names without a numeric value that it may choose between."""
 
     def evaluate(self, env: Mapping[str, int]) -> int:
         """The value under `env`. Raises ExpressionError where there is none or it would be an object's name."""
@@ -103,7 +105,7 @@ class Expression:
     def choose(self, env: Mapping[str, int]) -> int | str:
         """The value under `env`, or the name of the object that is chosen. It raises ExpressionError."""
         try:
-            return _evaluate(self._tree, env, self._objects)
+            return _evaluate(self.tree, env, self.objects)
         except ZeroDivisionError:
             problem = "divides by zero"
         except OverflowError:

@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from evo.package.cpp import identifier
+from evo.package.cpp_files import NVCC_OPTIONS
 from evo.package.subject import Subject
 
 UNCONFIRMED = (
@@ -81,8 +83,8 @@ def lineage_text(subject: Subject) -> str:
     return "\n".join([*lines, ""])
 
 
-def readme_text(subject: Subject, *, name: str) -> str:
-    """README.md."""
+def readme_text(subject: Subject, *, name: str, arch: str) -> str:
+    """README.md; `arch` is what the cubin is for, empty on cpu."""
     operator, cuda = subject.operator, subject.task.target == "cuda"
     inputs = ", ".join(tensor.name for tensor in operator.inputs)
     arrays = "CUDA tensors of torch or CuPy's arrays" if cuda else "torch's tensors in main memory or numpy's arrays"
@@ -104,4 +106,28 @@ right it was found to be, LINEAGE.md how it came to be.
 
 `kernel.py` says what it needs; `python -m pytest test_kernel.py` compares it with the fp64 reference. It was built
 for the tunables in plan.json, which are constants in {"kernel.cu" if cuda else "kernel.cpp"}.
+{_without_python(subject, identifier(name), arch)}"""
+
+
+def _without_python(subject: Subject, name: str, arch: str) -> str:
+    dims = ", ".join((*subject.operator.dims, *subject.operator.data_dims))
+    if subject.task.target == "cpu":
+        use = f"""    {name}::run({{{dims}}}, {{...}});      // sizes, and where the arrays begin
+
+It is compiled with `kernel.cpp`, which wants the flags that `cpp/CMakeLists.txt` has."""
+    else:
+        use = f"""    {name}::Kernel kernel("cpp/kernel.{arch}.cubin");      // after cudaSetDevice or the like
+    kernel.launch({{{dims}}}, {{...}}, stream);      // sizes, and where the arrays begin; a cudaStream_t or CUstream
+
+It needs CUDA's headers of 12.4 or newer and the driver (`g++ -std=c++17 {name}.cpp ... -lcuda`), no runtime library.
+The cubin is for {arch}; `nvcc -cubin -arch=... {NVCC_OPTIONS} kernel.cu` makes one for another GPU."""
+    return f"""
+## Without Python
+
+`cpp/{name}.hpp` and `.cpp` are a launcher in C++17 that does what the plan says, for any dims:
+
+    #include "{name}.hpp"
+{use}
+
+`cmake -S cpp -B build && cmake --build build && ctest --test-dir build` builds it, with a test on the same cases.
 """

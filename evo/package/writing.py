@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from evo.package import words
+from evo.package.cpp import Source, identifier
+from evo.package.cpp_files import FOLDER, NVCC_OPTIONS, cpp_files
 from evo.package.subject import Subject, packed_by
 from evo.package.vendored import ENGINE, ROOT, relative, vendored
 from fitness.cpu import build as cpu
@@ -74,7 +76,11 @@ def _files(subject: Subject, scratch: Path, name: str) -> dict[str, str | bytes]
     about = f'"""{operator.name}, {dtype}: a kernel of kernel-evo; see README.md."""'
     files["__init__.py"] = f'{about}\n\nfrom .kernel import load\n\n__all__ = ["load"]\n'
     files["test_kernel.py"] = (CARRIED / "test_template.py").read_text(encoding="utf-8")
-    files["cases.npz"] = cases.cases(operator, plan, dtype, subject.kernel.values, facts)
+    stored = cases.cases(operator, plan, dtype, subject.kernel.values, facts)
+    files["cases.npz"] = stored
+    settings = plan.settings(subject.kernel.values)
+    source = Source(identifier(name), operator, dtype, plan, settings, made.params, made.more.get("symbols", {}))
+    files |= cpp_files(source, head, stored, made.cmake)
     for each in ("operator.toml", "reference.py"):
         files[f"operator/{each}"] = (operator.folder / each).read_text(encoding="utf-8")
     files["VERDICT.md"] = words.verdict_text(subject)
@@ -88,7 +94,7 @@ def _files(subject: Subject, scratch: Path, name: str) -> dict[str, str | bytes]
     files["verdict.json"] = json.dumps(said, indent=1, default=str) + "\n"
     files["LINEAGE.md"] = words.lineage_text(subject)
     files["LICENSE"] = _license()
-    files["README.md"] = words.readme_text(subject, name=name)
+    files["README.md"] = words.readme_text(subject, name=name, arch=made.more.get("arch", ""))
     return files
 
 
@@ -96,15 +102,18 @@ def _files(subject: Subject, scratch: Path, name: str) -> dict[str, str | bytes]
 class _Made:
     """The code of a package, and what a loader must know to compile and call it."""
 
-    files: Mapping[str, str]
+    files: Mapping[str, str | bytes]
     params: Mapping[str, tuple[Param, ...]]
     more: Mapping[str, Any]
     """What plan.json has besides."""
+    cmake: Mapping[str, str]
+    """What CMakeLists.txt is told."""
 
 
 def _cuda(subject: Subject, plan: Plan, head: str) -> _Made:
     from fitness.cuda.build import ARCH, compile_cuda
-    from fitness.cuda.nvrtc import HEADERS, OPTIONS
+    from fitness.cuda.compiler import Compiler
+    from fitness.cuda.nvrtc import HEADERS, OPTIONS, Job, include_folders
 
     kernel, operator, dtype = subject.kernel, subject.operator, subject.task.dtype
     built = compile_cuda(kernel, operator, dtype)
@@ -115,8 +124,16 @@ def _cuda(subject: Subject, plan: Plan, head: str) -> _Made:
     # A template has code only where something names it; NVRTC is told the names instead.
     kept = f"\n#ifndef __CUDACC_RTC__\nextern const void* const evo_kernels[] = {{{names}}};\n#endif\n"
     unit = f"{head}{ahead}\n{kernel.source.removeprefix(chr(0xFEFF))}{kept}"
+    # What is judged has the library's tables elsewhere, where nothing can write to them; this is the code as it stands.
+    with Compiler() as compiler:
+        job = Job(unit, tuple(built.lowered), ARCH, tuple(map(str, include_folders())))
+        compiled = compiler.compile(job)
+    if compiled.lowered != built.lowered:
+        raise UserError(f"the kernel does not compile alone: {compiled.log}")
     settings = {"options": [o for o in OPTIONS if "ptxas" not in o], "headers": HEADERS}
-    return _Made({"kernel.cu": unit}, built.params, {"nvrtc": settings, "arch": ARCH, "symbols": dict(built.lowered)})
+    more = {"nvrtc": settings, "arch": ARCH, "symbols": dict(built.lowered)}
+    files: dict[str, str | bytes] = {"kernel.cu": unit, f"{FOLDER}/kernel.{ARCH}.cubin": compiled.cubin}
+    return _Made(files, built.params, more, {"ARCH": ARCH, "NVCC_OPTIONS": NVCC_OPTIONS})
 
 
 def _cpu(subject: Subject, plan: Plan, head: str, scratch: Path) -> _Made:
@@ -129,7 +146,8 @@ def _cpu(subject: Subject, plan: Plan, head: str, scratch: Path) -> _Made:
     unit = re.sub(r'^#line 1(?: ".*")?\n', "", unit, flags=re.MULTILINE)
     settings = {"flags": list(cpu.FLAGS), "libraries": list(cpu.LIBRARIES)}
     params = {name: built.params[name] for name in built.launches}
-    return _Made({"kernel.cpp": head + unit}, params, {"gcc": settings})
+    told = {"FLAGS": " ".join(cpu.FLAGS), "LIBRARIES": " ".join(cpu.LIBRARIES)}
+    return _Made({"kernel.cpp": head + unit}, params, {"gcc": settings}, told)
 
 
 def _plan(subject: Subject, plan: Plan, made: _Made) -> dict[str, Any]:

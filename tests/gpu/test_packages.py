@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import math
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from cuda.pathfinder import find_nvidia_header_directory
 
 from evo.package.subject import Subject, from_file
 from evo.package.writing import write_package
@@ -51,6 +53,31 @@ def test_a_package_of_several_launches_is_right_and_as_fast_as_its_verdict(tmp_p
         told = json.dumps({"workload": timing.workload, "package_us": found_us, "verdict_us": timing.latency_us})
         print(told)
         assert abs(math.log(found_us / timing.latency_us)) <= error, told
+
+
+@pytest.mark.parametrize(
+    ("operator", "dtype", "name"), [("prefix_sum", "fp32", "h200"), ("matrix_mul", "bf16", "h200-bf16")]
+)
+def test_the_launcher_in_cpp_is_right(operator: str, dtype: str, name: str, tmp_path: Path) -> None:
+    """Several launches with tunables and scratch; tensor maps and clusters. With g++ and the driver, no toolkit."""
+    compiler = shutil.which("g++")
+    if compiler is None or torch.cuda.get_device_capability() != (9, 0):
+        pytest.skip("this needs g++ and a GPU that the cubin is for")
+    torch.cuda.init()
+    mapped = Path("/proc/self/maps").read_text().split()
+    driver = next(word for word in mapped if Path(word).name.startswith("libcuda.so"))
+    folder = tmp_path / f"{operator}_package"
+    write_package(from_file(operator, f"champions/{name}", target="cuda", dtype=dtype), folder)
+    headers = find_nvidia_header_directory("cudart") or "/usr/local/cuda/include"
+    sources = [f"{operator}_package.cpp", "test_kernel.cpp"]
+    warnings = ("-Wall", "-Wextra", "-Wpedantic", "-Werror")
+    build = [compiler, "-std=c++17", *warnings, f"-isystem{headers}", *sources, driver, "-o", "test_kernel"]
+    subprocess.run(build, cwd=folder / "cpp", check=True)
+    done = subprocess.run(
+        ["./test_kernel", "kernel.sm_90a.cubin", "cases.bin"], cwd=folder / "cpp", capture_output=True, text=True
+    )
+    assert done.returncode == 0 and "of what is allowed" in done.stdout, done.stdout + done.stderr
+    print(done.stdout)
 
 
 def _time_us(folder: Path, subject: Subject, name: str) -> float:

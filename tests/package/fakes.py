@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +35,7 @@ class FakeDriver:
             self.told.append((function, *map(int, arguments)))
         elif function == "TensorMapEncodeTiled":
             self.told.append((function, *map(_plain, arguments)))
-            return _Encoded(repr(self.told[-1]).encode())
+            return _Encoded(_encoded(self.told[-1]))
         elif function == "OccupancyMaxActiveBlocksPerMultiprocessor":
             return 1 + arguments[1] % 3
         return None
@@ -56,12 +56,37 @@ class _Address:
     address = 0
 
 
+def _encoded(said: tuple[Any, ...]) -> bytes:
+    """What stands for the tensor map that the driver was told to make."""
+    return hashlib.sha512(repr(said).encode()).digest() * 2
+
+
 class _Encoded:
-    def __init__(self, said: bytes) -> None:
-        self._memory = ctypes.create_string_buffer(hashlib.sha512(said).digest() * 2, 128)
+    def __init__(self, data: bytes) -> None:
+        self._memory = ctypes.create_string_buffer(data, 128)
 
     def getPtr(self) -> int:
         return ctypes.addressof(self._memory)
+
+
+def printed_like_cpp(told: Sequence[tuple[Any, ...]], symbols: Mapping[str, str]) -> list[str]:
+    """What fake_driver.cpp prints of what a FakeDriver was told."""
+    lines, maps = [], {}
+    for each in told:
+        if each[0] == "TensorMapEncodeTiled":
+            _, kind, rank, address, shape, strides, box, steps, *modes = each
+            axes = [number for triple in zip(shape, box, steps, strict=True) for number in triple]
+            words = " ".join(map(str, (kind, rank, address, *axes, *strides[: rank - 1], *modes)))
+            lines.append(f"map {words}")
+            maps[_encoded(each)] = words.encode()[:128].ljust(128, b"\0")
+        elif each[0] == "MemsetD8Async":
+            lines.append(f"memset {' '.join(map(str, each[1:]))}")
+        else:
+            kernel, grid, block, shared_bytes, stream, attributes, values = each
+            words = [symbols[kernel], *grid, *block, shared_bytes, stream]
+            words += [word for name, *rest in attributes for word in (name.rpartition("_")[2].lower(), *rest)]
+            lines.append(" ".join(map(str, ("launch", *words, *(maps.get(value, value).hex() for value in values)))))
+    return lines
 
 
 def _attribute(attribute: Any) -> tuple[Any, ...]:

@@ -68,6 +68,20 @@ def test_tensors_of_torch_are_taken_and_wrong_ones_refused(folder: Path) -> None
     assert done.returncode == 0, done.stderr
 
 
+def test_the_launcher_in_cpp_builds_and_passes_its_test(folder: Path, tmp_path: Path) -> None:
+    flags = "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Wpedantic -Wshadow -Werror"
+    for command in (["cmake", "-S", folder / "cpp", "-B", tmp_path, flags], ["cmake", "--build", tmp_path]):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    command = [tmp_path / "softmax_kernel_test", folder / "cpp" / "cases.bin"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and done.stdout.count("of what is allowed") > 5, done.stdout + done.stderr
+    cases = (folder / "cpp" / "cases.bin").read_bytes()
+    (tmp_path / "others.bin").write_bytes(cases[len(cases) // 2 :] + cases[: len(cases) // 2])
+    done = subprocess.run([command[0], tmp_path / "others.bin"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "WRONG" in done.stdout
+
+
 @pytest.mark.slow
 def test_a_package_works_in_an_empty_environment(folder: Path, tmp_path: Path) -> None:
     """With numpy and nothing else."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import json
 import math
+import random
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,26 +14,56 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cuda.pathfinder import find_nvidia_header_directory
 
 from evo.package.subject import Subject, from_file
 from evo.package.writing import write_package
 from fitness.cuda import launcher, launching
 from fitness.cuda.arguments import program
-from fitness.cuda.build import compile_cuda
+from fitness.cuda.build import CudaBuild, compile_cuda
 from fitness.cuda.launcher import Launcher
+from fitness.signature import check_arguments
 from operators.dtypes import resolve_dtype
-from operators.errors import UserError
+from operators.errors import PlanError, UserError
 from operators.kernel import Kernel
-from operators.plan import parse_plan
-from tests.package.fakes import FACTS, STREAM, FakeArray, FakeDriver, FakeLibrary
+from operators.plan import Plan, ResolvedPlan, parse_plan
+from tests.package.fakes import FACTS, STREAM, FakeArray, FakeDriver, FakeLibrary, printed_like_cpp
 
+SCRATCH = 1 << 50
+CUDA_HEADERS = find_nvidia_header_directory("cudart")
+WARNINGS = ("-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Werror")
+MAIN = """
+#include <cstdio>
+#include <iostream>
+#include <sstream>
+#include "NAME.cpp"
+#include "cases.hpp"
+int main() {
+    const auto stream = reinterpret_cast<CUstream>(77);
+    const NAME::Kernel kernel = NAME::Kernel::of_image("");
+    for (std::string line; std::getline(std::cin, line);) {
+        std::istringstream text(line);
+        std::vector<long long> words;
+        for (long long word; text >> word;) words.push_back(word);
+        std::vector<void*> at;
+        for (std::size_t i = COUNT; i < words.size(); ++i) at.push_back(reinterpret_cast<void*>(words[i]));
+        std::printf("call\\n");
+        try {
+            kernel.launch({DIMS}, cases::tensors(at), reinterpret_cast<void*>(1LL << 50), stream);
+        } catch (const std::invalid_argument& error) {
+            std::printf("refused %s\\n", error.what());
+        }
+    }
+}
+"""
 KERNELS = {
     "sorting": ("tunable", ""),
     "prefix_sum": ("champions/h200", ""),
     "softmax_attention": ("champions/h200-bf16", "bf16"),
     "spmv_coo": ("champions/h200-fp32", "fp32"),
+    "layer_norm": (str(Path(__file__).with_name("everything.cu")), "fp32"),
 }
-"""Groups and tunables, scratch, tensor maps, dims that data tell, what is cleared."""
+"""Groups and tunables, scratch, tensor maps, dims that data tell, what is cleared; all that there is."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +74,8 @@ class Packed:
     folder: Path
     kernel: Any
     """Its module kernel.py."""
+    plan: Plan
+    built: CudaBuild
 
     def engine(self, name: str) -> Any:
         return importlib.import_module(f"{self.folder.name}.engine.{name}")
@@ -58,42 +92,148 @@ def packed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     write_package(subject, folder)
     sys.path.insert(0, str(folder.parent))
     try:
-        yield Packed(subject, folder, importlib.import_module(f"{folder.name}.kernel"))
+        plan = parse_plan(kernel.source, subject.operator, "cuda")
+        built = compile_cuda(kernel, subject.operator, dtype or subject.task.dtype)
+        yield Packed(subject, folder, importlib.import_module(f"{folder.name}.kernel"), plan, built)
     finally:
         sys.path.remove(str(folder.parent))
 
 
+@pytest.fixture(scope="module")
+def fake_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    library = tmp_path_factory.mktemp("driver") / "libcuda.so"
+    source = str(Path(__file__).with_name("fake_driver.cpp"))
+    build = ["g++", "-std=c++17", "-shared", "-fPIC", f"-I{CUDA_HEADERS}", source, "-o", str(library)]
+    subprocess.run(build, check=True)
+    return library
+
+
 def test_a_package_launches_what_the_engine_launches(packed: Packed, monkeypatch: pytest.MonkeyPatch) -> None:
-    operator, dtype = packed.subject.operator, packed.subject.task.dtype
-    plan = parse_plan(packed.subject.kernel.source, operator, "cuda")
-    built = compile_cuda(packed.subject.kernel, operator, dtype)
     compared = 0
-    for workload in (*operator.hidden, *operator.workloads):
-        dims = {**workload.dims, **dict.fromkeys(operator.data_dims, 5)}
-        if not plan.supports(operator, dims, packed.subject.kernel.values, FACTS, dtype):
-            continue
-        arrays = _arrays(operator, dtype, dims)
+    for dims in _dims(packed):
+        arrays = _arrays(packed, dims)
         ours, scratch = _told_by_package(packed, arrays, dims, monkeypatch)
-        occupancy = {}
-        asked = FakeDriver()
-        settings = {"dtype": dtype, "dims": dims, "values": packed.subject.kernel.values, "facts": FACTS}
-        for step in plan.resolve(operator, **settings, occupancy=dict.fromkeys(plan.occupancy_kernels, 1)).steps:
-            threads = math.prod(step.block)
-            blocks = asked.call("OccupancyMaxActiveBlocksPerMultiprocessor", step.kernel, threads, 0)
-            occupancy[step.kernel] = min(blocks, occupancy.get(step.kernel, blocks))
-        resolved = plan.resolve(operator, **settings, occupancy=occupancy)
         addresses = {name: array.address for name, array in arrays.items()} | scratch
-        sizes = {n: resolve_dtype(a.dtype, dtype).size * math.prod(a.shape) for n, a in arrays.items()}
-        sizes |= {buffer.name: buffer.bytes for buffer in resolved.buffers}
-        engine = FakeDriver()
-        with monkeypatch.context() as patch:
-            engine.use_in(patch, launcher, launching)
-            runner = _launcher(built.lowered)
-            runner.enqueue(program(resolved, built.params, operator), addresses, sizes)
-        assert ours == engine.told, workload.name
-        assert any(told[0] in built.lowered for told in ours)
+        assert ours == _told_by_engine(packed, dims, addresses, monkeypatch), dims
+        assert any(told[0] in packed.built.lowered for told in ours)
         compared += 1
     assert compared >= 4
+
+
+def test_the_launcher_in_cpp_launches_what_the_engine_launches(
+    packed: Packed, fake_driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if packed.subject.operator.name in ("sorting", "prefix_sum"):
+        pytest.skip("they have nothing that the others lack")
+    calls = _dims(packed) + _others(packed)
+    tried = [{name: array.address for name, array in _arrays(packed, dims).items()} for dims in calls]
+    printed = _told_by_cpp(
+        packed, fake_driver, tmp_path, [[*d.values(), *a.values()] for d, a in zip(calls, tried, strict=True)]
+    )
+    refused = 0
+    for dims, addresses, told in zip(calls, tried, printed, strict=True):
+        if problem := _refusal(packed, dims):
+            refused += 1
+            assert told and told[-1].startswith("refused"), (dims, problem)
+            continue
+        end = SCRATCH
+        for buffer in _resolved(packed, dims).buffers:
+            addresses[buffer.name] = end
+            end += -(-buffer.bytes // 256) * 256
+        wanted = printed_like_cpp(_told_by_engine(packed, dims, addresses, monkeypatch), packed.built.lowered)
+        assert set(told) == set(wanted), dims
+        ordered = [[line for line in lines if not line.startswith("map")] for lines in (told, wanted)]
+        assert ordered[0] == ordered[1], dims
+    assert refused < len(calls) - 4
+
+
+def _refusal(packed: Packed, dims: dict[str, int]) -> str | None:
+    """Why the engine would not launch the kernel; None where it would."""
+    operator, dtype = packed.subject.operator, packed.subject.task.dtype
+    try:
+        if not packed.plan.supports(operator, dims, packed.subject.kernel.values, FACTS, dtype):
+            return "requires"
+        return check_arguments(_resolved(packed, dims), packed.built.params, operator, dtype)
+    except PlanError as error:
+        return str(error)
+
+
+def _others(packed: Packed) -> list[dict[str, int]]:
+    """Dims as nobody chose them, which the kernel may not serve."""
+    draw, names = random.Random(7), _dims(packed)[0]
+    sizes = (0, *range(1, 40), *range(40, 120, 7), 1000, 4096, 70001)
+    return [
+        {name: draw.choice(sizes) for name in names} for _ in range(100 if len(packed.plan.tensor_maps) == 2 else 10)
+    ]
+
+
+def _dims(packed: Packed) -> list[dict[str, int]]:
+    """Of all shapes that the kernel serves."""
+    operator = packed.subject.operator
+    found = []
+    for workload in (*operator.hidden, *operator.workloads):
+        dims = {**workload.dims, **dict.fromkeys(operator.data_dims, 5)}
+        found.append({name: dims[name] for name in (*operator.dims, *operator.data_dims)})
+    return [dims for dims in found if _refusal(packed, dims) is None]
+
+
+def _resolved(packed: Packed, dims: dict[str, int]) -> ResolvedPlan:
+    plan, subject = packed.plan, packed.subject
+    settings = {"dtype": subject.task.dtype, "dims": dims, "values": subject.kernel.values, "facts": FACTS}
+    occupancy: dict[str, int] = {}
+    asked = FakeDriver()
+    for step in plan.resolve(subject.operator, **settings, occupancy=dict.fromkeys(plan.occupancy_kernels, 1)).steps:
+        blocks = asked.call("OccupancyMaxActiveBlocksPerMultiprocessor", step.kernel, math.prod(step.block), 0)
+        occupancy[step.kernel] = min(blocks, occupancy.get(step.kernel, blocks))
+    return plan.resolve(subject.operator, **settings, occupancy=occupancy)
+
+
+def _told_by_engine(
+    packed: Packed, dims: dict[str, int], addresses: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> list[Any]:
+    resolved, operator = _resolved(packed, dims), packed.subject.operator
+    sizes = {
+        n: resolve_dtype(a.dtype, packed.subject.task.dtype).size * math.prod(a.shape)
+        for n, a in _arrays(packed, dims).items()
+    }
+    sizes |= {buffer.name: buffer.bytes for buffer in resolved.buffers}
+    engine = FakeDriver()
+    with monkeypatch.context() as patch:
+        engine.use_in(patch, launcher, launching)
+        runner = _launcher(packed.built.lowered)
+        runner.enqueue(program(resolved, packed.built.params, operator), addresses, sizes)
+    return engine.told
+
+
+def _told_by_cpp(packed: Packed, driver: Path, folder: Path, calls: list[list[int]]) -> list[list[str]]:
+    """What the launcher in C++ tells a driver in each of some calls, whose dims and addresses these are.
+
+    It makes tensor maps anew where it asks for the occupancy first.
+    """
+    name, operator = packed.folder.name, packed.subject.operator
+    count = len(operator.dims) + len(operator.data_dims)
+    (folder / "main.cpp").write_text(
+        MAIN.replace("NAME", name)
+        .replace("DIMS", ", ".join(f"words[{i}]" for i in range(count)))
+        .replace("COUNT", str(count))
+    )
+    binary = folder / "main"
+    build = [
+        "g++",
+        "-std=c++17",
+        *WARNINGS,
+        f"-I{CUDA_HEADERS}",
+        f"-I{packed.folder / 'cpp'}",
+        str(folder / "main.cpp"),
+    ]
+    subprocess.run([*build, str(driver), f"-Wl,-rpath,{driver.parent}", "-o", str(binary)], check=True)
+    kernels = ((packed.built.lowered[n], packed.built.params[n]) for n in packed.built.lowered)
+    sizes = "\n".join(" ".join((symbol, *(str(p.size) for p in params))) for symbol, params in kernels)
+    text = "".join(" ".join(map(str, words)) + "\n" for words in calls)
+    done = subprocess.run(
+        [binary], input=text, capture_output=True, text=True, env={"FAKE_PARAMETERS": sizes}, check=True
+    )
+    return [call.splitlines() for call in done.stdout.split("call\n")[1:]]
 
 
 def _launcher(names: Any) -> Launcher:
@@ -104,7 +244,8 @@ def _launcher(names: Any) -> Launcher:
     return runner
 
 
-def _arrays(operator: Any, dtype: str, dims: dict[str, int]) -> dict[str, FakeArray]:
+def _arrays(packed: Packed, dims: dict[str, int]) -> dict[str, FakeArray]:
+    operator, dtype = packed.subject.operator, packed.subject.task.dtype
     env = operator.environment(dims)
     return {
         tensor.name: FakeArray(resolve_dtype(tensor.dtype, dtype).name, tensor.sizes(env), (number + 1) << 42)
@@ -143,10 +284,10 @@ def test_the_code_compiles_alone(packed: Packed) -> None:
 
 
 def test_wrong_arrays_are_refused_in_one_line(packed: Packed, monkeypatch: pytest.MonkeyPatch) -> None:
-    operator, dtype = packed.subject.operator, packed.subject.task.dtype
+    operator = packed.subject.operator
     workload = operator.hidden[-1]
     dims = {**workload.dims, **dict.fromkeys(operator.data_dims, 5)}
-    right = _arrays(operator, dtype, dims)
+    right = _arrays(packed, dims)
     first = operator.inputs[0].name
     one = right[first]
     wrong = {

@@ -1,0 +1,94 @@
+// A CUDA driver that launches nothing and prints what it is told, arguments in hexadecimal digits. The environment says
+// how many bytes each has: FAKE_PARAMETERS holds a line "symbol size size ..." for every kernel.
+#include <cuda.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+struct CUfunc_st {
+    std::string symbol;
+    std::vector<int> sizes;
+};
+
+namespace {
+std::map<std::string, CUfunc_st> kernels;
+
+void print_bytes(const void* from, int count) {
+    for (int i = 0; i < count; ++i) std::printf("%02x", static_cast<const unsigned char*>(from)[i]);
+}
+}  // namespace
+
+extern "C" {
+CUresult cuGetErrorName(CUresult, const char** name) { return *name = "fake", CUDA_SUCCESS; }
+CUresult cuGetErrorString(CUresult, const char** text) { return *text = "fake", CUDA_SUCCESS; }
+CUresult cuCtxGetDevice(CUdevice* device) { return *device = 0, CUDA_SUCCESS; }
+CUresult cuDeviceGetAttribute(int* number, CUdevice_attribute which, CUdevice) {
+    *number = which == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT               ? 132
+              : which == CU_DEVICE_ATTRIBUTE_WARP_SIZE                        ? 32
+              : which == CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN ? 232448
+                                                                              : 50 << 20;
+    return CUDA_SUCCESS;
+}
+CUresult cuModuleLoadData(CUmodule* module, const void*) {
+    std::istringstream text(std::getenv("FAKE_PARAMETERS"));
+    for (std::string line; std::getline(text, line);) {
+        std::istringstream words(line);
+        CUfunc_st kernel;
+        words >> kernel.symbol;
+        for (int size; words >> size;) kernel.sizes.push_back(size);
+        kernels[kernel.symbol] = kernel;
+    }
+    return *module = nullptr, CUDA_SUCCESS;
+}
+CUresult cuModuleUnload(CUmodule) { return CUDA_SUCCESS; }
+CUresult cuModuleGetFunction(CUfunction* function, CUmodule, const char* name) {
+    return *function = &kernels.at(name), CUDA_SUCCESS;
+}
+CUresult cuFuncGetAttribute(int* number, CUfunction_attribute, CUfunction) { return *number = 1024, CUDA_SUCCESS; }
+CUresult cuFuncSetAttribute(CUfunction, CUfunction_attribute, int most_bytes) {
+    return most_bytes == 232448 - 1024 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction, int threads, size_t) {
+    return *blocks = 1 + threads % 3, CUDA_SUCCESS;
+}
+CUresult cuMemAllocAsync(CUdeviceptr* made, size_t, CUstream) { return *made = CUdeviceptr{1} << 50, CUDA_SUCCESS; }
+CUresult cuMemFreeAsync(CUdeviceptr, CUstream) { return CUDA_SUCCESS; }
+CUresult cuMemsetD8Async(CUdeviceptr address, unsigned char byte, size_t bytes, CUstream stream) {
+    return std::printf("memset %llu %d %zu %zu\n", address, byte, bytes, reinterpret_cast<size_t>(stream)), CUDA_SUCCESS;
+}
+CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank, void* address,
+                                const cuuint64_t* shape, const cuuint64_t* strides, const cuuint32_t* box,
+                                const cuuint32_t* steps, CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
+                                CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill) {
+    std::ostringstream said;
+    said << type << ' ' << rank << ' ' << reinterpret_cast<unsigned long long>(address);
+    for (cuuint32_t i = 0; i < rank; ++i) said << ' ' << shape[i] << ' ' << box[i] << ' ' << steps[i];
+    for (cuuint32_t i = 0; i + 1 < rank; ++i) said << ' ' << strides[i];
+    said << ' ' << interleave << ' ' << swizzle << ' ' << promotion << ' ' << fill;
+    std::printf("map %s\n", said.str().c_str());
+    std::memset(map, 0, sizeof *map);
+    std::memcpy(map, said.str().c_str(), said.str().size() < sizeof *map ? said.str().size() : sizeof *map);
+    return CUDA_SUCCESS;
+}
+CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void** arguments, void**) {
+    std::printf("launch %s %u %u %u %u %u %u %u %zu", function->symbol.c_str(), config->gridDimX, config->gridDimY,
+                config->gridDimZ, config->blockDimX, config->blockDimY, config->blockDimZ, config->sharedMemBytes,
+                reinterpret_cast<size_t>(config->hStream));
+    for (unsigned i = 0; i < config->numAttrs; ++i) {
+        const CUlaunchAttribute& attribute = config->attrs[i];
+        const auto& dim = attribute.value.clusterDim;
+        if (attribute.id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) std::printf(" cluster %u %u %u", dim.x, dim.y, dim.z);
+        if (attribute.id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE) std::printf(" cooperative %d", attribute.value.cooperative);
+    }
+    for (std::size_t i = 0; i < function->sizes.size(); ++i) {
+        std::printf(" ");
+        print_bytes(arguments[i], function->sizes[i]);
+    }
+    return std::printf("\n"), CUDA_SUCCESS;
+}
+}

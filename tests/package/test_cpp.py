@@ -1,0 +1,120 @@
+"""Formulas in C++ have the values of ours."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from evo.package import cpp_files
+from evo.package.cpp import identifier
+from evo.package.cpp_expressions import choice, number
+from operators.expression import MAX_MAGNITUDE, ExpressionError, parse
+
+NAMES = ("a", "b", "c")
+EDGES = (
+    0,
+    1,
+    2,
+    3,
+    7,
+    62,
+    63,
+    64,
+    1000,
+    2**31,
+    2**32 + 1,
+    3037000499,
+    3037000500,
+    2**62,
+    MAX_MAGNITUDE - 1,
+    MAX_MAGNITUDE,
+)
+WARNINGS = ("-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Werror")
+
+
+def drawn(draw: random.Random, depth: int) -> str:
+    """A formula as nobody would write it."""
+    if depth == 0 or draw.random() < 0.15:
+        return draw.choice(NAMES) if draw.random() < 0.7 else str(draw.choice(EDGES))
+
+    def part() -> str:
+        return drawn(draw, depth - 1)
+
+    form = draw.randrange(11)
+    if form < 4:
+        return f"({part()} {draw.choice(('+', '-', '*', '//', '%'))} {part()})"
+    comparisons = ("==", "!=", "<", "<=", ">", ">=")
+    return (
+        (
+            f"({part()}) ** ({part()})",
+            f"({part()} {draw.choice(comparisons)} {part()})",
+            f"({part()} {draw.choice(comparisons)} {part()} {draw.choice(comparisons)} {part()} < {part()})",
+            f"({part()} if {part()} else {part()})",
+            f"({part()} {draw.choice(('and', 'or'))} {part()} {draw.choice(('and', 'or'))} {part()})",
+            f"({draw.choice(('-', 'not ', '+'))}({part()}))",
+            f"{draw.choice(('min', 'max', 'ceil_div'))}({part()}, {part()})" + draw.choice(("", " * 1", " // -3")),
+        )[form - 4]
+        if draw.random() < 0.9
+        else f"{draw.choice(('ceil_log2', 'next_pow2'))}({part()})"
+    )
+
+
+def test_formulas_have_the_same_values_in_cpp(tmp_path: Path) -> None:
+    draw = random.Random(1)
+    found = [drawn(draw, 1 + i % 4) for i in range(250)]
+    formulas = [parse(text, NAMES) for text in found if len(text) <= 500]
+    envs = [{name: draw.choice(EDGES) * draw.choice((1, 1, -1)) for name in NAMES} for _ in range(50)]
+    envs += [{name: draw.randrange(-9, 10) for name in NAMES} for _ in range(50)]
+    functions = "".join(
+        f"[]([[maybe_unused]] const V& v) {{ return {number(f, lambda n: f'v.{n}')}; }},\n" for f in formulas
+    )
+    rows = ", ".join(f"V{{{', '.join(f'{env[name]}LL' for name in NAMES)}}}" for env in envs)
+    (tmp_path / "main.cpp").write_text(f"""#include <cstdio>
+#include "plan.hpp"
+using namespace evo_plan;
+struct V {{ long long a, b, c; }};
+long long (*const FORMULAS[])(const V&) = {{
+{functions}}};
+int main() {{
+    for (const V& v : {{{rows}}}) {{
+        for (const auto formula : FORMULAS) {{
+            try {{
+                std::printf("%lld\\n", formula(v));
+            }} catch (const std::invalid_argument& error) {{
+                std::printf("%s\\n", error.what());
+            }}
+        }}
+    }}
+}}
+""")
+    build = ["g++", "-std=c++17", *WARNINGS, f"-I{cpp_files.STATIC}", "main.cpp", "-o", "main"]
+    subprocess.run(build, cwd=tmp_path, check=True)
+    told = iter(subprocess.run([tmp_path / "main"], capture_output=True, text=True, check=True).stdout.splitlines())
+    failed = 0
+    for env in envs:
+        for formula in formulas:
+            try:
+                wanted = str(formula.evaluate(env))
+            except ExpressionError as error:
+                wanted, failed = str(error), failed + 1
+            line = next(told)
+            same = line == wanted if wanted.lstrip("-").isdigit() else not line.lstrip("-").isdigit()
+            assert same, (formula.text, env, line, wanted)
+    assert next(told, None) is None and 0.05 < failed / (len(envs) * len(formulas)) < 0.8
+
+
+def test_a_choice_between_objects_is_made_in_cpp() -> None:
+    formula = parse("x if a > b else (y if a else 4)", NAMES, objects=("x", "y"))
+    made = choice(formula, str, lambda name, made: f"at.{name}" if name else f"none({made})")
+    assert made == "(truth(greater(a, b)) != 0 ? at.x : (a != 0 ? at.y : none(4LL)))"
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [("softmax_h200", "softmax_h200"), ("my-kernel v2", "my_kernel_v2"), ("2d", "kernel_2d"), ("new", "new_kernel")],
+)
+def test_a_launcher_is_called_as_its_folder_where_cpp_can(folder: str, name: str) -> None:
+    assert identifier(folder) == name
