@@ -6,17 +6,17 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import pyarrow as pa
 
+from evo.frames import Form, as_form, check_form
 from evo.store import Connection, Limits, answer, has_writer, open_reader, query
 from evo.store.named import named_query
 from evo.stored import Ancestor, Read, StoredKernel, Verdict, found_kernel, stored_kernel, stored_lineage
-from operators.errors import UserError, unknown
+from operators.errors import UserError
 
 if TYPE_CHECKING:
     import pandas
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Ancestor", "Run", "Several", "StoredKernel", "Verdict"]
 
-Form = Literal["arrow", "pandas", "polars"]
 Params = Mapping[str, Any]
 ANSWER_BYTES = 2**30
 """Of an answer at most."""
@@ -57,20 +56,21 @@ class Several:
         def sql(self, sql: str, params: Params | None = None, *, to: Form, timeout_s: float = 300.0) -> Any: ...
 
     def sql(self, sql: str, params: Params | None = None, *, to: Form = "arrow", timeout_s: float = 300.0) -> Any:
-        """The answer to one query: an Arrow table, or a data frame of pandas or polars where that is installed.
+        """The answer to one query: an Arrow table, or a data frame of pandas or polars where that is installed, whose
+        sums are integers and whose differences of times are durations (`evo.frames.counted`).
 
         `params` are bound to `$name` in it. It raises UserError for anything but a query, after `timeout_s`, and for
         an answer of more than 1 GiB.
         """
-        _check_form(to)
-        return _as(self._table(sql, params or {}, timeout_s), to)
+        check_form(to)
+        return as_form(self._table(sql, params or {}, timeout_s), to)
 
     def query(self, name: str, *, to: Form = "arrow", timeout_s: float = 300.0, **params: str) -> Any:
         """The answer to a named query (`evo sql --query` lists them), with its parameters by name; as `sql`."""
         known = named_query(name)
-        _check_form(to)
+        check_form(to)
         sql = known.text(several=self._several)
-        return _as(self._table(sql, known.bound(params), timeout_s), to)
+        return as_form(self._table(sql, known.bound(params), timeout_s), to)
 
     _several = True
 
@@ -173,23 +173,3 @@ class Run(Several):
 
 def _answered(connection: Connection, sql: str, params: Params, timeout_s: float) -> pa.Table:
     return answer(connection, sql, Limits(sys.maxsize, timeout_s, ANSWER_BYTES), params).table
-
-
-FORMS = ("arrow", "pandas", "polars")
-
-
-def _check_form(to: str) -> None:
-    if to not in FORMS:
-        raise UserError(f"to: {unknown('form', to, FORMS)}")
-    if to != "arrow" and find_spec(to) is None:
-        raise UserError(f"to={to!r} needs the package {to}: pip install {to}")
-
-
-def _as(table: pa.Table, to: str) -> Any:
-    if to == "pandas":
-        return table.to_pandas()
-    if to == "polars":
-        import polars
-
-        return polars.from_arrow(table)
-    return table
