@@ -19,6 +19,7 @@ from evo.cli_outside import login, outside
 from evo.cli_package import packages
 from evo.cli_report import reports
 from evo.cli_sql import asks
+from evo.cli_ui import uis
 from evo.completion import operator_names
 from evo.report.output import as_json as json_of
 from evo.report.output import raw, safe_streams
@@ -351,6 +352,7 @@ def evaluate(
 app.add_typer(machine)
 app.add_typer(looks)  # behind the commands that are used first
 app.add_typer(reports)
+app.add_typer(uis)
 app.add_typer(asks)
 app.add_typer(compares)
 app.add_typer(outside)

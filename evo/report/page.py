@@ -25,13 +25,32 @@ FOLDER = Path(__file__).parent / "assets"
 NAME = "page.html.j2"
 
 
-def html(document: Document) -> str:
-    """The whole file. It raises UserError where the library that draws is not installed."""
-    script, style = _asset("page.js"), _asset("page.css")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+def html(document: Document, *, live: str | None = None) -> str:
+    """The whole file, or (`live`, the name of this state) the same page for `evo ui`, which then asks for newer ones.
+
+    It raises UserError where the library that draws is not installed.
+    """
+    is_live = live is not None
     return _environment().get_template(NAME).render(
-        document=document, script=Markup(script), style=Markup(style), digest=digest, anchors=_anchors(document),
+        document=document, script=Markup(_script(live=is_live)), style=Markup(_asset("page.css")),
+        policy=policy(live=is_live), anchors=_anchors(document), live=live,
     )  # fmt: skip
+
+
+def policy(*, live: bool) -> str:
+    """What a browser lets the page do: run its own script, and where it is live ask the server that it came from."""
+    digest = base64.b64encode(hashlib.sha256(_script(live=live).encode()).digest()).decode()
+    asks = "connect-src 'self'; " if live else ""
+    return (
+        f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; {asks}base-uri 'none'; "
+        "form-action 'none'"
+    )
+
+
+@cache
+def _script(*, live: bool) -> str:
+    """That of a live page first looks at what the other one will change."""
+    return (_asset("live.js") if live else "") + _asset("page.js")
 
 
 def kind(block: Block) -> str:

@@ -13,6 +13,11 @@ from evo.report.run_sections import document
 from operators.errors import UserError
 
 
+def report_page(folder: Path, *, live: str | None = None) -> str:
+    """The report of the run in `folder` as it now is; `live`: as `evo.report.page.html`. It raises UserError."""
+    return html(document(material(Run(folder)), time.time()), live=live)
+
+
 def write_report(folder: Path, out: Path, *, replace: bool = False) -> Path:
     """Write the report of the run in `folder` to the file `out`, which must be new unless it may `replace` one.
 
@@ -23,7 +28,7 @@ def write_report(folder: Path, out: Path, *, replace: bool = False) -> Path:
         raise UserError(f"--out {out}: exists already; name another file, or say --force")
     if not out.parent.is_dir():  # rather now than when all is read
         raise UserError(f"--out {out}: cannot be written: there is no folder {out.parent}")
-    text = html(document(material(Run(folder)), time.time()))
+    text = report_page(folder)
     try:
         with out.open("w" if replace else "x", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,8 +20,7 @@ import time
 from pathlib import Path
 
 import evo
-
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+from tests.evo.browser import CHROMIUM
 
 
 def usable_s(page: Path, profile: Path) -> float | None:

@@ -44,6 +44,7 @@ from fitness.evaluation import Status
 from mutators.llm_settings import LlmSettings
 from operators.kernel import Kernel
 from operators.spec import Operator
+from tests.evo.browser import CHROMIUM
 from tests.evo.comparisons import comparison, run, serving
 from tests.evo.model_runs import FENCE, another, source_in
 from tests.evo.pages import Page, Seen
@@ -54,7 +55,6 @@ from tests.mutators.llm_server import Reply
 OPERATORS = ["elu", "relu", "selu", "sigmoid", "leaky_relu", "gelu"]
 """Six: as many as one arm beside the reference needs to be told from it."""
 HOSTILE = '</code></pre></script><script>document.title = "pwned"</script><img src=x onerror=alert(1)> | `@all`'
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
 @dataclass(frozen=True)

@@ -24,10 +24,11 @@ from evo.store.named import named_query
 from evo.version import engine_version
 from operators.errors import UserError
 from tests.evo import model_runs
+from tests.evo.browser import CHROMIUM
 from tests.evo.model_runs import FENCE, another, source_in
 from tests.evo.pages import Page
 from tests.evo.test_cli import evo
-from tests.evo.test_comparison_report import CHROMIUM, HOSTILE, same
+from tests.evo.test_comparison_report import HOSTILE, same
 from tests.evo.test_older_runs import opened
 from tests.mutators.llm_server import Reply
 from tests.store.rows import event, run

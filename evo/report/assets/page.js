@@ -6,7 +6,7 @@ const compare = (a, b) => {
   return typeof x === "number" && typeof y === "number" ? x - y : String(x).localeCompare(String(y));
 };
 
-for (const heading of document.querySelectorAll("thead th")) {
+const makeSortable = (heading) => {
   const button = document.createElement("button");
   button.type = "button";
   button.append(...heading.childNodes);
@@ -20,9 +20,9 @@ for (const heading of document.querySelectorAll("thead th")) {
     const rows = [...body.rows].sort((a, b) => compare(value(a), value(b)));
     body.append(...(down ? rows.reverse() : rows));
   });
-}
+};
 
-for (const block of document.querySelectorAll(".copied")) {
+const makeCopied = (block) => {
   const button = document.createElement("button");
   button.type = "button";
   button.textContent = "Copy";
@@ -37,9 +37,9 @@ for (const block of document.querySelectorAll(".copied")) {
       button.textContent = "Selected";
     }
   });
-}
+};
 
-for (const button of document.querySelectorAll(".legend button")) {
+const makeLegend = (button) => {
   button.addEventListener("click", () => {
     const figures = button.closest(".figures");
     const alone = button.getAttribute("aria-pressed") !== "true";
@@ -50,7 +50,13 @@ for (const button of document.querySelectorAll(".legend button")) {
       mark.classList.toggle("faded", alone && !own);
     }
   });
-}
+};
+
+const enhance = (part) => {
+  part.querySelectorAll("thead th").forEach(makeSortable);
+  part.querySelectorAll(".copied").forEach(makeCopied);
+  part.querySelectorAll(".legend button").forEach(makeLegend);
+};
 
 const open = () => {
   const place = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
@@ -61,5 +67,6 @@ const open = () => {
   place.scrollIntoView();
   place.querySelector(":scope > summary")?.focus({ preventScroll: true });
 };
+enhance(document);
 addEventListener("hashchange", open);
 open();
