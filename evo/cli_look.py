@@ -9,13 +9,24 @@ import typer
 from evo.cli_options import RUNS, AsJson, RunName, Runs
 from evo.completion import kernel_ids
 from evo.report.output import as_json as json_of
+from operators.errors import UserError
 
 if TYPE_CHECKING:
+    from evo.api import Run
     from evo.stored import StoredKernel
 
 
-Kernel = Annotated[str, typer.Argument(help="Id of a kernel, or its beginning.", autocompletion=kernel_ids)]
+Kernel = Annotated[
+    str,
+    typer.Argument(help="Id of a kernel, or its beginning; `naive` or `best` of the task.", autocompletion=kernel_ids),
+]
 
+NAMES = {
+    "naive": """select task, kernel_id from individuals where generation = 0 and starts_with(task, $task)
+        qualify row_number() over (partition by task order by number) = 1 order by task""",
+    "best": "select task, kernel_id from best where starts_with(task, $task) order by task",
+}
+"""Kernels that have names, with the queries for those of all tasks."""
 looks = typer.Typer()
 
 
@@ -40,7 +51,7 @@ def diff(
     run: RunName,
     a: Kernel,
     b: Kernel,
-    task: Annotated[str, typer.Option(help="Beginning of the task, where a kernel belongs to several.")] = "",
+    task: Annotated[str, typer.Option(help="Beginning of the task, where there are several.")] = "",
     runs: Runs = RUNS,
     as_json: AsJson = False,
 ) -> None:
@@ -50,12 +61,24 @@ def diff(
     from evo.report.difference import difference
 
     with Run(find_run(runs, run)) as opened:
-        kernels: tuple[StoredKernel, StoredKernel] = opened.kernel(a, task), opened.kernel(b, task)
+        kernels = _meant(opened, a, task), _meant(opened, b, task)
     found = difference(*kernels)
     if as_json:
         print(json_of(found))
     else:
         _show(found)
+
+
+def _meant(run: Run, name: str, task: str) -> StoredKernel:
+    """The kernel of that id, or the naive or the best one of the task."""
+    if name not in NAMES:
+        return run.kernel(name, task)
+    known = {row["task"]: row["kernel_id"] for row in run.sql(NAMES[name], {"task": task}).to_pylist()}
+    if len(known) != 1:
+        problem = f"has several tasks; choose with --task among {', '.join(known)}" if known else "has none yet"
+        raise UserError(f"the {name} kernel: run {run.id} {problem}")
+    ((task, kernel_id),) = known.items()
+    return run.kernel(kernel_id, task)
 
 
 def _show(found: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from difflib import unified_diff
 from typing import Any
@@ -16,13 +17,14 @@ from operators.header import read_header
 SHORT = 12
 """Digits of an id that are shown."""
 END_OF_HEADER = "*/"
+HUNK = re.compile(r"^@@ -(\d+)(,\d+)? \+(\d+)(,\d+)? @@$")
 
 
 def difference(a: StoredKernel, b: StoredKernel) -> dict[str, Any]:
     """What leads from `a` to `b`: diffs of source and plan as text, tunables and workloads as rows of both."""
     return {
-        "a": _named(a), "b": _named(b), "source": _diff(a, b, _code(a), _code(b)),
-        "plan": _diff(a, b, _plan(a), _plan(b)), "tunables": _tunables(a, b), "workloads": _workloads(a, b),
+        "a": _named(a), "b": _named(b), "source": _code_diff(a, b), "plan": _diff(a, b, _plan(a), _plan(b)),
+        "tunables": _tunables(a, b), "workloads": _workloads(a, b),
     }  # fmt: skip
 
 
@@ -68,12 +70,26 @@ def _diff(a: StoredKernel, b: StoredKernel, before: Sequence[str], after: Sequen
     return "\n".join(unified_diff(before, after, f"A {a.id[:SHORT]}", f"B {b.id[:SHORT]}", lineterm=""))
 
 
-def _code(kernel: StoredKernel) -> list[str]:
-    """The file's lines; those of its header, which is the plan, are empty, so that lines keep their numbers."""
+def _code_diff(a: StoredKernel, b: StoredKernel) -> str:
+    """The diff of what stands below the headers, which are the plans; lines have the numbers of the whole files."""
+    (header, code), (other_header, other_code) = _code(a), _code(b)
+
+    def placed(hunk: re.Match[str]) -> str:
+        first, second = int(hunk[1]) + header, int(hunk[3]) + other_header
+        return f"@@ -{first}{hunk[2] or ''} +{second}{hunk[4] or ''} @@"
+
+    lines = _diff(a, b, code, other_code).split("\n")
+    return "\n".join(HUNK.sub(placed, line) for line in lines)
+
+
+def _code(kernel: StoredKernel) -> tuple[int, list[str]]:
+    """How many lines the header has, and those below."""
     header, end, code = kernel.source.partition(END_OF_HEADER)
     if not end or not header.lstrip("\ufeff \t\r\n").startswith("/*! evo"):
-        return kernel.source.splitlines()
-    return [*[""] * header.count("\n"), *code.splitlines()]
+        return 0, kernel.source.splitlines()
+    lines = code.splitlines()
+    rest = 0 if lines and lines[0].strip() else 1  # the header's last line has code behind it, or has not
+    return header.count("\n") + rest, lines[rest:]
 
 
 def _plan(kernel: StoredKernel) -> list[str]:

@@ -19,6 +19,7 @@ from evo.store import Store
 from tests.evo.test_cli import evo, run_folder
 from tests.evo.test_fitted import shown
 from tests.store.rows import START_S, History, Row, event, joined, run
+from tests.store.story import stored
 
 __all__ = ["run_folder"]
 ASKED = {"request_id": "softmax/fp32/cpu#0", "task": "softmax/fp32/cpu", "digest": "d", "wanted": 1}
@@ -134,6 +135,20 @@ def test_two_kernels_beside_each_other(run_folder: Path, monkeypatch: pytest.Mon
     assert a[:12] in out and b[:12] in out
     same = json.loads(evo(monkeypatch, capsys, "diff", str(run_folder), a, a, "--json")[1])
     assert (same["source"], same["plan"]) == ("", "")
+
+
+def test_kernels_that_have_names_and_lines_that_keep_their_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    folder = stored(tmp_path / "run")
+    _, out, _ = evo(monkeypatch, capsys, "diff", str(folder), "naive", "best", "--json")
+    found = json.loads(out)
+    assert (found["a"]["kernel_id"], found["b"]["kernel_id"]) == ("K0", "G")
+    assert found["source"].splitlines()[2:] == ["@@ -5,2 +5,2 @@", "-// K0", "+// G", " void softmax();"]
+    with Store(tmp_path / "empty", create=True) as store:
+        store.commit({"runs": [run()]}).result()
+    code, _, told = evo(monkeypatch, capsys, "diff", str(tmp_path / "empty"), "naive", "best")
+    assert (code, told) == (2, "evo: the naive kernel: run empty has none yet\n")
 
 
 def test_of_many_tasks_the_last_to_change_are_shown() -> None:

@@ -33,4 +33,4 @@ FROM offspring AS o
 LEFT JOIN raised AS r USING (/*run,*/ request_id)
 WHERE $operator IN ('', split_part(o.task, '/', 1))
 GROUP BY ALL
-ORDER BY ALL
+ORDER BY /*o.run,*/ operator, raised DESC, improved DESC, o.mutator

@@ -46,4 +46,4 @@ FROM each_one AS m
 JOIN offspring AS o USING (/*run,*/ request_id)
 LEFT JOIN raised AS r USING (/*run,*/ request_id)
 GROUP BY ALL
-ORDER BY ALL
+ORDER BY /*m.run,*/ operator, raised DESC, improved DESC, m.rewrite
