@@ -150,7 +150,8 @@ def lineage_table(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Fi
         "speedup": Field("speedup"),
     }
     cells: dict[str, Callable[[Any], str]] = {"speedup": times}
-    return Fitted([fields[n] for n in names], [[cells.get(n, cell)(row[n]) for n in names] for row in rows])
+    shown = [[cells.get(n, cell)(row[n]) for n in names] for row in rows]
+    return Fitted([fields[n] for n in names], shown, details=True)
 
 
 def _field(name: str, values: Sequence[Any]) -> Field:
