@@ -80,8 +80,9 @@ def _check(file: Path, kernel: Kernel, operator: Operator, task: Task) -> None:
 
 def _built(kernel: Kernel, plan: Plan, operator: Operator, task: Task) -> object:
     if task.target == "cuda":
-        from fitness.cuda.build import compile_cuda
+        from fitness.cuda.build import ARCH, compile_cuda
+        from fitness.cuda.driver import present_arch
 
-        return compile_cuda(kernel, operator, task.dtype)
+        return compile_cuda(kernel, operator, task.dtype, arch=present_arch(ARCH))
     with tempfile.TemporaryDirectory(prefix="evo-") as folder:
         return cpu.build(kernel, plan, operator, dtype=task.dtype, folder=Path(folder), resolved="")

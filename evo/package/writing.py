@@ -113,10 +113,11 @@ class _Made:
 def _cuda(subject: Subject, plan: Plan, head: str) -> _Made:
     from fitness.cuda.build import ARCH, compile_cuda
     from fitness.cuda.compiler import Compiler
+    from fitness.cuda.driver import present_arch
     from fitness.cuda.nvrtc import HEADERS, OPTIONS, Job, include_folders
 
     kernel, operator, dtype = subject.kernel, subject.operator, subject.task.dtype
-    built = compile_cuda(kernel, operator, dtype)
+    built = compile_cuda(kernel, operator, dtype, arch=present_arch(ARCH))
     if isinstance(built, Rejection):
         raise UserError(f"the kernel does not compile here: {built.message}")
     ahead = prelude(operator, plan, target="cuda", dtype=dtype, values=kernel.values).removesuffix("#line 1\n")
@@ -126,14 +127,14 @@ def _cuda(subject: Subject, plan: Plan, head: str) -> _Made:
     unit = f"{head}{ahead}\n{kernel.source.removeprefix(chr(0xFEFF))}{kept}"
     # What is judged has the library's tables elsewhere, where nothing can write to them; this is the code as it stands.
     with Compiler() as compiler:
-        job = Job(unit, tuple(built.lowered), ARCH, tuple(map(str, include_folders())))
+        job = Job(unit, tuple(built.lowered), built.arch, tuple(map(str, include_folders())))
         compiled = compiler.compile(job)
     if compiled.lowered != built.lowered:
         raise UserError(f"the kernel does not compile alone: {compiled.log}")
     settings = {"options": [o for o in OPTIONS if "ptxas" not in o], "headers": HEADERS}
-    more = {"nvrtc": settings, "arch": ARCH, "symbols": dict(built.lowered)}
-    files: dict[str, str | bytes] = {"kernel.cu": unit, f"{FOLDER}/kernel.{ARCH}.cubin": compiled.cubin}
-    return _Made(files, built.params, more, {"ARCH": ARCH, "NVCC_OPTIONS": NVCC_OPTIONS})
+    more = {"nvrtc": settings, "arch": built.arch, "symbols": dict(built.lowered)}
+    files: dict[str, str | bytes] = {"kernel.cu": unit, f"{FOLDER}/kernel.{built.arch}.cubin": compiled.cubin}
+    return _Made(files, built.params, more, {"ARCH": built.arch, "NVCC_OPTIONS": NVCC_OPTIONS})
 
 
 def _cpu(subject: Subject, plan: Plan, head: str, scratch: Path) -> _Made:

@@ -28,6 +28,7 @@ from operators.prelude import prelude, translation_unit
 from operators.spec import Operator
 
 ARCH = "sm_90a"
+"""What is compiled for where no GPU is there to ask."""
 MAX_LOG_CHARACTERS, MAX_PTX_CHARACTERS = 1 << 20, 8 << 20
 """Of what a compiler says and makes of one kernel file; the largest known has a tenth of it."""
 MAX_STACK_BYTES = 16384
@@ -308,6 +309,13 @@ _DIAGNOSTIC = re.compile(r"(?P<file>[^\n()]+)\((?P<line>\d{1,9})\): (?:catastrop
 _PTXAS_ERROR = re.compile(r"^\s*ptxas\b.*?(?:error|fatal)\s*:\s*(.*)", re.MULTILINE)
 _ABSOLUTE = re.compile(r"(?<![\w.<>)\]])/[\w.+-]+(?:/[\w.+-]+)+")
 _NAME_MAP = "__nv_name_map"
+_LACKING = re.compile(
+    r"(?:Instruction|Feature) '(?P<name>\.?[\w.:]+)[^']*' "
+    r"(?:not supported on \.target|cannot be compiled for architecture) '(?P<arch>\w+)'"
+)
+_ABORTED = "Ptx assembly aborted due to errors"
+_OWNERS = {"wgmma": "Hopper alone (sm_90a)", "tcgen05": "Blackwell alone (sm_100a)"}
+"""Instructions that one generation of datacenter GPUs has and no other."""
 
 
 def read_ptxas_log(log: str) -> dict[str, KernelFacts]:
@@ -352,10 +360,27 @@ def scrub_log(log: str, expressions: Sequence[str], folders: Sequence[Path]) -> 
             others += _foreign(match, "\n".join([text, *origin]), expressions, folders)
     # Whatever the order of the compiler, the first error of the kernel itself is the one to look at.
     own.sort(key=lambda entry: entry[0])
-    lines = "\n".join([text for _, text in own] + list(dict.fromkeys(others))).splitlines()
+    lines = "\n".join([text for _, text in own] + _counted(others)).splitlines()
     cut = [f"... {len(lines) - MAX_LOG_LINES} more lines"] if len(lines) > MAX_LOG_LINES else []
     kept = [line if len(line) <= MAX_LOG_COLUMNS else line[:MAX_LOG_COLUMNS] + " ..." for line in lines[:MAX_LOG_LINES]]
     return "\n".join(kept + cut) or "the compiler failed without a message"
+
+
+def _counted(errors: Iterable[str]) -> list[str]:
+    """The errors, each once; those of instructions that the architecture lacks are one, which says where they exist."""
+    lacking: dict[str, dict[str, None]] = {}
+    rest: dict[str, None] = {}
+    for error in errors:
+        if match := _LACKING.search(error):
+            lacking.setdefault(match["arch"], {}).setdefault(match["name"])
+        else:
+            rest.setdefault(error)
+    told = []
+    for arch, names in lacking.items():
+        owners = [f"{family} is for {owner}" for family, owner in _OWNERS.items() if any(family in n for n in names)]
+        where = f"; {', '.join(owners)}, mma.sync is for both" if owners else ""
+        told.append(f"ptxas: error: {arch} has no {', '.join(names)}{where}")
+    return [*told, *(error for error in rest if not (told and _ABORTED in error))]
 
 
 def _foreign(match: re.Match[str], text: str, expressions: Sequence[str], folders: Sequence[Path]) -> Iterator[str]:

@@ -40,7 +40,12 @@ CLASSES: dict[str, tuple[int, ...]] = {
     "shuffle": (0x189,),  # SHFL
     "barrier": (0x11D, 0x1B2, 0x1C7),  # BAR SYNCS UCGABAR
 }
-"""SASS of compute capability 8.0 to 9.0, checked against nvdisasm."""
+"""SASS of compute capability 8.0 to 9.0, checked against nvdisasm: `tests.bench.architectures`."""
+BLACKWELL: dict[str, tuple[int, ...]] = {
+    "tensor": (0x1EA,),  # UTCHMMA UTCQMMA UTCIMMA: tcgen05.mma
+    "fp32": (0x49, 0x4A, 0x4B),  # FFMA2 FMUL2 FADD2
+}
+"""What compute capability 10 has besides, checked against nvdisasm 13.5; all other codes stayed."""
 _HEADER = struct.Struct("<16s2HI3QI6H")
 _SECTION = struct.Struct("<2I4Q2I2Q")
 _SYMBOL = struct.Struct("<I2BH2Q")
@@ -53,11 +58,14 @@ _SIZED, _PARAM_NOTE = 4, 0x17
 _PARAM_SIZE_SHIFT, _PARAM_SIZES = 18, 1 << 14
 """ptxas' notes on a kernel: a form, a kind and a size or value each. One of the kind EIATTR_KPARAM_INFO tells a
 parameter's place, in what follows its offset, and its size, in the upper 14 bits of its last word."""
+_HFMA2, _FIRST_OPERAND, _RZ = 0x31, 24, 0xFF
+"""Capability 10, which has no HFMA2.MMA, sets registers to constants by HFMA2 with zero, register 255, in front."""
 _IDENTITY = b"\x7fELF\x02\x01"
 _SYMTAB, _STRTAB, _NOTE, _NOBITS = 2, 3, 7, 8
 _TYPES = {number: name for name, number in ENUM_SH_TYPE_BASE.items() if isinstance(number, int)}
-_EXECUTABLE, _WRITABLE = 0x6, 0x1
-"""The flags of what is loaded and holds instructions."""
+_EXECUTABLE, _WRITABLE, _MERCURY = 0x6, 0x1, 0x10000000
+"""The flags of what is loaded and holds instructions, and of what stands there a second time, from capability 10 on:
+for tools that translate a cubin for a later device. Both copies may share their bytes."""
 
 
 class CubinError(Exception):
@@ -212,15 +220,21 @@ class Cubin:
 
     def instructions(self, arch: str) -> dict[str, int]:
         """How many instructions of each of CLASSES kernels and functions hold; {} where codes are not known."""
-        if not 80 <= int("".join(filter(str.isdigit, arch))) <= 90:
+        capability = int("".join(filter(str.isdigit, arch)))
+        blackwell = 100 <= capability < 110
+        if not (80 <= capability <= 90 or blackwell):
             return {}
         counts = np.zeros(OPCODE + 1, dtype=np.int64)
         for section in self.sections:
             if section.is_code:
                 data = section.data[: len(section.data) // INSTRUCTION_BYTES * INSTRUCTION_BYTES]
-                words = np.frombuffer(data, dtype="<u8")
-                counts += np.bincount((words[::2] & OPCODE).astype(np.int64), minlength=OPCODE + 1)
-        return {name: int(counts[list(codes)].sum()) for name, codes in CLASSES.items()}
+                words = np.frombuffer(data, dtype="<u8")[::2]
+                codes = (words & OPCODE).astype(np.int64)
+                if blackwell:
+                    codes = codes[(codes != _HFMA2) | (words >> _FIRST_OPERAND & _RZ != _RZ)]
+                counts += np.bincount(codes, minlength=OPCODE + 1)
+        more = BLACKWELL if blackwell else {}
+        return {name: int(counts[[*codes, *more.get(name, ())]].sum()) for name, codes in CLASSES.items()}
 
 
 def read_cubin(cubin: bytes) -> Cubin:
@@ -233,8 +247,10 @@ def read_cubin(cubin: bytes) -> Cubin:
     if not fields[0].startswith(_IDENTITY) or entry_bytes != _SECTION.size or names_at >= count:
         raise CubinError("its machine code is no ELF file of 64 bits")
     entries = [reader.fields(_SECTION, table + number * entry_bytes) for number in range(count)]
-    if sum(entry[5] for entry in entries if entry[1] != _NOBITS) > len(cubin):
-        raise CubinError("sections of its machine code lie over each other")
+    for mercury in (0, _MERCURY):
+        own = (entry[5] for entry in entries if entry[1] != _NOBITS and entry[2] & _MERCURY == mercury)
+        if sum(own) > len(cubin):
+            raise CubinError("sections of its machine code lie over each other")
     names = _Reader(reader.part(entries[names_at][4], entries[names_at][5]))
     places = range(table, table + count * entry_bytes, entry_bytes)
     return Cubin(tuple(_section(reader, names, entry, at) for entry, at in zip(entries, places, strict=True)))

@@ -197,6 +197,14 @@ def device_facts(ordinal: int = 0) -> DeviceFacts:
     )
 
 
+def present_arch(otherwise: str) -> str:
+    """What NVRTC compiles for on this machine: its first GPU's architecture, or the one that is named without a GPU."""
+    try:
+        return device_facts().arch
+    except DeviceError:
+        return otherwise
+
+
 def granularity(ordinal: int) -> int:
     """Bytes that blocks are multiples of. Needs no context."""
     option = driver().CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM

@@ -59,6 +59,14 @@ _LOADS, _UNIFORM_LOAD = (0xB82, 0x7AC), 0x7AC
 """LDC and LDCU, the latter of compute capability 10: the instructions whose offset may be computed."""
 _WIDE_LOADS = frozenset(opcode & OPCODE for opcode in (*_LOADS, 0xAB9))
 """These and ULDC, whatever their operands: what they load may be wider than a word."""
+_SPECIAL, _TIMES, _TO_UNIFORM, _RESTORE = 0x805, 0x824, 0x2CA, 0x353
+"""CS2R.32, IMAD with a constant in the instruction, R2UR, and RPCMOV to an ordinary register."""
+_CLUSTER_SIZE, _CLUSTER_WORDS_BYTES = 0x8A, 0xA0
+"""The special register SR_CgaSize, and by how much it moves what is read of the driver's words on clusters."""
+_PARAMETERS_BEGIN = 0x380
+"""In bank 0, of compute capability 10; the driver's words lie in front of them."""
+_ALWAYS = 7
+"""The predicate of an instruction that is not skipped."""
 _BARRIER = 0xB1D
 """BAR has the form of an instruction with a constant, and has none."""
 _ZERO_REGISTER = 0xFF
@@ -220,7 +228,10 @@ def _accesses(section: Section) -> Iterator[_Access]:
     """
     data = section.data[: len(section.data) // INSTRUCTION_BYTES * INSTRUCTION_BYTES]
     words = np.frombuffer(data, dtype="<u8").reshape(-1, 2)
-    for low, high in np.unique(words[np.isin(words[:, 0] >> np.uint64(9) & np.uint64(7), (3, 5))], axis=0).tolist():
+    constant = np.isin(words[:, 0] >> np.uint64(9) & np.uint64(7), (3, 5))
+    for at in np.flatnonzero(words[:, 0] & np.uint64(0xFFF) == _UNIFORM_LOAD).tolist():
+        constant[at] &= not _is_read_of_cluster(words[max(at - 4, 0) : at + 1].tolist())
+    for low, high in np.unique(words[constant], axis=0).tolist():
         opcode = low & 0xFFF
         if opcode == _BARRIER:
             continue
@@ -228,3 +239,28 @@ def _accesses(section: Section) -> Iterator[_Access]:
         width = _WIDTHS.get(high >> 9 & 7, 4) if opcode & OPCODE in _WIDE_LOADS else 4
         computed = opcode in _LOADS and low >> 24 & 0xFF != _ZERO_REGISTER
         yield _Access(low >> 54 & 31, begin, begin + width, computed)
+
+
+def _is_read_of_cluster(instructions: list[list[int]]) -> bool:
+    """Whether these end with what ptxas makes of a cluster's or block's place in the grid, on compute capability 10.
+
+    It loads a word of the driver's, chosen by the cluster's size: CS2R.32 r, SR_CgaSize; IMAD r, r, -0xa0, RZ;
+    R2UR u, r; LDCU v, c[0x0][u + place]. What r held before may be restored (RPCMOV) in front of the last one. Any
+    other offset that is computed may be of a kernel's own choice.
+    """
+    *before, (loaded, _) = instructions
+    if before and before[-1][0] & 0xFFF == _RESTORE:
+        before.pop()
+    if len(before) < 3:
+        return False
+    (special, which), (times, added), (moved, _) = before[-3:]
+    register = special >> 16 & 0xFF
+    return (
+        all(low >> 12 & 0xF == _ALWAYS for low in (special, times, moved))
+        and (special & 0xFFF, which >> 8 & 0xFF) == (_SPECIAL, _CLUSTER_SIZE)
+        and (times & 0xFFF, times >> 32, added & 0xFF) == (_TIMES, 2**32 - _CLUSTER_WORDS_BYTES, _ZERO_REGISTER)
+        and times >> 16 & 0xFF == times >> 24 & 0xFF == register
+        and (moved & 0xFFF, moved >> 24 & 0xFF) == (_TO_UNIFORM, register)
+        and (loaded >> 54 & 31, loaded >> 24 & 0xFF) == (_PARAMETERS, moved >> 16 & 0xFF)
+        and loaded >> 37 & 0x1FFFF < _PARAMETERS_BEGIN
+    )

@@ -285,6 +285,30 @@ def test_an_architecture_that_nvrtc_does_not_know() -> None:
     assert other.arch == "sm_80"
 
 
+def on_blackwell(name: str, file: str, dtype: str) -> CudaBuild | Rejection:
+    operator = load(name)
+    source = operator.ancestor(file, "cuda").read_text()
+    return compile_cuda(Kernel(name, "cuda", source), operator, dtype, arch="sm_100a")
+
+
+def test_machine_code_for_blackwell_is_read_and_counted() -> None:
+    """nvdisasm counts the same: see `tests.bench.architectures`, which compiles all kernels."""
+    tuned, plain = on_blackwell("monte_carlo_int", "champions/h200", "fp32"), on_blackwell("softmax", "naive", "fp32")
+    assert isinstance(tuned, CudaBuild), tuned  # clusters, and parts that lie there twice
+    assert isinstance(plain, CudaBuild), plain
+    assert tuned.facts["shuffle_instructions"] and tuned.facts["barrier_instructions"] and tuned.facts["registers"]
+    assert plain.facts["fp32_instructions"] and plain.facts["global_instructions"]
+    assert plain.facts["fp16_instructions"] == 0, "HFMA2 that sets a register to a constant computes nothing"
+
+
+def test_instructions_of_another_generation_are_refused_in_one_line() -> None:
+    refused = on_blackwell("matrix_mul", "champions/h200-bf16", "bf16")
+    assert isinstance(refused, Rejection)
+    assert refused.status is Status.COMPILE_ERROR and "\n" not in refused.message
+    assert "sm_100a has no wgmma.fence, wgmma.mma_async" in refused.message
+    assert "wgmma is for Hopper alone (sm_90a)" in refused.message
+
+
 # --- what a kernel may open, and what anybody gets to see -------------------------------------------------------------
 
 

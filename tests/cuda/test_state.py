@@ -67,6 +67,24 @@ def test_variables_and_addresses_of_constants_are_seen_on_every_architecture(arc
     assert problem(kernel("y[n] = n; z[0] = sinf(z[1]);", "__device__ int kept;"), arch) is None
 
 
+CLUSTER = kernel('asm volatile("mov.u32 %0, %%clusterid.x;" : "=r"(y[0]));')
+CHANGES = {"another register": 2, "another special register": 9, "another factor": 16 + 4, "a predicate": 1}
+"""Of the instructions that choose a word of the driver's: the byte that is changed."""
+
+
+def test_a_word_on_the_cluster_that_ptxas_looks_up_itself_is_no_parameter_that_is_computed() -> None:
+    assert problem(CLUSTER, "sm_100a") is None
+    code = compiled(CLUSTER, "sm_100a").cubin
+    start = next(
+        at for at in range(0, len(code), 16)
+        if int.from_bytes(code[at : at + 2], "little") & 0xFFF == 0x805 and code[at + 9] == 0x8A
+    )  # fmt: skip
+    for what, place in CHANGES.items():
+        forged = bytearray(code)
+        forged[start + place] ^= 0x10
+        assert "computes which" in str(objection(read_cubin(bytes(forged)), known("sm_100a"))), what
+
+
 HONEST = {
     "a table indexed dynamically": kernel("y[0] = table[n & 7];", "__constant__ int table[8];"),
     "a table through a pointer": kernel(
