@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from evo.cli_champion import promotes
 from evo.cli_compare import compares
 from evo.cli_look import looks
 from evo.cli_machine import machine, show_pages
@@ -357,6 +358,7 @@ app.add_typer(asks)
 app.add_typer(compares)
 app.add_typer(outside)
 app.add_typer(packages)
+app.add_typer(promotes)
 
 
 def searching(folder: Path, search: Any, *, as_json: bool) -> None:

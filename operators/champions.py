@@ -3,14 +3,19 @@
 They stand in the folder `champions` of an operator's own: `h200-fp32.cu` is one for fp32, `h200.cu` one for every dtype
 that has no file of its own and that it was measured with. `champions.toml` beside them says of each file and dtype
 what `Champion` holds. A search may start from them (`--ancestors all`); it judges them anew, whatever is written there.
+What a run finds is put in their place by `evo champion RUN`, which writes both with `write_champion`.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import tempfile
 import tomllib
+from collections.abc import Iterable
 from datetime import date
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -20,6 +25,8 @@ from operators.files import read_text
 from operators.spec import CHAMPIONS, Operator
 
 RECORDS = "champions.toml"
+HEAD = "# Where the kernels of this folder come from, and what was measured of them there.\n"
+Interval = tuple[float, float]
 
 
 class Champion(BaseModel):
@@ -54,11 +61,38 @@ class Champion(BaseModel):
     that events timed."""
     note: str = ""
     """What a reader of the verdict should know."""
+    run: str = ""
+    """The run that found it; empty where none did, like what follows."""
+    kernel: str = ""
+    """Its id there, that of the file it was found as with `values` for its tunables."""
+    values: dict[str, int] = {}
+    """Of its tunables, as they won: the defaults of the file."""
+    lineage: tuple[str, ...] = ()
+    """How it came to be, from the kernel that the run started from: what made each step."""
+    engine: str = ""
+    """The kernel-evo that measured it."""
+    driver: str = ""
+    """Of the GPU."""
+    library: tuple[str, ...] = ()
+    """The vendor's calls that it was compared with."""
+    over_naive_interval: Interval | None = None
+    """Of 95 %, like those below."""
+    over_library_interval: Interval | None = None
+    previous: str = ""
+    """The champion whose place it took, as its file was called, and who wrote that; empty where there was none."""
+    over_previous: float | None = Field(None, gt=0)
+    """Speedup over that one, as the same run measured both against the naive kernel."""
+    over_previous_interval: Interval | None = None
 
     @property
     def stem(self) -> str:
         """What `Operator.champions` calls it, the folder left out."""
         return self.file.rpartition(".")[0]
+
+    def stands_for(self, place: str, dtype: str, suffix: str) -> bool:
+        """Whether it is the one of a device, named by `place` such as `h200`, for a dtype and kind of file."""
+        own = self.stem in (place, f"{place}-{dtype}")
+        return own and self.dtype == dtype and self.file.endswith(suffix)
 
 
 class _File(BaseModel):
@@ -96,3 +130,64 @@ def offered(operator: Operator, target: str, dtype: str) -> tuple[str, ...]:
     for champion in champions(operator.folder):
         measured.setdefault(f"{CHAMPIONS}/{champion.stem}", set()).add(champion.dtype)
     return tuple(name for name in operator.champions(target, dtype) if dtype in measured.get(name, {dtype}))
+
+
+def standing(operator: Operator, place: str, target: str, dtype: str) -> Champion | None:
+    """Return the champion of one device, named by `place` such as `h200`. It raises OperatorError as `champions`."""
+    suffix = operator.ancestor("naive", target).suffix
+    return next((each for each in champions(operator.folder) if each.stands_for(place, dtype, suffix)), None)
+
+
+def write_champion(operator: Operator, place: str, record: Champion, source: str) -> tuple[str, ...]:
+    """Write a champion's file and its record in place of the one that stood for its device, dtype and target.
+
+    It returns the names of files that were removed, those for which no record is left. Whenever it is cut off, every
+    file that has a record is there. It raises OSError, and OperatorError for records that cannot be read.
+    """
+    folder, suffix = operator.folder / CHAMPIONS, Path(record.file).suffix
+    known = champions(operator.folder)
+    kept = [each for each in known if not each.stands_for(place, record.dtype, suffix)]
+    folder.mkdir(exist_ok=True)
+    _replace(folder / record.file, source)
+    _replace(folder / RECORDS, records_text([*kept, record], head=_head(folder / RECORDS)))
+    left = {each.file for each in (*kept, record)}
+    gone = tuple(dict.fromkeys(each.file for each in known if each.file not in left))
+    for file in gone:
+        (folder / file).unlink(missing_ok=True)
+    return gone
+
+
+def records_text(records: Iterable[Champion], *, head: str = HEAD) -> str:
+    """Return the records as TOML, what is not known left out; `champions` reads them again."""
+    tables = (each.model_dump(exclude_defaults=True) for each in records)
+    entries = ("\n".join(f"{key} = {_toml(value)}" for key, value in table.items()) for table in tables)
+    return head + "".join(f"\n[[champion]]\n{entry}\n" for entry in entries)
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name} = {_toml(inner)}" for name, inner in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, str):  # JSON escapes what TOML does, but for DEL
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return value.isoformat() if isinstance(value, date) else repr(value)
+
+
+def _head(path: Path) -> str:
+    """What stands in front of the records of a file."""
+    text = read_text(path) if path.exists() else HEAD
+    return text.partition("[[champion]]")[0].rstrip("\n") + "\n"
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a whole file at once, so that whoever reads it sees the old one or the new one."""
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=".", encoding="utf-8", delete=False) as file:
+        try:
+            file.write(text)
+            file.flush()
+            os.fchmod(file.fileno(), 0o644)
+            Path(file.name).replace(path)
+        except OSError:
+            Path(file.name).unlink(missing_ok=True)
+            raise

@@ -7,16 +7,21 @@ from collections.abc import Mapping
 
 
 def with_defaults(source: str, values: Mapping[str, int]) -> str:
-    """The file with each of `values` moved to the front of its list in `[tune]`, where the default stands."""
+    """The file with each of `values` moved to the front of its list in `[tune]`, where the default stands.
+
+    So it is in the tables of dtypes, `[tune.DTYPE]`, that list the value.
+    """
     end = source.find("*/")
     header, rest = source[:end], source[end:]
     for name, value in values.items():
-        entry = re.search(rf"^([ \t]*{re.escape(name)}[ \t]*=[ \t]*\[)([^\]]*)\]", header, re.MULTILINE)
-        if not entry:
-            continue
-        listed = [text.strip() for text in entry[2].split(",") if text.strip()]
-        ordered = [str(value)] + [text for text in listed if not _is(text, value)]
-        header = f"{header[: entry.start()]}{entry[1]}{', '.join(ordered)}]{header[entry.end() :]}"
+        pattern = re.compile(rf"^([ \t]*{re.escape(name)}[ \t]*=[ \t]*\[)([^\]]*)\]", re.MULTILINE)
+        entries = list(pattern.finditer(header))
+        for entry in reversed(entries):
+            listed = [text.strip() for text in entry[2].split(",") if text.strip()]
+            others = [text for text in listed if not _is(text, value)]
+            if entry is entries[0] or len(others) < len(listed):
+                ordered = ", ".join([str(value), *others])
+                header = f"{header[: entry.start()]}{entry[1]}{ordered}]{header[entry.end() :]}"
     return header + rest
 
 
