@@ -9,6 +9,7 @@ from shutil import copytree
 import pytest
 
 from evo.config import RunConfig, read_config
+from operators.catalog import folders
 from operators.errors import UserError
 
 
@@ -101,3 +102,21 @@ def test_a_missing_file_is_named() -> None:
 def test_a_setting_without_a_value_is_refused() -> None:
     with pytest.raises(UserError, match="write key=value"):
         read_config(None, {"operators": ["softmax"]}, ["islands"])
+
+
+CAMPAIGN = Path(__file__).parents[2] / "runs" / "configs" / "campaign"
+
+
+def test_the_campaign_has_every_operator_once_and_starts_from_its_champions() -> None:
+    named: list[str] = []
+    for path in sorted(CAMPAIGN.glob("*.toml")):
+        config = read_config(path, {}, [])
+        named += config.operators
+        tasks = config.tasks()
+        assert {task.dtype for _, task in tasks} == {"fp32", "bf16"}
+        for operator, task in tasks:
+            assert operator.workload_set(config.workload_set)
+            config.make_strategy(operator, task)
+            best = [name for name in config.ancestor_names(operator, task) if name.startswith("champions/")]
+            assert bool(best) == (operator.folder / "champions").exists(), task
+    assert sorted(named) == sorted(folders())
