@@ -17,6 +17,7 @@ from evo.cli_look import looks
 from evo.cli_machine import machine, show_pages
 from evo.cli_options import RUNS, AsJson, RunName, Runs
 from evo.cli_outside import login, outside
+from evo.cli_own import own
 from evo.cli_package import packages
 from evo.cli_report import reports
 from evo.cli_sql import asks
@@ -359,6 +360,7 @@ app.add_typer(compares)
 app.add_typer(outside)
 app.add_typer(packages)
 app.add_typer(promotes)
+app.add_typer(own)
 
 
 def searching(folder: Path, search: Any, *, as_json: bool) -> None:

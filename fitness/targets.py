@@ -9,11 +9,15 @@ from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fitness.base import Builder, DeviceInfo, Fitness
 from fitness.roofline import Peaks
 from operators.errors import UserError
 from operators.spec import Operator, Task
+
+if TYPE_CHECKING:
+    from fitness.admission import Place
 
 MEASURE_TIMEOUT_S = 120.0
 """Of which most may be spent on loading libraries for the first time."""
@@ -161,6 +165,20 @@ def builder(operator: Operator, task: Task, *, workload_set: str, folder: Path, 
 
         return CudaBuilder(operator, task, workload_set=workload_set, folder=folder, shared=shared)
     return fitness(operator, task, workload_set=workload_set, folder=folder, shared=shared)
+
+
+def place(operator: Operator, task: Task, *, workload_set: str, folder: Path) -> Place:
+    """Where kernels of a task are tried untimed (`fitness.admission`); of cuda without a GPU, by emulation."""
+    from fitness.admission import DevicePlace
+    from fitness.pipeline import Pipeline
+
+    if task.target == "cuda" and present_target([task.target]) != task.target:
+        from fitness.cuda.emulation.admission import EmulatedPlace
+
+        return EmulatedPlace(operator, task.dtype, folder)
+    stage = fitness(operator, task, workload_set=workload_set, folder=folder)
+    assert isinstance(stage, Pipeline)
+    return DevicePlace(stage, device_info(task.target).name)
 
 
 def check_device(target: str, *, computes: bool) -> None:

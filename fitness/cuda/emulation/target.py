@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct
@@ -143,6 +144,18 @@ class Emulation:
         except KernelFault as fault:
             return fault.rejection
         return beyond or worst(errors)
+
+    @contextmanager
+    def opened(self, prepared: EmulatedKernel) -> Iterator[Callable[[Question, bool, int], Region]]:
+        """A process with the kernel: what it writes when it is called on a question, with data at the end of their
+        pages or not, in memory filled with a poison. The call raises KernelFault."""
+        with _Session(self, prepared, self._rng) as session:
+
+            def call(question: Question, at_end: bool, poison: int) -> Region:
+                session.bind(question, at_end=at_end)
+                return session.run(poison=poison)
+
+            yield call
 
     def _check(self, session: _Session, prepared: EmulatedKernel, case: Case) -> list[CheckError]:
         """On NaN and on large numbers where it has not written, threads in another order; raises KernelFault.

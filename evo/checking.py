@@ -1,0 +1,339 @@
+"""Whether an operator can be searched with: its definition, its naive kernels, and that wrong kernels are refused."""
+
+from __future__ import annotations
+
+import difflib
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from evo.config import DEFAULT_SETS
+from fitness.admission import Admission, Tried
+from fitness.base import Anchor, Built
+from fitness.evaluation import CheckError, Evaluation, Level, Status
+from fitness.levels import judge
+from fitness.targets import fitness, place, present_target
+from mutators.cpp_tree import SyntaxTree
+from mutators.mutants import Mutant, chosen, mutants
+from operators.catalog import functions, load
+from operators.errors import OperatorError, PlanError, unknown
+from operators.kernel import Kernel
+from operators.plan import parse_plan
+from operators.spec import HIDDEN_NEEDED, Operator, Task, Workload
+
+Say = Callable[[str], None]
+UNTRIED = "untried"
+MOST_SURVIVING = 0.1
+"""Of the mutants that were run; of more it cannot be that all of them are equivalent."""
+NO_PROGRAM = (Status.INVALID, Status.COMPILE_ERROR, Status.UNSUPPORTED)
+"""A mutant that is none of these was run, and tells something of the verification."""
+WIDTHS = (8, 32)
+"""Elements of a vector and of a warp: kernels that ask for multiples of them need hidden shapes to be tested on."""
+
+
+@dataclass(frozen=True)
+class Survivor:
+    """A mutant that no check refused."""
+
+    line: int
+    kind: str
+    differs: bool
+    """Its results are other numbers than the naive kernel's on some inputs, all within the error bound."""
+    diff: str
+
+    @property
+    def told(self) -> str:
+        """What its author should look at."""
+        if self.differs:
+            return "its results differ from the naive kernel's, all within the error bound: is the bound too wide?"
+        return (
+            "its results never differ from the naive kernel's: it is equivalent, or no drawn input tells the two apart"
+        )
+
+
+@dataclass
+class Checked:
+    """What was found of one task's naive kernel, and of mutants of it."""
+
+    task: str
+    runs_on: str
+    status: str = ""
+    """Of the naive kernel; `untried` where it compiles for a GPU that is not here, and cannot be emulated."""
+    message: str = ""
+    level: str = ""
+    """Of the verdict; empty where the kernel was emulated, which gives none."""
+    worst_error: float = 0.0
+    """As a multiple of what is allowed."""
+    library_lack: str = ""
+    mutants: int = 0
+    """That were run; those below are no part of it."""
+    refused: int = 0
+    no_program: int = 0
+    same_program: int = 0
+    """Equivalent for certain: the compiler makes the naive kernel's code of them."""
+    left_out: int = 0
+    """For want of time, or above the most that were asked for."""
+    survivors: list[Survivor] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def right(self) -> bool:
+        """Whether the naive kernel is."""
+        return self.status == Status.CORRECT
+
+    @property
+    def wrong(self) -> bool:
+        """Whether it is known not to be right."""
+        return self.status not in (Status.CORRECT, UNTRIED)
+
+    def survived(self, *, strict: bool) -> bool:
+        """Whether more survived than may be equivalent."""
+        if strict and self.survivors:
+            return True
+        return any(s.differs for s in self.survivors) or len(self.survivors) > MOST_SURVIVING * self.mutants
+
+
+@dataclass
+class Report:
+    """What `evo check` found."""
+
+    operator: str
+    folder: str
+    shapes: str
+    notes: list[str]
+    tasks: list[Checked] = field(default_factory=list)
+
+    def passed(self, *, strict: bool) -> bool:
+        """No naive kernel is wrong, no mutant with other results survived, and few at all; `strict`: none at all."""
+        return not any(task.wrong or task.survived(strict=strict) for task in self.tasks)
+
+
+def check(name: str, *, targets: Sequence[str], limit_s: float, most: int, say: Say) -> Report:
+    """Check an operator, a folder or one of the package by name, and tell `say` what is found when it is.
+
+    At most so many mutants of each target's naive kernel are tried, in its first dtype, and none is begun when the
+    target's part of `limit_s` is over. It raises UserError where there is no such operator or its files cannot be used.
+    """
+    operator = load(str(Path(name).resolve()) if Path(name).is_dir() else name)
+    functions(operator.folder)
+    report = Report(operator.name, str(operator.folder), _shapes(operator), list(_notes(operator)))
+    say(f"{operator.name}: {report.shapes}")
+    for note in report.notes:
+        say(f"  note: {note}")
+    tasks = list(_tasks(operator, targets))
+    for task in tasks:
+        _check_plan(operator, task)
+    named = ", ".join(f"{task.dtype} on {task.target}" for task in tasks)
+    firsts = {task.target: task for task in reversed(tasks)}
+    share_s = limit_s / len(firsts)
+    say(f"checking {named}; then mutants, begun for at most {share_s:.0f} s on each target")
+    for task in tasks:
+        is_first = task is firsts[task.target]
+        report.tasks.append(_checked(operator, task, most if is_first else 0, share_s, say))
+    return report
+
+
+def _tasks(operator: Operator, targets: Sequence[str]) -> Iterator[Task]:
+    for target in targets or operator.dtypes:
+        if not operator.dtypes.get(target):
+            raise OperatorError(f"operator {operator.name}: {unknown('target', target, operator.dtypes)}")
+        for dtype in operator.dtypes[target]:
+            yield Task(operator.name, dtype, target)
+
+
+def _shapes(operator: Operator) -> str:
+    sets: dict[str, int] = {}
+    for workload in operator.workloads:
+        sets[workload.set] = sets.get(workload.set, 0) + 1
+    listed = ", ".join(f"{count} {name}" for name, count in sets.items())
+    tensors = f"{len(operator.tensors)} tensors over {', '.join(operator.dims)}"
+    return f"{tensors}; workloads: {listed}; {len(operator.hidden)} hidden shapes"
+
+
+def _notes(operator: Operator) -> Iterator[str]:
+    """What is no fault, and weakens verdicts."""
+    hidden = operator.hidden
+    if not any(1 in w.dims.values() for w in hidden):
+        yield "no hidden shape has a dim of 1"
+    if not any(size % 2 and size > 1 for w in hidden for size in w.dims.values()):
+        yield "no hidden shape has an odd dim"
+    for width in WIDTHS:
+        if sum(_divisible(w, width) for w in hidden) < HIDDEN_NEEDED:
+            yield (
+                f"fewer than {HIDDEN_NEEDED} hidden shapes have dims that are all multiples of {width}: kernels that "
+                "require them are unsupported"
+            )
+    offers = functions(operator.folder).offers
+    if not offers("library"):
+        yield "reference.py has no library(...): nothing but the naive kernels, which have the same author, backs it"
+    if operator.tolerance.bound == "rounding" and operator.tolerance.terms.names and not offers("magnitude"):
+        yield "reference.py has no magnitude(...): where sums cancel, right kernels may be refused"
+    if not offers("relations"):
+        yield "reference.py has no relations(...), which hold whatever the reference says"
+
+
+def _divisible(workload: Workload, width: int) -> bool:
+    return all(size and size % width == 0 for size in workload.dims.values())
+
+
+def _check_plan(operator: Operator, task: Task) -> None:
+    """The plan resolves on every workload of every set, where only dims that data decide about are guessed."""
+    source, path = operator.naive(task.target), operator.ancestor("naive", task.target)
+    facts = {"sm_count": 1, "warp_size": 32, "max_shared_bytes": 48 << 10, "l2_bytes": 1 << 20, "cpu_count": 1}
+    where = ""
+    try:
+        plan = parse_plan(source, operator, task.target, name=str(path)).for_dtype(task.dtype)
+        for workload in (*operator.workloads, *operator.hidden):
+            where = f"{path}: on {workload.name}: "
+            dims = {**workload.dims, **dict.fromkeys(operator.data_dims, 1)}
+            plan.resolve(
+                operator, dtype=task.dtype, dims=dims, values={}, facts=facts,
+                occupancy=dict.fromkeys(plan.occupancy_kernels, 1),
+            )  # fmt: skip
+    except PlanError as error:
+        raise OperatorError(f"{where}{error}") from None
+
+
+def _checked(operator: Operator, task: Task, most: int, limit_s: float, say: Say) -> Checked:
+    begin = time.monotonic()
+    kernel = Kernel(operator.name, task.target, operator.naive(task.target))
+    file = operator.ancestor("naive", task.target).name
+    with tempfile.TemporaryDirectory(prefix="evo-") as folder:
+        set_ = _workload_set(operator, task.target)
+        tried = place(operator, task, workload_set=set_, folder=Path(folder))
+        is_here = present_target([task.target]) == task.target
+        admission = Admission(tried, kernel, _tried_on(operator, set_, timed=is_here))
+        try:
+            naive = admission.naive()
+            found = Checked(str(task), tried.words)
+            if naive.rejection:
+                is_own = tried.is_own_fault(naive.rejection.status)
+                found.status = str(naive.rejection.status) if is_own else UNTRIED
+                found.message = naive.rejection.message
+            elif is_here:
+                _judge(operator, task, kernel, set_, Path(folder), found, confirm=most > 0)
+            else:
+                found.status, found.worst_error = str(Status.CORRECT), _worst(naive.errors)
+            say("\n".join(_naive_lines(found, file, len(admission.shapes))))
+            if found.right and most:
+                _try_mutants(admission, operator, task, kernel, most, limit_s, found, say)
+        finally:
+            admission.close()
+    found.seconds = time.monotonic() - begin
+    return found
+
+
+def _workload_set(operator: Operator, target: str) -> str:
+    """The one that a run takes by itself; where the operator has no such set, its first."""
+    sets = [workload.set for workload in operator.workloads]
+    return DEFAULT_SETS[target] if DEFAULT_SETS[target] in sets else sets[0]
+
+
+def _tried_on(operator: Operator, set_: str, *, timed: bool) -> list[Workload]:
+    """Every hidden shape; on a device also the workload with the least work, which is too much for an emulation."""
+    work = {
+        w: operator.min_bytes.evaluate(operator.cost_environment(w.dims, "fp32")) for w in operator.workload_set(set_)
+    }
+    return [*operator.hidden, *([min(work, key=lambda w: work[w])] if timed else [])]
+
+
+def _judge(
+    operator: Operator, task: Task, kernel: Kernel, set_: str, folder: Path, found: Checked, *, confirm: bool
+) -> None:
+    """The real verdict: at the full level, and where it is to be confirmed, which looks at the library too, so."""
+    stage = fitness(operator, task, workload_set=set_, folder=folder)
+    try:
+        built = stage.build(kernel)
+        until = Level.CONFIRMED if confirm else Level.FULL
+        verdicts: tuple[Evaluation, ...] = (
+            judge(stage, kernel, Anchor(kernel, 0.0, 0.0), race=False, until=until)
+            if isinstance(built, Built)
+            else (built,)
+        )
+    finally:
+        stage.close()
+    last = verdicts[-1]
+    found.status, found.message, found.level = str(last.status), last.message, str(last.level)
+    found.worst_error = max((_worst(verdict.errors) for verdict in verdicts), default=0.0)
+    found.library_lack = last.library_lack
+
+
+def _worst(errors: Sequence[CheckError]) -> float:
+    return max((error.worst_ratio for error in errors), default=0.0)
+
+
+def _naive_lines(found: Checked, file: str, shapes: int) -> Iterator[str]:
+    head = f"{found.task}: {file} is {found.status}"
+    if not found.right:
+        yield f"{head} ({found.runs_on})\n  {found.message}"
+        return
+    level = f" at the level {found.level}" if found.level else f" on {shapes} shapes"
+    yield f"{head}{level}, its worst error at {found.worst_error:.2g} of the bound ({found.runs_on})"
+    if found.library_lack:
+        yield f"  note: the library was not timed: {found.library_lack}"
+
+
+# --- mutants ----------------------------------------------------------------------------------------------------------
+
+
+def _try_mutants(
+    admission: Admission,
+    operator: Operator,
+    task: Task,
+    kernel: Kernel,
+    most: int,
+    limit_s: float,
+    found: Checked,
+    say: Say,
+) -> None:
+    end = time.monotonic() + limit_s
+    every = mutants(kernel, SyntaxTree(kernel.source, operator, task.target, task.dtype))
+    picked = chosen(every, most)
+    say(f"{found.task}: {len(picked)} of {len(every)} mutants, in at most {limit_s:.0f} s")
+    tried = 0
+    for mutant in picked:
+        if time.monotonic() > end:
+            break
+        tried += 1
+        _count(mutant, admission.tried(mutant.kernel), kernel, found)
+    found.left_out = len(every) - tried
+    found.survivors.sort(key=lambda survivor: survivor.line)
+    say("\n".join(mutant_lines(found)))
+
+
+def _count(mutant: Mutant, tried: Tried, kernel: Kernel, found: Checked) -> None:
+    if tried.same_code:
+        found.same_program += 1
+    elif tried.rejection and tried.rejection.status in NO_PROGRAM:
+        found.no_program += 1
+    else:
+        found.mutants += 1
+        found.refused += tried.rejection is not None
+        if not tried.rejection:
+            changed = _diff(kernel.source, mutant.kernel.source)
+            found.survivors.append(Survivor(mutant.line, mutant.kind, tried.differs, changed))
+
+
+def _diff(old: str, new: str) -> str:
+    lines = difflib.unified_diff(old.splitlines(), new.splitlines(), n=0, lineterm="")
+    return "\n".join(line for line in lines if not line.startswith(("---", "+++", "@@")))
+
+
+def mutant_lines(found: Checked) -> Iterator[str]:
+    """What became of a task's mutants, in words, and every survivor with what was changed."""
+    others = [
+        f"{words}: {count}"
+        for count, words in (
+            (found.same_program, "the same program"),
+            (found.no_program, "no program"),
+            (found.left_out, "not tried"),
+        )
+        if count
+    ]
+    beside = f"; {', '.join(others)}" if others else ""
+    yield f"{found.task}: {found.refused} of {found.mutants} mutants refused, {len(found.survivors)} survived{beside}"
+    for survivor in found.survivors:
+        yield f"  survived, line {survivor.line}, {survivor.kind}: {survivor.told}"
+        yield from (f"    {line}" for line in survivor.diff.splitlines())

@@ -1,0 +1,237 @@
+"""Whether what verifies an operator's kernels tells right from wrong ones: the naive kernel, and mutants of it.
+
+All kernels are run on the same cases, as many as a confirmation draws, each on two poisons and between guards; then
+what the operator's relations promise is held against them. Nothing is timed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from fitness.cases import Case, Question, Related
+from fitness.checks import agreed
+from fitness.device import LARGE, NAN, KernelFault
+from fitness.evaluation import CheckError, Rejection, Status
+from fitness.memory import Memory
+from fitness.pipeline import Pipeline
+from fitness.verify import Oracle, worst
+from operators.kernel import Kernel
+from operators.spec import Workload
+
+FAMILIES = 2
+"""Input families for each shape, as of a confirmation."""
+RELATED = 3
+"""Cases whose relations are looked at, as of a confirmation."""
+Call = Callable[[Question, bool, int], Memory]
+"""Runs a kernel on a question, with data at the end of their pages or not, in memory filled with a poison; what it
+wrote. Raises KernelFault."""
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A kernel that can be run."""
+
+    held: Any
+    """What the place that runs it made of it."""
+    code: str
+    """Equal for kernels that are the same program; empty where that is not known."""
+    deterministic: bool
+
+
+class Place(Protocol):
+    """Where kernels of one operator, dtype and target are built and called."""
+
+    @property
+    def oracle(self) -> Oracle:
+        """What judges their answers."""
+        ...
+
+    @property
+    def words(self) -> str:
+        """What kernels run on, in words."""
+        ...
+
+    def ready(self, kernel: Kernel) -> Ready | Rejection:
+        """Check the plan and compile."""
+        ...
+
+    def opened(self, ready: Ready) -> AbstractContextManager[Call]:
+        """A process with the kernel. Raises KernelFault where it cannot be loaded."""
+        ...
+
+    def close(self) -> None:
+        """End every process."""
+        ...
+
+    def is_own_fault(self, status: Status) -> bool:
+        """Whether a kernel that ends so is at fault itself, and not the place, which cannot do all that kernels may."""
+        ...
+
+
+class DevicePlace:
+    """`Place` on a device that is here."""
+
+    def __init__(self, stage: Pipeline, words: str) -> None:
+        self.oracle = stage.oracle
+        self.words = words
+        self._stage = stage
+
+    def ready(self, kernel: Kernel) -> Ready | Rejection:
+        prepared = self._stage.device.prepare(kernel)
+        if isinstance(prepared, Rejection):
+            return prepared
+        return Ready(prepared, prepared.compiled.code_digest, prepared.deterministic)
+
+    @contextmanager
+    def opened(self, ready: Ready) -> Iterator[Call]:
+        with self._stage.stand.session(ready.held) as session:
+
+            def call(question: Question, at_end: bool, poison: int) -> Memory:
+                with self._stage.device.machine(exclusive=False):
+                    session.bind(0, question, at_end=at_end)
+                    session.run(0, poison=poison)
+                return session.work(0)
+
+            yield call
+
+    def close(self) -> None:
+        self._stage.close()
+
+    def is_own_fault(self, status: Status) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What became of a kernel."""
+
+    rejection: Rejection | None = None
+    """Why it was refused; None: it passed everything."""
+    same_code: bool = False
+    """It is the same program as the naive kernel, and was not run."""
+    differs: bool = False
+    """Some result of it was another number than the naive kernel's, rounding included."""
+    errors: tuple[CheckError, ...] = field(default=(), repr=False)
+    seconds: float = 0.0
+
+
+class Admission:
+    """Tries kernels of one task on cases that are drawn once."""
+
+    def __init__(self, place: Place, naive: Kernel, shapes: Sequence[Workload], *, seed: int | None = None) -> None:
+        self._place = place
+        self._naive = naive
+        self.shapes = shapes
+        self._rng = np.random.default_rng(seed)
+        self._open = ExitStack()
+        self._answers: list[dict[str, torch.Tensor]] = []
+        """Of the naive kernel, by case."""
+
+    def close(self) -> None:
+        """End every process."""
+        self._open.close()
+        self._place.close()
+
+    @cached_property
+    def cases(self) -> list[Case]:
+        """Every shape with some input families, in random order. Raises OperatorError where reference.py fails."""
+        families = self._place.oracle.families
+        drawn = [(w, str(f)) for w in self.shapes for f in self._rng.permutation(families)[:FAMILIES]]
+        return [self._case(w, f, at_end=number % 2 == 0) for number, (w, f) in enumerate(drawn)]
+
+    @cached_property
+    def _related(self) -> list[tuple[int, list[Related]]]:
+        numbers = [int(n) for n in self._rng.permutation(len(self.cases))[:RELATED]]
+        relations = self._place.oracle.relations
+        return [(n, list(relations(self.cases[n], self._rng, trusted=self._trusted))) for n in numbers]
+
+    def _case(self, workload: Workload, family: str, *, at_end: bool) -> Case:
+        return self._place.oracle.case(workload, family, self._rng, at_end=at_end, trusted=self._trusted)
+
+    @cached_property
+    def _naive_ready(self) -> Ready:
+        ready = self._place.ready(self._naive)
+        if isinstance(ready, Rejection):
+            raise KernelFault(ready.status, ready.message)
+        return ready
+
+    @cached_property
+    def _naive_call(self) -> Call:
+        return self._open.enter_context(self._place.opened(self._naive_ready))
+
+    def _trusted(self, question: Question) -> list[dict[str, Any]]:
+        work = self._naive_call(question, question.at_end, NAN)
+        return [self._place.oracle.outputs(question, work)]
+
+    def naive(self) -> Tried:
+        """Try the naive kernel, which must pass before any other is tried. Raises OperatorError, as `cases` does."""
+        begin = time.monotonic()
+        try:
+            found = self._ran(self._naive_ready, self._answers)
+        except KernelFault as fault:
+            found = {"rejection": fault.rejection}
+        return Tried(**found, seconds=time.monotonic() - begin)
+
+    def tried(self, kernel: Kernel) -> Tried:
+        """Try any other kernel."""
+        begin = time.monotonic()
+        ready = self._place.ready(kernel)
+        if isinstance(ready, Rejection):
+            return Tried(ready, seconds=time.monotonic() - begin)
+        if ready.code and ready.code == self._naive_ready.code:
+            return Tried(same_code=True, seconds=time.monotonic() - begin)
+        return Tried(**self._ran(ready, None), seconds=time.monotonic() - begin)
+
+    def _ran(self, ready: Ready, kept: list[dict[str, torch.Tensor]] | None) -> dict[str, Any]:
+        """Fields of `Tried`; answers are put into `kept`, or held against the naive kernel's."""
+        differs, errors = False, list[CheckError]()
+        cases, related = self.cases, self._related
+        try:
+            with self._place.opened(ready) as call:
+                for number, case in enumerate(cases):
+                    errors += self._checked(call, ready, case)
+                    answer = self._place.oracle.outputs(case, call(case, case.at_end, NAN))
+                    if kept is not None:
+                        kept.append(answer)
+                    elif not differs:
+                        differs = any(_differ(y, self._answers[number][name]) for name, y in answer.items())
+                for number, several in related:
+                    self._relate(call, ready, cases[number], several)
+        except KernelFault as fault:
+            return {"rejection": fault.rejection, "differs": True}
+        return {"differs": differs, "errors": worst(errors)}
+
+    def _checked(self, call: Call, ready: Ready, case: Case) -> list[CheckError]:
+        """On NaN and on a large number where it has not written, at either end of its pages."""
+        large = int(self._rng.choice(LARGE[self._rng.integers(2)]))
+        return agreed(
+            self._place.oracle,
+            case,
+            (NAN, large),
+            lambda run, poison: call(case, case.at_end == (run == 0), poison),
+            deterministic=ready.deterministic,
+        )
+
+    def _relate(self, call: Call, ready: Ready, case: Case, related: Sequence[Related]) -> None:
+        oracle = self._place.oracle
+        before = oracle.outputs(case, call(case, case.at_end, NAN))
+        for one in related:
+            after = before
+            if one.after is not case:
+                self._checked(call, ready, one.after)
+                after = oracle.outputs(one.after, call(one.after, case.at_end, NAN))
+            if problem := oracle.related_problem(one, before, after, deterministic=ready.deterministic):
+                raise KernelFault(Status.WRONG, problem)
+
+
+def _differ(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two results are not the same numbers; NaN is like NaN, and 0 like -0."""
+    return not bool(((one == other) | (one.isnan() & other.isnan())).all())

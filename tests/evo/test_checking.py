@@ -1,0 +1,89 @@
+"""`evo check`: naive kernels are right, mutants of them are refused, and survivors are shown with what was changed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from evo import checking
+from evo.cli import app
+from fitness import targets
+from operators.errors import UserError
+
+AXPB = Path(__file__).parents[1] / "data" / "axpb"
+BLIND = {
+    'formula = "y[i] = alpha * x[i] + b[i]"': 'formula = "y[i] = max(x[i], 0) + b[i]"',
+    'cuda = ["fp32", "bf16"]': 'cuda = ["fp32"]',
+    'name = "x"\nrole = "in"\nshape = ["n"]\ndistribution = "uniform(-1, 1)"': (
+        'name = "x"\nrole = "in"\nshape = ["n"]\ndistribution = "uniform(1, 2)"'
+    ),
+    "n = [1, 3, 7, 16, 31, 64, 100, 1000, 1023, 2048]": "n = [1, 100, 1023]",
+}
+"""Inputs that never show what the maximum is for."""
+
+
+@pytest.fixture(autouse=True)
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the cuda target is emulated, and nothing is timed."""
+    for module in (checking, targets):
+        monkeypatch.setattr(module, "present_target", lambda named: "cpu")
+
+
+def changed(folder: Path, edits: dict[str, dict[str, str]]) -> str:
+    """A copy of an operator with other text in its files."""
+    shutil.copytree(AXPB, folder)
+    for file, pairs in edits.items():
+        path = folder / file
+        text = path.read_text(encoding="utf-8")
+        for old, new in pairs.items():
+            assert old in text
+            text = text.replace(old, new)
+        path.write_text(text, encoding="utf-8")
+    return str(folder)
+
+
+def checked(folder: str, *options: str) -> tuple[int, dict[str, Any]]:
+    done = CliRunner().invoke(app, ["check", folder, "--target", "cuda", "--json", *options], catch_exceptions=False)
+    return done.exit_code, json.loads(done.stdout)
+
+
+def test_inputs_that_do_not_tell_right_from_wrong_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = ("one branch for both", "inputs in a lower precision", "the last block not launched")
+    monkeypatch.setattr(checking, "chosen", lambda found, most: [m for m in found if m.kind in kinds])
+    reference = {"return alpha * x + b": "return x.clamp(min=0) + b", "abs(alpha) * x.abs()": "x.abs()"}
+    kernel = {"load(alpha) * load(x[i])": "(load(x[i]) > 0 ? load(x[i]) : 0)"}
+    folder = changed(tmp_path / "mine", {"operator.toml": BLIND, "reference.py": reference, "naive.cu": kernel})
+    code, report = checked(folder)
+    (task,) = report["tasks"]
+    assert (task["task"], task["status"]) == ("axpb/fp32/cuda", "correct")
+    assert (task["mutants"], task["refused"]) == (4, 3)
+    (survivor,) = task["survivors"]
+    assert (survivor["kind"], survivor["differs"]) == ("one branch for both", False)
+    assert "+    if (i < n) y[i] = store((load(x[i])) + load(b[i]));" in survivor["diff"]
+    assert code == 1
+    assert report["passed"] is False
+    assert any("multiples of 32" in note for note in report["notes"])
+
+
+def test_a_naive_kernel_that_is_wrong_is_said_and_has_no_mutants(tmp_path: Path) -> None:
+    wrong = {
+        "naive.cu": {"+ load(b[i])": "- load(b[i])"},
+        "operator.toml": {'cuda = ["fp32", "bf16"]': 'cuda = ["fp32"]'},
+    }
+    code, report = checked(changed(tmp_path / "mine", wrong))
+    (task,) = report["tasks"]
+    assert (code, task["status"], task["mutants"]) == (1, "wrong", 0)
+    assert "out of bounds" in task["message"]
+
+
+def test_what_cannot_be_checked_is_one_line(tmp_path: Path) -> None:
+    unknown = {"naive.cu": {'"ceil_div(n, 256)"': '"ceil_div(m, 256)"'}}
+    with pytest.raises(UserError, match=r"naive.cu:line 4: .*unknown name `m`"):
+        checked(changed(tmp_path / "mine", unknown))
+    with pytest.raises(UserError, match="--limit 3evals: write a time"):
+        checked(str(AXPB), "--limit", "3evals")
