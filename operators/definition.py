@@ -18,6 +18,7 @@ from operators.errors import OperatorError
 from operators.expression import Expression, ExpressionError, parse
 from operators.files import read_text
 from operators.forms import Inherited, complete
+from operators.shapes import completed
 from operators.spec import (
     CPP_KEYWORDS,
     HIDDEN,
@@ -37,6 +38,7 @@ from operators.spec import (
 
 REFERENCE_ARGUMENTS = frozenset({"outputs", "prepared", "dtype", "rng", "family"})
 """What the functions of reference.py may be given besides the dims, tensors and scalars."""
+MADE = "hidden shapes are made from dims where a file has none: write [[hidden]] of your own"
 MAX_SHAPES = 1000
 """From one table: lists of dims multiply."""
 
@@ -130,9 +132,10 @@ class _Cost(_Table):
     flops: Formula
     """Operations of a plain algorithm; what is reported."""
     min_flops: Formula
-    """Operations that no algorithm can go below; a kernel that is faster than these allow is quarantined."""
+    """Operations that no algorithm can go below; a faster kernel than these allow is quarantined. Left out: 0."""
     min_bytes: Formula
-    """Bytes that must come from or go to memory; likewise."""
+    """Bytes that must come from or go to memory; likewise. Left out: every tensor once, `inout` ones twice; to be
+    written where not all of an input is needed, and with `data_dims`."""
 
 
 class _Tolerance(_Table):
@@ -158,7 +161,7 @@ class _File(_Table):
     """Of the operator: letters, digits and `_`."""
     like: str | None = None
     """A form of operators/shared, an unfinished operator.toml: what this file says takes its place, tables key by key,
-    workloads set by set. Workloads and hidden shapes of a form with other dims are left out."""
+    workloads set by set. Workloads, hidden shapes and costs of a form with other dims are left out."""
     family: str
     """What it belongs to, for `evo run --family`."""
     formula: str
@@ -179,7 +182,8 @@ class _File(_Table):
     workload: Annotated[list[_Workload], Field(min_length=1)]
     """[[workload]] for every setting, or list of settings, that is timed."""
     hidden: Annotated[list[_Hidden], Field(min_length=1)]
-    """[[hidden]] for shapes that only verification uses."""
+    """[[hidden]] for shapes that only verification uses. Left out: some of every kind, made from up to four dims; to be
+    written where not every size goes with every other."""
     cost: _Cost
     """[cost]: what the work amounts to."""
     tolerance: _Tolerance
@@ -225,10 +229,11 @@ def declared(folder: Path) -> dict[str, Any]:
 
 def _read(folder: Path, made: Callable[[_File], Made]) -> Made:
     path = folder / "operator.toml"
-    inherited = Inherited()
+    inherited, ours = Inherited(), False
     try:
-        completed, inherited = complete(tomllib.loads(read_text(path)))
-        return made(_File.model_validate(completed))
+        merged, inherited = complete(tomllib.loads(read_text(path)))
+        filled, ours = completed(merged)
+        return made(_File.model_validate(filled))
     except (FileNotFoundError, NotADirectoryError):
         raise OperatorError(
             f"{path}: no such file; an operator is a folder with operator.toml and reference.py"
@@ -241,7 +246,8 @@ def _read(folder: Path, made: Callable[[_File], Made]) -> Made:
         problem = first_problem(error)
         raise OperatorError(f"{path}: {problem}{inherited.named_in(problem)}") from None
     except ValueError as error:
-        raise OperatorError(f"{path}: {error}{inherited.named_in(str(error))}") from None
+        shape = f"; {MADE}" if ours and str(error).startswith(f"{HIDDEN} ") else ""
+        raise OperatorError(f"{path}: {error}{shape}{inherited.named_in(str(error))}") from None
 
 
 def _build(raw: _File, folder: Path) -> Operator:

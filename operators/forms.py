@@ -61,7 +61,7 @@ class Inherited:
 def complete(own: dict[str, Any]) -> tuple[dict[str, Any], Inherited]:
     """The file over the form that its `like` names: tables key by key, workloads set by set, all else as a whole.
 
-    Workloads and hidden shapes of a form are left out where the file has other dims. Raises ValueError.
+    Workloads, hidden shapes and costs of a form are left out where the file has other dims. Raises ValueError.
     """
     name = own.get("like")
     if name is None:
@@ -88,16 +88,16 @@ def complete(own: dict[str, Any]) -> tuple[dict[str, Any], Inherited]:
 
 
 def _drop_other_dims(name: str, base: dict[str, Any], own: Mapping[str, Any]) -> None:
-    """Take out of a form what sets dims that the operator does not have. Raises ValueError where nothing is left."""
+    """Take out of a form what sets dims that the operator does not have. Raises ValueError without a workload."""
     wanted = own.get("dims", base["dims"])
     if not isinstance(wanted, list) or set(map(str, wanted)) == set(base["dims"]):
         return
-    there, place = ", ".join(base["dims"]), Inherited(name).place
-    for table, keys in (("workload", 'set = "cpu", '), ("hidden", "")):
+    for table in ("workload", "hidden", "cost"):
         base.pop(table, None)
-        if table not in own:
-            sizes = ", ".join(f"{dim} = 64" for dim in wanted)
-            raise ValueError(
-                f"`{table}` is missing: {place} has some over its own dims ({there}), not over yours "
-                f"({', '.join(map(str, wanted))}); write [[{table}]] with {keys}dims = {{ {sizes} }}"
-            )
+    if "workload" not in own:
+        there, place = ", ".join(base["dims"]), Inherited(name).place
+        sizes = ", ".join(f"{dim} = 64" for dim in wanted)
+        raise ValueError(
+            f"`workload` is missing: {place} has some over its own dims ({there}), not over yours "
+            f'({", ".join(map(str, wanted))}); write [[workload]] with set = "cpu", dims = {{ {sizes} }}'
+        )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 from operators.definition import read_operator
 from operators.errors import OperatorError
+from operators.shapes import completed, hidden
 
 OWN = """
 name = "mine"
@@ -73,13 +76,46 @@ def test_workloads_of_a_form_with_other_dims_are_left_out(tmp_path: Path) -> Non
     assert len(operator.hidden) == 2
 
 
+def test_what_a_file_with_dims_of_its_own_leaves_out_is_made(tmp_path: Path) -> None:
+    text = OTHER_DIMS.replace(', min_flops = "rows", min_bytes = "rows"', "")
+    (tmp_path / "operator.toml").write_text(text + WORKLOAD + TENSORS)
+    operator = read_operator(tmp_path)
+    (workload,) = operator.workloads
+    env = operator.cost_environment(workload.dims, "fp32")
+    assert (operator.min_flops.evaluate(env), operator.min_bytes.evaluate(env)) == (0, 2 * 4 * 7 * 8)
+    assert [shape["dims"] for shape in hidden(["rows", "cols"])] == [dict(w.dims) for w in operator.hidden]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_shapes_that_are_made_are_of_every_kind_and_small(count: int) -> None:
+    dims = ["a", "b", "c", "d"][:count]
+    made, ours = completed({"dims": dims})
+    assert ours
+    shapes = [tuple(sizes) for table in made["hidden"] for sizes in product(*(_listed(table["dims"][d]) for d in dims))]
+    assert len(shapes) == len(set(shapes))
+    assert 12 <= len(shapes) <= 30
+    for n in range(count):
+        assert any(shape[n] == 1 for shape in shapes)
+        assert any(shape[n] > 1 and shape[n] % 2 for shape in shapes)
+    for width in (4, 8, 16, 32):
+        assert sum(all(size % width == 0 for size in shape) for shape in shapes) >= 6
+    assert max(map(math.prod, shapes)) <= 4 << 20
+
+
+def _listed(sizes: int | list[int]) -> list[int]:
+    return sizes if isinstance(sizes, list) else [sizes]
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         (OTHER_DIMS, ["`workload` is missing", "over its own dims (n), not over yours (rows, cols)", "cols = 64 }"]),
-        (OTHER_DIMS + WORKLOAD, ["`hidden` is missing", "write [[hidden]] with dims = { rows = 64, cols = 64 }"]),
+        (OTHER_DIMS + WORKLOAD, ["tensor[0] `x`: shape", "write [[tensor]] of your own in its place"]),
         (OTHER_DIMS + WORKLOAD + SHAPES, ["tensor[0] `x`: shape", "write [[tensor]] of your own in its place"]),
-        (OTHER_DIMS.replace(', min_bytes = "rows"', "") + WORKLOAD + SHAPES + TENSORS, ["write min_bytes of your own"]),
+        (
+            OTHER_DIMS.replace('"elementwise"', '"vector_sum"\nfamily = "own"') + WORKLOAD + TENSORS,
+            ["tolerance.terms", "write terms of your own"],
+        ),
         (OWN.replace("n = 7", "m = 7"), ["workload[0]: dims must be exactly n, not m", "dims = [n] comes from"]),
         (
             OWN.replace('"n", min_flops = "n"', '"99 * n", min_flops = "n * n"'),
@@ -91,9 +127,8 @@ def test_what_a_user_did_not_write_is_traced_to_its_form(tmp_path: Path, text: s
     (tmp_path / "operator.toml").write_text(text)
     with pytest.raises(OperatorError) as caught:
         read_operator(tmp_path)
-    assert all(
-        part in str(caught.value) for part in [*said, "the form elementwise (operators/shared/elementwise.toml)"]
-    )
+    form = "vector_sum" if "vector_sum" in text else "elementwise"
+    assert all(part in str(caught.value) for part in [*said, f"the form {form} (operators/shared/{form}.toml)"])
     assert "\n" not in str(caught.value)
 
 

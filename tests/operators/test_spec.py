@@ -169,7 +169,12 @@ BAD = {
     "key that does not exist": ("[cost]", "[costs]\nx = 1\n[cost]", "`costs` is not a key that exists here"),
     "nested key that does not exist": ('set = "cpu"', 'set = "cpu"\nwieght = 3', "`workload[0].wieght` is not a key"),
     "missing key": ('formula = "y[r, c] = alpha * x[r, c]"\n', "", "`formula` is missing"),
-    "missing nested key": ('min_flops = "rows * cols"\n', "", "`cost.min_flops` is missing"),
+    "missing nested key": ('\nflops = "2 * rows * cols"\n', "\n", "`cost.flops` is missing"),
+    "bytes that only data tell": (
+        'min_bytes = "2 * sizeof_T * rows * cols"\n',
+        "",
+        "`cost.min_bytes` is missing",
+    ),
     "wrong type": ('dims = ["rows", "cols"]', 'dims = "rows"', "`dims`: input should be a valid list, not 'rows'"),
     "no dims": ('dims = ["rows", "cols"]', "dims = []", "`dims`: list should have at least 1 item"),
     "wrong role": ('role = "out"', 'role = "output"', "`tensor[2].role`: input should be 'in', 'out' or 'inout', not"),
