@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from evo.cli_options import AsJson
-from evo.completion import operator_names
+from evo.completion import beginnings, operator_names
 from evo.report.output import as_json as json_of
 
 FAILED = 1
@@ -17,6 +18,33 @@ LIMIT = "5min"
 MOST = 60
 
 own = typer.Typer()
+
+
+@own.command()
+def new(
+    name: Annotated[str, typer.Argument(metavar="OPERATOR", help="Its name.")],
+    like: Annotated[
+        str,
+        typer.Option(
+            help="What to begin from: elementwise, rows (a reduction of each), vector_sum (one of all), product, "
+            "stencil, segment_sum (sizes that the data tells), tridiagonal (an ill-conditioned solver); "
+            "batched_product, square_product, sparse_vector, sparse_matrix; or any operator, by name or folder.",
+            autocompletion=beginnings,
+        ),
+    ] = "elementwise",
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="New folder. Default: OPERATOR, here.")] = None,
+) -> None:
+    """Begin an operator of your own: a folder with a right one under that name, to be changed. Overwrites nothing."""
+    from operators.beginning import begin
+
+    folder = out or Path(name)
+    written = begin(name, like, folder)
+    shown = folder if folder.is_absolute() else f"./{folder}"
+    print(f"{shown}: {', '.join(path.name for path in written)}")
+    print(
+        "say in operator.toml what it is, in reference.py what is right, in the naive kernels how it is done plainly;"
+    )
+    print(f"then: evo check {shown}; evo run {shown}")
 
 
 @own.command()

@@ -32,6 +32,13 @@ def operator_names(incomplete: str) -> list[str]:
     return [name for name in folders() if name.startswith(incomplete)]
 
 
+def beginnings(incomplete: str) -> list[str]:
+    """What a new operator may begin from."""
+    from operators.beginning import FORMS, templates
+
+    return [name for name in (*templates(), *FORMS) if name.startswith(incomplete)] or operator_names(incomplete)
+
+
 def kernel_ids(context: typer.Context, incomplete: str) -> list[str]:
     """Ids of the run's kernels, those of most gain first."""
     from evo.folders import find_run
