@@ -17,19 +17,17 @@ extern "C" void tridiagonal(const T* a, const T* c, const T* shift, const T* d, 
                             int systems, int n) {
     for (int s = 0; s < systems; s++) {
         long long row = (long long)s * n;
-        ACC pivot = load(a[row]) + load(c[row]) + load(shift[row]);
-        upper[row] = load(c[row]) / pivot;
-        right[row] = load(d[row]) / pivot;
-        for (long long at = row + 1; at < row + n; at++) {
-            pivot = load(a[at]) + load(c[at]) + load(shift[at]) - load(a[at]) * upper[at - 1];
-            upper[at] = load(c[at]) / pivot;
-            right[at] = (load(d[at]) + load(a[at]) * right[at - 1]) / pivot;
+        ACC above = 0, before = 0, next = 0; // beyond either end there is nothing
+        for (int i = 0; i < n; i++) {
+            ACC pivot = load(a[row + i]) + load(c[row + i]) + load(shift[row + i]) - load(a[row + i]) * above;
+            above = load(c[row + i]) / pivot;
+            before = (load(d[row + i]) + load(a[row + i]) * before) / pivot;
+            upper[row + i] = above;
+            right[row + i] = before;
         }
-        ACC next = right[row + n - 1];
-        x[row + n - 1] = store(next);
-        for (long long at = row + n - 2; at >= row; at--) {
-            next = right[at] + upper[at] * next;
-            x[at] = store(next);
+        for (int i = n - 1; i >= 0; i--) {
+            next = right[row + i] + upper[row + i] * next;
+            x[row + i] = store(next);
         }
     }
 }

@@ -4,7 +4,7 @@ zero = ["total"]
 
 [tune]
 BLOCK = [256, 64, 128, 512, 1024]
-BLOCKS = [1024, 132, 264, 528]
+BLOCKS = [132, 264, 528, 1024]
 
 [[launch]]
 kernel = "vector_sum"
