@@ -16,8 +16,6 @@ from rich.text import Text
 
 from evo.report.fitted import Field, Fitted
 from evo.report.output import printable, raw
-from evo.report.queries import ModelCosts
-from evo.report.summary import Standing, TaskSummary
 
 STANDING = (
     Field("baseline", rank=3), Field("best"), Field("speedup"), Field("95 %"), Field("verdict", "words"),
@@ -28,8 +26,10 @@ FEW = 8
 UNBOUNDED = 1_000_000
 """The width of what is no terminal: nothing is folded there."""
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # not what `evo sql` would wait for
+    from evo.report.queries import ModelCosts
     from evo.report.reference import Page
+    from evo.report.summary import Standing, TaskSummary
 
 
 def summary_table(tasks: Iterable[TaskSummary]) -> Fitted:
