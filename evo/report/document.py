@@ -118,6 +118,8 @@ class Figures:
     series: Mapping[str, int]
     """Names, each with its place among all series of the report, which decides its colour and dashes."""
     figures: Sequence[Figure]
+    in_pairs: bool = False
+    """Whether every two of them belong beside each other."""
 
 
 @dataclass(frozen=True)

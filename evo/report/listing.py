@@ -47,6 +47,10 @@ SQL = """
 """
 
 
+KINDS = ("wall_s", "evaluations", "tokens", "cost_usd")
+"""Of what a run uses."""
+
+
 def runs_in(runs: Path) -> list[dict[str, Any]]:
     """A row for each run and replay in the folder, the oldest first; of one that cannot be read, its name and why."""
     return [_row(path.parent) for path in sorted(runs.glob(f"*/{DATABASE}"))]
@@ -60,11 +64,13 @@ def _row(folder: Path) -> dict[str, Any]:
     except UserError as error:
         return {"run": folder.name, "state": UNREADABLE, "reason": str(error)}
     row["tasks"] = sorted(row["tasks"] or [])
-    used = {kind: row.pop(kind) for kind in ("wall_s", "evaluations", "tokens", "cost_usd")}
-    return {
-        "run": folder.name, "state": state, "reason": reason, **row, "used": {k: float(v) for k, v in used.items()},
-        "budget": budget,
-    }  # fmt: skip
+    rest = {name: value for name, value in row.items() if name not in KINDS}
+    return {"run": folder.name, "state": state, "reason": reason, **rest, "used": spent(row), "budget": budget}
+
+
+def spent(row: Mapping[str, Any]) -> dict[str, float]:
+    """What a run used, by kind, of the answer to `SQL`."""
+    return {kind: float(row[kind]) for kind in KINDS}
 
 
 def runs_table(rows: Sequence[Mapping[str, Any]]) -> Fitted:

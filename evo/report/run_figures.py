@@ -98,10 +98,15 @@ def roofline_figure(task: str, dtype: str, points: Rows, peaks: Peaks | None) ->
         for name, field in (("naive", "naive_us"), ("best", "best_us"))
         if row[field]
     ]
-    scale = {"type": "log", "nice": False}
-    ticks = {"tickCount": 5, "format": "~g", "labelOverlap": True}
-    x = {"field": "intensity", "type": "quantitative", "title": "operations per byte", "scale": scale, "axis": ticks}
-    y = {"field": "gflop_s", "type": "quantitative", "title": "Gflop/s", "scale": scale, "axis": ticks}
+    roof = _roof(drawn, dtype, peaks) if peaks else []
+    x, y = (
+        {
+            "field": field, "type": "quantitative", "title": title,
+            "scale": {"type": "log", "domain": _around([row[field] for row in (*drawn, *roof)])},
+            "axis": {"tickCount": 5, "format": "~g", "labelOverlap": True},
+        }
+        for field, title in (("intensity", "operations per byte"), ("gflop_s", "Gflop/s"))
+    )  # fmt: skip
     layers: list[dict[str, Any]] = [{
         "mark": {"type": "point", "filled": True, "size": 60, "opacity": 0.9},
         "encoding": {
@@ -116,14 +121,19 @@ def roofline_figure(task: str, dtype: str, points: Rows, peaks: Peaks | None) ->
             },
         },
     }]  # fmt: skip
-    if peaks:
+    if roof:
         layers.append({
-            "data": {"values": _roof(drawn, dtype, peaks)},
+            "data": {"values": roof},
             "mark": {"type": "line", "color": "var(--ink)", "strokeWidth": 1.5}, "encoding": {"x": x, "y": y},
         })  # fmt: skip
     return Figure(
         task, f"Roofline of {task}: the figures are in the table below.", _drawing(drawn, layers)
     )  # fmt: skip
+
+
+def _around(values: Sequence[float]) -> list[float]:
+    """The ends of an axis with room on both sides of the values, so that no mark lies on its edge."""
+    return [min(values) / 1.5, max(values) * 1.5]
 
 
 def _roof(drawn: Rows, dtype: str, peaks: Peaks) -> list[dict[str, float]]:

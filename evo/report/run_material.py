@@ -21,7 +21,7 @@ NAMED = (
 """Worked queries that it shows whole."""
 TEXTS = (
     sql.STANDINGS, sql.PROGRESS, sql.ENDS, sql.ELITES, sql.FAILURES, sql.COSTS, sql.QUARANTINED, sql.EVENTS, sql.FAULTS,
-    sql.ENDINGS, sql.ROOFLINE,
+    sql.ENDINGS, sql.ROOFLINE, sql.USED,
 )  # fmt: skip
 MOST_KERNELS = 200
 """Kernels that a report has all about; champions come first, then their lineages, then elites."""

@@ -30,6 +30,7 @@ from evo.report.document import (
     text,
     time_us,
 )
+from evo.report.listing import spent, used
 from evo.report.run_figures import map_figure, progress_figure, roofline_figure
 from evo.report.run_kernels import LINK, kernel_folds
 from evo.report.run_material import Lineage, Material, Row, texts
@@ -44,6 +45,7 @@ MOST_DRAWN = 12
 MOST_EXAMPLES = 20
 MOST_EXAMPLE = 4000
 """Characters of an example of a failure."""
+OF_MODELS = ("cost_usd", "likely_lost_usd")
 Folds = Mapping[tuple[str, str], Fold]
 
 
@@ -72,10 +74,17 @@ def table(seen: Material, caption: str, columns: Sequence[Column], query: str, *
 
 
 def cut(caption: str, columns: Sequence[Column], rows: Sequence[Row], query: Query, **more: Any) -> Table:
-    """A table of the first rows; the caption says where there are more."""
+    """A table of the first rows, without the columns that say nothing of any; the caption says where there are more."""
     if len(rows) > MOST_ROWS:
         caption = f"{caption}: the first {MOST_ROWS} of {len(rows):,}"
-    return Table(caption, columns, rows[:MOST_ROWS], query, **more)
+    rows = rows[:MOST_ROWS]
+    said = [column for column in columns if any(_says(column, row) for row in rows)]
+    return Table(caption, said, rows, query, **more)
+
+
+def _says(column: Column, row: Row) -> bool:
+    """Whether there is anything of it to be told: a run without models has neither their names nor their dollars."""
+    return column.text(row) not in ("", "-") and not (column.names[0] in OF_MODELS and not row.get(column.names[0]))
 
 
 def kernel(title: str = "kernel", name: str = "kernel_id") -> Column:
@@ -95,6 +104,11 @@ def speedups() -> list[Column]:
 def level() -> Column:
     """The level of a verdict: what is not confirmed says so."""
     return Column("verdict", ("level",), _level, numeric=False)
+
+
+def outcome() -> Column:
+    """What became of kernels, in words."""
+    return Column("what", ("status",), lambda status: status.replace("_", " "), numeric=False)
 
 
 def _level(value: str | None) -> str:
@@ -119,15 +133,17 @@ def _summary(seen: Material) -> Section:
     ]  # fmt: skip
     made = table(seen, "The best kernel of each task", columns, sql.STANDINGS, empty="Nothing was asked for yet.")
     host, config = json.loads(seen.row.get("host_json") or "{}"), seen.config
+    device, machine = (config.get("device") or {}).get("name"), host.get("processor")
     shown = {
         "strategy": config.get("strategy"), "target": config.get("target"), "workloads": config.get("workload_set"),
-        "device": (config.get("device") or {}).get("name"), "GPUs": ", ".join(host.get("gpus", ())),
-        "machine": host.get("processor"), "budget": json.dumps(config.get("budget") or {}),
+        "device": device, "GPUs": ", ".join(host.get("gpus", ())),
+        "machine": None if machine and machine in (device or "") else machine,
+        "used": used(spent(seen.rows(sql.USED)[0]), config.get("budget") or {}),
         "models": ", ".join((config.get("llm") or {}).get("models", ())), "seed": config.get("seed"),
         "began": f"{seen.row['created_at']:%Y-%m-%d %H:%M %Z}" if seen.row else None,
         "kernel-evo": seen.row.get("engine_version"),
     }  # fmt: skip
-    items = [f"{name}: {value}" for name, value in shown.items() if value not in (None, "", "{}")]
+    items = [f"{name}: {value}" for name, value in shown.items() if value not in (None, "")]
     listing = Listing(
         "Every setting", json.dumps(config, indent=2), query=Query(seen.run, "select config_json from runs")
     )
@@ -164,7 +180,7 @@ def _progress(seen: Material) -> Section:
         "another one than the last leader."
     )]  # fmt: skip
     if drawn:
-        blocks.append(Figures({"best so far": 0}, drawn))
+        blocks.append(Figures({"best so far": 0}, drawn, in_pairs=len(kinds) == 2))
     columns = [
         text("task", "task"), number("evaluation", "evaluation", count), number("after s", "elapsed_s", seconds),
         kernel(), number("speedup", "best_speedup", ratio), bounds("95 %", "speedup_low", "speedup_high"), level(),
@@ -258,7 +274,7 @@ def _roofline(seen: Material) -> Section:
     ]  # fmt: skip
     blocks: list[Block] = [Words(words)]
     if drawn:
-        blocks.append(Figures({"best": 0, "naive": 1}, drawn[:MOST_DRAWN]))
+        blocks.append(Figures({"best (dots)": 0, "naive (crosses)": 1}, drawn[:MOST_DRAWN]))
     empty = "No kernel was timed, or its operator is not on this machine."
     query = seen.query(sql.ROOFLINE)
     blocks.append(cut("Best and naive kernels below the roof", columns, rows, query, empty=empty))
@@ -267,12 +283,13 @@ def _roofline(seen: Material) -> Section:
 
 def _failures(seen: Material) -> Section:
     columns = [
-        text("task", "task"), text("what", "status"), number("times", "count", count),
+        text("task", "task"), outcome(), number("times", "count", count),
         text("latest message", "example", code=True),
     ]  # fmt: skip
     repeated = [
-        text("operator", "operator"), text("what", "status"), number("times", "times", count),
-        number("seconds", "seconds", seconds), text("mutators", "mutators"), text("message", "reason", code=True),
+        text("operator", "operator"), outcome(), number("times", "times", count),
+        number("seconds", "seconds", seconds), Column("mutators", ("mutators",), ", ".join, numeric=False),
+        text("message", "reason", code=True),
     ]  # fmt: skip
     examples = [
         Listing(f"{row['operator']}, {row['status']}, {row['times']} times: {row['reason'][:100]}",
@@ -294,7 +311,7 @@ def _gains(seen: Material) -> Section:
             text("operator", "operator"), *first, number("tries", "proposals", count), number("new", "kernels", count),
             number("correct", "correct", count), number("improved", "improved", count),
             number("moved the best, ln", "raised", _log), number("seconds", "seconds", seconds),
-            number("moved per hour", "raised_per_hour", _log),
+            number("moved per hour", "raised_per_hour", lambda value: f"{value:,.1f}"),
             *(paid if usd else ()),
         ]  # fmt: skip
         return table(seen, caption, columns, query, **more)

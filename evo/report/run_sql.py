@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from evo.report import listing
 from evo.report.queries import quoted
 
 SIBLINGS = 12
@@ -27,8 +28,8 @@ from places left join best as b using (task) left join timed as t using (evaluat
 left join beside as l using (evaluation_id) left join used as u using (task) left join fates as f using (task)
 order by place"""
 
-PROGRESS = """select p.task, p.evaluation, p.elapsed_s, p.kernel_id, p.level, p.best_speedup, v.speedup_low,
-    v.speedup_high, i.mutator, i.model, i.author, i.description
+PROGRESS = """select p.task, p.evaluation, p.elapsed_s, p.kernel_id, coalesce(v.level, p.level) as level,
+    p.best_speedup, v.speedup_low, v.speedup_high, i.mutator, i.model, i.author, i.description
 from progress as p
 left join verdicts as v on v.task = p.task and v.kernel_id = p.kernel_id
 left join individuals as i on i.task = p.task and i.kernel_id = p.kernel_id
@@ -45,6 +46,9 @@ from failures order by count desc, task, status"""
 COSTS = """select model, calls, failed_calls, doubted_calls, tokens_in, tokens_out, cost_usd, lost_usd, likely_lost_usd,
     seconds
 from cost order by cost_usd desc, model"""
+
+USED = listing.SQL
+"""What the run used, of what `evo list` tells of it."""
 
 QUARANTINED = f"""select v.task, v.kernel_id, left(v.message, {MESSAGE}) as message, i.mutator, i.author, v.judged_at
 from verdicts as v left join individuals as i using (task, kernel_id)
