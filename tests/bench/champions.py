@@ -2,12 +2,13 @@
 
     python -m tests.bench.champions --slice 1/4 --limit-s 500 --results FILE.jsonl    # again to go on where it ended
     python -m tests.bench.champions --results FILE.jsonl --table                      # what is there; needs no GPU
+    python -m tests.bench.champions --results FILE.jsonl --lines                      # the same in ten lines
 
 Prints a JSON line for each kernel and dtype: its verdict, how far it got, speedups over the naive kernel and over the
-vendor's library (a confirmation measures that), both with their 95 % interval, and the seconds that it took; then a
-table of the same, beside what was measured when the kernel was taken in. A kernel goes through every level up to
-`--level`, as one that a search submits, with its tunables' first values. All of them are right: exits with 1 where one
-is refused, which is a false alarm of the verifier, or lost.
+vendor's library (a confirmation measures that), both with their 95 % interval, the share of the roofline, and the
+seconds that it took; then a table of the same, beside what was measured when the kernel was taken in. A kernel goes
+through every level up to `--level`, as one that a search submits, with its tunables' first values. All of them are
+right: exits with 1 where one is refused, which is a false alarm of the verifier, or lost.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 from fitness.base import Anchor, Fitness
@@ -28,12 +30,16 @@ from fitness.cuda.driver import device_facts
 from fitness.cuda.target import CudaFitness
 from fitness.evaluation import Evaluation, Level
 from fitness.levels import full_anchor
+from fitness.roofline import Peaks, roofline
+from fitness.targets import peaks
 from fitness.timing import Ratio, mean
 from operators.catalog import folders, load
 from operators.champions import Champion, champions
 from operators.errors import DeviceError, UserError
+from operators.expression import ExpressionError
 from operators.kernel import Kernel
 from operators.spec import Operator, Task
+from tests.bench.champion_lines import lines
 
 LEVELS = tuple(Level)
 Row = dict[str, Any]
@@ -55,8 +61,8 @@ class Entry:
 def main() -> None:
     options = _options()
     rows = read_rows(options.results)
-    if options.table:
-        print(table(rows))
+    if options.table or options.lines:
+        print(table(rows) if options.table else lines(rows))
         return
     deadline = time.monotonic() + options.limit_s
     chosen = share(entries(options.operators, options.dtypes), options.slice)
@@ -88,6 +94,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--workloads", help="the set that is timed; default: the one that the kernel's record names")
     parser.add_argument("--results", type=Path, help="JSON lines; what stands there is not done again")
     parser.add_argument("--table", action="store_true", help="only show what the results say")
+    parser.add_argument("--lines", action="store_true", help="show that in ten lines, for all, by dtype and by kind")
     return parser.parse_args()
 
 
@@ -133,7 +140,10 @@ def _judged(entry: Entry, level: Level, workloads: str | None, folder: Path) -> 
     task = Task(entry.operator, entry.record.dtype, "cuda")
     stage = CudaFitness(operator, task, workload_set=row["workloads"], folder=folder)
     try:
-        row |= told(climb(stage, source(operator, entry.record), level))
+        found = climb(stage, source(operator, entry.record), level)
+        row |= told(found)
+        if share := of_roofline(operator, entry.record.dtype, found, peaks("cuda")):
+            row["of_roofline"] = share
     except UserError as error:
         row |= {"status": "lost", "message": " ".join(str(error).split())[:300]}
     finally:
@@ -169,7 +179,21 @@ def told(found: Evaluation) -> Row:
         row["over_naive"] = _interval(Ratio(found.log_speedup, found.log_speedup_se))
     if found.library_timings:
         row["over_library"] = _interval(mean([Ratio(t.log_ratio, t.log_ratio_se) for t in found.library_timings]))
+        row["library"] = sorted({t.library for t in found.library_timings if t.library})
+        row["composed"] = any(t.composed for t in found.library_timings)
     return row | ({"library_lack": found.library_lack} if found.library_lack else {})
+
+
+def of_roofline(operator: Operator, dtype: str, found: Evaluation, limits: Peaks) -> float | None:
+    """The share of what the roofline allows, a geometric mean over the workloads whose costs need no data."""
+    known, shares = {workload.name: workload.dims for workload in operator.workloads}, []
+    for timing in found.timings:
+        try:
+            model = roofline(operator, known[timing.workload], dtype, limits)
+        except ExpressionError:
+            continue
+        shares.append(model.efficiency(timing.latency_us))
+    return round(geometric_mean(shares), 4) if shares and all(shares) else None
 
 
 def _interval(ratio: Ratio) -> list[float]:

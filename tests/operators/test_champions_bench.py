@@ -6,16 +6,21 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
-from fitness.evaluation import Level, Status, Timing
+from fitness.evaluation import Level, LibraryTiming, Status, Timing
+from fitness.roofline import Peaks, roofline
 from fitness.scripted import ScriptedFitness
+from mutators.edit import AnswerError, child_source
 from operators.catalog import load
 from operators.kernel import Kernel
 from operators.spec import Task
 from tests.bench import champions as bench
+from tests.bench import pieces
+from tests.bench.champion_lines import lines
 
 TASK = Task("softmax", "fp32", "cuda")
 
@@ -55,8 +60,9 @@ def test_a_refused_kernel_stays_where_it_was_refused(status: Status) -> None:
 def test_the_library_is_told_where_it_was_timed() -> None:
     stage = ScriptedFitness(TASK, Kernel("softmax", "cuda", "naive"), lambda _: 2.0)
     found = stage.confirm(Kernel("softmax", "cuda", "other"))
-    timing = Timing("n=1", 10.0, 20.0, math.log(2), 0.0, 20)
-    assert bench.told(replace(found, library_timings=(timing,)))["over_library"] == [2.0, 2.0, 2.0]
+    timing = LibraryTiming("n=1", 10.0, 20.0, math.log(2), 0.0, 20, library="torch.softmax")
+    told = bench.told(replace(found, library_timings=(timing,)))
+    assert (told["over_library"], told["library"], told["composed"]) == ([2.0, 2.0, 2.0], ["torch.softmax"], False)
     assert bench.told(replace(found, library_lack="no memory"))["library_lack"] == "no memory"
 
 
@@ -75,3 +81,52 @@ def test_the_table_puts_verdicts_beside_those_of_the_record(tmp_path: Path) -> N
     file = tmp_path / "results.jsonl"
     file.write_text("\n".join([json.dumps(rows[0]), '{"operator": "re']), encoding="utf-8")
     assert bench.read_rows(file) == rows[:1] and bench.read_rows(None) == []
+
+
+def test_ten_lines_count_what_the_results_say() -> None:
+    rows = [
+        row("softmax", over_library=[2.0, 1.9, 2.1], of_roofline=0.96),
+        row("elu", over_library=[0.5, 0.4, 0.6], of_roofline=0.24),
+        row("gelu", over_library=[8.0, 7.0, 9.0], composed=True),
+        row("sorting", "wrong", over_naive=None),
+    ]
+    told = lines(rows).splitlines()
+    assert "| all | 4 | 3 | 27x | 1x | 1 of 2 (50%) | 1 | 48% | 1 of 2 |" in told
+    assert "| elementwise | 2 | 2 | 27x | 0.5x | 0 of 1 (0%) | 1 | 24% | 0 of 1 |" in told
+    assert "| scan-sort | 1 | 0 | - | - | 0 of 0 | 0 | - | 0 of 0 |" in told
+    assert told[-2] == "Slower than the library beyond doubt, 1 tasks: elu fp32 0.5x (0.4-0.6)."
+    assert told[-1] == "Not right: sorting fp32: wrong."
+
+
+def test_shares_of_the_roofline_are_those_of_the_timed_workloads() -> None:
+    operator, peaks = load("elu"), Peaks("GPU", 4000.0, 4000.0, {}, 1.0)
+    workload = operator.workload_set("realistic")[0]
+    model = roofline(operator, workload.dims, "fp32", peaks)
+    stage = ScriptedFitness(TASK, Kernel("softmax", "cuda", "naive"), lambda _: 2.0)
+    timing = Timing(workload.name, 4 * model.attainable_us, 20.0, 0.0, 0.0, 20)
+    found = replace(stage.confirm(Kernel("softmax", "cuda", "other")), timings=(timing,))
+    assert bench.of_roofline(operator, "fp32", found, peaks) == 0.25
+
+
+def test_a_model_that_tells_a_chain_in_pieces_leads_to_its_end_with_blunders_between() -> None:
+    operator, random = load("matrix_mul"), Random(1)
+    known = pieces.chain(operator, "fp32", "cpu")
+    assert known and [known.nearest(source) for source in known.sources] == list(range(6))
+    source, fruitless = known.sources[0], 0
+    for _ in range(200):
+        answer = known.answer(source, random, wrong=0.3)
+        try:
+            child = child_source(source, answer)
+        except AnswerError:
+            fruitless += 1
+            continue
+        if child in known.sources and known.nearest(child) > known.nearest(source):  # a search keeps what is faster
+            source = child
+    assert source == known.sources[-1] and fruitless > 20
+    ideas = pieces.chain(load("softmax"), "fp32", "cuda")
+    assert ideas and ideas.sources[-1] == operator_text("softmax", "champions/h200")
+    assert pieces.chain(load("softmax"), "fp32", "cpu") is None
+
+
+def operator_text(name: str, file: str) -> str:
+    return load(name).ancestor(file, "cuda").read_text(encoding="utf-8")

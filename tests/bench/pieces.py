@@ -1,0 +1,126 @@
+"""A model that has a champion's ideas, and tells them one at a time, in no order, wrongly now and then.
+
+Between the naive kernel and the champion there is a chain of kernels, each with one idea more than the one before. An
+answer is one step of it, drawn by chance: as edits where the kernel of the question has the lines for it, as a whole
+file where that kernel is the one that the step starts from, otherwise as edits that fit nowhere, which is what models
+that misremember a file do. So the search has to keep what helped, and to ask again from there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from functools import cached_property
+from pathlib import Path
+from random import Random
+
+from operators.champions import offered
+from operators.header import read_header
+from operators.spec import Operator
+
+CHAINS = Path(__file__).parent / "chains"
+"""Chains written by hand, `OPERATOR/NUMBER-IDEA.cu` or `.cpp`, the best kernel last."""
+CONTEXT = 2
+"""Lines around a change that an edit quotes."""
+BLUNDERS = ((" + ", " - "), (" < ", " <= "), ("= 0", "= 1"), (";\n", "\n"))
+"""What is put into a copy of the question's kernel by mistake, and for what."""
+WORSE = (
+    ("unrolling", re.compile(r"^[ \t]*#pragma unroll[^\n]*\n", re.MULTILINE)),
+    ("bounds of a launch", re.compile(r"__launch_bounds__\([^()]*\)[ ]?")),
+    ("pointers that do not overlap", re.compile(r"[ ]?__restrict__")),
+)
+"""What is taken out of a champion that has no chain of its own; it is right without that."""
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Kernels from the naive one to the best, each with one idea more."""
+
+    sources: tuple[str, ...]
+    ideas: tuple[str, ...]
+    """What each has that the one before has not, but for the first."""
+
+    def answer(self, source: str, random: Random, *, wrong: float) -> str:
+        """Return what the model says of a kernel; a share of `wrong` of its answers are blunders."""
+        if random.random() < wrong:
+            old, new = random.choice([pair for pair in BLUNDERS if pair[0] in source] or [("", "")])
+            blunder = source.replace(old, new, 1 + random.randrange(source.count(old) or 1)) if old else "void\n"
+            return f"CHANGE: fewer steps\n\n```cpp\n{blunder}\n```\n"
+        step = random.randrange(1, len(self.sources))
+        fits = all(source.count(old) == 1 for old, _ in self._edits[step - 1])
+        if not fits and self.nearest(source) == step - 1:
+            return f"CHANGE: {self.ideas[step - 1]}\n\n```cpp\n{self.sources[step]}\n```\n"
+        blocks = (f"<<<<<<< SEARCH\n{old}=======\n{new}>>>>>>> REPLACE" for old, new in self._edits[step - 1])
+        return f"CHANGE: {self.ideas[step - 1]}\n\n" + "\n\n".join(blocks) + "\n"
+
+    def nearest(self, source: str) -> int:
+        """Return the number of the kernel that this one is most like, line by line."""
+        lines = source.splitlines()
+        likeness = [SequenceMatcher(None, lines, each.splitlines(), autojunk=False).ratio() for each in self.sources]
+        return likeness.index(max(likeness))
+
+    @cached_property
+    def _edits(self) -> list[list[tuple[str, str]]]:
+        return [list(_edits(old, new)) for old, new in zip(self.sources, self.sources[1:], strict=False)]
+
+
+def chain(operator: Operator, dtype: str, target: str) -> Chain | None:
+    """Return the way from the naive kernel to the best known; None where none is known.
+
+    It is the one written by hand, where there is one, else by the operator's own kernel files to its first champion,
+    from which ideas were taken out one after the other.
+    """
+    naive = operator.ancestor("naive", target)
+    written = sorted((CHAINS / operator.name).glob(f"*{naive.suffix}"))
+    if written:
+        ideas = [path.stem.partition("-")[2].replace("-", " ") for path in written]
+        return Chain((operator.naive(target), *(path.read_text(encoding="utf-8") for path in written)), tuple(ideas))
+    best = offered(operator, target, dtype)
+    if not best:
+        return None
+    others = [name for name in operator.ancestors(target) if name != "naive"]
+    texts = [operator.ancestor(name, target).read_text(encoding="utf-8") for name in (*others, best[0])]
+    begun = [*others, "another algorithm"]
+    lesser = list(_lesser(texts[-1]))
+    sources = [operator.naive(target), *texts[:-1], *(text for _, text in reversed(lesser)), texts[-1]]
+    return Chain(tuple(sources), (*begun, *(idea for idea, _ in reversed(lesser))))
+
+
+def _lesser(champion: str) -> Iterator[tuple[str, str]]:
+    """A champion without one idea, without two, and so on; by the idea that the next better one has."""
+    source = champion
+    if (turned := _turned(source)) != source:
+        source = turned
+        yield "other tunables", source
+    for idea, pattern in WORSE:
+        head, end, body = source.partition("*/")
+        if pattern.search(body):
+            source = head + end + pattern.sub("", body)
+            yield idea, source
+
+
+def _turned(source: str) -> str:
+    """The file with every list of values in [tune] the other way round."""
+    head, end, body = source.partition("*/")
+    for name in read_header(source).table.get("tune", {}):
+        entry = re.search(rf"^({re.escape(name)}\s*=\s*\[)([^\]]*)\]", head, re.MULTILINE)
+        if entry:
+            values = ", ".join(reversed([value.strip() for value in entry[2].split(",") if value.strip()]))
+            head = f"{head[: entry.start()]}{entry[1]}{values}]{head[entry.end() :]}"
+    return head + end + body
+
+
+def _edits(old: str, new: str) -> Iterator[tuple[str, str]]:
+    """What makes one file of the other: lines that are replaced, with some around them, and what stands there then."""
+    before, after = old.splitlines(keepends=True), new.splitlines(keepends=True)
+    for group in SequenceMatcher(None, before, after, autojunk=False).get_grouped_opcodes(CONTEXT):
+        (_, i1, _, j1, _), (_, _, i2, _, j2) = group[0], group[-1]
+        yield "".join(before[i1:i2]), "".join(after[j1:j2])
+
+
+def chains(operators: Sequence[Operator], dtype: str, target: str) -> dict[str, Chain]:
+    """By operator, the chains of those that have one."""
+    found = {operator.name: chain(operator, dtype, target) for operator in operators}
+    return {name: known for name, known in found.items() if known}
