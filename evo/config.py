@@ -64,6 +64,8 @@ class RunConfig(BaseModel):
     ancestors: Literal["naive", "all"] = "all"
     """Which of an operator's kernel files the search starts from; the best known for its dtype (`champions`) are among
     them. Comparisons with published systems take `naive`."""
+    ancestor_files: dict[str, tuple[str, ...]] = {}
+    """By task, the names of these files; filled in when the run begins with all of them, which may be others later."""
     strategy: str = "islands"
     """`islands`; a published agent loop, `agent`, `astra`, `cudaforge`, `cudamaster`, `cutegen` or `refine`; a control,
     `best_of_n`, `one_shot`, `random` or `tune_only`; or your own class, as `module:Class`."""
@@ -116,7 +118,11 @@ class RunConfig(BaseModel):
         config = self.model_copy(update=filled)
         if self.lessons and not self.learnt:
             config = config.model_copy(update={"learnt": config._learnt()})
-        for operator, task in config.tasks():
+        tasks = config.tasks()
+        if self.ancestors == "all" and not self.ancestor_files:
+            files = {str(task): config.ancestor_names(operator, task) for operator, task in tasks}
+            config = config.model_copy(update={"ancestor_files": files})
+        for operator, task in tasks:
             operator.workload_set(config.workload_set)
             operator.naive(task.target)
             if not (operator.folder / "reference.py").is_file():
@@ -150,10 +156,12 @@ class RunConfig(BaseModel):
     def ancestor_names(self, operator: Operator, task: Task) -> tuple[str, ...]:
         """Return the names of the kernel files that a search for one task starts from, `naive` first.
 
-        Runs of older versions do without champions, as they began.
+        A run that has begun keeps those that there were then; runs of older versions do without champions.
         """
         if self.ancestors == "naive":
             return ("naive",)
+        if begun := self.ancestor_files.get(str(task)):
+            return begun
         champions = offered(operator, task.target, task.dtype) if self.protocol >= CHAMPIONS_KNOWN else ()
         return (*operator.ancestors(task.target), *champions)
 

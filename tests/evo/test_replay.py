@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from evo.report.queries import model_costs
 from evo.store import query
 from mutators.transform import Transform
 from operators.errors import UserError
+from operators.spec import Operator
 from tests.evo import model_runs
 from tests.evo.test_cli import evo
 
@@ -57,6 +59,22 @@ def test_a_run_is_the_same_again(plain: Path) -> None:
     assert done.individuals == count(plain, "tells") >= 40
     again = replay(Path(done.replay))
     assert again.equal and again.individuals == done.individuals
+
+
+def test_a_run_is_the_same_again_though_better_champions_stand_there_now(axpb: Operator, tmp_path: Path) -> None:
+    folder, source = tmp_path / "axpb", axpb.naive("cpu")
+    copytree(axpb.folder, folder)
+    (folder / "champions").mkdir()
+    (folder / "champions" / "xeon.cpp").write_text(f"{source}// then\n", encoding="utf-8")
+    run = tmp_path / "runs" / "r"
+    model_runs.run(
+        run, llm=None, strategy="islands", operators=[str(folder)], ancestors="all", budget={"evaluations": 8}
+    )
+    assert count(run, "proposals where description = 'champions/xeon.cpp as it stands'") == 1
+    (folder / "champions" / "xeon.cpp").write_text(f"{source}// now\n", encoding="utf-8")
+    (folder / "champions" / "xeon-fp32.cpp").write_text(source, encoding="utf-8")
+    done = replay(run)
+    assert done.equal, done.difference
 
 
 def test_the_answers_of_a_model_are_served_without_it(asked: Path) -> None:
