@@ -11,10 +11,10 @@ from pathlib import Path
 
 from evo.config import DEFAULT_SETS
 from fitness.admission import Admission, Tried
-from fitness.base import Anchor, Built
+from fitness.base import Anchor, Fitness
 from fitness.evaluation import CheckError, Evaluation, Level, Status
 from fitness.levels import judge
-from fitness.targets import fitness, place, present_target
+from fitness.targets import place
 from mutators.cpp_tree import SyntaxTree
 from mutators.mutants import Mutant, chosen, mutants
 from operators.catalog import functions, load
@@ -203,8 +203,7 @@ def _checked(operator: Operator, task: Task, most: int, limit_s: float, say: Say
     with tempfile.TemporaryDirectory(prefix="evo-") as folder:
         set_ = _workload_set(operator, task.target)
         tried = place(operator, task, workload_set=set_, folder=Path(folder))
-        is_here = present_target([task.target]) == task.target
-        admission = Admission(tried, kernel, _tried_on(operator, set_, timed=is_here))
+        admission = Admission(tried, kernel, _tried_on(operator, set_, timed=tried.stage is not None))
         try:
             naive = admission.naive()
             found = Checked(str(task), tried.words)
@@ -212,8 +211,8 @@ def _checked(operator: Operator, task: Task, most: int, limit_s: float, say: Say
                 is_own = tried.is_own_fault(naive.rejection.status)
                 found.status = str(naive.rejection.status) if is_own else UNTRIED
                 found.message = naive.rejection.message
-            elif is_here:
-                _judge(operator, task, kernel, set_, Path(folder), found, confirm=most > 0)
+            elif tried.stage:
+                _judge(tried.stage, kernel, found, confirm=most > 0)
             else:
                 found.status, found.worst_error = str(Status.CORRECT), _worst(naive.errors)
             say("\n".join(_naive_lines(found, file, len(admission.shapes))))
@@ -239,21 +238,13 @@ def _tried_on(operator: Operator, set_: str, *, timed: bool) -> list[Workload]:
     return [*operator.hidden, *([min(work, key=lambda w: work[w])] if timed else [])]
 
 
-def _judge(
-    operator: Operator, task: Task, kernel: Kernel, set_: str, folder: Path, found: Checked, *, confirm: bool
-) -> None:
-    """The real verdict: at the full level, and where it is to be confirmed, which looks at the library too, so."""
-    stage = fitness(operator, task, workload_set=set_, folder=folder)
-    try:
-        built = stage.build(kernel)
+def _judge(stage: Fitness, kernel: Kernel, found: Checked, *, confirm: bool) -> None:
+    """The real verdict: at the full level, or confirmed, which looks at the vendor's library too."""
+    built = stage.build(kernel)
+    verdicts: tuple[Evaluation, ...] = (built,) if isinstance(built, Evaluation) else ()
+    if not verdicts:
         until = Level.CONFIRMED if confirm else Level.FULL
-        verdicts: tuple[Evaluation, ...] = (
-            judge(stage, kernel, Anchor(kernel, 0.0, 0.0), race=False, until=until)
-            if isinstance(built, Built)
-            else (built,)
-        )
-    finally:
-        stage.close()
+        verdicts = judge(stage, kernel, Anchor(kernel, 0.0, 0.0), race=False, until=until)
     last = verdicts[-1]
     found.status, found.message, found.level = str(last.status), last.message, str(last.level)
     found.worst_error = max((_worst(verdict.errors) for verdict in verdicts), default=0.0)

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
+from fitness.base import Fitness
 from fitness.cases import Case, Question, Related
 from fitness.checks import agreed
 from fitness.device import LARGE, NAN, KernelFault
@@ -59,6 +60,11 @@ class Place(Protocol):
         """What kernels run on, in words."""
         ...
 
+    @property
+    def stage(self) -> Fitness | None:
+        """What gives verdicts of the same task, timed; None where it is only emulated."""
+        ...
+
     def ready(self, kernel: Kernel) -> Ready | Rejection:
         """Check the plan and compile."""
         ...
@@ -82,20 +88,21 @@ class DevicePlace:
     def __init__(self, stage: Pipeline, words: str) -> None:
         self.oracle = stage.oracle
         self.words = words
-        self._stage = stage
+        self.stage: Fitness = stage
+        self._pipeline = stage
 
     def ready(self, kernel: Kernel) -> Ready | Rejection:
-        prepared = self._stage.device.prepare(kernel)
+        prepared = self._pipeline.device.prepare(kernel)
         if isinstance(prepared, Rejection):
             return prepared
         return Ready(prepared, prepared.compiled.code_digest, prepared.deterministic)
 
     @contextmanager
     def opened(self, ready: Ready) -> Iterator[Call]:
-        with self._stage.stand.session(ready.held) as session:
+        with self._pipeline.stand.session(ready.held) as session:
 
             def call(question: Question, at_end: bool, poison: int) -> Memory:
-                with self._stage.device.machine(exclusive=False):
+                with self._pipeline.device.machine(exclusive=False):
                     session.bind(0, question, at_end=at_end)
                     session.run(0, poison=poison)
                 return session.work(0)
@@ -103,7 +110,7 @@ class DevicePlace:
             yield call
 
     def close(self) -> None:
-        self._stage.close()
+        self._pipeline.close()
 
     def is_own_fault(self, status: Status) -> bool:
         return True

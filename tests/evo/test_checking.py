@@ -13,7 +13,11 @@ from typer.testing import CliRunner
 from evo import checking
 from evo.cli import app
 from fitness import targets
+from fitness.admission import Admission
+from operators.catalog import load
 from operators.errors import UserError
+from operators.kernel import Kernel
+from operators.spec import Task
 
 AXPB = Path(__file__).parents[1] / "data" / "axpb"
 BLIND = {
@@ -30,8 +34,7 @@ BLIND = {
 @pytest.fixture(autouse=True)
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the cuda target is emulated, and nothing is timed."""
-    for module in (checking, targets):
-        monkeypatch.setattr(module, "present_target", lambda named: "cpu")
+    monkeypatch.setattr(targets, "present_target", lambda named: "cpu")
 
 
 def changed(folder: Path, edits: dict[str, dict[str, str]]) -> str:
@@ -79,6 +82,27 @@ def test_a_naive_kernel_that_is_wrong_is_said_and_has_no_mutants(tmp_path: Path)
     (task,) = report["tasks"]
     assert (code, task["status"], task["mutants"]) == (1, "wrong", 0)
     assert "out of bounds" in task["message"]
+
+
+def test_a_mutant_whose_results_differ_within_the_bound_is_told_from_others(tmp_path: Path) -> None:
+    source = (AXPB / "naive.cpp").read_text(encoding="utf-8")
+    operator = load(str(AXPB))
+    kernels = {
+        "rounded otherwise": source.replace("load(x[i]) + load(b[i])", "(load(x[i]) + load(b[i]) / load(alpha))"),
+        "a comment": source.replace("for (int i", "/* the same */ for (int i"),
+        "wrong": source.replace("i < n;", "i < n - 1;"),
+    }
+    tried = targets.place(operator, Task("axpb", "fp32", "cpu"), workload_set="cpu", folder=tmp_path)
+    admission = Admission(tried, Kernel("axpb", "cpu", source), operator.hidden)
+    try:
+        assert admission.naive().rejection is None
+        found = {name: admission.tried(Kernel("axpb", "cpu", text)) for name, text in kernels.items()}
+    finally:
+        admission.close()
+    assert (found["rounded otherwise"].rejection, found["rounded otherwise"].differs) == (None, True)
+    assert found["a comment"].same_code
+    assert found["wrong"].rejection is not None
+    assert found["wrong"].rejection.status == "wrong"
 
 
 def test_what_cannot_be_checked_is_one_line(tmp_path: Path) -> None:

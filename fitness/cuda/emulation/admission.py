@@ -31,6 +31,7 @@ class EmulatedPlace:
         self._emulation = Emulation(operator, dtype, folder=folder, run_timeout_s=CALL_S)
         self._has_compiler = True
         self.oracle = self._emulation.oracle
+        self.stage = None
 
     @property
     def words(self) -> str:
