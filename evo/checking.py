@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,6 +24,8 @@ from operators.plan import parse_plan
 from operators.spec import HIDDEN_NEEDED, Operator, Task, Workload
 
 Say = Callable[[str], None]
+Along = Callable[[Sequence[Mutant]], Iterable[Mutant]]
+"""Goes along mutants, and may show how far it is."""
 UNTRIED = "untried"
 MOST_SURVIVING = 0.1
 """Of the mutants that were run; of more it cannot be that all of them are equivalent."""
@@ -110,7 +112,7 @@ class Report:
         return not any(task.wrong or task.survived(strict=strict) for task in self.tasks)
 
 
-def check(name: str, *, targets: Sequence[str], limit_s: float, most: int, say: Say) -> Report:
+def check(name: str, *, targets: Sequence[str], limit_s: float, most: int, say: Say, along: Along = iter) -> Report:
     """Check an operator, a folder or one of the package by name, and tell `say` what is found when it is.
 
     At most so many mutants of each target's naive kernel are tried, in its first dtype, and none is begun when the
@@ -131,7 +133,7 @@ def check(name: str, *, targets: Sequence[str], limit_s: float, most: int, say: 
     say(f"checking {named}; then mutants, begun for at most {share_s:.0f} s on each target")
     for task in tasks:
         is_first = task is firsts[task.target]
-        report.tasks.append(_checked(operator, task, most if is_first else 0, share_s, say))
+        report.tasks.append(_checked(operator, task, most if is_first else 0, share_s, say, along))
     return report
 
 
@@ -196,7 +198,7 @@ def _check_plan(operator: Operator, task: Task) -> None:
         raise OperatorError(f"{where}{error}") from None
 
 
-def _checked(operator: Operator, task: Task, most: int, limit_s: float, say: Say) -> Checked:
+def _checked(operator: Operator, task: Task, most: int, limit_s: float, say: Say, along: Along) -> Checked:
     begin = time.monotonic()
     kernel = Kernel(operator.name, task.target, operator.naive(task.target))
     file = operator.ancestor("naive", task.target).name
@@ -217,7 +219,7 @@ def _checked(operator: Operator, task: Task, most: int, limit_s: float, say: Say
                 found.status, found.worst_error = str(Status.CORRECT), _worst(naive.errors)
             say("\n".join(_naive_lines(found, file, len(admission.shapes))))
             if found.right and most:
-                _try_mutants(admission, operator, task, kernel, most, limit_s, found, say)
+                _try_mutants(admission, operator, task, kernel, most, limit_s, found, say, along)
         finally:
             admission.close()
     found.seconds = time.monotonic() - begin
@@ -278,13 +280,14 @@ def _try_mutants(
     limit_s: float,
     found: Checked,
     say: Say,
+    along: Along,
 ) -> None:
     end = time.monotonic() + limit_s
     every = mutants(kernel, SyntaxTree(kernel.source, operator, task.target, task.dtype))
     picked = chosen(every, most)
     say(f"{found.task}: {len(picked)} of {len(every)} mutants, in at most {limit_s:.0f} s")
     tried = 0
-    for mutant in picked:
+    for mutant in along(picked):
         if time.monotonic() > end:
             break
         tried += 1

@@ -5,13 +5,18 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from evo.cli_options import AsJson
 from evo.completion import beginnings, operator_names
 from evo.report.output import as_json as json_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from mutators.mutants import Mutant
 
 FAILED = 1
 LIMIT = "5min"
@@ -76,9 +81,18 @@ def check(
         limit_s=limits["wall_s"],
         most=most,
         say=lambda line: print(line, file=sys.stderr if as_json else sys.stdout, flush=True),
+        along=_watched,
     )
     passed = report.passed(strict=strict)
     if as_json:
         print(json_of({**asdict(report), "passed": passed}))
     if not passed:
         raise typer.Exit(FAILED)
+
+
+def _watched(tried: Sequence[Mutant]) -> Iterable[Mutant]:
+    """Show on a terminal how far it is."""
+    from rich.console import Console
+    from rich.progress import track
+
+    return track(tried, "mutants", console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
