@@ -27,6 +27,8 @@ Say = Callable[[str], None]
 Along = Callable[[Sequence[Mutant]], Iterable[Mutant]]
 """Goes along mutants, and may show how far it is."""
 UNTRIED = "untried"
+QUARANTINES = 3
+"""So often a naive kernel is judged whose clock, which errs where a machine is busy, says the impossible."""
 MOST_SURVIVING = 0.1
 """Of the mutants that were run; of more it cannot be that all of them are equivalent."""
 NO_PROGRAM = (Status.INVALID, Status.COMPILE_ERROR, Status.UNSUPPORTED)
@@ -112,6 +114,17 @@ class Report:
         return not any(task.wrong or task.survived(strict=strict) for task in self.tasks)
 
 
+@dataclass(frozen=True)
+class _Terms:
+    """What holds for every task of a check."""
+
+    limit_s: float
+    """For the mutants of one target."""
+    most: int
+    say: Say
+    along: Along
+
+
 def check(name: str, *, targets: Sequence[str], limit_s: float, most: int, say: Say, along: Along = iter) -> Report:
     """Check an operator, a folder or one of the package by name, and tell `say` what is found when it is.
 
@@ -129,11 +142,11 @@ def check(name: str, *, targets: Sequence[str], limit_s: float, most: int, say: 
         _check_plan(operator, task)
     named = ", ".join(f"{task.dtype} on {task.target}" for task in tasks)
     firsts = {task.target: task for task in reversed(tasks)}
-    share_s = limit_s / len(firsts)
-    say(f"checking {named}; then mutants, begun for at most {share_s:.0f} s on each target")
+    terms = _Terms(limit_s / len(firsts), most, say, along)
+    say(f"checking {named}; then mutants, begun for at most {terms.limit_s:.0f} s on each target")
     for task in tasks:
-        is_first = task is firsts[task.target]
-        report.tasks.append(_checked(operator, task, most if is_first else 0, share_s, say, along))
+        has_mutants = task is firsts[task.target] and most > 0
+        report.tasks.append(_checked(operator, task, terms, has_mutants=has_mutants))
     return report
 
 
@@ -198,7 +211,7 @@ def _check_plan(operator: Operator, task: Task) -> None:
         raise OperatorError(f"{where}{error}") from None
 
 
-def _checked(operator: Operator, task: Task, most: int, limit_s: float, say: Say, along: Along) -> Checked:
+def _checked(operator: Operator, task: Task, terms: _Terms, *, has_mutants: bool) -> Checked:
     begin = time.monotonic()
     kernel = Kernel(operator.name, task.target, operator.naive(task.target))
     file = operator.ancestor("naive", task.target).name
@@ -214,12 +227,14 @@ def _checked(operator: Operator, task: Task, most: int, limit_s: float, say: Say
                 found.status = str(naive.rejection.status) if is_own else UNTRIED
                 found.message = naive.rejection.message
             elif tried.stage:
-                _judge(tried.stage, kernel, found, confirm=most > 0)
+                _judge(tried.stage, kernel, found, confirm=has_mutants)
             else:
                 found.status, found.worst_error = str(Status.CORRECT), _worst(naive.errors)
-            say("\n".join(_naive_lines(found, file, len(admission.shapes))))
-            if found.right and most:
-                _try_mutants(admission, operator, task, kernel, most, limit_s, found, say, along)
+            terms.say("\n".join(_naive_lines(found, file, len(admission.shapes))))
+            if found.right and has_mutants:
+                tree = SyntaxTree(kernel.source, operator, task.target, task.dtype)
+                _try_mutants(admission, kernel, mutants(kernel, tree), terms, found)
+                terms.say("\n".join(mutant_lines(found)))
         finally:
             admission.close()
     found.seconds = time.monotonic() - begin
@@ -244,9 +259,11 @@ def _judge(stage: Fitness, kernel: Kernel, found: Checked, *, confirm: bool) -> 
     """The real verdict: at the full level, or confirmed, which looks at the vendor's library too."""
     built = stage.build(kernel)
     verdicts: tuple[Evaluation, ...] = (built,) if isinstance(built, Evaluation) else ()
-    if not verdicts:
-        until = Level.CONFIRMED if confirm else Level.FULL
+    until = Level.CONFIRMED if confirm else Level.FULL
+    for _ in range(0 if verdicts else QUARANTINES):
         verdicts = judge(stage, kernel, Anchor(kernel, 0.0, 0.0), race=False, until=until)
+        if verdicts[-1].status is not Status.QUARANTINED:
+            break
     last = verdicts[-1]
     found.status, found.message, found.level = str(last.status), last.message, str(last.level)
     found.worst_error = max((_worst(verdict.errors) for verdict in verdicts), default=0.0)
@@ -271,30 +288,18 @@ def _naive_lines(found: Checked, file: str, shapes: int) -> Iterator[str]:
 # --- mutants ----------------------------------------------------------------------------------------------------------
 
 
-def _try_mutants(
-    admission: Admission,
-    operator: Operator,
-    task: Task,
-    kernel: Kernel,
-    most: int,
-    limit_s: float,
-    found: Checked,
-    say: Say,
-    along: Along,
-) -> None:
-    end = time.monotonic() + limit_s
-    every = mutants(kernel, SyntaxTree(kernel.source, operator, task.target, task.dtype))
-    picked = chosen(every, most)
-    say(f"{found.task}: {len(picked)} of {len(every)} mutants, in at most {limit_s:.0f} s")
+def _try_mutants(admission: Admission, kernel: Kernel, every: Sequence[Mutant], terms: _Terms, found: Checked) -> None:
+    end = time.monotonic() + terms.limit_s
+    picked = chosen(every, terms.most)
+    terms.say(f"{found.task}: {len(picked)} of {len(every)} mutants, in at most {terms.limit_s:.0f} s")
     tried = 0
-    for mutant in along(picked):
+    for mutant in terms.along(picked):
         if time.monotonic() > end:
             break
         tried += 1
         _count(mutant, admission.tried(mutant.kernel), kernel, found)
     found.left_out = len(every) - tried
     found.survivors.sort(key=lambda survivor: survivor.line)
-    say("\n".join(mutant_lines(found)))
 
 
 def _count(mutant: Mutant, tried: Tried, kernel: Kernel, found: Checked) -> None:
