@@ -277,6 +277,8 @@ def _geometry(source: Source, label: str, launch: Launch, kernel: int) -> list[s
         lines.append(f"call.shared_bytes = static_cast<unsigned>({made});")
     if launch.cooperative:
         lines.append("call.cooperative = true;")
+    if launch.overlap:
+        lines.append("call.overlap = !made.calls.empty();")
     return lines
 
 

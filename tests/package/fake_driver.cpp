@@ -84,6 +84,9 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, voi
         const auto& dim = attribute.value.clusterDim;
         if (attribute.id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) std::printf(" cluster %u %u %u", dim.x, dim.y, dim.z);
         if (attribute.id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE) std::printf(" cooperative %d", attribute.value.cooperative);
+        if (attribute.id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION) {
+            std::printf(" serialization %d", attribute.value.programmaticStreamSerializationAllowed);
+        }
     }
     for (std::size_t i = 0; i < function->sizes.size(); ++i) {
         std::printf(" ");

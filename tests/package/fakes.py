@@ -93,7 +93,9 @@ def _attribute(attribute: Any) -> tuple[Any, ...]:
     if attribute.id == cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
         dim = attribute.value.clusterDim
         return "cluster", dim.x, dim.y, dim.z
-    return attribute.id.name, attribute.value.cooperative
+    if attribute.id == cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
+        return attribute.id.name, attribute.value.cooperative
+    return attribute.id.name, attribute.value.programmaticStreamSerializationAllowed
 
 
 def _plain(value: Any) -> Any:

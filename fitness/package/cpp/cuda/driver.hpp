@@ -87,6 +87,7 @@ struct Call {
     Axes grid, block;
     Axes cluster;
     bool has_cluster = false, cooperative = false, asks_occupancy = false;
+    bool overlap = false;  // it may begin before the launch ahead of it has ended
     unsigned shared_bytes = 0;
     Arguments arguments;
 };
@@ -106,7 +107,7 @@ inline void check_cluster(const char* what, const Axes& cluster, const Axes& gri
 }
 
 inline void start(Call& call, CUfunction function, CUstream stream) {
-    CUlaunchAttribute attributes[2];
+    CUlaunchAttribute attributes[3];
     CUlaunchConfig config = {};
     config.gridDimX = call.grid.x, config.gridDimY = call.grid.y, config.gridDimZ = call.grid.z;
     config.blockDimX = call.block.x, config.blockDimY = call.block.y, config.blockDimZ = call.block.z;
@@ -124,6 +125,11 @@ inline void start(Call& call, CUfunction function, CUstream stream) {
         CUlaunchAttribute& attribute = attributes[config.numAttrs++] = {};
         attribute.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
         attribute.value.cooperative = 1;
+    }
+    if (call.overlap) {
+        CUlaunchAttribute& attribute = attributes[config.numAttrs++] = {};
+        attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+        attribute.value.programmaticStreamSerializationAllowed = 1;
     }
     std::vector<void*> arguments = call.arguments.pointers();
     driver(cuLaunchKernelEx(&config, function, arguments.data(), nullptr), "cuLaunchKernelEx");
