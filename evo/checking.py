@@ -43,8 +43,9 @@ class Survivor:
 
     line: int
     kind: str
-    differs: bool
-    """Its results are other numbers than the naive kernel's on some inputs, all within the error bound."""
+    differs: bool | None
+    """Its results are other numbers than the naive kernel's on some inputs, all within the error bound; None: those
+    vary themselves."""
     diff: str
 
     @property
@@ -52,6 +53,8 @@ class Survivor:
         """What its author should look at."""
         if self.differs:
             return "its results differ from the naive kernel's, all within the error bound: is the bound too wide?"
+        if self.differs is None:
+            return "no result is out of bounds, and the naive kernel's own vary from run to run: it may be equivalent"
         return (
             "its results never differ from the naive kernel's: it is equivalent, or no drawn input tells the two apart"
         )

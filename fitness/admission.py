@@ -124,8 +124,8 @@ class Tried:
     """Why it was refused; None: it passed everything."""
     same_code: bool = False
     """It is the same program as the naive kernel, and was not run."""
-    differs: bool = False
-    """Some result of it was another number than the naive kernel's, rounding included; never known where that one's
+    differs: bool | None = False
+    """Some result of it was another number than the naive kernel's, rounding included; None: not known, as that one's
     own results vary from run to run."""
     errors: tuple[CheckError, ...] = field(default=(), repr=False)
     seconds: float = 0.0
@@ -200,7 +200,8 @@ class Admission:
 
     def _ran(self, ready: Ready, kept: list[dict[str, torch.Tensor]] | None) -> dict[str, Any]:
         """Fields of `Tried`; answers are put into `kept`, or held against the naive kernel's."""
-        differs, errors = False, list[CheckError]()
+        differs = False if self._naive_ready.deterministic else None
+        errors: list[CheckError] = []
         cases, related = self.cases, self._related
         try:
             with self._place.opened(ready) as call:
@@ -209,7 +210,7 @@ class Admission:
                     answer = self._place.oracle.outputs(case, call(case, case.at_end, NAN))
                     if kept is not None:
                         kept.append(answer)
-                    elif not differs and self._naive_ready.deterministic:
+                    elif differs is False:
                         differs = any(_differ(y, self._answers[number][name]) for name, y in answer.items())
                 for number, several in related:
                     self._relate(call, ready, cases[number], several)
