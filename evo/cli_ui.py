@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
@@ -57,6 +58,8 @@ def ui(
                 webbrowser.open(address)
             serving.serve_forever()
     except KeyboardInterrupt:
-        raise typer.Exit(INTERRUPTED) from None
+        maker.close()
+        sys.stdout.flush()
+        os._exit(INTERRUPTED)  # threads that still serve a reader are neither waited for nor stopped half-way by Python
     finally:
         maker.close()

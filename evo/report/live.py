@@ -94,7 +94,11 @@ class View:
         yield Text.assemble(
             (filled * done, "green"), (empty * (size - done), "dim"), f" {100 * self.share:.0f} %  {figures}"
         )
-        yield Text.assemble((printable(self.phase), "bold"), "".join(f", {count}" for count in self.counts if count))
+        phase = Text(printable(self.phase), "bold")
+        for count in filter(None, self.counts):  # the most important ones come first
+            if phase.cell_len + len(count) + 2 <= width:
+                phase.append(f", {count}", "not bold")
+        yield phase
         if self.models:
             yield Text(printable(self.models))
         if self.gpus:

@@ -12,6 +12,7 @@ from types import TracebackType
 from rich.live import Live
 
 from evo.individual import NO_CHILD
+from evo.pool import Job
 from evo.report.gpus import GpuWatch
 from evo.report.live import TaskLine, View
 from evo.report.tables import console, times, tokens
@@ -232,14 +233,18 @@ def _view(search: Running, first: str, gpus: GpuWatch, finds: Finds) -> View:
     waiting = max(sum(state.in_flight for state in search.states.values()) - len(jobs), 0)
     failed = sum(bool(state.fault) for state in search.states.values())
     counts = (
-        f"{_rate(search):.0f} candidates/min", f"{waiting} more requests under way" if waiting else "", _count(search),
-        f"{failed} failed" if failed else "", first,
+        f"{_rate(search):.0f} candidates/min", f"{failed} failed" if failed else "", _count(search),
+        f"{waiting} more requests under way" if waiting else "", first,
     )  # fmt: skip
     return View(
         phase=search.phase, share=search.budget.share(), spent=duration(search.budget.spent["wall_s"]),
-        left=_left(search), counts=counts, models=_models(search), gpus=gpus.loads, jobs=[str(job) for job in jobs],
+        left=_left(search), counts=counts, models=_models(search), gpus=gpus.loads, jobs=[_job(job) for job in jobs],
         events=tuple(finds.lines), tasks=[_task_line(state, search, finds) for state in search.states.values()],
     )  # fmt: skip
+
+
+def _job(job: Job) -> str:
+    return f"{job.method:<8} {job.task} {job.kernel_id[:12]}  {time.monotonic() - job.began:.0f} s"
 
 
 def _task_line(state: TaskState, search: Running, finds: Finds) -> TaskLine:
