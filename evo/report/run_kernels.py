@@ -127,9 +127,12 @@ def _verdict(seen: Material, kernel: StoredKernel, verdict: Verdict) -> Iterator
         text("workload", "workload", code=True), number("kernel", "latency_us", time_us),
         number("measured beside", "anchor_latency_us", time_us), number("ratio", "ratio", ratio),
         bounds("95 %", "low", "high"), number("pairs", "pairs", count),
-        number("library", "library_latency_us", time_us), number("over library", "over_library", ratio),
-        bounds("95 %", "library_low", "library_high"),
     ]  # fmt: skip
+    if library:
+        columns += [
+            number("library", "library_latency_us", time_us), number("over library", "over_library", ratio),
+            bounds("95 %", "library_low", "library_high"),
+        ]  # fmt: skip
     if rows:
         query = Query(seen.run, sql.timings(kernel.task, kernel.id), len(rows))
         yield Table("Verdict, workload by workload", columns, rows, query)
