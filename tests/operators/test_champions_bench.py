@@ -21,6 +21,8 @@ from operators.spec import Task
 from tests.bench import champions as bench
 from tests.bench import pieces
 from tests.bench.champion_lines import lines
+from tests.bench.finding import reached
+from tests.store.story import stored, story
 
 TASK = Task("softmax", "fp32", "cuda")
 
@@ -130,3 +132,18 @@ def test_a_model_that_tells_a_chain_in_pieces_leads_to_its_end_with_blunders_bet
 
 def operator_text(name: str, file: str) -> str:
     return load(name).ancestor(file, "cuda").read_text(encoding="utf-8")
+
+
+def test_shares_go_by_what_was_known_then_and_trust_no_lucky_estimate(tmp_path: Path) -> None:
+    history = story()
+    for number in (2, 3):
+        history.call(number, "big", status="answered")
+    found = reached(stored(tmp_path / "r", history), 1.2, calls=[1, 2], minutes=[])
+    assert found["shares"] == {"1": 0.9}, (
+        "G, not confirmed: 1.1 less 1.96 * 0.01; after the second nothing came any more"
+    )
+    assert (found["answers"], found["answers_to_90"]) == (2, 0)
+    found = reached(tmp_path / "r", 1.0, calls=[], minutes=[0.1, 0.2, 1.0])
+    assert list(found["shares"]) == ["0.1", "0.2", "1"] and found["answers_to_90"] is None
+    assert found["shares"]["0.1"] < found["shares"]["0.2"] < found["shares"]["1"] == 1.08
+    assert found["best"][0] == 3.004 and found["level"] == "screen"
