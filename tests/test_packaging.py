@@ -87,7 +87,7 @@ def test_the_wheel_holds_nothing_else(wheel: Path) -> None:
     assert {name.partition("/")[0] for name in names} == {*PACKAGES, metadata}
     headers = "fitness/cuda/emulation/include/"  # called as CUDA's are, some without a suffix
     assert {Path(name).suffix for name in names if not name.startswith((metadata, headers))} <= {
-        ".py", ".typed", ".toml", ".cpp", ".hpp", ".cu", ".cuh", ".sql", ".j2", ".css", ".js", ".md",
+        ".py", ".typed", ".toml", ".cpp", ".hpp", ".cu", ".cuh", ".sql", ".j2", ".css", ".js", ".md", ".txt",
     }  # fmt: skip
 
 
