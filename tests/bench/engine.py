@@ -104,7 +104,7 @@ class Instant:
     ) -> Call:
         note_first_request()
         self.calls += 1
-        answer = edit(messages[-1]["content"], f"{request.number} {sample}")
+        answer = edit(messages, f"{request.number} {sample} {len(messages)}")
         key = digest("call", request.digest, sample, model, json.dumps([dict(m) for m in messages]))
         call = Call(
             request.id, role, model, tuple(messages), sample, key, CallStatus.ANSWERED, answer,
@@ -132,16 +132,15 @@ class Counted:
         return getattr(self._client, name)
 
 
-def edit(prompt: str, what: str) -> str:
-    """An answer that edits the comment of the kernel in a prompt."""
-    mark = _MARK.search(prompt)
-    assert mark
+def edit(messages: Sequence[Mapping[str, Any]], what: str) -> str:
+    """An answer that edits the comment of the kernel that a conversation began with; later messages may not show it."""
+    mark = next(found for message in messages if (found := _MARK.search(str(message["content"]))))
     return f"Change: rename the child\n\n<<<<<<< SEARCH\n{mark[0]}\n=======\n// child {what}\n>>>>>>> REPLACE\n"
 
 
 async def serve() -> None:
     """Answer at once as an OpenAI-compatible server, whose address is printed, until stdin ends."""
-    server = LlmServer(lambda request, number: Reply(edit(request["messages"][-1]["content"], f"http {number}")))
+    server = LlmServer(lambda request, number: Reply(edit(request["messages"], f"http {number}")))
     async with server:
         print(server.url, flush=True)
         await asyncio.to_thread(sys.stdin.read)
