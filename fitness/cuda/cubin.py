@@ -38,7 +38,7 @@ CLASSES: dict[str, tuple[int, ...]] = {
     "async": (0x1AE, 0x1B4, 0x1B5, 0x1BA, 0x1BB),  # LDGSTS UTMALDG UTMASTG UBLKCP UBLKRED
     "atomic": (0x18A, 0x18C, 0x18D, 0x18E, 0x1A3, 0x1A6, 0x1A8, 0x1A9),  # ATOM ATOMS REDG ATOMG
     "shuffle": (0x189,),  # SHFL
-    "barrier": (0x11D, 0x1B2, 0x1C7),  # BAR SYNCS UCGABAR
+    "barrier": (0x11D, 0x1A7, 0x1B2, 0x1C7),  # BAR SYNCS UCGABAR
 }
 """SASS of compute capability 8.0 to 9.0, checked against nvdisasm: `tests.bench.architectures`."""
 BLACKWELL: dict[str, tuple[int, ...]] = {
