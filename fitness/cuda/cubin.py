@@ -134,14 +134,18 @@ class Cubin:
     sections: tuple[Section, ...]
 
     def digest(self) -> bytes:
-        """Of every section but symbols' names and notes of the tools; relocations with what they refer to."""
+        """Of every section but symbols' names and notes of the tools; relocations with what they refer to.
+
+        NVRTC puts the number of its process into some names, so where names lie depends on how many digits that has.
+        """
         parts: list[bytes] = []
         for section in self.sections:
             if section.type in (0, _STRTAB, _NOTE) or section.name.startswith(".debug"):
                 continue
             kind = _TYPES.get(section.type, section.type)
             about = (section.name, kind, section.flags, section.size, section.link, section.info, section.alignment)
-            parts.append(repr(about).encode() + section.data)
+            data = _without_names(section.data) if section.type == _SYMTAB else section.data
+            parts.append(repr(about).encode() + data)
         return digest(*parts).encode()
 
     def parameters(self, kernel: str, table: str) -> tuple[Param, ...]:
@@ -292,3 +296,10 @@ class _Reader:
         if end < 0:
             raise CubinError("a name in its machine code has no end")
         return self._data[offset:end].decode(errors="replace")
+
+
+def _without_names(table: bytes) -> bytes:
+    """A table of symbols that does not say where their names lie."""
+    whole = len(table) // _SYMBOL.size * _SYMBOL.size
+    entries = _SYMBOL.iter_unpack(table[:whole])
+    return b"".join(_SYMBOL.pack(0, *entry) for _, *entry in entries) + table[whole:]

@@ -95,6 +95,21 @@ def test_what_differs_in_a_section_alone_is_another_program() -> None:
         assert Cubin(tuple(sections)).digest() != read.digest()
 
 
+def test_where_names_lie_makes_no_other_program_but_what_they_name_does() -> None:
+    read = read_cubin(build().cubin)
+    at = next(number for number, section in enumerate(read.sections) if section.type == 2)  # SHT_SYMTAB
+    data = bytearray(read.sections[at].data)
+
+    def with_symbols() -> Cubin:
+        table = replace(read.sections[at], data=bytes(data))
+        return Cubin((*read.sections[:at], table, *read.sections[at + 1 :]))
+
+    data[-24] += 1  # where the last symbol's name lies, as with a longer one ahead of it
+    assert with_symbols().digest() == read.digest()
+    data[-16] += 1  # its value
+    assert with_symbols().digest() != read.digest()
+
+
 def everything(cubin: bytes) -> None:
     """Ask all that a build asks."""
     read = read_cubin(cubin)

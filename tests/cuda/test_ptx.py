@@ -26,6 +26,7 @@ CELLS = {
     "doubling": ("scalar", "fma", "none"),
     "cooperative": ("scalar", "fma", "grid"),
     "tensor map": ("tma", "fma", "block"),
+    "overlap": ("scalar", "fma", "warp"),
 }
 
 
