@@ -71,7 +71,9 @@ class Reported:
 def hostile(request: Mapping[str, Any], number: int) -> Reply:
     prompts = [m["content"] for m in request["messages"] if m["role"] == "user"]
     source = next(filter(None, map(source_in, reversed(prompts))))
-    chance = zlib.crc32(repr(request["messages"]).encode())
+    chance = zlib.crc32(
+        f"{len(prompts)}{source}".encode()
+    )  # whatever words prompts are made of, these kernels win where they did
     return Reply(f"CHANGE: idea {chance} {HOSTILE}\n\n{FENCE}{source}\n{another(str(chance))} // {HOSTILE}\n```")
 
 
