@@ -33,6 +33,8 @@ MOST_SURVIVING = 0.1
 """Of the mutants that were run; of more it cannot be that all of them are equivalent."""
 NO_PROGRAM = (Status.INVALID, Status.COMPILE_ERROR, Status.UNSUPPORTED)
 """A mutant that is none of these was run, and tells something of the verification."""
+DEVICE = {"sm_count": 1, "warp_size": 32, "max_shared_bytes": 227 << 10, "l2_bytes": 1 << 20, "cpu_count": 1}
+"""That plans are resolved for before one is looked at: as much shared memory as any of those that there are."""
 WIDTHS = (8, 32)
 """Elements of a vector and of a warp: kernels that ask for multiples of them need hidden shapes to be tested on."""
 
@@ -199,7 +201,6 @@ def _divisible(workload: Workload, width: int) -> bool:
 def _check_plan(operator: Operator, task: Task) -> None:
     """The plan resolves on every workload of every set, where only dims that data decide about are guessed."""
     source, path = operator.naive(task.target), operator.ancestor("naive", task.target)
-    facts = {"sm_count": 1, "warp_size": 32, "max_shared_bytes": 48 << 10, "l2_bytes": 1 << 20, "cpu_count": 1}
     where = ""
     try:
         plan = parse_plan(source, operator, task.target, name=str(path)).for_dtype(task.dtype)
@@ -207,7 +208,7 @@ def _check_plan(operator: Operator, task: Task) -> None:
             where = f"{path}: on {workload.name}: "
             dims = {**workload.dims, **dict.fromkeys(operator.data_dims, 1)}
             plan.resolve(
-                operator, dtype=task.dtype, dims=dims, values={}, facts=facts,
+                operator, dtype=task.dtype, dims=dims, values={}, facts=DEVICE,
                 occupancy=dict.fromkeys(plan.occupancy_kernels, 1),
             )  # fmt: skip
     except PlanError as error:

@@ -111,3 +111,12 @@ def test_what_cannot_be_checked_is_one_line(tmp_path: Path) -> None:
         checked(changed(tmp_path / "mine", unknown))
     with pytest.raises(UserError, match="--limit 3evals: write a time"):
         checked(str(AXPB), "--limit", "3evals")
+
+
+def test_a_naive_kernel_may_take_as_much_shared_memory_as_gpus_have(tmp_path: Path) -> None:
+    shared = {
+        "naive.cu": {"block = [256]": 'block = [256]\nshared = "64 * 1024"'},
+        "operator.toml": {'cuda = ["fp32", "bf16"]': 'cuda = ["fp32"]'},
+    }
+    code, report = checked(changed(tmp_path / "mine", shared), "--mutants", "0")
+    assert (code, report["tasks"][0]["status"]) == (0, "correct")
