@@ -19,14 +19,14 @@ from typing import Any, NoReturn, cast
 from evo import records
 from evo.budget import Budget
 from evo.codec import Row, moment
-from evo.conditions import ASKED_TASKS, check_tasks
+from evo.conditions import ASKED_FILES, ASKED_TASKS, as_begun, check_tasks
 from evo.config import RunConfig
 from evo.execution import Execution
 from evo.history import NOT_WANTED, Done, History
 from evo.individual import Individual
 from evo.journal import Journal
 from evo.records import Rows
-from evo.sessions import run_row
+from evo.sessions import DEFINITIONS_THEN, run_row
 from evo.store import Store, open_reader
 from evo.task_state import Bound, Outstanding, TaskState, task_states
 from evo.verdicts import Reached, TakenProfile
@@ -77,7 +77,9 @@ def replay(folder: Path, on_change: Callable[[Replay], None] = lambda _: None) -
         stored = read("select config_json from runs")
         if not stored:
             raise UserError(f"{folder}: the run was stopped before it began; there is nothing to replay")
-        config = RunConfig.from_json(stored[0]["config_json"])
+        begun = read(DEFINITIONS_THEN)
+        definitions = json.loads(begun[0]["detail_json"]) if begun else None
+        config = as_begun(RunConfig.from_json(stored[0]["config_json"]), definitions, read(ASKED_FILES))
         check_tasks([row["task"] for row in read(ASKED_TASKS)], config)
         copy = _new_folder(folder)
         with Store(copy, create=True) as store:

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from evo import records
 from evo.codec import compact, moment
-from evo.conditions import ASKED_TASKS, Conditions, check_same, check_tasks, conditions, host
+from evo.conditions import ASKED_FILES, ASKED_TASKS, Conditions, as_begun, check_same, check_tasks, conditions, host
 from evo.config import RunConfig
 from evo.folders import CONFIG, DATABASE, began
 from evo.journal import Journal
@@ -38,6 +38,7 @@ BUILD_FOLDER = "build"
 """What is compiled during a session, and the locks of its workers; there only meanwhile."""
 DEFINITIONS = "definitions"
 """The event that holds what the run's operators were when it began."""
+DEFINITIONS_THEN = f"select detail_json from events where kind = '{DEFINITIONS}' limit 1"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +120,8 @@ def resume(
         stored = store.rows("select config_json from runs").to_pylist()
         if not stored:
             raise UserError(f"{folder}: the run was stopped before it began; start a new one")
-        config = RunConfig.from_json(stored[0]["config_json"]).resolved()
+        asked = store.rows(ASKED_FILES).to_pylist()
+        config = as_begun(RunConfig.from_json(stored[0]["config_json"]), _definitions(store), asked).resolved()
         if budget and config.cell:
             raise UserError(f"{folder}: a cell of comparison {config.cell.comparison}, where all have the same budget")
         backend.notes += _check_conditions(config, folder, backend, store)
@@ -133,11 +135,15 @@ def resume(
 def _check_conditions(config: RunConfig, folder: Path, backend: Backend, store: Journal) -> list[str]:
     """See `evo.conditions.check_same`."""
     (run,) = store.rows("select engine_version, host_json from runs limit 1").to_pylist()
-    found = store.rows(f"select detail_json from events where kind = '{DEFINITIONS}' limit 1").to_pylist()
-    definitions = json.loads(found[0]["detail_json"]) if found else None
-    then = Conditions(run["engine_version"], dict(json.loads(run["host_json"])), definitions)
+    then = Conditions(run["engine_version"], dict(json.loads(run["host_json"])), _definitions(store))
     check_tasks(store.rows(ASKED_TASKS).column("task").to_pylist(), config)
     return check_same(then, conditions(config, backend.gpus(config)), config, run=folder.name)
+
+
+def _definitions(store: Journal) -> dict[str, dict[str, str]] | None:
+    """Those that the run began with; None: it does not say."""
+    found = store.rows(DEFINITIONS_THEN).to_pylist()
+    return json.loads(found[0]["detail_json"]) if found else None
 
 
 @contextmanager
