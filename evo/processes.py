@@ -70,7 +70,8 @@ class WorkerProcess:
     def __init__(self, spec: WorkerSpec, environment: Mapping[str, str]) -> None:
         self._connection, theirs = Pipe()
         self._process = subprocess.Popen(
-            [sys.executable, "-c", ENTRY, str(theirs.fileno()), str(os.getpid())],
+            # -P: what is called `types.py` in the current folder is no module of ours.
+            [sys.executable, "-P", "-c", ENTRY, str(theirs.fileno()), str(os.getpid())],
             pass_fds=(theirs.fileno(),),
             stdin=subprocess.DEVNULL,
             stdout=2,  # what an operator's reference prints is no part of what this program says, JSON perhaps

@@ -74,7 +74,8 @@ class Maker:
         own, theirs = Pipe()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", ENTRY, str(theirs.fileno()), str(self._folder)],
+                # -P: what is called `types.py` in the current folder is no module of ours.
+                [sys.executable, "-P", "-c", ENTRY, str(theirs.fileno()), str(self._folder)],
                 pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, stdout=2,
                 start_new_session=True,  # Ctrl-C is for us alone
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},

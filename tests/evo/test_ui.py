@@ -237,6 +237,14 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     maker.close()
 
 
+def test_files_of_the_current_folder_are_not_taken_for_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "uuid.py").write_text("raise SystemExit('not ours')\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    maker = Maker(tmp_path / "none")
+    assert "none" in maker.ask("health").error
+    maker.close()
+
+
 def better(number: int, kernel: str, parent: str, log_speedup: float, description: str = "") -> dict[str, Any]:
     """All that the store holds on one more kernel."""
     made = story()
