@@ -44,6 +44,7 @@ public:
     static constexpr const char* USAGE = "kernel.cubin cases.bin";
     explicit TestKernel(const std::vector<std::string>& arguments) : kernel_(load(arguments.front())) {}
     void operator()(const cases::kernel::Dims& dims, const cases::kernel::Tensors& tensors) {
+        succeed(cuCtxSynchronize(), "cuCtxSynchronize");  // memory is filled in a stream that ours does not wait for
         kernel_.launch(dims, tensors, stream_);
         succeed(cuStreamSynchronize(stream_), "cuStreamSynchronize");
     }
