@@ -41,7 +41,7 @@ def counted(table: pa.Table) -> pa.Table:
 
     A sum of integers, which DuckDB makes a HUGEINT and Arrow a decimal, becomes int64 where that holds it, any other
     decimal float64; a difference of times, an interval, becomes a duration. It raises UserError for an interval of
-    months, which has no length.
+    months, which has no length, and for one of more nanoseconds than durations hold, 292 years.
     """
     columns = [_column(name, table.column(i)) for i, name in enumerate(table.column_names)]
     return pa.table(columns, names=table.column_names) if columns else table
@@ -57,7 +57,10 @@ def _column(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
         return pc.cast(column, pa.float64())
     if column.type == pa.month_day_nano_interval():
         values = [None if value is None else _nanoseconds(name, value) for value in column.to_pylist()]
-        return pa.chunked_array([pa.array(values, pa.duration("ns"))])
+        try:
+            return pa.chunked_array([pa.array(values, pa.duration("ns"))])
+        except OverflowError:
+            raise UserError(f"column {name} holds intervals of more than 292 years; count days instead") from None
     return column
 
 

@@ -33,7 +33,8 @@ def test_sums_become_integers_and_differences_of_times_durations() -> None:
     assert made.column("name").to_pylist() == ["a", None]
 
 
-def test_months_have_no_length() -> None:
-    table = pa.table({"took": pa.array([pa.MonthDayNano([1, 0, 0])], pa.month_day_nano_interval())})
-    with pytest.raises(UserError, match="took holds intervals of months"):
+@pytest.mark.parametrize(("months", "days", "told"), [(1, 0, "of months"), (0, 200_000, "of more than 292 years")])
+def test_some_intervals_have_no_length(months: int, days: int, told: str) -> None:
+    table = pa.table({"took": pa.array([pa.MonthDayNano([months, days, 0])], pa.month_day_nano_interval())})
+    with pytest.raises(UserError, match=f"took holds intervals {told}"):
         counted(table)
