@@ -87,7 +87,8 @@ def _renamed(path: Path, model: Operator, name: str) -> str:
     """The text of a file, with the operator's name in its definition and in its kernels."""
     text = read_text(path)
     if path.name == "operator.toml":
-        return re.sub(rf'^name\s*=\s*"{model.name}"', f'name = "{name}"', text, count=1, flags=re.MULTILINE)
+        said = rf"""^[ \t]*(["']?)name\1\s*=\s*(["']){model.name}\2"""
+        return re.sub(said, f'name = "{name}"', text, count=1, flags=re.MULTILINE)
     target = {".cpp": "cpu", ".cu": "cuda"}.get(path.suffix)
     if not target:
         return text

@@ -54,6 +54,13 @@ def test_what_is_begun_is_whole_under_its_name(like: str, tmp_path: Path) -> Non
         assert judge(y, case.expected[operator.outputs[0].name], case.allowed[operator.outputs[0].name]).max_ratio <= 1
 
 
+def test_a_name_may_be_written_in_any_way(tmp_path: Path) -> None:
+    path = begun(tmp_path, "elementwise").folder / "operator.toml"
+    path.write_text(path.read_text(encoding="utf-8").replace('name = "mine"', "name= 'mine'", 1), encoding="utf-8")
+    begin("other", str(path.parent), tmp_path / "other")
+    assert load(str(tmp_path / "other")).name == "other"
+
+
 @pytest.mark.parametrize(
     "like", [pytest.param(t, marks=[] if t in EXAMPLES else [pytest.mark.slow]) for t in templates()]
 )
