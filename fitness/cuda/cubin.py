@@ -7,8 +7,9 @@ is asked for afterwards can fail, but for the table of parameters.
 
 from __future__ import annotations
 
+import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,6 +61,8 @@ _PARAM_SIZE_SHIFT, _PARAM_SIZES = 18, 1 << 14
 parameter's place, in what follows its offset, and its size, in the upper 14 bits of its last word."""
 _HFMA2, _FIRST_OPERAND, _RZ = 0x31, 24, 0xFF
 """Capability 10, which has no HFMA2.MMA, sets registers to constants by HFMA2 with zero, register 255, in front."""
+_ANONYMOUS = re.compile(r"(\d\d)(_GLOBAL__N__[0-9a-f]{8}_\d+_kernel_cu_[0-9a-f]{8}_)")
+"""How names of anonymous namespaces begin, behind their length: NVRTC's process ends them."""
 _IDENTITY = b"\x7fELF\x02\x01"
 _SYMTAB, _STRTAB, _NOTE, _NOBITS = 2, 3, 7, 8
 _TYPES = {number: name for name, number in ENUM_SH_TYPE_BASE.items() if isinstance(number, int)}
@@ -136,14 +139,17 @@ class Cubin:
     def digest(self) -> bytes:
         """Of every section but symbols' names and notes of the tools; relocations with what they refer to.
 
-        NVRTC puts the number of its process into some names, so where names lie depends on how many digits that has.
+        NVRTC puts the number of its process into some names: a kernel's of an anonymous namespace, and with it those
+        of its sections. Where names lie depends on how many digits that has.
         """
         parts: list[bytes] = []
+        hidden = _anonymous(section.name for section in self.sections)
         for section in self.sections:
             if section.type in (0, _STRTAB, _NOTE) or section.name.startswith(".debug"):
                 continue
             kind = _TYPES.get(section.type, section.type)
-            about = (section.name, kind, section.flags, section.size, section.link, section.info, section.alignment)
+            name = section.name.replace(f"{len(hidden)}{hidden}", "anonymous") if hidden else section.name
+            about = (name, kind, section.flags, section.size, section.link, section.info, section.alignment)
             data = _without_names(section.data) if section.type == _SYMTAB else section.data
             parts.append(repr(about).encode() + data)
         return digest(*parts).encode()
@@ -296,6 +302,15 @@ class _Reader:
         if end < 0:
             raise CubinError("a name in its machine code has no end")
         return self._data[offset:end].decode(errors="replace")
+
+
+def _anonymous(names: Iterable[str]) -> str:
+    """What these call the file's anonymous namespace; empty where none does, and where a kernel's own name poses as it.
+
+    The digits ahead of it say how long it is, and all of it but the process has one length: the last two count.
+    """
+    found = {name[at.start(2) :][: int(at[1])] for name in names for at in _ANONYMOUS.finditer(name)}
+    return found.pop() if len(found) == 1 else ""
 
 
 def _without_names(table: bytes) -> bytes:

@@ -110,6 +110,22 @@ def test_where_names_lie_makes_no_other_program_but_what_they_name_does() -> Non
     assert with_symbols().digest() != read.digest()
 
 
+def test_the_process_that_compiled_a_kernel_makes_no_other_program() -> None:
+    read = read_cubin(build().cubin)
+
+    def named(name: str, *more: str) -> bytes:
+        sections = [replace(s, name=s.name.replace("softmax", name)) for s in read.sections]
+        return Cubin((*sections, *(replace(sections[-1], name=f".text.{each}") for each in more))).digest()
+
+    first = "_ZN2a146_GLOBAL__N__00000000_9_kernel_cu_472d0830_99997softmaxEPKf"
+    other = "_ZN2a147_GLOBAL__N__00000000_9_kernel_cu_472d0830_147497softmaxEPKf"
+    assert named("softmax") == read.digest() != named(first)
+    assert named(first) == named(other)
+    assert named(first) != named(first.replace("softmax", "softmix"))
+    assert named(first) != named(first.replace("_ZN2a1", "_ZN2b1"))
+    assert named(first, other) != named(other, first)
+
+
 def everything(cubin: bytes) -> None:
     """Ask all that a build asks."""
     read = read_cubin(cubin)
