@@ -26,7 +26,8 @@ def champion(
     """Make the best kernels of a run the champions of their operators, and say of each task why, or why not.
 
     A confirmed kernel alone takes the place of a champion, and only where the same run measured both and it is faster
-    beyond doubt: the whole 95 % interval. Kernel and record are written into the operator's folder.
+    beyond doubt, the whole 95 % interval, or found the champion wrong. Kernel and record are written into the
+    operator's folder.
     """
     from evo.api import Run
     from evo.champion import choices, take
