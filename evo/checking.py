@@ -198,21 +198,30 @@ def _divisible(workload: Workload, width: int) -> bool:
     return all(size and size % width == 0 for size in workload.dims.values())
 
 
-def _check_plan(operator: Operator, task: Task) -> None:
-    """The plan resolves on every workload of every set, where only dims that data decide about are guessed."""
+def _check_plan(operator: Operator, task: Task) -> list[Workload]:
+    """The plan resolves on every workload that it supports, where only dims that data decide about are guessed.
+
+    Return the hidden shapes among these.
+    """
     source, path = operator.naive(task.target), operator.ancestor("naive", task.target)
     where = ""
+    supported: list[Workload] = []
     try:
         plan = parse_plan(source, operator, task.target, name=str(path)).for_dtype(task.dtype)
         for workload in (*operator.workloads, *operator.hidden):
             where = f"{path}: on {workload.name}: "
             dims = {**workload.dims, **dict.fromkeys(operator.data_dims, 1)}
+            guessed = plan.requires.names & set(operator.data_dims)
+            if not guessed and not plan.supports(operator, dims, {}, DEVICE, task.dtype):
+                continue
+            supported.append(workload)
             plan.resolve(
                 operator, dtype=task.dtype, dims=dims, values={}, facts=DEVICE,
                 occupancy=dict.fromkeys(plan.occupancy_kernels, 1),
             )  # fmt: skip
     except PlanError as error:
         raise OperatorError(f"{where}{error}") from None
+    return [workload for workload in supported if workload in operator.hidden]
 
 
 def _checked(operator: Operator, task: Task, terms: _Terms, *, has_mutants: bool) -> Checked:
@@ -222,7 +231,7 @@ def _checked(operator: Operator, task: Task, terms: _Terms, *, has_mutants: bool
     with tempfile.TemporaryDirectory(prefix="evo-") as folder:
         set_ = _workload_set(operator, task.target)
         tried = place(operator, task, workload_set=set_, folder=Path(folder))
-        admission = Admission(tried, kernel, _tried_on(operator, set_, timed=tried.stage is not None))
+        admission = Admission(tried, kernel, _tried_on(operator, task, set_, timed=tried.stage is not None))
         try:
             naive = admission.naive()
             found = Checked(str(task), tried.words)
@@ -251,12 +260,15 @@ def _workload_set(operator: Operator, target: str) -> str:
     return DEFAULT_SETS[target] if DEFAULT_SETS[target] in sets else sets[0]
 
 
-def _tried_on(operator: Operator, set_: str, *, timed: bool) -> list[Workload]:
-    """Every hidden shape; on a device also the workload with the least work, which is too much for an emulation."""
+def _tried_on(operator: Operator, task: Task, set_: str, *, timed: bool) -> list[Workload]:
+    """Every hidden shape that the naive kernel supports; on a device also the workload with the least work.
+
+    That is too much for an emulation.
+    """
     work = {
         w: operator.min_bytes.evaluate(operator.cost_environment(w.dims, "fp32")) for w in operator.workload_set(set_)
     }
-    return [*operator.hidden, *([min(work, key=lambda w: work[w])] if timed else [])]
+    return [*_check_plan(operator, task), *([min(work, key=lambda w: work[w])] if timed else [])]
 
 
 def _judge(stage: Fitness, kernel: Kernel, found: Checked, *, confirm: bool) -> None:

@@ -113,10 +113,15 @@ def test_what_cannot_be_checked_is_one_line(tmp_path: Path) -> None:
         checked(str(AXPB), "--limit", "3evals")
 
 
-def test_a_naive_kernel_may_take_as_much_shared_memory_as_gpus_have(tmp_path: Path) -> None:
+def test_a_naive_kernel_may_take_as_much_shared_memory_as_gpus_have_and_not_all_sizes(tmp_path: Path) -> None:
+    code = {
+        "/*! evo": '/*! evo\nrequires = "n >= 7"',
+        "ceil_div(n, 256)": "n - 6",
+        "block = [256]": 'block = [8]\nshared = "64 * 1024"',
+    }
     shared = {
-        "naive.cu": {"block = [256]": 'block = [256]\nshared = "64 * 1024"'},
+        "naive.cu": code,
         "operator.toml": {'cuda = ["fp32", "bf16"]': 'cuda = ["fp32"]'},
     }
-    code, report = checked(changed(tmp_path / "mine", shared), "--mutants", "0")
-    assert (code, report["tasks"][0]["status"]) == (0, "correct")
+    exit_code, report = checked(changed(tmp_path / "mine", shared), "--mutants", "0")
+    assert (exit_code, report["tasks"][0]["status"]) == (0, "correct")
