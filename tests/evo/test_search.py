@@ -309,7 +309,9 @@ def test_confirmations_keep_to_their_share_and_no_ancestor_has_one_before_the_en
             "select count(*) as n from evaluations where level = 'confirmed' and request_id is null",
         )
     )
-    assert 0.05 < searching["confirming"] / (searching["judging"] + searching["confirming"]) <= 0.1
+    total = searching["judging"] + searching["confirming"]
+    cut_off = 10  # of a kernel that is under way when the budget is spent: counted, and not stored
+    assert 0.05 * total < searching["confirming"] <= 0.1 * (total + cut_off)
     assert early["n"] == 0
     assert final["n"] <= 1
     assert rows(tmp_path, "select level from best") == [{"level": "confirmed"}]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,12 @@ import pytest
 
 from evo.replay import replay
 from evo.store import query
+from operators.kernel import Kernel
 from tests.evo import model_runs
+from tests.mutators.llm_server import Reply
+
+CHECKED = model_runs.stages(model_runs.config("http://127.0.0.1:9/v1"))
+"""What checks drafts of these runs."""
 
 
 def rows(folder: Path, sql: str) -> list[dict[str, Any]]:
@@ -18,11 +25,26 @@ def rows(folder: Path, sql: str) -> list[dict[str, Any]]:
     return found
 
 
+def at_fault_now_and_then(request: Mapping[str, Any], number: int) -> Reply:
+    """What `script` answers, but that a third of the questions that begin dialogues get drafts that a check refuses."""
+    if number % 3 or len(request["messages"]) > 2:
+        return model_runs.script(request, number)
+    source = model_runs.source_in(request["messages"][1]["content"])
+    drafts = (f"{source}\n{model_runs.another(f'{number} {attempt}')}\n" for attempt in count())
+    draft = next(text for text in drafts if refused(Kernel("softmax", "cpu", text)))
+    return Reply(f"CHANGE: draft {number}\n\n{model_runs.FENCE}{draft}```")
+
+
+def refused(kernel: Kernel) -> bool:
+    (fitness,) = CHECKED.values()
+    return fitness.spot_check(kernel).rejection is not None
+
+
 @pytest.fixture(scope="module")
 def asked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run in three sessions, in which some drafts are at fault."""
     folder = tmp_path_factory.mktemp("runs") / "asked"
-    model_runs.run(folder, stops=(5, 12), budget={"evaluations": 30})
+    model_runs.run(folder, stops=(5, 12), budget={"evaluations": 30}, answer=at_fault_now_and_then)
     return folder
 
 
