@@ -14,7 +14,7 @@ from typing import Any
 from evo.api import Run
 from evo.conditions import ACCELERATOR, KERNEL_FILES
 from evo.report.run_roofline import placed, stored_peaks
-from evo.sessions import DEFINITIONS
+from evo.sessions import DEFINITIONS_THEN
 from evo.stored import Ancestor, StoredKernel, Verdict
 from fitness.evaluation import Level, Status
 from fitness.timing import Z_INTERVAL, Ratio, mean
@@ -104,7 +104,7 @@ class _Judge:
 
     def __init__(self, run: Run, today: date) -> None:
         (row,) = run.sql("select engine_version, host_json from runs limit 1").to_pylist()
-        found = run.sql(f"select detail_json from events where kind = '{DEFINITIONS}' limit 1").to_pylist()
+        found = run.sql(DEFINITIONS_THEN).to_pylist()
         self.run = run
         self.config = run.config
         self.today = today
