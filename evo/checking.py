@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -143,15 +144,14 @@ def check(name: str, *, targets: Sequence[str], limit_s: float, most: int, say: 
     for note in report.notes:
         say(f"  note: {note}")
     tasks = list(_tasks(operator, targets))
-    for task in tasks:
-        _check_plan(operator, task)
+    hidden = {task: _check_plan(operator, task) for task in tasks}
     named = ", ".join(f"{task.dtype} on {task.target}" for task in tasks)
     firsts = {task.target: task for task in reversed(tasks)}
     terms = _Terms(limit_s / len(firsts), most, say, along)
     say(f"checking {named}; then mutants, begun for at most {terms.limit_s:.0f} s on each target")
     for task in tasks:
         has_mutants = task is firsts[task.target] and most > 0
-        report.tasks.append(_checked(operator, task, terms, has_mutants=has_mutants))
+        report.tasks.append(_checked(operator, task, hidden[task], terms, has_mutants=has_mutants))
     return report
 
 
@@ -164,9 +164,7 @@ def _tasks(operator: Operator, targets: Sequence[str]) -> Iterator[Task]:
 
 
 def _shapes(operator: Operator) -> str:
-    sets: dict[str, int] = {}
-    for workload in operator.workloads:
-        sets[workload.set] = sets.get(workload.set, 0) + 1
+    sets = Counter(workload.set for workload in operator.workloads)
     listed = ", ".join(f"{count} {name}" for name, count in sets.items())
     tensors = f"{len(operator.tensors)} tensors over {', '.join(operator.dims)}"
     return f"{tensors}; workloads: {listed}; {len(operator.hidden)} hidden shapes"
@@ -224,14 +222,19 @@ def _check_plan(operator: Operator, task: Task) -> list[Workload]:
     return [workload for workload in supported if workload in operator.hidden]
 
 
-def _checked(operator: Operator, task: Task, terms: _Terms, *, has_mutants: bool) -> Checked:
+def _checked(
+    operator: Operator, task: Task, hidden: Sequence[Workload], terms: _Terms, *, has_mutants: bool
+) -> Checked:
+    """`hidden` are the shapes that the naive kernel supports."""
     begin = time.monotonic()
     kernel = Kernel(operator.name, task.target, operator.naive(task.target))
     file = operator.ancestor("naive", task.target).name
     with tempfile.TemporaryDirectory(prefix="evo-") as folder:
         set_ = _workload_set(operator, task.target)
         tried = place(operator, task, workload_set=set_, folder=Path(folder))
-        admission = Admission(tried, kernel, _tried_on(operator, task, set_, timed=tried.stage is not None))
+        # On a device the timed workload with the least work is tried as well; for an emulation it is too much.
+        shapes = [*hidden, _least(operator, set_)] if tried.stage else hidden
+        admission = Admission(tried, kernel, shapes)
         try:
             naive = admission.naive()
             found = Checked(str(task), tried.words)
@@ -260,15 +263,12 @@ def _workload_set(operator: Operator, target: str) -> str:
     return DEFAULT_SETS[target] if DEFAULT_SETS[target] in sets else sets[0]
 
 
-def _tried_on(operator: Operator, task: Task, set_: str, *, timed: bool) -> list[Workload]:
-    """Every hidden shape that the naive kernel supports; on a device also the workload with the least work.
-
-    That is too much for an emulation.
-    """
-    work = {
-        w: operator.min_bytes.evaluate(operator.cost_environment(w.dims, "fp32")) for w in operator.workload_set(set_)
-    }
-    return [*_check_plan(operator, task), *([min(work, key=lambda w: work[w])] if timed else [])]
+def _least(operator: Operator, set_: str) -> Workload:
+    """The workload of a set with the least work."""
+    return min(
+        operator.workload_set(set_),
+        key=lambda w: operator.min_bytes.evaluate(operator.cost_environment(w.dims, "fp32")),
+    )
 
 
 def _judge(stage: Fitness, kernel: Kernel, found: Checked, *, confirm: bool) -> None:

@@ -6,8 +6,7 @@ what the operator's relations promise is held against them. Nothing is timed.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,8 +17,8 @@ import torch
 
 from fitness.base import Fitness
 from fitness.cases import Case, Question, Related
-from fitness.checks import agreed
-from fitness.device import LARGE, NAN, KernelFault
+from fitness.checks import Call, agreed_at_both_ends
+from fitness.device import NAN, KernelFault
 from fitness.evaluation import CheckError, Rejection, Status
 from fitness.memory import Memory
 from fitness.pipeline import Pipeline
@@ -31,9 +30,6 @@ FAMILIES = 2
 """Input families for each shape, as of a confirmation."""
 RELATED = 3
 """Cases whose relations are looked at, as of a confirmation."""
-Call = Callable[[Question, bool, int], Memory]
-"""Runs a kernel on a question, with data at the end of their pages or not, in memory filled with a poison; what it
-wrote. Raises KernelFault."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +124,6 @@ class Tried:
     """Some result of it was another number than the naive kernel's, rounding included; None: not known, as that one's
     own results vary from run to run."""
     errors: tuple[CheckError, ...] = field(default=(), repr=False)
-    seconds: float = 0.0
 
 
 class Admission:
@@ -181,25 +176,22 @@ class Admission:
 
     def naive(self) -> Tried:
         """Try the naive kernel, which must pass before any other is tried. Raises OperatorError, as `cases` does."""
-        begin = time.monotonic()
         try:
-            found = self._ran(self._naive_ready, self._answers)
+            return self._ran(self._naive_ready, self._answers)
         except KernelFault as fault:
-            found = {"rejection": fault.rejection}
-        return Tried(**found, seconds=time.monotonic() - begin)
+            return Tried(fault.rejection)
 
     def tried(self, kernel: Kernel) -> Tried:
         """Try any other kernel."""
-        begin = time.monotonic()
         ready = self._place.ready(kernel)
         if isinstance(ready, Rejection):
-            return Tried(ready, seconds=time.monotonic() - begin)
+            return Tried(ready)
         if ready.code and ready.code == self._naive_ready.code:
-            return Tried(same_code=True, seconds=time.monotonic() - begin)
-        return Tried(**self._ran(ready, None), seconds=time.monotonic() - begin)
+            return Tried(same_code=True)
+        return self._ran(ready, None)
 
-    def _ran(self, ready: Ready, kept: list[dict[str, torch.Tensor]] | None) -> dict[str, Any]:
-        """Fields of `Tried`; answers are put into `kept`, or held against the naive kernel's."""
+    def _ran(self, ready: Ready, kept: list[dict[str, torch.Tensor]] | None) -> Tried:
+        """What becomes of it; answers are put into `kept`, or held against the naive kernel's."""
         differs = False if self._naive_ready.deterministic else None
         errors: list[CheckError] = []
         cases, related = self.cases, self._related
@@ -215,19 +207,11 @@ class Admission:
                 for number, several in related:
                     self._relate(call, ready, cases[number], several)
         except KernelFault as fault:
-            return {"rejection": fault.rejection, "differs": True}
-        return {"differs": differs, "errors": worst(errors)}
+            return Tried(fault.rejection, differs=True)
+        return Tried(differs=differs, errors=worst(errors))
 
     def _checked(self, call: Call, ready: Ready, case: Case) -> list[CheckError]:
-        """On NaN and on a large number where it has not written, at either end of its pages."""
-        large = int(self._rng.choice(LARGE[self._rng.integers(2)]))
-        return agreed(
-            self._place.oracle,
-            case,
-            (NAN, large),
-            lambda run, poison: call(case, case.at_end == (run == 0), poison),
-            deterministic=ready.deterministic,
-        )
+        return agreed_at_both_ends(self._place.oracle, case, call, self._rng, deterministic=ready.deterministic)
 
     def _relate(self, call: Call, ready: Ready, case: Case, related: Sequence[Related]) -> None:
         oracle = self._place.oracle

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fitness.cases import Case, Related, Trusted
+from fitness.cases import Case, Question, Related, Trusted
 from fitness.device import LARGE, NAN, Device, KernelFault, Prepared, Sample, Session
 from fitness.evaluation import CheckError, Status
 from fitness.memory import Memory
@@ -20,6 +20,9 @@ CALLS_S, CALLS_TO_NAIVE = 20.0, 5.0
 """So long may the checked calls of one level take in all, beside so many times what the naive kernel took for them."""
 
 
+Call = Callable[[Question, bool, int], Memory]
+"""Runs a kernel on a question, with data at the end of their pages or not, in memory filled with a poison; what it
+wrote. Raises KernelFault."""
 T = TypeVar("T")
 
 
@@ -158,6 +161,24 @@ def agreed(
                 raise KernelFault(Status.WRONG, _differs(case, first, outputs))
             first = outputs
     return errors
+
+
+def agreed_at_both_ends(
+    oracle: Oracle, case: Case, call: Call, rng: np.random.Generator, *, deterministic: bool
+) -> list[CheckError]:
+    """The errors of two runs, on NaN and on a large number where it has not written; raises KernelFault.
+
+    What it writes lies at the end of its pages once and at their beginning once: an access just past the end meets
+    the guard page only where sizes are multiples of the alignment.
+    """
+    large = int(rng.choice(LARGE[rng.integers(2)]))
+    return agreed(
+        oracle,
+        case,
+        (NAN, large),
+        lambda run, poison: call(case, case.at_end == (run == 0), poison),
+        deterministic=deterministic,
+    )
 
 
 def accepted(oracle: Oracle, case: Case, work: Memory) -> list[CheckError]:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fitness.admission import Call, Ready
+from fitness.admission import Ready
+from fitness.checks import Call
 from fitness.cuda.build import compile_cuda
 from fitness.cuda.cubin import read_cubin
 from fitness.cuda.emulation.look import OWN_FAULTS

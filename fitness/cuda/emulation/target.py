@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,13 +13,13 @@ from struct import Struct
 
 import numpy as np
 
-from fitness.cases import Case, Question
-from fitness.checks import agreed
+from fitness.cases import Question
+from fitness.checks import Call, agreed_at_both_ends
 from fitness.cpu.runner import Runner
 from fitness.cuda.arguments import program
 from fitness.cuda.emulation.build import MAX_SHARED_BYTES, EmulatedBuild, compile_emulated
 from fitness.cuda.program import Program
-from fitness.device import LARGE, NAN, KernelFault
+from fitness.device import KernelFault
 from fitness.evaluation import CheckError, Rejection, Status
 from fitness.memory import Region
 from fitness.shapes import Shapes
@@ -129,14 +129,16 @@ class Emulation:
         errors: list[CheckError] = []
         beyond: Rejection | None = None
         try:
-            with _Session(self, prepared, self._rng) as session:
+            with self.opened(prepared) as call:
                 for number, (workload, family) in enumerate(checks):
                     if time.monotonic() > end:
                         break
                     # Without the naive kernel's opinion: it may be the one that is examined.
                     case = self.oracle.case(workload, family, self._rng, at_end=number % 2 == 0)
                     try:
-                        errors += self._check(session, prepared, case)
+                        errors += agreed_at_both_ends(
+                            self.oracle, case, call, self._rng, deterministic=prepared.plan.deterministic
+                        )
                     except KernelFault as fault:
                         if fault.rejection.status is not Status.UNSUPPORTED:
                             raise
@@ -146,9 +148,8 @@ class Emulation:
         return beyond or worst(errors)
 
     @contextmanager
-    def opened(self, prepared: EmulatedKernel) -> Iterator[Callable[[Question, bool, int], Region]]:
-        """A process with the kernel: what it writes when it is called on a question, with data at the end of their
-        pages or not, in memory filled with a poison. The call raises KernelFault."""
+    def opened(self, prepared: EmulatedKernel) -> Iterator[Call]:
+        """A process with the kernel, which draws another order of its threads for every call."""
         with _Session(self, prepared, self._rng) as session:
 
             def call(question: Question, at_end: bool, poison: int) -> Region:
@@ -156,20 +157,6 @@ class Emulation:
                 return session.run(poison=poison)
 
             yield call
-
-    def _check(self, session: _Session, prepared: EmulatedKernel, case: Case) -> list[CheckError]:
-        """On NaN and on large numbers where it has not written, threads in another order; raises KernelFault.
-
-        What it writes lies at the end of its pages once and at their beginning once: an access just past the end meets
-        the guard page only where sizes are multiples of the alignment.
-        """
-        large = int(self._rng.choice(LARGE[self._rng.integers(2)]))
-
-        def call(run: int, poison: int) -> Region:
-            session.bind(case, at_end=case.at_end == (run == 0))
-            return session.run(poison=poison)
-
-        return agreed(self.oracle, case, (NAN, large), call, deterministic=prepared.plan.deterministic)
 
 
 class _Session:
