@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
-import sys
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing import Pipe
 
+from evo import interpreter
 from evo.pool import WorkerLost, WorkerPool
 from evo.worker import Answer, Message, WorkerSpec
 
@@ -70,16 +70,13 @@ class WorkerProcess:
     def __init__(self, spec: WorkerSpec, environment: Mapping[str, str]) -> None:
         self._connection, theirs = Pipe()
         self._process = subprocess.Popen(
-            # -P: what is called `types.py` in the current folder is no module of ours.
-            [sys.executable, "-P", "-c", ENTRY, str(theirs.fileno()), str(os.getpid())],
+            interpreter.command(ENTRY, str(theirs.fileno()), str(os.getpid())),
             pass_fds=(theirs.fileno(),),
             stdin=subprocess.DEVNULL,
             stdout=2,  # what an operator's reference prints is no part of what this program says, JSON perhaps
-            env={
-                **environment,
-                **({"CUDA_VISIBLE_DEVICES": spec.device} if spec.device else {}),
-                "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-            },
+            env=interpreter.environment(
+                {**environment, **({"CUDA_VISIBLE_DEVICES": spec.device} if spec.device else {})}
+            ),
         )
         theirs.close()
         self._connection.send(spec)

@@ -18,6 +18,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Literal
 
+from evo import interpreter
 from evo.report.health import Health, health
 from operators.errors import UserError
 
@@ -74,11 +75,10 @@ class Maker:
         own, theirs = Pipe()
         with theirs:
             self._process = subprocess.Popen(
-                # -P: what is called `types.py` in the current folder is no module of ours.
-                [sys.executable, "-P", "-c", ENTRY, str(theirs.fileno()), str(self._folder)],
+                interpreter.command(ENTRY, str(theirs.fileno()), str(self._folder)),
                 pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, stdout=2,
                 start_new_session=True,  # Ctrl-C is for us alone
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+                env=interpreter.environment(os.environ),
             )  # fmt: skip
         self._connection = own
         return own
