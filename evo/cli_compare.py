@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from evo.cli_options import RUNS, AsJson, Runs
 from evo.report.output import as_json as json_of
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from evo.compare.results import CellResult
 
 FAILED, INTERRUPTED = 1, 130
-RUNS = Path("runs")
 
 SHOWN = ("task", "arm", "seed", "standing", "speedup", "judged", "evaluations", "trials", "tokens", "lost_tokens")
 """Columns of the table; JSON and the view `used` have them all."""
@@ -53,8 +53,8 @@ def compare(
     ] = 0.0,
     ray: Annotated[bool, typer.Option("--ray", help="Evaluate on a Ray cluster started for this.")] = False,
     ray_address: Annotated[str, typer.Option(metavar="HOST:PORT", help="Evaluate on this Ray cluster.")] = "",
-    runs: Annotated[Path, typer.Option("--runs", help="Folder that holds the runs.", envvar="EVO_RUNS")] = RUNS,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    runs: Runs = RUNS,
+    as_json: AsJson = False,
 ) -> None:
     """Compare strategies under one budget, or go on with a comparison; each cell is a run in runs/compare-NAME/."""
     from evo.compare.config import read_comparison

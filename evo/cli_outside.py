@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from evo.cli_options import RUNS, Runs
 from evo.report.output import as_json as json_of
 from operators.errors import UserError
 
@@ -22,12 +23,10 @@ if TYPE_CHECKING:
     from evo.telling import Told
 
 FAILED = 1
-RUNS = Path("runs")
 LINES = (".jsonl", ".ndjson")
 TAKEN_EVERY_S = 0.1
 
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="Folder, id or its beginning, or `last`.")]
-Runs = Annotated[Path, typer.Option("--runs", help="Folder that holds the runs.", envvar="EVO_RUNS")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead.")]
 
 outside = typer.Typer()

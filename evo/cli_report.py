@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from evo.cli_options import RUNS, Runs
 from operators.errors import UserError
 
-RUNS = Path("runs")
 reports = typer.Typer()
 
 
@@ -20,7 +20,7 @@ def report(
         Path | None, typer.Option(metavar="FILE.html", help="Write to this new file. Default: RUN-report.html here.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
-    runs: Annotated[Path, typer.Option("--runs", help="Folder that holds the runs.", envvar="EVO_RUNS")] = RUNS,
+    runs: Runs = RUNS,
 ) -> None:
     """Write what a run found and how as one file of HTML, which needs no network; also while the run goes on."""
     from evo.folders import find_runs

@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from evo.cli_options import RUNS, Runs
 from evo.report.output import as_json as json_of
 from operators.errors import UserError
 
 if TYPE_CHECKING:
     from evo.store import Answer, Limits
 
-RUNS = Path("runs")
 DUCKDB = ".duckdb"
 LISTED = "?"
 """What stands for the name after a `--query` that has none."""
-Runs = Annotated[Path, typer.Option("--runs", help="Folder that holds the runs.", envvar="EVO_RUNS")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Subject = Annotated[str, typer.Argument(metavar="RUN", help="As for other commands; or a pattern, such as 'runs/x/*'.")]
 
