@@ -12,16 +12,18 @@ from operators.errors import UserError
 UNITS = {
     "s": ("wall_s", 1.0), "min": ("wall_s", 60.0), "h": ("wall_s", 3600.0),
     "eval": ("evaluations", 1.0), "evals": ("evaluations", 1.0),
-    "usd": ("cost_usd", 1.0), "tok": ("tokens", 1.0), "ktok": ("tokens", 1e3), "Mtok": ("tokens", 1e6),
+    "call": ("calls", 1.0), "calls": ("calls", 1.0), "usd": ("cost_usd", 1.0),
+    "tok": ("tokens", 1.0), "ktok": ("tokens", 1e3), "Mtok": ("tokens", 1e6),
     "gpus": ("gpu_s", 1.0), "gpuh": ("gpu_s", 3600.0),
 }  # fmt: skip
 MOST = 1e15
-EXAMPLES = "60s, 10min, 8h, 500evals, 5usd, 2Mtok, 4gpuh"
+EXAMPLES = "60s, 10min, 8h, 500evals, 200calls, 5usd, 2Mtok, 4gpuh"
 
 
-KINDS = ("wall_s", "evaluations", "tokens", "cost_usd", "evaluator_s", "gpu_s")
-"""`evaluations` are candidates that reached the compiler; neither duplicates nor tuning trials count. `evaluator_s` are
-seconds in which evaluators were at what was asked for; `gpu_s` the same on GPUs."""
+KINDS = ("wall_s", "evaluations", "calls", "tokens", "cost_usd", "evaluator_s", "gpu_s")
+"""`evaluations` are candidates that reached the compiler; neither duplicates nor tuning trials count. `calls` are
+answers of language models, every turn of a dialogue one; a call that failed is none. `evaluator_s` are seconds in which
+evaluators were at what was asked for; `gpu_s` the same on GPUs."""
 
 
 def parse_limits(texts: tuple[str, ...] | list[str]) -> dict[str, float]:
@@ -42,7 +44,7 @@ def parse_limits(texts: tuple[str, ...] | list[str]) -> dict[str, float]:
 class Budget:
     """Limits and spending. The caller says what time it is; nothing here reads a clock.
 
-    Tokens and dollars are counted in `spending`, which only the client of language models charges.
+    Calls, tokens and dollars are counted in `spending`, which only the client of language models charges.
     """
 
     limits: dict[str, float]
@@ -54,16 +56,17 @@ class Budget:
     _charged: dict[str, float] = field(init=False, default_factory=lambda: dict.fromkeys(KINDS, 0.0))
 
     def __post_init__(self) -> None:
-        tokens, usd = (self.limits.get(kind, math.inf) for kind in ("tokens", "cost_usd"))
-        self.spending = Spending(tokens, usd, counts_lost=self.counts_lost)
+        tokens, usd, calls = (self.limits.get(kind, math.inf) for kind in ("tokens", "cost_usd", "calls"))
+        self.spending = Spending(tokens, usd, calls, counts_lost=self.counts_lost)
 
     @property
     def spent(self) -> dict[str, float]:
         """Amounts by kind."""
-        return self._charged | {"tokens": self.spending.tokens, "cost_usd": self.spending.dollars}
+        spending = self.spending
+        return self._charged | {"calls": spending.calls, "tokens": spending.tokens, "cost_usd": spending.dollars}
 
     def charge(self, kind: str, amount: float) -> None:
-        """Add to what is spent of anything but tokens and dollars."""
+        """Add to what is spent of anything but calls, tokens and dollars."""
         self._charged[kind] += amount
 
     def set_wall(self, seconds: float) -> None:

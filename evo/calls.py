@@ -182,6 +182,8 @@ def restore_spending(spending: Spending, store: Journal) -> None:
     for name in columns:
         whole = not name.endswith("usd")
         setattr(spending, name, int(row[name]) if whole else row[name])
+    (row,) = store.rows("select count(*) as n from llm_calls where status not in ('failed', 'unavailable')").to_pylist()
+    spending.calls = row["n"]
     (row,) = store.rows(
         "select count(*) as n, coalesce(sum(most_tokens), 0) as tokens, coalesce(sum(most_usd), 0) as usd from llm_sent"
         " where messages_json is null"

@@ -1,4 +1,4 @@
-"""Tokens and dollars of language models: reserved before a call, settled after it, never above the limits."""
+"""Calls, tokens and dollars of language models: reserved before a call, settled after it, never above the limits."""
 
 from __future__ import annotations
 
@@ -33,10 +33,12 @@ class Reservation:
     paid_usd: float = 0.0
     told: bool = False
     """Whether what it cost is known, rather than an upper bound."""
+    answered: bool = False
+    """Whether an answer came."""
 
     def settle(self, tokens_in: int, tokens_out: int, cost_usd: float, *, told: bool = True) -> None:
         """The provider told what it cost; or did not (`told` false), and this is what it can be at most."""
-        self.lost = False
+        self.lost, self.answered = False, True
         self.tokens_in, self.tokens_out, self.paid_usd, self.told = tokens_in, tokens_out, cost_usd, told
 
     def free(self) -> None:
@@ -70,6 +72,7 @@ class Spending:
 
     limit_tokens: float = math.inf
     limit_usd: float = math.inf
+    limit_calls: float = math.inf
     counts_lost: bool = True
     """Whether what is lost counts against the limits: in a comparison, no arm pays for a provider's failures."""
     tokens_in: int = 0
@@ -79,6 +82,9 @@ class Spending:
     """Upper bound of what attempts without a known end were billed."""
     lost_usd: float = 0.0
     attempts: int = 0
+    calls: int = 0
+    """Answers that came."""
+    reserved_calls: int = 0
     reserved_tokens: int = 0
     reserved_usd: float = 0.0
     admitted: int = 0
@@ -120,6 +126,7 @@ class Spending:
                 self.refusal = problem
                 raise OutOfBudget(problem)
             await self._closed.wait()
+        self.reserved_calls += 1
         self.reserved_tokens += tokens
         self.reserved_usd += cost_usd
         self.admitted += 1
@@ -136,6 +143,7 @@ class Spending:
     def charge(self, call: Call, most_tokens: int) -> None:
         """Count an answer from outside, for which nothing was reserved; `most_tokens` was written down beforehand."""
         self.attempts += call.attempts
+        self.calls += 1
         self.tokens_in += call.tokens_in
         self.tokens_out += call.tokens_out
         self.cost_usd += call.cost_usd
@@ -154,6 +162,8 @@ class Spending:
 
     def _excess(self, tokens: float, cost_usd: float, *, in_flight: bool) -> str:
         """Which limit an attempt would break, with all that is in flight or without; empty: none."""
+        if self.calls + (self.reserved_calls if in_flight else 0) >= self.limit_calls:
+            return f"{self.calls} of {self.limit_calls:g} calls of language models are made"
         total = self.tokens + tokens + (self.reserved_tokens if in_flight else 0)
         if total > self.limit_tokens:
             return f"{self.tokens} of {self.limit_tokens:g} tokens are spent, and the next call may take {tokens:.0f}"
@@ -164,6 +174,8 @@ class Spending:
 
     def _close(self, reservation: Reservation) -> None:
         self.attempts += 1
+        self.calls += reservation.answered
+        self.reserved_calls -= 1
         self.reserved_tokens -= reservation.tokens
         # Sums of floats leave crumbs; with nothing reserved there is nothing.
         self.reserved_usd = self.reserved_usd - reservation.cost_usd if self.reserved_tokens else 0.0

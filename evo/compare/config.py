@@ -20,7 +20,7 @@ from operators.definition import first_problem
 from operators.errors import UserError
 from operators.identity import digest
 
-BUDGETS = ("evaluations", "tokens", "cost_usd", "evaluator_s")
+BUDGETS = ("evaluations", "calls", "tokens", "cost_usd", "evaluator_s")
 NAME = r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}"
 Name = Annotated[str, Field(pattern=rf"^{NAME}$")]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]

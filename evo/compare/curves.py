@@ -14,7 +14,7 @@ from evo.compare.inference import Floats, block_mean, blocked, hierarchical_inte
 if TYPE_CHECKING:
     from evo.compare.results import CellResult, Point
 
-BUDGETS = ("evaluations", "trials", "tokens", "cost_usd", "evaluator_s", "elapsed_s")
+BUDGETS = ("evaluations", "trials", "calls", "tokens", "cost_usd", "evaluator_s", "elapsed_s")
 POINTS = 65
 
 

@@ -12,7 +12,8 @@ from evo.compare.running import cells_at_once
 from mutators.llm_settings import LlmSettings, is_outside
 
 WORDS = {
-    "evaluations": "evaluations", "tokens": "tokens", "cost_usd": "US dollars", "evaluator_s": "seconds of evaluators",
+    "evaluations": "evaluations", "calls": "answers of models", "tokens": "tokens", "cost_usd": "US dollars",
+    "evaluator_s": "seconds of evaluators",
 }  # fmt: skip
 
 

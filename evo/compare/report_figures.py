@@ -12,8 +12,8 @@ from evo.report.document import Figure
 from evo.report.figures import HEIGHT, WIDTH, series_scales
 
 BUDGETS = {
-    "evaluations": "evaluations", "trials": "trials of tunables", "tokens": "tokens", "cost_usd": "US dollars",
-    "evaluator_s": "seconds of evaluators", "elapsed_s": "seconds since the cell began",
+    "evaluations": "evaluations", "trials": "trials of tunables", "calls": "answers of models", "tokens": "tokens",
+    "cost_usd": "US dollars", "evaluator_s": "seconds of evaluators", "elapsed_s": "seconds since the cell began",
 }  # fmt: skip
 """By kind, what a curve is drawn against."""
 TIMES = {"labelExpr": "datum.label ? datum.label + 'x' : ''", "tickCount": 5, "format": "~g", "labelOverlap": True}

@@ -27,7 +27,7 @@ WINNER = """
 """
 USED = "select * exclude (task) from used"
 CURVE = """
-    select seq, evaluations, trials, tokens, cost_usd, evaluator_s, elapsed_s, best_log_speedup
+    select seq, evaluations, trials, calls, tokens, cost_usd, evaluator_s, elapsed_s, best_log_speedup
     from curve where best_log_speedup is not null order by seq
 """
 
@@ -81,6 +81,7 @@ class Point:
 
     evaluations: int
     trials: int
+    calls: int
     tokens: int
     cost_usd: float
     evaluator_s: float

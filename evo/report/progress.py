@@ -188,6 +188,7 @@ def _left(search: Running) -> str:
     written: dict[str, Callable[[float], str]] = {
         "wall_s": duration,
         "evaluations": lambda left: f"{left:.0f} evals",
+        "calls": lambda left: f"{left:.0f} calls",
         "tokens": tokens,
         "cost_usd": lambda left: f"{left:.4g} USD",
     }

@@ -9,8 +9,8 @@ from operators.errors import UserError
 
 
 def test_limits_are_read_in_their_units() -> None:
-    assert parse_limits(["8h", "500evals", "2.5usd", "2Mtok", "1gpuh"]) == {
-        "wall_s": 28800, "evaluations": 500, "cost_usd": 2.5, "tokens": 2e6, "gpu_s": 3600,
+    assert parse_limits(["8h", "500evals", "9calls", "2.5usd", "2Mtok", "1gpuh"]) == {
+        "wall_s": 28800, "evaluations": 500, "calls": 9, "cost_usd": 2.5, "tokens": 2e6, "gpu_s": 3600,
     }  # fmt: skip
 
 

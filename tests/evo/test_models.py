@@ -126,6 +126,26 @@ def test_a_budget_of_tokens_ends_the_run_and_a_larger_one_takes_up_what_was_open
     assert replay(folder).equal
 
 
+def test_a_budget_of_calls_is_kept_across_sessions(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+
+    async def everything() -> tuple[str, str, int]:
+        async with LlmServer(model_runs.script) as server:
+            first = await model_runs.session(folder, model_runs.config(server.url, budget={"calls": 3}))
+            asked = len(server.requests)
+            return first, await model_runs.session(folder, model_runs.config(server.url, budget={"calls": 5})), asked
+
+    first, second, asked = asyncio.run(everything())
+    assert first.startswith("3 of 3 calls") or first == "calls 3 of 3"
+    assert second.startswith("5 of 5 calls") or second == "calls 5 of 5"
+    (made,) = rows(folder, "select count(*) as n from llm_calls where status <> 'failed'")
+    (told,) = rows(folder, "select count(*) as n from llm_calls join tells using (request_id)")
+    (last,) = rows(folder, "select max(calls) as n from curve")
+    assert (asked, made["n"]) == (3, 5)
+    assert 3 <= last["n"] == told["n"]
+    assert replay(folder).equal
+
+
 def test_a_model_that_never_answers_ends_the_run_with_one_line(tmp_path: Path) -> None:
     async def silent() -> None:
         async with LlmServer(lambda request, number: Reply(status=500, error="out of order")) as server:

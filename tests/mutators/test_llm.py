@@ -301,6 +301,27 @@ def test_the_budget_is_a_hard_stop() -> None:
     with_server(lambda sent, number: Reply("word " * 25), work)
 
 
+def test_calls_are_a_limit_and_a_failed_one_is_none() -> None:
+    async def work(server: LlmServer) -> None:
+        spending = Spending(limit_calls=4)
+        llm = LLM(settings(server), spending=spending)
+
+        async def one(number: int) -> Call | None:
+            try:
+                return await llm.complete(ASKED, request=request(number), role="rewrite")
+            except OutOfBudget as error:
+                assert str(error) == "4 of 4 calls of language models are made"
+                return None
+
+        made = [await one(0), *await asyncio.gather(*(one(n) for n in range(1, 12)))]
+        heard = [call.status for call in made if call]
+        assert heard.count(CallStatus.ANSWERED) == 4 == spending.calls
+        assert heard.count(CallStatus.FAILED) == 2
+        assert spending.reserved_calls == 0
+
+    with_server(lambda sent, number: Reply(status=400, error="no") if number in (1, 3) else Reply("word"), work)
+
+
 def test_dollars_are_a_limit_too() -> None:
     async def work(server: LlmServer) -> None:
         llm = LLM(settings(server), spending=Spending(limit_usd=0.0011))
