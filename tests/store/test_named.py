@@ -101,6 +101,16 @@ def test_failures_that_differ_in_numbers_alone_are_the_same(one: Path) -> None:
     assert asked(one, "repeated_failures", least="3") == []
 
 
+def test_a_compilers_message_is_known_by_its_error_not_by_where_it_stands(tmp_path: Path) -> None:
+    history = History(TASK).propose(0, "ancestor", "", "K0").evaluate(0, "K0", "screen", "correct", log_speedup=0.0)
+    for number, line in ((1, 7), (2, 30)):
+        message = f"kernel: In function 'void f{number}()':\nkernel:{line}:5: error: 'x' was not declared\n  x = 1;"
+        history.propose(number, "rewrite", "K0", f"V{number}")
+        history.evaluate(number, f"V{number}", "screen", "compile_error", message=message)
+    (failure,) = asked(stored(tmp_path / "run", history), "repeated_failures")
+    assert (failure["reason"], failure["times"]) == ("kernel:N:N: error: 'x' was not declared", 2)
+
+
 def test_a_metric_is_followed_along_the_lineage(one: Path) -> None:
     steps = asked(one, "metric", metric="dram")
     assert [(row["kernel_id"], row["value"], row["change"]) for row in steps] == [

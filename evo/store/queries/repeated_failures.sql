@@ -13,9 +13,13 @@ WITH failed AS (
     FROM proposals
     WHERE failure <> '' AND kernel_id IS NULL
 ),
-alike AS (
-    SELECT *, left(regexp_replace(split_part(trim(message), chr(10), 1), '[0-9]+', 'N', 'g'), 200) AS reason
+named AS (  -- a compiler's message begins with where it is, not with what is wrong
+    SELECT *, coalesce(nullif(regexp_extract(message, '[^\n]*\berror:[^\n]*'), ''), split_part(trim(message), chr(10), 1)) AS line
     FROM failed
+),
+alike AS (
+    SELECT *, left(regexp_replace(trim(line), '[0-9]+', 'N', 'g'), 200) AS reason
+    FROM named
     WHERE $operator IN ('', split_part(task, '/', 1))
 )
 SELECT
