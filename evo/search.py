@@ -153,7 +153,8 @@ class Search:
             reason = CONFIRMED if self._only_confirm else await self._loop(outstanding)
             while not self.stopping:
                 await self._tune()
-                if not self.stopping:
+                # A cell that waits for answers from outside will go on: its winner is of interest when it is over.
+                if not self.stopping and not (self.config.cell and self._questions.outside):
                     await self._confirm()
                 if self._only_confirm or not self._arrivals.there:
                     break

@@ -310,9 +310,14 @@ def test_cells_wait_for_answers_from_outside_and_go_on_with_them(tmp_path: Path)
         assert desk.look_at([("here", outside_answer(question)), ("there", '{"source": "x"}')]).answers == 1
         desk.put()
         assert comparison_questions(folder) == []
+        confirmed = query(
+            folder / cells["refine"].name, "select count(*) as n from evaluations where level = 'confirmed'"
+        )
+        assert confirmed.to_pylist() == [{"n": 0}], "its winner is confirmed when it is over, not in every pause"
         _, running, _ = run(tmp_path, made)
     (refine,) = (result for result in cell_results(folder) if result.arm == "refine")
     assert refine.standing is Standing.DONE and refine.used.evaluations == 3
+    assert refine.winner and refine.winner.level == "confirmed"
 
 
 def test_what_is_wrong_with_one_cell_ends_all_in_good_order(tmp_path: Path) -> None:
