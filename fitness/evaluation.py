@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -64,12 +64,30 @@ class Timing:
 
 @dataclass(frozen=True)
 class LibraryTiming(Timing):
-    """Of a kernel paired with a call of a vendor's library."""
+    """Of a kernel paired with the vendor's call that is the fastest on this workload: another one may be on others.
+
+    So a mean over workloads is against the library at its best on each, which no one call need reach.
+    """
 
     library: str = ""
     """The call's name; empty in runs of versions that had one call an operator."""
     composed: bool = False
     """Whether the library has no one call for it, so that several make the result."""
+
+
+def named(by_workload: Mapping[str, str]) -> str:
+    """Return what workloads have in few words: alone where all have the same, otherwise each with its workloads."""
+    found: dict[str, list[str]] = {}
+    for workload, name in by_workload.items():
+        found.setdefault(name, []).append(workload)
+    if len(found) < 2:
+        return "".join(found)
+    return "; ".join(f"{name} ({', '.join(workloads)})" for name, workloads in found.items())
+
+
+def library_calls(timings: Iterable[LibraryTiming]) -> str:
+    """Return the names of the calls, those of several workloads as `named` has them; empty where they are not known."""
+    return named({t.workload: t.library + ", composed" * t.composed for t in timings if t.library})
 
 
 @dataclass(frozen=True)

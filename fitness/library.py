@@ -1,8 +1,9 @@
-"""Which of an operator's library calls is the baseline on a device: the fastest that is right, chosen once, by time.
+"""Which of an operator's library calls is the baseline on a device: of each workload the fastest right one, by time.
 
-The calls are tried where a figure of the library is first needed, on the timed inputs and by the judgement of kernels:
-what raises, or is wrong on one of them, is left out, with the reason. What was found is kept in the user's cache folder
-by all that decides about it, for later processes of the machine.
+A user may call whichever is the fastest for a size, so the baseline does. The calls are tried where a figure of the
+library is first needed, on the timed inputs and by the judgement of kernels: what is wrong on one of them is left out,
+what cannot run on a workload is left out there, with the reason. What was found is kept in the user's cache folder by
+all that decides about it, for later processes of the machine.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
@@ -32,9 +33,9 @@ from operators.spec import Operator
 ROUNDS = range(3, 10)
 """A call is timed so often on every workload at least, and at most."""
 TRIAL_S = 1.0
-"""Between the two, until a call's rounds have taken so long."""
+"""Between the two, until a call's rounds have taken so long on all workloads, each of which has an equal part."""
 HOPELESS = 4.0
-"""A call so many times slower than the fastest so far is not called again."""
+"""A call so many times slower on a workload than the fastest so far is not called again there."""
 CLOSE = 1.02
 """Calls that take no more than so many times the least time are told apart by noise, as two names of one kernel."""
 DISTRIBUTIONS: Mapping[str, tuple[str, ...]] = {
@@ -54,16 +55,28 @@ class Tried:
     kind: str
     """`library`, or `composed` where several calls make the result."""
     us: Mapping[str, float] = field(default_factory=dict)
-    """By workload, the median of calls from cold caches; empty where it was left out."""
+    """By workload that it can run on, the median of calls from cold caches; empty where it is wrong."""
     lack: str = ""
-    """Why it was left out."""
+    """Why it is left out everywhere: what it makes is wrong."""
+    lacks: Mapping[str, str] = field(default_factory=dict)
+    """By workload that it cannot run on, why; on the others it serves."""
     again: bool = False
-    """Whether it was left out for what may have been the machine's fault, such as no memory, and may be right later."""
+    """Whether one of those may have been the machine's fault, such as no memory, and may be served later."""
 
     @property
     def mean_us(self) -> float:
-        """The geometric mean over workloads; infinite where it was left out."""
-        return math.exp(sum(map(math.log, self.us.values())) / len(self.us)) if self.us and not self.lack else math.inf
+        """The geometric mean over workloads; infinite where it was left out on one."""
+        return math.inf if self.lack or self.lacks else _geomean(self.us.values())
+
+    @property
+    def left_out(self) -> str:
+        """Why it was left out, and where if not everywhere; empty where it serves all workloads."""
+        reasons: dict[str, list[str]] = {}
+        for workload, reason in self.lacks.items():
+            reasons.setdefault(reason, []).append(workload)
+        if self.lack or (len(reasons) == 1 and not self.us):
+            return self.lack or next(iter(reasons))
+        return "; ".join(f"on {', '.join(workloads)}: {reason}" for reason, workloads in reasons.items())
 
 
 @dataclass(frozen=True)
@@ -84,13 +97,25 @@ class Choice:
     """Of the calls that were tried in a place."""
 
     place: Place
+    workloads: tuple[str, ...]
+    """Their names, in the order of the set."""
     tried: tuple[Tried, ...]
 
     @property
-    def best(self) -> Tried | None:
-        """The fastest one, of those that are CLOSE to it the first declared; None where none was right."""
-        least_us = min((t.mean_us for t in self.tried), default=math.inf)
-        return next((t for t in self.tried if t.mean_us <= CLOSE * least_us < math.inf), None)
+    def best(self) -> dict[str, Tried]:
+        """The fastest right call of each workload that has one, of those that are CLOSE to it the first declared."""
+        found = {}
+        for workload in self.workloads:
+            right = [t for t in self.tried if workload in t.us]
+            if right:
+                most_us = CLOSE * min(t.us[workload] for t in right)
+                found[workload] = next(t for t in right if t.us[workload] <= most_us)
+        return found
+
+    @property
+    def mean_us(self) -> float:
+        """What the baseline takes: the geometric mean of the workloads' fastest calls; infinite where one has none."""
+        return math.inf if self.lack else _geomean(t.us[workload] for workload, t in self.best.items())
 
     @property
     def settled(self) -> bool:
@@ -99,8 +124,13 @@ class Choice:
 
     @property
     def lack(self) -> str:
-        """Why there is none."""
-        return "" if self.best else "; ".join(f"{t.name}: {t.lack}" for t in self.tried)
+        """Why it is no baseline: a mean is one over all workloads, so each needs a right call."""
+        served = self.best
+        without = [workload for workload in self.workloads if workload not in served]
+        if not without:
+            return ""
+        where = f"no call serves {', '.join(without)}: " if served else ""
+        return where + "; ".join(f"{t.name}: {t.left_out}" for t in self.tried if t.left_out)
 
 
 @lru_cache
@@ -145,8 +175,9 @@ def known(operator: Operator) -> list[Choice]:
 def _read(path: Path) -> Choice | None:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-        return Choice(Place(**data["place"]), tuple(Tried(**tried) for tried in data["tried"]))
-    except (OSError, ValueError, TypeError, KeyError):  # missing, cut off, or of another version
+        tried = tuple(Tried(**tried) for tried in data["tried"])
+        return Choice(Place(**data["place"]), tuple(data["workloads"]), tried)
+    except (OSError, ValueError, TypeError, KeyError):  # missing, cut off, or of another version, without `workloads`
         return None
 
 
@@ -172,68 +203,113 @@ def _code(folder: Path) -> str:
 # --- the trial --------------------------------------------------------------------------------------------------------
 
 
+Seated = Callable[[LibraryCall, Sequence[str]], AbstractContextManager[tuple[Session, Sequence[Sequence[Placed]]]]]
+Accept = Callable[[Any, Session, int], object]
+
+
 def choose(
     calls: Sequence[LibraryCall],
     place: Place,
-    seated: Callable[[LibraryCall], AbstractContextManager[tuple[Session, Sequence[Sequence[Placed]]]]],
-    accept: Callable[[Any, Session, int], object],
+    workloads: Sequence[str],
+    seated: Seated,
+    accept: Accept,
     machine: Callable[[], AbstractContextManager[None]],
 ) -> Choice:
     """Try the calls one after another.
 
-    `seated` opens a session with a call that has the timed inputs, by workload; `accept` raises KernelFault for a wrong
-    answer; `machine` gives the device to a timing alone.
+    `seated` opens a session with a call that has the timed inputs of the workloads of these names, in their order;
+    `accept` raises KernelFault for a wrong answer; `machine` gives the device to a timing alone.
     """
     tried: list[Tried] = []
     for call in calls:
-        least_us = min((t.mean_us for t in tried), default=math.inf)
-        try:
-            with seated(call) as (session, workloads), machine():
-                us = _timed(session, workloads, accept, HOPELESS * least_us)
-            tried.append(Tried(call.name, call.kind, us))
-        except (KernelFault, OperatorError) as fault:
-            lack = " ".join(str(fault).split())[:400]
-            again = isinstance(fault, KernelFault) and fault.rejection.status is not Status.WRONG
-            tried.append(Tried(call.name, call.kind, lack=lack, again=again))
-    return Choice(place, tuple(tried))
+        known = {w: [t.us[w] for t in tried if w in t.us] for w in workloads}
+        most_us = {w: HOPELESS * min(known[w], default=math.inf) for w in workloads}
+        tried.append(_Trial(call, seated, accept, machine, most_us).told())
+    return Choice(place, tuple(workloads), tuple(tried))
 
 
-def _timed(
-    session: Session,
-    workloads: Sequence[Sequence[Placed]],
-    accept: Callable[[Any, Session, int], object],
-    most_us: float,
-) -> dict[str, float]:
-    """Microseconds by workload, once every set of inputs was answered rightly.
+class _Trial:
+    """Of one call, on every workload that it can run on.
 
-    A call that takes longer than `most_us` is timed once after its first call.
+    A session is only closed after a fault, so the workloads that are left then have another one.
     """
-    names = [sets[0][1].workload.name for sets in workloads]
-    samples: list[list[float]] = [[] for _ in workloads]
 
-    def called(number: int, which: int) -> None:
-        sets = workloads[number]
-        slot, case = sets[which % len(sets)]
-        sample = session.run(slot, poison=NAN, cold=True)
-        accept(case, session, slot)
-        samples[number].append(1e-3 * max(sample.elapsed_ns, 1))
+    def __init__(
+        self,
+        call: LibraryCall,
+        seated: Seated,
+        accept: Accept,
+        machine: Callable[[], AbstractContextManager[None]],
+        most_us: Mapping[str, float],
+    ) -> None:
+        """`most_us` has all workloads, and what is hopeless there."""
+        self._call = call
+        self._seated = seated
+        self._accept = accept
+        self._machine = machine
+        self._most_us = most_us
+        self._us: dict[str, float] = {}
+        self._lacks: dict[str, str] = {}
+        self._again = False
 
-    for number, sets in enumerate(workloads):
+    def told(self) -> Tried:
+        """What became of the call."""
+        call, groups = self._call, [list(self._most_us)]
+        while groups:
+            group = groups.pop(0)
+            try:
+                self._try(group)
+            except (KernelFault, OperatorError) as fault:
+                reason = " ".join(str(fault).split())[:400]
+                if isinstance(fault, KernelFault) and fault.rejection.status is Status.WRONG:
+                    return Tried(call.name, call.kind, lack=reason)
+                left = [w for w in group if w not in self._us]
+                if len(left) == len(group) > 1:  # beside others it may only lack room, so each tells for itself
+                    groups[:0] = [[w] for w in group]
+                    continue
+                self._lacks[left[0]] = reason
+                self._again |= isinstance(fault, KernelFault)
+                if left[1:]:
+                    groups.insert(0, left[1:])
+        by_name = {w: self._lacks[w] for w in self._most_us if w in self._lacks}
+        return Tried(call.name, call.kind, self._us, lacks=by_name, again=self._again)
+
+    def _try(self, group: Sequence[str]) -> None:
+        """Have the times of workloads, one after another; the first that has none raises what is wrong with it."""
+        with self._seated(self._call, group) as (session, placed), self._machine():
+            for workload, sets in zip(group, placed, strict=True):
+                self._us[workload] = self._timed(session, sets, self._most_us[workload])
+
+    def _timed(self, session: Session, sets: Sequence[Placed], most_us: float) -> float:
+        """Microseconds on a workload, once every set of its inputs was answered rightly.
+
+        A call that takes longer than `most_us` is timed once after its first call.
+        """
+        samples: list[float] = []
+
+        def called(which: int) -> None:
+            slot, case = sets[which % len(sets)]
+            sample = session.run(slot, poison=NAN, cold=True)
+            self._accept(case, session, slot)
+            samples.append(1e-3 * max(sample.elapsed_ns, 1))
+
         for which in range(len(sets)):
-            called(number, which)
-        samples[number] = samples[number][1:] or samples[number]  # the first one warms up
-    begin = time.monotonic()
-    if _geomean(samples) <= most_us:
-        for turn in range(ROUNDS.stop - 1):
-            if turn >= ROUNDS.start and time.monotonic() - begin > TRIAL_S:
-                break
-            for number in range(len(workloads)):
-                called(number, turn)
-    return {name: median(found) for name, found in zip(names, samples, strict=True)}
+            called(which)
+        if len(samples) > 1:
+            del samples[0]  # it warmed up
+        begin = time.monotonic()
+        if median(samples) <= most_us:
+            for turn in range(ROUNDS.stop - 1):
+                if turn >= ROUNDS.start and time.monotonic() - begin > TRIAL_S / len(self._most_us):
+                    break
+                called(turn)
+        return median(samples)
 
 
-def _geomean(samples: Sequence[Sequence[float]]) -> float:
-    return math.exp(sum(math.log(median(found)) for found in samples) / max(len(samples), 1))
+def _geomean(values: Iterable[float]) -> float:
+    """Of times; infinite where there are none."""
+    logs = [math.log(value) for value in values]
+    return math.exp(sum(logs) / len(logs)) if logs else math.inf
 
 
 # --- arrays -----------------------------------------------------------------------------------------------------------

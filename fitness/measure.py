@@ -84,28 +84,38 @@ Accept = Callable[[Case, Session, int], object]
 """Raises KernelFault unless what the session's slot holds answers the case."""
 
 
+@dataclass(frozen=True)
+class GuestSeat:
+    """The library's call of one workload; those of other workloads may be of another call, and session."""
+
+    session: Session
+    nominal: Sequence[Placed]
+    """The same sets as the others have."""
+    name: str = ""
+    """As `LibraryTiming` has it, and so the next one."""
+    composed: bool = False
+
+
 class Guest:
-    """The vendor's library beside a measurement: whatever is wrong with it, the measurement goes on without."""
+    """The vendor's library beside a measurement: whatever is wrong with it, the measurement goes on without.
 
-    def __init__(self, seat: Seat | None, lack: str = "", *, name: str = "", composed: bool = False) -> None:
-        """`seat` has the same nominal sets as the others; None: there is none, and `lack` may say why.
+    It leaves as a whole, whichever call is wrong: what is told of it are means over all workloads.
+    """
 
-        `name` and `composed` tell of its call what `LibraryTiming` does.
-        """
-        self.name = name
-        self.composed = composed
-        self.seat = seat
+    def __init__(self, seats: Sequence[GuestSeat] = (), lack: str = "") -> None:
+        """`seats` has one for every workload; empty: there is no guest, and `lack` may say why."""
+        self.seats = seats
         self.lack = lack
         """Why it was not timed; empty where it was, or where it was not wanted."""
         self.spent_s = 0.0
 
     def leave(self, why: str) -> None:
-        self.seat, self.lack = None, why
+        self.seats, self.lack = (), why
 
     def comes(self, rounds: int) -> bool:
         """Whether it takes part in a round, after so many."""
         enough = rounds >= LIBRARY_PAIRS.start and self.spent_s > LIBRARY_S
-        return self.seat is not None and rounds < LIBRARY_PAIRS.stop - 1 and not enough
+        return bool(self.seats) and rounds < LIBRARY_PAIRS.stop - 1 and not enough
 
 
 @dataclass(frozen=True)
@@ -175,7 +185,7 @@ class Pairing:
         self._spread = spread
         self._samples: list[list[tuple[Sample, Sample]]] = [[] for _ in self._names]
         """Of candidate and anchor, per workload."""
-        self._guest = guest or Guest(None)
+        self._guest = guest or Guest()
         self._beside: list[list[tuple[Sample, Sample]]] = [[] for _ in self._names]
         """Of candidate and guest, per workload."""
         self._owed: list[dict[int, int]] = [{} for _ in self._names]
@@ -216,15 +226,15 @@ class Pairing:
 
     def _library(self, names: Sequence[str], latencies_us: Sequence[float]) -> Iterator[LibraryTiming]:
         """Of the candidate against the guest, where that was right in every round."""
-        if self._guest.seat is None:
+        if not self._guest.seats:
             return
-        for name, latency_us, samples, all_samples in zip(
-            names, latencies_us, self._beside, self._samples, strict=True
+        for seat, name, latency_us, samples, all_samples in zip(
+            self._guest.seats, names, latencies_us, self._beside, self._samples, strict=True
         ):
             beside = self._seen(all_samples)
             pairs = [(beside.mine_ns(mine), max(float(its.elapsed_ns), 1.0)) for mine, its in samples]
             timing = _timing(name, latency_us, self._ratio(pairs, beside, processes=1), len(pairs))
-            yield LibraryTiming(**vars(timing), library=self._guest.name, composed=self._guest.composed)
+            yield LibraryTiming(**vars(timing), library=seat.name, composed=seat.composed)
 
     def _estimate(self) -> _Estimate:
         """What the samples so far say."""
@@ -291,8 +301,10 @@ class Pairing:
         """None where it has left."""
         begin = time.monotonic()
         try:
-            seat = self._guest.seat
-            return self._sample(seat.session, seat.nominal[number][which]) if seat else None
+            if not self._guest.seats:
+                return None
+            seat = self._guest.seats[number]
+            return self._sample(seat.session, seat.nominal[which])
         except (KernelFault, OperatorError) as fault:
             self._guest.leave(str(fault))
             return None

@@ -184,7 +184,7 @@ class Pipeline:
             with (
                 _clock(stage_ms, "confirm"),
                 self.stand.session(prepared, fresh=True) as session,
-                self.stand.library() as library,
+                self.stand.vendor.guest() as library,
             ):
                 self.device.expect(2 * self.device.processes)
                 audited = self.device.audit(prepared)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from threading import Lock
 from typing import Any
 
@@ -14,15 +14,14 @@ from fitness.cases import Case, Question
 from fitness.checks import Checks
 from fitness.device import NAN, Device, KernelFault, KilledFromOutside, Prepared, Session
 from fitness.evaluation import Rejection, Status
-from fitness.library import Choice, Place, choose, keep, kept, versions
 from fitness.measure import AnchorFault, Guest, Measurement, Pairing
 from fitness.roofline import floor_us
-from fitness.timed import Placed, Seat, TimedInputs
+from fitness.timed import Seat, TimedInputs
 from fitness.timing import Schedule
+from fitness.vendor import Vendor
 from fitness.verify import Oracle
 from operators.errors import OperatorError
 from operators.kernel import Kernel
-from operators.libraries import LibraryCall
 from operators.spec import Operator, Task, Workload
 
 ANCHORS_KEPT = 4
@@ -53,8 +52,7 @@ class Stand:
         self._anchors: OrderedDict[str, Seat] = OrderedDict()
         self._naive: Session | None = None
         self._asking = Lock()
-        self._choice: Choice | None = None
-        """Of library calls, where this process made it."""
+        self.vendor = Vendor(operator, task, device, oracle, workloads, lambda: self.inputs, self.checks.accept)
 
     @property
     def resident(self) -> bool:
@@ -181,78 +179,6 @@ class Stand:
                 raise
         except KernelFault as fault:
             raise AnchorFault(str(fault)) from fault
-
-    @contextmanager
-    def library(self) -> Iterator[Callable[[], Guest]]:
-        """The vendor's fastest call, which starts meanwhile, and comes with the timed inputs when it is called for.
-
-        Whatever is wrong with it is no kernel's fault.
-        """
-        with ExitStack() as opened:
-            try:
-                call, lack = self._call()
-                session = self.device.open_library(call, self.inputs.nominal) if call else None
-            except (KernelFault, OperatorError) as fault:
-                call, session, lack = None, None, str(fault)
-            if call is None or session is None:
-                yield lambda: Guest(None, lack)
-                return
-            opened.callback(session.close)
-            yield lambda: self._guest(call, session)
-
-    def _guest(self, call: LibraryCall, session: Session) -> Guest:
-        try:
-            with self.device.machine(exclusive=False):
-                seat = self.inputs.seated(session, disguised=False)
-                return Guest(seat, name=call.name, composed=call.composed)
-        except (KernelFault, OperatorError) as fault:
-            return Guest(None, str(fault))
-
-    def _call(self) -> tuple[LibraryCall | None, str]:
-        """The call that kernels are compared with, or None, and why. It raises OperatorError."""
-        calls = self.oracle.functions.libraries(self.task.target, self.task.dtype)
-        if len(calls) < 2:
-            return (calls[0] if calls else None), ""
-        choice = self.libraries()
-        return next((c for c in calls if choice.best and c.name == choice.best.name), None), choice.lack
-
-    def libraries(self, *, again: bool = False) -> Choice:
-        """The task's library calls with their times; those are measured where no process of this machine has done it.
-
-        It raises OperatorError.
-        """
-        place = self._library_place()
-        if not again and (found := self._choice or kept(self.operator, place)):
-            return found
-        calls = self.oracle.functions.libraries(self.task.target, self.task.dtype)
-        found = choose(
-            calls, place, self._library_seat, self.checks.accept, lambda: self.device.machine(exclusive=True)
-        )
-        keep(self.operator, found)
-        self._choice = found
-        return found
-
-    def _library_place(self) -> Place:
-        peaks = self.device.peaks()
-        return Place(
-            self.operator.name,
-            self.task.dtype,
-            self.task.target,
-            self.workloads[0].set,
-            peaks.device,
-            peaks.threads,
-            versions(self.task.target),
-        )
-
-    @contextmanager
-    def _library_seat(self, call: LibraryCall) -> Iterator[tuple[Session, Sequence[Sequence[Placed]]]]:
-        session = self.device.open_library(call, self.inputs.nominal)
-        try:
-            with self.device.machine(exclusive=False):
-                seat = self.inputs.seated(session, disguised=False)
-            yield session, seat.nominal
-        finally:
-            session.close()
 
     # --- timing -----------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from itertools import count as counted
 
 import numpy as np
 
@@ -90,15 +92,27 @@ class TimedInputs:
         """Hand them to a session. Raises what the session raises.
 
         Disguised, there is company, and neither the order nor the numbers of slots tell which is which; otherwise the
-        nominal sets are bound in their order, in slots that count from 1.
+        nominal sets are bound as `placed` does it.
         """
+        if not disguised:
+            return Seat(session, self.placed(session, range(len(self.nominal))), [[] for _ in self.nominal])
         sets = [(case, number, True) for number, cases in enumerate(self.nominal) for case in cases]
-        if disguised:
-            sets += [(case, number, False) for number, cases in enumerate(self.company) for case in cases]
-            sets = [sets[index] for index in self._rng.permutation(len(sets))]
+        sets += [(case, number, False) for number, cases in enumerate(self.company) for case in cases]
+        sets = [sets[index] for index in self._rng.permutation(len(sets))]
         nominal: list[list[Placed]] = [[] for _ in self.nominal]
         company: list[list[Placed]] = [[] for _ in self.nominal]
         for slot, (case, number, timed) in enumerate(sets, 1):
             session.bind(slot, case, at_end=False)
             (nominal if timed else company)[number].append((slot, case))
         return Seat(session, nominal, company)
+
+    def placed(self, session: Session, numbers: Sequence[int]) -> list[list[Placed]]:
+        """Hand a session the nominal sets of the workloads with these numbers alone, and return them in that order.
+
+        They are bound in their order, in slots that count from 1. Raises what the session raises.
+        """
+        slots = counted(1)
+        found: list[list[Placed]] = [[(next(slots), case) for case in self.nominal[number]] for number in numbers]
+        for slot, case in chain.from_iterable(found):
+            session.bind(slot, case, at_end=False)
+        return found

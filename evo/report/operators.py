@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from evo.report.tables import microseconds
-from fitness.library import known
+from fitness.evaluation import named
+from fitness.library import Tried, known
 from fitness.roofline import roofline
 from fitness.targets import check_target, peaks, present_target
 from operators.catalog import declared_libraries, functions
@@ -54,18 +54,29 @@ def one(operator: Operator) -> list[dict[str, str]]:
 
 
 def _libraries(operator: Operator) -> list[tuple[str, str]]:
-    """The calls that its kernels may be compared with, and which were the fastest where some process tried them."""
+    """The calls that its kernels may be compared with, and what each workload's fastest was where they were tried."""
     offered = functions(operator.folder).offers("library")
     calls = [c for c in declared_libraries(operator.folder) if c.function or offered]
-    named = [f"{c.name} ({', '.join([*c.targets, *c.dtypes, *['composed'] * c.composed])})" for c in calls]
-    rows = [("library calls", "; ".join(named) or "none")]
+    declared = [f"{c.name} ({', '.join([*c.targets, *c.dtypes, *['composed'] * c.composed])})" for c in calls]
+    rows = [("library calls", "; ".join(declared) or "none")]
     for choice in known(operator):
         place = choice.place
         where = f"library, {place.dtype}/{place.target}, set {place.workload_set}, {place.device}"
-        right = sorted((t for t in choice.tried if t.mean_us < math.inf), key=lambda t: t.mean_us)
-        times = [f"{t.name}{', composed' * (t.kind == 'composed')}: {microseconds(t.mean_us)}" for t in right]
-        rows.append((where, "; ".join([*times, *(f"{t.name} left out: {t.lack}" for t in choice.tried if t.lack)])))
+        chosen = named({workload: _called(t) for workload, t in choice.best.items()})
+        mean = f", geometric mean of these {microseconds(choice.mean_us)}" * (not choice.lack)
+        best = f"fastest: {chosen}{mean}" if chosen else "none"
+        rows.append((where, "; ".join([best, *(_trial(t) for t in choice.tried)])))
     return rows
+
+
+def _called(tried: Tried) -> str:
+    return tried.name + ", composed" * (tried.kind == "composed")
+
+
+def _trial(tried: Tried) -> str:
+    """The times of a call, or why it was left out."""
+    times = [f"{_called(tried)}: {', '.join(f'{w} {microseconds(us)}' for w, us in tried.us.items())}"] * bool(tried.us)
+    return "; ".join([*times, *[f"{tried.name} left out: {tried.left_out}"] * bool(tried.left_out)])
 
 
 def _measured(champion: Champion) -> str:

@@ -38,13 +38,22 @@ FLUSH_L2_SIZES = 2.4
 
 @contextmanager
 def enough_memory() -> Iterator[None]:
-    """Raise KernelFault where the device has no memory left for the library: no error of the device."""
+    """Raise KernelFault where the device has no memory left for the library: no error of the device, or of the call."""
     try:
         yield
     except (torch.OutOfMemoryError, CudaError) as error:
         if isinstance(error, CudaError) and error.name != "CUDA_ERROR_OUT_OF_MEMORY":
             raise
         raise KernelFault(Status.RUNTIME_ERROR, f"{NO_MEMORY} for the library") from error
+    except OperatorError as error:  # what the call raised
+        if not is_short(str(error)):
+            raise
+        raise KernelFault(Status.RUNTIME_ERROR, f"{NO_MEMORY} for the library: {error}") from error
+
+
+def is_short(text: str) -> bool:
+    """Whether it speaks of memory that the device has not."""
+    return any(words in text for words in ("out of memory", "ALLOC_FAILED", NO_MEMORY))
 
 
 @dataclass(frozen=True)
@@ -89,6 +98,10 @@ class LibrarySession:
         self._slots[slot] = question, work, self._captured(call)
 
     def run(self, slot: int, *, poison: int, cold: bool = False) -> Sample:
+        with enough_memory():
+            return self._run(slot, poison=poison, cold=cold)
+
+    def _run(self, slot: int, *, poison: int, cold: bool) -> Sample:
         question, work, launch = self._slots[slot]
         work.prepare(poison)
         self._oracle.restore(question, work)
@@ -122,11 +135,13 @@ class LibrarySession:
         side = _cuda.Stream(self._oracle.device)
         side.wait_stream(_cuda.current_stream(self._oracle.device))  # `prepare` may still be at work
         with torch.cuda.stream(side):  # the vendor's handles and workspaces are made outside of the capture
-            library()
-            begin = time.perf_counter_ns()
-            library()
-            queued_ns = time.perf_counter_ns() - begin
-        side.synchronize()
+            try:
+                library()
+                begin = time.perf_counter_ns()
+                library()
+                queued_ns = time.perf_counter_ns() - begin
+            finally:  # what a call that raises had begun still uses memory that is given back
+                side.synchronize()
         graph = torch.cuda.CUDAGraph()
         try:
             with torch.cuda.graph(graph, pool=self._memory):

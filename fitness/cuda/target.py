@@ -20,7 +20,7 @@ from fitness.cuda.arguments import program
 from fitness.cuda.build import CudaBuild, code_digest, compile_cuda, compile_lines
 from fitness.cuda.driver import CudaError, device_facts
 from fitness.cuda.gpu import Gpu, shared_gpu
-from fitness.cuda.library import LibrarySession, enough_memory
+from fitness.cuda.library import LibrarySession, enough_memory, is_short
 from fitness.cuda.memory import check_torch
 from fitness.cuda.ncu import Figures, NcuFailure, measure
 from fitness.cuda.oracle import CudaOracle
@@ -133,7 +133,7 @@ class CudaFitness(Pipeline):
             try:
                 found = call()
             except (RuntimeError, CudaError, DeviceError, OperatorError) as error:
-                if not _is_short(str(error)) or not self._gpu.relieve(self):
+                if not is_short(str(error)) or not self._gpu.relieve(self):
                     raise
             else:
                 if not lacks_memory(found) or not self._gpu.relieve(self):
@@ -177,12 +177,7 @@ class CudaBuilder:
 
 
 def _lacks_memory(found: Evaluation) -> bool:
-    return NO_MEMORY in found.message or _is_short(found.library_lack)
-
-
-def _is_short(text: str) -> bool:
-    """Whether it speaks of memory that the device has not."""
-    return any(words in text for words in ("out of memory", "ALLOC_FAILED", NO_MEMORY))
+    return NO_MEMORY in found.message or is_short(found.library_lack)
 
 
 def _naive(operator: Operator) -> Kernel:

@@ -3,9 +3,11 @@
     python -m tests.bench.libraries [--operators softmax spmv_csr ...] [--dtypes fp32 bf16] [--target cuda] [--set NAME]
 
 Prints a JSON line for each operator and dtype: every call with its kind, the microseconds of its calls from cold caches
-by workload and their geometric mean, or why it was left out; and the choice, with what the next one takes over it. The
-calls are tried as a first confirmation tries them, and the choice is kept as it keeps it; `--kept` measures nothing
-where it is there already.
+by workload and their geometric mean, or why it was left out, and where. The choice is by workload: its call
+(`library`), what the next one takes over it (`next_over_best`), the geometric mean of the chosen calls' times
+(`mean_us`), and what the one best call of all workloads takes over that (`one_call_over_best`). The calls are tried as
+a first confirmation tries them, and the choice is kept as it keeps it; `--kept` measures nothing where it is there
+already.
 """
 
 from __future__ import annotations
@@ -31,23 +33,32 @@ from operators.spec import Task
 def told(choice: Choice) -> dict[str, Any]:
     """One line's object."""
     best = choice.best
-    others = [t.mean_us for t in choice.tried if t is not best and t.mean_us < math.inf]
+    least_us = {workload: t.us[workload] for workload, t in best.items()}
+    next_us = {
+        workload: min((t.us[workload] for t in choice.tried if t is not chosen and workload in t.us), default=math.inf)
+        for workload, chosen in best.items()
+    }
+    one_call_us = min((t.mean_us for t in choice.tried), default=math.inf)
     return {
         **asdict(choice.place),
-        "library": best.name if best else None,
-        "kind": best.kind if best else None,
-        "mean_us": round(best.mean_us, 2) if best else None,
-        "next_over_best": round(min(others) / best.mean_us, 2) if best and others else None,
+        "library": {workload: t.name for workload, t in best.items()},
+        "kind": {workload: t.kind for workload, t in best.items()},
+        "lack": choice.lack,
+        "mean_us": _rounded(choice.mean_us),
+        "next_over_best": {workload: _rounded(next_us[workload] / us) for workload, us in least_us.items()},
+        "one_call_over_best": None if choice.lack else _rounded(one_call_us / choice.mean_us),
         "tried": [
             {"call": t.name, "kind": t.kind}
-            | ({"left_out": t.lack} if t.lack else {"mean_us": round(t.mean_us, 2), "us": _rounded(t.us)})
+            | ({"mean_us": _rounded(t.mean_us), "us": {w: _rounded(us) for w, us in t.us.items()}} if t.us else {})
+            | ({"left_out": t.left_out} if t.left_out else {})
             for t in choice.tried
         ],
     }
 
 
-def _rounded(us: Any) -> dict[str, float]:
-    return {workload: round(each, 2) for workload, each in us.items()}
+def _rounded(value: float) -> float | None:
+    """None for what is infinite: there is no such thing."""
+    return round(value, 2) if math.isfinite(value) else None
 
 
 def tried(name: str, dtypes: Sequence[str], target: str, workload_set: str, *, again: bool) -> Iterator[dict[str, Any]]:
@@ -62,7 +73,7 @@ def tried(name: str, dtypes: Sequence[str], target: str, workload_set: str, *, a
                 )
                 assert isinstance(stage, Pipeline)
                 try:
-                    yield told(stage.stand.libraries(again=again))
+                    yield told(stage.stand.vendor.choice(again=again))
                 finally:
                     stage.close()
             except UserError as error:

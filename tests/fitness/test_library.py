@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+import json
+import math
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, TypeGuard
 
-import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from evo.report.operators import one
-from fitness import library
+from fitness import library, vendor
 from fitness.cpu.target import CpuDevice, CpuFitness
-from fitness.device import KernelFault
+from fitness.device import KernelFault, Sample
 from fitness.evaluation import Status
-from fitness.library import Choice, Place, Tried, choose, handed, keep, kept, known, taken
+from fitness.library import CLOSE, Choice, Place, Tried, choose, handed, keep, kept, known, taken
+from fitness.timed import NOMINAL_SETS
 from operators.catalog import declared_libraries, functions, load
 from operators.errors import OperatorError
 from operators.fingerprint import fingerprint
 from operators.libraries import LibraryCall, call, direct, own
 from operators.spec import Operator, Task
-from tests.fitness.test_measure import ScriptedSession, noisy, seat
+from tests.fitness.kernels import RIGHT, axpb_kernel
 
 PLACE = Place("axpb", "fp32", "cpu", "cpu", "a machine", 2, {"torch": "1"})
 CALLS = """
@@ -54,51 +59,149 @@ def test_a_task_takes_the_fastest_right_call_and_keeps_it(
 ) -> None:
     stage = CpuFitness(with_calls, Task("axpb", "fp32", "cpu"), workload_set="cpu", folder=tmp_path)
     try:
-        found = stage.stand.libraries()
+        found = stage.stand.vendor.choice()
         assert [t.name for t in found.tried] == ["torch.add", "numpy.multiply", "numpy.add", "scipy.special.no_such"]
         right, composed, wrong, missing = found.tried
         assert (right.lack, composed.lack, composed.kind) == ("", "", "composed")
         assert {*right.us} == {w.name for w in stage.workloads} and min(right.us.values()) > 0
-        assert "out of bounds" in wrong.lack and "no_such" in missing.lack
-        assert found.best in (right, composed)
+        assert "out of bounds" in wrong.lack and "no_such" in missing.left_out
+        assert list(found.best) == [w.name for w in stage.workloads]
+        assert {t.name for t in found.best.values()} <= {right.name, composed.name}
+        assert set(missing.lacks) == set(right.us) and not missing.lack
         assert (wrong.again, missing.again, kept(with_calls, found.place)) == (False, True, None)
         keep(with_calls, replace(found, tried=(right, composed, wrong)))
         monkeypatch.delattr(CpuDevice, "open_library")
-        assert stage.stand.libraries() == found, "nothing is timed again"
+        assert stage.stand.vendor.choice() == found, "nothing is timed again"
     finally:
         stage.close()
     shown = {row["property"]: row["value"] for row in one(with_calls)}
     assert "numpy.multiply (cpu, composed)" in shown["library calls"]
     (told,) = (value for name, value in shown.items() if name.startswith("library, fp32/cpu, set cpu"))
+    assert told.startswith("fastest: ") and "geometric mean of these" in told
     assert "numpy.add left out: " in told
 
 
-def test_what_is_chosen_is_the_fastest_one_and_what_is_hopeless_is_called_no_more() -> None:
-    """Each call has three sets of inputs."""
-    calls = [own("slow"), own("fast"), own("hopeless"), own("wrong")]
-    us = {"slow": 200.0, "fast": 100.0, "hopeless": 1000.0, "wrong": 1.0}
-    counted: dict[str, int] = dict.fromkeys(us, 0)
+class Machine:
+    """Calls whose times and faults are made up: what stands for a workload is microseconds, or the fault there."""
+
+    def __init__(self, made: Mapping[str, Mapping[str, float | Exception]], *, binds: bool = False) -> None:
+        """`binds`: faults but those of answers come when inputs are bound, with all workloads of the session."""
+        self.made = made
+        self.binds = binds
+        self.called: dict[tuple[str, str], int] = {}
+        self.seats: list[tuple[str, tuple[str, ...]]] = []
+
+    def tried(self, *, place: Place = PLACE) -> Choice:
+        workloads = list(next(iter(self.made.values())))
+        return choose([own(name) for name in self.made], place, workloads, self.seated, self.accept, nullcontext)
 
     @contextmanager
-    def seated(one: LibraryCall) -> Iterator[Any]:
-        draw = noisy(us[one.name])
+    def seated(self, one: LibraryCall, workloads: Sequence[str]) -> Iterator[Any]:
+        self.seats.append((one.name, tuple(workloads)))
+        faults = [self.made[one.name][w] for w in workloads]
+        slots = dict(enumerate((w for w in workloads for _ in range(3)), 1))
+        for fault in faults:
+            if self.binds and is_lack(fault):
+                raise fault
+        session = SimpleNamespace(name=one.name, slots=slots, run=lambda slot, **_: self.sample(one.name, slots[slot]))
+        yield session, [[(slot, None) for slot, w in slots.items() if w == workload] for workload in workloads]
 
-        def drawn(rng: np.random.Generator) -> Any:
-            counted[one.name] += 1
-            return draw(rng)
+    def sample(self, name: str, workload: str) -> Sample:
+        key = name, workload
+        self.called[key] = self.called.get(key, 0) + 1
+        us = self.made[name][workload]
+        if isinstance(us, Exception):
+            if is_lack(us):
+                raise us
+            us = 1.0
+        return Sample(round(1e3 * us), 0)
 
-        session = ScriptedSession(drawn, 0)
-        session.name = one.name  # type: ignore[attr-defined]
-        yield session, seat(session, workloads=1).nominal
+    def accept(self, case: object, session: Any, slot: int) -> None:
+        us = self.made[session.name][session.slots[slot]]
+        if isinstance(us, Exception):
+            raise us
 
-    def accept(case: object, session: Any, slot: int) -> None:
-        if session.name == "wrong":
-            raise KernelFault(Status.WRONG, "it is\nout of bounds")
 
-    found = choose(calls, PLACE, seated, accept, nullcontext)
-    assert found.best and found.best.name == "fast"
+def is_lack(us: float | Exception) -> TypeGuard[Exception]:
+    return isinstance(us, Exception) and us is not WRONG
+
+
+WRONG = KernelFault(Status.WRONG, "it is\nout of bounds")
+RAISES = OperatorError("no available kernel")
+NO_MEMORY = KernelFault(Status.RUNTIME_ERROR, "no memory")
+
+
+def test_what_is_chosen_is_the_fastest_of_each_workload_and_what_is_hopeless_is_called_no_more() -> None:
+    """Each workload has three sets of inputs."""
+    machine = Machine({
+        "slow": {"a": 200.0, "b": 100.0}, "fast": {"a": 100.0, "b": 110.0}, "hopeless": {"a": 1000.0, "b": 50.0},
+        "wrong": {"a": 1.0, "b": WRONG},
+    })  # fmt: skip
+    found = machine.tried()
+    assert {w: t.name for w, t in found.best.items()} == {"a": "fast", "b": "hopeless"}
+    assert found.mean_us == pytest.approx(math.sqrt(100.0 * 50.0)) and found.lack == ""
     assert found.tried[3] == Tried("wrong", "library", lack="it is out of bounds")
-    assert counted == {"slow": 12, "fast": 12, "hopeless": 3, "wrong": 1}
+    of_a = {name: count for (name, workload), count in machine.called.items() if workload == "a"}
+    assert of_a["slow"] == of_a["fast"] == 12 and of_a["hopeless"] == 3
+    assert machine.called["hopeless", "b"] == 12 and machine.called["wrong", "b"] == 1
+
+
+@pytest.mark.parametrize("binds", [False, True])
+@pytest.mark.parametrize("fault", [RAISES, NO_MEMORY])
+def test_a_call_that_cannot_run_on_a_workload_serves_the_others(fault: Exception, binds: bool) -> None:
+    machine = Machine({
+        "partial": {"a": 10.0, "b": fault, "c": 30.0}, "whole": {"a": 20.0, "b": 20.0, "c": 20.0},
+    }, binds=binds)  # fmt: skip
+    found = machine.tried()
+    assert {w: t.name for w, t in found.best.items()} == {"a": "partial", "b": "whole", "c": "whole"}
+    partial = found.tried[0]
+    assert (partial.us, partial.lacks) == ({"a": 10.0, "c": 30.0}, {"b": str(fault)})
+    assert partial.left_out == f"on b: {fault}" and partial.mean_us == math.inf
+    assert found.mean_us == pytest.approx((10.0 * 20.0 * 20.0) ** (1 / 3))
+    assert found.settled is (fault is RAISES), "what may be the machine's fault is tried again"
+
+
+def test_a_call_that_only_lacks_room_beside_other_workloads_is_tried_alone() -> None:
+    machine = Machine({"large": {"a": 10.0, "b": 20.0}})
+    whole = machine.seated
+
+    @contextmanager
+    def roomy(one: LibraryCall, workloads: Sequence[str]) -> Iterator[Any]:
+        if len(workloads) > 1:
+            raise NO_MEMORY
+        with whole(one, workloads) as seat:
+            yield seat
+
+    machine.seated = roomy  # type: ignore[method-assign]
+    found = machine.tried()
+    assert found.tried == (Tried("large", "library", {"a": 10.0, "b": 20.0}),) and found.settled
+
+
+@given(
+    st.lists(
+        st.lists(st.one_of(st.floats(1.0, 1e5), st.sampled_from([RAISES, NO_MEMORY, WRONG])), min_size=3, max_size=3),
+        min_size=1,
+        max_size=4,
+    ),
+    st.booleans(),
+)
+def test_a_workload_has_its_fastest_right_call_whatever_the_others_do(
+    rows: list[list[float | Exception]], binds: bool
+) -> None:
+    machine = Machine({f"call {i}": dict(zip("abc", row, strict=True)) for i, row in enumerate(rows)}, binds=binds)
+    found = machine.tried()
+    right = {name: of for name, of in machine.made.items() if WRONG not in of.values()}
+    for workload in "abc":
+        times = {name: of[workload] for name, of in right.items() if not isinstance(of[workload], Exception)}
+        assert (workload in found.best) == bool(times)
+        if times:
+            least = min(times.values())  # type: ignore[type-var]
+            assert times[found.best[workload].name] <= CLOSE * least + 0.01  # type: ignore[operator]
+    assert (found.lack == "") == (len(found.best) == 3) == math.isfinite(found.mean_us)
+    for tried in found.tried:
+        assert bool(tried.lack) == (tried.name not in right)
+        assert tried.lack or {*tried.us} | {*tried.lacks} == {*"abc"}
+    assert found.settled == all(NO_MEMORY not in of.values() for of in right.values())
 
 
 def test_of_calls_that_noise_tells_apart_the_first_declared_is_chosen() -> None:
@@ -106,16 +209,28 @@ def test_of_calls_that_noise_tells_apart_the_first_declared_is_chosen() -> None:
 
     def chosen(*means: float) -> str | None:
         tried = (Tried(f"call {number}", "library", {"w": us}) for number, us in enumerate(means))
-        best = Choice(place, (Tried("wrong", "library", lack="wrong"), *tried)).best
-        return best.name if best else None
+        best = Choice(place, ("w",), (Tried("wrong", "library", lack="wrong"), *tried)).best
+        return best["w"].name if best else None
 
     assert chosen(4067.27, 4065.28) == chosen(4065.28, 4067.27) == "call 0"
     assert chosen(110.0, 100.0, 101.0) == "call 1"
     assert chosen() is None
 
 
+def test_what_is_left_out_is_told_in_few_words() -> None:
+    place = Place("x", "fp32", "cpu", "cpu", "a CPU", 1, {})
+    absent = Tried("absent", "library", lacks={"v": "no package", "w": "no package"})
+    partial = Tried("partial", "library", {"v": 1.0}, lacks={"w": "no kernel"})
+    assert absent.left_out == "no package" and partial.left_out == "on w: no kernel"
+    assert Choice(place, ("v", "w"), (absent,)).lack == "absent: no package"
+    lack = Choice(place, ("v", "w"), (absent, partial)).lack
+    assert lack == "no call serves w: absent: no package; partial: on w: no kernel"
+
+
 def test_a_choice_is_kept_by_all_that_decides_about_it(with_calls: Operator) -> None:
-    choice = Choice(PLACE, (Tried("a", "library", {"n=1": 2.0}), Tried("b", "composed", lack="wrong")))
+    partial = Tried("c", "library", {"n=1": 1.0}, lacks={"n=2": "no kernel"})
+    tried = (Tried("a", "library", {"n=1": 2.0, "n=2": 3.0}), Tried("b", "composed", lack="wrong"), partial)
+    choice = Choice(PLACE, ("n=1", "n=2"), tried)
     keep(with_calls, choice)
     assert kept(with_calls, PLACE) == choice
     assert known(with_calls) == [choice]
@@ -125,6 +240,98 @@ def test_a_choice_is_kept_by_all_that_decides_about_it(with_calls: Operator) -> 
     reference.write_text(reference.read_text() + "\n# other code\n")
     assert kept(with_calls, PLACE) is None
     assert known(with_calls) == []
+
+
+def test_a_choice_of_an_older_version_is_made_again(
+    with_calls: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It named the one call with the least mean, and left a call out everywhere that could not run on one workload."""
+    tried, asked = (Tried("torch.add", "library", {"n=40000": 2.0, "n=100001": 3.0}),), []
+
+    def made(calls: Sequence[LibraryCall], place: Place, workloads: Sequence[str], *_: object) -> Choice:
+        asked.append(place)
+        return Choice(place, tuple(workloads), tried)
+
+    monkeypatch.setattr(vendor, "choose", made)
+
+    def choice() -> Choice:
+        stage = CpuFitness(with_calls, Task("axpb", "fp32", "cpu"), workload_set="cpu", folder=tmp_path)
+        try:
+            return stage.stand.vendor.choice()
+        finally:
+            stage.close()
+
+    assert choice() == choice() and len(asked) == 1
+    (file,) = tmp_path.glob("axpb-*.json")
+    older = json.loads(file.read_text())
+    del older["workloads"], older["tried"][0]["lacks"]
+    file.write_text(json.dumps(older))
+    assert known(with_calls) == []
+    assert choice() == choice() and len(asked) == 2
+
+
+def test_a_single_call_is_not_tried(axpb: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(vendor, "choose")
+    stage = CpuFitness(axpb, Task("axpb", "fp32", "cpu"), workload_set="cpu", folder=tmp_path)
+    try:
+        with stage.stand.vendor.guest() as seated:
+            guest = seated()
+            assert [len(seat.nominal) for seat in guest.seats] == [NOMINAL_SETS] * 2 and guest.lack == ""
+            assert len({id(seat.session) for seat in guest.seats}) == 1
+    finally:
+        stage.close()
+
+
+EACH_ITS_OWN = """
+import time
+from operators.libraries import call
+
+def quick_on(wanted):
+    def added(x, b, alpha):
+        if not wanted(len(x)):
+            time.sleep(0.005)
+        return b.add(x, alpha=alpha)
+    return added
+
+def small_alone(x, b, alpha):
+    if len(x) > 50_000:
+        raise ValueError("no kernel for it")
+    return b.add(x, alpha=alpha)
+
+LIBRARIES = (
+    call("torch.wrong", lambda x, b: b + x),
+    call("torch.slow", quick_on(lambda n: False)),
+    call("torch.small", small_alone),
+    call("torch.large", quick_on(lambda n: n > 50_000), composed=True),
+)
+"""
+
+
+def test_a_confirmation_times_the_fastest_call_of_each_workload(
+    with_calls: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (with_calls.folder / "libraries.py").write_text(EACH_ITS_OWN)
+    opened: list[tuple[str, list[int]]] = []
+    real = CpuDevice.open_library
+
+    def noted(device: CpuDevice, call: LibraryCall, cases: Sequence[Sequence[Any]]) -> Any:
+        opened.append((call.name, [sets[0].dims["n"] for sets in cases]))
+        return real(device, call, cases)
+
+    monkeypatch.setattr(CpuDevice, "open_library", noted)
+    stage = CpuFitness(with_calls, Task("axpb", "fp32", "cpu"), workload_set="cpu", folder=tmp_path)
+    try:
+        choice = stage.stand.vendor.choice()
+        opened.clear()
+        found = stage.confirm(axpb_kernel(RIGHT))
+    finally:
+        stage.close()
+    assert "out of bounds" in choice.tried[0].lack and "no kernel for it" in choice.tried[2].lacks["n=100001"]
+    assert opened == [("torch.small", [40000]), ("torch.large", [100001])], "each is seated with its workloads alone"
+    assert (found.status, found.library_lack) == (Status.CORRECT, "")
+    told = [(t.workload, t.library, t.composed) for t in found.library_timings]
+    assert told == [("n=40000", "torch.small", False), ("n=100001", "torch.large", True)]
+    assert all(t.anchor_latency_us < 5000 for t in found.library_timings)
 
 
 def test_library_calls_decide_no_verdict(axpb: Operator, with_calls: Operator) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from fitness.device import KernelFault, Sample
 from fitness.evaluation import Status
-from fitness.measure import LIBRARY_PAIRS, Guest, Measurement, Pairing
+from fitness.measure import LIBRARY_PAIRS, Guest, GuestSeat, Measurement, Pairing
 from fitness.timed import Seat
 from fitness.timing import CONFIRM, FULL, SCREEN, RaceResult, Schedule, Spread
 
@@ -112,12 +112,15 @@ def test_a_hopeless_kernel_is_sampled_twice_only() -> None:
     assert [t.pairs for t in found.timings] == [2, 2, 2]
 
 
-def beside(library: Draw, *, seed: int = 0, seconds: float = 0.0) -> tuple[Measurement, Guest]:
-    """Of a kernel that takes 100 us, its anchor 200 us; every sample of the library takes `seconds` of our time."""
-    sessions = [ScriptedSession(draw, seed + i) for i, draw in enumerate((noisy(100), noisy(200), library))]
-    sessions[2].charged = False
-    mine, anchor, other = (seat(session, workloads=2) for session in sessions)
-    guest = Guest(other)
+def beside(library: Draw, *more: Draw, seed: int = 0, seconds: float = 0.0) -> tuple[Measurement, Guest]:
+    """Of a kernel that takes 100 us, its anchor 200 us; every sample of the library takes `seconds` of our time.
+
+    `more`: of the second workload's call, where that is another one.
+    """
+    mine, anchor = (seat(ScriptedSession(noisy(us), seed + i), workloads=2) for i, us in enumerate((100, 200)))
+    calls = [ScriptedSession(draw, seed + 2 + i, charged=False) for i, draw in enumerate((library, *more))]
+    seats = [seat(session, workloads=1).nominal[0] for session in calls]
+    guest = Guest([GuestSeat(calls[i % len(calls)], seats[i % len(calls)], f"call {i % len(calls)}") for i in (0, 1)])
     guest.spent_s += seconds
     rng = np.random.default_rng(seed)
     return Pairing([mine], [anchor], lambda *_: None, rng, guest=guest).measure(CONFIRM, race=False), guest
@@ -131,6 +134,13 @@ def test_the_library_is_paired_with_the_kernel_itself() -> None:
         assert math.exp(mine.log_ratio) == pytest.approx(2.0, rel=0.03)
         assert math.exp(other.log_ratio) == pytest.approx(1.5, rel=0.03)
         assert other.latency_us == mine.latency_us
+
+
+def test_each_workload_may_have_another_call_of_the_library() -> None:
+    found, _ = beside(noisy(150), noisy(50))
+    assert [t.library for t in found.library] == ["call 0", "call 1"]
+    for timing, ratio in zip(found.library, (1.5, 0.5), strict=True):
+        assert math.exp(timing.log_ratio) == pytest.approx(ratio, rel=0.03)
 
 
 def test_the_intervals_of_the_library_hold_what_they_promise() -> None:
@@ -159,6 +169,9 @@ def test_a_library_that_fails_leaves_the_measurement_as_it_is() -> None:
     found, guest = beside(failing)
     assert (found.library, guest.lack, len(calls)) == ((), "it is out of bounds", 7)
     assert found.result is RaceResult.FASTER
+    calls.clear()
+    found, guest = beside(noisy(50), failing)
+    assert (found.library, guest.lack, len(calls)) == ((), "it is out of bounds", 7), "the other call leaves with it"
 
 
 @given(
