@@ -53,7 +53,8 @@ class Champion(BaseModel):
     over_naive: float | None = Field(None, gt=0)
     """Speedup over the naive kernel; None: not measured, like those below."""
     over_library: float | None = Field(None, gt=0)
-    """Speedup over the vendor's call."""
+    """Speedup over the vendor's call that is the fastest on each workload; with older engines the one call that was the
+    fastest on all of them together."""
     of_roofline: float | None = Field(None, gt=0)
     """Share of what the roofline allows."""
     over_library_published: float | None = Field(None, gt=0)

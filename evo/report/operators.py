@@ -63,7 +63,7 @@ def _libraries(operator: Operator) -> list[tuple[str, str]]:
         place = choice.place
         where = f"library, {place.dtype}/{place.target}, set {place.workload_set}, {place.device}"
         chosen = named({workload: _called(t) for workload, t in choice.best.items()})
-        mean = f", geometric mean of these {microseconds(choice.mean_us)}" * (not choice.lack)
+        mean = f"; geometric mean of these {microseconds(choice.mean_us)}" * (not choice.lack)
         best = f"fastest: {chosen}{mean}" if chosen else "none"
         rows.append((where, "; ".join([best, *(_trial(t) for t in choice.tried)])))
     return rows

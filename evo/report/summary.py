@@ -12,7 +12,7 @@ from typing import Any
 from evo.individual import NO_CHILD, new_programs
 from evo.records import NO_LIBRARY, TASK_FAILED
 from evo.store import query
-from fitness.evaluation import Level, Status
+from fitness.evaluation import Level, Status, named
 
 Z95 = 1.96
 NO_FAILURES = (Status.CORRECT.value, Status.SLOWER.value)
@@ -38,10 +38,14 @@ class Standing:
     speedup_low: float | None = None
     speedup_high: float | None = None
     library_us: float | None = None
+    """The geometric mean over workloads of the times of each one's fastest call."""
     library: str = ""
-    """The name of the library's call; empty where an older version did not keep it."""
+    """The name of the library's call; where workloads have several, each with its workloads, as `A (w1, w2); B (w3)`.
+    Empty where an older version did not keep it."""
     library_composed: bool = False
-    """Whether several calls make the library's result, since it has none for it."""
+    """Whether on every workload several calls make the library's result, since it has none for it."""
+    library_partly_composed: bool = False
+    """Whether that is so on some workloads and not on others."""
     against_library: float | None = None
     """Library time / best time. None where there is no library, or the best is not confirmed."""
     against_library_low: float | None = None
@@ -139,8 +143,9 @@ def standing(
         known = {
             "library_us": best_us and best_us * against, "against_library": against, "library_paired": bool(library),
             "against_library_low": against_low, "against_library_high": against_high,
-            "library": next((row.get("library") or "" for row in library), ""),
-            "library_composed": any(row.get("composed") for row in library),
+            "library": named({row["workload"]: _called(row) for row in library if row.get("library")}),
+            "library_composed": bool(library) and all(row.get("composed") for row in library),
+            "library_partly_composed": len({bool(row.get("composed")) for row in library}) > 1,
         }  # fmt: skip
     return Standing(
         kernel_id=best["kernel_id"],
@@ -152,6 +157,11 @@ def standing(
         speedup_high=high,
         **known,
     )
+
+
+def _called(row: Mapping[str, Any]) -> str:
+    """A call by its name, and what it is if more than one."""
+    return f"{row['library']}{', composed' if row.get('composed') else ''}"
 
 
 def problems(folder: Path) -> dict[str, str]:

@@ -82,9 +82,14 @@ def standing_cells(s: Standing) -> tuple[str, ...]:
         times(s.speedup),
         interval(s.speedup_low, s.speedup_high),
         "-" if s.level is None else "confirmed" if s.confirmed else f"unconfirmed ({s.level})",
-        ("" if s.library_paired else "~") + times(s.against_library) + (" composed" if s.library_composed else ""),
+        ("" if s.library_paired else "~") + times(s.against_library) + _composed(s),
         interval(s.against_library_low, s.against_library_high),
     )
+
+
+def _composed(s: Standing) -> str:
+    """What is to be said of a library that has no one call for it."""
+    return " composed" * s.library_composed + " partly composed" * s.library_partly_composed
 
 
 def tally(counts: Mapping[str, int]) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from evo.config import DEFAULT_SETS
 from fitness.base import Anchor
-from fitness.evaluation import Evaluation, Timing
+from fitness.evaluation import Evaluation, Timing, library_calls
 from fitness.levels import judge
 from fitness.profiling import Profile
 from fitness.targets import fitness
@@ -114,7 +114,6 @@ def verdict_lines(evaluations: Sequence[Evaluation]) -> list[str]:
         lines += [f"  {stage} {ms:.0f} ms" for stage, ms in e.stage_ms.items()]
     last = evaluations[-1]
     lines += [timing_line(t, "baseline") for t in last.timings]
-    called = "".join({f" ({t.library}{', composed' * t.composed})" for t in last.library_timings if t.library})
     lines += [timing_line(t, "library") for t in last.library_timings]
     if last.library_lack:
         lines.append(f"the library was not timed: {last.library_lack}")
@@ -128,7 +127,8 @@ def verdict_lines(evaluations: Sequence[Evaluation]) -> list[str]:
         )
     if last.library_timings:
         found = mean([Ratio(t.log_ratio, t.log_ratio_se) for t in last.library_timings])
-        lines.append(f"{_times(found)} over the library{called}")
+        calls = library_calls(last.library_timings)
+        lines.append(f"{_times(found)} over the library" + f" ({calls})" * bool(calls))
     return lines
 
 

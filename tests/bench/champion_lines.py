@@ -19,8 +19,9 @@ Row = Mapping[str, Any]
 def lines(rows: Sequence[Row]) -> str:
     """Markdown: a line for all, for each dtype and each kind of operator; then what is slower beyond doubt.
 
-    A task is an operator with a dtype. A call of a library that is composed is no one call of the vendor's: tasks that
-    have no other count for themselves.
+    A task is an operator with a dtype, and the library is each workload's fastest call. One that is composed is no one
+    call of the vendor's: tasks where all of them are count for themselves. Where some are, the others are one call, and
+    the task is compared with both.
     """
     head = (
         "tasks", "right", "over naive", "over the library", "at least its speed", "composed", "of the roofline",
@@ -69,7 +70,7 @@ def _cells(rows: Sequence[Row]) -> tuple[str, ...]:
 
 
 def _compared(rows: Sequence[Row]) -> list[Row]:
-    """Those that are right and were timed beside one call of a library."""
+    """Those that are right and were timed beside a library that has one call for it, on some workload at least."""
     return [row for row in rows if row["status"] == "correct" and "over_library" in row and not row.get("composed")]
 
 

@@ -5,10 +5,10 @@
     python -m tests.bench.champions --results FILE.jsonl --lines                      # the same in ten lines
 
 Prints a JSON line for each kernel and dtype: its verdict, how far it got, speedups over the naive kernel and over the
-vendor's library (a confirmation measures that), both with their 95 % interval, the share of the roofline, and the
-seconds that it took; then a table of the same, beside what was measured when the kernel was taken in. A kernel goes
-through every level up to `--level`, as one that a search submits, with its tunables' first values. All of them are
-right: exits with 1 where one is refused, which is a false alarm of the verifier, or lost.
+vendor's library, of each workload its fastest call (a confirmation measures that), both with their 95 % interval, the
+share of the roofline, and the seconds that it took; then a table of the same, beside what was measured when the kernel
+was taken in. A kernel goes through every level up to `--level`, as one that a search submits, with its tunables' first
+values. All of them are right: exits with 1 where one is refused, which is a false alarm of the verifier, or lost.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import Any
 from fitness.base import Anchor, Fitness
 from fitness.cuda.driver import device_facts
 from fitness.cuda.target import CudaFitness
-from fitness.evaluation import Evaluation, Level
+from fitness.evaluation import Evaluation, Level, library_calls
 from fitness.levels import full_anchor
 from fitness.roofline import Peaks, roofline
 from fitness.targets import peaks
@@ -179,8 +179,8 @@ def told(found: Evaluation) -> Row:
         row["over_naive"] = _interval(Ratio(found.log_speedup, found.log_speedup_se))
     if found.library_timings:
         row["over_library"] = _interval(mean([Ratio(t.log_ratio, t.log_ratio_se) for t in found.library_timings]))
-        row["library"] = sorted({t.library for t in found.library_timings if t.library})
-        row["composed"] = any(t.composed for t in found.library_timings)
+        row["library"] = library_calls(found.library_timings)
+        row["composed"] = all(t.composed for t in found.library_timings)
     return row | ({"library_lack": found.library_lack} if found.library_lack else {})
 
 

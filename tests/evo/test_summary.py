@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from evo import records
 from evo.report.summary import Standing, TaskSummary, standing, standings, summary
 from evo.report.tables import console, interval, problem_lines, standing_cells, summary_table, tally, times
+from evo.report.verdict import verdict_lines
 from evo.store import Store
 from fitness.evaluation import Evaluation, Level, LibraryTiming, Status, Timing
 from operators.spec import Task
@@ -115,8 +116,20 @@ def test_a_confirmed_evaluation_is_shown_as_it_was_stored(tmp_path: Path) -> Non
     found, problem = standings(stored(tmp_path, confirmed(), []))[TASK]
     assert (problem, found.library, found.library_composed) == ("", "torch.sort", False)
     assert standing_cells(replace(found, library_composed=True))[5] == "1.34x composed"
+    assert standing_cells(replace(found, library_partly_composed=True))[5] == "1.34x partly composed"
     expected = {"best_us": 70.71, "baseline_us": 282.84, "library_us": 94.87, "speedup": 4.0, "against_library": 1.342}
     assert {name: getattr(found, name) for name in expected} == pytest.approx(expected, rel=1e-3)
+
+
+def test_workloads_may_have_other_calls_of_the_library(tmp_path: Path) -> None:
+    first, second = confirmed().library_timings
+    made = confirmed(library_timings=(first, replace(second, library="torch.topk", composed=True)))
+    found, _ = standings(stored(tmp_path, made, []))[TASK]
+    assert found.library == "torch.sort (n=1); torch.topk, composed (n=2)"
+    assert (found.library_composed, found.library_partly_composed) == (False, True)
+    assert found.library_us == pytest.approx(math.sqrt(150.0 * 60.0)), "the geometric mean of each workload's call"
+    assert verdict_lines([made])[-1].endswith("over the library (torch.sort (n=1); torch.topk, composed (n=2))")
+    assert verdict_lines([confirmed()])[-1].endswith("over the library (torch.sort)")
 
 
 def test_what_is_stored_of_a_library_comes_back() -> None:

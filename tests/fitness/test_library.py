@@ -29,6 +29,7 @@ from operators.errors import OperatorError
 from operators.fingerprint import fingerprint
 from operators.libraries import LibraryCall, call, direct, own
 from operators.spec import Operator, Task
+from tests.bench import libraries
 from tests.fitness.kernels import RIGHT, axpb_kernel
 
 PLACE = Place("axpb", "fp32", "cpu", "cpu", "a machine", 2, {"torch": "1"})
@@ -225,6 +226,18 @@ def test_what_is_left_out_is_told_in_few_words() -> None:
     assert Choice(place, ("v", "w"), (absent,)).lack == "absent: no package"
     lack = Choice(place, ("v", "w"), (absent, partial)).lack
     assert lack == "no call serves w: absent: no package; partial: on w: no kernel"
+
+
+def test_the_bench_tells_the_choice_of_each_workload_and_what_one_call_would_take() -> None:
+    whole = Tried("whole", "library", {"v": 8.0, "w": 8.0})
+    partial = Tried("partial", "composed", {"v": 2.0}, lacks={"w": "no kernel"})
+    line = libraries.told(Choice(PLACE, ("v", "w"), (whole, partial)))
+    assert line["library"] == {"v": "partial", "w": "whole"} and line["kind"]["v"] == "composed"
+    assert (line["mean_us"], line["one_call_over_best"]) == (4.0, 2.0)
+    assert line["next_over_best"] == {"v": 4.0, "w": None}
+    assert (line["tried"][1]["us"], line["tried"][1]["left_out"]) == ({"v": 2.0}, "on w: no kernel")
+    nothing = libraries.told(Choice(PLACE, ("v", "w"), (partial,)))
+    assert (nothing["mean_us"], nothing["lack"]) == (None, "no call serves w: partial: on w: no kernel")
 
 
 def test_a_choice_is_kept_by_all_that_decides_about_it(with_calls: Operator) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import threading
@@ -13,16 +14,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fitness import library
 from fitness.base import Anchor, Built
 from fitness.cuda import gpu
 from fitness.cuda.nvrtc import cutlass_folders
 from fitness.evaluation import Evaluation, Level, Status
 from fitness.levels import judge
 from fitness.measure import LIBRARY_PAIRS
+from fitness.pipeline import Pipeline
 from fitness.targets import fitness
 from operators.catalog import folders, load
 from operators.kernel import Kernel
 from operators.spec import Task
+from tests.conftest import DATA
 from tests.gpu.kernels import EXAMPLES, FAULTS, FEATURES, OUTLIVED, OUTLIVED_NS, REJECTED, ROWS, SOFTMAX
 from tests.gpu.processes import kill, runners
 
@@ -142,6 +146,49 @@ def test_a_confirmation_times_the_library_beside_the_kernel(stages) -> None:  # 
     assert (found.level, found.status, found.library_lack) == (Level.CONFIRMED, Status.CORRECT, "")
     assert [t.workload for t in found.library_timings] == [t.workload for t in found.timings]
     assert all(t.anchor_latency_us > 0 and t.pairs >= LIBRARY_PAIRS.start for t in found.library_timings)
+
+
+EACH_ITS_OWN = """
+import torch
+from operators.libraries import call
+
+def quick_on(wanted):
+    def added(x, b, alpha):
+        if not wanted(len(x)):
+            torch.cuda._sleep(2_000_000)
+        return b.add(x, alpha=alpha)
+    return added
+
+def small_alone(x, b, alpha):
+    if len(x) > 50_000:
+        raise ValueError("no kernel for it")
+    return b.add(x, alpha=alpha)
+
+LIBRARIES = (
+    call("torch.wrong", lambda x, b: b + x),
+    call("torch.slow", quick_on(lambda n: False)),
+    call("torch.small", small_alone),
+    call("torch.large", quick_on(lambda n: n > 50_000)),
+)
+"""
+
+
+def test_each_workload_is_timed_beside_its_fastest_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "_folder", lambda: tmp_path)
+    folder = shutil.copytree(DATA / "axpb", tmp_path / "axpb")
+    (folder / "libraries.py").write_text(EACH_ITS_OWN)
+    stage = fitness(load(str(folder)), Task("axpb", "fp32", "cuda"), workload_set="cpu", folder=tmp_path)
+    assert isinstance(stage, Pipeline)
+    try:
+        choice = stage.stand.vendor.choice()
+        found = stage.confirm(stage.baseline)
+    finally:
+        stage.close()
+    assert "out of bounds" in choice.tried[0].lack and "no kernel for it" in choice.tried[2].lacks["n=100001"]
+    assert choice.settled, "a call that raises does so again"
+    assert (found.status, found.library_lack) == (Status.CORRECT, "")
+    told = [(t.workload, t.library) for t in found.library_timings]
+    assert told == [("n=40000", "torch.small"), ("n=100001", "torch.large")]
 
 
 def test_tasks_of_one_process_make_room_for_each_other(stages, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]

@@ -64,7 +64,11 @@ def test_the_library_is_told_where_it_was_timed() -> None:
     found = stage.confirm(Kernel("softmax", "cuda", "other"))
     timing = LibraryTiming("n=1", 10.0, 20.0, math.log(2), 0.0, 20, library="torch.softmax")
     told = bench.told(replace(found, library_timings=(timing,)))
-    assert (told["over_library"], told["library"], told["composed"]) == ([2.0, 2.0, 2.0], ["torch.softmax"], False)
+    assert (told["over_library"], told["library"], told["composed"]) == ([2.0, 2.0, 2.0], "torch.softmax", False)
+    other = replace(timing, workload="n=2", library="torch.exp", composed=True)
+    told = bench.told(replace(found, library_timings=(timing, other)))
+    assert (told["library"], told["composed"]) == ("torch.softmax (n=1); torch.exp, composed (n=2)", False)
+    assert bench.told(replace(found, library_timings=(other,)))["composed"]
     assert bench.told(replace(found, library_lack="no memory"))["library_lack"] == "no memory"
 
 

@@ -1,0 +1,36 @@
+"""The vendor's library on a GPU, as far as no GPU is needed."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fitness.cuda.driver import CudaError
+from fitness.cuda.library import enough_memory
+from fitness.cuda.runner import NO_MEMORY
+from fitness.device import KernelFault
+from operators.errors import OperatorError
+
+SHORT = (
+    torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+    CudaError("cuMemCreate", "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"),
+    OperatorError("libraries.py:9: torch.softmax() raised OutOfMemoryError: CUDA out of memory. Tried to allocate"),
+    OperatorError("libraries.py:9: torch.mm() raised RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED"),
+)
+OTHERS = (
+    CudaError("cuMemMap", "CUDA_ERROR_INVALID_VALUE", "invalid argument"),
+    OperatorError("libraries.py:9: attention() raised RuntimeError: No available kernel. Aborting execution."),
+)
+
+
+@pytest.mark.parametrize("error", SHORT, ids=str)
+def test_memory_that_a_call_lacks_may_be_the_machines_fault(error: Exception) -> None:
+    with pytest.raises(KernelFault, match=NO_MEMORY), enough_memory():
+        raise error
+
+
+@pytest.mark.parametrize("error", OTHERS, ids=str)
+def test_other_errors_stay_what_they_are(error: Exception) -> None:
+    with pytest.raises(type(error)) as caught, enough_memory():
+        raise error
+    assert caught.value is error
