@@ -295,6 +295,36 @@ def test_a_single_call_is_not_tried(axpb: Operator, tmp_path: Path, monkeypatch:
         stage.close()
 
 
+def test_calls_that_have_no_room_leave_together_and_give_back_what_they_have(
+    with_calls: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They do so before the measurement, which goes on without them."""
+    opened: list[str] = []
+
+    def begun(_: CpuDevice, call: LibraryCall, cases: Sequence[Sequence[Any]]) -> Any:
+        def bind(slot: int, case: Any, **__: object) -> None:
+            if call.name == "numpy.multiply" and slot == 2:
+                raise NO_MEMORY
+
+        opened.append(call.name)
+        return SimpleNamespace(bind=bind, close=lambda **_: opened.remove(call.name))
+
+    monkeypatch.setattr(CpuDevice, "open_library", begun)
+    tried = (
+        Tried("torch.add", "library", {"n=40000": 1.0, "n=100001": 2.0}),
+        Tried("numpy.multiply", "composed", {"n=40000": 2.0, "n=100001": 1.0}),
+    )
+    monkeypatch.setattr(vendor, "choose", lambda *of: Choice(of[1], tuple(of[2]), tried))
+    stage = CpuFitness(with_calls, Task("axpb", "fp32", "cpu"), workload_set="cpu", folder=tmp_path)
+    try:
+        with stage.stand.vendor.guest() as seated:
+            assert opened == ["torch.add", "numpy.multiply"]
+            guest = seated()
+            assert (guest.seats, guest.lack, opened) == ((), "no memory", [])
+    finally:
+        stage.close()
+
+
 EACH_ITS_OWN = """
 import time
 from operators.libraries import call
