@@ -95,6 +95,15 @@ def test_examples_for_tensor_cores_pass_the_whole_verdict(stages, name: str) -> 
     assert found.facts["tensor_cores"]
 
 
+def test_where_emulation_cannot_go_a_spot_check_tells_right_from_wrong(stages) -> None:  # type: ignore[no-untyped-def]
+    stage, source = stages("matrix_mul", "bf16"), EXAMPLES["wgmma"].read_text()
+    mistake = source.replace("= store(d[i]);", "= store(d[i ^ 1]);")
+    assert mistake != source and stage.emulate(Kernel("matrix_mul", "cuda", source)).lack
+    right, wrong = (stage.spot_check(Kernel("matrix_mul", "cuda", text)) for text in (source, mistake))
+    assert right.rejection is None and right.errors, right.rejection
+    assert wrong.rejection and wrong.rejection.status is Status.WRONG and "c" in wrong.rejection.message
+
+
 def test_a_better_kernel_is_confirmed_by_a_second_measurement(stages) -> None:  # type: ignore[no-untyped-def]
     stage, kernel = stages("softmax", "fp32"), Kernel("softmax", "cuda", SOFTMAX)
     assert isinstance(stage.build(kernel), Built)
