@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from evo.compare.folder import Standing, begin, check_same, folder_of, standing,
 from evo.pool import SharedPool
 from evo.search import Search
 from evo.sessions import BUILD_FOLDER, ENDING, Backend, backend_of, begun_or_resumed, run_context
+from evo.worker import RunContext
 from fitness.base import DeviceInfo
 from fitness.targets import check_target, device_info, measured_device
 from operators.errors import DiskError, UserError, disk_error
@@ -119,8 +120,10 @@ def run_on(
             running.ended[cell] = found
     for target in comparison.targets:  # one after the other: neither disturbs the other's timings
         wanted = [cell for cell in cells if cell.target == target and not _is_done(running, cell)]
-        group = _Group(backend, folder, running, on_change, wait_s, stop_when)
-        if wanted and not group.run(wanted, comparison.at_once):
+        if not wanted:
+            continue
+        group = _Group(backend, folder, wanted, running, on_change, wait_s, stop_when)
+        if not group.run(comparison.at_once):
             running.stopped = True
             break
     return running
@@ -137,6 +140,7 @@ class _Group:
         self,
         backend: Backend,
         folder: Path,
+        cells: Sequence[Cell],
         running: Running,
         on_change: OnChange,
         wait_s: float,
@@ -145,6 +149,8 @@ class _Group:
         self.stopping = False
         self._backend = backend
         self._folder = folder
+        self._cells = cells
+        self._context = shared_context(cells, folder / WORK / BUILD_FOLDER)
         self._running = running
         self._on_change = on_change
         self._wait_s = wait_s
@@ -152,26 +158,26 @@ class _Group:
         self._errors: list[Exception] = []
         self._said: set[str] = set()
 
-    def run(self, cells: Sequence[Cell], at_once: int) -> bool:
-        """Run these cells; return whether it came to their end, rather than to that of the user's patience."""
+    def run(self, at_once: int) -> bool:
+        """Run the cells; return whether it came to their end, rather than to that of the user's patience."""
 
         async def work() -> str:
-            pool = self._backend.pool(cells[0].config, self._folder / WORK)
+            pool = self._backend.pool(self._cells[0].config, self._folder / WORK)
             try:
-                return await self._all(pool, cells, at_once)
+                return await self._all(pool, at_once)
             finally:
                 await pool.close()
 
-        (self._folder / WORK).mkdir(exist_ok=True)
+        Path(self._context.folder).mkdir(parents=True, exist_ok=True)
         asyncio.run(self._backend.run(work()))
         return not self.stopping
 
-    async def _all(self, pool: SharedPool, cells: Sequence[Cell], at_once: int) -> str:
+    async def _all(self, pool: SharedPool, at_once: int) -> str:
         loop = asyncio.get_running_loop()
         for number in ENDING:
             loop.add_signal_handler(number, self._interrupted)
-        running, queue = self._running, deque(cells)
-        view = pool.for_run(run_context(cells[0].config, self._folder / WORK))
+        running, cells, queue = self._running, self._cells, deque(self._cells)
+        view = pool.for_run(self._context)
         running.slots = view.slots
         await view.close()
         running.at_once = at_once or cells_at_once(cells, running.slots)
@@ -194,10 +200,7 @@ class _Group:
         waits = max(1.0, self._running.at_once / max(self._running.slots, 1))  # for its turn at the pool
         patient = config.model_copy(update={"stall_s": waits * config.stall_s})
         with begun_or_resumed(config, folder, self._backend) as store:
-            build = folder / BUILD_FOLDER
-            shutil.rmtree(build, ignore_errors=True)
-            build.mkdir(exist_ok=True)
-            own = pool.for_run(run_context(config, build))
+            own = pool.for_run(self._context)
             try:
                 search = Search(
                     patient, store, own, on_change=self._changed, began=time.time(), wait_s=self._wait_s,
@@ -208,7 +211,6 @@ class _Group:
             finally:
                 self._running.searches.pop(cell, None)
                 await own.close()
-                shutil.rmtree(build, ignore_errors=True)
         self._running.ended[cell] = standing(folder)
         self._on_change(self._running)
 
@@ -234,6 +236,17 @@ class _Group:
         self.stopping = True
         for search in list(self._running.searches.values()):
             search.stop()
+
+
+def shared_context(cells: Sequence[Cell], build: Path) -> RunContext:
+    """What evaluation workers need to know of cells of one target: the same for all.
+
+    So what a task's workers drew, compiled and keep warm serves all of its cells. What they find out of a kernel they
+    tell the cell that asked.
+    """
+    known = [run_context(cell.config.resolved(), build) for cell in {cell.operator: cell for cell in cells}.values()]
+    operators = {name: place for context in known for name, place in context.operators}
+    return replace(known[0], operators=tuple(sorted(operators.items())))
 
 
 def cells_at_once(cells: Sequence[Cell], slots: int) -> int:
