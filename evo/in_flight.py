@@ -26,13 +26,22 @@ class InFlight:
     """Owns the running tasks. Whatever it began, it also ends: nothing is left behind by a search that stops."""
 
     def __init__(self) -> None:
-        self.tasks: Tasks = set()
-        """Everything under way: requests, profiles, confirmations."""
+        self._begun: dict[asyncio.Task[Any], None] = {}
+        """Everything under way, in the order in which it began."""
         self.judging: dict[str, str] = {}
         """By id of a request whose kernel may still be charged as an evaluation, from its build to its tell: the
         kernel's id."""
         self._errands: dict[asyncio.Task[Any], Errand] = {}
         """What each of the tasks works on, for those that work on a request."""
+
+    @property
+    def tasks(self) -> Tasks:
+        """Everything under way: requests, profiles, confirmations."""
+        return set(self._begun)
+
+    def add(self, *tasks: asyncio.Task[Any]) -> None:
+        """Own tasks that work on no request."""
+        self._begun.update(dict.fromkeys(tasks))
 
     def begin(self, errand: Errand, work: Coroutine[Any, Any, Done | None]) -> None:
         """Let a request be worked on."""
@@ -40,7 +49,7 @@ class InFlight:
         task = asyncio.ensure_future(work)
         self._errands[task] = errand
         task.add_done_callback(self._ended)
-        self.tasks.add(task)
+        self.add(task)
 
     def at(self, kernel_ids: Collection[str]) -> Tasks:
         """Return the tasks that have one of these kernels judged."""
@@ -59,19 +68,24 @@ class InFlight:
         return list(stuck.values())
 
     async def wait(self, timeout_s: float) -> list[asyncio.Task[Any]]:
-        """Wait until something ends or the time is over; return what ended, but for what was cancelled."""
-        if not self.tasks:
+        """Wait until something ends or the time is over; return what ended, but for what was cancelled.
+
+        What ended together comes in the order in which it began, which is then its order in the history.
+        """
+        if not self._begun:
             await asyncio.sleep(timeout_s)
             return []
-        done, _ = await asyncio.wait(self.tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-        self.tasks -= done
-        return [task for task in done if not task.cancelled()]
+        done, _ = await asyncio.wait(self._begun, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        ended = [task for task in self._begun if task in done]
+        for task in ended:
+            del self._begun[task]
+        return [task for task in ended if not task.cancelled()]
 
     async def abandon(self) -> None:
         """Cancel everything, and wait for its end."""
         self.cancel(but=set())
-        await asyncio.gather(*self.tasks, return_exceptions=True)
-        self.tasks.clear()
+        await asyncio.gather(*self._begun, return_exceptions=True)
+        self._begun.clear()
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         errand = self._errands.pop(task)

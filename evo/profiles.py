@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 
 from evo.parents import Parents
 from evo.pool import Pool
@@ -15,7 +16,12 @@ from mutators.registry import asks_model
 class Profiles:
     """Has kernels profiled that questions are about, each once, and never more than a judge's share of the pool."""
 
-    def __init__(self, verdicts: Verdicts, parents: Parents, pool: Pool) -> None:
+    def __init__(self, verdicts: Verdicts, parents: Parents, pool: Pool, *, waits: bool = False) -> None:
+        """With `waits`, what finds no room waits for it, rather than for the next question about the kernel.
+
+        So a cell of a comparison comes to know the same whenever it is interrupted.
+        """
+        self._room = asyncio.Semaphore(pool.judges) if waits else None
         self._verdicts = verdicts
         self._parents = parents
         self._pool = pool
@@ -30,7 +36,7 @@ class Profiles:
         begun = []
         for kernel_id, evaluation_id in bound.sources[: 2 if request.mutator == "crossover" else 1]:
             known = kernel_id in state.seen.profiles or kernel_id in self.running
-            if known or not evaluation_id or len(self.running) >= self._pool.judges:
+            if known or not evaluation_id or (self._room is None and len(self.running) >= self._pool.judges):
                 continue
             kernel = self._parents.find((kernel_id, evaluation_id), baseline=state.baseline)
             if can_be_profiled(kernel):
@@ -39,10 +45,14 @@ class Profiles:
 
     def _begin(self, state: TaskState, parent: Parent, evaluation_id: str) -> asyncio.Task[TakenProfile]:
         kernel_id = parent.kernel.id
-        task = asyncio.ensure_future(self._verdicts.take_profile(state, parent, evaluation_id))
+        task = asyncio.ensure_future(self._taken(state, parent, evaluation_id))
         self.running[kernel_id] = task
         task.add_done_callback(lambda _: self.running.pop(kernel_id))
         return task
+
+    async def _taken(self, state: TaskState, parent: Parent, evaluation_id: str) -> TakenProfile:
+        async with self._room or nullcontext():
+            return await self._verdicts.take_profile(state, parent, evaluation_id)
 
     def cancel(self) -> None:
         """Cancel all of them: no further question will be asked that they could serve."""

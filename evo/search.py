@@ -95,7 +95,7 @@ class Search:
         self._history = History(
             self.states, store, self.budget, workload_set=config.workload_set, commit=self._commit, now=now
         )
-        self._profiles = Profiles(self._verdicts, self._execution.parents, pool)
+        self._profiles = Profiles(self._verdicts, self._execution.parents, pool, waits=config.cell is not None)
         self._confirmations = Confirmations(
             self.states, store, pool, self._verdicts, self._execution.parents, self.clock,
             commit=self._commit, give_up=self._give_up,
@@ -234,7 +234,7 @@ class Search:
     async def _confirm(self) -> None:
         """Confirm the leaders, as far as there is time; what takes longer than the limit allows is given up."""
         confirming = asyncio.ensure_future(self._confirmations.confirm_leaders(str(self._history.seq)))
-        self._flight.tasks.add(confirming)
+        self._flight.add(confirming)
         while confirming in self._flight.tasks:
             self.budget.set_wall(self.clock.spent_s)
             self.phase = self._confirmations.phase
@@ -298,7 +298,7 @@ class Search:
     def _begin(self, errand: Errand) -> None:
         self._spawn(errand)
         if self.config.profile != "none":
-            self._flight.tasks.update(self._profiles.want(errand.state, errand.request, errand.bound))
+            self._flight.add(*self._profiles.want(errand.state, errand.request, errand.bound))
 
     def _spawn(self, errand: Errand) -> None:
         self._flight.begin(errand, self._execute(errand))
