@@ -232,6 +232,23 @@ def test_a_duplicate_of_an_unknown_kernel_keeps_what_it_inherited(tmp_path: Path
     assert (best["kernel_id"], best["log_speedup"]) == ("X", 0.1)
 
 
+def test_a_duplicate_of_an_unknown_kernel_leads_whom_it_is_faster_than(tmp_path: Path) -> None:
+    history = History().propose(0, "m", "", "W").evaluate(0, "W", "screen", "correct", log_speedup=0.3)
+    history.propose(1, "m", "W", "X")
+    history.evaluate(1, "X", "screen", "duplicate", inherited="correct", duplicate_of="gone", log_speedup=0.4)
+    (best,) = rows(stored(tmp_path, history), "FROM best")
+    assert (best["kernel_id"], best["log_speedup"]) == ("X", 0.4)
+
+
+def test_of_a_kernel_and_its_duplicates_the_kernel_itself_is_the_best(tmp_path: Path) -> None:
+    history = History().propose(0, "m", "", "A")
+    history.evaluate(0, "A", "screen", "duplicate", inherited="correct", duplicate_of="B", log_speedup=0.9)
+    history.propose(1, "m", "A", "B").evaluate(1, "B", "screen", "correct", log_speedup=0.3)
+    assert rows(stored(tmp_path, history), "SELECT kernel_id, log_speedup FROM best") == [
+        {"kernel_id": "B", "log_speedup": 0.3}
+    ]
+
+
 def crossed() -> History:
     """Two lines of unequal length from K0, whose ends X and P have a child, and a kernel that only X would explain."""
     history = History().propose(0, "ancestor", "", "K0").evaluate(0, "K0", "screen", "correct", log_speedup=0.0)
