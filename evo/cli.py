@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 import traceback
+from copy import copy
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -29,6 +30,8 @@ from operators.errors import DiskError, UserError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from typer.models import CommandInfo
 
     from evo.report.health import Health
     from evo.report.summary import Standing, TaskSummary
@@ -72,7 +75,7 @@ def main() -> None:
     """Entry point: one line and exit code 2 for what the user can cure, 1 where a file or a disk fails."""
     with safe_streams():  # errors quote compilers, models and files, so they too pass through it
         try:
-            app()
+            _narrowed(sys.argv[1:])()
         except UserError as error:
             print(f"evo: {error}", file=sys.stderr)
             sys.exit(FAILED if isinstance(error, DiskError) else USAGE)
@@ -84,6 +87,21 @@ def main() -> None:
         except Exception:  # noqa: BLE001 (the border to the terminal: a traceback may quote anything)
             traceback.print_exc()
             sys.exit(FAILED)
+
+
+def _narrowed(words: Sequence[str]) -> typer.Typer:
+    """The app with no more than the command that is asked for: typer would first build the options of all of them."""
+    every = (app, *(group.typer_instance for group in app.registered_groups if group.typer_instance))
+    found = [each for part in every for each in part.registered_commands if words[:1] == [_name(each)]]
+    if not found:
+        return app
+    narrow = copy(app)
+    narrow.registered_groups, narrow.registered_commands = [], found
+    return narrow
+
+
+def _name(command: CommandInfo) -> str:
+    return str(command.name or getattr(command.callback, "__name__", ""))
 
 
 @app.callback()

@@ -70,6 +70,8 @@ def sql(
         _show_queries(as_json=as_json)
     else:
         from evo.report.answers import format_of, pairs, show, write
+
+        _import_arrow()
         from evo.store import Limits
 
         wanted = format_of("json" if as_json else form, out)
@@ -80,6 +82,19 @@ def sql(
             show(answer.table, wanted)
         if answer.cut:
             print(f"evo: there are more rows than these {rows}; add LIMIT, aggregate, or say --rows", file=sys.stderr)
+
+
+def _import_arrow() -> None:
+    """Import pyarrow without numpy, which it takes along where it finds it: nothing here makes arrays of an answer.
+
+    Numpy and the threads that it starts are a quarter of what a question costs. A process that has either keeps it.
+    """
+    if not {"numpy", "pyarrow"} & set(sys.modules):
+        sys.modules["numpy"] = None  # type: ignore[assignment]  # how Python is told that a module is not to be found
+        try:
+            import pyarrow  # noqa: F401
+        finally:
+            del sys.modules["numpy"]
 
 
 def _asked(runs: Path, run: str, query: str, name: str, params: dict[str, str], limits: Limits) -> Answer:

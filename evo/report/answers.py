@@ -8,13 +8,13 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import TYPE_CHECKING, Any
 
 from evo.report.output import as_json, plain, raw
 from operators.errors import UserError, unknown
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 TABLE, PARQUET = "table", "parquet"
 
@@ -55,6 +55,8 @@ def _csv_cell(value: Any) -> Any:
 
 def parquet_bytes(table: pa.Table) -> bytes:
     """A Parquet file, compressed with zstd."""
+    import pyarrow.parquet as pq
+
     sink = io.BytesIO()
     pq.write_table(table, sink, compression="zstd")
     return sink.getvalue()

@@ -111,7 +111,7 @@ def ask(folder: Where, sql: str, limits: Limits, params: Params | None = None) -
 
 def answer(connection: duckdb.DuckDBPyConnection, sql: str, limits: Limits, params: Params | None = None) -> Answer:
     """The same to a run that is open. It raises StoreError."""
-    bound = _check_query(sql, params or {})
+    bound = _check_query(connection, sql, params or {})
     with _interrupted(connection, limits.timeout_s):
         try:
             connection.execute("BEGIN TRANSACTION READ ONLY")
@@ -137,7 +137,6 @@ def _opened(folder: Where, sql: str) -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def _answer(folder: Where, sql: str, params: Params | None, limits: Limits) -> Answer:
-    _check_query(sql, params or {})
     with _opened(folder, sql) as connection:
         return answer(connection, sql, limits, params)
 
@@ -157,10 +156,10 @@ def _connect(file: Path) -> duckdb.DuckDBPyConnection:
     return duckdb.connect(str(file), read_only=True, config=dict(CONFIG))
 
 
-def _check_query(sql: str, params: Params) -> dict[str, Any] | None:
+def _check_query(connection: duckdb.DuckDBPyConnection, sql: str, params: Params) -> dict[str, Any] | None:
     """The parameters as DuckDB wants them, None for none. It raises StoreError for anything but one query."""
     try:
-        statements = duckdb.extract_statements(sql)
+        statements = connection.extract_statements(sql)  # duckdb.extract_statements starts a database of its own
     except (UnicodeError, TypeError):  # how the binding says that the text has no UTF-8 form
         raise StoreError("the query is not valid Unicode") from None
     except duckdb.Error as error:

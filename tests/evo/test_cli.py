@@ -316,10 +316,10 @@ def test_a_kernel_is_exported_to_the_letter_and_shown_harmlessly(
 
 
 def test_tracebacks_are_harmless_too(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    def fail() -> None:
+    def fail(words: Any) -> None:
         raise RuntimeError(HOSTILE)
 
-    monkeypatch.setattr(cli, "app", fail)
+    monkeypatch.setattr(cli, "_narrowed", fail)
     code, _, err = evo(monkeypatch, capsys)
     assert code == 1
     assert "Traceback" in err and "\\x1b]0;owned" in err and "\x1b" not in err

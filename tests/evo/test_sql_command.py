@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -56,6 +58,20 @@ def test_the_schema_lists_every_relation_without_a_run() -> None:
     for name, relation in relations.items():
         assert f"{'view' if relation['is_view'] else 'table'} {name}: " in text
     assert {"kernels", "evaluations", "best", "lineage", "used"} <= set(relations)
+
+
+@pytest.mark.parametrize("form", ["json", "csv", "table"])
+def test_a_question_loads_nothing_that_it_does_not_need(folder: Path, form: str) -> None:
+    unneeded = ("numpy", "pandas", "pyarrow.parquet", "operators.catalog", "evo.config", "evo.api")
+    program = f"""if True:
+        import atexit, sys
+        from evo.cli import main
+        atexit.register(lambda: print("loaded", *(name for name in {unneeded} if name in sys.modules)))
+        sys.argv = ["evo", "sql", {str(folder)!r}, "select count(*) as found from kernels", "--format", {form!r}]
+        main()
+    """
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "found" in done.stdout and done.stdout.splitlines()[-1] == "loaded"
 
 
 ODD = """select * from (values
