@@ -177,11 +177,13 @@ class _Group:
         for number in ENDING:
             loop.add_signal_handler(number, self._interrupted)
         running, cells, queue = self._running, self._cells, deque(self._cells)
-        view = pool.for_run(self._context)
-        running.slots = view.slots
-        await view.close()
-        running.at_once = at_once or cells_at_once(cells, running.slots)
-        await asyncio.gather(*(self._work(pool, queue) for _ in range(min(running.at_once, len(cells)))))
+        view = pool.for_run(self._context)  # held, so that between two cells nothing is forgotten
+        try:
+            running.slots = view.slots
+            running.at_once = at_once or cells_at_once(cells, running.slots)
+            await asyncio.gather(*(self._work(pool, queue) for _ in range(min(running.at_once, len(cells)))))
+        finally:
+            await view.close()
         if self._errors:
             raise self._errors[0]
         return ""

@@ -148,7 +148,7 @@ def test_the_spread_of_a_comparison_is_that_of_the_models_that_made_it() -> None
 
 def test_curves_are_steps_that_start_as_naive_and_last_beyond_their_end() -> None:
     def result(operator: int, *steps: tuple[int, float]) -> SimpleNamespace:
-        none = {"trials": 0, "tokens": 0, "cost_usd": 0.0}
+        none = {"trials": 0, "calls": 0, "tokens": 0, "cost_usd": 0.0}
         points = tuple(
             SimpleNamespace(evaluations=n, evaluator_s=n / 2, elapsed_s=n, best_log_speedup=y, **none) for n, y in steps
         )
