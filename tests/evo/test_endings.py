@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -80,15 +80,24 @@ def test_nobody_waits_for_a_profile_and_the_end_gives_it_up(tmp_path: Path) -> N
 
 
 def test_a_profile_serves_the_questions_after_it_and_a_replay_knows_which(tmp_path: Path) -> None:
-    searched(tmp_path, budget={"evaluations": 60})
+    """It goes on until a question was asked with a profile, and one without."""
+    shown, seen = "What a profiler says", set[bool]()
+
+    def script(request: Mapping[str, Any], number: int) -> Reply:
+        seen.add(shown in repr(request["messages"]))
+        return model_runs.script(request, number)
+
+    def when(search: Search) -> None:
+        if len(seen) == 2 and not search.stopping:
+            search.stop()
+
+    settings = {"without": ["crossover", "repair"]}  # which show other kernels' profiles too
+    searched(tmp_path, script, when=when, budget={"evaluations": 2000}, settings=settings)
     profiles = {row["kernel_id"]: row["seq"] for row in rows(tmp_path, "select kernel_id, seq from profiles")}
-    assert profiles
-    shown = "What a profiler says"
     calls = rows(
         tmp_path,
         "select a.seq, p.parent_id, c.messages_json from llm_calls c join asks a using (request_id)"
-        " join parents p on p.request_id = a.request_id and p.position = 0"
-        " where a.mutator not in ('repair', 'crossover')",  # a crossover shows its partner's profile too
+        " join parents p on p.request_id = a.request_id and p.position = 0",
     )
     assert {shown in call["messages_json"] for call in calls} == {True, False}
     for call in calls:
