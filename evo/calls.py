@@ -178,12 +178,12 @@ def restore_spending(spending: Spending, store: Journal) -> None:
     """Add to a fresh `spending` all that earlier sessions spent."""
     columns = ("tokens_in", "tokens_out", "cost_usd", "lost_tokens", "lost_usd", "attempts")
     sums = ", ".join(f"coalesce(sum({name}), 0) as {name}" for name in columns)
-    (row,) = store.rows(f"select {sums} from llm_calls").to_pylist()
+    heard = "count(*) filter (status not in ('failed', 'unavailable')) as heard"
+    (row,) = store.rows(f"select {sums}, {heard} from llm_calls").to_pylist()
+    spending.calls = row["heard"]
     for name in columns:
         whole = not name.endswith("usd")
         setattr(spending, name, int(row[name]) if whole else row[name])
-    (row,) = store.rows("select count(*) as n from llm_calls where status not in ('failed', 'unavailable')").to_pylist()
-    spending.calls = row["n"]
     (row,) = store.rows(
         "select count(*) as n, coalesce(sum(most_tokens), 0) as tokens, coalesce(sum(most_usd), 0) as usd from llm_sent"
         " where messages_json is null"

@@ -85,9 +85,14 @@ def named(by_workload: Mapping[str, str]) -> str:
     return "; ".join(f"{name} ({', '.join(workloads)})" for name, workloads in found.items())
 
 
+def called(name: str, *, composed: bool) -> str:
+    """Return a library's call by its name, and what it is if more than one."""
+    return f"{name}, composed" if composed else name
+
+
 def library_calls(timings: Iterable[LibraryTiming]) -> str:
     """Return the names of the calls, those of several workloads as `named` has them; empty where they are not known."""
-    return named({t.workload: t.library + ", composed" * t.composed for t in timings if t.library})
+    return named({t.workload: called(t.library, composed=t.composed) for t in timings if t.library})
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from evo.report.tables import microseconds
-from fitness.evaluation import named
+from fitness.evaluation import called, named
 from fitness.library import Tried, known
 from fitness.roofline import roofline
 from fitness.targets import check_target, peaks, present_target
@@ -70,7 +70,7 @@ def _libraries(operator: Operator) -> list[tuple[str, str]]:
 
 
 def _called(tried: Tried) -> str:
-    return tried.name + ", composed" * (tried.kind == "composed")
+    return called(tried.name, composed=tried.kind == "composed")
 
 
 def _trial(tried: Tried) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from evo.individual import NO_CHILD, new_programs
 from evo.records import NO_LIBRARY, TASK_FAILED
 from evo.store import query
-from fitness.evaluation import Level, Status, named
+from fitness.evaluation import Level, Status, called, named
 
 Z95 = 1.96
 NO_FAILURES = (Status.CORRECT.value, Status.SLOWER.value)
@@ -143,7 +143,10 @@ def standing(
         known = {
             "library_us": best_us and best_us * against, "against_library": against, "library_paired": bool(library),
             "against_library_low": against_low, "against_library_high": against_high,
-            "library": named({row["workload"]: _called(row) for row in library if row.get("library")}),
+            "library": named({
+                row["workload"]: called(row["library"], composed=bool(row.get("composed")))
+                for row in library if row.get("library")
+            }),
             "library_composed": bool(library) and all(row.get("composed") for row in library),
             "library_partly_composed": len({bool(row.get("composed")) for row in library}) > 1,
         }  # fmt: skip
@@ -157,11 +160,6 @@ def standing(
         speedup_high=high,
         **known,
     )
-
-
-def _called(row: Mapping[str, Any]) -> str:
-    """A call by its name, and what it is if more than one."""
-    return f"{row['library']}{', composed' if row.get('composed') else ''}"
 
 
 def problems(folder: Path) -> dict[str, str]:

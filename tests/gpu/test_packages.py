@@ -26,8 +26,7 @@ from operators.plan import parse_plan
 pytestmark = pytest.mark.gpu
 
 SLACK = 0.02
-"""Beside the verdict's interval, which holds how far two processes with one kernel lie apart: the caches here are
-flushed by another kernel."""
+"""Beside the verdict's interval and what two processes with one kernel lie apart: another kernel flushes caches."""
 FLUSH_BYTES = 256 << 20
 ROUNDS = 30
 AHEAD_CYCLES = 1_000_000
