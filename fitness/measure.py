@@ -250,12 +250,13 @@ class Pairing:
 
     def _lasting(self, pairs: Pairs, processes: int) -> float:
         """The part of a log ratio's error that is of processes, with so many on either side."""
-        return self._spread.of(float(np.median(pairs))) / math.sqrt(processes)
+        return self._spread.of(*_medians_ns(pairs)) / math.sqrt(processes)
 
     def _ratio(self, pairs: Pairs, beside: _Beside, processes: int) -> Ratio:
         found = log_ratio(pairs)
-        hidden = beside.hidden_se_ns / float(np.median([mine for mine, _ in pairs]))
-        common = self._spread.common(float(np.median(pairs))) / math.sqrt(processes)
+        mine_ns, other_ns = _medians_ns(pairs)
+        hidden = beside.hidden_se_ns / mine_ns
+        common = self._spread.common(mine_ns, other_ns) / math.sqrt(processes)
         return Ratio(found.value, math.hypot(found.se, self._lasting(pairs, processes), hidden), common)
 
     def _seen(self, samples: Sequence[tuple[Sample, Sample]]) -> _Beside:
@@ -336,6 +337,12 @@ class Pairing:
                 f"its calls take {np.median(differences) / 1e3:.0f} us longer than its clock shows, beside what is "
                 "usual",
             )
+
+
+def _medians_ns(pairs: Pairs) -> tuple[float, float]:
+    """Of either side: a short kernel's process counts more than that of the slow one beside it."""
+    mine_ns, other_ns = np.median(pairs, axis=0)
+    return float(mine_ns), float(other_ns)
 
 
 def _timing(workload: str, latency_us: float, ratio: Ratio, pairs: int) -> Timing:

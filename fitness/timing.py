@@ -88,13 +88,13 @@ class Spread:
     outside_ns: float = 0.0
     """What is seen beside a clock lies apart by so much as well."""
 
-    def common(self, latency_ns: float) -> float:
-        """The standard deviation of the log ratio of two processes with kernels that take so long, on all workloads."""
-        return math.sqrt(2) * math.hypot(self.fixed_ns, self.outside_ns) / latency_ns
+    def common(self, *latencies_ns: float) -> float:
+        """The standard deviation of a log ratio of processes whose kernels take so long, on all workloads."""
+        return math.hypot(*(math.hypot(self.fixed_ns, self.outside_ns) / ns for ns in latencies_ns))
 
-    def of(self, latency_ns: float) -> float:
+    def of(self, *latencies_ns: float) -> float:
         """The same, and what is of each workload alone."""
-        return math.hypot(self.common(latency_ns), math.sqrt(2) * self.share)
+        return math.hypot(self.common(*latencies_ns), *(self.share for _ in latencies_ns))
 
 
 def log_ratio(pairs: Sequence[tuple[float, float]]) -> Ratio:

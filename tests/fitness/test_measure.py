@@ -229,7 +229,19 @@ def test_processes_that_lie_apart_do_so_on_all_workloads(spread: Spread) -> None
 def test_long_kernels_keep_their_precision_whatever_lies_around_them() -> None:
     found = pairing(noisy(1000), noisy(1000), charged=False).measure(CONFIRM, race=False)
     assert found.ratio.se < 0.005
-    assert Spread(fixed_ns=200.0).of(1e6) < 0.0003
+    assert Spread(fixed_ns=200.0).of(1e6, 1e6) < 0.0003
+
+
+@pytest.mark.parametrize(("mine_us", "anchor_us"), [(8, 50), (50, 8)])
+def test_a_short_kernel_beside_a_long_one_is_as_uncertain_as_its_process(mine_us: float, anchor_us: float) -> None:
+    """What a process is off by counts in each kernel's own time, not in the mean of the two."""
+    spread, wrong = Spread(fixed_ns=300.0), 0
+    for seed in range(100):
+        apart = 0.3 * np.random.default_rng(seed).standard_normal(2)
+        two = [noisy(us + by, 0.0) for us, by in zip((mine_us, anchor_us), apart, strict=True)]
+        ratio = pairing(*two, workloads=1, charged=False, seed=2 * seed, spread=spread).measure(FULL, race=False).ratio
+        wrong += abs(ratio.value - math.log(anchor_us / mine_us)) > 1.96 * ratio.se
+    assert wrong <= 12  # of 100; 37 and 29 where the mean of the two times is taken
 
 
 def test_company_is_called_at_random_among_timed_inputs_and_checked_as_they_are() -> None:

@@ -26,7 +26,7 @@ from operators.plan import parse_plan
 pytestmark = pytest.mark.gpu
 
 SLACK = 0.02
-"""Beside the verdict's interval and what two processes with one kernel lie apart: another kernel flushes caches."""
+"""Beside the verdict's interval and how far one process lies off: another kernel flushes caches."""
 FLUSH_BYTES = 256 << 20
 ROUNDS = 30
 AHEAD_CYCLES = 1_000_000
