@@ -7,7 +7,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any
 
@@ -75,22 +75,28 @@ def choices(run: Run, tasks: Sequence[str] = (), *, today: date | None = None) -
         return [judge.choice(Task.parse(task)) for task in chosen] if judge else []
 
 
-def take(run: Run, chosen: Sequence[Choice]) -> None:
-    """Write the new champions into their operators' folders. It raises UserError where these cannot be written."""
+def take(run: Run, chosen: Sequence[Choice]) -> list[Choice]:
+    """Write the new champions into their operators' folders; return the choices with their records as written.
+
+    It raises UserError where they cannot be written.
+    """
     named = _folders(run.config)
+    taken = []
     for choice in chosen:
         if choice.record is None:
+            taken.append(choice)
             continue
         task = Task.parse(choice.task)
         operator = load(named.get(task.operator, task.operator))
         place = choice.record.stem.removesuffix(f"-{task.dtype}")
         try:
-            write_champion(operator, place, choice.record, choice.source)
+            taken.append(replace(choice, record=write_champion(operator, place, choice.record, choice.source)))
         except OSError as error:
             raise UserError(
                 f"{operator.folder / CHAMPIONS}: cannot be written: {error.strerror}; champions are kept with their "
                 "operators: work in a checkout, or search in a copy of the operator's folder"
             ) from None
+    return taken
 
 
 def place_of(device: str) -> str:

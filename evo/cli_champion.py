@@ -36,7 +36,7 @@ def champion(
     opened = Run(find_run(runs, run))
     chosen = choices(opened, tasks)
     if not dry_run:
-        take(opened, chosen)
+        chosen = take(opened, chosen)
     if as_json:
         rows = [
             {**asdict(each), "record": each.record.model_dump(mode="json") if each.record else None} for each in chosen

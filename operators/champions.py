@@ -139,23 +139,29 @@ def standing(operator: Operator, place: str, target: str, dtype: str) -> Champio
     return next((each for each in champions(operator.folder) if each.stands_for(place, dtype, suffix)), None)
 
 
-def write_champion(operator: Operator, place: str, record: Champion, source: str) -> tuple[str, ...]:
+def write_champion(operator: Operator, place: str, record: Champion, source: str) -> Champion:
     """Write a champion's file and its record in place of the one that stood for its device, dtype and target.
 
-    It returns the names of files that were removed, those for which no record is left. Whenever it is cut off, every
-    file that has a record is there. It raises OSError, and OperatorError for records that cannot be read.
+    Where the device's champion for another dtype is the same text, one file serves both, `h200.cu`. Files for which no
+    record is left are removed. It returns the record as it was written. Whenever it is cut off, every file that has a
+    record is there. It raises OSError, and OperatorError for records that cannot be read.
     """
     folder, suffix = operator.folder / CHAMPIONS, Path(record.file).suffix
     known = champions(operator.folder)
     kept = [each for each in known if not each.stands_for(place, record.dtype, suffix)]
+    ours = [each for each in kept if each.stands_for(place, each.dtype, suffix)]
+    same = [each for each in ours if read_text(folder / each.file) == source]
+    shared = f"{place}{suffix}"
+    if same and all(each.file != shared or each in same for each in kept):
+        record = record.model_copy(update={"file": shared})
+        kept = [each.model_copy(update={"file": shared}) if each in same else each for each in kept]
     folder.mkdir(exist_ok=True)
     _replace(folder / record.file, source)
     _replace(folder / RECORDS, records_text([*kept, record], head=_head(folder / RECORDS)))
     left = {each.file for each in (*kept, record)}
-    gone = tuple(dict.fromkeys(each.file for each in known if each.file not in left))
-    for file in gone:
+    for file in dict.fromkeys(each.file for each in known if each.file not in left):
         (folder / file).unlink(missing_ok=True)
-    return gone
+    return record
 
 
 def records_text(records: Iterable[Champion], *, head: str = HEAD) -> str:

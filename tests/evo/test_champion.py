@@ -16,7 +16,7 @@ from evo.api import Run
 from evo.champion import choices, place_of, take
 from evo.cli import app
 from operators.catalog import load
-from operators.champions import champions, offered, standing
+from operators.champions import champions, offered, standing, write_champion
 from operators.errors import UserError
 from operators.fingerprint import fingerprint
 from operators.kernel import Kernel
@@ -139,6 +139,23 @@ def test_the_next_one_replaces_the_file_and_what_nobody_uses_any_more_goes(
     assert current and current.run == found.id and standing(operator, "h100", "cuda", "fp32") is None
     (again,) = choices(found)
     assert again.record is None and again.words == "h200-fp32.cu is the run's own best kernel already"
+
+
+def test_one_text_for_two_dtypes_is_one_file_until_one_of_them_has_another(operator: Operator) -> None:
+    folder = operator.folder / "champions"
+    held = {record.dtype: record for record in champions(operator.folder)}
+
+    def written(dtype: str, source: str) -> list[tuple[str, str]]:
+        new = held[dtype].model_copy(update={"file": f"h200-{dtype}.cu", "added": date(2026, 11, 23)})
+        record = write_champion(operator, "h200", new, source)
+        assert (folder / record.file).read_text(encoding="utf-8") == source
+        assert {path.name for path in folder.glob("*.cu")} == {each.file for each in champions(operator.folder)}
+        return sorted((each.dtype, each.file) for each in champions(operator.folder))
+
+    assert written("fp32", "// one") == [("bf16", "h200.cu"), ("fp32", "h200-fp32.cu")]
+    assert written("bf16", "// one") == [("bf16", "h200.cu"), ("fp32", "h200.cu")]
+    assert written("bf16", "// two") == [("bf16", "h200-bf16.cu"), ("fp32", "h200.cu")]
+    assert written("fp32", "// two") == [("bf16", "h200.cu"), ("fp32", "h200.cu")]
 
 
 WHY = [

@@ -1,0 +1,135 @@
+/*! evo
+[tune]                             # the first values are what torch's own kernels do
+BLOCK = [128, 256, 512]
+VECTORS = [2, 1, 4, 8]             # of 16 bytes a thread, all under way at once
+LOAD = [0, 1, 2]                   # plain; past L1 and 256 bytes at a time from DRAM; first to leave the caches
+STORE = [0, 1]                     # plain; first to leave L2
+
+[tune.bf16]
+VECTORS = [1, 2, 4]
+
+[tune.fp16]
+VECTORS = [1, 2, 4]
+
+[let]
+lanes = "16 // sizeof_T"
+
+[[launch]]
+kernel = "softplus"
+grid = ["ceil_div(ceil_div(n, lanes), BLOCK * VECTORS)"]
+block = ["BLOCK"]
+args = ["x", "y", "n // lanes", "n % lanes"]
+*/
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+constexpr int LANES = 16 / sizeof(T);
+
+// No pointer is __restrict__, so that a plain load stays one.
+__device__ __forceinline__ uint4 fetched(const uint4* at) {
+    if constexpr (LOAD == 1) {
+        uint4 v;
+        asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(at));
+        return v;
+    } else if constexpr (LOAD == 2) {
+        return __ldcs(at);
+    } else {
+        return *at;
+    }
+}
+__device__ __forceinline__ void put(uint4* at, uint4 v) {
+    if constexpr (STORE == 1) __stcs(at, v);
+    else *at = v;
+}
+
+// A word is one float or two halves, which are converted together.
+__device__ __forceinline__ float2 parted(unsigned u, const float*) { return make_float2(__uint_as_float(u), 0.0f); }
+__device__ __forceinline__ float2 parted(unsigned u, const __nv_bfloat16*) {
+    return make_float2(__uint_as_float(u << 16), __uint_as_float(u & 0xffff0000u));
+}
+__device__ __forceinline__ float2 parted(unsigned u, const __half*) {
+    return __half22float2(*reinterpret_cast<const __half2*>(&u));
+}
+__device__ __forceinline__ unsigned joined(float a, float, const float*) { return __float_as_uint(a); }
+__device__ __forceinline__ unsigned joined(float a, float b, const __nv_bfloat16*) {
+    const __nv_bfloat162 both = __floats2bfloat162_rn(a, b);
+    return *reinterpret_cast<const unsigned*>(&both);
+}
+__device__ __forceinline__ unsigned joined(float a, float b, const __half*) {
+    const __half2 both = __floats2half2_rn(a, b);
+    return *reinterpret_cast<const unsigned*>(&both);
+}
+
+__device__ __forceinline__ float power_of_2(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+__device__ __forceinline__ float inverse(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+__device__ __forceinline__ float logarithm_of_2(float x) {
+    float y;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// max(x, 0) + log(1 + p), p = exp(-|x|). 32 bits: what the exponent's rounding loses is put back; the logarithm is twice
+// the inverse hyperbolic tangent of p / (2 + p), at most 1 / 3, by its series.
+// 16 bits: where the sum would drop p, the series, whose error is p^2 / 3.
+__device__ __forceinline__ float value(float x) {
+    const float positive = x < 0 ? 0.0f : x;  // NaN stays
+    if constexpr (sizeof(T) == 2) {
+        const float power = power_of_2(fabsf(x) * -1.44269504088896341f);
+        const float near = power * fmaf(power, -0.5f, 1.0f);
+        return positive + (power < 0.00390625f ? near : 0.69314718f * logarithm_of_2(1.0f + power));
+    } else {
+        const float most = fminf(fabsf(x), 128.0f), exponent = most * -1.44269504f;
+        const float lost = fmaf(most, -1.92596299e-8f, fmaf(most, -1.44269504f, -exponent));
+        const float near = power_of_2(exponent), power = fmaf(near * lost, 0.69314718f, near);
+        const float s = power * inverse(2.0f + power), q = s * s;
+        float p = fmaf(q, 2.0f / 15, 2.0f / 13);
+        p = fmaf(q, p, 2.0f / 11);
+        p = fmaf(q, p, 2.0f / 9);
+        p = fmaf(q, p, 2.0f / 7);
+        p = fmaf(q, p, 2.0f / 5);
+        p = fmaf(q, p, 2.0f / 3);
+        return positive + fmaf(s * q, p, s + s);
+    }
+}
+
+__device__ __forceinline__ unsigned word(unsigned u) {
+    const T* type = nullptr;
+    const float2 v = parted(u, type);
+    return joined(value(v.x), sizeof(T) == 4 ? 0.0f : value(v.y), type);
+}
+__device__ __forceinline__ uint4 values(uint4 v) {
+    return make_uint4(word(v.x), word(v.y), word(v.z), word(v.w));
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK) softplus(const T* x, T* y, int vectors, int rest) {
+    const int begin = blockIdx.x * (BLOCK * VECTORS), left = vectors - begin;
+    const uint4* from = reinterpret_cast<const uint4*>(x) + (begin + threadIdx.x);
+    uint4* to = reinterpret_cast<uint4*>(y) + (begin + threadIdx.x);
+    if (__builtin_expect(left >= BLOCK * VECTORS, 1)) {
+        uint4 v[VECTORS];
+#pragma unroll
+        for (int e = 0; e < VECTORS; e++) v[e] = fetched(from + e * BLOCK);
+#pragma unroll
+        for (int e = 0; e < VECTORS; e++) put(to + e * BLOCK, values(v[e]));
+    } else {  // the last block, and less than a vector behind it
+#pragma unroll 1
+        for (int e = 0; e < VECTORS; e++)
+            if (static_cast<int>(threadIdx.x) + e * BLOCK < left) {
+                const uint4 v = fetched(from + e * BLOCK);
+                put(to + e * BLOCK, values(v));
+            }
+        if (static_cast<int>(threadIdx.x) < rest) {
+            const long long i = static_cast<long long>(vectors) * LANES + threadIdx.x;
+            y[i] = store(value(load(x[i])));
+        }
+    }
+}
