@@ -3,6 +3,7 @@
     python -m tests.bench.champions --slice 1/4 --limit-s 500 --results FILE.jsonl    # again to go on where it ended
     python -m tests.bench.champions --results FILE.jsonl --table                      # what is there; needs no GPU
     python -m tests.bench.champions --results FILE.jsonl --lines                      # the same in ten lines
+    python -m tests.bench.champions --recorded --lines        # those that a run confirmed, as their records have it
 
 Prints a JSON line for each kernel and dtype: its verdict, how far it got, speedups over the naive kernel and over the
 vendor's library, of each workload its fastest call (a confirmation measures that), both with their 95 % interval, the
@@ -61,12 +62,15 @@ class Entry:
 def main() -> None:
     options = _options()
     rows = read_rows(options.results)
+    chosen = share(entries(options.operators, options.dtypes), options.slice)
+    known = {_key(row) for row in rows}
+    if options.recorded:
+        rows += [row for row in map(recorded, chosen) if row and _key(row) not in known]
+        known |= {_key(row) for row in rows}
     if options.table or options.lines:
         print(table(rows) if options.table else lines(rows))
         return
     deadline = time.monotonic() + options.limit_s
-    chosen = share(entries(options.operators, options.dtypes), options.slice)
-    known = {_key(row) for row in rows}
     left = [entry for entry in chosen if entry.key not in known]
     with tempfile.TemporaryDirectory() as folder:  # one for all, as it is one GPU
         for entry in left:
@@ -93,6 +97,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--level", type=Level, choices=LEVELS, default=Level.CONFIRMED)
     parser.add_argument("--workloads", help="the set that is timed; default: the one that the kernel's record names")
     parser.add_argument("--results", type=Path, help="JSON lines; what stands there is not done again")
+    parser.add_argument("--recorded", action="store_true", help="what a run confirmed counts as its record has it")
     parser.add_argument("--table", action="store_true", help="only show what the results say")
     parser.add_argument("--lines", action="store_true", help="show that in ten lines, for all, by dtype and by kind")
     return parser.parse_args()
@@ -149,6 +154,21 @@ def _judged(entry: Entry, level: Level, workloads: str | None, folder: Path) -> 
     finally:
         stage.close()
     return row | {"seconds": round(time.monotonic() - begin, 1)}
+
+
+def recorded(entry: Entry) -> Row | None:
+    """The row that a champion's record makes; None where no run confirmed it, so that it is to be judged."""
+    record = entry.record
+    if record.level != Level.CONFIRMED.value or not record.over_naive_interval:
+        return None
+    row: Row = {"operator": entry.operator, "dtype": record.dtype, "file": record.file, "device": record.device}
+    row |= {"workloads": record.workloads, "status": record.status, "level": record.level, "message": ""}
+    row |= {"over_naive": [record.over_naive, *record.over_naive_interval], "seconds": 0.0}
+    if record.over_library_interval:
+        row |= {"over_library": [record.over_library, *record.over_library_interval]}
+        row |= {"library": "; ".join(record.library)}
+        row["composed"] = all(name.endswith(", composed") for name in record.library)
+    return row | ({"of_roofline": record.of_roofline} if record.of_roofline else {})
 
 
 def source(operator: Operator, record: Champion) -> Kernel:

@@ -53,7 +53,7 @@ def operator(axpb: Operator, tmp_path: Path) -> Operator:
 
 
 def test_every_operator_has_one() -> None:
-    assert NAMES == sorted(folders())
+    assert sorted(folders()) == NAMES
 
 
 @pytest.mark.parametrize("name", NAMES)
