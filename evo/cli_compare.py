@@ -83,8 +83,10 @@ def compare(
     if not show:
         folder, cells = prepare(made, runs)
         running = run(folder, made, cells, Progress(), ray=ray_address or ("local" if ray else ""), wait_s=wait)
-        stopped = running.stopped or not judge(folder, _say, ray=ray_address or ("local" if ray else ""))
+        stopped = running.stopped
     results = cell_results(folder)
+    if not show and not stopped:
+        stopped = not judge(folder, results, _say, ray=ray_address or ("local" if ray else ""))
     checked = _checked(folder)
     _show_results(folder, results, checked.leaks, as_json=as_json)
     if report:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from evo.compare.config import Cell, Comparison
 from evo.folders import DATABASE
 from evo.search import FAULTY, WAITS
-from evo.store import StoreError, query
+from evo.store import Connection, StoreError, open_reader
 from fitness.base import DeviceInfo
 from operators.definition import first_problem
 from operators.errors import UserError
@@ -113,9 +113,15 @@ def standing(folder: Path) -> tuple[Standing, str]:
     if not (folder / DATABASE).exists():
         return Standing.NEW, ""
     try:
-        found = query(folder, LAST_EVENT).to_pylist()
+        with open_reader(folder) as store:
+            return standing_in(store)
     except StoreError as error:  # it is told when the cell goes on
         return Standing.OPEN, str(error)
+
+
+def standing_in(store: Connection) -> tuple[Standing, str]:
+    """The same of a cell that is open."""
+    found = store.sql(LAST_EVENT).to_arrow_table().to_pylist()
     if not found:
         return Standing.NEW, ""
     kind, detail = found[0]["kind"], json.loads(found[0]["detail_json"])

@@ -17,7 +17,8 @@ from typing import Any
 
 import mutators
 from evo.compare.config import Cell
-from evo.compare.folder import Standing, begun, standing
+from evo.compare.folder import begun
+from evo.folders import DATABASE
 from evo.store import open_reader
 from mutators.tool_calling import content_of
 from operators.catalog import folders, load
@@ -92,7 +93,7 @@ class Hermetic:
 
 def hermetic(folder: Path) -> Hermetic:
     """Check the comparison in `folder`, as far as it has come. It raises UserError."""
-    cells = [cell for cell in begun(folder)[1] if standing(folder / cell.name)[0] is not Standing.NEW]
+    cells = [cell for cell in begun(folder)[1] if (folder / cell.name / DATABASE).exists()]
     sources, ideas = _Sources(), {}
     for operator in {cell.path for cell in cells} | {*folders()}:
         sources.add_operator(load(operator))

@@ -24,7 +24,7 @@ from random import SystemRandom
 
 from evo import records
 from evo.compare.config import Cell
-from evo.compare.folder import Standing, begun, standing
+from evo.compare.folder import Standing, begun
 from evo.compare.hidden import with_drawn_shapes
 from evo.compare.inference import Outcome
 from evo.compare.results import CellResult, cell_results
@@ -117,17 +117,17 @@ _Evaluations = Mapping[tuple[str, str], Evaluation]
 """By task and kernel id."""
 
 
-def judge(folder: Path, say: Say, *, ray: str = "") -> bool:
+def judge(folder: Path, results: Sequence[CellResult], say: Say, *, ray: str = "") -> bool:
     """Judge all winners that were not judged yet, when the searches of all cells are over; return whether it got there.
 
-    Before that it judges none: a look at conclusions that are half done would be one more chance to be convinced.
-    Ctrl-C ends it: what was judged stays. `ray` is that of `evo.sessions.Session`. It raises UserError.
+    `results` are those of `cell_results`. Before that it judges none: a look at conclusions that are half done would be
+    one more chance to be convinced. Ctrl-C ends it: what was judged stays. `ray` is that of `evo.sessions.Session`. It
+    raises UserError.
     """
-    standings = [standing(folder / cell.name)[0] for cell in begun(folder)[1]]
-    if under_way := sum(each not in (Standing.DONE, Standing.FAILED) for each in standings):
-        say(f"judgement: {under_way} of {len(standings)} cells are not over; winners are judged when all are")
+    if under_way := sum(each.standing not in (Standing.DONE, Standing.FAILED) for each in results):
+        say(f"judgement: {under_way} of {len(results)} cells are not over; winners are judged when all are")
         return True
-    if not (benches := list(_benches(folder))):
+    if not (benches := list(_benches(folder, results))):
         return True
     with at_work(folder, ray) as backend:
         return _judge(backend, folder, say, benches)
@@ -135,7 +135,7 @@ def judge(folder: Path, say: Say, *, ray: str = "") -> bool:
 
 def judge_on(backend: Backend, folder: Path, say: Say) -> bool:
     """As `judge`, of cells that are done, on a backend that is there."""
-    return _judge(backend, folder, say, list(_benches(folder)))
+    return _judge(backend, folder, say, list(_benches(folder, cell_results(folder))))
 
 
 def judged_cells(folder: Path, results: Sequence[CellResult] | None = None) -> list[JudgedCell]:
@@ -187,12 +187,12 @@ def _judged(cell: Cell, result: CellResult, known: _Evaluations, compared: _Eval
     return JudgedCell(result, evaluation, outcome, beside)
 
 
-def _benches(folder: Path) -> Iterator[_Bench]:
+def _benches(folder: Path, results: Sequence[CellResult]) -> Iterator[_Bench]:
     """Tasks with winners that were not judged yet."""
     known, compared = _evaluations(folder, JUDGED), _evaluations(folder, COMPARED)
     found: dict[Task, dict[str, Kernel]] = {}
     cells: dict[Task, Cell] = {}
-    for cell, result in zip(begun(folder)[1], cell_results(folder), strict=True):
+    for cell, result in zip(begun(folder)[1], results, strict=True):
         if result.standing is Standing.DONE and (kernel := _own(cell, result)):
             task = Task.parse(result.task)
             found.setdefault(task, {})[kernel.id] = kernel

@@ -42,8 +42,12 @@ def attach(connection: duckdb.DuckDBPyConnection, database: str, folder: Path) -
 
 
 def _has(connection: duckdb.DuckDBPyConnection, database: str, table: str) -> bool:
-    sql = "FROM duckdb_tables() WHERE database_name = ? AND schema_name = ? AND table_name = ?"
-    return bool(connection.execute(sql, [database, MAIN, table]).fetchall())
+    """Asked of that database alone: DuckDB's list of tables goes through all that are attached."""
+    try:
+        connection.execute(f"FROM {database}.{MAIN}.{table} LIMIT 0")
+    except duckdb.CatalogException:
+        return False
+    return True
 
 
 def _attached(connection: duckdb.DuckDBPyConnection, database: str, schema: str, name: str, folder: Path) -> Attached:

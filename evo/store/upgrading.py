@@ -10,7 +10,7 @@ import duckdb
 
 from evo.store import snapshots
 from evo.store.joined import bring_up
-from evo.store.schema import newest_version, version_in
+from evo.store.schema import newest_version
 from evo.store.writer import CONFIG, FILE
 from operators.identity import digest
 
@@ -27,8 +27,8 @@ def upgraded(file: Path, folder: Path) -> Path:
     place.mkdir(exist_ok=True, mode=0o700)
     sources = [path for path in (file, file.with_name(f"{file.name}.wal")) if path.exists()]
     state = [f"{path.absolute()} {path.stat().st_mtime_ns} {path.stat().st_size}" for path in sources]
-    target = place / f"upgraded-{digest(*state)}.duckdb"
-    if target.exists() and (_version(target) or 0) >= newest_version():
+    target = place / f"upgraded-{digest(str(newest_version()), *state)}.duckdb"
+    if target.exists():
         return target
     with tempfile.TemporaryDirectory(dir=place, prefix="upgrading-") as scratch:
         for source in sources:
@@ -37,8 +37,3 @@ def upgraded(file: Path, folder: Path) -> Path:
             bring_up(connection)
         Path(scratch, FILE).replace(target)
     return target
-
-
-def _version(file: Path) -> int | None:
-    with duckdb.connect(str(file), read_only=True) as connection:
-        return version_in(connection)
