@@ -20,6 +20,11 @@ from operators.definition import first_problem
 from operators.errors import UserError
 from operators.identity import digest
 
+USED = {
+    "evaluations": "evaluations", "trials": "trials of tunables", "calls": "answers of models", "tokens": "tokens",
+    "cost_usd": "US dollars", "evaluator_s": "seconds of evaluators", "elapsed_s": "seconds since the cell began",
+}  # fmt: skip
+"""What cells use, in words: curves are drawn against all of it."""
 BUDGETS = ("evaluations", "calls", "tokens", "cost_usd", "evaluator_s")
 NAME = r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}"
 Name = Annotated[str, Field(pattern=rf"^{NAME}$")]

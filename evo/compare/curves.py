@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from evo.compare.config import USED
 from evo.compare.inference import Floats, block_mean, blocked, hierarchical_interval
 
 if TYPE_CHECKING:
     from evo.compare.results import CellResult, Point
 
-BUDGETS = ("evaluations", "trials", "calls", "tokens", "cost_usd", "evaluator_s", "elapsed_s")
 POINTS = 65
 
 
@@ -42,7 +42,7 @@ def curves(results: Sequence[CellResult], rng: np.random.Generator) -> list[Curv
     A cell keeps its last value where it had used up its budget before another one.
     """
     found = []
-    for budget in BUDGETS:
+    for budget in USED:
         used = [getattr(result.curve[-1], budget) for result in results if result.curve]
         if not any(used):
             continue

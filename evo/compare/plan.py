@@ -7,14 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from evo.compare.config import Cell, Comparison
+from evo.compare.config import USED, Cell, Comparison
 from evo.compare.running import cells_at_once
 from mutators.llm_settings import LlmSettings, is_outside
-
-WORDS = {
-    "evaluations": "evaluations", "calls": "answers of models", "tokens": "tokens", "cost_usd": "US dollars",
-    "evaluator_s": "seconds of evaluators",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -38,7 +33,7 @@ class Plan:
 
     def lines(self) -> list[str]:
         """The plan in words."""
-        unit = WORDS[self.kind]
+        unit = USED[self.kind]
         lines = [
             f"{self.cells} cells, each a run: {len(self.arms)} arms x {self.tasks} tasks x {self.seeds} seeds",
             f"budget: {_amount(self.per_cell)} {unit} a cell, {_amount(self.cells * self.per_cell)} in all at most; "

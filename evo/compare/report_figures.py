@@ -6,16 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from evo.compare.config import USED
 from evo.compare.curves import Curve
 from evo.compare.inference import Effect
 from evo.report.document import Figure
 from evo.report.figures import HEIGHT, WIDTH, series_scales
 
-BUDGETS = {
-    "evaluations": "evaluations", "trials": "trials of tunables", "calls": "answers of models", "tokens": "tokens",
-    "cost_usd": "US dollars", "evaluator_s": "seconds of evaluators", "elapsed_s": "seconds since the cell began",
-}  # fmt: skip
-"""By kind, what a curve is drawn against."""
 TIMES = {"labelExpr": "datum.label ? datum.label + 'x' : ''", "tickCount": 5, "format": "~g", "labelOverlap": True}
 """An axis of ratios."""
 ROW = 20
@@ -24,7 +20,7 @@ ROW = 20
 
 def curve_figure(curves: Sequence[Curve], arms: Sequence[str]) -> Figure:
     """Best so far of all arms against one kind of budget."""
-    words = BUDGETS[curves[0].budget]
+    words = USED[curves[0].budget]
     rows = [
         {"arm": curve.arm, "used": used, "speedup": math.exp(best), "low": _finite(low), "high": _finite(high)}
         for curve in curves

@@ -10,8 +10,8 @@ from typing import Any
 
 from evo.compare import report_sql as sql
 from evo.compare.conclusions import Conclusions, conclusions, resampling
-from evo.compare.config import Comparison
-from evo.compare.curves import BUDGETS, Curve, curves
+from evo.compare.config import USED, Comparison
+from evo.compare.curves import Curve, curves
 from evo.compare.folder import Begun, stored
 from evo.compare.hermetic import Hermetic, hermetic
 from evo.compare.judgement import JudgedCell, judged_cells
@@ -86,7 +86,7 @@ def _queries(made: Comparison) -> list[str]:
     beside = made.reference_arm
     return [
         sql.ARMS, sql.beside(beside), sql.by_operator(beside), sql.USED, sql.CELLS, sql.WINNERS, sql.TIMES,
-        sql.FAILURES, sql.MODELS, sql.HOSTS, sql.SHAPES_DRAWN, sql.SOURCES, *map(sql.curve, BUDGETS),
+        sql.FAILURES, sql.MODELS, sql.HOSTS, sql.SHAPES_DRAWN, sql.SOURCES, *map(sql.curve, USED),
     ]  # fmt: skip
 
 

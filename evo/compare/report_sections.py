@@ -10,10 +10,10 @@ from typing import Any
 
 from evo.compare import report_sql as sql
 from evo.compare import report_words as words
-from evo.compare.curves import BUDGETS, POINTS
+from evo.compare.config import USED
+from evo.compare.curves import POINTS
 from evo.compare.folder import CONFIG
 from evo.compare.inference import FACTORS, THRESHOLDS, Summary
-from evo.compare.report_figures import BUDGETS as BUDGET_WORDS
 from evo.compare.report_figures import curve_figure, effect_figure, task_figure
 from evo.compare.report_material import Material
 from evo.report.document import (
@@ -90,7 +90,7 @@ def _result(seen: Material) -> Section:
         figure = effect_figure(found.effects, seen.arms, found.difference)
         blocks.append(Figures(seen.series(effect.arm for effect in found.effects), [figure]))
     blocks.append(Table(
-        f"Arms beside {reference}, at equal {BUDGET_WORDS[seen.made.limit[0]]}", columns, rows,
+        f"Arms beside {reference}, at equal {USED[seen.made.limit[0]]}", columns, rows,
         seen.query(sql.beside(reference)), words.arms_program(seen) if rows else None,
         empty="Nothing is judged that could be compared.",
     ))  # fmt: skip
@@ -134,7 +134,7 @@ def _arms(seen: Material) -> Section:
 def _curves(seen: Material) -> Section:
     """Best so far against every budget that was used."""
     used, limit = {curve.budget for curve in seen.curves}, seen.made.limit[0]
-    kinds = sorted(used, key=lambda kind: (kind != limit, BUDGETS.index(kind)))
+    kinds = sorted(used, key=lambda kind: (kind != limit, list(USED).index(kind)))
     figures: list[Figure] = []
     tables: list[Block] = []
     for kind in kinds:
@@ -147,9 +147,9 @@ def _curves(seen: Material) -> Section:
         }
         shown = [row for row in seen.rows(sql.curve(kind)) if row["i"] % EVERY == 0]
         tables.append(Table(
-            f"Best so far by {BUDGET_WORDS[kind]}, every eighth point",
+            f"Best so far by {USED[kind]}, every eighth point",
             [
-                text("arm", "arm"), number(BUDGET_WORDS[kind], "used", lambda value: f"{value:,.5g}"),
+                text("arm", "arm"), number(USED[kind], "used", lambda value: f"{value:,.5g}"),
                 number("speedup", "speedup", ratio), bounds("95 % band", "low", "high", computed=True),
             ],
             [row | bands[row["arm"], row["i"]] for row in shown], seen.query(sql.curve(kind)),

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 from evo.compare import report_sql as sql
+from evo.compare.config import USED
 from evo.compare.folder import Standing
 from evo.compare.inference import LEAST_BLOCKS, Effect, Verdict
-from evo.compare.plan import WORDS
 from evo.compare.power import nothing_concluded
 from evo.compare.report_material import Material
 from evo.report.document import Program, interval, probability
@@ -23,7 +23,7 @@ def told(seen: Material) -> str:
     arms = _several(len(made.arms), "arm")
     return (
         f"{arms} at {_several(tasks, 'task')} with {_several(len(made.seeds), 'seed')} each, every cell with "
-        f"{amount:,.10g} {WORDS[kind]}. Primary endpoint: the log speedup over naive of each cell's winner, judged "
+        f"{amount:,.10g} {USED[kind]}. Primary endpoint: the log speedup over naive of each cell's winner, judged "
         f"anew, beside the same cell of {made.reference_arm}; a failure counts as naive. Registered difference: "
         f"{100 * made.difference:.3g} %."
     )
