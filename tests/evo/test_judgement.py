@@ -190,7 +190,7 @@ def test_a_winner_that_turns_out_wrong_beside_the_fastest_is_wrong(rivals: Path,
 def test_no_winner_is_judged_before_all_searches_are_over(folder: Path) -> None:
     shutil.rmtree(next(folder.glob("random-*")))
     said: list[str] = []
-    assert judge(folder, said.append)
+    assert judge(folder, cell_results(folder), said.append)
     assert said == ["judgement: 1 of 4 cells are not over; winners are judged when all are"]
     assert not (folder / FOLDER).exists()
 
