@@ -202,7 +202,12 @@ class _Judge:
             "task": str(task), "kernel": standing_id,
         }).to_pylist()  # fmt: skip
         if not rows:
-            raise _Stays(f'{current.file} as it stands is no kernel of the run: start one from it (ancestors = "all")')
+            begun = self.config.get("ancestor_files", {}).get(str(task), ())
+            raise _Stays(
+                f"{current.file}, an ancestor, was not judged in its time: evo resume {self.run.folder} --budget MORE"
+                if f"{CHAMPIONS}/{current.stem}" in begun
+                else f'{current.file} as it stands is no kernel of the run: start one from it (ancestors = "all")'
+            )
         old = self.run.kernel(standing_id, str(task)).verdict
         if old is None or old.log_speedup is None:
             status = old.status if old else "not judged"

@@ -164,6 +164,10 @@ WHY = [
     ({"status": "quarantined"}, "no kernel of the run is confirmed"),
     ({"best": 0.01, "champion": -1.0, "se": 0.1}, "not faster than the naive kernel beyond doubt"),
     ({"started": ""}, "h200.cu as it stands is no kernel of the run"),
+    (
+        {"started": "", "ancestor_files": {"axpb/fp32/cuda": ["champions/h200"]}},
+        "was not judged in its time: evo resume",
+    ),
     ({"old": "timeout"}, "h200.cu has no time in this run: it is timeout there"),
     ({"workload_set": "published"}, "h200.cu is for the workloads `cpu`, which this run did not time"),
 ]
