@@ -16,7 +16,7 @@ from evo.conditions import ACCELERATOR, KERNEL_FILES
 from evo.report.run_roofline import placed, stored_peaks
 from evo.sessions import DEFINITIONS_THEN
 from evo.stored import Ancestor, StoredKernel, Verdict
-from fitness.evaluation import Level, Status
+from fitness.evaluation import Level, Status, called
 from fitness.timing import Z_INTERVAL, Ratio, mean
 from operators.catalog import load
 from operators.champions import Champion, champions, standing, write_champion
@@ -267,7 +267,7 @@ def _measured(verdict: Verdict) -> dict[str, Any]:
     }
     if verdict.library_timings:
         library = mean([Ratio(each.log_ratio, each.log_ratio_se) for each in verdict.library_timings])
-        calls = dict.fromkeys(f"{t.library}{', composed' * t.composed}" for t in verdict.library_timings if t.library)
+        calls = dict.fromkeys(called(t.library, composed=t.composed) for t in verdict.library_timings if t.library)
         found |= {
             "over_library": _rounded(library.value),
             "over_library_interval": _interval(library),

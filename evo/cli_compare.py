@@ -79,14 +79,14 @@ def compare(
         return
     if show or resume:
         stored(folder)  # it says what is wrong where there is none
-    stopped = False
+    stopped, cluster = False, ray_address or ("local" if ray else "")
     if not show:
         folder, cells = prepare(made, runs)
-        running = run(folder, made, cells, Progress(), ray=ray_address or ("local" if ray else ""), wait_s=wait)
+        running = run(folder, made, cells, Progress(), ray=cluster, wait_s=wait)
         stopped = running.stopped
     results = cell_results(folder)
     if not show and not stopped:
-        stopped = not judge(folder, results, _say, ray=ray_address or ("local" if ray else ""))
+        stopped = not judge(folder, results, _say, ray=cluster)
     checked = _checked(folder)
     _show_results(folder, results, checked.leaks, as_json=as_json)
     if report:

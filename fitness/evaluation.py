@@ -85,9 +85,13 @@ def named(by_workload: Mapping[str, str]) -> str:
     return "; ".join(f"{name} ({', '.join(workloads)})" for name, workloads in found.items())
 
 
+COMPOSED = ", composed"
+"""How the name of a library's call ends that is more than one."""
+
+
 def called(name: str, *, composed: bool) -> str:
     """Return a library's call by its name, and what it is if more than one."""
-    return f"{name}, composed" if composed else name
+    return name + COMPOSED * composed
 
 
 def library_calls(timings: Iterable[LibraryTiming]) -> str:

@@ -149,8 +149,7 @@ def write_champion(operator: Operator, place: str, record: Champion, source: str
     folder, suffix = operator.folder / CHAMPIONS, Path(record.file).suffix
     known = champions(operator.folder)
     kept = [each for each in known if not each.stands_for(place, record.dtype, suffix)]
-    ours = [each for each in kept if each.stands_for(place, each.dtype, suffix)]
-    same = [each for each in ours if read_text(folder / each.file) == source]
+    same = [c for c in kept if c.stands_for(place, c.dtype, suffix) and read_text(folder / c.file) == source]
     shared = f"{place}{suffix}"
     if same and all(each.file != shared or each in same for each in kept):
         record = record.model_copy(update={"file": shared})

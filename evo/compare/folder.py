@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -108,19 +108,24 @@ def _changes(then: Any, now: Any, place: str = "") -> Iterator[str]:
         yield f"{place} was {shown[0]}, is {shown[1]}"
 
 
-def standing(folder: Path) -> tuple[Standing, str]:
-    """How far the cell in `folder` is, and why its last session ended; see `Standing`."""
+def standing(folder: Path, read: Callable[[Connection], object] = lambda _: None) -> tuple[Standing, str]:
+    """How far the cell in `folder` is, and why its last session ended; see `Standing`.
+
+    `read` is given the cell while it is open, if it was begun.
+    """
     if not (folder / DATABASE).exists():
         return Standing.NEW, ""
     try:
         with open_reader(folder) as store:
-            return standing_in(store)
+            found = _last_told(store)
+            if found[0] is not Standing.NEW:
+                read(store)
+            return found
     except StoreError as error:  # it is told when the cell goes on
         return Standing.OPEN, str(error)
 
 
-def standing_in(store: Connection) -> tuple[Standing, str]:
-    """The same of a cell that is open."""
+def _last_told(store: Connection) -> tuple[Standing, str]:
     found = store.sql(LAST_EVENT).to_arrow_table().to_pylist()
     if not found:
         return Standing.NEW, ""

@@ -16,9 +16,8 @@ import pyarrow as pa
 
 from evo import records
 from evo.compare.config import Cell
-from evo.compare.folder import Standing, begun, standing_in
-from evo.folders import DATABASE
-from evo.store import StoreError, open_reader
+from evo.compare.folder import Standing, begun, standing
+from evo.store import Connection
 from operators.kernel import Kernel
 
 WINNER = """
@@ -155,17 +154,13 @@ _WINNER = tuple(each.name for each in fields(Winner) if each.name != "kernel")
 
 
 def _result(comparison: str, cell: Cell, folder: Path) -> CellResult:
-    now, reason = Standing.NEW, ""
-    used: list[dict[str, Any]] = []
-    winners, points = list(used), list(used)
-    if (folder / DATABASE).exists():
-        try:
-            with open_reader(folder) as store:
-                now, reason = standing_in(store)
-                if now is not Standing.NEW:
-                    used, winners, points = (store.sql(q).to_arrow_table().to_pylist() for q in (USED, WINNER, CURVE))
-        except StoreError as error:  # it is told when the cell goes on
-            now, reason = Standing.OPEN, str(error)
+    found: dict[str, list[dict[str, Any]]] = {USED: [], WINNER: [], CURVE: []}
+
+    def read(store: Connection) -> None:
+        found.update({sql: store.sql(sql).to_arrow_table().to_pylist() for sql in found})
+
+    now, reason = standing(folder, read)
+    used, winners, points = found.values()
     return CellResult(
         comparison, cell.arm, cell.config.strategy, cell.operator, cell.dtype, cell.target, cell.seed, folder, now,
         reason, _winner(winners[0]) if winners else None, Used(**used[0]) if used else Used(),

@@ -29,7 +29,7 @@ from typing import Any
 from fitness.base import Anchor, Fitness
 from fitness.cuda.driver import device_facts
 from fitness.cuda.target import CudaFitness
-from fitness.evaluation import Evaluation, Level, library_calls
+from fitness.evaluation import COMPOSED, Evaluation, Level, library_calls
 from fitness.levels import full_anchor
 from fitness.roofline import Peaks, roofline
 from fitness.targets import peaks
@@ -167,7 +167,7 @@ def recorded(entry: Entry) -> Row | None:
     if record.over_library_interval:
         row |= {"over_library": [record.over_library, *record.over_library_interval]}
         row |= {"library": "; ".join(record.library)}
-        row["composed"] = all(name.endswith(", composed") for name in record.library)
+        row["composed"] = all(name.endswith(COMPOSED) for name in record.library)
     return row | ({"of_roofline": record.of_roofline} if record.of_roofline else {})
 
 
