@@ -93,7 +93,7 @@ def keep_peaks(path: Path, found: Peaks) -> Peaks:
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes that no algorithm can avoid on one setting of the dims."""
+    """Bytes from and to memory on one setting of the dims."""
 
     read: int
     written: int
@@ -104,16 +104,17 @@ class Traffic:
         return self.read + self.written
 
 
-def traffic(operator: Operator, dims: Mapping[str, int], dtype: str) -> Traffic:
-    """The operator's `min_bytes`, divided into what is read and what is written.
+def traffic(operator: Operator, dims: Mapping[str, int], dtype: str, *, least: bool = False) -> Traffic:
+    """The operator's `bytes`, or with `least` its `min_bytes`, divided into what is read and what is written.
 
-    What is written are the whole outputs; the rest of `min_bytes` is read. An inout tensor counts as read only as far
-    as `min_bytes` counts it twice. `dims` include data-dependent ones where a shape of an output uses them.
+    What is written are the whole outputs; the rest is read. An inout tensor counts as read only as far as the formula
+    counts it twice. `dims` include data-dependent ones where a shape of an output uses them.
     """
     env = operator.environment(dims)
     written = sum(resolve_dtype(t.dtype, dtype).size * math.prod(t.sizes(env)) for t in operator.outputs)
-    least = operator.min_bytes.evaluate(operator.cost_environment(dims, dtype))
-    return Traffic(max(least - written, 0), min(written, least))
+    formula = operator.min_bytes if least else operator.bytes
+    total = formula.evaluate(operator.cost_environment(dims, dtype))
+    return Traffic(max(total - written, 0), min(written, total))
 
 
 def floor_us(operator: Operator, dims: Mapping[str, int], dtype: str, peaks: Peaks) -> float:
@@ -123,7 +124,7 @@ def floor_us(operator: Operator, dims: Mapping[str, int], dtype: str, peaks: Pea
     and a store of whole cache lines reads none. Arithmetic goes by the fastest way to the precision that is asked for.
     A dtype without a peak has no floor of arithmetic.
     """
-    moved = traffic(operator, dims, dtype)
+    moved = traffic(operator, dims, dtype, least=True)
     flops = operator.min_flops.evaluate(operator.cost_environment(dims, dtype))
     evicted = max(moved.written - peaks.written_cache_bytes, 0)
     rates = {d: max(rate, peaks.ways_gflop_s.get(d, 0.0)) for d, rate in peaks.gflop_s.items()}
@@ -137,7 +138,7 @@ class Roofline:
     """Where an operator stands between memory and arithmetic on one device, for one setting of the dims."""
 
     bytes: int
-    """Least traffic, outputs included."""
+    """What a plain algorithm moves, outputs included."""
     flops: int
     """What a plain algorithm does, whatever a kernel executes: wasted work must not look efficient."""
     memory_us: float

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,8 @@ from operators.spec import Operator
 
 DECIDING = ("name", "dims", "derived", "data_dims", "tensor", "scalar", "workload", "hidden", "cost", "tolerance")
 """Of operator.toml; the rest is for readers, or says which tasks there are."""
-PROSE = {"source", "weight", "flops"}
-"""Keys within these that reports alone go by."""
+PROSE = {"workload": {"source", "weight"}, "hidden": {"source", "weight"}, "cost": {"flops", "bytes"}}
+"""Keys of these that reports alone go by."""
 MAX_BYTES = 64 << 20
 """Of a file beside reference.py, which may be data."""
 OTHERS = {".md", ".rst", ".cpp", ".cu", ".cuh", ".hpp", ".h"}
@@ -48,13 +48,14 @@ def _declared(operator: Operator, workload_set: str) -> Iterator[tuple[str, str]
     table = declared(operator.folder)
     table["workload"] = [entry for entry in table["workload"] if entry["set"] == workload_set]
     for key in DECIDING:
-        yield key, digest(json.dumps(_without_prose(table[key]), sort_keys=True))
+        yield key, digest(json.dumps(_without_prose(table[key], PROSE.get(key, set())), sort_keys=True))
 
 
-def _without_prose(value: Any) -> Any:
+def _without_prose(value: Any, prose: Set[str]) -> Any:
+    """The table, or each of a list of tables, without these keys of its own: a dim may have any name."""
     if isinstance(value, dict):
-        return {key: _without_prose(inner) for key, inner in value.items() if key not in PROSE}
-    return [_without_prose(inner) for inner in value] if isinstance(value, list) else value
+        return {key: inner for key, inner in value.items() if key not in prose}
+    return [_without_prose(inner, prose) for inner in value] if isinstance(value, list) else value
 
 
 def _code(path: Path) -> bytes:

@@ -54,6 +54,7 @@ def operator_of(data: Mapping[str, Any]) -> Operator:
         flops=nothing,
         min_flops=nothing,
         min_bytes=nothing,
+        bytes=nothing,
         tolerance=Tolerance("exact", nothing),
         folder=Path(),
     )

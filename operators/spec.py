@@ -232,6 +232,9 @@ class Operator:
     min_flops: Expression
     """What no algorithm can go below; for floors."""
     min_bytes: Expression
+    """What must come from or go to memory whatever the data are; for floors."""
+    bytes: Expression
+    """What a plain algorithm moves; for reporting."""
     tolerance: Tolerance
     folder: Path = field(compare=False)
     like: str = ""

@@ -42,6 +42,7 @@ def one(operator: Operator) -> list[dict[str, str]]:
         *((f"{name} (derived)", e.text) for name, e in operator.derived.items()),
         *((f"{name} (from the data)", meaning) for name, meaning in operator.data_dims.items()),
         ("flops", operator.flops.text),
+        ("bytes", operator.bytes.text),
         ("min_bytes", operator.min_bytes.text),
         ("tolerance", f"{operator.tolerance.bound}, K = {operator.tolerance.terms.text}"),
         ("hidden shapes", str(len(operator.hidden))),

@@ -360,7 +360,7 @@ ADVICE = {
 
 
 def notes(figures: Figures, bottleneck: Bottleneck, least_bytes: int) -> list[str]:
-    """What the figures say, the most telling sentence first; `least_bytes` is traffic that no algorithm avoids."""
+    """What the figures say, the most telling sentence first; `least_bytes` is what a plain algorithm moves."""
     compute, memory, dram = (figures.get(name) for name in (COMPUTE, MEMORY, DRAM))
     said = [
         f"bottleneck: {bottleneck}; {ADVICE[bottleneck]}. Nsight Compute: memory system {memory:.0f} % busy "

@@ -36,9 +36,18 @@ def test_traffic_divides_what_is_read_from_what_is_written(axpb: Operator) -> No
 
 
 def test_what_only_the_data_tells_is_not_counted_as_read() -> None:
-    moved = traffic(load("spmv_csr"), {"rows": 10, "cols": 5, "nnz": 100}, "fp32")
+    matrix, dims = load("spmv_csr"), {"rows": 10, "cols": 5, "nnz": 100}
+    moved = traffic(matrix, dims, "fp32", least=True)
     assert moved.read == 8 * 100 + 4 * 11  # not x: how much of it is needed, only the data tells
     assert moved.written == 40
+    assert traffic(matrix, dims, "fp32").read - moved.read == 4 * 5  # a plain algorithm reads all of it
+
+
+def test_a_table_that_may_be_empty_is_no_reason_to_call_its_kernels_slow() -> None:
+    table = load("spmv_ell")
+    dims = {"rows": 1000, "cols": 1000, "slots": 27}
+    assert roofline(table, dims, "fp32", ROUND).bytes == (4 + 4) * 27_000 + 4 * 2000
+    assert floor_us(table, dims, "fp32", ROUND) == pytest.approx(4000 / 10e9 * 1e6 / MARGIN)  # the first column ids
 
 
 def test_the_floor_of_a_stream_is_reading_its_inputs(axpb: Operator) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -41,6 +42,17 @@ def test_only_the_workloads_that_are_timed_count(folder: Path) -> None:
     assert of(folder) == before
     toml.write_text(toml.read_text() + '\n[[workload]]\nset = "cpu"\ndims = { n = 5 }\n')
     assert {name for name, value in of(folder).items() if before[name] != value} == {"operator.toml: workload"}
+
+
+def test_what_is_only_reported_does_not_count_and_a_dim_of_that_name_does(folder: Path) -> None:
+    toml = folder / "operator.toml"
+    toml.write_text(re.sub(r"\bn\b", "weight", toml.read_text()))
+    before = of(folder)
+    plain = toml.read_text()
+    toml.write_text(plain.replace("[cost]\n", '[cost]\nbytes = "99 * weight"\n'))
+    assert of(folder) == before
+    toml.write_text(plain.replace("{ weight = [", "{ weight = [77, "))
+    assert {name for name, value in of(folder).items() if before[name] != value} >= {"operator.toml: workload"}
 
 
 def test_the_naive_kernel_is_the_targets(folder: Path) -> None:

@@ -326,6 +326,11 @@ BAD = {
         'terms = "rows - 2"',
         "hidden rows=1,cols=7: tolerance.terms: `rows - 2` = -1",
     ),
+    "floor above the bytes": (
+        'min_bytes = "',
+        'bytes = 1\nmin_bytes = "',
+        "cost.min_bytes = 256 exceeds cost.bytes = 1",
+    ),
     "floor above the count": ('min_flops = "', 'min_flops = "9 * ', "cost.min_flops = 288 exceeds cost.flops = 64"),
     "workload twice": ("cols = [6, 10]", "cols = [6, 6]", "workload rows=16,cols=6 stands twice in set `published`"),
     "set called hidden": ('set = "published"', 'set = "hidden"', "workload[1]: a set cannot be called 'hidden'"),
