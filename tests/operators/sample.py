@@ -35,6 +35,7 @@ OPERATOR = Operator(
     flops=parse("total", NAMES),
     min_flops=parse("total", NAMES),
     min_bytes=parse("total", NAMES),
+    bytes=parse("total", NAMES),
     tolerance=Tolerance("rounding", parse("1", ())),
     folder=Path(),
 )
