@@ -33,9 +33,7 @@ def shown(what: RenderableType, width: int) -> str:
     screen = StringIO()
     Console(file=screen, force_terminal=True, color_system=None, width=width, highlight=False).print(what)
     text = screen.getvalue()
-    assert all(
-        cell_len(line.rstrip()) <= width for line in text.splitlines()
-    )  # a character may take two columns or none
+    assert all(cell_len(line.rstrip()) <= width for line in text.splitlines())  # a character may take two
     assert "…" not in text
     return text
 
