@@ -18,7 +18,7 @@ from operators.spec import Operator
 
 DECIDING = ("name", "dims", "derived", "data_dims", "tensor", "scalar", "workload", "hidden", "cost", "tolerance")
 """Of operator.toml; the rest is for readers, or says which tasks there are."""
-PROSE = {"workload": {"source", "weight"}, "hidden": {"source", "weight"}, "cost": {"flops", "bytes"}}
+PROSE = {"workload": {"source", "weight"}, "hidden": {"source"}, "cost": {"flops", "bytes"}}
 """Keys of these that reports alone go by."""
 MAX_BYTES = 64 << 20
 """Of a file beside reference.py, which may be data."""

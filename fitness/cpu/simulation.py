@@ -79,7 +79,7 @@ class Simulation:
 
     shape: str
     flops: int
-    least_bytes: int
+    plain_bytes: int
     events: Mapping[str, int]
     lines: Mapping[tuple[str, int], LineCost] = field(default_factory=dict)
     """By file and line: `kernel`, or the header that an inlined function came from."""
@@ -100,7 +100,7 @@ class Simulation:
 
     @property
     def memory_waste(self) -> float:
-        """Bytes that came from memory, as a multiple of the least."""
+        """Bytes that came from memory, as a multiple of what a plain algorithm moves."""
         return self._per_least_line(self.total("DLmr", "DLmw"))
 
     @property
@@ -109,7 +109,7 @@ class Simulation:
         return self._per_least_line(self.l1_misses)
 
     def _per_least_line(self, misses: int) -> float:
-        return misses * LINE_BYTES / self.least_bytes if self.least_bytes else 1.0
+        return misses * LINE_BYTES / self.plain_bytes if self.plain_bytes else 1.0
 
     @property
     def branch_miss_rate(self) -> float:

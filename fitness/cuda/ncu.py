@@ -359,8 +359,8 @@ ADVICE = {
 }
 
 
-def notes(figures: Figures, bottleneck: Bottleneck, least_bytes: int) -> list[str]:
-    """What the figures say, the most telling sentence first; `least_bytes` is what a plain algorithm moves."""
+def notes(figures: Figures, bottleneck: Bottleneck, plain_bytes: int) -> list[str]:
+    """What the figures say, the most telling sentence first; `plain_bytes` is what a plain algorithm moves."""
     compute, memory, dram = (figures.get(name) for name in (COMPUTE, MEMORY, DRAM))
     said = [
         f"bottleneck: {bottleneck}; {ADVICE[bottleneck]}. Nsight Compute: memory system {memory:.0f} % busy "
@@ -370,7 +370,7 @@ def notes(figures: Figures, bottleneck: Bottleneck, least_bytes: int) -> list[st
     said += _parts(figures)
     if max(compute, memory) >= FULL:
         said.append("one unit is at its limit: only less work for it helps")
-    said += [*_traffic(figures, dram, memory, least_bytes), *_occupancy(figures), *_stalls(figures), *_habits(figures)]
+    said += [*_traffic(figures, dram, memory, plain_bytes), *_occupancy(figures), *_stalls(figures), *_habits(figures)]
     return said
 
 
@@ -405,10 +405,10 @@ def limiter(part: Part) -> str:
     return f"tensor cores ({tensor:.0f} % busy)" if tensor >= BUSY else f"arithmetic ({compute:.0f} % busy)"
 
 
-def _traffic(figures: Figures, dram: float, memory: float, least_bytes: int) -> Iterable[str]:
+def _traffic(figures: Figures, dram: float, memory: float, plain_bytes: int) -> Iterable[str]:
     moved = figures.get(READ) + figures.get(WRITTEN)
-    if moved and least_bytes:
-        of_least = f"{moved / least_bytes:.2g} times the least"
+    if moved and plain_bytes:
+        of_least = f"{moved / plain_bytes:.2g} times the least"
         told = "by the launches that were counted" if figures.is_partial else of_least  # the rest may move as much
         yield (
             f"DRAM: {figures.get(READ) / 1e6:.4g} MB read, {figures.get(WRITTEN) / 1e6:.4g} MB written, "
