@@ -23,6 +23,9 @@ TARGETS: dict[Arrays, tuple[str, ...]] = {"torch": ("cpu", "cuda"), "numpy": ("c
 WITHOUT_BF16 = ("numpy", "cupy")
 """These have no such type; a call that is given bytes and says so itself takes torch's tensors."""
 NARROW = ("bf16", "fp16")
+CONVERTED = " (converted before)"
+"""Ends the name of a call that gets an operand in another form or order than a kernel does. The conversion is not
+timed: the call is spared work that a kernel has to do, which whoever reads a comparison must know."""
 UNNAMED = "library()"
 """What a call is called that nobody named."""
 
@@ -62,9 +65,11 @@ class LibraryCall:
         return target in self.targets and known and (not self.dtypes or dtype in self.dtypes)
 
 
-def own(name: str, *, composed: bool = False, composed_in: tuple[str, ...] = ()) -> LibraryCall:
+def own(
+    name: str, *, composed: bool = False, composed_in: tuple[str, ...] = (), converted: bool = False
+) -> LibraryCall:
     """Return the `library(...)` of the operator's reference.py under the name of what it calls."""
-    return LibraryCall(name, composed=composed, composed_in=composed_in)
+    return LibraryCall(name + CONVERTED * converted, composed=composed, composed_in=composed_in)
 
 
 def call(
@@ -73,11 +78,13 @@ def call(
     *,
     prepare: Callable[..., Any] | None = None,
     composed: bool = False,
+    converted: bool = False,
     targets: tuple[str, ...] = (),
     dtypes: tuple[str, ...] = (),
 ) -> LibraryCall:
     """Return a call that a function makes. Its arrays are those of the library that `name` begins with."""
     arrays = ROOTS.get(name.split(".")[0], "torch")
+    name += CONVERTED * converted
     return LibraryCall(name, function, prepare, composed, (), arrays, targets or TARGETS[arrays], dtypes)
 
 

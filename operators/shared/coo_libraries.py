@@ -25,7 +25,7 @@ def scipys(row_indices: Any, col_indices: Any, values: Any, rows: int, cols: int
 def library_calls(ndim: int) -> tuple[LibraryCall, ...]:
     """Return the calls for x of so many axes; torch's is CSR, which is made before, as is the order of cuSPARSE's."""
     return (
-        own("torch.sparse_csr_tensor @ (converted before)", composed_in=NARROW if ndim == 2 else ()),
-        *sparse_calls("coo", coo, ndim=ndim),
+        own("torch.sparse_csr_tensor @", composed_in=NARROW if ndim == 2 else (), converted=True),
+        *sparse_calls("coo", coo, ndim=ndim, converted=True),
         call("scipy.sparse.coo_array @", lambda prepared, x: prepared @ x, prepare=scipys),
     )

@@ -22,7 +22,7 @@ def scipys(col_offsets: Any, row_indices: Any, values: Any, rows: int, cols: int
 def library_calls(ndim: int) -> tuple[LibraryCall, ...]:
     """Return the calls for x of so many axes; torch's is CSR, which is made before."""
     return (
-        own("torch.sparse_csr_tensor @ (converted before)", composed_in=NARROW if ndim == 2 else ()),
+        own("torch.sparse_csr_tensor @", composed_in=NARROW if ndim == 2 else (), converted=True),
         *sparse_calls("csc", csc, ndim=ndim),
         *sparse_calls("csrT", csc, ndim=ndim),
         call("scipy.sparse.csc_array @", lambda prepared, x: prepared @ x, prepare=scipys),

@@ -97,11 +97,11 @@ class Product:
         return (device.get_cusparse_handle(), *operations, one, *matrix)
 
 
-def sparse_calls(form: str, matrix: Callable[..., Any], *, ndim: int) -> list[LibraryCall]:
+def sparse_calls(form: str, matrix: Callable[..., Any], *, ndim: int, converted: bool = False) -> list[LibraryCall]:
     """Return cuSPARSE's algorithms for a format, by products with vectors (`ndim` 1) or matrices (2).
 
     `matrix` gets what it names of the operator's tensors and dims, as any preparation does, and returns the indices,
-    values, x and shape that `Product` takes; what it has to sort or convert is not timed.
+    values, x and shape that `Product` takes; what it has to sort or convert is not timed, and makes them `converted`.
     """
     ways = (VECTOR_WAYS if ndim == 1 else MATRIX_WAYS)[form.removesuffix("T")]
     if form == "csrT":
@@ -117,7 +117,7 @@ def sparse_calls(form: str, matrix: Callable[..., Any], *, ndim: int) -> list[Li
         return prepare
 
     return [
-        call(f"{function} ({form}, {name})", _called, prepare=prepared(way), targets=("cuda",))
+        call(f"{function} ({form}, {name})", _called, prepare=prepared(way), converted=converted, targets=("cuda",))
         for name, way in ways.items()
     ]
 

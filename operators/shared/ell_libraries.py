@@ -29,7 +29,7 @@ def scipys(col_ids: Any, values: Any, rows: int, cols: int) -> Any:
 def library_calls(ndim: int) -> tuple[LibraryCall, ...]:
     """Return the calls for x of so many axes. No library has plain ELL: all are CSR, which is made before."""
     return (
-        own("torch.sparse_csr_tensor @ (converted before)", composed_in=NARROW if ndim == 2 else ()),
-        *sparse_calls("csr", csr, ndim=ndim),
-        call("scipy.sparse.csr_array @", lambda prepared, x: prepared @ x, prepare=scipys),
+        own("torch.sparse_csr_tensor @", composed_in=NARROW if ndim == 2 else (), converted=True),
+        *sparse_calls("csr", csr, ndim=ndim, converted=True),
+        call("scipy.sparse.csr_array @", lambda prepared, x: prepared @ x, prepare=scipys, converted=True),
     )

@@ -8,6 +8,7 @@ from statistics import geometric_mean
 from typing import Any
 
 from evo.config import read_toml
+from operators.libraries import CONVERTED
 
 CAMPAIGN = Path(__file__).parents[2] / "runs" / "configs" / "campaign"
 """The kinds of operators are those of its runs."""
@@ -36,10 +37,16 @@ def lines(rows: Sequence[Row]) -> str:
     behind = sorted(
         (row for row in _compared(rows) if row["over_library"][2] < 1.0), key=lambda r: r["over_library"][0]
     )
-    slower = [f"{row['operator']} {row['dtype']} {_said(row['over_library'])}" for row in behind]
+    slower = [
+        f"{row['operator']} {row['dtype']} {_said(row['over_library'])}{CONVERTED * _converted(row)}" for row in behind
+    ]
+    spared = sum(map(_converted, behind))
     refused = [f"{row['operator']} {row['dtype']}: {row['status']}" for row in rows if row["status"] != "correct"]
     return "\n".join([
-        *table, "", f"Slower than the library beyond doubt, {len(behind)} tasks: {', '.join(slower) or 'none'}.",
+        *table, "",
+        f"Slower than the library beyond doubt, {len(behind)} tasks"
+        + f" (in {spared} the library's operand was converted before, which is not timed)" * bool(spared)
+        + f": {', '.join(slower) or 'none'}.",
         f"Not right: {', '.join(refused) or 'none'}.",
     ])  # fmt: skip
 
@@ -72,6 +79,11 @@ def _cells(rows: Sequence[Row]) -> tuple[str, ...]:
 def _compared(rows: Sequence[Row]) -> list[Row]:
     """Those that are right and were timed beside a library that has one call for it, on some workload at least."""
     return [row for row in rows if row["status"] == "correct" and "over_library" in row and not row.get("composed")]
+
+
+def _converted(row: Row) -> bool:
+    """Whether the library was spared work on some workload: it got an operand in another form or order."""
+    return CONVERTED in row.get("library", "")
 
 
 def _mean(speedups: Sequence[float]) -> str:

@@ -131,6 +131,10 @@ def test_ten_lines_count_what_the_results_say() -> None:
     assert "| scan-sort | 1 | 0 | - | - | 0 of 0 | 0 | - | 0 of 0 |" in told
     assert told[-2] == "Slower than the library beyond doubt, 1 tasks: elu fp32 0.5x (0.4-0.6)."
     assert told[-1] == "Not right: sorting fp32: wrong."
+    spared = row("spmv_csc", over_library=[0.8, 0.7, 0.9], library="a call (converted before) (n=8); another (n=4)")
+    slower = lines([*rows, spared]).splitlines()[-2]
+    assert slower.startswith("Slower than the library beyond doubt, 2 tasks (in 1 the library's operand was converted")
+    assert slower.endswith("elu fp32 0.5x (0.4-0.6), spmv_csc fp32 0.8x (0.7-0.9) (converted before).")
 
 
 def test_shares_of_the_roofline_are_those_of_the_timed_workloads() -> None:

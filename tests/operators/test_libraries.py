@@ -19,7 +19,7 @@ import torch
 
 from fitness.library import handed, taken
 from operators.catalog import declared_libraries, folders, functions, load
-from operators.libraries import UNNAMED
+from operators.libraries import CONVERTED, UNNAMED
 from operators.shared import cusparse
 from tests.operators.test_operator_folders import arguments, asked, worst
 
@@ -120,3 +120,22 @@ def test_cusparse_is_told_bf16_values_and_fp32_sums(monkeypatch: pytest.MonkeyPa
     indices = (torch.tensor([0, 1], dtype=torch.int32), torch.tensor([2], dtype=torch.int32))
     cusparse.Product("csr", indices, x[:1], x, (1, 3), 2)()
     assert told == [cusparse.CUDA_TYPES[torch.bfloat16]] * 3 + [cusparse.CUDA_TYPES[torch.float32]]
+
+
+@pytest.mark.parametrize("name", [f"sp{kind}_{form}" for kind in ("mv", "mm") for form in ("coo", "csc", "csr", "ell")])
+def test_a_call_that_gets_other_indices_than_a_kernel_says_so(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_cusparse(monkeypatch)
+    library: Any = sys.modules["cupy_backends.cuda.libs"].cusparse  # type: ignore[attr-defined]
+    given: list[int] = []
+    for create in ("createCoo", "createCsc", "createCsr"):
+        made = getattr(library, create)
+        monkeypatch.setattr(library, create, lambda *of, made=made: (given.extend(of[3:5]), made(*of))[1])
+    operator = load(name)
+    values = arguments(operator, asked(operator, operator.hidden[-1], seed=3).inputs)
+    own = {value.data_ptr() for value in values.values() if isinstance(value, torch.Tensor)}
+    calls = [each for each in declared_libraries(operator.folder) if each.name.startswith("cusparse")]
+    for each in calls:
+        given.clear()
+        functions(operator.folder).bound(each, handed(values, each.arrays))()
+        assert given and own.issuperset(given) != each.name.endswith(CONVERTED), each.name
+    assert calls
