@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from evo.budget import Budget
-from evo.in_flight import InFlight
+from evo.in_flight import Errand, InFlight
 from evo.pool import Pool
 from evo.profiles import Profiles
 from evo.questions import Questions
+from mutators.base import Kind
 from mutators.llm_settings import LlmSettings, is_outside
 
 
@@ -81,3 +84,30 @@ class Admission:
         """
         under_way = len(self._flight.tasks - self._questions.outside)
         return self._budget.allows("evaluations", len(self._flight.judging) + under_way)
+
+
+class Postponed:
+    """Requests that are to be gone on with later: answers that no evaluation was left for when they came, and guests.
+
+    A guest comes after its task's ancestors: it is judged against the best of them, and a short run has them all.
+    """
+
+    def __init__(self, admission: Admission, flight: InFlight) -> None:
+        self._admission = admission
+        self._flight = flight
+        self._waiting: list[Errand] = []
+
+    def add(self, *errands: Errand) -> None:
+        self._waiting += errands
+
+    def ready(self) -> Iterator[Errand]:
+        """Give out, in order, what may be gone on with now, as far as evaluations are left: each is begun at once."""
+        for errand in tuple(self._waiting):
+            if not self._early(errand) and self._admission.may_take_up():
+                self._waiting = [each for each in self._waiting if each is not errand]
+                yield errand
+
+    def _early(self, errand: Errand) -> bool:
+        if errand.request.kind is not Kind.GUEST:
+            return False
+        return not errand.state.begun or self._flight.has(errand.state, Kind.ANCESTOR)

@@ -74,6 +74,7 @@ class History:
     def ask(self, state: TaskState, wanted: int) -> tuple[list[Outstanding], Rows]:
         """Ask a strategy; return its requests with what is known of their parents now, and the rows to be committed."""
         requests = state.strategy.ask(wanted)
+        state.asked(requests)
         if not requests:
             return [], {}
         rows = records.ask_rows(requests, seq=self._next(), wanted=wanted, at=self._now())
@@ -239,8 +240,11 @@ class History:
         if rows[0]["wanted"] == NOT_WANTED:
             return [self._received(row) for row in rows]
         if state.task in far:
-            return [Request.from_json(row["request_json"]) for row in rows]
+            requests = [Request.from_json(row["request_json"]) for row in rows]
+            state.asked(requests)
+            return requests
         requests = state.strategy.ask(rows[0]["wanted"])
+        state.asked(requests)
         if [r.digest for r in requests] != [row["digest"] for row in rows]:
             raise other_request(state.task, rows[0]["request_id"])
         return requests

@@ -9,7 +9,7 @@ from typing import Any
 
 from evo.history import Done
 from evo.task_state import Bound, TaskState
-from mutators.base import Request
+from mutators.base import Kind, Request
 from mutators.outside import Tasks
 
 
@@ -54,6 +54,10 @@ class InFlight:
     def at(self, kernel_ids: Collection[str]) -> Tasks:
         """Return the tasks that have one of these kernels judged."""
         return {task for task, errand in self._errands.items() if self.judging.get(errand.request.id) in kernel_ids}
+
+    def has(self, state: TaskState, kind: Kind) -> bool:
+        """Return whether a request of such a kind is worked on for a task."""
+        return any(errand.state is state and errand.request.kind is kind for errand in self._errands.values())
 
     def cancel(self, *, but: Tasks) -> None:
         """Cancel everything but these tasks."""

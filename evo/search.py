@@ -13,7 +13,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from evo import records
-from evo.admission import Admission, DraftJudgings
+from evo.admission import Admission, DraftJudgings, Postponed
 from evo.arrivals import Arrivals
 from evo.budget import Budget
 from evo.calls import interrupted_calls, open_client, restore_spending
@@ -112,8 +112,7 @@ class Search:
         self._tool_calls = StoredToolCalls(store, kernel_rows=self._execution.kernel_rows, commit=self._commit)
         drafts = DraftJudgings(self.budget, self._admission)
         self._execution.benches = RunBenches(self._tool_calls, pool, drafts, self._tool_calls.read, now)
-        self._postponed: list[Errand] = []
-        """Requests whose answer is stored, and came when there was no evaluation left for it; guests as well."""
+        self._postponed = Postponed(self._admission, self._flight)
         self._refusal = ""
         """Why a model could not be asked for want of budget; empty while it could."""
         self._watchdog = Watchdog(config.stall_s, now)
@@ -196,12 +195,13 @@ class Search:
         reason = ""
         while True:
             self.budget.set_wall(self.clock.spent_s)
-            self._postponed += await self._arrivals.take()
+            self._postponed.add(*await self._arrivals.take())
             left_s, confirming_s = self.clock.left_s, self._confirmations.needed_s()
             reserved_s = confirming_s + verdict_s(self.states)
             reason = reason or (STOPPED if self.stopping else self._refusal or self.budget.exhausted(reserved_s) or "")
             if not reason:
-                self._take_up_postponed()
+                for errand in self._postponed.ready():
+                    self._spawn(errand)
                 await self._ask()
             else:
                 self._profiles.cancel()
@@ -290,11 +290,6 @@ class Search:
         for errand in asked if not self.stopping else ():
             self._begin(errand)
 
-    def _take_up_postponed(self) -> None:
-        """Go on with answers that had to wait, as far as evaluations are left."""
-        while self._postponed and self._admission.may_take_up():
-            self._spawn(self._postponed.pop(0))
-
     def _begin(self, errand: Errand) -> None:
         self._spawn(errand)
         if self.config.profile != "none":
@@ -321,7 +316,7 @@ class Search:
         if proposal.kernel is None:
             return self._execution.without_kernel(state, request, proposal)
         if from_model and not self._admission.may_judge():
-            self._postponed.append(errand)
+            self._postponed.add(errand)
             return None
         self._flight.judging[request.id] = proposal.kernel.id
         try:

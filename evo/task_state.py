@@ -15,7 +15,7 @@ from evo.knowledge import Brief, Knowledge
 from evo.shown_profiles import Notes, Seen
 from evo.strategies.base import Leader, Steered, Strategy
 from fitness.profiling import Profile
-from mutators.base import Request
+from mutators.base import Kind, Request
 from mutators.briefing import Attempt
 from mutators.prompts.informed import limits, place
 from mutators.registry import asks_model
@@ -66,6 +66,8 @@ class TaskState:
     """By kernel id, the evaluation that the strategy was told of; of several the first one that is no duplicate's."""
     seen: Seen = field(default_factory=Seen)
     """What profilers said of its kernels."""
+    begun: bool = False
+    """Whether the strategy has asked for all its ancestors: it wants something else by now, or nothing."""
     in_flight: int = 0
     told: int = 0
     generations: dict[str, int] = field(default_factory=dict)
@@ -108,6 +110,10 @@ class TaskState:
     @property
     def load(self) -> int:
         return self.told + self.in_flight
+
+    def asked(self, requests: Sequence[Request]) -> None:
+        """Take note of what the strategy asks for."""
+        self.begun = self.begun or not requests or any(request.kind is not Kind.ANCESTOR for request in requests)
 
     def born(self, parents: Sequence[str], request: Request, kernel: Kernel | None) -> tuple[int, bool]:
         """The generation of a child of these parents, told now, and whether it is new; takes note of it."""

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pytest
@@ -35,7 +36,7 @@ from mutators.answers import Answer, Invitation, LineError, told
 from mutators.base import CallStatus, Kind
 from operators.catalog import load
 from operators.errors import UserError
-from operators.spec import Task
+from operators.spec import Operator, Task
 from tests.evo import model_runs
 from tests.evo.outside_runs import MODEL, USAGE, answer, answer_all, config, session, tell
 from tests.evo.test_cli import evo
@@ -311,6 +312,24 @@ def test_a_population_far_away_is_rebuilt_with_its_guests(tmp_path: Path) -> Non
     here = states[task].strategy
     assert far.best(task) == here.best
     assert [request.digest for request in far.ask(task, 5)] == [request.digest for request in here.ask(5)]
+
+
+def test_a_guest_that_is_there_early_is_judged_after_all_ancestors(axpb: Operator, tmp_path: Path) -> None:
+    run, folder, source = tmp_path / "run", tmp_path / "axpb", axpb.naive("cpu")
+    copytree(axpb.folder, folder)
+    for name in "abcdefgh":
+        (folder / f"{name}.cpp").write_text(f"{source}// {name}\n", encoding="utf-8")
+
+    def searched(evaluations: int) -> None:
+        made = {"strategy": "islands", "operators": [str(folder)], "ancestors": "all"}
+        session(run, model_runs.config("", llm=None, budget={"evaluations": evaluations}, **made))
+
+    searched(1)
+    tell(run, json.dumps({"source": f"{source}// guest\n"}))
+    searched(16)
+    told = rows(run, "select mutator from lineage join tells using (task, number) order by seq")
+    order = [row["mutator"] for row in told if row["mutator"] in ("ancestor", "guest")]
+    assert order == [*["ancestor"] * 9, "guest"]
 
 
 def test_a_guest_that_no_evaluation_is_left_for_waits_for_a_larger_budget(tmp_path: Path) -> None:
