@@ -3,17 +3,16 @@ requires = "n < 1073741824"
 zero = ["counters"]
 
 [tune]
-THREADS = [512, 384, 256]          # fp32: of a block of `sweep`
-ITEMS = [16, 20, 24, 12]           # keys of one of them, where there are many
+THREADS = [1024, 512]              # fp32: of a block of `sweep`; fewer and larger tiles have less to look back on
+ITEMS = [16, 20, 12, 24]           # keys of one of them, where there are many
 FEW = [8, 4, 12]                   # and where there are fewer
-CROWD = [2, 3]                     # blocks of `sweep` for whose registers there is room at least
-LOOK = [8, 16, 4]                  # tiles before that are looked at together
-MATCH = [0, 1]                     # 1: who has the same digit is asked in one instruction
+CROWD = [1, 2]                     # blocks of `sweep` for whose registers there is room at least
+LOOK = [16, 8, 4]                  # tiles before that are looked at together
 COUNTERS = [4, 2]                  # blocks per multiprocessor that count digits
-where = ["THREADS * CROWD <= 1536", "THREADS * ITEMS <= 10240", "THREADS * ITEMS >= 4096"]
+where = ["THREADS * CROWD <= 1024", "THREADS * ITEMS <= 24576"]
 
 [let]
-tile = "THREADS * ITEMS if n > 2097152 else THREADS * FEW if n > 262144 else THREADS * 4"
+tile = "THREADS * ITEMS if n > 2097152 else THREADS * FEW if n > 262144 else 2048"
 tiles = "ceil_div(n, tile)"
 
 [[buffer]]
@@ -90,6 +89,7 @@ group = "pass"
 overlap = true
 grid = ["tiles"]
 block = ["THREADS"]
+shared = "4 * max(tile, 8 * THREADS)"
 args = ["x if i % 2 == 0 else other", "other if i % 2 == 0 else x", "counters", "states", "i", "n"]
 
 [[launch]]
@@ -99,15 +99,17 @@ group = "pass"
 overlap = true
 grid = ["tiles"]
 block = ["THREADS"]
+shared = "4 * max(tile, 8 * THREADS)"
 args = ["x if i % 2 == 0 else other", "other if i % 2 == 0 else x", "counters", "states", "i", "n"]
 
 [[launch]]
-kernel = "sweep<4>"
+kernel = "sweep<LITTLE>"
 when = "n > 4096 and n <= 262144 and sizeof_T == 4"
 group = "pass"
 overlap = true
 grid = ["tiles"]
 block = ["THREADS"]
+shared = "4 * max(tile, 8 * THREADS)"
 args = ["x if i % 2 == 0 else other", "other if i % 2 == 0 else x", "counters", "states", "i", "n"]
 
 [group.pass]
@@ -390,7 +392,6 @@ constexpr unsigned OF_TILE = 1u << 30, OF_ALL = 2u << 30, VALUE = OF_TILE - 1;
 
 // Which lanes have the same digit.
 __device__ __forceinline__ unsigned same(unsigned digit) {
-    if constexpr (MATCH != 0) return __match_any_sync(0xffffffffu, digit);
     unsigned peers = 0xffffffffu;
 #pragma unroll
     for (int b = 0; b < 8; b++) {
@@ -402,10 +403,12 @@ __device__ __forceinline__ unsigned same(unsigned digit) {
 }
 
 // (No __restrict__: nothing may be read before the wait.)
+constexpr int LITTLE = 2048 / THREADS;
+
 template <int EACH> __global__ void __launch_bounds__(THREADS, CROWD) sweep(const T* from, T* to, unsigned* counters, unsigned* states, int pass, int n) {
-    constexpr int TILE = THREADS * EACH, WARPS = THREADS / 32, WORDS = TILE > WARPS * 256 ? TILE : WARPS * 256;
-    __shared__ unsigned shared[WORDS];  // first counts of every warp, then keys
-    __shared__ Pair warps[16];
+    constexpr int TILE = THREADS * EACH, WARPS = THREADS / 32;
+    unsigned* shared = halves;  // first counts of every warp, then keys
+    __shared__ Pair warps[32];
     __shared__ unsigned begins[256], places[256];
     __shared__ unsigned ticket;
     const int t = threadIdx.x, lane = t % 32, warp = t / 32, shift = 8 * pass;
