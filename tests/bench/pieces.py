@@ -9,15 +9,18 @@ that misremember a file do. So the search has to keep what helped, and to ask ag
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from random import Random
 
+from mutators.space import FACTS, Space
 from operators.champions import offered
+from operators.errors import PlanError
 from operators.header import read_header
+from operators.plan import parse_plan
 from operators.spec import Operator
 
 CHAINS = Path(__file__).parent / "chains"
@@ -28,10 +31,10 @@ BLUNDERS = ((" + ", " - "), (" < ", " <= "), ("= 0", "= 1"), (";\n", "\n"))
 """What is put into a copy of the question's kernel by mistake, and for what."""
 WORSE = (
     ("unrolling", re.compile(r"^[ \t]*#pragma unroll[^\n]*\n", re.MULTILINE)),
-    ("bounds of a launch", re.compile(r"__launch_bounds__\([^()]*\)[ ]?")),
     ("pointers that do not overlap", re.compile(r"[ ]?__restrict__")),
 )
-"""What is taken out of a champion that has no chain of its own; it is right without that."""
+"""What is taken out of a champion that has no chain of its own; it is right without that. (Not so without the bounds of
+a launch: a large block would have more registers than there are.)"""
 
 
 @dataclass(frozen=True)
@@ -83,15 +86,15 @@ def chain(operator: Operator, dtype: str, target: str) -> Chain | None:
     others = [name for name in operator.ancestors(target) if name != "naive"]
     texts = [operator.ancestor(name, target).read_text(encoding="utf-8") for name in (*others, best[0])]
     begun = [*others, "another algorithm"]
-    lesser = list(_lesser(texts[-1]))
+    lesser = list(_lesser(texts[-1], partial(_stands, operator, dtype, target)))
     sources = [operator.naive(target), *texts[:-1], *(text for _, text in reversed(lesser)), texts[-1]]
     return Chain(tuple(sources), (*begun, *(idea for idea, _ in reversed(lesser))))
 
 
-def _lesser(champion: str) -> Iterator[tuple[str, str]]:
+def _lesser(champion: str, stands: Callable[[str], bool]) -> Iterator[tuple[str, str]]:
     """A champion without one idea, without two, and so on; by the idea that the next better one has."""
     source = champion
-    if (turned := _turned(source)) != source:
+    if (turned := _turned(source, stands)) != source:
         source = turned
         yield "other tunables", source
     for idea, pattern in WORSE:
@@ -101,15 +104,26 @@ def _lesser(champion: str) -> Iterator[tuple[str, str]]:
             yield idea, source
 
 
-def _turned(source: str) -> str:
-    """The file with every list of values in [tune] the other way round."""
+def _turned(source: str, stands: Callable[[str], bool]) -> str:
+    """The file with the lists of values in [tune] the other way round, but for those with which it would not stand."""
     head, end, body = source.partition("*/")
     for name in read_header(source).table.get("tune", {}):
-        entry = re.search(rf"^({re.escape(name)}\s*=\s*\[)([^\]]*)\]", head, re.MULTILINE)
+        entry = re.search(rf"^({re.escape(name)}\s*=\s*\[)([\d, ]*)\]", head, re.MULTILINE)
         if entry:
             values = ", ".join(reversed([value.strip() for value in entry[2].split(",") if value.strip()]))
-            head = f"{head[: entry.start()]}{entry[1]}{values}]{head[entry.end() :]}"
+            turned = f"{head[: entry.start()]}{entry[1]}{values}]{head[entry.end() :]}"
+            head = turned if stands(turned + end + body) else head
     return head + end + body
+
+
+def _stands(operator: Operator, dtype: str, target: str, source: str) -> bool:
+    """Whether the plan of a file permits its first values on all workloads."""
+    try:
+        plan = parse_plan(source, operator, target).for_dtype(dtype)
+    except PlanError:
+        return False
+    space = Space(plan, operator, dtype, operator.workloads, FACTS[target])
+    return not space.problem(space.default)
 
 
 def _edits(old: str, new: str) -> Iterator[tuple[str, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -15,9 +16,11 @@ from fitness.evaluation import Level, LibraryTiming, Status, Timing
 from fitness.roofline import Peaks, roofline
 from fitness.scripted import ScriptedFitness
 from mutators.edit import AnswerError, child_source
-from operators.catalog import load
+from mutators.space import FACTS, Space
+from operators.catalog import folders, load
 from operators.champions import champions
 from operators.kernel import Kernel
+from operators.plan import parse_plan
 from operators.spec import Task
 from tests.bench import champions as bench
 from tests.bench import pieces
@@ -165,6 +168,37 @@ def test_a_model_that_tells_a_chain_in_pieces_leads_to_its_end_with_blunders_bet
     ideas = pieces.chain(load("softmax"), "fp32", "cuda")
     assert ideas and ideas.sources[-1] == operator_text("softmax", "champions/h200")
     assert pieces.chain(load("softmax"), "fp32", "cpu") is None
+
+
+def test_every_kernel_of_a_chain_has_a_plan_that_stands() -> None:
+    operators = [load(name) for name in folders()]
+    for dtype in ("fp32", "bf16"):
+        known = pieces.chains([each for each in operators if dtype in each.dtypes.get("cuda", ())], dtype, "cuda")
+        assert len(known) > 60
+        for name, chain in known.items():
+            for source in chain.sources:
+                plan = parse_plan(source, load(name), "cuda").for_dtype(dtype)
+                space = Space(plan, load(name), dtype, load(name).workloads, FACTS["cuda"])
+                assert not space.problem(space.default), (name, dtype)
+
+
+def test_a_lesser_kernel_keeps_the_values_that_its_constraints_want() -> None:
+    text = """/*! evo
+[tune]
+A = [1, 8]
+B = [2, 8]
+where = ["A * B <= 8", "A >= min(B, 1)"]
+
+[[launch]]
+kernel = "softmax"
+grid = [1]
+block = [32]
+args = ["x", "y", "rows", "cols"]
+*/
+__launch_bounds__(1024) #pragma
+"""
+    lesser = dict(pieces._lesser(text, partial(pieces._stands, load("softmax"), "fp32", "cuda")))
+    assert lesser == {"other tunables": text.replace("[2, 8]", "[8, 2]")}
 
 
 def operator_text(name: str, file: str) -> str:
