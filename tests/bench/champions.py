@@ -44,6 +44,8 @@ from tests.bench.champion_lines import lines
 
 LEVELS = tuple(Level)
 Row = dict[str, Any]
+Key = tuple[str, str, str, str]
+"""Operator, dtype, file and the kernel's id."""
 
 
 @dataclass(frozen=True)
@@ -54,14 +56,14 @@ class Entry:
     record: Champion
 
     @property
-    def key(self) -> tuple[str, str, str]:
-        """What a row of the results is known by."""
-        return self.operator, self.record.dtype, self.record.file
+    def key(self) -> Key:
+        """What a row of the results is known by: the kernel as it is now."""
+        return self.operator, self.record.dtype, self.record.file, source(load(self.operator), self.record).id
 
 
 def main() -> None:
     options = _options()
-    rows = read_rows(options.results)
+    rows = current(read_rows(options.results))
     chosen = share(entries(options.operators, options.dtypes), options.slice)
     known = {_key(row) for row in rows}
     if options.recorded:
@@ -133,15 +135,21 @@ def read_rows(path: Path | None) -> list[Row]:
     return rows
 
 
-def _key(row: Mapping[str, Any]) -> tuple[str, str, str]:
-    return row["operator"], row["dtype"], row["file"]
+def current(rows: Sequence[Row]) -> list[Row]:
+    """Those of kernels that stand in the folders now: what was judged of a champion says nothing of its successor."""
+    names = sorted({row["operator"] for row in rows} & set(folders()))
+    known = {entry.key for entry in entries(names, sorted(_dtypes(rows)))}
+    return [row for row in rows if _key(row) in known]
+
+
+def _key(row: Mapping[str, Any]) -> Key:
+    return row["operator"], row["dtype"], row["file"], row.get("kernel", "")
 
 
 def _judged(entry: Entry, level: Level, workloads: str | None, folder: Path) -> Row:
     """The row of one kernel; a verdict that the engine could not reach is told as `lost`."""
     begin, operator = time.monotonic(), load(entry.operator)
-    row: Row = {"operator": entry.operator, "dtype": entry.record.dtype, "file": entry.record.file}
-    row |= {"device": device_facts().name, "workloads": workloads or entry.record.workloads}
+    row = _begun(entry) | {"device": device_facts().name, "workloads": workloads or entry.record.workloads}
     task = Task(entry.operator, entry.record.dtype, "cuda")
     stage = CudaFitness(operator, task, workload_set=row["workloads"], folder=folder)
     try:
@@ -156,12 +164,16 @@ def _judged(entry: Entry, level: Level, workloads: str | None, folder: Path) -> 
     return row | {"seconds": round(time.monotonic() - begin, 1)}
 
 
+def _begun(entry: Entry) -> Row:
+    return dict(zip(("operator", "dtype", "file", "kernel"), entry.key, strict=True))
+
+
 def recorded(entry: Entry) -> Row | None:
     """The row that a champion's record makes; None where no run confirmed it, so that it is to be judged."""
     record = entry.record
     if record.level != Level.CONFIRMED.value or not record.over_naive_interval:
         return None
-    row: Row = {"operator": entry.operator, "dtype": record.dtype, "file": record.file, "device": record.device}
+    row = _begun(entry) | {"device": record.device}
     row |= {"workloads": record.workloads, "status": record.status, "level": record.level, "message": ""}
     row |= {"over_naive": [record.over_naive, *record.over_naive_interval], "seconds": 0.0}
     if record.over_library_interval:

@@ -83,14 +83,16 @@ def row(operator: str, status: str = "correct", **changes: Any) -> dict[str, Any
 
 
 def test_the_table_puts_verdicts_beside_those_of_the_record(tmp_path: Path) -> None:
-    then = {name: next(e.record for e in bench.entries([name], ["fp32"])) for name in ("softmax", "elu")}
+    found = {name: next(bench.entries([name], ["fp32"])) for name in ("softmax", "elu")}
+    then = {name: entry.record for name, entry in found.items()}
+    keys = {name: {"file": entry.key[2], "kernel": entry.key[3]} for name, entry in found.items()}
     naive, library = (
         {name: f"{getattr(record, told):.3g}x" for name, record in then.items()}
         for told in ("over_naive", "over_library")
     )
     rows = [
-        row("softmax", file=then["softmax"].file, over_library=[2.0, 1.9, 2.1]),
-        row("elu", "wrong", file=then["elu"].file, message="an element", over_naive=None),
+        row("softmax", **keys["softmax"], over_library=[2.0, 1.9, 2.1]),
+        row("elu", "wrong", **keys["elu"], message="an element", over_naive=None),
     ]
     lines = bench.table(rows).splitlines()
     assert lines[0].startswith("GPU: 1 of 2 correct, 4 s.")
@@ -101,6 +103,8 @@ def test_the_table_puts_verdicts_beside_those_of_the_record(tmp_path: Path) -> N
     file = tmp_path / "results.jsonl"
     file.write_text("\n".join([json.dumps(rows[0]), '{"operator": "re']), encoding="utf-8")
     assert bench.read_rows(file) == rows[:1] and bench.read_rows(None) == []
+    gone = [row("elu", file=then["elu"].file, kernel="its predecessor's"), row("no_operator"), row("elu")]
+    assert bench.current([*rows, *gone]) == rows
 
 
 def test_what_a_run_confirmed_need_not_be_judged_again() -> None:
