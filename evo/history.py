@@ -241,12 +241,11 @@ class History:
             return [self._received(row) for row in rows]
         if state.task in far:
             requests = [Request.from_json(row["request_json"]) for row in rows]
-            state.asked(requests)
-            return requests
-        requests = state.strategy.ask(rows[0]["wanted"])
+        else:
+            requests = state.strategy.ask(rows[0]["wanted"])
+            if [r.digest for r in requests] != [row["digest"] for row in rows]:
+                raise other_request(state.task, rows[0]["request_id"])
         state.asked(requests)
-        if [r.digest for r in requests] != [row["digest"] for row in rows]:
-            raise other_request(state.task, rows[0]["request_id"])
         return requests
 
     def _received(self, row: Row) -> Request:

@@ -22,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
@@ -55,10 +56,16 @@ class Entry:
     operator: str
     record: Champion
 
+    @cached_property
+    def kernel(self) -> Kernel:
+        """The champion as a kernel, as it is now."""
+        path = load(self.operator).ancestor(f"champions/{self.record.stem}", "cuda")
+        return Kernel(self.operator, "cuda", path.read_text(encoding="utf-8"))
+
     @property
     def key(self) -> Key:
-        """What a row of the results is known by: the kernel as it is now."""
-        return self.operator, self.record.dtype, self.record.file, source(load(self.operator), self.record).id
+        """What a row of the results is known by."""
+        return self.operator, self.record.dtype, self.record.file, self.kernel.id
 
 
 def main() -> None:
@@ -153,7 +160,7 @@ def _judged(entry: Entry, level: Level, workloads: str | None, folder: Path) -> 
     task = Task(entry.operator, entry.record.dtype, "cuda")
     stage = CudaFitness(operator, task, workload_set=row["workloads"], folder=folder)
     try:
-        found = climb(stage, source(operator, entry.record), level)
+        found = climb(stage, entry.kernel, level)
         row |= told(found)
         if share := of_roofline(operator, entry.record.dtype, found, peaks("cuda")):
             row["of_roofline"] = share
@@ -181,12 +188,6 @@ def recorded(entry: Entry) -> Row | None:
         row |= {"library": "; ".join(record.library)}
         row["composed"] = all(name.endswith(COMPOSED) for name in record.library)
     return row | ({"of_roofline": record.of_roofline} if record.of_roofline else {})
-
-
-def source(operator: Operator, record: Champion) -> Kernel:
-    """The champion as a kernel."""
-    path = operator.ancestor(f"champions/{record.stem}", "cuda")
-    return Kernel(operator.name, "cuda", path.read_text(encoding="utf-8"))
 
 
 def climb(stage: Any, kernel: Kernel, highest: Level) -> Evaluation:
