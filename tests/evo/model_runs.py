@@ -184,7 +184,8 @@ async def session(
     """One session of a run, from its beginning or where it ended; `stop_after` tells it is interrupted."""
 
     def on_change(running: Search) -> None:
-        if stop_after is not None and sum(s.told for s in running.states.values()) >= stop_after:
+        told = sum(s.told for s in running.states.values())
+        if stop_after is not None and told >= stop_after and not running.stopping:  # twice would give up paid answers
             running.stop()
 
     fresh = not (folder / "evo.duckdb").exists()
