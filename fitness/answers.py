@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from fitness.bounds import Precision, analysed, backward_limit, demand_exact, element_bound, measured, rms_limit
-from fitness.cases import NAIVE, Question, Trusted
+from fitness.cases import NAIVE, Case, Question, Trusted
 from fitness.compare import Bound, judge
 from fitness.doubts import departures
 from fitness.inputs import TORCH_DTYPES, Inputs
@@ -35,6 +35,7 @@ class Answer:
     allowed: dict[str, Any] = field(default_factory=dict)
     rms_limit: dict[str, float] = field(default_factory=dict)
     out_of_bounds: dict[str, str] = field(default_factory=dict)
+    roundoffs: dict[str, float] = field(default_factory=dict)
 
 
 class Answers:
@@ -56,23 +57,27 @@ class Answers:
         """The type of a tensor's elements in this task."""
         return resolve_dtype(tensor.dtype, self._dtype)
 
-    def answer(self, question: Question, trusted: Trusted | None, *, one_of_many: bool = False) -> Answer:
+    def answer(
+        self, question: Question, trusted: Trusted | None, *, one_of_many: bool = False, like: Case | None = None
+    ) -> Answer:
         """It computes the reference, the bounds of every element and the limits of all errors together.
 
-        See `fitness.bounds.rms_limit` for `one_of_many`.
+        See `fitness.bounds.rms_limit` for `one_of_many`. What trusted implementations would be asked is taken from
+        `like`, another draw of the same inputs, where there is one.
         """
         if self.bits:
             return self._place.computed(lambda: self._moved_bits(question))
-        return self._place.computed(lambda: self._answer(question, trusted, one_of_many=one_of_many))
+        return self._place.computed(lambda: self._answer(question, trusted, one_of_many=one_of_many, like=like))
 
-    def _answer(self, question: Question, trusted: Trusted | None, *, one_of_many: bool) -> Answer:
+    def _answer(self, question: Question, trusted: Trusted | None, *, one_of_many: bool, like: Case | None) -> Answer:
         # Copies: a reference that works in place must not change what the kernel is given.
         values = self._values(question.inputs, torch.float64)
         right = self._functions.reference(values)
         self._check("reference", right, question)
         magnitude = self._functions.magnitude(values | {"outputs": right, "dtype": DTYPES[self._dtype]})
         self._check("magnitude", magnitude or {}, question)
-        others = [] if self._operator.tolerance.bound == "exact" else [*self._opinions(question, trusted)]
+        asked = like is None and self._operator.tolerance.bound != "exact"
+        others = [*self._opinions(question, trusted)] if asked else []
         answer = Answer()
         for tensor in self._operator.outputs:
             name = tensor.name
@@ -84,13 +89,19 @@ class Answers:
                 continue
             y64, opinions = self._place.flat(right[name]), [other[name] for _, other in others]
             s = y64 if magnitude is None else self._place.flat(magnitude[name])
-            limits = self._limits(tensor, question, y64, s, opinions)
+            answer.roundoffs[name] = (
+                like.roundoffs[name] if like else self._roundoffs(tensor, question, y64, s, opinions)
+            )
+            limits = self._limits(tensor, question, y64, s, answer.roundoffs[name])
             if self._integral(question, magnitude is not None):
                 demand_exact(self.precision(tensor), limits, y64, s)
             judged = [judge(y, y64, limits.allowed) for y in opinions]
             if missed := [who for (who, _), verdict in zip(others, judged, strict=True) if verdict.mismatches]:
                 answer.out_of_bounds[name] = missed[0]
             answer.expected[name], answer.allowed[name] = y64, limits.allowed
+            if like:
+                answer.rms_limit[name] = like.rms_limit[name]
+                continue
             answer.rms_limit[name] = rms_limit(
                 self.precision(tensor),
                 limits,
@@ -203,14 +214,21 @@ class Answers:
 
     # --- bounds -----------------------------------------------------------------------------------------------------
 
-    def _limits(self, tensor: Tensor, question: Question, y64: Any, s: Any, found: Sequence[Any]) -> Bound:
+    def _terms(self, question: Question) -> int:
+        return max(self._operator.tolerance.terms.evaluate(question.dims), 1)
+
+    def _roundoffs(self, tensor: Tensor, question: Question, y64: Any, s: Any, found: Sequence[Any]) -> float:
+        """Roundoffs of S that sums of one output may be off, by analysis or by what trusted outputs are off."""
+        precision, terms = self.precision(tensor), self._terms(question)
+        if self._operator.tolerance.bound == "measured":
+            return measured(precision, terms, question.family, y64, s, found)
+        return analysed(precision, terms, question.family)
+
+    def _limits(self, tensor: Tensor, question: Question, y64: Any, s: Any, roundoffs: float) -> Bound:
         """The bound of every element of one output."""
-        precision, tolerance = self.precision(tensor), self._operator.tolerance
-        terms = max(tolerance.terms.evaluate(question.dims), 1)
+        precision, tolerance, terms = self.precision(tensor), self._operator.tolerance, self._terms(question)
         if tolerance.bound == "measured":
-            roundoffs = measured(precision, terms, question.family, y64, s, found)
             return element_bound(precision, y64, s, terms=terms, roundoffs=roundoffs)
-        roundoffs = analysed(precision, terms, question.family)
         sums, on_gpu = bool(tolerance.terms.names), self._place.target == "cuda"
         return element_bound(precision, y64, s, terms=terms, roundoffs=roundoffs, sums=sums, tensor_cores=on_gpu)
 

@@ -45,6 +45,8 @@ class Case(Question):
     """Largest root mean square of error / allowed; a second look at the case may raise it."""
     out_of_bounds: Mapping[str, str]
     """By output, which of the trusted implementations is out of bounds itself, in words; most often none."""
+    roundoffs: Mapping[str, float]
+    """Errors that sums of an output may have, in roundoffs of their magnitudes, where trusted kernels were asked."""
     second_look: Callable[[], Mapping[str, float]] | None = None
     """The same limits with more on what they rest: what an output exceeds them by must hold against these as well."""
 

@@ -49,6 +49,10 @@ class Checks:
     def case(self, workload: Workload, family: str, *, at_end: bool) -> Case:
         return self._oracle.case(workload, family, self._rng, at_end=at_end, trusted=self._trusted)
 
+    def renewed(self, case: Case) -> Case:
+        """Other inputs like those of a case, in their place."""
+        return self._oracle.renewed(case, self._rng, trusted=self._trusted)
+
     def verify(
         self, session: Session, prepared: Prepared, checks: Iterable[tuple[Workload, str]], *, reruns: int = 0
     ) -> list[CheckError]:

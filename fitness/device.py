@@ -129,6 +129,11 @@ class Device(Protocol):
     """Builds kernels of one task and opens sessions with them."""
 
     @property
+    def forgets(self) -> bool:
+        """Whether no memory of a process outlives a call, so that nothing a kernel saw serves it again."""
+        ...
+
+    @property
     def processes(self) -> int:
         """The number of processes of each kernel that a confirmation takes its samples from."""
         ...

@@ -34,6 +34,10 @@ LEAST_SLACK_NS = 1000.0
 """Whatever an anchor's vary by: no machine notices the end of a call at once."""
 OWED_EVERY = 3
 """Each set of company is owed a call for so many rounds before the first look."""
+FIRST_CALLS, LATER_CALLS = 6, 4
+"""Calls on new inputs at least, and on inputs that were seen as often before, that are held against each other."""
+RECALL_GAIN = 1.1
+"""A kernel whose slowest call on known inputs is by so much faster than its fastest on new ones remembers."""
 COMPANY_SHARE = 0.1
 """Of all other rounds, in which a candidate is called on company as well."""
 LASTING_SHARE = 0.5
@@ -90,7 +94,7 @@ class GuestSeat:
 
     session: Session
     nominal: Sequence[Placed]
-    """The same sets as the others have."""
+    """Sets of the same law, which stay as they are: an operand may have been converted before."""
     name: str = ""
     """As `LibraryTiming` has it, and so the next one."""
     composed: bool = False
@@ -177,9 +181,12 @@ class Pairing:
         *,
         spread: Spread = Spread(),  # noqa: B008 a constant
         guest: Guest | None = None,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`now` tells the time in seconds, by which a measurement's parts are shared out."""
+        self._now = now
         self._turns = list(zip(candidates, anchors, strict=True))
-        self._names = [sets[0][1].workload.name for sets in candidates[0].nominal]
+        self._names = [sets[0][1].case.workload.name for sets in candidates[0].nominal]
         self._accept = accept
         self._rng = rng
         self._spread = spread
@@ -188,19 +195,22 @@ class Pairing:
         self._guest = guest or Guest()
         self._beside: list[list[tuple[Sample, Sample]]] = [[] for _ in self._names]
         """Of candidate and guest, per workload."""
+        self._first_ns: list[list[int]] = [[] for _ in self._names]
+        """Of the candidate's calls on inputs that it had not seen, per workload."""
+        self._begin_s = self._renewing_s = self._renewal = 0.0
         self._owed: list[dict[int, int]] = [{} for _ in self._names]
         """Rounds in which a set of company has its turn, with its number, per workload."""
 
     def measure(self, schedule: Schedule, *, race: bool) -> Measurement:
         """Sample until the schedule says stop. The device must be ours alone. Raises KernelFault and AnchorFault."""
-        begin = time.monotonic()
+        self._begin_s, self._renewal = self._now(), schedule.renewal
         for owed, company in zip(self._owed, self._turns[0][0].company, strict=True):
             turns = self._rng.permutation(schedule.looks[0])[: len(company) * (schedule.looks[0] // OWED_EVERY)]
             owed |= {int(turn): number % len(company) for number, turn in enumerate(turns)}
         for number in range(len(self._names)):  # warm-up
             for candidate, anchor in self._turns:
                 self._anchor_sample(anchor, number, 0)
-                self._sample(candidate.session, candidate.nominal[number][0])
+                self._nominal(candidate, number, 0)
             self._guest_sample(number, 0)
         if race and self._hopeless():
             return self._measured(self._estimate(), RaceResult.SLOWER)
@@ -209,8 +219,7 @@ class Pairing:
             late = False
             while min(map(len, self._samples)) < look and not late:
                 self._round()
-                spent_s = time.monotonic() - begin - self._guest.spent_s
-                late = spent_s > schedule.budget_s and len(self._samples[0]) >= schedule.looks[0]
+                late = self._sampling_s > schedule.budget_s and len(self._samples[0]) >= schedule.looks[0]
             estimate = self._estimate()
             result = decide(estimate.ratio, schedule)
             if result is not RaceResult.OPEN or late or estimate.in_vain:
@@ -276,8 +285,9 @@ class Pairing:
             turn, which = divmod(len(samples), len(self._turns[0][0].nominal[number]))
             candidate, anchor = self._turns[turn % len(self._turns)]
             beside = self._company(candidate, number, len(samples))
+            new = self._renewed(candidate, number, which)
             calls: dict[str, Callable[[], Sample | None]] = {
-                "candidate": partial(self._sample, candidate.session, candidate.nominal[number][which]),
+                "candidate": partial(self._nominal, candidate, number, which),
                 "anchor": partial(self._anchor_sample, anchor, number, which),
                 **({"guest": partial(self._guest_sample, number, which)} if guest else {}),
                 **({"company": partial(self._sample, candidate.session, beside)} if beside else {}),
@@ -286,8 +296,49 @@ class Pairing:
             mine, other, its = taken["candidate"], taken["anchor"], taken.get("guest")
             assert mine and other
             samples.append((mine, other))
+            if new:
+                self._first_ns[number].append(mine.elapsed_ns)
             if its:
                 self._beside[number].append((mine, its))
+
+    @property
+    def _sampling_s(self) -> float:
+        """Seconds that samples of candidate and anchor have taken so far."""
+        return self._now() - self._begin_s - self._guest.spent_s - self._renewing_s
+
+    def _renewed(self, candidate: Seat, number: int, which: int) -> bool:
+        """Whether a nominal set holds new inputs now, which neither side has seen."""
+        _, timed = candidate.nominal[number][which]
+        if not timed.renewable or self._renewing_s > self._renewal * self._sampling_s:
+            return False
+        begin = self._now()
+        timed.renew()
+        self._renewing_s += self._now() - begin
+        return True
+
+    def check_memory(self) -> None:
+        """Calls on inputs that were seen before take as long as first ones. Raises KernelFault.
+
+        A kernel's own order of calls decides nothing: all calls are from cold caches, and every output is checked. Were
+        its calls alike, the last few of a series would all be faster than all first ones by chance once in a thousand
+        times, and by RECALL_GAIN never.
+        """
+        candidate, number = self._turns[0][0], int(self._rng.integers(len(self._names)))
+        _, timed = candidate.nominal[number][0]
+        if not timed.renewable:
+            return
+        first_ns = self._first_ns[number]
+        while len(first_ns) < FIRST_CALLS:
+            timed.renew()
+            first_ns.append(self._nominal(candidate, number, 0).elapsed_ns)
+        again_ns = [self._nominal(candidate, number, 0).elapsed_ns for _ in range(2 * LATER_CALLS)]
+        known_ns = max(again_ns[-LATER_CALLS:])
+        if RECALL_GAIN * known_ns < min(first_ns):
+            raise KernelFault(
+                Status.QUARANTINED,
+                f"on {self._names[number]} it takes {1e-3 * known_ns:.1f} us at most on inputs that it has seen, and "
+                f"{1e-3 * min(first_ns):.1f} us at least on new ones: it keeps something from one call to the next",
+            )
 
     def _company(self, candidate: Seat, number: int, rounds: int) -> Placed | None:
         """What the candidate is called on beside the timed inputs in this round, most often nothing."""
@@ -300,23 +351,27 @@ class Pairing:
 
     def _guest_sample(self, number: int, which: int) -> Sample | None:
         """None where it has left."""
-        begin = time.monotonic()
+        begin = self._now()
         try:
             if not self._guest.seats:
                 return None
             seat = self._guest.seats[number]
-            return self._sample(seat.session, seat.nominal[which])
+            return self._sample(seat.session, seat.nominal[which % len(seat.nominal)])
         except (KernelFault, OperatorError) as fault:
             self._guest.leave(str(fault))
             return None
         finally:
-            self._guest.spent_s += time.monotonic() - begin
+            self._guest.spent_s += self._now() - begin
 
     def _anchor_sample(self, anchor: Seat, number: int, which: int) -> Sample:
         try:
-            return self._sample(anchor.session, anchor.nominal[number][which])
+            return self._nominal(anchor, number, which)
         except KernelFault as fault:
             raise AnchorFault(str(fault)) from fault
+
+    def _nominal(self, seat: Seat, number: int, which: int) -> Sample:
+        """One call on a nominal set, as it is now."""
+        return self._sample(seat.session, seat.placed(number, which))
 
     def _sample(self, session: Session, placed: Placed) -> Sample:
         """One call whose output was right."""

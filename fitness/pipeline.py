@@ -195,6 +195,9 @@ class Pipeline:
                 for workload in (*self._some(prepared, CONFIRM_PROBES), self.workloads[-1]):
                     errors += self._checks.probe(session, prepared, workload)
                     errors += self._checks.relate(session, prepared, workload)
+                if self.device.forgets:  # elsewhere inputs are new in every timed call
+                    with self.device.machine(exclusive=False):
+                        self.stand.inputs.redraw()
                 with ExitStack() as opened:
                     processes = range(self.device.processes)
                     fresh = [opened.enter_context(self.stand.session(prepared, fresh=True)) for _ in processes]

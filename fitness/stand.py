@@ -74,7 +74,8 @@ class Stand:
         """Drawn when they are first asked for. They outlive no session."""
         if self._inputs is None:
             with self.device.machine(exclusive=False):
-                self._inputs = TimedInputs(self.workloads, self.oracle.families, self._drawn, self.rng)
+                renewed = None if self.device.forgets else self.checks.renewed
+                self._inputs = TimedInputs(self.workloads, self.oracle.families, self._drawn, self.rng, renewed)
         return self._inputs
 
     def _drawn(self, workload: Workload, family: str) -> Case:
@@ -211,11 +212,14 @@ class Stand:
         seats, accept = [self.seated(s) for s in sessions], self.checks.accept
         pairing = Pairing(seats, anchors, accept, self.rng, spread=self.device.spread, guest=guest)
         with self.device.machine(exclusive=True):
-            return pairing.measure(schedule, race=race)
+            measured = pairing.measure(schedule, race=race)
+            if not schedule.until_decided:  # what an archive or a report rests on
+                pairing.check_memory()
+            return measured
 
     def _check_physics(self, measured: Measurement) -> None:
         """Faster than the device can be is no speed: the clock lies, or work was not done. Raises KernelFault."""
-        by_name = {w.name: cases[0] for w, cases in zip(self.workloads, self.inputs.nominal, strict=True)}
+        by_name = {w.name: sets[0].case for w, sets in zip(self.workloads, self.inputs.nominal, strict=True)}
         peaks = self.device.peaks()
         for timing in measured.timings:
             dims = by_name[timing.workload].dims

@@ -53,6 +53,8 @@ class Schedule:
     """Stop when the interval leaves no room for a gain of this log ratio; 0 to go on."""
     until_decided: bool = True
     """Stop also when it is clear which is faster; a measurement that will be reported goes on to its precision."""
+    renewal: float = 1.0
+    """Most time that drawing new inputs may take, as a multiple of what samples take; beyond it sets serve again."""
 
 
 ACCUSATION_ALPHA = 1e-4
@@ -61,7 +63,8 @@ SCREEN = Schedule(looks=(5, 10, 20), detectable=0.035, budget_s=0.4, least_gain=
 ITSELF = Schedule(looks=(2,), detectable=math.inf, budget_s=0.0)
 """Of the kernel that all others are compared with, beside itself: only its times are of interest."""
 FULL = Schedule(looks=(10, 20, 40), detectable=0.02, budget_s=0.8, until_decided=False)
-CONFIRM = Schedule(looks=(10, 20, 40, 80, 160), detectable=0.02, budget_s=4.0, until_decided=False)
+CONFIRM = Schedule(looks=(10, 20, 40, 80, 160), detectable=0.02, budget_s=4.0, until_decided=False, renewal=5.0)
+"""Its inputs are all new for nearly every operator: see `tests.bench.gpu_inputs`."""
 
 
 @dataclass(frozen=True)

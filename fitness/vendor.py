@@ -140,7 +140,10 @@ class Vendor:
     @contextmanager
     def _session(self, call: LibraryCall, numbers: Sequence[int]) -> Iterator[Session]:
         """With a call that starts, to be bound to the sets of these workloads, ended on leaving. Raises KernelFault."""
-        session = self._device.open_library(call, [self._inputs().nominal[number] for number in numbers])
+        inputs = self._inputs()
+        with self._device.machine(exclusive=False):
+            cases = [inputs.standing(number) for number in numbers]
+        session = self._device.open_library(call, cases)
         try:
             yield session
         finally:

@@ -93,6 +93,33 @@ class Oracle:
             )
         return self._answered(self._question(workload, family, inputs, at_end=at_end), trusted)
 
+    def renewed(self, case: Case, rng: np.random.Generator, *, trusted: Trusted | None = None) -> Case:
+        """Draw other inputs of a case's family in its place, and answer them by the reference alone.
+
+        What trusted implementations were asked on the case's own inputs, how much sums and all errors together may be
+        off, holds for another draw of the same size too; a kernel that fails by the rms alone gets a second look, as
+        ever. Where only the data tells a dim, and it differs, the inputs come to lie elsewhere. `case` must not be used
+        afterwards.
+        """
+        with self._place.together():
+            inputs = draw(
+                self.operator,
+                self.functions,
+                dims=case.workload.dims,
+                dtype=self.dtype,
+                family=case.family,
+                rng=rng,
+                device=self.device,
+            )
+        if inputs.dims == case.dims:
+            for tensor in self.operator.tensors:
+                if tensor.role == "in":
+                    self._place.write(case.region, tensor.name, inputs.tensors[tensor.name])
+            question = Question(case.workload, case.family, inputs, case.region, case.at_end)
+        else:
+            question = self._question(case.workload, case.family, inputs, at_end=case.at_end)
+        return self._answered(question, trusted, like=case)
+
     def _question(self, workload: Workload, family: str, inputs: Inputs, *, at_end: bool) -> Question:
         sizes = {
             t.name: self.element(t).size * math.prod(t.sizes(inputs.dims))
@@ -285,8 +312,8 @@ class Oracle:
 
     # --- answers ----------------------------------------------------------------------------------------------------
 
-    def _answered(self, question: Question, trusted: Trusted | None) -> Case:
-        a = self._answers.answer(question, trusted)
+    def _answered(self, question: Question, trusted: Trusted | None, *, like: Case | None = None) -> Case:
+        a = self._answers.answer(question, trusted, like=like)
         again = None if self._answers.bits else lambda: self._second_look(question, a, trusted)
         return Case(
             question.workload,
@@ -298,6 +325,7 @@ class Oracle:
             a.allowed,
             a.rms_limit,
             a.out_of_bounds,
+            a.roundoffs,
             again,
         )
 

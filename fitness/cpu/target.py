@@ -103,6 +103,7 @@ class CpuDevice:
         self.folder = folder
         self._shared = shared
         self._kept = Kept(folder)
+        self.forgets = True  # every call is a fork of a process that has run none
         self.processes = 3
         self.spread = Spread()
         self.threads = len(os.sched_getaffinity(0))

@@ -46,6 +46,9 @@ class CudaSession:
         self._lasting(lambda runner: None)
 
     def bind(self, slot: int, question: Question, *, at_end: bool) -> None:
+        if slot and (known := self._slots.get(slot)) and _only_renewed(known[0], question):
+            self._slots[slot] = question, *known[1:]
+            return
         resolved, program = self._lasting(lambda runner: self._resolve(question, runner))
         sizes = self._oracle.work_sizes(question.dims) | {b.name: b.bytes for b in resolved.buffers}
         for gone in {slot, 0} & self._slots.keys():
@@ -147,3 +150,8 @@ class CudaSession:
         torch.cuda.synchronize()
         runner.bind(slot, buffers, timed=slot > 0)
         runner.define(slot, program)
+
+
+def _only_renewed(before: Question, after: Question) -> bool:
+    """Whether the same memory holds other values of the same sizes, so that a runner need not be told."""
+    return after.region is before.region and after.dims == before.dims and after.workload == before.workload

@@ -42,7 +42,7 @@ from fitness.roofline import Peaks
 from fitness.room import SHARE, footprint, scratch_problem
 from fitness.shapes import Shapes
 from fitness.signature import check_arguments
-from fitness.timed import NOMINAL_SETS, most_company
+from fitness.timed import NOMINAL_SETS, STANDING_SETS, most_company
 from fitness.timing import Spread
 from fitness.verify import Oracle
 from operators.catalog import functions
@@ -107,7 +107,7 @@ class CudaFitness(Pipeline):
         device = CudaDevice(operator, task, oracle, self._gpu, workload_set=workload_set, folder=folder)
         super().__init__(operator, task, device, oracle, _naive(operator), workload_set=workload_set)
         self._judging = oracle
-        sets = NOMINAL_SETS + most_company(oracle.families, len(self.workloads))
+        sets = NOMINAL_SETS + STANDING_SETS + most_company(oracle.families, len(self.workloads))
         self.footprint = footprint(operator, self.workloads, task.dtype, sets)
         self._gpu.join(self)
 
@@ -224,6 +224,7 @@ class CudaDevice:
         self.operator = operator
         self.task = task
         self.folder = folder
+        self.forgets = False
         self.processes = 1  # each has a CUDA context and buffers of its own, which take their time and memory
         self.spread = SPREAD
         self._gpu = gpu

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from fitness.device import KernelFault, Sample
 from fitness.evaluation import Status
 from fitness.measure import LIBRARY_PAIRS, Guest, GuestSeat, Measurement, Pairing
-from fitness.timed import Seat
+from fitness.timed import Seat, TimedSet
 from fitness.timing import CONFIRM, FULL, SCREEN, RaceResult, Schedule, Spread
 
 Draw = Callable[[np.random.Generator], Sample]
@@ -59,14 +59,14 @@ def hiding(share: float, hidden_us: float, seen_us: float) -> Draw:
     return draw
 
 
-def seat(session: Any, *, workloads: int, sets: int = 3, company: int = 0) -> Seat:
+def seat(session: Any, *, workloads: int, sets: int = 3, company: int = 0, renewed: Any = None) -> Seat:
     """A session with so many sets for each of some workloads, in slots that count from 1."""
     slots = itertools.count(1)
 
     def placed(number: int, count: int) -> Any:
         return [(next(slots), SimpleNamespace(workload=SimpleNamespace(name=f"n={number}"))) for _ in range(count)]
 
-    nominal = [placed(number, sets) for number in range(workloads)]
+    nominal = [[(slot, TimedSet(case, renewed)) for slot, case in placed(n, sets)] for n in range(workloads)]
     return Seat(session, nominal, [placed(number, company) for number in range(workloads)])
 
 
@@ -119,7 +119,7 @@ def beside(library: Draw, *more: Draw, seed: int = 0, seconds: float = 0.0) -> t
     """
     mine, anchor = (seat(ScriptedSession(noisy(us), seed + i), workloads=2) for i, us in enumerate((100, 200)))
     calls = [ScriptedSession(draw, seed + 2 + i, charged=False) for i, draw in enumerate((library, *more))]
-    seats = [seat(session, workloads=1).nominal[0] for session in calls]
+    seats = [[(slot, timed.case) for slot, timed in seat(session, workloads=1).nominal[0]] for session in calls]
     guest = Guest([GuestSeat(calls[i % len(calls)], seats[i % len(calls)], f"call {i % len(calls)}") for i in (0, 1)])
     guest.spent_s += seconds
     rng = np.random.default_rng(seed)
@@ -295,3 +295,76 @@ def test_what_every_call_hides_is_charged_to_the_kernel(hidden_us: float) -> Non
         found = pairing(draw(hidden_us), draw(0.0), workloads=1, seed=3 * seed).measure(CONFIRM, race=False)
         assert abs(found.ratio.value) < 0.03 + 0.01
         assert abs(found.ratio.value) < 4 * found.ratio.se
+
+
+# --- inputs that are new in every timed call --------------------------------------------------------------------------
+
+
+class Remembering(ScriptedSession):
+    """A kernel that answers from what it kept where it has met a slot's inputs so many times before."""
+
+    def __init__(self, draw: Draw, seed: int, *, after: int, share: float) -> None:
+        super().__init__(draw, seed)
+        self._after, self._share = after, share
+        self.held: dict[int, Any] = {}
+        self._met: dict[int, int] = {}
+        self.repeated = 0
+        self.now_s = 0.0
+
+    def bind(self, slot: int, case: Any, *, at_end: bool) -> None:
+        self.held[slot] = case
+        self._met[slot] = 0
+
+    def run(self, slot: int, *, poison: int, cold: bool = False) -> Sample:
+        sample = super().run(slot, poison=poison)
+        self.now_s += 0.01
+        self._met[slot] = self._met.get(slot, 0) + 1
+        self.repeated += self._met[slot] > 1
+        known = self._met[slot] > self._after
+        return Sample(int(sample.elapsed_ns * (self._share if known else 1)), sample.outside_ns)
+
+
+def remembered(after: int, share: float, *, drawing_s: float = 0.001, seed: int = 0) -> tuple[Pairing, Remembering]:
+    """A kernel as fast as its anchor where it meets inputs for the first time, on a clock of its own.
+
+    A call takes 0.01 s, new inputs `drawing_s`.
+    """
+    session = Remembering(noisy(100), seed, after=after, share=share)
+    anchor = ScriptedSession(noisy(100), seed + 1)
+    anchor.bind = lambda *_, **__: None  # type: ignore[attr-defined]
+
+    def renewed(case: Any) -> Any:
+        session.now_s += drawing_s
+        return SimpleNamespace(workload=case.workload)
+
+    seats = [seat(one, workloads=2, sets=2, renewed=renewed) for one in (session, anchor)]
+    seats[1] = Seat(anchor, seats[0].nominal, seats[1].company)  # one place, two sessions
+    pair = Pairing([seats[0]], [seats[1]], lambda *_: None, np.random.default_rng(seed), now=lambda: session.now_s)
+    return pair, session
+
+
+@pytest.mark.parametrize("schedule", [SCREEN, FULL, CONFIRM])
+def test_what_a_kernel_remembers_gains_it_nothing_where_inputs_are_new(schedule: Schedule) -> None:
+    pair, session = remembered(1, 0.1)
+    found = pair.measure(schedule, race=False)
+    assert abs(found.ratio.value) < 0.05
+    assert session.repeated <= 2  # the warm-up's sets, at most
+
+
+@pytest.mark.parametrize("after", [0, 1, 3])
+@pytest.mark.parametrize("share", [0.1, 0.8])
+@pytest.mark.parametrize("drawing_s", [0.001, 0.1])
+def test_a_kernel_that_is_quicker_on_known_inputs_is_told_so(after: int, share: float, drawing_s: float) -> None:
+    pair, _ = remembered(after + 1, share, drawing_s=drawing_s)
+    pair.measure(FULL, race=False)
+    with pytest.raises(KernelFault) as caught:
+        pair.check_memory()
+    assert caught.value.rejection.status is Status.QUARANTINED
+    assert "keeps something from one call to the next" in caught.value.rejection.message
+
+
+def test_nobody_honest_is_taken_for_one_that_remembers() -> None:
+    for seed in range(300):
+        pair, _ = remembered(0, 1.0, seed=3 * seed)
+        pair.measure(Schedule(looks=(10,), detectable=0.02, budget_s=0.1), race=False)
+        pair.check_memory()

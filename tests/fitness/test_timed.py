@@ -15,7 +15,9 @@ FAMILIES = ("nominal", "scaled", "integers", "structured", "specials", "mixture"
 
 def timed(workloads: int, seed: int = 0) -> TimedInputs:
     names: Any = [SimpleNamespace(name=f"n={n}") for n in range(workloads)]
-    return TimedInputs(names, FAMILIES, drawn, np.random.default_rng(seed))
+    return TimedInputs(
+        names, FAMILIES, drawn, np.random.default_rng(seed), lambda case: drawn(case.workload, case.family)
+    )
 
 
 def drawn(workload: Any, family: str) -> Any:
@@ -36,14 +38,14 @@ class Bound:
 @pytest.mark.parametrize("workloads", [1, 2, 3, 8])
 def test_every_workload_has_timed_inputs_and_company_of_other_families(workloads: int) -> None:
     inputs = timed(workloads)
-    assert [[case.family for case in sets] for sets in inputs.nominal] == [[NOMINAL] * NOMINAL_SETS] * workloads
+    assert [[timed.case.family for timed in sets] for sets in inputs.nominal] == [[NOMINAL] * NOMINAL_SETS] * workloads
     assert all(len(sets) == COMPANY and NOMINAL not in {c.family for c in sets} for sets in inputs.company)
 
 
 @pytest.mark.parametrize("workloads", [1, 2, 3, 8])
 def test_what_a_confirmation_brings_holds_every_family(workloads: int) -> None:
     inputs, rng = timed(workloads), np.random.default_rng(1)
-    names = [sets[0].workload for sets in inputs.nominal]
+    names = [sets[0].case.workload for sets in inputs.nominal]
     for workload, family in zip(names * inputs.most, dealt(FAMILIES, inputs.most * workloads, rng), strict=True):
         inputs.join(drawn(workload, family))
     assert {case.family for sets in inputs.company for case in sets} == {*FAMILIES} - {NOMINAL}
@@ -57,8 +59,8 @@ def test_neither_order_nor_numbers_of_slots_tell_company_from_timed_inputs() -> 
         session: Any = Bound()
         seat = inputs.seated(session, disguised=True)
         assert sorted(session.slots) == list(range(1, 1 + 2 * (NOMINAL_SETS + COMPANY)))
-        for sets in (*seat.nominal, *seat.company):
-            assert all(session.slots[slot] is case for slot, case in sets)
+        assert all(session.slots[slot] is timed.case for sets in seat.nominal for slot, timed in sets)
+        assert all(session.slots[slot] is case for sets in seat.company for slot, case in sets)
         places.add(tuple(sorted(slot for sets in seat.company for slot, _ in sets)))
     assert len(places) > 25
 
@@ -67,5 +69,38 @@ def test_a_session_that_needs_no_disguise_has_the_timed_inputs_alone_in_their_or
     inputs, session = timed(2), Bound()
     seat = inputs.seated(session, disguised=False)  # type: ignore[arg-type]
     assert [slot for sets in seat.nominal for slot, _ in sets] == [1, 2, 3, 4]
-    assert [*session.slots.values()] == [case for sets in inputs.nominal for case in sets]
+    assert [*session.slots.values()] == [timed.case for sets in inputs.nominal for timed in sets]
     assert not any(seat.company)
+
+
+def test_sessions_are_handed_what_a_set_holds_at_a_time() -> None:
+    inputs = timed(2)
+    sessions: list[Any] = [Bound(), Bound()]
+    seats = [
+        inputs.seated(session, disguised=disguised) for session, disguised in zip(sessions, (True, False), strict=True)
+    ]
+    before = inputs.nominal[1][0].case
+    inputs.nominal[1][0].renew()
+    for seat, session in zip(seats, sessions, strict=True):
+        slot, case = seat.placed(1, 0)
+        assert case is inputs.nominal[1][0].case is not before
+        assert session.slots[slot] is case
+
+
+def test_drawing_anew_changes_every_timed_set_and_no_company() -> None:
+    inputs = timed(3)
+    before, company = [[t.case for t in sets] for sets in inputs.nominal], [[*sets] for sets in inputs.company]
+    inputs.redraw()
+    assert not any(old is t.case for sets, olds in zip(inputs.nominal, before, strict=True)
+                   for t, old in zip(sets, olds, strict=True))  # fmt: skip
+    assert inputs.company == company
+
+
+def test_the_library_keeps_its_inputs() -> None:
+    inputs, session = timed(2), Bound()
+    placed = inputs.placed(session, [1])  # type: ignore[arg-type]
+    for sets in inputs.nominal:
+        for one in sets:
+            one.renew()
+    assert [case for _, case in placed[0]] == inputs.standing(1) == list(session.slots.values())
+    assert not {id(c) for c in inputs.standing(1)} & {id(t.case) for sets in inputs.nominal for t in sets}

@@ -177,11 +177,70 @@ GRAPH_MARKS = {
         ADDRESS,
     ),
 }
-KINDS = {"slack": SLACK_MARKS, "parameters": PARAMETER_MARKS, "graphs": GRAPH_MARKS}
-MARKS = SLACK_MARKS | PARAMETER_MARKS | GRAPH_MARKS
+MEMO = """
+__shared__ bool known;
+__device__ unsigned long long content(const T* x, int n) {
+    unsigned long long sum = 1469598103934665603ull;
+    for (int k = 0; k < 64; k++) {
+        ACC value = load(x[(long long)k * (n - 1) / 63]);
+        sum = (sum ^ (unsigned)__float_as_int((float)value)) * 1099511628211ull;
+    }
+    return sum | 1;
+}
+// Whether a table of keys and counts has the key so often already; one thread of the grid counts.
+__device__ bool remembered(volatile unsigned long long* at, unsigned long long key, bool counts) {
+    if (at[0] != 0x6B657074ull) {
+        if (counts) {
+            for (int k = 1; k < 33; k++) at[k] = 0;
+            at[0] = 0x6B657074ull;
+        }
+        return false;
+    }
+    int place = 1 + 2 * (int)(key % 16);
+    unsigned long long seen = at[place] == key ? at[place + 1] : 0;
+    if (counts) {
+        at[place] = key;
+        at[place + 1] = seen + 1;
+    }
+    return seen >= 3;
+}
+"""
+"""A memo by what inputs hold, which answers from the fourth call on; elsewhere its kernels take their time."""
+
+
+def memo(where: str) -> str:
+    """The body of a kernel that is quick on inputs that it has met three times, as a table at `where` tells."""
+    return (
+        f"if (threadIdx.x == 0) known = remembered((volatile unsigned long long*)({where}), content(x, n), i == 0); "
+        "__syncthreads(); long long begin = clock64(); while (!known && clock64() - begin < 40000) { } " + STORE
+    )
+
+
+KEEPS = "keeps something from one call to the next"
+MEMOS = {
+    "memo behind a tensor map": forgotten(
+        "keeps count of inputs that it has met in memory behind a tensor map, and is quick on those",
+        mapped("const __grid_constant__ CUtensorMap map", f"{BY_ADDRESS % 0} {memo('a + 128 + 1024')}", before=MEMO),
+        open_because=KEEPS,
+    ),
+    "memo behind barrier words": forgotten(
+        "the same behind the words of a cooperative launch's barrier",
+        gelu(
+            "unsigned low, high; "
+            'asm volatile("mov.u32 %0, %%envreg2; mov.u32 %1, %%envreg1;" : "=r"(low), "=r"(high)); '
+            f"unsigned long long a = (unsigned long long)high << 32 | low; {memo('a + 4096')}",
+            before=MEMO,
+            launch="cooperative = true",
+        ),
+        open_because=KEEPS,
+    ),
+}
+KINDS = {"slack": SLACK_MARKS, "parameters": PARAMETER_MARKS, "graphs": GRAPH_MARKS, "memos": MEMOS}
+MARKS = SLACK_MARKS | PARAMETER_MARKS | GRAPH_MARKS | MEMOS
 AFTER = {
     "slack": gelu("marks[i] = __float_as_int((float)right); y[i] = store(ACC(__int_as_float(marks[i])));", marks=True),
     "parameter": mapped("const __grid_constant__ CUtensorMap map", STORE),
+    "memo": mapped("const __grid_constant__ CUtensorMap map", STORE),
     "graph": gelu("if (marks[i]++ == 0) " + STORE, top='zero = ["marks"]', launch=AGAIN, marks=True),
 }
 """A right kernel for each first word of the names above, made of the same, which is judged behind each."""
