@@ -47,7 +47,7 @@ def outputs(
     plan = parse_plan(kernel.source, operator, "cpu")
     resolved = plan.resolve(operator, dtype="fp32", dims={"n": 8}, values={}, facts=plan_facts(threads))
     with Runner(threads=threads) as runner:
-        runner.map(made, made.library)
+        runner.map(made.image, made.library)
         inputs, work = Region({"x": 32, "b": 32}, at_end=False), Region({"y": 32}, at_end=False)
         inputs.view("x")[:] = struct.pack("<8f", *range(1, 9))
         inputs.view("b")[:] = bytes(32)
@@ -115,7 +115,7 @@ def test_a_call_has_no_descriptor_but_the_one_of_its_notes(axpb: Operator, tmp_p
     resolved = plan.resolve(axpb, dtype="fp32", dims={"n": 8}, values={}, facts=plan_facts(1))
     counts: set[int] = set()
     with Runner(threads=1) as runner, ThreadPoolExecutor(1) as pool:
-        runner.map(made, made.library)
+        runner.map(made.image, made.library)
         inputs, work = Region({"x": 32, "b": 32}, at_end=False), Region({"y": 32}, at_end=False)
         order = runner.bind(0, inputs, work)
         runner.define(0, plan_words(resolved, made, axpb, order, work))
