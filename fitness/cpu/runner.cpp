@@ -31,6 +31,7 @@
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -331,10 +332,12 @@ void settle() {
 }
 
 // Whether the system counts this call's threads apart from all others of its user. Root, whose threads it never counts,
-// becomes a user whom nobody else is; who started the call may still end it.
+// becomes a user whom nobody else is, by a number that is drawn; who started the call may still end it.
 bool counted_apart() {
     if (geteuid() != 0) return own_users;
-    const long nobody = 0x70000000L | getpid();
+    std::uint32_t drawn = 0;
+    if (getrandom(&drawn, sizeof drawn, GRND_NONBLOCK) != sizeof drawn) return false;
+    const long nobody = 0x40000000L | drawn >> 2;
     return syscall(SYS_setresuid, nobody, nobody, -1) == 0;
 }
 

@@ -83,6 +83,7 @@ class Runner:
             cpu_s=CPU_LIMIT_S,
             memory_bytes=MEMORY_BYTES,
             file_bytes=4096,
+            alone=True,
         )
 
     def __enter__(self) -> Runner:
@@ -93,7 +94,7 @@ class Runner:
 
     @property
     def pid(self) -> int:
-        """The process, whose children are the calls."""
+        """The jail's process, below which are the program and its calls."""
         return self._process.pid
 
     def close(self) -> None:

@@ -278,6 +278,7 @@ def _callgrind(scratch: Path) -> Outcome:
         timeout_s=SIMULATE_TIMEOUT_S,
         memory_bytes=0,  # the simulator reserves what it never uses
         readable=(*toolchain_folders(), str(Path(valgrind).resolve().parent), "/proc/self"),
+        alone=True,
         environment={"OMP_NUM_THREADS": "1", "OMP_THREAD_LIMIT": "1"},
     )
 
@@ -318,7 +319,9 @@ def _write_task(
         return None
     order = tuple(sizes)
     orders = mapped.words()
-    words = [len(orders), *orders, len(order), *(word for name in order for word in (sizes[name], len(data.get(name, b""))))]
+    words = [len(orders), *orders, len(order)]
+    for name in order:
+        words += [sizes[name], len(data.get(name, b""))]
     words += plan_words(plan, subject.build, operator, order, Region(sizes, at_end=False))
     with path.open("wb") as task:
         task.write(struct.pack(f"<{len(words)}q", *words))
