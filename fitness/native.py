@@ -114,15 +114,17 @@ def jailed(
     file_bytes: int = 0,
     readable: Sequence[str] | None = None,
     writable: Sequence[str] = (),
+    alone: bool = False,
 ) -> list[str]:
     """`command` under limits, in its own session (kill its group with `os.killpg`), dying with this thread.
 
     With `readable` it reaches no other files than those below these paths and `writable`, and no network, as far as
-    the machine has Landlock and seccomp (`evo doctor` tells).
+    the machine has Landlock and seccomp (`evo doctor` tells). `alone`, as code of a candidate must be, it sees no
+    other process: its number for us is that of the jail, which ends as it ends and takes all that it started along.
     """
     limits = (os.getpid(), cpu_s, memory_bytes, file_bytes)
     paths = ("*", "") if readable is None else (":".join(readable), ":".join(writable))
-    return [str(built("native/jail.cpp")), *map(str, limits), *paths, "--", *command]
+    return [str(built("native/jail.cpp")), *map(str, limits), *paths, str(int(alone)), "--", *command]
 
 
 @lru_cache

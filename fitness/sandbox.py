@@ -47,14 +47,16 @@ def start_child(
     cpu_s: int = 0,
     memory_bytes: int = 0,
     file_bytes: int = 0,
+    alone: bool = False,
 ) -> subprocess.Popen[bytes]:
     """Start a jailed process that talks over one socket alone; `kill_group` ends it.
 
-    `command` names the descriptor of `theirs`, which is closed on our side. `environment` is all that it gets.
+    `command` names the descriptor of `theirs`, which is closed on our side. `environment` is all that it gets. For
+    `alone` see `native.jailed`.
     """
     with theirs:
         return subprocess.Popen(
-            jailed([*command], cpu_s=cpu_s, memory_bytes=memory_bytes, file_bytes=file_bytes),
+            jailed([*command], cpu_s=cpu_s, memory_bytes=memory_bytes, file_bytes=file_bytes, alone=alone),
             pass_fds=(theirs.fileno(),),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -73,13 +75,14 @@ def run_confined(
     file_bytes: int = FILE_BYTES,
     output_bytes: int = 64 << 10,
     readable: Sequence[str] | None = None,
+    alone: bool = False,
     environment: Mapping[str, str] | None = None,
 ) -> Outcome:
     """Run `command` with an almost empty environment, reading its output while it runs; beyond the limit it is dropped.
 
     `environment` is added to it. Limits of 0 are none.
-    With `readable` it reaches these files and folders, `cwd`, and nothing else (see `native.jailed`); None: everything
-    that we do. A deadline counts wall time.
+    With `readable` it reaches these files and folders, `cwd`, and nothing else; None: everything that we do. For
+    `alone` see `native.jailed`. A deadline counts wall time.
     """
     begin = time.monotonic()
     inherited = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LC_ALL": "C", "TMPDIR": cwd}
@@ -91,6 +94,7 @@ def run_confined(
             file_bytes=file_bytes,
             readable=readable,
             writable=(cwd,),
+            alone=alone,
         ),
         cwd=cwd,
         env=inherited | dict(environment or {}),

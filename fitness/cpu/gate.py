@@ -11,6 +11,8 @@ from __future__ import annotations
 import re
 import struct
 import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
@@ -49,8 +51,9 @@ ALLOWED_SYMBOLS = re.compile(
 ON_LOAD = (".init", ".fini", ".ctors", ".dtors", ".preinit_array")
 _PROGBITS, _SYMTAB, _STRTAB, _RELA, _NOTE, _NOBITS, _GROUP, _SYMTAB_INDICES = 1, 2, 3, 4, 7, 8, 17, 18
 _UNWIND = 0x70000001
-_WRITE, _ALLOC, _CODE, _MERGE, _STRINGS, _LINKED, _GROUPED = 0x1, 0x2, 0x4, 0x10, 0x20, 0x40, 0x200
-SECTIONS: tuple[tuple[str, frozenset[int], int], ...] = (
+_WRITE, _ALLOC, _CODE, _MERGE, _STRINGS, _LINKED, _GROUPED, _LOCAL = 0x1, 0x2, 0x4, 0x10, 0x20, 0x40, 0x200, 0x400
+Sections = tuple[tuple[str, frozenset[int], int], ...]
+SECTIONS: Sections = (
     (r"\.text(\.[\w.$]+)?", frozenset((_PROGBITS,)), _ALLOC | _CODE | _GROUPED),
     (r"\.rodata(\.[\w.$]+)?", frozenset((_PROGBITS,)), _ALLOC | _MERGE | _STRINGS | _GROUPED),
     (r"\.data\.rel\.ro(\.[\w.$]+)?", frozenset((_PROGBITS,)), _WRITE | _ALLOC | _GROUPED),
@@ -69,6 +72,37 @@ SECTIONS: tuple[tuple[str, frozenset[int], int], ...] = (
 
 A name decides: a linker makes its tables for the loader of every section with certain names, whatever is in it.
 """
+DATA_SECTIONS: Sections = (
+    (r"\.data(\.[\w.$]+)?", frozenset((_PROGBITS,)), _WRITE | _ALLOC | _GROUPED),
+    (r"\.bss(\.[\w.$]+)?", frozenset((_NOBITS,)), _WRITE | _ALLOC | _GROUPED),
+    (r"\.tbss(\.[\w.$]+)?", frozenset((_NOBITS,)), _WRITE | _ALLOC | _GROUPED | _LOCAL),
+)
+"""Those with bytes that a call may write, where it has a copy of its own."""
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """What the code of a kernel may have besides itself and constants."""
+
+    imports: Callable[[str], str | None]
+    """The name under which the runner finds what the code calls by another one; None where no kernel may call it."""
+    data_bytes: int = 0
+    """What it may keep in data of its own, of which each call has a copy, besides locks."""
+    block_memory: bool = False
+    """Whether its thread-local variables are memory of a block, which the runner hands out."""
+    advice: str = ""
+    """What follows the name of something that no kernel may call."""
+
+    @property
+    def sections(self) -> Sections:
+        """Those that its object file may have."""
+        return (*SECTIONS, *DATA_SECTIONS) if self.data_bytes else SECTIONS
+
+
+ON_CPU = Allowance(
+    lambda name: name if ALLOWED_SYMBOLS.fullmatch(name) else None,
+    advice=": a kernel may use mathematics, memcpy and its kin, and OpenMP; scratch memory is a [[buffer]] of the plan",
+)
 _ORDINARY = frozenset((_PROGBITS, _NOBITS, 14, 15, 16))
 """With the types of the loader's own lists."""
 MAX_OBJECT_BYTES = 64 << 20
@@ -77,7 +111,7 @@ MAX_ENTRIES = 1 << 16
 """Of symbols, and of relocations."""
 
 
-def section_objection(data: bytes) -> str | None:
+def section_objection(data: bytes, allowance: Allowance = ON_CPU) -> str | None:
     """What among an object file's sections no compiler makes of a kernel, or is too much to read; None if nothing.
 
     Only after it may another reader of ELF files look at them: some take a section's type for a promise.
@@ -99,7 +133,7 @@ def section_objection(data: bytes) -> str | None:
         name = names[name_at : names.find(b"\0", name_at)].decode("ascii", "replace")
         if kind in (_RELA, _SYMTAB):
             entries += size // max(entry_bytes, 1)
-        if problem := _misnamed(name, kind, flags, size):
+        if problem := _misnamed(name, kind, flags, size, allowance.sections):
             return problem
     if entries > MAX_ENTRIES:
         return f"its object file has {entries} symbols and relocations; at most {MAX_ENTRIES} are allowed"
@@ -119,8 +153,8 @@ def _section_headers(data: bytes) -> tuple[list[tuple[int, ...]], bytes]:
     return headers, data[offset : offset + size]
 
 
-def _misnamed(name: str, kind: int, flags: int, size: int) -> str | None:
-    for pattern, kinds, allowed in SECTIONS:
+def _misnamed(name: str, kind: int, flags: int, size: int, sections: Sections) -> str | None:
+    for pattern, kinds, allowed in sections:
         if re.fullmatch(pattern, name):
             fits = kind in kinds and not flags & ~allowed
             return None if fits else f"it has data in the section `{name[:100]}`, which only a compiler may make"
@@ -133,30 +167,33 @@ def _misnamed(name: str, kind: int, flags: int, size: int) -> str | None:
     return f"it has data in the section `{name[:100]}`, which is not for constants; use .rodata or no section attribute"
 
 
-def objection(elf: ELFFile) -> str | None:
+def objection(elf: ELFFile, allowance: Allowance = ON_CPU) -> str | None:
     """What in a compiled kernel, whose sections passed, could live on outside of its launches; None if nothing."""
     for index, section in enumerate(elf.iter_sections()):
         if not section["sh_size"]:
             continue
         if section.name.startswith(ON_LOAD):
             return "it has code that runs when it is loaded: a constructor, or a global variable that is computed"
-        if section["sh_flags"] & _WRITE and not section.name.startswith(".data.rel.ro"):
+        written = section["sh_flags"] & _WRITE and not section.name.startswith(".data.rel.ro")
+        if written and not (allowance.data_bytes and _holds_data(section.name)):
             return f"it keeps data between calls{_named(elf, index)}; make it const, local, or a [[buffer]] of the plan"
-    return _symbol_objection(elf)
+    return _symbol_objection(elf, allowance)
 
 
-def _symbol_objection(elf: ELFFile) -> str | None:
+def _holds_data(section: str) -> bool:
+    return any(re.fullmatch(pattern, section) for pattern, _, _ in DATA_SECTIONS)
+
+
+def _symbol_objection(elf: ELFFile, allowance: Allowance) -> str | None:
     for symbol in symbols(elf).iter_symbols():
         kind, where, name = symbol["st_info"]["type"], symbol["st_shndx"], symbol.name
         if kind in ("STT_LOOS", "STT_GNU_IFUNC"):
             return f"`{demangled(name)}` is chosen by code that runs when it is loaded"
         if where == "SHN_COMMON" and not name.startswith(".gomp_critical_user_"):
             return f"it keeps data between calls in `{demangled(name)}`"
-        if where == "SHN_UNDEF" and name and not ALLOWED_SYMBOLS.fullmatch(name):
-            return (
-                f"it calls `{demangled(name)}`: a kernel may use mathematics, memcpy and its kin, and OpenMP; "
-                "scratch memory is a [[buffer]] of the plan"
-            )
+        in_block = kind == "STT_TLS" and allowance.block_memory
+        if where == "SHN_UNDEF" and name and not in_block and allowance.imports(name) is None:
+            return f"it calls `{demangled(name)}`{allowance.advice}"
     return None
 
 

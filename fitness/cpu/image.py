@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from fitness.cpu.gate import ALLOWED_SYMBOLS, demangled
+from fitness.cpu.gate import ON_CPU, Allowance, demangled
 from operators.identity import digest
 
 MAX_FILE_BYTES = 64 << 20
@@ -25,16 +25,16 @@ MAX_HEADERS, MAX_TAGS = 16, 64
 MAX_NAME_BYTES = 1 << 16
 """Names of templates are long."""
 MAX_ALIGNMENT = 2 << 20
-MAX_WRITABLE_BYTES = 4096
-"""Of locks of named critical sections, all that a kernel may write in its own image."""
+LOCK_BYTES = 4096
+"""Of named critical sections, at most."""
 READ, WRITE, EXECUTE = 1, 2, 4
 """Protections as `mmap` has them."""
 _HEADER, _SEGMENT, _TAG = struct.Struct("<2HI3QI6H"), struct.Struct("<2I6Q"), struct.Struct("<qQ")
 _RELOCATION, _SYMBOL = struct.Struct("<2Qq"), struct.Struct("<I2BH2Q")
 _SHARED_OBJECT = 3
-_LOAD, _DYNAMIC, _RELRO = 1, 2, 0x6474E552
-SEGMENTS = {_LOAD, _DYNAMIC, _RELRO, 4, 0x6474E550, 0x6474E551, 0x6474E553}
-"""The others: NOTE, GNU_EH_FRAME, GNU_STACK, GNU_PROPERTY. Not TLS, not INTERP."""
+_LOAD, _DYNAMIC, _LOCAL, _RELRO = 1, 2, 7, 0x6474E552
+SEGMENTS = {_LOAD, _DYNAMIC, _LOCAL, _RELRO, 4, 0x6474E550, 0x6474E551, 0x6474E553}
+"""The others: NOTE, GNU_EH_FRAME, GNU_STACK, GNU_PROPERTY. Not INTERP."""
 PROTECTIONS = {4: READ, 5: READ | EXECUTE, 6: READ | WRITE}
 """Of segments that are loaded, by their flags: none is both written and executed."""
 _NEEDED, _PLT_BYTES, _HASH, _STRINGS, _SYMBOLS, _RELA, _RELA_BYTES = 1, 2, 4, 5, 6, 7, 8
@@ -63,11 +63,13 @@ class Machine:
     """The relocation to an address in the object itself."""
     symbolic: frozenset[int]
     """Those to a symbol: a pointer, an entry of the offset table, one of the linkage table."""
+    module: int
+    """The one to the number that a loader gives an object for its thread-local data."""
 
 
 MACHINES = {
-    "x86_64": Machine(62, 8, frozenset((1, 6, 7))),
-    "aarch64": Machine(183, 1027, frozenset((257, 1025, 1026))),
+    "x86_64": Machine(62, 8, frozenset((1, 6, 7)), 16),
+    "aarch64": Machine(183, 1027, frozenset((257, 1025, 1026)), 1028),
 }
 
 
@@ -114,6 +116,8 @@ class Image:
     """(address of a word, number of its import or -1 for the image itself, what is added)."""
     launches: tuple[int, ...]
     """Addresses of the launch functions."""
+    block_bytes: int = 0
+    """Of its thread-local variables, which are zero at first: nothing that the runner maps."""
     digest: str = ""
     """Of all orders and of every byte that they map: what has the same one is the same program, wherever it comes
     from."""
@@ -134,11 +138,11 @@ class Image:
         return [*words, len(self.launches), *self.launches]
 
 
-def image(data: bytes, launches: int) -> Image:
+def image(data: bytes, launches: int, allowance: Allowance = ON_CPU) -> Image:
     """The orders for a linked object with so many launches. Raises Refused."""
     if len(data) > MAX_FILE_BYTES:
         raise Refused(f"its shared object has more than {MAX_FILE_BYTES >> 20} MiB")
-    linked = _Linked(data)
+    linked = _Linked(data, allowance)
     linked.check_libraries()
     relocations = tuple(linked.relocations())
     made = Image(
@@ -149,6 +153,7 @@ def image(data: bytes, launches: int) -> Image:
         imports=tuple(linked.imports),
         relocations=relocations,
         launches=tuple(linked.launch(f"evo_launch_{number}") for number in range(launches)),
+        block_bytes=linked.block_bytes,
     )
     mapped = (data[_page_down(segment.offset) : segment.mapped_end] for segment in made.segments)
     return replace(made, digest=digest("image", *made.words(), *mapped))
@@ -165,8 +170,9 @@ def _page_down(address: int) -> int:
 class _Linked:
     """A shared object's bytes. Its methods raise Refused where they are not what the linker makes of a kernel."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, allowance: Allowance) -> None:
         self._data = data
+        self._allowance = allowance
         self._machine = MACHINES[platform.machine()]
         self.imports: dict[str, int] = {}
         """Names with their numbers, as relocations ask for them."""
@@ -183,8 +189,7 @@ class _Linked:
         headers = [self._unpacked(_SEGMENT, begin + number * size) for number in range(count)]
         for kind, flags, *_ in headers:
             if kind not in SEGMENTS:
-                name = "thread-local data" if kind == 7 else f"a segment of type {kind:#x}"
-                raise Refused(f"its shared object has {name}")
+                raise Refused(f"its shared object has a segment of type {kind:#x}")
             if kind != _LOAD and flags & 1:
                 raise Refused("its shared object asks for memory that is both written and executed")
         return headers
@@ -217,8 +222,24 @@ class _Linked:
             raise Refused(f"it aligns data to {most} bytes; at most {MAX_ALIGNMENT} are allowed")
         return max(most, mmap.PAGESIZE)
 
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of thread-local data."""
+        found = [header for header in self._headers if header[0] == _LOCAL]
+        if not found:
+            return 0
+        if len(found) > 1 or not self._allowance.block_memory:
+            raise Refused("its shared object has thread-local data")
+        *_, file_bytes, size, alignment = found[0]
+        if file_bytes or size > MAX_FILE_BYTES or alignment > mmap.PAGESIZE:
+            raise Refused("its shared object has thread-local data that begin with a value, are too many, or aligned")
+        return size
+
     def sealed(self) -> int:
-        """Where the part ends that is read-only after relocation; behind it only locks may lie, which begin as zero."""
+        """Where the part ends that is read-only after relocation; behind it is data that a kernel may write.
+
+        Locks alone, which begin as zero, unless it is allowed more.
+        """
         writable = self._writable
         if writable is None:
             return 0
@@ -227,7 +248,9 @@ class _Linked:
         if end >= writable.end:
             return _page_up(writable.end)
         kept = writable.end - end
-        if end % mmap.PAGESIZE or writable.address + writable.file_bytes > end or kept > MAX_WRITABLE_BYTES:
+        begins_as_zero = writable.address + writable.file_bytes <= end
+        most = self._allowance.data_bytes or (LOCK_BYTES if begins_as_zero else 0)
+        if end % mmap.PAGESIZE or kept > most:
             raise Refused(f"it keeps {kept} bytes of data between calls; make it const, local, or a [[buffer]]")
         return end
 
@@ -278,7 +301,10 @@ class _Linked:
             for place, info, addend in _RELOCATION.iter_unpack(data):
                 if writable is None or not writable.address <= place <= writable.address + writable.file_bytes - 8:
                     raise Refused(f"it has a relocation outside of constant data, at {place:#x}")
-                yield (place, *self._target(info & 0xFFFFFFFF, info >> 32, addend))
+                kind, number = info & 0xFFFFFFFF, info >> 32
+                if kind == self._machine.module and number == 0 and self.block_bytes:
+                    continue  # there is no loader to number it, and the runner has no use for a number
+                yield (place, *self._target(kind, number, addend))
 
     def _target(self, kind: int, number: int, addend: int) -> tuple[int, int]:
         if kind == self._machine.relative and number == 0:
@@ -287,9 +313,10 @@ class _Linked:
             raise Refused(f"it would have code run when it is loaded (a relocation of type {kind})")
         name, symbol = self._symbol(number)
         if symbol[3] == 0:
-            if not ALLOWED_SYMBOLS.fullmatch(name) or addend:
+            found = None if addend else self._allowance.imports(name)
+            if found is None:
                 raise Refused(f"it calls `{demangled(name)}`, which no kernel may")
-            return self.imports.setdefault(name, len(self.imports)), 0
+            return self.imports.setdefault(found, len(self.imports)), 0
         return -1, self._inside(self._defined(symbol) + addend)
 
     def _inside(self, address: int) -> int:

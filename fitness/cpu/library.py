@@ -2,8 +2,8 @@
 
     python -m fitness.cpu.library OPERATOR_FOLDER DTYPE CALL THREADS SOCKET_FD
 
-LOAD carries, instead of a path, the JSON list of slot descriptions: shapes of tensors and the values of dims; PLAN is
-accepted and ignored. Only the library call is timed; `prepare()` and copying the result are not.
+LOAD, which this program alone knows, carries the JSON list of slot descriptions: shapes of tensors and the values of
+dims; PLAN is accepted and ignored. Only the library call is timed; `prepare()` and copying the result are not.
 
 A call meets what a kernel's meets in `runner.cpp`: every thread on a core of its own, pages that are there already
 (those of its results too, which it allocates itself), cold caches, and neighbours that have come to rest.

@@ -4,22 +4,21 @@
 //   profile_driver LIBRARY TASK
 //
 // TASK is a file of 64-bit words, then bytes:
-//   buffers, (bytes, how many of them follow the words) * buffers,
+//   words, orders of fitness/cpu/image.py * words, buffers, (bytes, how many of them follow the words) * buffers,
 //   zeros, (buffer, bytes) * zeros, steps, (launch, args, (is buffer, value) * args) * steps
-#include <cstdint>
+//
+// Before the kernel's code is called, this process and the simulator in it give up all system calls but a few.
+#include "../native/confine.hpp"
+#include "../native/image.hpp"
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <dlfcn.h>
-#include <fcntl.h>
-#include <string>
-#include <unistd.h>
-#include <vector>
+#include <sys/prctl.h>
 
 namespace {
 
-using Word = std::int64_t;
-using Launch = void (*)(void* const*);
+using image::Launch;
+using image::Word;
 
 [[noreturn]] void fail(const char* what) {
     std::fprintf(stderr, "profile_driver: %s\n", what);
@@ -47,16 +46,38 @@ struct Step {
     std::vector<void*> pointers;
 };
 
+// What the simulator does while a kernel runs and when it has ended: memory, signals to itself, and files that are
+// there already, of those that the jail leaves in reach. A kernel shares its memory, so what it may do, a kernel may.
+void confine_simulated() {
+    confine::Filter filter;
+    constexpr unsigned ALLOW = SECCOMP_RET_ALLOW, REFUSE = SECCOMP_RET_ERRNO | EPERM;
+    filter.rule(ALLOW, {SYS_read, SYS_write, SYS_close, SYS_fstat, SYS_newfstatat, SYS_statx, SYS_lseek, SYS_pread64,
+                        SYS_readlinkat, SYS_getcwd, SYS_mmap, SYS_munmap, SYS_mprotect, SYS_mremap, SYS_madvise, SYS_brk,
+                        SYS_futex, SYS_set_robust_list, SYS_rseq, SYS_sched_yield, SYS_sched_getaffinity, SYS_getcpu,
+                        SYS_rt_sigaction, SYS_rt_sigprocmask, SYS_rt_sigreturn, SYS_rt_sigtimedwait, SYS_rt_sigpending,
+                        SYS_sigaltstack, SYS_restart_syscall, SYS_gettid, SYS_getpid, SYS_clock_gettime, SYS_getrandom,
+                        SYS_exit, SYS_exit_group});
+    filter.rule_if_bits(SYS_openat, {{2, O_CREAT}}, REFUSE, ALLOW);
+#ifdef SYS_open
+    filter.rule_if_bits(SYS_open, {{1, O_CREAT}}, REFUSE, ALLOW);
+    filter.rule(ALLOW, {SYS_stat, SYS_readlink, SYS_getrlimit});
+#endif
+    const auto self = static_cast<unsigned>(getpid());
+    for (const unsigned signal : {SYS_kill, SYS_tkill, SYS_tgkill}) filter.rule_if_equal(signal, 0, self, ALLOW, REFUSE);
+    filter.install_simulated(REFUSE);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
     if (argc != 3) fail("usage: profile_driver LIBRARY TASK");
-    // libgomp reads them when it is loaded, with the kernel.
-    for (const char* name : {"OMP_NUM_THREADS", "OMP_THREAD_LIMIT"}) setenv(name, "1", 1);
-    void* library = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
-    if (!library) fail(dlerror());
-    const int task = open(argv[2], O_RDONLY | O_CLOEXEC);
+    const int library = open(argv[1], O_RDONLY | O_CLOEXEC), task = open(argv[2], O_RDONLY | O_CLOEXEC);
+    if (library < 0) fail("cannot open the library");
     if (task < 0) fail("cannot open the task");
+    std::vector<Word> orders(static_cast<std::size_t>(read_word(task)));
+    read_exactly(task, orders.data(), orders.size() * sizeof(Word));
+    const image::Mapped mapped = image::map(orders.data(), library);
+    if (!mapped.problem.empty()) fail(mapped.problem.c_str());
     std::vector<char*> buffers;
     std::vector<std::size_t> given;
     for (Word count = read_word(task); count > 0; --count) {
@@ -72,9 +93,7 @@ int main(int argc, char** argv) {
     }
     std::vector<Step> steps(static_cast<std::size_t>(read_word(task)));
     for (Step& step : steps) {
-        const std::string name = "evo_launch_" + std::to_string(read_word(task));
-        step.launch = reinterpret_cast<Launch>(dlsym(library, name.c_str()));
-        if (!step.launch) fail("the library lacks a launch");
+        step.launch = mapped.launches.at(static_cast<std::size_t>(read_word(task)));
         step.values.resize(static_cast<std::size_t>(read_word(task)));
         for (Word& value : step.values) {
             const bool is_buffer = read_word(task) != 0;
@@ -84,6 +103,7 @@ int main(int argc, char** argv) {
         for (Word& value : step.values) step.pointers.push_back(&value);
     }
     for (std::size_t i = 0; i < buffers.size(); ++i) read_exactly(task, buffers[i], given[i]);
+    confine_simulated();
     for (const auto& [buffer, bytes] : zeros) std::memset(buffers.at(buffer), 0, bytes);
     for (const Step& step : steps) step.launch(step.pointers.data());
     std::fflush(nullptr);

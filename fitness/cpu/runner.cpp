@@ -10,8 +10,6 @@
 //
 // Messages both ways are 64-bit words: [what, count, word...]. Requests:
 //   MAP   [orders of fitness/cpu/image.py] with an fd of the linked object  -> [OK, 1, launches]; files are out of reach
-//   LOAD  [bytes of path, path padded to words]             -> [OK, 1, launches found]; the emulator's library, which the
-//                                                              loader opens when nothing but it is in reach
 //   BIND  [slot, buffers, (which fd, file offset, map bytes, data offset) * buffers] with two fds (inputs, work)
 //                                                           -> [OK, buffers, address...]
 //   PLAN  [id, zeros, (buffer, bytes) * zeros, steps, (launch, args, (is buffer, value) * args) * steps] -> [OK, 0]
@@ -20,19 +18,20 @@
 // Replies that are not OK: [ERROR, bytes, text padded], [SIGNAL, 2, number, address or system call],
 // [TIMEOUT, 0], [EXIT, 1, code], [FORGED, 0], [CLOCK_SET, 0].
 #include "../native/confine.hpp"
+#include "../native/image.hpp"
 #include <alloca.h>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
-#include <dlfcn.h>
 #include <map>
 #include <omp.h>
 #include <poll.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -85,9 +84,9 @@ last_word_sent:
 
 namespace {
 
-using Word = std::int64_t;
-using Launch = void (*)(void* const*);
-enum Request : Word { LOAD = 1, BIND = 2, PLAN = 3, RUN = 4, MAP = 5 };
+using image::Launch;
+using image::Word;
+enum Request : Word { BIND = 2, PLAN = 3, RUN = 4, MAP = 5 };
 enum Reply : Word { OK = 0, ERROR = 1, SIGNAL = 2, TIMEOUT = 3, EXIT = 4, FORGED = 5, CLOCK_SET = 6 };
 enum Note : Word { END = 2, FAULT = 3 };  // a last word: [note, value, value]
 constexpr std::size_t FIRST_BYTES = 1, LAST_BYTES = 3 * sizeof(Word);
@@ -176,75 +175,11 @@ void receive(Word* words, std::size_t count, std::vector<int>& fds) {
     }
 }
 
-void load(const std::vector<Word>& words) {
-    const std::string path(reinterpret_cast<const char*>(words.data() + 1), static_cast<std::size_t>(words[0]));
-    confine::restrict_files({path}, {});
-    confine::forbid_network_and_others();
-    void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (!library) return reply_error(dlerror());
-    launches.clear();
-    for (int i = 0;; ++i) {
-        const auto launch = reinterpret_cast<Launch>(dlsym(library, ("evo_launch_" + std::to_string(i)).c_str()));
-        if (!launch) break;
-        launches.push_back(launch);
-    }
-    reply(OK, {static_cast<Word>(launches.size())});
-}
-
-// Maps a candidate's linked object by the orders of the verifier, who has read it: [bytes, alignment, sealed, segments,
-// (address, bytes, file offset, file bytes, protection) * segments, imports, (bytes, name padded) * imports,
-// relocations, (address, import or -1, addend) * relocations, launches, address * launches]. Nothing of it runs, and
-// nothing in it is believed. An order that does not fit is an error of ours; whatever it was, nothing has run either.
 void map_image(const std::vector<Word>& words, const std::vector<int>& fds) {
     confine::restrict_files({}, {});
-    const Word* p = words.data();
-    const auto take = [&] { return static_cast<std::size_t>(*p++); };
-    const std::size_t bytes = take(), alignment = take(), sealed = take(), page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-    void* reserved = mmap(nullptr, bytes + alignment, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (reserved == MAP_FAILED) return reply_error("cannot reserve address space for the kernel");
-    char* const base = reinterpret_cast<char*>((reinterpret_cast<std::uintptr_t>(reserved) + alignment - 1) / alignment * alignment);
-    char *written = nullptr, *written_end = nullptr;
-    for (std::size_t count = take(); count > 0; --count) {
-        char* const begin = base + take();
-        char* const end = begin + take();
-        const std::size_t offset = take();
-        char* const file_end = begin + take();
-        const int protection = static_cast<int>(take());
-        const std::size_t before = static_cast<std::size_t>(begin - base) % page;
-        char* const first = begin - before;
-        const auto up = [&](char* address) { return base + (static_cast<std::size_t>(address - base) + page - 1) / page * page; };
-        if (begin < base || end > base + bytes || file_end > end) return reply_error("a segment of the kernel does not fit");
-        if (file_end > begin && mmap(first, static_cast<std::size_t>(file_end - first), protection, MAP_PRIVATE | MAP_FIXED,
-                                     fds.at(0), static_cast<off_t>(offset - before)) == MAP_FAILED)
-            return reply_error("cannot map a segment of the kernel");
-        if (!(protection & PROT_WRITE)) continue;
-        written = first;
-        written_end = up(end);
-        char* const zeros = file_end > begin ? up(file_end) : first;
-        if (zeros < written_end && mmap(zeros, static_cast<std::size_t>(written_end - zeros), protection,
-                                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
-            return reply_error("cannot map a segment of the kernel");
-        if (file_end > begin && file_end < zeros) std::memset(file_end, 0, static_cast<std::size_t>(zeros - file_end));
-    }
-    std::vector<char*> imports;
-    for (std::size_t count = take(); count > 0; --count) {
-        const std::size_t length = take();
-        const std::string name(reinterpret_cast<const char*>(p), length);
-        p += (length + 7) / 8;
-        imports.push_back(static_cast<char*>(dlsym(RTLD_DEFAULT, name.c_str())));
-        if (!imports.back()) return reply_error("this machine's libraries lack " + name);
-    }
-    for (std::size_t count = take(); count > 0; --count) {
-        char* const place = base + take();
-        const auto import = static_cast<Word>(take());
-        char* const value = (import < 0 ? base : imports.at(static_cast<std::size_t>(import))) + take();
-        if (place < written || place + sizeof value > written_end) return reply_error("a relocation of the kernel does not fit");
-        std::memcpy(place, &value, sizeof value);
-    }
-    if (base + sealed > written && written)
-        mprotect(written, static_cast<std::size_t>(base + sealed - written), PROT_READ);
-    launches.clear();
-    for (std::size_t count = take(); count > 0; --count) launches.push_back(reinterpret_cast<Launch>(base + take()));
+    const image::Mapped mapped = image::map(words.data(), fds.at(0));
+    if (!mapped.problem.empty()) return reply_error(mapped.problem);
+    launches = mapped.launches;
     reply(OK, {static_cast<Word>(launches.size())});
 }
 
@@ -397,10 +332,12 @@ void settle() {
 }
 
 // Whether the system counts this call's threads apart from all others of its user. Root, whose threads it never counts,
-// becomes a user whom nobody else is; who started the call may still end it.
+// becomes a user whom nobody else is, by a number that is drawn; who started the call may still end it.
 bool counted_apart() {
     if (geteuid() != 0) return own_users;
-    const long nobody = 0x70000000L | getpid();
+    std::uint32_t drawn = 0;
+    if (getrandom(&drawn, sizeof drawn, GRND_NONBLOCK) != sizeof drawn) return false;
+    const long nobody = 0x40000000L | drawn >> 2;
     return syscall(SYS_setresuid, nobody, nobody, -1) == 0;
 }
 
@@ -580,7 +517,6 @@ int main(int argc, char** argv) {
         receive(words.data(), words.size(), fds);
         switch (header[0]) {
             case MAP: map_image(words, fds); break;
-            case LOAD: load(words); break;
             case BIND: bind(words, fds); break;
             case PLAN: define(words); break;
             case RUN: run(words, fds); break;

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import struct
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from fitness.channel import receive, send
 from fitness.cpu.build import LIBRARIES, CpuBuild
+from fitness.cpu.image import Image
 from fitness.device import KernelFault, KilledFromOutside, Sample
 from fitness.evaluation import Status
 from fitness.memory import Region
@@ -83,6 +83,7 @@ class Runner:
             cpu_s=CPU_LIMIT_S,
             memory_bytes=MEMORY_BYTES,
             file_bytes=4096,
+            alone=True,
         )
 
     def __enter__(self) -> Runner:
@@ -93,7 +94,7 @@ class Runner:
 
     @property
     def pid(self) -> int:
-        """The process, whose children are the calls."""
+        """The jail's process, below which are the program and its calls."""
         return self._process.pid
 
     def close(self) -> None:
@@ -101,16 +102,16 @@ class Runner:
         self._socket.close()
         kill_group(self._process)
 
-    def map(self, build: CpuBuild, library: Path) -> None:
+    def map(self, image: Image, library: Path) -> None:
         """Have a candidate's shared object mapped, which is `library`, without running anything of it."""
         with library.open("rb") as stream:
-            self._send(MAP, build.image.words(), fds=[stream.fileno()])
+            self._send(MAP, image.words(), fds=[stream.fileno()])
             self._receive(1, 20.0, "while it was mapped")
 
-    def load(self, library: Path, *, timeout_s: float = 20.0) -> None:
-        """Have a library of ours opened: what emulates a GPU, or the description of the vendor's call."""
-        path = os.fsencode(library)
-        self._send(LOAD, [len(path), *struct.unpack(f"<{-(-len(path) // 8)}q", path + bytes(-len(path) % 8))])
+    def load(self, description: str, *, timeout_s: float = 20.0) -> None:
+        """Have `library.py` prepare the vendor's call."""
+        text = description.encode()
+        self._send(LOAD, [len(text), *struct.unpack(f"<{-(-len(text) // 8)}q", text + bytes(-len(text) % 8))])
         self._receive(1, timeout_s, "while it was loaded")
 
     def bind(self, slot: int, inputs: Region, work: Region) -> tuple[str, ...]:

@@ -21,8 +21,8 @@ import numpy as np
 import torch
 
 from fitness.cpu.build import FLAGS, LIBRARIES, LINK_FLAGS, CpuBuild, read_at_most, translation_unit
-from fitness.cpu.image import MAX_FILE_BYTES, Refused, image
-from fitness.cpu.runner import plan_words
+from fitness.cpu.image import MAX_FILE_BYTES, Image, Refused, image
+from fitness.cpu.runner import RUNNER_FLAGS, plan_words
 from fitness.inputs import draw
 from fitness.memory import Region
 from fitness.native import CXX, built, toolchain_folders
@@ -196,11 +196,11 @@ def simulate(subject: Subject, workload: Workload, facts: Mapping[str, int], scr
         return (
             f"no simulation: it does not compile with {vectors}, all that valgrind knows{own if unit != SOURCE else ''}"
         )
-    try:  # a loader opens this one, under Landlock: what the kernel's own build passed, this one passes too
-        image(read_at_most(scratch / LIBRARY, MAX_FILE_BYTES), len(subject.build.launches))
+    try:
+        mapped = image(read_at_most(scratch / LIBRARY, MAX_FILE_BYTES), len(subject.build.launches))
     except Refused as error:
         return f"no simulation: {error}"
-    dims = _write_task(subject, workload, facts, scratch / "task")
+    dims = _write_task(subject, mapped, workload, facts, scratch / "task")
     if dims is None:
         return f"no simulation: {workload.name} needs more than {SIMULATE_BYTES >> 20} MiB"
     outcome = _callgrind(scratch)
@@ -265,7 +265,7 @@ def _own_lines(preprocessed: str) -> dict[int, str]:
 
 
 def _callgrind(scratch: Path) -> Outcome:
-    shutil.copy(built("cpu/profile_driver.cpp"), scratch / "driver")
+    shutil.copy(built("cpu/profile_driver.cpp", *RUNNER_FLAGS), scratch / "driver")
     valgrind = shutil.which("valgrind")
     assert valgrind is not None
     options = (
@@ -278,6 +278,8 @@ def _callgrind(scratch: Path) -> Outcome:
         timeout_s=SIMULATE_TIMEOUT_S,
         memory_bytes=0,  # the simulator reserves what it never uses
         readable=(*toolchain_folders(), str(Path(valgrind).resolve().parent), "/proc/self"),
+        alone=True,
+        environment={"OMP_NUM_THREADS": "1", "OMP_THREAD_LIMIT": "1"},
     )
 
 
@@ -300,7 +302,9 @@ def compiled(command: list[str], scratch: Path) -> Outcome:
     )
 
 
-def _write_task(subject: Subject, workload: Workload, facts: Mapping[str, int], path: Path) -> Mapping[str, int] | None:
+def _write_task(
+    subject: Subject, mapped: Image, workload: Workload, facts: Mapping[str, int], path: Path
+) -> Mapping[str, int] | None:
     """What profile_driver.cpp reads; the dims with what the drawn inputs tell. None: too much memory."""
     operator, dtype = subject.operator, subject.dtype
     rng = np.random.default_rng(0)
@@ -314,7 +318,10 @@ def _write_task(subject: Subject, workload: Workload, facts: Mapping[str, int], 
     if sum(sizes.values()) > SIMULATE_BYTES:
         return None
     order = tuple(sizes)
-    words = [len(order), *(word for name in order for word in (sizes[name], len(data.get(name, b""))))]
+    orders = mapped.words()
+    words = [len(orders), *orders, len(order)]
+    for name in order:
+        words += [sizes[name], len(data.get(name, b""))]
     words += plan_words(plan, subject.build, operator, order, Region(sizes, at_end=False))
     with path.open("wb") as task:
         task.write(struct.pack(f"<{len(words)}q", *words))

@@ -168,7 +168,7 @@ class CpuDevice:
         with held(prepared.build.library) as library:
             runner = Runner(threads=self.threads)
             try:
-                runner.map(prepared.build, library)
+                runner.map(prepared.build.image, library)
             except KernelFault:
                 runner.close()
                 raise
@@ -195,7 +195,7 @@ class CpuDevice:
 
         def load() -> None:
             with self.machine(exclusive=False):  # importing torch takes a second, beside which nobody shall be timed
-                runner.load(Path(json.dumps(dims)), timeout_s=60.0)
+                runner.load(json.dumps(dims), timeout_s=60.0)
 
         pool = ThreadPoolExecutor(1)
         loading = pool.submit(load)

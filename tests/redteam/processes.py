@@ -15,8 +15,8 @@ def adopt_orphans() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def descendants() -> set[int]:
-    """Of this process, zombies left out."""
+def descendants(root: int | None = None) -> set[int]:
+    """The numbers of all processes below `root` (None: this one), zombies left out."""
     parents: dict[int, int] = {}
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit():
@@ -27,10 +27,11 @@ def descendants() -> set[int]:
             continue
         if state != "Z":
             parents[int(folder.name)] = int(parent)
-    found = {os.getpid()}
+    begin = os.getpid() if root is None else root
+    found = {begin}
     while more := {child for child, parent in parents.items() if parent in found} - found:
         found |= more
-    return found - {os.getpid()}
+    return found - {begin}
 
 
 def left_over(before: set[int], *, patience_s: float = 2.0) -> set[int]:

@@ -1,22 +1,27 @@
-"""From a CUDA kernel file to a shared object that `fitness/cpu/runner.cpp` can run.
+"""From a CUDA kernel file to a shared object that `fitness/cpu/runner.cpp` maps, beside the runtime that it calls.
 
 g++ compiles the very text that NVRTC gets, prelude included, behind headers that stand in for CUDA.
 """
 
 from __future__ import annotations
 
+import platform
 import re
 import subprocess
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from io import BytesIO
 from pathlib import Path
 
+from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 
-from fitness.cpu.build import SHIM, parameters, tidy_log
-from fitness.cpu.gate import ALLOWED_SYMBOLS, ON_LOAD, demangled, symbols
+from fitness.cpu.build import LIBRARIES, LINK_FLAGS, SHIM, parameters, read_at_most, tidy_log
+from fitness.cpu.gate import ALLOWED_SYMBOLS, MAX_OBJECT_BYTES, Allowance, objection, section_objection, symbols
+from fitness.cpu.image import MAX_FILE_BYTES, Image, Refused, image
+from fitness.cpu.runner import RUNNER_FLAGS
 from fitness.cuda.build import DIALECT
 from fitness.cuda.emulation.ptx.assembly import translated
 from fitness.cuda.nvrtc import FILE, HEADERS
@@ -36,17 +41,23 @@ HERE = Path(__file__).parent
 INCLUDE = HERE / "include"
 CHECKS = ("bounds", "alignment", "shift-exponent", "integer-divide-by-zero")
 """Of g++; what they find is reported by runtime.hpp, with the kernel file's line."""
+LOCAL_BY_CALL = {"x86_64": "-mtls-dialect=gnu", "aarch64": "-mtls-dialect=trad"}
+"""Has code ask for thread-local variables by `VARIABLE`, on each processor."""
 FLAGS = (
     "-std=c++17", "-O2", "-march=native", "-fPIC", "-fvisibility=hidden", "-pipe", "-w", "-fno-exceptions",
     "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fno-strict-aliasing", "-fwrapv",
-    "-fno-extern-tls-init", "-fsanitize=" + ",".join(CHECKS), "-fmax-errors=5",
+    "-fno-extern-tls-init", LOCAL_BY_CALL[platform.machine()], "-fsanitize=" + ",".join(CHECKS), "-fmax-errors=5",
     "-fdiagnostics-color=never", "-fno-diagnostics-show-caret",
 )  # fmt: skip
 """`-fno-extern-tls-init`: dynamic shared memory has no constructors."""
 MAX_SHARED_BYTES = 227 << 10
 """Of a block on an H100."""
-WATCHED_BYTES = 4096
-"""Behind dynamic shared memory; see runtime.hpp."""
+DYNAMIC_ALIGNMENT = 1024
+"""Of dynamic shared memory, in bytes; also what its names take in the object, all at the end."""
+DATA_BYTES = 1 << 20
+"""Of a kernel file's variables, and of what the compiler's checks know of its lines."""
+VARIABLE = "__tls_get_addr"
+"""What the compiler has code call to find a thread-local variable, which shared memory is."""
 COMPILE_TIMEOUT_S = 120.0
 GPU_ONLY: Mapping[str, str] = {
     "cub/": "CUB", "cute/": "CuTe", "cutlass/": "CUTLASS", "mma.h": "tensor cores (wmma)", "cuda/": "libcu++",
@@ -60,10 +71,17 @@ class EmulatedBuild:
     """A compiled kernel file on disk."""
 
     library: Path
+    image: Image
+    """How the library is mapped."""
     launches: tuple[str, ...]
     """Distinct kernels of the plan; `evo_launch_<i>` in the library runs the i-th."""
     params: Mapping[str, tuple[Param, ...]]
     """By name expression."""
+
+    @property
+    def static_bytes(self) -> int:
+        """Bytes of a block's shared memory before the dynamic part."""
+        return self.image.block_bytes - DYNAMIC_ALIGNMENT
 
 
 def compile_emulated(
@@ -84,23 +102,42 @@ def compile_emulated(
         failure = _compiled(scratch, assembly=any(word in kernel.source for word in ASSEMBLY))
         if failure:
             return failure
-        with (Path(scratch) / "kernel.o").open("rb") as stream:
-            elf = ELFFile(stream)
-            if problem := _objection(elf):
-                return Rejection(Status.UNSUPPORTED, f"needs a GPU: {problem}")
-            try:
-                params = {name: parameters(elf, index) for index, name in enumerate(launches)}
-            except TableError as error:
-                return Rejection(Status.INVALID, str(error))
-            (Path(scratch) / "shared.s").write_text(_dynamic_shared(elf), encoding="utf-8")
-        library = folder / f"{kernel.id}-{dtype}-emulated.so"
+        params = _examined(Path(scratch), launches)
+        if isinstance(params, Rejection):
+            return params
         failure = _run(
-            [CXX, "-shared", "-Wl,-z,defs", str(_runtime()), "kernel.o", "shared.s", "-o", "kernel.so"], scratch
+            [CXX, *LINK_FLAGS, "-Wl,-z,undefs", "kernel.o", "shared.s", "-o", "kernel.so", *LIBRARIES], scratch
         )
         if failure:
             return failure
+        try:
+            linked = image(read_at_most(Path(scratch) / "kernel.so", MAX_FILE_BYTES), len(launches), _allowance())
+        except Refused as error:
+            return _needs_gpu(str(error))
+        library = folder / f"{kernel.id}-{dtype}-emulated.so"
         (Path(scratch) / "kernel.so").replace(library)
-    return EmulatedBuild(library, launches, params)
+    return EmulatedBuild(library, linked, launches, params)
+
+
+def _examined(scratch: Path, launches: tuple[str, ...]) -> Mapping[str, tuple[Param, ...]] | Rejection:
+    """The launches' parameters, where kernel.o reaches for no more than a GPU offers. It makes shared.s."""
+    data = read_at_most(scratch / "kernel.o", MAX_OBJECT_BYTES)
+    if problem := section_objection(data, _allowance()):
+        return _needs_gpu(problem)
+    try:
+        elf = ELFFile(BytesIO(data))
+        if problem := objection(elf, _allowance()):
+            return _needs_gpu(problem)
+        (scratch / "shared.s").write_text(_dynamic_shared(elf), encoding="utf-8")
+        return {name: parameters(elf, index) for index, name in enumerate(launches)}
+    except TableError as error:
+        return Rejection(Status.INVALID, str(error))
+    except ELFError as error:
+        return Rejection(Status.INVALID, f"its object file cannot be read: {error}")
+
+
+def _needs_gpu(what: str) -> Rejection:
+    return Rejection(Status.UNSUPPORTED, f"needs a GPU: {what}")
 
 
 def _compiled(folder: str, *, assembly: bool) -> Rejection | None:
@@ -144,8 +181,8 @@ def _headers() -> str:
 
 @lru_cache
 def _runtime() -> Path:
-    """The object that every library holds; a name of the headers' digest makes it another one when they change."""
-    options = ("-c", "-fPIC", "-fno-extern-tls-init", "-U_FORTIFY_SOURCE")  # which takes fibers for an attack
+    """The object that every emulator holds; a name of the headers' digest makes it another one when they change."""
+    options = ("-c", "-fPIC", "-U_FORTIFY_SOURCE")  # which takes fibers for an attack
     return built("cuda/emulation/runtime.cpp", *options, f"-DOF_{digest(_headers())[:16]}")
 
 
@@ -157,45 +194,42 @@ def flags() -> tuple[str, ...]:
     return (*FLAGS, "-ftrivial-auto-var-init=pattern") if int(major) >= 12 else FLAGS
 
 
-def _objection(elf: ELFFile) -> str | None:
-    """What in a kernel file reaches for more than a GPU offers, whose author nobody trusts; None if nothing.
-
-    A runner confines its calls; what would run when the library is loaded comes before that.
-    """
-    if any(section.name.startswith(ON_LOAD) and section["sh_size"] for section in elf.iter_sections()):
-        return "it has code that runs when it is loaded: a constructor, or a global variable that is computed"
-    for symbol in symbols(elf).iter_symbols():
-        kind, name = symbol["st_info"]["type"], symbol.name
-        if kind in ("STT_LOOS", "STT_GNU_IFUNC"):
-            return f"`{demangled(name)}` is chosen by code that runs when it is loaded"
-        known = name in _offered() or ALLOWED_SYMBOLS.fullmatch(name) or kind == "STT_TLS"
-        if symbol["st_shndx"] == "SHN_UNDEF" and name and not known:
-            return f"it calls `{demangled(name)}`"
-    return None
+@lru_cache
+def emulator() -> Path:
+    """The program that maps kernels: the cpu target's runner with the runtime in it, whose names it offers them."""
+    return built("cpu/runner.cpp", *RUNNER_FLAGS, "-rdynamic", str(_runtime()))
 
 
 @lru_cache
-def _offered() -> frozenset[str]:
-    """What the runtime defines, and what the compiler makes of thread-local variables, which shared memory is."""
+def _allowance() -> Allowance:
+    """What a kernel file may have: the runtime's names, data (each call has its own) and shared memory."""
     with _runtime().open("rb") as stream:
-        defined = (s.name for s in symbols(ELFFile(stream)).iter_symbols() if s["st_shndx"] != "SHN_UNDEF")
-        return frozenset((*defined, "__tls_get_addr"))
+        table = list(symbols(ELFFile(stream)).iter_symbols())
+    offered = {s.name for s in table if s["st_shndx"] != "SHN_UNDEF" and s["st_info"]["bind"] == "STB_GLOBAL"}
+
+    def imports(name: str) -> str | None:
+        if name == VARIABLE:
+            return "evo_shared_variable"
+        return name if name in offered or ALLOWED_SYMBOLS.fullmatch(name) else None
+
+    return Allowance(imports, data_bytes=DATA_BYTES, block_memory=True)
 
 
 def _dynamic_shared(elf: ELFFile) -> str:
-    """Assembly that defines every `extern __shared__` array: all in one place, behind the static ones."""
+    """Assembly that defines every `extern __shared__` array: all in one place, behind the static ones.
+
+    Names are a kernel's own choice: whatever the assembler makes of them, the linked object is judged.
+    """
     undefined = (s for s in symbols(elf).iter_symbols() if s["st_shndx"] == "SHN_UNDEF")
-    names = ("evo_dynamic_shared", *sorted(s.name for s in undefined if s["st_info"]["type"] == "STT_TLS"))
-    size = MAX_SHARED_BYTES + WATCHED_BYTES if len(names) > 1 else 0
-    lines = ['.section .note.GNU-stack,"",%progbits', '.section .tbss,"awT",%nobits', ".balign 1024"]
-    for name in (*names, "evo_dynamic_shared_end"):
-        lines += [f".zero {size}"] if name == "evo_dynamic_shared_end" else []
+    names = sorted(s.name for s in undefined if s["st_info"]["type"] == "STT_TLS" and re.fullmatch(r"[\w.$]+", s.name))
+    lines = ['.section .note.GNU-stack,"",%progbits', '.section .tbss,"awT",%nobits', f".balign {DYNAMIC_ALIGNMENT}"]
+    for name in names:
         lines += [f".globl {name}", f".hidden {name}", f".type {name}, %object", f"{name}:"]
-    return "\n".join([*lines, ".zero 1", ""])
+    return "\n".join([*lines, f".zero {DYNAMIC_ALIGNMENT}", ""])
 
 
 def _run(command: list[str], folder: str) -> Rejection | None:
-    readable = (*toolchain_folders(), str(precompiled(_headers(), *flags()).parent), str(INCLUDE), str(_runtime()))
+    readable = (*toolchain_folders(), str(precompiled(_headers(), *flags()).parent), str(INCLUDE))
     outcome = run_confined(command, cwd=folder, timeout_s=COMPILE_TIMEOUT_S, readable=readable)
     if outcome.timed_out:
         return Rejection(Status.COMPILE_ERROR, f"g++ did not finish within {COMPILE_TIMEOUT_S:.0f} s")

@@ -11,17 +11,12 @@
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
-#include <link.h>
 #include <sys/mman.h>
 #include <ucontext.h>
 #include <vector>
 
 uint3 threadIdx, blockIdx;
 dim3 blockDim, gridDim;
-
-// Dynamic shared memory: build.py defines it under every name that the kernel file gives it.
-extern thread_local char evo_dynamic_shared[];
-extern thread_local char evo_dynamic_shared_end[];
 
 namespace evo {
 
@@ -39,6 +34,7 @@ struct Control {
 
 constexpr std::size_t STACK_BYTES = 64 << 10, GUARD_BYTES = 64 << 10;
 constexpr std::size_t WATCHED_BYTES = 4096;  // beyond dynamic shared memory
+constexpr std::size_t ALIGNMENT = 4096;      // of a block's shared memory
 constexpr std::uint64_t UNDEFINED = ~0ull;
 constexpr std::uint64_t SHARED_WINDOW = 1024;  // where shared memory begins among its addresses, so that 0 is none of them
 constexpr unsigned BARRIERS = 16;
@@ -85,7 +81,7 @@ struct Block {
     Index index;
     unsigned rank;  // within its cluster or grid
     std::vector<Thread> threads;
-    char* shared = nullptr;  // a copy of its shared memory while another block of its set runs
+    char* shared = nullptr;  // static variables, then dynamic shared memory
     unsigned live = 0;
     unsigned arrived[BARRIERS] = {};  // threads that are at a barrier and do not wait
 };
@@ -100,8 +96,9 @@ static std::vector<Fiber*> idle_fibers;
 static Fiber* started;
 static std::uint64_t random_state;
 static unsigned spins;
-static char* shared_begin;  // of the block that runs: static variables, then dynamic shared memory
-static std::size_t static_bytes;
+static char* shared_begin;  // of the block that runs
+
+static std::size_t used_bytes() { return launched.static_bytes + launched.shared_bytes; }  // of shared memory
 
 static std::uint64_t random_number() {
     random_state ^= random_state << 13, random_state ^= random_state >> 7, random_state ^= random_state << 17;
@@ -255,13 +252,13 @@ std::uint64_t shared_address(const void* at) {
 
 bool is_shared(const void* at) {
     const auto offset = static_cast<const char*>(at) - shared_begin;
-    return offset >= 0 && static_cast<std::size_t>(offset) < static_bytes + launched.shared_bytes;
+    return offset >= 0 && static_cast<std::size_t>(offset) < used_bytes();
 }
 
 void* shared_pointer(std::uint64_t address) { return shared_begin + (address - SHARED_WINDOW); }
 
 void* shared_at(std::uint64_t address, std::size_t bytes, std::size_t alignment, const char* name, int line) {
-    const std::size_t end = SHARED_WINDOW + static_bytes + launched.shared_bytes;
+    const std::size_t end = SHARED_WINDOW + used_bytes();
     if (address < SHARED_WINDOW || address > end || end - address < bytes)
         fail("line %d: %s at address %#llx of shared memory, which ends at %#zx%s", line, name,
              static_cast<unsigned long long>(address), end,
@@ -491,6 +488,7 @@ static bool release_barriers(Block& b) {
 // As far as it comes without other blocks. False: nothing moved.
 static bool run_block(Block& b) {
     block = &b;
+    shared_begin = b.shared;
     blockIdx = b.index;
     control->block = b.index;
     const unsigned warps = static_cast<unsigned>((b.threads.size() + 31) / 32);
@@ -509,50 +507,38 @@ static bool run_block(Block& b) {
     }
 }
 
-static std::size_t watched_bytes() {
-    const auto room = static_cast<std::size_t>(evo_dynamic_shared_end - evo_dynamic_shared);
-    const std::size_t wanted = launched.shared_bytes + WATCHED_BYTES;
-    return wanted < room ? wanted : room;
-}
-
-static void poison_shared(char* memory) {
-    std::memset(memory, static_cast<int>(control->poison), static_bytes + watched_bytes());
+static void poison_shared(const Block& b) {
+    std::memset(b.shared, static_cast<int>(control->poison), used_bytes() + WATCHED_BYTES);
 }
 
 static void check_shared(const Block& b) {
-    for (std::size_t i = launched.shared_bytes; i < watched_bytes(); ++i)
-        if (static_cast<unsigned char>(shared_begin[static_bytes + i]) != control->poison)
+    for (std::size_t i = 0; i < WATCHED_BYTES; ++i)
+        if (static_cast<unsigned char>(b.shared[used_bytes() + i]) != control->poison)
             fail("block [%u, %u, %u] wrote %zu bytes past the end of its %zu bytes of dynamic shared memory", b.index.x,
-                 b.index.y, b.index.z, i - launched.shared_bytes, launched.shared_bytes);
+                 b.index.y, b.index.z, i, launched.shared_bytes);
 }
 
 void* mapped_shared(void* pointer, unsigned rank) {
     if (rank >= resident.size()) fail("there is no block %u in a cluster of %zu", rank, resident.size());
-    const Block& other = resident[rank];
-    if (&other == block) return pointer;
-    return other.shared + (static_cast<char*>(pointer) - shared_begin);
+    return resident[rank].shared + (static_cast<char*>(pointer) - shared_begin);
 }
 
 // Blocks that may wait for each other, to their end.
 static void run_resident() {
-    const bool several = resident.size() > 1;
-    const std::size_t bytes = static_bytes + watched_bytes();
     for (Block& b : resident) {
         b.live = static_cast<unsigned>(b.threads.size());
         std::memset(b.arrived, 0, sizeof b.arrived);
-        if (several) b.shared = static_cast<char*>(std::malloc(bytes + 1));
-        poison_shared(several ? b.shared : shared_begin);
+        poison_shared(b);
     }
     for (bool over = false; !over;) {
         bool ran = false;
         const std::size_t turn = random_number() % resident.size();
         for (std::size_t i = 0; i < resident.size(); ++i) {
             Block& b = resident[(turn + i) % resident.size()];
-            if (several) std::memcpy(shared_begin, b.shared, bytes);
             ran |= run_block(b);
-            if (!b.live) check_shared(b);
-            if (several) std::memcpy(b.shared, shared_begin, bytes);
-            if (several && !b.live) poison_shared(b.shared);  // a block that has ended has none that others could read
+            if (b.live) continue;
+            check_shared(b);
+            poison_shared(b);  // a block that has ended has none that others could read
         }
         over = true;
         std::size_t there = 0, all = 0, live = 0;
@@ -572,7 +558,6 @@ static void run_resident() {
         }
         if (!ran && !over) fail_for_ever("a deadlock");
     }
-    for (Block& b : resident) std::free(b.shared), b.shared = nullptr;
 }
 
 static Index index_of(unsigned long long n, Index size) {
@@ -606,38 +591,22 @@ template <class Visit> static void in_random_order(unsigned long long count, Vis
         visit(static_cast<unsigned long long>((static_cast<unsigned __int128>(i) * step + first) % count));
 }
 
-static void find_shared() {
-    evo_dynamic_shared[0] = 0;  // makes the C library allocate the module's thread-local memory
-    const auto visit = [](dl_phdr_info* info, std::size_t, void*) {
-        for (int i = 0; i < info->dlpi_phnum; ++i) {
-            const auto& header = info->dlpi_phdr[i];
-            if (header.p_type != PT_TLS || !info->dlpi_tls_data) continue;
-            char* begin = static_cast<char*>(info->dlpi_tls_data);
-            if (evo_dynamic_shared >= begin && evo_dynamic_shared < begin + header.p_memsz) {
-                shared_begin = begin;
-                return 1;
-            }
-        }
-        return 0;
-    };
-    if (!dl_iterate_phdr(visit, nullptr)) fail("the emulation does not find its shared memory");
-    static_bytes = static_cast<std::size_t>(evo_dynamic_shared - shared_begin);
-}
-
 void run(const Launch& given, Control* told, unsigned number) {
     launched = given;
     control = told;
     control->launch = number;
-    find_shared();
-    if (launched.shared_bytes + WATCHED_BYTES > static_cast<std::size_t>(evo_dynamic_shared_end - evo_dynamic_shared) &&
-        evo_dynamic_shared_end - evo_dynamic_shared > static_cast<std::ptrdiff_t>(WATCHED_BYTES))
-        fail("%zu bytes of dynamic shared memory are more than there are", launched.shared_bytes);
     random_state = control->seed * 0x9e3779b97f4a7c15ull + control->launch + 1;
     blockDim = launched.block;
     gridDim = launched.grid;
     const Index one{1, 1, 1}, size = launched.cooperative ? launched.grid : launched.cluster.x ? launched.cluster : one;
     const Index sets{launched.grid.x / size.x, launched.grid.y / size.y, launched.grid.z / size.z};
     resident.resize(product(size));
+    for (Block& b : resident) {
+        const std::size_t bytes = (used_bytes() + WATCHED_BYTES + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+        std::free(b.shared);
+        b.shared = static_cast<char*>(std::aligned_alloc(ALIGNMENT, bytes));
+        if (!b.shared) fail("no memory is left for the shared memory of %zu blocks", resident.size());
+    }
     in_random_order(product(sets), [&](unsigned long long number) {
         const Index at = index_of(number, sets);
         for (unsigned i = 0; i < resident.size(); ++i) {
@@ -649,6 +618,15 @@ void run(const Launch& given, Control* told, unsigned number) {
 }
 
 }  // namespace evo
+
+// --- shared memory ----------------------------------------------------------------------------------------------------
+
+// Where a variable in thread-local storage is, which the compiler takes `__shared__` ones for and asks of the loader by
+// another name: no loader knows a kernel, whose threads take turns on this one.
+struct Variable {
+    unsigned long module, offset;
+};
+extern "C" void* evo_shared_variable(const Variable* wanted) { return evo::shared_begin + wanted->offset; }
 
 // --- what the compiler's checks found ---------------------------------------------------------------------------------
 

@@ -1,6 +1,4 @@
-// What device code and launches ask of runtime.cpp.
-
-#pragma GCC visibility push(hidden)
+// What device code and launches ask of runtime.cpp, which is part of the process that maps them (see build.py).
 extern uint3 threadIdx, blockIdx;
 extern dim3 blockDim, gridDim;
 
@@ -22,6 +20,7 @@ struct Launch {
     Index grid, block, cluster;
     std::size_t shared_bytes;
     bool cooperative;
+    std::size_t static_bytes;  // of shared memory, before the dynamic part
 };
 
 extern Launch launched;
@@ -63,13 +62,8 @@ void copy_later(void* to, const void* from, std::size_t bytes, std::size_t zeros
 void commit_copies();
 void await_copies(std::size_t newest);
 
-}  // namespace evo
-#pragma GCC visibility pop
-
-namespace evo {
-
 // The kernel's arguments are followed by grid, block, cluster (x, y, z each), bytes of dynamic shared memory, whether it
-// is cooperative, the launch's number, and the control buffer.
+// is cooperative, the launch's number, bytes of static shared memory, and the control buffer.
 template <class R, class... A> void launch(R (*kernel)(A...), void* const* values) {
     const auto word = [&](std::size_t i) { return *static_cast<const std::int64_t*>(values[sizeof...(A) + i]); };
     const auto index = [&](std::size_t i) {
@@ -79,8 +73,8 @@ template <class R, class... A> void launch(R (*kernel)(A...), void* const* value
         evo_shim::call(reinterpret_cast<R (*)(A...)>(any), arguments);
     };
     run({call, reinterpret_cast<void (*)()>(kernel), values, index(0), index(3), index(6),
-         static_cast<std::size_t>(word(9)), word(10) != 0},
-        reinterpret_cast<Control*>(word(12)), static_cast<unsigned>(word(11)));
+         static_cast<std::size_t>(word(9)), word(10) != 0, static_cast<std::size_t>(word(12))},
+        reinterpret_cast<Control*>(word(13)), static_cast<unsigned>(word(11)));
 }
 
 }  // namespace evo

@@ -17,7 +17,7 @@ from fitness.cases import Question
 from fitness.checks import Call, agreed_at_both_ends
 from fitness.cpu.runner import Runner
 from fitness.cuda.arguments import program
-from fitness.cuda.emulation.build import MAX_SHARED_BYTES, EmulatedBuild, compile_emulated
+from fitness.cuda.emulation.build import MAX_SHARED_BYTES, EmulatedBuild, compile_emulated, emulator
 from fitness.cuda.program import Program
 from fitness.device import KernelFault
 from fitness.evaluation import CheckError, Rejection, Status
@@ -166,11 +166,11 @@ class _Session:
         self._emulation = emulation
         self._prepared = prepared
         self._rng = rng
-        self._runner = Runner(threads=1)
+        self._runner = Runner((str(emulator()),), threads=1)
         self._bound: tuple[Question, Region, Program] | None = None
 
     def __enter__(self) -> _Session:
-        self._runner.load(self._prepared.build.library)
+        self._runner.map(self._prepared.build.image, self._prepared.build.library)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -245,6 +245,7 @@ def _words(program_: Program, build: EmulatedBuild, order: Sequence[str], work: 
     for number, launch in enumerate(program_.calls, 1):
         cluster = launch.cluster or (0, 0, 0)
         numbers = (*launch.grid, *launch.block, *cluster, launch.shared_bytes, int(launch.cooperative), number)
+        numbers += (build.static_bytes,)
         words += [build.launches.index(launch.kernel), len(launch.args) + len(numbers) + 1]
         for argument in launch.args:
             if isinstance(argument, bytes):
