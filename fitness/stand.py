@@ -74,7 +74,7 @@ class Stand:
         """Drawn when they are first asked for. They outlive no session."""
         if self._inputs is None:
             with self.device.machine(exclusive=False):
-                self._inputs = TimedInputs(self.workloads, self.oracle.families, self._drawn, self.rng)
+                self._inputs = TimedInputs(self.workloads, self.oracle.deals, self._drawn, self.rng)
         return self._inputs
 
     def _drawn(self, workload: Workload, family: str) -> Case:
