@@ -378,6 +378,6 @@ def _mixture(recipe: _Recipe) -> torch.Tensor:
 
 
 _MAKERS: Mapping[str, Callable[[_Recipe], torch.Tensor]] = {
-    "nominal": _nominal, "scaled": _scaled, "integers": _integers, "structured": _structured, FEW: _few, SPECIALS: _specials,
-    "mixture": _mixture, CANCELLATION: _nominal,
+    "nominal": _nominal, "scaled": _scaled, "integers": _integers, "structured": _structured, FEW: _few,
+    SPECIALS: _specials, "mixture": _mixture, CANCELLATION: _nominal,
 }  # fmt: skip

@@ -12,15 +12,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from itertools import cycle
-
-import numpy as np
 
 from fitness.base import Anchor, Built, Checked
 from fitness.cases import Case
+from fitness.dealing import hand, revealing
 from fitness.device import Device, KernelFault, Prepared, Session
 from fitness.evaluation import CheckError, Evaluation, Level, Rejection, Status, Timing
-from fitness.inputs import FEW, SPECIALS
 from fitness.measure import AnchorFault, Measurement
 from fitness.profiling import Profile
 from fitness.stand import Stand
@@ -32,9 +29,7 @@ from operators.spec import Operator, Task, Workload
 
 SCREEN_HIDDEN = 3
 FULL_HIDDEN = 10
-"""Hidden shapes at least, drawn anew each time, of the two lesser levels; a confirmation takes all of them."""
-REVEALING = (FEW, SPECIALS)
-"""Families of outliers and special values, which a screening has all of: most faults that others miss show in them."""
+"""Cases of hidden shapes at least, drawn anew each time, of the two lesser levels; a confirmation takes all twice."""
 FULL_AT_SIZE = 2
 """Cases of a workload's size, of as many families."""
 SPOT_HIDDEN = 2
@@ -148,8 +143,8 @@ class Pipeline:
         try:
             with self.stand.session(prepared) as session:
                 with _clock(stage_ms, "verify"):
-                    revealing = [family for family in self.oracle.deals if family in REVEALING]
-                    hidden = self._dealt_hidden(prepared, revealing, SCREEN_HIDDEN)
+                    shapes = self._some(prepared, len(self.operator.hidden))
+                    hidden = self._dealt(shapes, SCREEN_HIDDEN, revealing(self.oracle.deals))
                     errors += self._checks.verify(session, prepared, hidden)
                     for case in self.stand.inputs.any_of_each():
                         with self.device.machine(exclusive=False):
@@ -169,7 +164,8 @@ class Pipeline:
         """
         stage_ms: dict[str, float] = {}
         workload = self.workloads[int(self._rng.integers(len(self.workloads)))]
-        hidden = self._dealt_hidden(prepared, self.oracle.deals, FULL_HIDDEN)
+        shapes = self._some(prepared, len(self.operator.hidden))
+        hidden = self._dealt(shapes, FULL_HIDDEN, self.oracle.deals)
         try:
             with self.stand.session(prepared) as session:
                 with _clock(stage_ms, "verify"):
@@ -189,7 +185,7 @@ class Pipeline:
         """
         stage_ms: dict[str, float] = {}
         supported = self._supported(prepared)
-        hidden = self._dealt(supported, max(2 * len(supported), len(self.oracle.deals)))
+        hidden = self._dealt(supported, 2 * len(supported), self.oracle.deals)
         try:
             with (
                 _clock(stage_ms, "confirm"),
@@ -239,22 +235,11 @@ class Pipeline:
     def _supported(self, prepared: Prepared) -> list[Workload]:
         return [w for w in self.operator.hidden if prepared.supports(w)]
 
-    def _dealt_hidden(self, prepared: Prepared, families: Sequence[str], least: int) -> list[tuple[Workload, str]]:
-        """All of these families on hidden shapes drawn anew, and others up to the least number of cases."""
-        hidden = self._some(prepared, len(self.operator.hidden))
-        return self._dealt(hidden, max(least, len(families)), families)
-
     def _dealt(
-        self, workloads: Sequence[Workload], count: int, first: Sequence[str] = ()
+        self, workloads: Sequence[Workload], least: int, first: Sequence[str] = ()
     ) -> list[tuple[Workload, str]]:
-        """So many cases of these workloads in turn, whose families are dealt round robin, in an order drawn anew.
-
-        None comes twice before all came once; those that are named come `first`, in an order of their own.
-        """
-        order = [str(family) for family in self._rng.permutation(np.array(first, dtype=object))]
-        while len(order) < count:
-            order += [str(family) for family in self._rng.permutation(np.array(self.oracle.deals, dtype=object))]
-        return list(zip(cycle(workloads), order[:count], strict=False))
+        """So many cases of these workloads at least, all families of `first` among them."""
+        return hand(workloads, max(least, len(first)), self.oracle.deals, self._rng, first=first)
 
     # --- verdicts ---------------------------------------------------------------------------------------------------
 
