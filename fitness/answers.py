@@ -10,11 +10,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from fitness.bounds import Precision, analysed, backward_limit, demand_exact, element_bound, measured, rms_limit
+from fitness.bounds import (
+    Precision,
+    analysed,
+    backward_limit,
+    demand_exact,
+    element_bound,
+    measured,
+    naively,
+    rms_limit,
+)
 from fitness.cases import NAIVE, Case, Question, Trusted
 from fitness.compare import Bound, judge
 from fitness.doubts import departures
-from fitness.inputs import TORCH_DTYPES, Inputs
+from fitness.inputs import FEW, TORCH_DTYPES, Inputs
 from fitness.places import Place
 from operators.catalog import Functions
 from operators.dtypes import ACCUMULATOR, DTYPES, DType, resolve_dtype
@@ -87,7 +96,7 @@ class Answers:
                 answer.allowed[name] = self._place.flat(torch.zeros_like(rounded))
                 answer.rms_limit[name] = math.inf
                 continue
-            y64, opinions = self._place.flat(right[name]), [other[name] for _, other in others]
+            y64, opinions = self._place.flat(right[name]), [(who, other[name]) for who, other in others]
             s = y64 if magnitude is None else self._place.flat(magnitude[name])
             answer.roundoffs[name] = (
                 like.roundoffs[name] if like else self._roundoffs(tensor, question, y64, s, opinions)
@@ -95,8 +104,8 @@ class Answers:
             limits = self._limits(tensor, question, y64, s, answer.roundoffs[name])
             if self._integral(question, magnitude is not None):
                 demand_exact(self.precision(tensor), limits, y64, s)
-            judged = [judge(y, y64, limits.allowed) for y in opinions]
-            if missed := [who for (who, _), verdict in zip(others, judged, strict=True) if verdict.mismatches]:
+            judged = [judge(y, y64, limits.allowed) for _, y in opinions]
+            if missed := [who for (who, _), verdict in zip(opinions, judged, strict=True) if verdict.mismatches]:
                 answer.out_of_bounds[name] = missed[0]
             answer.expected[name], answer.allowed[name] = y64, limits.allowed
             if like:
@@ -115,6 +124,11 @@ class Answers:
     def precision(self, tensor: Tensor) -> Precision:
         """The types that decide on the bounds of an output."""
         return Precision(self.element(tensor), self._accumulator, DTYPES[self._dtype])
+
+    def in_parts(self, tensor: Tensor) -> bool:
+        """Whether what an output sums may be products of fp32 that are made of numbers in parts."""
+        tolerance = self._operator.tolerance
+        return tolerance.bound == "rounding" and bool(tolerance.terms.names) and self.precision(tensor).in_parts
 
     def backward_limit(self, question: Question, answer: Answer, rng: np.random.Generator) -> dict[str, float]:
         """By output, the rms limit of a kernel whose errors are as if every input had been rounded once more.
@@ -217,24 +231,27 @@ class Answers:
     def _terms(self, question: Question) -> int:
         return max(self._operator.tolerance.terms.evaluate(question.dims), 1)
 
-    def _roundoffs(self, tensor: Tensor, question: Question, y64: Any, s: Any, found: Sequence[Any]) -> float:
+    def _roundoffs(
+        self, tensor: Tensor, question: Question, y64: Any, s: Any, found: Sequence[tuple[str, Any]]
+    ) -> float:
         """Roundoffs of S that sums of one output may be off, by analysis or by what trusted outputs are off."""
         precision, terms = self.precision(tensor), self._terms(question)
         if self._operator.tolerance.bound == "measured":
-            return measured(precision, terms, question.family, y64, s, found)
-        return analysed(precision, terms, question.family)
+            return measured(precision, terms, question.family, y64, s, [y for _, y in found])
+        naive = [y for who, y in found if who == NAIVE]
+        return naively(precision, terms, analysed(precision, terms, question.family), y64, s, naive)
 
     def _limits(self, tensor: Tensor, question: Question, y64: Any, s: Any, roundoffs: float) -> Bound:
         """The bound of every element of one output."""
         precision, tolerance, terms = self.precision(tensor), self._operator.tolerance, self._terms(question)
         if tolerance.bound == "measured":
             return element_bound(precision, y64, s, terms=terms, roundoffs=roundoffs)
-        sums, on_gpu = bool(tolerance.terms.names), self._place.target == "cuda"
+        sums, on_gpu = self.in_parts(tensor), self._place.target == "cuda"
         return element_bound(precision, y64, s, terms=terms, roundoffs=roundoffs, sums=sums, tensor_cores=on_gpu)
 
     def _integral(self, question: Question, has_magnitude: bool) -> bool:
         """Whether results are exact: a linear operator on integers."""
-        if question.family != "integers" or not self._operator.tolerance.exact_integers:
+        if question.family not in ("integers", FEW) or not self._operator.tolerance.exact_integers:
             return False
         if not has_magnitude:
             raise OperatorError(f"{self._file}: `def magnitude(...)` is missing; exact_integers needs the size of sums")

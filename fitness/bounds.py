@@ -28,6 +28,11 @@ LINEAR_FAMILIES = ("scaled", "structured", "integers", "specials", "mixture")
 """Equal terms make every rounding of a sum go the same way: the bound then grows with K, not with its root."""
 FEW_TERMS = 16
 """Up to so many terms the bound grows with K for all inputs: roundings are too few to cancel reliably."""
+LONGEST_CHAIN = 2**16
+"""Additions in a row that lean to one side, or that tensor cores cut off, count up to so many: longer sums are asked to
+be added in blocks, unless the naive kernel does worse on the same inputs."""
+USUAL_CHAIN = 2**12
+"""The same of what is usual where nobody leans: the root of it is what a sum of that many terms loses."""
 COARSE_DRIFT = 1 / 16
 """Roundoffs per term of sums over 16-bit inputs: what is cut off their products has few bits, which are not evenly
 spread (those of squares, modulo 8, are 0, 1 and 4), so that the roundings of a long sum lean to one side."""
@@ -37,9 +42,10 @@ cut off more often than rounded up. A plain fp32 sum of 2**16 squares so loses 1
 TENSOR_DRIFT = 1 / 32
 """Rms of what products of 16-bit inputs on tensor cores may lose, in sqrt(K) roundoffs of S: they cut off a sum after
 every 16 terms instead of rounding it, always towards zero. An H100's, of 4096 terms that cancel, lose 1/74."""
-SPLIT_DRIFT = 1 / 48
+SPLIT_DRIFT = 1 / 16
 """The same where products of fp32 are made on tensor cores, in parts: instructions for TF32 take 8 terms at a time, and
-an H100's, of 4096 terms, lose 1/19. RMS_LIMIT grants it four times. A lone TF32 product errs less from K = 2**15 on."""
+an H100's, of 4096 terms, lose 1/19; three of them in one accumulator lose three times that. RMS_LIMIT grants four times
+as much. A lone TF32 product errs less from some K on: integers that it cannot hold, of the family `few`, find it."""
 SMALLEST_SUBNORMAL = {"fp64": 2.0**-1074, "fp32": 2.0**-149, "fp16": 2.0**-24, "bf16": 2.0**-133}
 EXACT_HEADROOM = 64
 """Sums of integers must stay so far below what the accumulator holds, for algorithms such as Strassen's."""
@@ -80,6 +86,11 @@ class Precision:
     """T, of the inputs."""
 
     @property
+    def in_parts(self) -> bool:
+        """Whether products of two such numbers may be made of their parts, on tensor cores where there are some."""
+        return self.storage.name == self.accumulator.name == "fp32"
+
+    @property
     def slack(self) -> float:
         """The factor by which bounds grow because the reference itself is rounded; 1 where it is more precise."""
         return REFERENCE_SLACK.get(self.element.name, 1.0)
@@ -87,11 +98,12 @@ class Precision:
 
 def growth(precision: Precision, terms: int, family: str) -> float:
     """How the rounding errors of a sum of K terms grow with K, in roundoffs of S."""
+    chain = min(terms, LONGEST_CHAIN)
     if family in LINEAR_FAMILIES or terms <= FEW_TERMS:
-        return terms
+        return max(chain, math.sqrt(terms))
     drift = COARSE_DRIFT if precision.storage.size < 4 else 0.0
-    long_drift = min(precision.accumulator.unit_roundoff * terms, LONG_DRIFT)
-    return math.sqrt(terms) + (drift + long_drift) * terms
+    long_drift = min(precision.accumulator.unit_roundoff * chain, LONG_DRIFT)
+    return math.sqrt(terms) + (drift + long_drift) * chain
 
 
 def element_bound(
@@ -110,8 +122,9 @@ def element_bound(
     """
     element, accumulator = precision.element, precision.accumulator
     out, acc = (torch.finfo(TORCH_DTYPES[t.name]) for t in (element, accumulator))
-    usual = USUAL_SUM / B_SUM * roundoffs / precision.slack
-    split = sums and precision.storage.name == accumulator.name == "fp32"
+    leaning = USUAL_SUM / B_SUM * roundoffs / precision.slack
+    usual = min(leaning, USUAL_SUM * math.sqrt(USUAL_CHAIN))
+    split = sums and precision.in_parts
     found = bound(
         y64,
         s,
@@ -123,11 +136,13 @@ def element_bound(
         usual_rounding=USUAL_OUT * element.unit_roundoff,
         usual_growth=usual * accumulator.unit_roundoff,
     )
+    leaning_rms = found.least_rms + (found.usual_rms - found.least_rms) * leaning / usual
+    least_rms = found.least_rms
     if precision.storage.size == 2 or (split and tensor_cores):
         drift = SPLIT_DRIFT if split else TENSOR_DRIFT
-        cut_off = found.usual_rms * min(drift * math.sqrt(terms) / usual, 1.0)
-        found = replace(found, least_rms=max(found.least_rms, cut_off))
-    return found
+        cut_off = drift * math.sqrt(min(terms, LONGEST_CHAIN)) / usual
+        least_rms = max(least_rms, min(found.usual_rms * cut_off, leaning_rms))
+    return replace(found, least_rms=least_rms, leaning_rms=leaning_rms)
 
 
 def analysed(precision: Precision, terms: int, family: str) -> float:
@@ -137,12 +152,25 @@ def analysed(precision: Precision, terms: int, family: str) -> float:
 
 def measured(precision: Precision, terms: int, family: str, y64: Any, s: Any, trusted: Sequence[Any]) -> float:
     """Roundoffs of S that follow from the largest error of trusted outputs, of those that are finite where y64 is."""
+    largest = _largest(precision, y64, s, trusted)
+    plain = growth(precision, terms, family)
+    return MEASURED_FACTOR * min(max(largest, MEASURED_LEAST, USUAL_SUM * plain), MEASURED_MOST * plain)
+
+
+def naively(precision: Precision, terms: int, roundoffs: float, y64: Any, s: Any, naive: Sequence[Any]) -> float:
+    """Roundoffs that are allowed, or what the naive kernel makes of a sum longer than others are granted."""
+    if terms <= LONGEST_CHAIN:
+        return roundoffs
+    worst = precision.slack * B_SUM * terms
+    return max(roundoffs, min(MEASURED_FACTOR * _largest(precision, y64, s, naive), worst))
+
+
+def _largest(precision: Precision, y64: Any, s: Any, trusted: Sequence[Any]) -> float:
+    """The largest error of trusted outputs, in roundoffs of S; of those that are finite where y64 is."""
     scale = abs(s).clip(min=float(np.finfo(np.float32).tiny))
     scale[~(scale < math.inf)] = math.inf
     errors = (judge(y, y64, scale).max_ratio / precision.accumulator.unit_roundoff for y in trusted)
-    largest = max((error for error in errors if math.isfinite(error)), default=0.0)
-    plain = growth(precision, terms, family)
-    return MEASURED_FACTOR * min(max(largest, MEASURED_LEAST, USUAL_SUM * plain), MEASURED_MOST * plain)
+    return max((error for error in errors if math.isfinite(error)), default=0.0)
 
 
 def demand_exact(precision: Precision, limits: Bound, y64: Any, s: Any) -> None:
@@ -165,11 +193,10 @@ def rms_limit(
     """The largest root mean square of error / allowed that passes.
 
     It is a multiple of what trusted outputs came to. Few errors, or many that depend on one (that of a row's sum), tell
-    little: the fewer of them are independent, the more counts what is usual, and the wider is the limit; below some
-    ten of them the bounds of the elements alone decide. What is usual is the least also without a `naive` kernel among
-    the trusted, when it is not known what a plain sum costs, and where the reference errs as much as a kernel, so that
-    those that add in its order seem to make no error at all. Where the inputs are `one_of_many`, of which the largest
-    limit counts, those others show what chance does.
+    little: the fewer of them are independent, the more counts what is usual, and the wider is the limit. What is usual
+    is the least also without a `naive` kernel among the trusted, when it is not known what a plain sum costs, and where
+    the reference errs as much as a kernel, so that those that add in its order seem to make no error at all. Where the
+    inputs are `one_of_many`, of which the largest limit counts, those others show what chance does.
     """
     best = max((t for t in trusted if not t.mismatches), key=lambda t: t.rms_ratio, default=None)
     count, rms = (max(best.independent, 1), best.rms_ratio) if best else (1, 0.0)
@@ -178,8 +205,8 @@ def rms_limit(
     level = max(level, limits.least_rms)
     if not naive or precision.slack > 1:
         level = max(level, limits.usual_rms)
-    luck = 1.0 if one_of_many else 1 + 4 / math.sqrt(count) + 16 / count
-    drift = limits.usual_rms if family in DRIFTING_FAMILIES else 0.0
+    luck = 1.0 if one_of_many else 1 + 4 / math.sqrt(count)
+    drift = limits.leaning_rms if family in DRIFTING_FAMILIES else 0.0
     return max(level * RMS_LIMIT[precision.element.name] * luck, drift)
 
 

@@ -68,6 +68,8 @@ class Bound:
     """Root mean square, relative to `allowed`, of the rounding of right results to the output's type."""
     usual_rms: float
     """The same with the rounding errors of a plain sum."""
+    leaning_rms: float = 0.0
+    """The same of a sum whose roundings all go the same way."""
 
 
 @dataclass(frozen=True)

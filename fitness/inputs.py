@@ -16,11 +16,14 @@ from operators.dtypes import DType, resolve_dtype
 from operators.errors import OperatorError
 from operators.spec import Distribution, Operator, Pattern, Tensor
 
-FAMILIES = ("nominal", "scaled", "integers", "structured", "specials", "mixture")
+FEW = "few"
+SPECIALS = "specials"
+FAMILIES = ("nominal", "scaled", "integers", "structured", FEW, SPECIALS, "mixture")
 """Of every operator.
 
 `scaled`: rows of very different size; `integers`: exact small integers; `structured`: constant, one-hot, sorted, tied;
-`specials`: zeros, infinities and the like in a few places; `mixture`: some of everything, in drawn proportions.
+`few`: a few large integers carry the result, all else is zero; `specials`: zeros, infinities and the like in a few
+places; `mixture`: some of everything, in drawn proportions.
 A tensor that is `bounded` stays within its distribution's range in all of them, but for specials that it declares.
 """
 CPU = torch.device("cpu")
@@ -37,6 +40,12 @@ RARE_BITS = 15
 numbers."""
 SCALE_EXPONENT = {"fp16": 3.0}
 """Rows of the family `scaled` differ by up to 2^-e .. 2^e; 12, where the type's range does not forbid it."""
+FEW_MOST = 16
+"""So many elements along the longest axis of a tensor carry the result in the family `few`: their sums are exact."""
+FEW_BITS = {"fp64": 12, "fp32": 12, "bf16": 8, "fp16": 3}
+"""Significant bits of those: one more than TF32 has, or as many as the type has, or as its range allows."""
+OVERWHELMING = ("huge", "inf", "nan")
+"""Special values that hide each other, and all else, where they meet in one result: a draw holds one kind of them."""
 HUGE = {"fp64": 2.0**500, "fp32": 2.0**126, "bf16": 2.0**126, "fp16": 2.0**14}
 """Far enough below the largest finite number for a difference of two, and in fp64, whose reference has no wider type,
 for a product."""
@@ -56,6 +65,12 @@ def families(functions: Functions) -> tuple[str, ...]:
     return (*FAMILIES, CANCELLATION) if functions.offers("cancel") else FAMILIES
 
 
+def overwhelming(operator: Operator, dtype: str) -> tuple[str, ...]:
+    """The kinds of special values, of those that hide each other, that some input of an operator may hold."""
+    floating = [t for t in operator.inputs if resolve_dtype(t.dtype, dtype).is_float]
+    return tuple(kind for kind in OVERWHELMING if any(kind in t.specials for t in floating))
+
+
 def draw(
     operator: Operator,
     functions: Functions,
@@ -65,8 +80,12 @@ def draw(
     family: str,
     rng: np.random.Generator,
     device: torch.device = CPU,
+    kind: str | None = None,
 ) -> Inputs:
-    """Inputs for one setting of the dims, on `device`. Raises OperatorError when reference.py returns the unusable."""
+    """Inputs for one setting of the dims, on `device`. Raises OperatorError when reference.py returns the unusable.
+
+    `kind`: which of the overwhelming special values the family `specials` strews in; by chance where it is not given.
+    """
     env = operator.environment(dims)
     extra: dict[str, Any] = {s.name: s.value for s in operator.scalars}
     extra |= {"dtype": resolve_dtype("T", dtype), "rng": rng, "family": family, "device": device}
@@ -75,16 +94,19 @@ def draw(
         made = dict(functions.call("inputs", env | extra))
     if operator.data_dims:
         env |= data_dims(functions, env | made)
+    may_carry = [t.name for t in operator.inputs if t.name not in made and _may_carry(t, dtype)]
+    carrier = str(rng.choice(may_carry)) if family == FEW and may_carry else ""
     for tensor in operator.inputs:
         element = resolve_dtype(tensor.dtype, dtype)
         shape = tensor.sizes(env)
+        own = "integers" if family == FEW and tensor.name != carrier else family
         if tensor.name not in made:
             if tensor.distribution is None:
                 raise OperatorError(
                     f"{operator.folder}/operator.toml: tensor `{tensor.name}` has no distribution and inputs() of "
                     "reference.py does not make it"
                 )
-            drawn = sample(tensor, element, shape, family, rng, device=device)
+            drawn = sample(tensor, element, shape, own, rng, device=device, kind=kind)
             made[tensor.name] = patterned(drawn, tensor.pattern)
         _check(operator, "inputs", tensor.name, made[tensor.name], element, shape)
     if family == CANCELLATION:
@@ -95,6 +117,12 @@ def draw(
     if operator.tolerance.bound == "bits":
         made |= {name: _with_rare_bits(drawn, rng) for name, drawn in made.items() if drawn.is_floating_point()}
     return Inputs({t.name: made[t.name].to(device).contiguous() for t in operator.inputs}, env)
+
+
+def _may_carry(tensor: Tensor, dtype: str) -> bool:
+    """Whether all but a few elements may be zero, and those few large."""
+    floating = tensor.distribution is not None and resolve_dtype(tensor.dtype, dtype).is_float
+    return floating and not tensor.bounded and "zero" in tensor.specials
 
 
 def _with_rare_bits(values: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
@@ -127,11 +155,17 @@ def sample(
     rng: np.random.Generator,
     *,
     device: torch.device = CPU,
+    kind: str | None = None,
 ) -> torch.Tensor:
-    """Values of a tensor that has a distribution, rounded to its type, drawn where they are wanted."""
+    """Values of a tensor that has a distribution, rounded to its type, drawn where they are wanted; see `draw`."""
     assert tensor.distribution is not None
     make = _MAKERS[family] if element.is_float else _nominal
-    values = make(_Recipe(tensor.distribution, shape, element, tensor.specials, tensor.bounded, rng, device))
+    specials = tensor.specials
+    if family == SPECIALS:
+        rivals = [special for special in specials if special in OVERWHELMING]
+        chosen = kind or (str(rng.choice(rivals)) if rivals else None)
+        specials = tuple(s for s in specials if s not in OVERWHELMING or s == chosen)
+    values = make(_Recipe(tensor.distribution, shape, element, specials, tensor.bounded, rng, device))
     return values.to(TORCH_DTYPES[element.name])
 
 
@@ -273,13 +307,38 @@ def _one_hot(values: torch.Tensor, recipe: _Recipe) -> torch.Tensor:
     return torch.zeros_like(rows).scatter_(1, hot, rows.gather(1, hot))
 
 
+def _few(recipe: _Recipe) -> torch.Tensor:
+    """Zero but for some elements of every line along the longest axis: strewn, side by side, or one alone."""
+    if recipe.bounded or "zero" not in recipe.specials:
+        return _integers(recipe)
+    shape, rng = recipe.shape or (1,), recipe.rng
+    axis = int(np.argmax(shape))
+    length = shape[axis]
+    lines = math.prod(shape) // max(length, 1)
+    count = min((FEW_MOST, FEW_MOST, 1)[form := int(rng.integers(3))], length)
+    values = torch.zeros((lines, length), dtype=recipe.precision, device=recipe.device)
+    if not values.numel():
+        return values.reshape(recipe.shape)
+    if form == 1:
+        places = recipe.integers(0, length - count, (lines, 1)) + torch.arange(count, device=recipe.device)
+    else:
+        places = recipe.integers(0, length - 1, (lines, count))
+    bits = FEW_BITS[recipe.element.name]
+    least = 2 ** (bits - 1)  # odd, so that no fewer bits hold it
+    large = (2 * recipe.integers(0, least // 2 - 1, (lines, count)) + least + 1).to(recipe.precision)
+    if recipe.signed and rng.integers(2):
+        large *= 2 * recipe.integers(0, 1, (lines, count)) - 1
+    values.scatter_(1, places.long(), large)
+    others = [size for number, size in enumerate(shape) if number != axis]
+    return values.reshape(*others, length).movedim(-1, axis).reshape(recipe.shape)
+
+
 def _specials(recipe: _Recipe) -> torch.Tensor:
-    """Each kind that the tensor declares, in up to three places, now and then."""
+    """Every kind of the recipe, in up to three places, an overwhelming one last, so that nothing covers it."""
     values, rng = _nominal(recipe), recipe.rng
     if not values.numel() or not recipe.specials:
         return values
-    chosen = [kind for kind in recipe.specials if rng.integers(2)] or [rng.choice(recipe.specials)]
-    for kind in chosen:
+    for kind in sorted(recipe.specials, key=OVERWHELMING.__contains__):
         places = rng.integers(values.numel(), size=rng.integers(1, 4))
         signs = rng.choice([-1.0, 1.0], size=places.size) if recipe.signed else np.ones(places.size)
         special = signs * _special(kind, recipe.element, places.size, rng)
@@ -319,6 +378,6 @@ def _mixture(recipe: _Recipe) -> torch.Tensor:
 
 
 _MAKERS: Mapping[str, Callable[[_Recipe], torch.Tensor]] = {
-    "nominal": _nominal, "scaled": _scaled, "integers": _integers, "structured": _structured, "specials": _specials,
-    "mixture": _mixture, CANCELLATION: _nominal,
+    "nominal": _nominal, "scaled": _scaled, "integers": _integers, "structured": _structured, FEW: _few,
+    SPECIALS: _specials, "mixture": _mixture, CANCELLATION: _nominal,
 }  # fmt: skip

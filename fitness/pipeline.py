@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from fitness.base import Anchor, Built, Checked
 from fitness.cases import Case
+from fitness.dealing import hand, revealing
 from fitness.device import Device, KernelFault, Prepared, Session
 from fitness.evaluation import CheckError, Evaluation, Level, Rejection, Status, Timing
 from fitness.measure import AnchorFault, Measurement
@@ -28,7 +29,9 @@ from operators.spec import Operator, Task, Workload
 
 SCREEN_HIDDEN = 3
 FULL_HIDDEN = 10
-"""Hidden shapes, drawn anew each time, of the two lesser levels; a confirmation takes all of them."""
+"""Cases of hidden shapes at least, drawn anew each time, of the two lesser levels; a confirmation takes all twice."""
+FULL_AT_SIZE = 2
+"""Cases of a workload's size, of as many families."""
 SPOT_HIDDEN = 2
 """Small hidden shapes of a look at a kernel whose author waits for it."""
 CONFIRM_RERUNS = 10
@@ -91,7 +94,7 @@ class Pipeline:
         chosen = [small[i] for i in self._rng.permutation(len(small))[:SPOT_HIDDEN]]
         try:
             with self.stand.session(prepared) as session:
-                errors = self._checks.verify(session, prepared, self._drawn(chosen, 1))
+                errors = self._checks.verify(session, prepared, self._dealt(chosen, len(chosen)))
         except KernelFault as fault:
             return Checked(fault.rejection, seconds=time.perf_counter() - begin)
         return Checked(errors=worst(errors), seconds=time.perf_counter() - begin)
@@ -140,8 +143,9 @@ class Pipeline:
         try:
             with self.stand.session(prepared) as session:
                 with _clock(stage_ms, "verify"):
-                    drawn = self._drawn(self._some(prepared, SCREEN_HIDDEN), 1)
-                    errors += self._checks.verify(session, prepared, drawn)
+                    shapes = self._some(prepared, len(self.operator.hidden))
+                    hidden = self._dealt(shapes, SCREEN_HIDDEN, revealing(self.oracle.deals))
+                    errors += self._checks.verify(session, prepared, hidden)
                     for case in self.stand.inputs.any_of_each():
                         with self.device.machine(exclusive=False):
                             errors += self._checks.check(session, prepared, case)
@@ -160,12 +164,13 @@ class Pipeline:
         """
         stage_ms: dict[str, float] = {}
         workload = self.workloads[int(self._rng.integers(len(self.workloads)))]
-        hidden = self._drawn(self._some(prepared, FULL_HIDDEN), 1)
+        shapes = self._some(prepared, len(self.operator.hidden))
+        hidden = self._dealt(shapes, FULL_HIDDEN, self.oracle.deals)
         try:
             with self.stand.session(prepared) as session:
                 with _clock(stage_ms, "verify"):
                     errors = self._checks.verify(session, prepared, hidden)
-                    errors += self._at_size(session, prepared, [workload])
+                    errors += self._at_size(session, prepared, [workload] * FULL_AT_SIZE)
                     errors += self._checks.probe(session, prepared, self._some(prepared, 1)[0])
                 with _clock(stage_ms, "time"), self.stand.another(anchor.kernel) as other:
                     measured = self.stand.against([session], [other], FULL, race=False)
@@ -179,7 +184,8 @@ class Pipeline:
         The vendor's library is called between the two kernels of that measurement, on the same inputs.
         """
         stage_ms: dict[str, float] = {}
-        hidden = self._drawn(self._supported(prepared), 2)
+        supported = self._supported(prepared)
+        hidden = self._dealt(supported, 2 * len(supported), self.oracle.deals)
         try:
             with (
                 _clock(stage_ms, "confirm"),
@@ -215,7 +221,7 @@ class Pipeline:
     def _at_size(self, session: Session, prepared: Prepared, workloads: Sequence[Workload]) -> list[CheckError]:
         """Checks on inputs of the workloads' sizes, of other families, which join the company of the timed ones."""
         errors: list[CheckError] = []
-        families = dealt(self.oracle.families, len(workloads), self._rng)
+        families = dealt(self.oracle.deals, len(workloads), self._rng)
         drawn = (self._checks.case(w, f, at_end=False) for w, f in zip(workloads, families, strict=True))
 
         def use(case: Case) -> None:
@@ -232,9 +238,11 @@ class Pipeline:
     def _supported(self, prepared: Prepared) -> list[Workload]:
         return [w for w in self.operator.hidden if prepared.supports(w)]
 
-    def _drawn(self, workloads: Iterable[Workload], families: int) -> list[tuple[Workload, str]]:
-        """Each workload with as many input families, drawn anew each time."""
-        return [(w, str(f)) for w in workloads for f in self._rng.permutation(self.oracle.families)[:families]]
+    def _dealt(
+        self, workloads: Sequence[Workload], least: int, first: Sequence[str] = ()
+    ) -> list[tuple[Workload, str]]:
+        """So many cases of these workloads at least, all families of `first` among them."""
+        return hand(workloads, max(least, len(first)), self.oracle.deals, self._rng, first=first)
 
     # --- verdicts ---------------------------------------------------------------------------------------------------
 

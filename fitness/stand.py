@@ -75,7 +75,7 @@ class Stand:
         if self._inputs is None:
             with self.device.machine(exclusive=False):
                 renewed = None if self.device.forgets else self.checks.renewed
-                self._inputs = TimedInputs(self.workloads, self.oracle.families, self._drawn, self.rng, renewed)
+                self._inputs = TimedInputs(self.workloads, self.oracle.deals, self._drawn, self.rng, renewed)
         return self._inputs
 
     def _drawn(self, workload: Workload, family: str) -> Case:

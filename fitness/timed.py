@@ -21,6 +21,7 @@ import numpy as np
 
 from fitness.cases import Case
 from fitness.device import Session
+from fitness.inputs import FEW
 from operators.spec import Workload
 
 NOMINAL = "nominal"
@@ -79,10 +80,16 @@ class Seat:
 
 
 def dealt(families: Sequence[str], count: int, rng: np.random.Generator) -> list[str]:
-    """So many families but the nominal one, as many different ones as there are, in random order."""
+    """So many families but the nominal one, as many different ones as there are, in random order.
+
+    The one that shows most at large sizes, where sums are long, is always among them.
+    """
     others = [family for family in families if family != NOMINAL] or [NOMINAL]
     rounds = -(-count // len(others))
-    return [str(family) for _ in range(rounds) for family in rng.permutation(others)][:count]
+    drawn = [str(family) for _ in range(rounds) for family in rng.permutation(others)][:count]
+    if drawn and FEW in others and FEW not in drawn:
+        drawn[int(rng.integers(count))] = FEW
+    return drawn
 
 
 def most_company(families: Sequence[str], workloads: int) -> int:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fitness.base import CALL_LIMIT_S, COMPILE_LIMIT_S, DeviceInfo
+from fitness.bounds import LONGEST_CHAIN
 from fitness.evaluation import Evaluation
 from fitness.roofline import Peaks, allowed_us
 from mutators.base import Parent
@@ -218,8 +219,9 @@ def bound(operator: Operator) -> str:
             return (
                 "An element may err by one rounding to its type plus what plain sums in "
                 f"`ACC` lose: about 2 sqrt(K) u S, with K = {terms} terms and S the sum of their magnitudes "
-                "(2 K u S where inputs are no noise); the root mean square of the errors is held against that of "
-                f"trusted kernels.{exact}"
+                f"(2 K u S where inputs are no noise), longer sums than {LONGEST_CHAIN} added in blocks; the root mean "
+                "square of the errors is held against that of trusted kernels. Errors, infinities and NaN of an "
+                f"element stay out of the others: Strassen's and Winograd's schemes spread them.{exact}"
             )
     return (
         "An element may err by one rounding to its type plus four times what trusted kernels with sums in "

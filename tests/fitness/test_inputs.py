@@ -11,7 +11,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fitness.inputs import CANCELLATION, FAMILIES, TORCH_DTYPES, Inputs, draw, families, sample
+from fitness.inputs import (
+    CANCELLATION,
+    FAMILIES,
+    FEW_MOST,
+    OVERWHELMING,
+    TORCH_DTYPES,
+    Inputs,
+    draw,
+    families,
+    sample,
+)
 from operators.catalog import functions, load
 from operators.dtypes import DTYPES
 from operators.expression import parse
@@ -143,7 +153,36 @@ def test_specials_are_few_and_only_those_declared() -> None:
         assert 1 <= sum(int(places.sum()) for places in found.values()) <= 15
         for kind, places in found.items():
             kinds[kind] += bool(places.any())
-    assert all(5 < count < 40 for count in kinds.values())
+        overwhelming = [kind for kind in OVERWHELMING if found[kind].any()]
+        assert len(overwhelming) == 1  # a NaN hides an infinity
+    assert all(5 < kinds[kind] < 40 for kind in OVERWHELMING)
+
+
+def test_few_elements_carry_what_few_bits_do_not_hold() -> None:
+    shapes: set[int] = set()
+    for seed in range(30):
+        x = values("few", seed=seed)
+        carriers = x[x != 0]
+        assert (carriers % 2 != 0).all()
+        assert ((carriers.abs() >= 2**11) & (carriers.abs() < 2**12)).all()
+        found = (x != 0).sum(dim=int(np.argmax(x.shape)))
+        assert 1 <= int(found.min()) <= int(found.max()) <= FEW_MOST
+        shapes.add(int(found.max()) == 1)
+    assert shapes == {True, False}
+
+
+@pytest.mark.parametrize(("name", "m", "k"), [("matrix_mul", 8, 3000), ("matrix_mul", 300, 40)])
+def test_one_tensor_carries_and_sums_of_the_others_are_exact(name: str, m: int, k: int) -> None:
+    operator, carried = load(name), set()
+    for seed in range(12):
+        inputs = draw(
+            operator, functions(operator.folder), dims={"m": m, "n": 9, "k": k}, dtype="fp32", family="few",
+            rng=np.random.default_rng(seed),
+        )  # fmt: skip
+        a, b = (inputs.tensors[t].double() for t in "ab")
+        assert float((a.abs() @ b.abs()).max()) * 64 <= 2**24
+        carried |= {t for t, x in (("a", a), ("b", b)) if float(x.abs().max()) >= 2**11}
+    assert carried == {"a", "b"}
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

@@ -13,12 +13,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fitness.bounds import Precision, analysed, element_bound, rms_limit
+from fitness.bounds import Precision, analysed, element_bound, naively, rms_limit
 from fitness.cases import Case, Question, Trusted
 from fitness.compare import judge as compare
 from fitness.evaluation import CheckError
 from fitness.inputs import TORCH_DTYPES
 from fitness.memory import Region
+from fitness.places import CpuPlace
 from fitness.verify import Oracle, worst
 from operators.catalog import functions, load
 from operators.dtypes import DTYPES
@@ -343,6 +344,134 @@ def test_three_products_of_tf32_are_a_product_of_fp32_and_one_is_not(family: str
         assert not error.wrong, error
         if family == "nominal":
             assert wrong(judge, case, {"c": product(case, sequential, bits=11)})
+
+
+# --- one long sum ----------------------------------------------------------------------------------------------------
+
+
+def sum_case(name: str, family: str, seed: int, n: int = 250_001) -> tuple[Oracle, Case, np.ndarray]:
+    """A case of an operator that makes one number of two vectors, and its terms in fp32."""
+    judge = oracle(name)
+
+    def terms(question: Question) -> np.ndarray:
+        x, y = (question.inputs.tensors[t].numpy() for t in "xy")
+        return x * y if name == "dot_product" else (x - y) ** 2 / np.float32(n)
+
+    def naive(question: Question) -> list[dict[str, np.ndarray]]:
+        return [{judge.operator.outputs[0].name: sequential(terms(question))}]
+
+    case = judge.case(Workload("test", {"n": n}), family, np.random.default_rng(seed), at_end=False, trusted=naive)
+    return judge, case, terms(case)
+
+
+@pytest.mark.parametrize("name", ["dot_product", "mse_loss"])
+def test_one_number_of_a_long_sum_has_bounds_that_bite(name: str) -> None:
+    """Nothing passes what is timed: zero, one term in 16 skipped, all but the last sixteenth."""
+    found: dict[str, int] = dict.fromkeys(("zero", "skipped", "begun"), 0)
+    for seed in range(5):
+        judge, case, terms = sum_case(name, "nominal", seed)
+        output = judge.operator.outputs[0].name
+        for total in (sequential, pairwise, wider):
+            assert not wrong(judge, case, {output: total(terms)})
+        in_16 = np.arange(len(terms)) % 16 != seed
+        found["zero"] += wrong(judge, case, {output: np.float32(0)})
+        found["skipped"] += wrong(judge, case, {output: sequential(terms[in_16])})
+        found["begun"] += wrong(judge, case, {output: sequential(terms[: len(terms) // 16 * 15])})
+    assert min(found.values()) >= 4  # of a dot product's, a sixteenth may come to nothing
+
+
+def test_what_few_elements_carry_is_exact_and_shows_fewer_bits() -> None:
+    caught = 0
+    for seed in range(10):
+        judge, case, terms = sum_case("dot_product", "few", seed)
+        assert not wrong(judge, case, {"product": blocked(terms)})
+        x, y = (tf32(case.inputs.tensors[t].numpy()) for t in "xy")
+        if np.abs(terms).any():
+            caught += wrong(judge, case, {"product": sequential(x * y)})
+            assert wrong(judge, case, {"product": sequential(terms) + np.float32(1)})
+    assert caught >= 5  # rounding up and down may come to nothing
+
+
+def test_a_long_sum_that_the_naive_kernel_adds_in_a_row_may_err_as_that_does() -> None:
+    """Equal terms: its roundings all go the same way."""
+    n = 1 << 25
+    rng = np.random.default_rng(0)
+    precision = Precision(DTYPES["fp32"], DTYPES["fp32"], DTYPES["fp32"])
+    terms = np.full(n, rng.uniform(0.1, 1), np.float32)
+    exact = np.array([terms.astype(np.float64).sum()])
+    row, halves = (np.array([total(terms)], np.float64) for total in (sequential, pairwise))
+    asked = analysed(precision, n, "structured")
+    for naive, passes in ((row, True), (halves, False)):
+        roundoffs = naively(precision, n, asked, exact, exact, [naive])
+        limits = element_bound(precision, exact, exact, terms=n, roundoffs=roundoffs)
+        assert (compare(row, exact, limits.allowed).max_ratio <= 1) == passes
+        assert compare(halves, exact, limits.allowed).max_ratio <= 1
+
+
+class WithTensorCores(CpuPlace):
+    """It holds outputs to what a GPU's kernels are held to."""
+
+    target = "cuda"
+
+
+def chained(case: Question, first: int) -> np.ndarray:
+    """Products of parts on tensor cores in one accumulator, cut off after every 8 terms: three, or the last alone."""
+    a, b = (case.inputs.tensors[name].numpy() for name in "ab")
+    a_high, b_high = tf32(a), tf32(b)
+    a_low, b_low = tf32(a - a_high, cut=True), tf32(b - b_high, cut=True)
+    shape = (8, a.shape[1] // 64, 8)  # blocks that divide the sum, steps, terms that a step adds at once
+    steps = [
+        np.einsum("ibsl,bslj->sbij", x.astype(np.float64).reshape(-1, *shape), y.reshape(*shape, b.shape[1]))
+        for x, y in ((a_low, b_high), (a_high, b_low), (a_high, b_high))[first:]
+    ]
+    chain = np.zeros(steps[0].shape[1:], np.float32)
+    for parts in zip(*steps, strict=True):
+        for part in parts:
+            exact = chain + part
+            chain = exact.astype(np.float32)
+            chain = np.where(np.abs(chain) > np.abs(exact), np.nextafter(chain, np.float32(0)), chain)
+    return chain.sum(axis=0, dtype=np.float32)
+
+
+def test_of_a_very_long_sum_three_products_pass_and_one_does_not() -> None:
+    shape = Workload("test", {"m": 2, "n": 3, "k": 524288})
+    operator, lone = load("matrix_mul"), 0
+    judge = Oracle(operator, functions(operator.folder), "fp32", WithTensorCores())
+    for seed, family in enumerate(("nominal", "few", "few", "scaled", "cancellation")):
+        case = judge.case(shape, family, np.random.default_rng(seed), at_end=False, trusted=naive_by_rows)
+        assert not wrong(judge, case, {"c": chained(case, 0)}), family
+        if family == "few":
+            lone += wrong(judge, case, {"c": chained(case, 2)})
+    assert lone == 2
+
+
+def naive_by_rows(question: Question) -> list[dict[str, np.ndarray]]:
+    a, b = (question.inputs.tensors[name].numpy() for name in "ab")
+    return [{"c": np.array([[sequential(row * column) for column in b.T] for row in a])}]
+
+
+def test_infinity_less_its_first_part_is_no_number_and_may_stand_for_it() -> None:
+    """Where products are made of parts; a finite number may not, and neither may NaN where parts are not allowed."""
+    for seed in range(8):
+        judge, case = matrix_case(33, 31, 96, "specials", seed=seed)
+        expected = case.expected["c"].astype(np.float32)
+        with np.errstate(invalid="ignore"):
+            assert not wrong(judge, case, {"c": expected + 0 * np.where(np.isinf(expected), expected, 0)})
+        if np.isinf(expected).any():
+            assert wrong(judge, case, {"c": np.where(np.isinf(expected), np.float32(3e38), expected)})
+            return
+    raise AssertionError("no infinity was drawn")
+
+
+def test_a_softmax_without_the_largest_of_its_row_never_passes_what_few_carry() -> None:
+    judge = oracle("softmax")
+    for seed in range(10):
+        case = judge.case(Workload("test", {"rows": 4, "cols": 4096}), "few", np.random.default_rng(seed), at_end=False)
+        x = case.inputs.tensors["x"].numpy()
+        for largest in (np.zeros((4, 1), np.float32), x[:, :64].max(axis=1, keepdims=True)):
+            with np.errstate(over="ignore", invalid="ignore"):
+                y = np.exp(x - largest)
+                assert wrong(judge, case, {"y": y / y.sum(axis=1, keepdims=True)}) or x.max() <= 0
 
 
 def test_a_sum_of_a_sorted_row_may_lean_to_one_side() -> None:

@@ -24,7 +24,7 @@ def inputs(n: int, dtype: DType, rng: np.random.Generator, family: str) -> dict[
         case "structured":
             forms = [np.full((n, n), a[0, 0]), np.sort(a, axis=1), np.diag(a[0]), np.eye(n)[rng.permutation(n)]]
             a = [*forms, np.abs(a)][rng.integers(len(forms) + 1)]
-        case "specials" | "mixture":
+        case "specials" | "mixture" | "few":
             a *= rng.random((n, n)) > rng.random() ** 2
     if family not in ("nominal", "integers"):
         a *= 2.0 ** -np.ceil(np.log2(max(np.abs(a).sum(axis=1).max(), 1)))

@@ -22,7 +22,8 @@ LOG_ULPS = 4
 
 def inputs(classes: int, dtype: DType, rng: np.random.Generator, family: str) -> dict[str, Tensor]:
     """Two distributions: uniform values over their sum, or what the family makes of them."""
-    drawn = {name: _weights(classes, rng, family) for name in ("predicted", "target")}
+    few = family == "few"  # targets carry the loss
+    drawn = {"predicted": _weights(classes, rng, "scaled" if few else family), "target": _weights(classes, rng, family)}
     return {n: torch.from_numpy(w / w.sum()).to(TORCH_DTYPES[dtype.name]) for n, w in drawn.items()}
 
 
@@ -82,6 +83,9 @@ def _weights(classes: int, rng: np.random.Generator, family: str) -> np.ndarray:
         case "structured":
             one_hot = np.arange(classes) == rng.integers(classes)
             weights = [np.ones(classes), one_hot.astype(np.float64), np.sort(weights)][rng.integers(3)]
+        case "few":
+            chosen = rng.integers(classes, size=rng.integers(1, 17))
+            weights = np.bincount(chosen, minlength=classes).astype(np.float64)
         case "specials":
             weights[1:] *= rng.choice([0.0, 2.0**-140, 1.0], classes - 1, p=[0.1, 0.1, 0.8])
         case "mixture":

@@ -1,0 +1,35 @@
+"""Which inputs the cases of a stage get: families are dealt like cards, never drawn one by one.
+
+A fault that a family shows is so found in every stage, and not in those alone where chance brought it up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import cycle
+
+import numpy as np
+
+from fitness.inputs import FEW, SPECIALS
+from operators.spec import Workload
+
+REVEALING = (FEW, SPECIALS)
+"""Families of outliers and of special values: most faults that others miss show in them."""
+
+
+def revealing(deals: Sequence[str]) -> list[str]:
+    """Those of what is dealt that no stage may do without."""
+    return [family for family in deals if family in REVEALING]
+
+
+def hand(
+    workloads: Sequence[Workload], count: int, deals: Sequence[str], rng: np.random.Generator, *, first: Sequence[str]
+) -> list[tuple[Workload, str]]:
+    """So many cases of these workloads in turn, with the families of `first`, then those of `deals`, round after round.
+
+    The order within a round is drawn; no family comes again before all of its round came.
+    """
+    order = [first[i] for i in rng.permutation(len(first))]
+    while len(order) < count:
+        order += [deals[i] for i in rng.permutation(len(deals))]
+    return list(zip(cycle(workloads), order[:count], strict=False))

@@ -1,0 +1,73 @@
+"""What a stage's cases are dealt: every family, every kind of special value, whatever chance would have."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fitness.dealing import hand, revealing
+from fitness.inputs import FEW, OVERWHELMING, SPECIALS, overwhelming
+from fitness.timed import NOMINAL, dealt
+from fitness.verify import Oracle
+from operators.catalog import functions, load
+from operators.spec import Workload
+
+SHAPES = [Workload("test", {"n": n}) for n in (3, 8, 100, 1023)]
+
+
+def oracle(name: str) -> Oracle:
+    operator = load(name)
+    return Oracle(operator, functions(operator.folder), "fp32")
+
+
+@pytest.mark.parametrize("name", ["dot_product", "softmax", "matrix_copy"])
+def test_specials_are_dealt_once_for_every_kind_that_hides_others(name: str) -> None:
+    judge = oracle(name)
+    kinds = overwhelming(judge.operator, "fp32")
+    assert {*kinds} <= {*OVERWHELMING}
+    assert judge.deals.count(SPECIALS) == max(len(kinds), 1)
+    assert {*judge.deals} == {*judge.families}
+
+
+@pytest.mark.parametrize("count", [3, 10, 24])
+def test_a_stage_has_all_that_reveals_and_a_round_has_everything(count: int) -> None:
+    deals = oracle("dot_product").deals
+    orders: set[tuple[str, ...]] = set()
+    for seed in range(20):
+        cases = hand(SHAPES, count, deals, np.random.default_rng(seed), first=revealing(deals))
+        families = [family for _, family in cases]
+        assert len(cases) == count
+        assert sorted(families[: len(revealing(deals))]) == sorted(revealing(deals))
+        assert [w for w, _ in cases[: len(SHAPES)]] == SHAPES[:count]
+        orders.add(tuple(families))
+        if count >= len(deals) + len(revealing(deals)):
+            begin = len(revealing(deals))
+            assert sorted(families[begin : begin + len(deals)]) == sorted(deals)
+    assert len(orders) > 1
+
+
+def test_as_many_draws_of_specials_as_there_are_kinds_hold_them_all() -> None:
+    """Whichever kind a stage begins with, and whatever other families it draws in between."""
+    judge, rng = oracle("dot_product"), np.random.default_rng(0)
+    assert overwhelming(judge.operator, "fp32") == ("inf", "nan")
+    found: list[str] = []
+    for number in range(12):
+        if number % 3 == 0:
+            judge.case(SHAPES[2], "scaled", rng, at_end=False)
+        case = judge.case(SHAPES[2], SPECIALS, rng, at_end=False)
+        tensors = case.inputs.tensors.values()
+        held = {kind for kind in ("inf", "nan") if any(bool(getattr(t, f"is{kind}")().any()) for t in tensors)}
+        assert len(held) == 1
+        found += held
+    assert all({*found[i : i + 2]} == {"inf", "nan"} for i in range(len(found) - 1))
+
+
+@pytest.mark.parametrize("count", [1, 2, 6, 9])
+def test_few_are_always_among_what_large_sizes_are_dealt(count: int) -> None:
+    deals = oracle("dot_product").deals
+    places: set[int] = set()
+    for seed in range(30):
+        families = dealt(deals, count, np.random.default_rng(seed))
+        assert len(families) == count and NOMINAL not in families
+        places.add(families.index(FEW))
+    assert len(places) > 1 or count == 1
