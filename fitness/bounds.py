@@ -24,7 +24,7 @@ A_OUT = 1.01
 B_SUM = 2.0
 REFERENCE_SLACK = {"fp64": 2.0}
 """Both of these are multiplied with it: in fp64 the reference errs as much as a kernel."""
-LINEAR_FAMILIES = ("scaled", "structured", "integers", "specials", "mixture")
+LINEAR_FAMILIES = ("scaled", "structured", "integers", "few", "specials", "mixture")
 """Equal terms make every rounding of a sum go the same way: the bound then grows with K, not with its root."""
 FEW_TERMS = 16
 """Up to so many terms the bound grows with K for all inputs: roundings are too few to cancel reliably."""

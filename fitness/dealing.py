@@ -23,13 +23,13 @@ def revealing(deals: Sequence[str]) -> list[str]:
 
 
 def hand(
-    workloads: Sequence[Workload], count: int, deals: Sequence[str], rng: np.random.Generator, *, first: Sequence[str]
+    workloads: Sequence[Workload], least: int, deals: Sequence[str], rng: np.random.Generator, *, first: Sequence[str]
 ) -> list[tuple[Workload, str]]:
-    """So many cases of these workloads in turn, with the families of `first`, then those of `deals`, round after round.
+    """So many cases at least of these workloads in turn: with all of `first`, then round after round of `deals`.
 
     The order within a round is drawn; no family comes again before all of its round came.
     """
     order = [first[i] for i in rng.permutation(len(first))]
-    while len(order) < count:
+    while len(order) < least:
         order += [deals[i] for i in rng.permutation(len(deals))]
-    return list(zip(cycle(workloads), order[:count], strict=False))
+    return list(zip(cycle(workloads), order[: max(least, len(first))], strict=False))

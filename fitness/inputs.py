@@ -71,6 +71,18 @@ def overwhelming(operator: Operator, dtype: str) -> tuple[str, ...]:
     return tuple(kind for kind in OVERWHELMING if any(kind in t.specials for t in floating))
 
 
+def carriers(operator: Operator, dtype: str) -> tuple[str, ...]:
+    """The inputs of which a few elements may carry the result: all others may be zero, and those are large."""
+    return tuple(
+        t.name
+        for t in operator.inputs
+        if t.distribution is not None
+        and resolve_dtype(t.dtype, dtype).is_float
+        and not t.bounded
+        and "zero" in t.specials
+    )
+
+
 def draw(
     operator: Operator,
     functions: Functions,
@@ -81,10 +93,12 @@ def draw(
     rng: np.random.Generator,
     device: torch.device = CPU,
     kind: str | None = None,
+    carrier: str | None = None,
 ) -> Inputs:
     """Inputs for one setting of the dims, on `device`. Raises OperatorError when reference.py returns the unusable.
 
-    `kind`: which of the overwhelming special values the family `specials` strews in; by chance where it is not given.
+    `kind`: which of the overwhelming special values the family `specials` strews in. `carrier`: the tensor of which a
+    few elements carry the result, in the family `few`. Both are left to chance where they are not given.
     """
     env = operator.environment(dims)
     extra: dict[str, Any] = {s.name: s.value for s in operator.scalars}
@@ -94,8 +108,9 @@ def draw(
         made = dict(functions.call("inputs", env | extra))
     if operator.data_dims:
         env |= data_dims(functions, env | made)
-    may_carry = [t.name for t in operator.inputs if t.name not in made and _may_carry(t, dtype)]
-    carrier = str(rng.choice(may_carry)) if family == FEW and may_carry else ""
+    may_carry = carriers(operator, dtype)
+    if family == FEW and may_carry and carrier is None:
+        carrier = str(rng.choice(may_carry))
     for tensor in operator.inputs:
         element = resolve_dtype(tensor.dtype, dtype)
         shape = tensor.sizes(env)
@@ -117,12 +132,6 @@ def draw(
     if operator.tolerance.bound == "bits":
         made |= {name: _with_rare_bits(drawn, rng) for name, drawn in made.items() if drawn.is_floating_point()}
     return Inputs({t.name: made[t.name].to(device).contiguous() for t in operator.inputs}, env)
-
-
-def _may_carry(tensor: Tensor, dtype: str) -> bool:
-    """Whether all but a few elements may be zero, and those few large."""
-    floating = tensor.distribution is not None and resolve_dtype(tensor.dtype, dtype).is_float
-    return floating and not tensor.bounded and "zero" in tensor.specials
 
 
 def _with_rare_bits(values: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:

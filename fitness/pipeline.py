@@ -30,8 +30,8 @@ from operators.spec import Operator, Task, Workload
 SCREEN_HIDDEN = 3
 FULL_HIDDEN = 10
 """Cases of hidden shapes at least, drawn anew each time, of the two lesser levels; a confirmation takes all twice."""
-FULL_AT_SIZE = 2
-"""Cases of a workload's size, of as many families."""
+FULL_AT_SIZE = 3
+"""Cases of a workload's size, two of them with a few elements that carry the result, of one tensor and of another."""
 SPOT_HIDDEN = 2
 """Small hidden shapes of a look at a kernel whose author waits for it."""
 CONFIRM_RERUNS = 10
@@ -242,7 +242,7 @@ class Pipeline:
         self, workloads: Sequence[Workload], least: int, first: Sequence[str] = ()
     ) -> list[tuple[Workload, str]]:
         """So many cases of these workloads at least, all families of `first` among them."""
-        return hand(workloads, max(least, len(first)), self.oracle.deals, self._rng, first=first)
+        return hand(workloads, least, self.oracle.deals, self._rng, first=first)
 
     # --- verdicts ---------------------------------------------------------------------------------------------------
 

@@ -82,13 +82,15 @@ class Seat:
 def dealt(families: Sequence[str], count: int, rng: np.random.Generator) -> list[str]:
     """So many families but the nominal one, as many different ones as there are, in random order.
 
-    The one that shows most at large sizes, where sums are long, is always among them.
+    The one that shows most at large sizes, where sums are long, is among them as often as there is room for one more.
     """
     others = [family for family in families if family != NOMINAL] or [NOMINAL]
     rounds = -(-count // len(others))
     drawn = [str(family) for _ in range(rounds) for family in rng.permutation(others)][:count]
-    if drawn and FEW in others and FEW not in drawn:
-        drawn[int(rng.integers(count))] = FEW
+    others_at = [i for i in rng.permutation(len(drawn)) if drawn[i] != FEW]
+    lacking = min(others.count(FEW), max(count - 1, 1)) - drawn.count(FEW)
+    for index in others_at[: max(lacking, 0)]:
+        drawn[index] = FEW
     return drawn
 
 

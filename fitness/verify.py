@@ -25,9 +25,11 @@ from fitness.compare import judge, place_of
 from fitness.doubts import advice
 from fitness.evaluation import CheckError
 from fitness.inputs import (
+    FEW,
     SPECIALS,
     TORCH_DTYPES,
     Inputs,
+    carriers,
     data_dims,
     draw,
     families,
@@ -63,10 +65,13 @@ class Oracle:
         self._relating = Relating(operator, self._answers, self._place)
         self.families = families(functions)
         """What `family` may be."""
-        kinds = overwhelming(operator, dtype)
-        self.deals = (*self.families, *(SPECIALS for _ in kinds[1:]))
-        """What a stage deals out to its cases: `specials` once for every kind of them that hides the others."""
-        self._kinds = cycle([str(kind) for kind in np.random.default_rng().permutation(np.array(kinds))] or [None])
+        turns = {SPECIALS: overwhelming(operator, dtype), FEW: carriers(operator, dtype)}
+        self.deals = (*self.families, *(family for family, forms in turns.items() for _ in forms[1:]))
+        """What a stage deals out to its cases: these two once for each of the forms that they take in turn."""
+        order = np.random.default_rng()
+        self._turns = {
+            f: cycle([forms[i] for i in order.permutation(len(forms))] or [None]) for f, forms in turns.items()
+        }
         self._inputs = {t.name: t for t in operator.inputs}
         self._outputs = {t.name: t for t in operator.outputs}
         self._scalars = {s.name: s.value for s in operator.scalars}
@@ -105,7 +110,8 @@ class Oracle:
                 family=family,
                 rng=rng,
                 device=self.device,
-                kind=next(self._kinds) if family == SPECIALS else None,
+                kind=next(self._turns[SPECIALS]) if family == SPECIALS else None,
+                carrier=next(self._turns[FEW]) if family == FEW else None,
             )
         return self._answered(self._question(workload, family, inputs, at_end=at_end), trusted)
 
