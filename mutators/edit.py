@@ -23,13 +23,13 @@ MOST_COMPARED = 3_000_000
 MAX_DESCRIPTION = 160
 
 _HEADER = re.compile(r"\ufeff?\s*/\*!?\s*evo\b")
-_FENCE = re.compile(r"\s*(`{3,}|~{3,})\s*([\w+#.-]*)[^`~]*")
+_FENCE = re.compile(r"\s*+(`{3,}+|~{3,}+)\s*+([\w+#.-]*+)[^`~]*+")
 _SEARCH = re.compile(r"\s*<{5,9}\s*(?:SEARCH|ORIGINAL|HEAD)\b.*", re.IGNORECASE)
 _DIVIDER = re.compile(r"\s*={5,9}\s*")
 _REPLACE = re.compile(r"\s*>{5,9}(?:\s.*)?")
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 _THOUGHT = re.compile(r"\A\s*<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL)
-_CHANGE = re.compile(r"^[\s*#>_`-]*change[ \t*_`]*:[ \t*_]*(\S.*)$", re.IGNORECASE | re.MULTILINE)
+_CHANGE = re.compile(r"^[ \t*#>_`-]*+change[ \t*_`]*+:[ \t*_]*(\S.*)$", re.IGNORECASE | re.MULTILINE)
 
 
 class AnswerError(Exception):
