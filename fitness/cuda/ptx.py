@@ -245,9 +245,7 @@ def tells_places(ptx: str) -> bool:
     return any(instruction.place for instruction in instructions(ptx))
 
 
-def _by_origin(
-    found: Iterable[Instruction], numbers: Collection[str]
-) -> tuple[list[Instruction], list[Instruction]]:
+def _by_origin(found: Iterable[Instruction], numbers: Collection[str]) -> tuple[list[Instruction], list[Instruction]]:
     """Those that came from files of these numbers, and those from functions of others that these call."""
     own: list[Instruction] = []
     called: list[Instruction] = []

@@ -133,10 +133,10 @@ _PLACE = "\N{SECTION SIGN}"
 """In front of an operand's number, where the text of an asm statement has `%`; PTX has no such character."""
 MAX_REGISTERS = 4096
 """That one statement declares."""
-_COMMENT = re.compile(r"//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+\*/")
+_COMMENT = re.compile(r"//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+(?:\*/)?")
 _LABEL = re.compile(rf"({_NAME})\s*:(?!:)")
 _REG = re.compile(r"\.reg\s*((?:\.\w+\s*)+)(.*)", re.DOTALL)
-_DECLARED = re.compile(rf"({_NAME})(?:<(\d{1,4})>)?")
+_DECLARED = re.compile(rf"({_NAME})(?:<(\d{1, 4})>)?")
 _INSTRUCTION = re.compile(rf"(?:@(!?)\s*({_PLACE}\d+|{_NAME})\s+)?([a-z]\w*)((?:\s*\.[\w:]+)*)\s*(.*)", re.DOTALL)
 _NUMBER = re.compile(
     r"[-+]?(?:0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|0[xX][0-9a-fA-F]+U?|\d+\.\d*(?:[eE][-+]?\d+)?|\d+U?)"
