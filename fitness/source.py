@@ -7,7 +7,7 @@ numbers, what the preprocessor attributes to the kernel is the kernel's. Never t
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 _SPLICE = re.compile(r"\\[ \t\f\v]*\r?\n")
 _TOKEN = re.compile(
-    r"""(?P<comment>//[^\n]*+|/\*.*?\*/)
+    r"""(?P<comment>//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+\*/)
+      |(?P<endless>/\*(?:[^*]++|\*(?!/))*+|(?:"(?:[^"\\\n]|\\.)*+(?!")|'(?:[^'\\\n]|\\.)*+(?!'))[^\n]*+)
       |(?P<raw>\b(?:u8|[uUL])?R")
       |(?P<string>\b(?:u8|[uUL])?"(?:[^"\\\n]|\\.)*+"|\b(?:u8|[uUL])?'(?:[^'\\\n]|\\.)*+')
       |(?P<plain>"(?:[^"\\\n]|\\.)*+"|'(?:[^'\\\n]|\\.)*+')
@@ -77,6 +78,7 @@ def hoisted(source: str) -> tuple[tuple[str, ...], str]:
     macros change is the kernel's, and nobody could tell. Holds only for sources that `forbidden` found nothing in.
     """
     text, joints = _spliced(source)
+    ends = [match.start() for match in re.finditer("\n", text)]
     headers: list[str] = []
     parts, at, line_start = [], 0, True
     for token in tokenized(text):
@@ -87,7 +89,7 @@ def hoisted(source: str) -> tuple[tuple[str, ...], str]:
             parts.append(text[at : token.begin])
             at = include.start() + len(include[0].rstrip())
         line_start = token.kind == "newline"
-    lost = Counter(text.count("\n", 0, joint) for joint in joints)
+    lost = Counter(bisect_left(ends, joint) for joint in joints)
     lines = "".join((*parts, text[at:])).split("\n")
     return tuple(dict.fromkeys(headers)), "\n".join(line + "\n" * lost[number] for number, line in enumerate(lines))
 
@@ -121,7 +123,7 @@ def without_comments(code: str) -> str:
 
 def smuggled(preprocessed: str) -> str | None:
     """What a kernel's text, as macros have made it, would hand to the assembler as it is: inline assembly, or the
-    argument of an attribute; or that it is too long to be read. None: nothing.
+    argument of an attribute; or why it cannot be read. None: nothing.
 
     Macros are those of headers too. Holds only for sources that `forbidden` found nothing in.
     """
@@ -132,6 +134,8 @@ def smuggled(preprocessed: str) -> str | None:
         if not _LINE_MARKER.match(line):
             names += [token for token in tokenized(line) if token.kind not in ("blank", "comment", "newline")]
     for number, token in enumerate(names):
+        if token.kind == "endless":
+            return "a quote or a comment that nothing closes"
         if token.text in ASSEMBLY:
             return "inline assembly, which is not allowed"
         if token.text in _NAMING and not _is_name(names[number + 1 : number + 1 + MAX_ARGUMENT]):
@@ -235,10 +239,9 @@ def _token_problem(text: str, token: Token, directive: str, dialect: Dialect) ->
         return f"`{token.text}`: a trigraph; write the character that you mean"
     if token.kind == "raw":
         return "a raw string; a kernel needs none"
-    if token.kind == "other" and token.text == "/" and text.startswith("/*", token.begin):
-        return "a comment that never ends"
-    if token.kind == "other" and token.text in "\"'":
-        return f"{token.text} that nothing closes on its line"  # what follows would be read differently by a compiler
+    if token.kind == "endless":  # a compiler would read what follows differently
+        opening = token.text[0]
+        return "a comment that never ends" if opening == "/" else f"{opening} that nothing closes on its line"
     if token.kind == "other" and token.text < " ":
         return f"the control character {token.text!r}"
     if token.kind != "name" or directive in ("error", "warning"):

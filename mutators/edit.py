@@ -7,6 +7,7 @@ is refused with a reason that the model can act on.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -20,16 +21,18 @@ LEAST_TOKENS = 20
 """Shorter texts are too easily alike: they must match exactly, white space aside."""
 MOST_COMPARED = 3_000_000
 """Tokens of all places together; beyond, likeness is not looked for."""
+MOST_STEPS = 1_000_000
+"""Pairs of equal tokens in all places that come into question; beyond, likewise."""
 MAX_DESCRIPTION = 160
 
 _HEADER = re.compile(r"\ufeff?\s*/\*!?\s*evo\b")
-_FENCE = re.compile(r"\s*(`{3,}|~{3,})\s*([\w+#.-]*)[^`~]*")
+_FENCE = re.compile(r"\s*+(`{3,}+|~{3,}+)\s*+([\w+#.-]*+)[^`~]*+")
 _SEARCH = re.compile(r"\s*<{5,9}\s*(?:SEARCH|ORIGINAL|HEAD)\b.*", re.IGNORECASE)
 _DIVIDER = re.compile(r"\s*={5,9}\s*")
 _REPLACE = re.compile(r"\s*>{5,9}(?:\s.*)?")
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 _THOUGHT = re.compile(r"\A\s*<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL)
-_CHANGE = re.compile(r"^[\s*#>_`-]*change[ \t*_`]*:[ \t*_]*(\S.*)$", re.IGNORECASE | re.MULTILINE)
+_CHANGE = re.compile(r"^[ \t*#>_`-]*+change[ \t*_`]*+:[ \t*_]*(\S.*)$", re.IGNORECASE | re.MULTILINE)
 
 
 class AnswerError(Exception):
@@ -173,7 +176,7 @@ def _locate(lines: Sequence[str], block: Block, where: str) -> tuple[int, int]:
     wanted = [line.rstrip("\r") for line in block.search]
     plain = [line.rstrip("\r") for line in lines]
     # The strictest reading that finds something decides: as written, white space aside, nearly alike.
-    exact = [at for at in range(len(plain) - len(wanted) + 1) if plain[at : at + len(wanted)] == wanted]
+    exact = _occurrences(plain, wanted)
     if exact:
         return _only([(at, at + len(wanted)) for at in exact], where)
     # White space aside; blank lines do not count.
@@ -181,11 +184,31 @@ def _locate(lines: Sequence[str], block: Block, where: str) -> tuple[int, int]:
     bare = ["".join(plain[at].split()) for at in filled]
     searched = ["".join(line.split()) for line in wanted if line.strip()]
     size = len(searched)
-    loose = [at for at in range(len(bare) - size + 1) if bare[at : at + size] == searched]
+    loose = _occurrences(bare, searched)
     if loose:
         return _only([(filled[at], filled[at + size - 1] + 1) for at in loose], where)
     at = _likeliest([plain[at] for at in filled], [line for line in wanted if line.strip()], filled, where)
     return filled[at], filled[at + size - 1] + 1
+
+
+def _occurrences(lines: Sequence[str], wanted: Sequence[str]) -> list[int]:
+    """Where these lines begin, in time that does not depend on how alike they are (Knuth, Morris and Pratt, 1977)."""
+    back = [0] * len(wanted)
+    """By how many matched lines: how many of them still match where the last one ends."""
+    matched = 0
+    for at in range(1, len(wanted)):
+        while matched and wanted[at] != wanted[matched]:
+            matched = back[matched - 1]
+        matched += wanted[at] == wanted[matched]
+        back[at] = matched
+    found, matched = [], 0
+    for at, line in enumerate(lines):
+        while matched and (matched == len(wanted) or line != wanted[matched]):
+            matched = back[matched - 1]
+        matched += line == wanted[matched]
+        if matched == len(wanted):
+            found.append(at + 1 - matched)
+    return found
 
 
 def _only(places: list[tuple[int, int]], where: str) -> tuple[int, int]:
@@ -223,12 +246,18 @@ def _likeness(lines: list[list[str]], searched: list[list[str]]) -> dict[int, fl
         return {}
     matcher = SequenceMatcher(None, autojunk=False)
     matcher.set_seq2(wanted)
-    scores = {}
+    scores, steps, counted = {}, 0, Counter(wanted)
     for at in runs:
-        matcher.set_seq1([token for line in lines[at : at + len(searched)] for token in line])
-        bounds = (matcher.real_quick_ratio, matcher.quick_ratio, matcher.ratio)
-        if all(bound() >= RUNNER_UP for bound in bounds):
-            scores[at] = matcher.ratio()
+        run = [token for line in lines[at : at + len(searched)] for token in line]
+        matcher.set_seq1(run)
+        if matcher.real_quick_ratio() < RUNNER_UP or matcher.quick_ratio() < RUNNER_UP:
+            continue
+        # What the matcher looks at for each block that it finds: much where few tokens are repeated again and again.
+        steps += sum(counted[token] for token in run)
+        if steps > MOST_STEPS:
+            return {}
+        if (ratio := matcher.ratio()) >= RUNNER_UP:
+            scores[at] = ratio
     return scores
 
 

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import re
 import struct
-import subprocess
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
+from fitness.native import toolchain_folders
+from fitness.sandbox import run_confined
 from fitness.source import Dialect
 
 HEADERS = frozenset((
@@ -36,10 +38,16 @@ _MATH = (
     "|nexttoward|pow|remainder|remquo|rint|round|roundeven|scalbln|scalbn|sinh?|sincos|sqrt|tanh?|tgamma|trunc|[jy][01]"
     "|cabs|carg|cexp|clog|cpow|csqrt"
 )
+_LIBGCC = (
+    "(?:add|sub|mul|u?div|u?mod|u?divmod|neg|abs|ashl|ashr|lshr|u?cmp|eq|ne|lt|le|gt|ge|unord|clz|clrsb|ctz|ffs|parity"
+    "|popcount|bswap|powi|extend|trunc|fix|fixuns|float|floatun)"
+)
+_MODE = "(?:[hbsdxt]f|[sdt]i|[hsdxt]c)"
+"""Names of its functions say what they do, and for which types: __fixdfti makes an __int128 of a double."""
 ALLOWED_SYMBOLS = re.compile(
     rf"(?:__)?(?:{_MATH})[fl]?(?:_finite)?|__(?:isnan|isinf|finite|signbit|fpclassify)[fl]?"
     r"|_ZGV[a-z]\w*"  # vector mathematics of libmvec
-    r"|__(?:\w+?)(?:[hsdxt][fci]|bf|[sdt]i)+[0-9]"  # arithmetic that the compiler's own library does
+    rf"|__{_LIBGCC}v?{_MODE}{{1,2}}[2-4]?"  # arithmetic that the compiler's own library does
     r"|mem(?:cpy|move|set|cmp|chr)|bcmp|strlen|abort"
     r"|GOMP_(?:parallel(?!\w*_(?:start|end)\b)\w*|(?:loop|sections|single|ordered|doacross|cancel|taskloop)\w*"
     r"|barrier\w*|critical\w*|atomic\w*|task|taskwait\w*|taskgroup\w*|taskyield|scope_start)"
@@ -109,6 +117,9 @@ MAX_OBJECT_BYTES = 64 << 20
 MAX_SECTIONS = 4096
 MAX_ENTRIES = 1 << 16
 """Of symbols, and of relocations."""
+DEMANGLE_TIMEOUT_S = 10.0
+MAX_NAME_CHARACTERS = 200
+"""Of a symbol in a message."""
 
 
 def section_objection(data: bytes, allowance: Allowance = ON_CPU) -> str | None:
@@ -203,14 +214,17 @@ def _named(elf: ELFFile, section: int) -> str:
 
 
 def demangled(name: str) -> str:
-    """A symbol's name as the source has it."""
+    """A symbol's name as the source has it, as far as it is short; whoever chose it chose what reading it takes."""
     if not name.startswith("_Z"):
-        return name
+        return name[:MAX_NAME_CHARACTERS]
     try:
-        run = subprocess.run(["c++filt", name], capture_output=True, text=True, check=False, timeout=10)
-    except OSError:  # no binutils: the mangled name serves
-        return name
-    return run.stdout.strip() or name
+        with tempfile.TemporaryDirectory() as folder:
+            command = ["c++filt", name]
+            run = run_confined(command, cwd=folder, timeout_s=DEMANGLE_TIMEOUT_S, readable=toolchain_folders())
+    except OSError:  # no binutils, or a name too long: as it is it serves
+        return name[:MAX_NAME_CHARACTERS]
+    shown = run.output.strip() if run.returncode == 0 and not run.timed_out else name
+    return (shown or name)[:MAX_NAME_CHARACTERS]
 
 
 def symbols(elf: ELFFile) -> SymbolTableSection:

@@ -252,16 +252,16 @@ def _switches() -> frozenset[str]:
 
 def _own_lines(preprocessed: str) -> dict[int, str]:
     """What the preprocessor left of each of the kernel's lines."""
-    found: dict[int, str] = {}
+    found: dict[int, list[str]] = {}
     file, line = "", 0
     for text in preprocessed.splitlines():
         if marker := re.match(r'# (\d+) "(.*?)"', text):
             file, line = marker[2], int(marker[1])
             continue
         if file == KERNEL and text.strip():
-            found[line] = found.get(line, "") + text
+            found.setdefault(line, []).append(text)
         line += 1
-    return found
+    return {number: "".join(parts) for number, parts in found.items()}
 
 
 def _callgrind(scratch: Path) -> Outcome:

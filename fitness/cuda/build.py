@@ -15,7 +15,7 @@ from fitness.cuda.cubin import Cubin, CubinError, read_cubin
 from fitness.cuda.line_table import Lines, read_lines
 from fitness.cuda.nvrtc import FILE, HEADERS, OPTIONS, Job, include_folders, version
 from fitness.cuda.program import Table
-from fitness.cuda.ptx import flagged, lower_precision, traits, waits
+from fitness.cuda.ptx import flagged, lower_precision, tells_places, traits
 from fitness.cuda.state import PROBE, PROBE_KERNELS, Reference, detached, objection, reference
 from fitness.evaluation import Rejection, Status
 from fitness.signature import Param, TableError
@@ -147,16 +147,9 @@ def compile_cuda(
     for name, symbol in lowered.items():
         if symbol not in by_symbol:
             return Rejection(Status.INVALID, f"launch of `{name}`: it is not a __global__ function")
-    for launch in plan.launches:
-        if launch.overlap and not waits(made.ptx, lowered[launch.kernel]):
-            return Rejection(
-                Status.INVALID,
-                f"launch of `{launch.kernel}`: it may overlap the one before it, but never waits for that; call "
-                "cudaGridDependencySynchronize() before it touches what earlier launches do, or leave `overlap` out",
-            )
     try:
         cubin = read_cubin(made.cubin)
-        if problem := objection(cubin, _reference(compiler, arch)):
+        if problem := _never_waits(cubin, plan, lowered) or objection(cubin, _reference(compiler, arch)):
             return Rejection(Status.INVALID, problem)
         params = {
             name: cubin.parameters(lowered[name], made.lowered[table])
@@ -175,6 +168,17 @@ def compile_cuda(
     facts = _facts(cubin, made.ptx, plan, kernels, dtype, arch)
     facts["flagged"] = ", ".join(_flagged(made.ptx, job, compiler)) or "none"
     return CudaBuild(arch, loaded, lowered, kernels, params, _cell(facts), facts, slots)
+
+
+def _never_waits(cubin: Cubin, plan: Plan, lowered: Mapping[str, str]) -> str | None:
+    """What is wrong with a launch that may overlap the one before it and does not look whether that is done."""
+    for launch in plan.launches:
+        if launch.overlap and not cubin.waits(lowered[launch.kernel]):
+            return (
+                f"launch of `{launch.kernel}`: it may overlap the one before it, but never waits for that; call "
+                "cudaGridDependencySynchronize() before it touches what earlier launches do, or leave `overlap` out"
+            )
+    return None
 
 
 def _parameter_tables(names: Iterable[str]) -> tuple[str, ...]:
@@ -238,8 +242,8 @@ def _shared() -> Compiler:
 def _flagged(ptx: str, job: Job, compiler: Compiler) -> tuple[str, ...]:
     """What the kernel's own code does that few kernels need; seldom anything, so that few are compiled twice."""
     found = flagged(ptx)
-    if not found:
-        return ()
+    if not found or tells_places(ptx):  # no compiler says so here: a kernel does, to pass for a header
+        return found
     try:
         return flagged(compiler.compile(replace(job, lines=True)).ptx, file=FILE)
     except CompilerFault:  # slower than the first time; then headers count as well
@@ -306,11 +310,11 @@ _ENTRY = re.compile(r"Compiling entry function '([^']+)'")
 _PROPERTIES = re.compile(r"(\d{1,9}) bytes stack frame, (\d{1,9}) bytes spill stores, (\d{1,9}) bytes spill loads")
 _USED = re.compile(r"Used (\d{1,9}) registers")
 _DIAGNOSTIC = re.compile(r"(?P<file>[^\n()]+)\((?P<line>\d{1,9})\): (?:catastrophic )?error(?: #\S+)?: (?P<text>.*)")
-_PTXAS_ERROR = re.compile(r"^\s*ptxas\b.*?(?:error|fatal)\s*:\s*(.*)", re.MULTILINE)
+_PTXAS_ERROR = re.compile(r"^[^\S\n]*+ptxas\b.*?(?:error|fatal)\s*+:\s*+(.*)", re.MULTILINE)
 _ABSOLUTE = re.compile(r"(?<![\w.<>)\]])/[\w.+-]+(?:/[\w.+-]+)+")
 _NAME_MAP = "__nv_name_map"
 _LACKING = re.compile(
-    r"(?:Instruction|Feature) '(?P<name>\.?[\w.:]+)[^']*' "
+    r"(?:Instruction|Feature) '(?P<name>\.?[\w.:]++)[^']*+' "
     r"(?:not supported on \.target|cannot be compiled for architecture) '(?P<arch>\w+)'"
 )
 _ABORTED = "Ptx assembly aborted due to errors"
@@ -391,7 +395,7 @@ def _foreign(match: re.Match[str], text: str, expressions: Sequence[str], folder
     if file == _NAME_MAP:
         # Line 2 + i holds the i-th name, unless the text says which; a second message repeats what the first one said.
         if not text.startswith("Error in parsing name expression"):
-            said = re.search(r'Input name expression was: "\s*(.*?)"', text)
+            said = re.search(r'Input name expression was: "\s*+([^"\n]*+)"', text)
             index = int(match["line"]) - 2
             name = said[1] if said else expressions[index] if 0 <= index < len(expressions) else ""
             if name in expressions:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,8 @@ MAX_BYTES = 64 << 20
 """Of a cubin; large kernels have some megabytes."""
 MAX_NAME_BYTES = 1 << 20
 """Of a section's name, which holds that of a kernel with its template arguments."""
+MAX_NAMES_BYTES = 64 << 20
+"""Of all names together that are read of one table: they may lie over each other."""
 INSTRUCTION_BYTES = 16
 OPCODE = 0x1FF
 """The bits of an instruction that say what it does; the next three say where its operands come from."""
@@ -53,12 +56,15 @@ _SYMBOL = struct.Struct("<I2BH2Q")
 """ELF's own, of 64 bits and little-endian; see elf(5)."""
 _RELOCATIONS = {4: struct.Struct("<2Qq"), 9: struct.Struct("<2Q")}
 """Entries with an addend and without, by the type of their section: the place, what refers to which symbol."""
+_NOTES = ".nv.info."
 _NOTE_HEAD = struct.Struct("<2BH")
 _NOTE_PARAM = struct.Struct("<I2HI")
 _SIZED, _PARAM_NOTE = 4, 0x17
 _PARAM_SIZE_SHIFT, _PARAM_SIZES = 18, 1 << 14
 """ptxas' notes on a kernel: a form, a kind and a size or value each. One of the kind EIATTR_KPARAM_INFO tells a
 parameter's place, in what follows its offset, and its size, in the upper 14 bits of its last word."""
+_WAIT, _WHOLE_OPCODE = 0x82E, 0xFFF
+"""ACQBULK, which PTX has as griddepcontrol.wait, and the bits that tell it from all others."""
 _HFMA2, _FIRST_OPERAND, _RZ = 0x31, 24, 0xFF
 """Capability 10, which has no HFMA2.MMA, sets registers to constants by HFMA2 with zero, register 255, in front."""
 _ANONYMOUS = re.compile(r"(\d\d)(_GLOBAL__N__[0-9a-f]{8}_\d+_kernel_cu_[0-9a-f]{8}_)")
@@ -168,8 +174,7 @@ class Cubin:
     def noted_sizes(self, kernel: str) -> list[int]:
         """Bytes of each parameter, by its place; none where ptxas notes nothing of them."""
         sizes: dict[int, int] = {}
-        named = f".nv.info.{kernel}"
-        for data in (section.data for section in self.sections if section.name == named):
+        for data in self._notes.get(kernel, ()):
             notes, offset = _Reader(data), 0
             while offset < len(data):
                 form, kind, value = notes.fields(_NOTE_HEAD, offset)
@@ -179,6 +184,15 @@ class Cubin:
                     sizes[place] = packed >> _PARAM_SIZE_SHIFT
                 offset += value if form == _SIZED else 0
         return [sizes[place] for place in sorted(sizes)]
+
+    @cached_property
+    def _notes(self) -> Mapping[str, list[bytes]]:
+        """What ptxas notes, by kernel."""
+        notes: dict[str, list[bytes]] = {}
+        for section in self.sections:
+            if section.name.startswith(_NOTES):
+                notes.setdefault(section.name.removeprefix(_NOTES), []).append(section.data)
+        return notes
 
     def _tabled(self, symbol_name: str) -> tuple[Param, ...]:
         for section in self.sections:
@@ -223,6 +237,15 @@ class Cubin:
     def code(self, section_name: str) -> bytes | None:
         """The machine code of a section; None where there is none of this name."""
         return next((s.data for s in self.sections if s.name == section_name and s.is_code), None)
+
+    def waits(self, kernel: str) -> bool:
+        """Whether a kernel waits for the launches that it depends on.
+
+        Functions that it calls, by pointers too, have their code in the kernel's section.
+        """
+        code = self.code(f".text.{kernel}") or b""
+        words = np.frombuffer(code[: len(code) // INSTRUCTION_BYTES * INSTRUCTION_BYTES], dtype="<u8")[::2]
+        return bool((words & _WHOLE_OPCODE == _WAIT).any())
 
     def code_bytes(self) -> int:
         """The size of the machine code of all kernels and functions."""
@@ -285,6 +308,7 @@ class _Reader:
 
     def __init__(self, data: bytes) -> None:
         self._data = data
+        self._names_bytes = 0
 
     def part(self, offset: int, size: int) -> bytes:
         """So many bytes from there."""
@@ -301,6 +325,9 @@ class _Reader:
         end = self._data.find(b"\0", offset, offset + MAX_NAME_BYTES)
         if end < 0:
             raise CubinError("a name in its machine code has no end")
+        self._names_bytes += end - offset
+        if self._names_bytes > MAX_NAMES_BYTES:
+            raise CubinError(f"names in its machine code take more than {MAX_NAMES_BYTES >> 20} MiB")
         return self._data[offset:end].decode(errors="replace")
 
 

@@ -21,6 +21,7 @@ _SECTION = ".debug_line"
 _HEAD = struct.Struct("<IHI")
 _COPY, _ADVANCE_PC, _ADVANCE_LINE, _SET_FILE, _CONST_ADD_PC, _FIXED_ADVANCE_PC = 1, 2, 3, 4, 8, 9
 _END_SEQUENCE, _SET_ADDRESS, _INLINED_CALL = 1, 2, 0x90
+_MOST_BITS = 64
 _MOST_INLINED = 64
 """Calls in each other that are followed back to the kernel file."""
 
@@ -167,6 +168,8 @@ class _Program:
             shift += 7
             if byte < 0x80:
                 return value
+            if shift > _MOST_BITS:
+                raise CubinError("a number in its table of lines has no end")
 
     def _signed(self) -> int:
         begin = self._at

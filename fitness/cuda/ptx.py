@@ -1,53 +1,82 @@
-"""What a kernel's PTX tells without running it: how it goes about its work. What it may not do its cubin tells."""
+"""What a kernel's PTX tells without running it: how it goes about its work. What it may not do its cubin tells.
+
+A stranger writes a part of this text, by inline PTX. It is read once, as tokens: comments and strings are taken out,
+bodies are parted into instructions, and every question is asked of these. All of it takes time in proportion to the
+text, whatever that is.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-_COMMENT = re.compile(r"//[^\n]*")
-_ACCESS = re.compile(r"\b(?:ld|st)(?P<modifiers>(?:\.\w+(?:::\w+)*)*)")
-_VECTOR = re.compile(r"\.v([248])\b")
-_ELEMENT = re.compile(r"\.[bfsu](8|16|32|64|128)\b")
-_MMA = re.compile(r"\b(wmma|mma|wgmma|tcgen05)\.(?:mma|mma_async|sync|sp)\b[\w.:]*")
-_TYPE = re.compile(r"\.(f64|f32|tf32|bf16|f16|e4m3|e5m2|e3m2|e2m3|e2m1|s8|u8|s4|u4|b1|s32)\b")
-_KIND = re.compile(r"\.kind::(\w+)")
-_NARROW = re.compile(r"\b(?:add|sub|mul|fma|min|max|ex2|tanh|neg|abs)\.(?:\w+\.)*?(bf16x2|f16x2|bf16|f16)\b")
+_ASIDE = re.compile(r'//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+(?:\*/)?|"(?P<string>[^"\n]*+)"?')
+"""Comments and strings, whole or never closed."""
+_BRACE = re.compile(r"(?P<initial>=\s*+\{)|[{}]")
+_AHEAD = re.compile(r"(?:[\s{}]++|(?P<place>\.loc\b[^\n]*+)|[\w$]++:(?!:))*+(?:@!?\s*+%?[\w$]++\s++)?+")
+"""What may stand in front of an instruction: braces of scopes, places in files, labels, a predicate."""
+_OPCODE = re.compile(r"[a-z]\w*+(?:\s*+\.[\w:]++)*+")
+_FILE = re.compile(r'\.file\s++(\d++)\s++"(\d++)"')
+_PLACE = re.compile(r"\.loc\s++(\d++)(?:.*\binlined_at\s++(\d++))?")
+_VECTOR = re.compile(r"v([248])")
+_ELEMENT = re.compile(r"[bfsu](8|16|32|64|128)")
+_BARRIER = re.compile(r"(?:bar|barrier)\.(?:cta\.)?(?:sync|red|arrive)\b|mbarrier\.")
+_PRODUCTS = ("wgmma.mma_async", "wmma.mma", "mma.sync", "mma.sp", "tcgen05.mma")
+_MULTIPLIED = frozenset((
+    "f64", "f32", "tf32", "bf16", "f16", "e4m3", "e5m2", "e3m2", "e2m3", "e2m1", "s8", "u8", "s4", "u4", "b1", "s32",
+))  # fmt: skip
+"""Types that instructions of tensor cores name."""
+_ARITHMETIC = frozenset(("add", "sub", "mul", "fma", "min", "max", "ex2", "tanh", "neg", "abs"))
+_NARROW = ("bf16x2", "f16x2", "bf16", "f16")
 _DIGITS = {
     "fp64": 53, "f64": 53, "fp32": 24, "f32": 24, "tf32": 11, "fp16": 11, "f16": 11, "bf16": 8,
 }  # fmt: skip
 """Of the significand; others have fewer."""
-FLAGGED = {
-    "clock": r"%(?:clock|globaltimer)",
-    "sleep": r"\bnanosleep\b",
-    "multiprocessor": r"%(?:n?smid)\b",
-    "cache policy": r"\b(?:createpolicy|discard|applypriority)\.|L[12]::(?:evict_(?:last|first|unchanged)|cache_hint)",
-    "launch dependence": r"\bgriddepcontrol\b",
-    "trap": r"\b(?:trap|brkpt)$",
+_CLOCK = re.compile(r"%(?:clock(?:64|_hi)?|globaltimer(?:_lo|_hi)?)(?![\w$])")
+_MULTIPROCESSOR = re.compile(r"%n?smid(?![\w$])")
+_POLICY = re.compile(r"(?:createpolicy|discard|applypriority)\.|.*L[12]::(?:evict_(?:last|first|unchanged)|cache_hint)")
+
+
+class Instruction(NamedTuple):
+    """One instruction, without its label and predicate."""
+
+    opcode: str
+    """With its modifiers and without blanks: `ld.global.v4.f32`."""
+    operands: str
+    place: str
+    """The last `.loc` in front of it, in the same body; empty: there is none."""
+
+    @property
+    def parts(self) -> list[str]:
+        """The opcode's name and its modifiers."""
+        return self.opcode.split(".")
+
+
+FLAGGED: Mapping[str, Callable[[Instruction], bool]] = {
+    "clock": lambda i: _CLOCK.search(i.operands) is not None,
+    "sleep": lambda i: i.opcode.startswith("nanosleep"),
+    "multiprocessor": lambda i: _MULTIPROCESSOR.search(i.operands) is not None,
+    "cache policy": lambda i: _POLICY.match(i.opcode) is not None,
+    "launch dependence": lambda i: i.opcode.startswith("griddepcontrol"),
+    "trap": lambda i: i.opcode in ("trap", "brkpt"),
 }
-"""By pattern of one instruction; declarations are none."""
+"""By what one instruction is told."""
 ABSOLUTE = "absolute address"
 DEVICE_ADDRESSES = range(2**32, 2**49)
 """Where a number that reaches the brackets of a load or store is taken for an address; offsets are smaller."""
 GUARDS = frozenset({"trap"})
 """What headers put into the code of their callers, against wrong use: a barrier of the grid checks that there is
 one to wait at. No choice of the kernel's, unless it stands in its own file."""
-_FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"(?:[^"]*/)?([^"/]*)"', re.MULTILINE)
-_PLACE = re.compile(r"\s*\.loc\s+(\d+)\b(?:.*\binlined_at\s+(\d+))?")
-_LABEL = re.compile(r"^(?:\s*[\w$]+:)*\s*(?:@!?%?\w+\s+)?")
-_OPERAND = re.compile(r"%?[A-Za-z_$][\w$]*")
-_ADDRESSING = re.compile(
-    r"(?:mov|cvta(?:\.to)?(?:\.global)?|add|sub|or|mad\.(?:wide|lo)|shl)\.[usb]\d+\s+(?P<to>%?[\w$]+)\s*,(?P<from>[^\[\]]*)",
-    re.DOTALL,
-)
+_OPERAND = re.compile(r"%?[A-Za-z_$][\w$]*+")
+_ADDRESSING = re.compile(r"(?:mov|cvta(?:\.to)?(?:\.global)?|add|sub|or|mad\.(?:wide|lo)|shl)\.[usb]\d+")
 _NUMBER = re.compile(
-    r",\s*(?:0[xX](?P<x>[0-9a-fA-F]+)|0[bB](?P<b>[01]+)|0(?P<o>[0-7]+)|(?P<d>0|[1-9]\d{0,19}))U?\s*$", re.ASCII
+    r"\s*+(?:0[xX](?P<x>[0-9a-fA-F]++)|0[bB](?P<b>[01]++)|0(?P<o>[0-7]++)|(?P<d>0|[1-9]\d{0,19}+))U?\s*+", re.ASCII
 )
-"""An integer of PTX, of whatever base, as the last operand; no longer a decimal than 64 bits have."""
+"""An integer of PTX, of whatever base; no longer a decimal than 64 bits have."""
 _BASES = {"x": 16, "b": 2, "o": 8, "d": 10}
-_INITIAL = re.compile(r"=\s*\Z")
-_BASE = re.compile(r"\[\s*(%?[\w$]+)")
+_BASE = re.compile(r"\[\s*+(%?[\w$]++)")
 
 
 @dataclass(frozen=True)
@@ -78,113 +107,107 @@ class Traits:
     """Narrow types of ordinary arithmetic: f16, bf16."""
 
 
-def _derived(names: Collection[str], instructions: Sequence[str]) -> set[str]:
-    """These variables and registers, and all that addresses in them are added to or copied into."""
-    into: dict[str, list[str]] = {}
-    for instruction in instructions:
-        if match := _ADDRESSING.fullmatch(instruction):
-            for operand in set(_OPERAND.findall(match["from"])):
-                into.setdefault(operand, []).append(match["to"])
-    addresses, waiting = set(names), list(names)
-    while waiting:
-        for name in into.get(waiting.pop(), ()):
-            if name not in addresses:
-                addresses.add(name)
-                waiting.append(name)
-    return addresses
+# --- reading ---------------------------------------------------------------------------------------------------------
 
 
-def _statements(body: str) -> list[str]:
-    """Instructions and declarations, without labels and predicates."""
-    return [_LABEL.sub("", part).strip("{} \t\n") for part in body.split(";")]
+def instructions(ptx: str) -> list[Instruction]:
+    """Return the instructions of all entries and functions, in their order."""
+    return list(_instructions(_without_asides(ptx)[0]))
+
+
+def _without_asides(ptx: str) -> tuple[str, list[str]]:
+    """The text without its comments, and its strings, in whose places their numbers stand."""
+    strings: list[str] = []
+
+    def put(match: re.Match[str]) -> str:
+        if match["string"] is None:
+            return " "
+        strings.append(match["string"])
+        return f'"{len(strings) - 1}"'
+
+    return _ASIDE.sub(put, ptx), strings
+
+
+def _instructions(code: str) -> Iterator[Instruction]:
+    for body in _bodies(code):
+        place = ""
+        for statement in body.split(";"):
+            ahead = _AHEAD.match(statement)
+            assert ahead is not None, "it matches the empty text too"
+            place = ahead["place"] or place
+            if opcode := _OPCODE.match(statement, ahead.end()):
+                yield Instruction("".join(opcode[0].split()), statement[opcode.end() :].strip(), place)
+
+
+def _bodies(code: str) -> Iterator[str]:
+    """What stands between the outer braces of entries and functions; not the initial values of variables."""
+    depth, begin, initial = 0, 0, False
+    for brace in _BRACE.finditer(code):
+        depth = max(depth + (-1 if brace[0] == "}" else 1), 0)
+        if brace[0] != "}" and depth == 1:
+            begin, initial = brace.end(), brace["initial"] is not None
+        elif brace[0] == "}" and depth == 0 and begin:
+            if not initial:
+                yield code[begin : brace.start()]
+            begin = 0
+    if depth and not initial:
+        yield code[begin:]
+
+
+# --- traits ----------------------------------------------------------------------------------------------------------
 
 
 def traits(ptx: str) -> Traits:
     """The traits of all that entries and functions contain."""
-    text = "\n".join(_bodies(_COMMENT.sub("", ptx)))
-    widest, vectors = 0, False
-    for match in _ACCESS.finditer(text):
-        modifiers = match["modifiers"]
-        if ".global" not in modifiers:
-            continue
-        element = _ELEMENT.search(modifiers)
-        count = _VECTOR.search(modifiers)
-        vectors |= count is not None or (element is not None and element[1] == "128")
-        widest = max(widest, int(element[1]) // 8 * (int(count[1]) if count else 1) if element else 0)
+    opcodes = {i.opcode: i.parts for i in instructions(ptx)}
+    of_global = [parts for parts in opcodes.values() if parts[0] in ("ld", "st") and "global" in parts]
+    of_memory = {opcode: parts for opcode, parts in opcodes.items() if parts[0] in ("ld", "st", "atom", "red")}
+    products = [parts for opcode, parts in opcodes.items() if opcode.startswith(_PRODUCTS)]
     return Traits(
-        access_bytes=widest,
-        vectors=vectors,
-        async_copies=_has(text, r"cp\.async\.c[ag]\."),
-        bulk_copies=_has(text, r"cp\.(?:reduce\.)?async\.bulk"),
-        tensor_cores=_has(text, r"(?:wgmma\.mma_async|wmma\.mma|mma\.sync|mma\.sp|tcgen05\.mma)"),
-        atomics=_has(text, r"(?:atom|red)\.(?!\S*shared)"),
-        warp=_has(text, r"(?:shfl|vote|match|redux|bar\.warp)\."),
-        block=_has(text, r"(?:bar\.(?:cta\.)?(?:sync|red|arrive)|barrier\.(?:cta\.)?(?:sync|red|arrive)|mbarrier\.)"),
-        cluster=_has(text, r"(?:barrier\.cluster|mapa\.|(?:ld|st|atom|red)\.\S*shared::cluster)"),
-        shared=_has(text, r"(?:ld|st|atom|red)\.(?:\w+\.)*shared"),
-        tensor_types=tuple(sorted(set(_tensor_types(text)))),
-        scalar_types=tuple(sorted({m[1].removesuffix("x2") for m in _NARROW.finditer(text)})),
+        access_bytes=max((_access_bytes(parts) for parts in of_global), default=0),
+        vectors=any(_elements(parts) > 1 or _element_bits(parts) == 128 for parts in of_global),
+        async_copies=_any(opcodes, "cp.async.ca.", "cp.async.cg."),
+        bulk_copies=_any(opcodes, "cp.async.bulk", "cp.reduce.async.bulk"),
+        tensor_cores=bool(products),
+        atomics=any(parts[0] in ("atom", "red") and "shared" not in opcode for opcode, parts in of_memory.items()),
+        warp=_any(opcodes, "shfl.", "vote.", "match.", "redux.", "bar.warp."),
+        block=any(_BARRIER.match(opcode) for opcode in opcodes),
+        cluster=_any(opcodes, "barrier.cluster", "mapa.") or any("shared::cluster" in opcode for opcode in of_memory),
+        shared=any(part.startswith("shared") for parts in of_memory.values() for part in parts),
+        tensor_types=tuple(sorted({name for parts in products for name in _tensor_types(parts)})),
+        scalar_types=tuple(sorted({name for parts in opcodes.values() for name in _scalar_types(parts)})),
     )
 
 
-def waits(ptx: str, symbol: str) -> bool:
-    """Whether a kernel, or a function that it might call, waits for the launches that it depends on."""
-    text = _COMMENT.sub("", ptx)
-    head = re.search(rf"\.entry\s+{re.escape(symbol)}\b", text)
-    if head is None:
-        return False
-    own = next(_bodies(text[head.end() :]), "")
-    searched = [own, *(_bodies(text) if _has(own, r"call\b") else ())]
-    return any(_has(body, r"griddepcontrol\.wait\b") for body in searched)
+def _any(opcodes: Iterable[str], *beginnings: str) -> bool:
+    return any(opcode.startswith(beginnings) for opcode in opcodes)
 
 
-def flagged(ptx: str, *, file: str | None = None) -> tuple[str, ...]:
-    """What an honest kernel seldom needs: clocks, cache policies, traps. A reader's business, no verdict.
-
-    With `file`, for PTX that tells lines: only what stands in this file or in a function of a header that it calls
-    itself, of `GUARDS` only the former. What headers do on their own account (barriers that sleep until a time is up)
-    is left out.
-    """
-    bodies = "\n".join(_bodies(_COMMENT.sub("", ptx)))
-    if file is None:
-        direct = own = _commands(bodies)
-    else:
-        numbers = {number for number, name in _FILE.findall(ptx) if name == file}
-        own, called = (_commands(text) for text in _by_origin(bodies, numbers))
-        direct = own + called
-    texts = {True: "\n".join(own), False: "\n".join(direct)}
-    found = [name for name, pattern in FLAGGED.items() if re.search(pattern, texts[name in GUARDS], re.MULTILINE)]
-    return tuple(found + [ABSOLUTE] * _has_absolute(direct))
+def _access_bytes(parts: Sequence[str]) -> int:
+    return _element_bits(parts) // 8 * _elements(parts)
 
 
-def _has_absolute(commands: Sequence[str]) -> bool:
-    """Whether something is read or written at an address that the code holds as a number."""
-    numbers = {
-        match["to"]
-        for command in commands
-        if (match := _ADDRESSING.fullmatch(command)) and (number := _NUMBER.search(command))
-        and int(number[number.lastgroup or "d"], _BASES[number.lastgroup or "d"]) in DEVICE_ADDRESSES
-    }  # fmt: skip
-    addresses = _derived(numbers, commands) if numbers else set()
-    return any(not addresses.isdisjoint(_BASE.findall(command)) for command in commands)
+def _element_bits(parts: Sequence[str]) -> int:
+    return next((int(match[1]) for part in parts if (match := _ELEMENT.fullmatch(part))), 0)
 
 
-def _commands(body: str) -> list[str]:
-    """Instructions alone."""
-    return [statement for statement in _statements(body) if not statement.startswith(".")]
+def _elements(parts: Sequence[str]) -> int:
+    return next((int(match[1]) for part in parts if (match := _VECTOR.fullmatch(part))), 1)
 
 
-def _by_origin(bodies: str, numbers: Collection[str]) -> tuple[str, str]:
-    """The lines that came from files of these numbers, and those from functions of others that these call."""
-    own: list[str] = []
-    called: list[str] = []
-    into = own
-    for line in bodies.splitlines():
-        if place := _PLACE.match(line):
-            into = own if place[1] in numbers else called if place[2] in numbers else []
-        else:
-            into.append(line)
-    return "\n".join(own), "\n".join(called)
+def _tensor_types(parts: Sequence[str]) -> Iterator[str]:
+    types = [part for part in parts if part in _MULTIPLIED]
+    if parts[0] == "wmma" and len(types) == 2:  # d and c alone: the operands are f16
+        yield "f16"
+    elif parts[0] == "tcgen05":
+        yield from (part.removeprefix("kind::") for part in parts if part.startswith("kind::"))
+    else:  # d, a, b, c; wgmma: d, a, b
+        yield from types[1:3]
+
+
+def _scalar_types(parts: Sequence[str]) -> Iterator[str]:
+    if parts[0] in _ARITHMETIC:
+        yield from [part.removesuffix("x2") for part in parts if part in _NARROW][:1]
 
 
 def lower_precision(found: Traits, dtype: str) -> tuple[str, ...]:
@@ -197,31 +220,74 @@ def lower_precision(found: Traits, dtype: str) -> tuple[str, ...]:
     return (*tensor, *(f"{t} arithmetic" for t in found.scalar_types if _DIGITS[t] < digits))
 
 
-def _tensor_types(text: str) -> Iterator[str]:
-    for match in _MMA.finditer(text):
-        types = _TYPE.findall(match[0])
-        if match[1] == "wmma" and len(types) == 2:  # d and c alone: the operands are f16
-            yield "f16"
-        elif match[1] == "tcgen05":
-            yield from (kind for kind in _KIND.findall(match[0]))
-        else:  # d, a, b, c; wgmma: d, a, b
-            yield from types[1:3]
+# --- what few kernels need ---------------------------------------------------------------------------------------------
 
 
-def _has(text: str, instruction: str) -> bool:
-    return re.search(rf"(?:^|[\s{{;}}]){instruction}", text) is not None
+def flagged(ptx: str, *, file: str | None = None) -> tuple[str, ...]:
+    """What an honest kernel seldom needs: clocks, cache policies, traps. A reader's business, no verdict.
+
+    With `file`, for PTX that tells lines: only what stands in this file or in a function of a header that it calls
+    itself, of `GUARDS` only the former. What headers do on their own account (barriers that sleep until a time is up)
+    is left out.
+    """
+    code, strings = _without_asides(ptx)
+    direct = own = list(_instructions(code))
+    if file is not None:
+        numbers = {number for number, at in _FILE.findall(code) if strings[int(at)].rpartition("/")[2] == file}
+        own, called = _by_origin(direct, numbers)
+        direct = own + called
+    found = [name for name, tells in FLAGGED.items() if any(map(tells, own if name in GUARDS else direct))]
+    return tuple(found + [ABSOLUTE] * _has_absolute(direct))
 
 
-def _bodies(text: str) -> Iterator[str]:
-    """What stands between the outer braces of entries and functions; not the initial values of variables."""
-    depth, begin, initial, end = 0, 0, False, 0
-    for brace in re.finditer(r"[{}]", text):
-        depth = max(depth + (1 if brace[0] == "{" else -1), 0)
-        if brace[0] == "{" and depth == 1:
-            begin, initial = brace.end(), _INITIAL.search(text, end, brace.start()) is not None
-        elif brace[0] == "}" and depth == 0:
-            end = brace.end()
-            if not initial:
-                yield text[begin : brace.start()]
-    if depth and not initial:
-        yield text[begin:]
+def tells_places(ptx: str) -> bool:
+    """Whether an instruction says which line it comes from; where no compiler was asked for that, a kernel says so."""
+    return any(instruction.place for instruction in instructions(ptx))
+
+
+def _by_origin(found: Iterable[Instruction], numbers: Collection[str]) -> tuple[list[Instruction], list[Instruction]]:
+    """Those that came from files of these numbers, and those from functions of others that these call."""
+    own: list[Instruction] = []
+    called: list[Instruction] = []
+    for instruction in found:
+        place = _PLACE.match(instruction.place)
+        if place is None or place[1] in numbers:
+            own.append(instruction)
+        elif place[2] in numbers:
+            called.append(instruction)
+    return own, called
+
+
+def _has_absolute(found: Sequence[Instruction]) -> bool:
+    """Whether something is read or written at an address that the code holds as a number."""
+    moves = [_moved(i.operands) for i in found if _ADDRESSING.fullmatch(i.opcode)]
+    numbers = {to for to, whence in moves if _last_number(whence) in DEVICE_ADDRESSES}
+    addresses = _derived(numbers, moves) if numbers else set()
+    return any(not addresses.isdisjoint(_BASE.findall(i.operands)) for i in found)
+
+
+def _moved(operands: str) -> tuple[str, str]:
+    """Where an instruction puts its result, and what it makes it of; nothing where it reads memory."""
+    to, _, whence = operands.partition(",")
+    return to.strip(), "" if "[" in whence else whence
+
+
+def _last_number(operands: str) -> int:
+    """The last operand as a number; -1 where it is none."""
+    match = _NUMBER.fullmatch(operands.rpartition(",")[2])
+    return int(match[match.lastgroup or "d"], _BASES[match.lastgroup or "d"]) if match else -1
+
+
+def _derived(names: Collection[str], moves: Iterable[tuple[str, str]]) -> set[str]:
+    """These variables and registers, and all that addresses in them are added to or copied into."""
+    into: dict[str, list[str]] = {}
+    for to, whence in moves:
+        for operand in set(_OPERAND.findall(whence)):
+            into.setdefault(operand, []).append(to)
+    addresses, waiting = set(names), list(names)
+    while waiting:
+        for name in into.get(waiting.pop(), ()):
+            if name not in addresses:
+                addresses.add(name)
+                waiting.append(name)
+    return addresses

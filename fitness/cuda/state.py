@@ -203,12 +203,14 @@ def _problem(cubin: Cubin, symbol: Symbol, known: Reference) -> str | None:
 def _reached(cubin: Cubin, accesses: list[_Access]) -> Iterator[Relocation]:
     """The relocations by which code comes to know an address; headers leave many others."""
     slots = [access for access in accesses if access.bank == _ADDRESSES]
+    every = any(access.computed for access in slots)
+    read = {byte for access in slots for byte in range(access.begin, access.end)}
     for relocation in cubin.relocations():
         if relocation.section >= len(cubin.sections):
             raise CubinError("its machine code relocates a section that is not there")
         section = cubin.sections[relocation.section]
         if section.name.startswith(f".nv.constant{_ADDRESSES}"):
-            if any(access.meets(relocation.offset, _SLOT_BYTES) for access in slots):
+            if every or not read.isdisjoint(range(relocation.offset, relocation.offset + _SLOT_BYTES)):
                 yield relocation
         elif section.is_code or section.name.startswith(".nv.constant"):
             yield relocation

@@ -12,7 +12,7 @@ from fitness.cuda.emulation.ptx.reading import NotEmulated, Register, parse
 from fitness.cuda.emulation.ptx.writing import lack, written
 from fitness.source import ASSEMBLY, Token, tokenized
 
-_MARKER = re.compile(r'^# \d+ "((?:[^"\\]|\\.)*)"[ \d]*$', re.MULTILINE)
+_MARKER = re.compile(r'^# \d+ "((?:[^"\\\n]|\\.)*+)"[ \d]*$', re.MULTILINE)
 _QUALIFIERS = frozenset(("volatile", "__volatile__", "__volatile", "inline", "__inline__", "goto", "const"))
 _WIDTHS = {"h": 16, "r": 32, "l": 64, "f": 32, "d": 64, "n": 64}
 """Bits of what a constraint of CUDA C++ stands for (inline PTX assembly in CUDA, chapter 1.1.2)."""

@@ -131,9 +131,12 @@ MAX_DEPTH = 16
 _NAME = r"[%$A-Za-z_][\w$%]*"
 _PLACE = "\N{SECTION SIGN}"
 """In front of an operand's number, where the text of an asm statement has `%`; PTX has no such character."""
+MAX_REGISTERS = 4096
+"""That one statement declares."""
+_COMMENT = re.compile(r"//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+(?:\*/)?")
 _LABEL = re.compile(rf"({_NAME})\s*:(?!:)")
 _REG = re.compile(r"\.reg\s*((?:\.\w+\s*)+)(.*)", re.DOTALL)
-_DECLARED = re.compile(rf"({_NAME})(?:<(\d+)>)?")
+_DECLARED = re.compile(rf"({_NAME})(?:<(\d{1, 4})>)?")
 _INSTRUCTION = re.compile(rf"(?:@(!?)\s*({_PLACE}\d+|{_NAME})\s+)?([a-z]\w*)((?:\s*\.[\w:]+)*)\s*(.*)", re.DOTALL)
 _NUMBER = re.compile(
     r"[-+]?(?:0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|0[xX][0-9a-fA-F]+U?|\d+\.\d*(?:[eE][-+]?\d+)?|\d+U?)"
@@ -147,17 +150,19 @@ def parse(template: str, operands: Sequence[Register], names: Sequence[str | Non
     `operands` are those of the statement, in their order, and `names` those of them that have one.
     """
 
+    numbers = {name: number for number, name in reversed(list(enumerate(names))) if name is not None}
+
     def place(match: re.Match[str]) -> str:
         if match[0] == "%%":
             return "%"
-        if match["name"] is not None and match["name"] not in names:
+        if match["name"] is not None and match["name"] not in numbers:
             raise NotEmulated(f"an operand that is not there: {match[0]}")
-        number = names.index(match["name"]) if match["name"] is not None else int(match["number"])
+        number = numbers[match["name"]] if match["name"] is not None else int(match["number"])
         if number >= len(operands):
             raise NotEmulated(f"an operand that is not there: {match[0]}")
         return f"{_PLACE}{number}"
 
-    text = re.sub(r"//[^\n]*|/\*.*?\*/", " ", template.replace(_PLACE, "?"), flags=re.DOTALL)
+    text = _COMMENT.sub(" ", template.replace(_PLACE, "?"))
     text = re.sub(r"%%|%(?P<number>\d{1,4})|%\[(?P<name>\w+)\]", place, text)
     return _Reader(text, operands).block(outermost=True)
 
@@ -176,7 +181,8 @@ class _Reader:
         self._scopes.append({})
         statements: list[Statement] = []
         while True:
-            self._at += len(self._text[self._at :]) - len(self._text[self._at :].lstrip())
+            while self._text[self._at : self._at + 1].isspace():
+                self._at += 1
             if self._at >= len(self._text) and outermost:
                 break
             if self._text.startswith("}", self._at) and not outermost:
@@ -215,7 +221,7 @@ class _Reader:
         registers = []
         for part in match[2].split(","):
             found = _DECLARED.fullmatch(part.strip())
-            if not found or int(found[2] or 0) > 256:
+            if not found or self._declared + int(found[2] or 1) > MAX_REGISTERS:
                 raise NotEmulated(_shown(text))
             for name in [f"{found[1]}{i}" for i in range(int(found[2]))] if found[2] else [found[1]]:
                 register = Register(f"evo_asm_{_plain(name)}_{self._declared}", WIDTHS[kind])
