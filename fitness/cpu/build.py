@@ -17,6 +17,7 @@ from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 
 from fitness.base import COMPILE_LIMIT_S
+from fitness.cpu.flagged import flagged
 from fitness.cpu.gate import DIALECT, MAX_OBJECT_BYTES, objection, section_objection, symbols
 from fitness.cpu.image import MAX_FILE_BYTES, Image, Refused, image
 from fitness.cpu.loops import vector_work
@@ -224,20 +225,24 @@ def parameters(elf: ELFFile, index: int) -> tuple[Param, ...]:
 def _facts(elf: ELFFile, compiled: Path) -> dict[str, Any]:
     text = sum(s["sh_size"] for s in elf.iter_sections() if s["sh_flags"] & 0x6 == 0x6)  # allocated, executable
     undefined = sorted(s.name for s in symbols(elf).iter_symbols() if s["st_shndx"] == "SHN_UNDEF" and s.name)
-    listing = run_confined(
+    listed = run_confined(
         ["objdump", "-dr", "--no-show-raw-insn", compiled.name],
         cwd=str(compiled.parent),
         timeout_s=COMPILE_TIMEOUT_S,
         output_bytes=LISTING_BYTES,
         readable=toolchain_folders(),
-    ).output
+    )
+    listing, whole = listed.output, listed.returncode == 0 and len(listed.output) < LISTING_BYTES
     vector_bits, packed_share = vector_work(listing)
+    code = {s.name for s in symbols(elf).iter_symbols() if s["st_info"]["type"] == "STT_FUNC" and s.name}
+    code |= {s.name for s in elf.iter_sections() if s["sh_flags"] & 0x4}
     return {
         "code_bytes": text,
         "vector_bits": vector_bits,
         "packed_share": round(packed_share, 3),
         "threads": any(name.startswith("GOMP_parallel") for name in undefined),
         "undefined_symbols": undefined,
+        "flagged": flagged(listing, code=code, undefined=undefined, whole=whole),
     }
 
 

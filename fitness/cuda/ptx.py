@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+
+from fitness.flags import CLOCK, HELD_ADDRESS, OWN_ADDRESS, PLACE
 
 _COMMENT = re.compile(r"//[^\n]*")
 _ACCESS = re.compile(r"\b(?:ld|st)(?P<modifiers>(?:\.\w+(?:::\w+)*)*)")
@@ -19,20 +21,25 @@ _DIGITS = {
 }  # fmt: skip
 """Of the significand; others have fewer."""
 FLAGGED = {
-    "clock": r"%(?:clock|globaltimer)",
+    CLOCK: r"%(?:clock|globaltimer|pm\d)",
+    PLACE: r"%(?:n?smid|warpid|gridid|envreg\d|current_graph_exec)\b",
+}
+"""By pattern of one instruction; declarations are none."""
+UNCOMMON = {
     "sleep": r"\bnanosleep\b",
-    "multiprocessor": r"%(?:n?smid)\b",
     "cache policy": r"\b(?:createpolicy|discard|applypriority)\.|L[12]::(?:evict_(?:last|first|unchanged)|cache_hint)",
     "launch dependence": r"\bgriddepcontrol\b",
     "trap": r"\b(?:trap|brkpt)$",
 }
-"""By pattern of one instruction; declarations are none."""
-ABSOLUTE = "absolute address"
+"""Likewise, what few kernels need and none is suspected for."""
 DEVICE_ADDRESSES = range(2**32, 2**49)
 """Where a number that reaches the brackets of a load or store is taken for an address; offsets are smaller."""
-GUARDS = frozenset({"trap"})
-"""What headers put into the code of their callers, against wrong use: a barrier of the grid checks that there is
-one to wait at. No choice of the kernel's, unless it stands in its own file."""
+_GUARD = re.compile(r"(?:trap|brkpt)$|.*%envreg")
+"""What headers put into the code of their callers: a barrier of the grid checks that there is one to wait at, and asks
+where its words lie. No choice of the kernel's, unless it stands in its own file."""
+_FUNCTION = re.compile(r"\.(?:entry|func)\b\s*(?:\([^()]*\)\s*)?([\w$]+)")
+_CALLED = re.compile(r"call\b|mov\.|cvta\.|st\.(?:param|local)|ret\b")
+"""What is done with the address of a function that is to be called."""
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"(?:[^"]*/)?([^"/]*)"', re.MULTILINE)
 _PLACE = re.compile(r"\s*\.loc\s+(\d+)\b(?:.*\binlined_at\s+(\d+))?")
 _LABEL = re.compile(r"^(?:\s*[\w$]+:)*\s*(?:@!?%?\w+\s+)?")
@@ -139,22 +146,38 @@ def waits(ptx: str, symbol: str) -> bool:
 
 
 def flagged(ptx: str, *, file: str | None = None) -> tuple[str, ...]:
-    """What an honest kernel seldom needs: clocks, cache policies, traps. A reader's business, no verdict.
+    """Why a kernel is suspicious though legal, in words; see `fitness.flags`.
 
     With `file`, for PTX that tells lines: only what stands in this file or in a function of a header that it calls
-    itself, of `GUARDS` only the former. What headers do on their own account (barriers that sleep until a time is up)
-    is left out.
+    itself. What headers do on their own account (barriers that sleep until a time is up) is left out.
     """
+    commands = _chosen(ptx, file)
+    found = [*_named(FLAGGED, commands)]
+    functions = set(_FUNCTION.findall(_COMMENT.sub("", ptx)))
+    taken = _derived(functions, commands) if any(map(functions.intersection, map(_OPERAND.findall, commands))) else ()
+    if any(not _CALLED.match(c) and not set(_OPERAND.findall(c)).isdisjoint(taken) for c in commands):
+        found.append(OWN_ADDRESS)
+    return tuple(found + [HELD_ADDRESS] * _has_absolute(commands))
+
+
+def uncommon(ptx: str, *, file: str | None = None) -> tuple[str, ...]:
+    """What few kernels need, for readers of the facts alone; `file` as in `flagged`."""
+    return tuple(_named(UNCOMMON, _chosen(ptx, file)))
+
+
+def _named(patterns: Mapping[str, str], commands: Sequence[str]) -> Iterator[str]:
+    text = "\n".join(commands)
+    return (name for name, pattern in patterns.items() if re.search(pattern, text, re.MULTILINE))
+
+
+def _chosen(ptx: str, file: str | None) -> list[str]:
+    """The instructions that a kernel answers for, as far as the PTX tells."""
     bodies = "\n".join(_bodies(_COMMENT.sub("", ptx)))
     if file is None:
-        direct = own = _commands(bodies)
-    else:
-        numbers = {number for number, name in _FILE.findall(ptx) if name == file}
-        own, called = (_commands(text) for text in _by_origin(bodies, numbers))
-        direct = own + called
-    texts = {True: "\n".join(own), False: "\n".join(direct)}
-    found = [name for name, pattern in FLAGGED.items() if re.search(pattern, texts[name in GUARDS], re.MULTILINE)]
-    return tuple(found + [ABSOLUTE] * _has_absolute(direct))
+        return _commands(bodies)
+    numbers = {number for number, name in _FILE.findall(ptx) if name == file}
+    own, called = (_commands(text) for text in _by_origin(bodies, numbers))
+    return own + [command for command in called if not _GUARD.match(command)]
 
 
 def _has_absolute(commands: Sequence[str]) -> bool:
