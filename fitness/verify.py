@@ -81,6 +81,10 @@ class Oracle:
         `trusted` should run the naive kernel. Without it there is no telling what a plain sum costs on these inputs: an
         estimate stands in, and the second gate finds less.
         """
+        return self._answered(self.question(workload, family, rng, at_end=at_end), trusted)
+
+    def question(self, workload: Workload, family: str, rng: np.random.Generator, *, at_end: bool) -> Question:
+        """Inputs without an answer."""
         with self._place.together():  # what reference.py draws may lie on the CPU
             inputs = draw(
                 self.operator,
@@ -91,7 +95,7 @@ class Oracle:
                 rng=rng,
                 device=self.device,
             )
-        return self._answered(self._question(workload, family, inputs, at_end=at_end), trusted)
+        return self._question(workload, family, inputs, at_end=at_end)
 
     def _question(self, workload: Workload, family: str, inputs: Inputs, *, at_end: bool) -> Question:
         sizes = {

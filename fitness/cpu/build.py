@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from io import BytesIO
@@ -18,7 +18,7 @@ from elftools.elf.elffile import ELFFile
 
 from fitness.base import COMPILE_LIMIT_S
 from fitness.cpu.flagged import flagged
-from fitness.cpu.gate import DIALECT, MAX_OBJECT_BYTES, objection, section_objection, symbols
+from fitness.cpu.gate import ALLOWED_SYMBOLS, DIALECT, MAX_OBJECT_BYTES, objection, section_objection, symbols
 from fitness.cpu.image import MAX_FILE_BYTES, Image, Refused, image
 from fitness.cpu.loops import vector_work
 from fitness.disk import refuse_full_disk
@@ -85,13 +85,13 @@ def build(
     launches = tuple(dict.fromkeys(launch.kernel for launch in plan.launches))
     text = translation_unit(kernel, plan, operator, dtype=dtype, launches=launches)
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        compiled = Path(scratch, "kernel.o")
-        failure = _preprocess(text, kernel.source, Path(scratch)) or _compile(
+        made = Path(scratch, "kernel.o")
+        failure = preprocess(text, kernel.source, Path(scratch)) or compiled(
             [CXX, *FLAGS, "-c", "kernel.ii", "-o", "kernel.o"], scratch
         )
         if failure:
             return failure
-        told = _told(compiled, launches)
+        told = _told(made, launches)
         if isinstance(told, Rejection):
             return told
         linked = link(scratch, len(launches))
@@ -129,12 +129,14 @@ def _told(compiled: Path, launches: tuple[str, ...]) -> _Told | Rejection:
     return _Told(params, facts)
 
 
-def link(folder: str, launches: int) -> Image | Rejection:
+def link(
+    folder: str, launches: int, *, flags: Sequence[str] = LINK_FLAGS, allowed: re.Pattern[str] = ALLOWED_SYMBOLS
+) -> Image | Rejection:
     """Make `LINKED` of `kernel.o`, both in `folder`; what the linker made is judged, wherever it has it from."""
-    if failure := _compile([CXX, *LINK_FLAGS, "kernel.o", "-o", LINKED, *LIBRARIES], folder):
+    if failure := compiled([CXX, *flags, "kernel.o", "-o", LINKED, *LIBRARIES], folder):
         return failure
     try:
-        return image(read_at_most(Path(folder, LINKED), MAX_FILE_BYTES), launches)
+        return image(read_at_most(Path(folder, LINKED), MAX_FILE_BYTES), launches, allowed)
     except Refused as error:
         return Rejection(Status.INVALID, str(error))
 
@@ -159,13 +161,17 @@ def translation_unit(kernel: Kernel, plan: Plan, operator: Operator, *, dtype: s
     return f'{HEADERS}{included}\n{head}{source}\n#line 1 "shim"\n{shim}{calls}\n'
 
 
-def _preprocess(text: str, source: str, folder: Path) -> Rejection | None:
-    """Make `kernel.ii`; what was opened for it, and what macros made of it, must be as innocent as the source looks."""
+def preprocess(text: str, source: str, folder: Path, *, whole: bool = False) -> Rejection | None:
+    """Make `kernel.ii`; what was opened for it, and what macros made of it, must be as innocent as the source looks.
+
+    With `whole` our headers are in it, for a compiler with other flags; else it refers to their compiled form.
+    """
     (folder / "unit.cpp").write_text(text.replace("#line 1\n", f'#line 1 "{FILE}"\n', 1), encoding="utf-8")
     (folder / FILE).write_text(source, encoding="utf-8")  # for the lines that the compiler quotes
     headers = precompiled(HEADERS, *FLAGS)
-    command = (CXX, *FLAGS, "-include", str(headers), "-E", "-fpch-preprocess", "-MD", "-MF", "opened", "unit.cpp")
-    if failure := _compile([*command, "-o", "kernel.ii"], str(folder)):
+    ahead = () if whole else ("-include", str(headers), "-fpch-preprocess")
+    command = (CXX, *FLAGS, *ahead, "-E", "-MD", "-MF", "opened", "unit.cpp")
+    if failure := compiled([*command, "-o", "kernel.ii"], str(folder)):
         return failure
     rule, made = (read_at_most(folder / name, MAX_PREPROCESSED_BYTES) for name in ("opened", "kernel.ii"))
     if max(len(rule), len(made)) > MAX_PREPROCESSED_BYTES:
@@ -182,7 +188,8 @@ def _preprocess(text: str, source: str, folder: Path) -> Rejection | None:
     return None
 
 
-def _compile(command: list[str], folder: str) -> Rejection | None:
+def compiled(command: list[str], folder: str) -> Rejection | None:
+    """Why a confined command of the toolchain, run in `folder`, failed; None if it did not."""
     readable = (*toolchain_folders(), str(precompiled(HEADERS, *FLAGS).parent))
     outcome = run_confined(command, cwd=folder, timeout_s=COMPILE_TIMEOUT_S, readable=readable)
     if outcome.timed_out:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import mmap
 import platform
+import re
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -134,11 +135,11 @@ class Image:
         return [*words, len(self.launches), *self.launches]
 
 
-def image(data: bytes, launches: int) -> Image:
-    """The orders for a linked object with so many launches. Raises Refused."""
+def image(data: bytes, launches: int, allowed: re.Pattern[str] = ALLOWED_SYMBOLS) -> Image:
+    """The orders for a linked object with so many launches, which calls what is allowed. Raises Refused."""
     if len(data) > MAX_FILE_BYTES:
         raise Refused(f"its shared object has more than {MAX_FILE_BYTES >> 20} MiB")
-    linked = _Linked(data)
+    linked = _Linked(data, allowed)
     linked.check_libraries()
     relocations = tuple(linked.relocations())
     made = Image(
@@ -165,8 +166,9 @@ def _page_down(address: int) -> int:
 class _Linked:
     """A shared object's bytes. Its methods raise Refused where they are not what the linker makes of a kernel."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, allowed: re.Pattern[str]) -> None:
         self._data = data
+        self._allowed = allowed
         self._machine = MACHINES[platform.machine()]
         self.imports: dict[str, int] = {}
         """Names with their numbers, as relocations ask for them."""
@@ -287,7 +289,7 @@ class _Linked:
             raise Refused(f"it would have code run when it is loaded (a relocation of type {kind})")
         name, symbol = self._symbol(number)
         if symbol[3] == 0:
-            if not ALLOWED_SYMBOLS.fullmatch(name) or addend:
+            if not self._allowed.fullmatch(name) or addend:
                 raise Refused(f"it calls `{demangled(name)}`, which no kernel may")
             return self.imports.setdefault(name, len(self.imports)), 0
         return -1, self._inside(self._defined(symbol) + addend)
