@@ -145,7 +145,7 @@ class _Judge:
         suffix = operator.ancestor("naive", task.target).suffix
         record = Champion(
             file=f"{place}-{task.dtype}{suffix}", dtype=task.dtype, device=device,
-            author=_author(operator, lineage), added=self.today, level="confirmed",
+            author=_author(operator, lineage), added=self.today, level="confirmed", flagged=verdict.flagged or "",
             workloads=self.config["workload_set"], status=verdict.status,
             of_roofline=self._of_roofline(task, verdict), run=self.run.id, kernel=best.id, values=best.values,
             lineage=tuple(_steps(lineage)), engine=self.engine,

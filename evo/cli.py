@@ -330,6 +330,8 @@ def lineage(
     names = ["task", "generation", "kernel_id", "parents", "mutator", "description", "status", "level", "speedup"]
     if any(row["author"] for row in rows):
         names.insert(5, "author")
+    if any(row["flagged"] for row in rows):
+        names.append("flagged")
     ancestors = [{n: row[n] for n in names} for row in rows]
     if as_json:
         print(json_of(ancestors))

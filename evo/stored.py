@@ -30,6 +30,8 @@ class Verdict:
     status: str
     level: str
     """screen, full or confirmed; only the last one is reported as a result."""
+    flagged: str | None
+    """What is legal and suspicious about the kernel, in words; None: nothing."""
     speedup: float | None
     """Baseline time / kernel time, geometric mean over workloads."""
     speedup_low: float | None
@@ -70,6 +72,7 @@ class Ancestor:
     status: str | None
     """None: no verdict yet."""
     level: str | None
+    flagged: str | None
     speedup: float | None
     speedup_low: float | None
     speedup_high: float | None
@@ -139,7 +142,8 @@ def stored_kernel(read: Read, task: str, kernel_id: str) -> StoredKernel:
     born = read("select * from individuals where task = $task and kernel_id = $kernel", key)
     verdict = _verdict(read, key)
     judged = {
-        name: getattr(verdict, name, None) for name in ("status", "level", "speedup", "speedup_low", "speedup_high")
+        name: getattr(verdict, name, None)
+        for name in ("status", "level", "flagged", "speedup", "speedup_low", "speedup_high")
     }
     origin = _ancestor({**judged, **born[0]}) if born else None  # the view lineage would work the verdict out once more
     parent = origin.parents[0] if origin and origin.parents else None

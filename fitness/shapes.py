@@ -49,6 +49,18 @@ class Shapes:
             if workload in self.workloads or workload.name in supported:
                 yield workload, dims
 
+    def small(self, supported: Collection[str], most: int) -> list[Workload]:
+        """The judged shapes of at most so many operations and bytes each, for tools that slow a kernel down, the
+        smallest first; the smallest of all where none is so small."""
+
+        def work(dims: Mapping[str, int]) -> int:
+            costs = self._operator.cost_environment(dims, self._task.dtype)
+            return int(self._operator.flops.evaluate(costs) + self._operator.min_bytes.evaluate(costs))
+
+        works = {w: work(dims) for w, dims in self.judged(supported)}
+        ordered = sorted(works, key=works.__getitem__)
+        return [w for w in ordered if works[w] <= most] or ordered[:1]
+
     def verdict_text(
         self, kernel: Kernel, plan: Plan, resolved: Iterable[ResolvedPlan], supported: Collection[str]
     ) -> str:

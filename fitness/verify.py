@@ -101,6 +101,10 @@ class Oracle:
         `trusted` should run the naive kernel. Without it there is no telling what a plain sum costs on these inputs: an
         estimate stands in, and the second gate finds less.
         """
+        return self._answered(self.question(workload, family, rng, at_end=at_end), trusted)
+
+    def question(self, workload: Workload, family: str, rng: np.random.Generator, *, at_end: bool) -> Question:
+        """Inputs without an answer."""
         with self._place.together():  # what reference.py draws may lie on the CPU
             inputs = draw(
                 self.operator,
@@ -113,7 +117,7 @@ class Oracle:
                 kind=next(self._turns[SPECIALS]) if family == SPECIALS else None,
                 carrier=next(self._turns[FEW]) if family == FEW else None,
             )
-        return self._answered(self._question(workload, family, inputs, at_end=at_end), trusted)
+        return self._question(workload, family, inputs, at_end=at_end)
 
     def renewed(self, case: Case, rng: np.random.Generator, *, trusted: Trusted | None = None) -> Case:
         """Draw other inputs of a case's family in its place, and answer them by the reference alone.

@@ -46,6 +46,8 @@ class Champion(BaseModel):
     """The day on which it was taken in."""
     level: Literal["screen", "full", "confirmed"]
     """How severely it was judged."""
+    flagged: str = ""
+    """What is legal and suspicious about it, in words, as the run found it."""
     workloads: str
     """The set of workloads that it was timed on."""
     status: str

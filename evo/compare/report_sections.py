@@ -30,6 +30,7 @@ from evo.report.document import (
     bounds,
     count,
     dollars,
+    level,
     number,
     probability,
     ratio,
@@ -195,7 +196,8 @@ def _used(seen: Material) -> Section:
 def _cells(seen: Material) -> Section:
     columns = [
         text("task", "task"), text("arm", "arm"), number("seed", "seed", str), text("standing", "standing"),
-        number("own speedup", "own_speedup", ratio), number("judged speedup", "judged_speedup", ratio),
+        number("own speedup", "own_speedup", ratio), level("own verdict"),
+        number("judged speedup", "judged_speedup", ratio),
         bounds("95 % interval", "judged_low", "judged_high"),
         Column("correct", ("correct",), lambda value: "" if value is None else yes(value), numeric=False),
         number("evaluations", "evaluations", count), number("trials", "trials", count),

@@ -38,7 +38,7 @@ _PARTS = {
         left join (select run, any_value(task) as task from asks group by run) first_ask using (run)
         where {CELL_OF}""",
     "winners": f"""
-        select run, task, kernel_id, level, log_speedup, coalesce(mutator = 'ancestor', false) as is_naive
+        select run, task, kernel_id, level, flagged, log_speedup, coalesce(mutator = 'ancestor', false) as is_naive
         from best
         where {CELL_OF}""",
     "beside": f"""
@@ -192,7 +192,7 @@ order by arm"""
 CELLS = using(
     ["outcomes"],
     f"""
-    select c.task, c.arm, c.seed, c.standing, c.reason, exp(w.log_speedup) as own_speedup, w.level,
+    select c.task, c.arm, c.seed, c.standing, c.reason, exp(w.log_speedup) as own_speedup, w.level, w.flagged,
         exp(o.log_speedup) as judged_speedup,
         if(o.correct, exp(o.log_speedup - 1.96 * o.log_speedup_se), null) as judged_low,
         if(o.correct, exp(o.log_speedup + 1.96 * o.log_speedup_se), null) as judged_high,

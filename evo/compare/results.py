@@ -21,7 +21,7 @@ from evo.store import Connection
 from operators.kernel import Kernel
 
 WINNER = """
-    select b.kernel_id, b.level, b.log_speedup, b.log_speedup_se, b.cell, b.mutator, b.model, b.description,
+    select b.kernel_id, b.level, b.flagged, b.log_speedup, b.log_speedup_se, b.cell, b.mutator, b.model, b.description,
            b.request_id, b.evaluation_id, k.operator, k.target, k.source, k.values_json
     from best b join kernels k using (kernel_id)
 """
@@ -39,6 +39,8 @@ class Winner:
     kernel: Kernel
     level: str
     """Of its verdict: `confirmed`, as a rule."""
+    flagged: str
+    """What is suspicious about it; empty: nothing."""
     log_speedup: float
     """ln(naive time / its time)."""
     log_speedup_se: float
@@ -171,7 +173,7 @@ def _result(comparison: str, cell: Cell, folder: Path) -> CellResult:
 def _winner(row: dict[str, Any]) -> Winner:
     named = {name: row[name] or "" for name in ("mutator", "model", "description", "request_id")}
     return Winner(
-        records.kernel_from(row), row["level"], row["log_speedup"], row["log_speedup_se"] or 0.0,
+        records.kernel_from(row), row["level"], row["flagged"] or "", row["log_speedup"], row["log_speedup_se"] or 0.0,
         evaluation_id=row["evaluation_id"], **named,
     )  # fmt: skip
 

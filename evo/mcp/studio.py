@@ -23,6 +23,7 @@ from evo.workbench.arguments import ArgumentError, Arguments, Submit, parsed, to
 from evo.workbench.bench import Workbench
 from evo.workbench.telling import MOST_CHARACTERS, bounded, verdict
 from fitness.base import Anchor
+from fitness.flags import flags, standing
 from mutators.answers import Invitation
 from mutators.base import Request
 from mutators.bench import Result, Tool
@@ -127,7 +128,7 @@ class Studio:
             "select (select count(*) from tells) as told, (select arg_max(detail_json, rowid) from events"
             " where kind in ('finished', 'stopped')) as ended"
         )
-        best = await self._rows("select kernel_id, speedup, level from best where task = ?", [str(self.task)])
+        best = await self._rows("select kernel_id, speedup, level, flagged from best where task = ?", [str(self.task)])
         lines = [f"Run {self._folder.name}, task {self.task}."]
         if self._sessions.under_way:
             lines.append("A search is under way.")
@@ -135,7 +136,8 @@ class Studio:
             ended = json.loads(row["ended"])["reason"] if row["ended"] else "it was killed"
             lines.append(f"No search is under way; the last one ended: {ended}. {self._sessions.last_words()}".strip())
         lines += [
-            f"The best kernel is {each['kernel_id'][:12]}, {each['speedup']:.3g}x naive ({each['level']})."
+            f"The best kernel is {each['kernel_id'][:12]}, {each['speedup']:.3g}x naive "
+            f"({standing(each['level'], each['flagged'])})."
             for each in best
         ]
         lines.append(f"{row['told']} requests are finished; {len(questions)} questions wait for answers.")
@@ -239,7 +241,8 @@ class Studio:
         if len(rows) != 1:
             return None
         evaluation = records.evaluation_from(rows[0], **records.measured_of(self._read, rows[0]["evaluation_id"]))
-        text = f"Kernel {evaluation.kernel_id[:12]}, level {evaluation.level.value}: {verdict(evaluation)}"
+        level = standing(evaluation.level.value, flags(evaluation.facts))
+        text = f"Kernel {evaluation.kernel_id[:12]}, {level}: {verdict(evaluation)}"
         return Result(bounded(text), failed=not evaluation.correct, evaluation=evaluation)
 
     # --- the run ----------------------------------------------------------------------------------------------------

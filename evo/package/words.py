@@ -9,10 +9,15 @@ from typing import Any
 from evo.package.cpp import identifier
 from evo.package.cpp_files import NVCC_OPTIONS
 from evo.package.subject import Subject
+from fitness.flags import standing
 
 UNCONFIRMED = (
     "**Not confirmed.** These figures are of level `{level}`: nobody repeated them, and the luckiest of "
     "many kernels looks faster than it is. `evo resume RUN --confirm` confirms what leads."
+)
+FLAGGED = (
+    "**Flagged.** Its machine code {reasons}. That is allowed, and with it a kernel may tell a timed call from a "
+    "checked one: read it before you trust the figures."
 )
 NEVER = "Never judged where this package was made. `evo evaluate {operator} FILE` judges it as severely as a new best."
 
@@ -26,6 +31,8 @@ def verdict_text(subject: Subject) -> str:
     if verdict.get("level") != "confirmed":
         lines += [UNCONFIRMED.format(level=verdict.get("level")), ""]
     lines += [f"From {subject.origin}; status {verdict.get('status')}, level {verdict.get('level')}.", ""]
+    if verdict.get("flagged"):
+        lines += [FLAGGED.format(reasons=verdict["flagged"]), ""]
     if verdict.get("speedup"):
         interval = _interval(verdict["speedup"], verdict["speedup_low"], verdict["speedup_high"])
         lines += [f"{interval}: the naive kernel's time over this one's, a geometric mean over the workloads.", ""]
@@ -77,7 +84,7 @@ def lineage_text(subject: Subject) -> str:
         parents = ", ".join(parent[:12] for parent in each["parents"]) or "none"
         said = f"- `{each['kernel_id'][:12]}` by {each['mutator']}{f' ({by})' if by else ''}, parents: {parents}"
         if each.get("speedup"):
-            said += f", {each['speedup']:.2f}x ({each.get('level')})"
+            said += f", {each['speedup']:.2f}x ({standing(each.get('level'), each.get('flagged'))})"
         words = " ".join((each.get("description") or "").split())
         lines.append(said + (f": {words}" if words else ""))
     return "\n".join([*lines, ""])

@@ -11,6 +11,7 @@ from typing import Any
 from evo.report.fitted import Field, Fitted
 from evo.report.tables import interval, microseconds, times
 from evo.stored import StoredKernel
+from fitness.flags import standing
 from operators.errors import PlanError
 from operators.header import read_header
 
@@ -32,12 +33,12 @@ def verdicts_table(found: dict[str, Any]) -> Fitted:
     """The verdicts on both."""
     fields = (
         Field("", "id"), Field("kernel", "id"), Field("task", "name", rank=2), Field("status", "words"),
-        Field("level", "id", rank=1), Field("speedup"), Field("95 %"),
+        Field("level", "words", rank=1), Field("speedup"), Field("95 %"),
     )  # fmt: skip
     rows = [
         (
-            name, k["kernel_id"][:SHORT], k["task"], k["status"] or "not judged", k["level"] or "", times(k["speedup"]),
-            interval(k["speedup_low"], k["speedup_high"]),
+            name, k["kernel_id"][:SHORT], k["task"], k["status"] or "not judged", standing(k["level"], k["flagged"]),
+            times(k["speedup"]), interval(k["speedup_low"], k["speedup_high"]),
         )
         for name, k in (("A", found["a"]), ("B", found["b"]))
     ]  # fmt: skip
@@ -62,7 +63,8 @@ def tunables_table(found: dict[str, Any]) -> Fitted:
 
 def _named(kernel: StoredKernel) -> dict[str, Any]:
     verdict = kernel.verdict
-    told = {n: getattr(verdict, n, None) for n in ("status", "level", "speedup", "speedup_low", "speedup_high")}
+    names = ("status", "level", "flagged", "speedup", "speedup_low", "speedup_high")
+    told = {name: getattr(verdict, name, None) for name in names}
     return {"kernel_id": kernel.id, "task": kernel.task, **told, "message": verdict.message if verdict else ""}
 
 

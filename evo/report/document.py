@@ -14,6 +14,7 @@ from typing import Any
 
 from evo.report.output import printable
 from evo.report.tables import microseconds, tokens
+from fitness.flags import standing
 
 
 @dataclass(frozen=True)
@@ -195,6 +196,15 @@ def number(title: str, name: str, show: Callable[[Any], str], **more: Any) -> Co
 def bounds(title: str, low: str, high: str, **more: Any) -> Column:
     """A column of intervals of ratios."""
     return Column(title, (low, high), interval, **more)
+
+
+def level(title: str = "verdict") -> Column:
+    """A column of verdicts' levels: what is not confirmed, or flagged, says so."""
+    return Column(title, ("level", "flagged"), _standing, numeric=False)
+
+
+def _standing(value: str | None, flagged: str | None) -> str:
+    return value if value == "nothing correct" else standing(value, flagged)
 
 
 # --- values for people -----------------------------------------------------------------------------------------------

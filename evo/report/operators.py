@@ -7,6 +7,7 @@ from typing import Any
 
 from evo.report.tables import microseconds
 from fitness.evaluation import called, named
+from fitness.flags import standing
 from fitness.library import Tried, known
 from fitness.roofline import roofline
 from fitness.targets import check_target, peaks, present_target
@@ -84,7 +85,8 @@ def _measured(champion: Champion) -> str:
     """What was seen of a kernel when it was taken in."""
     known = ((champion.over_naive, "naive"), (champion.over_library, "the library"))
     speedups = [f"{speedup:.3g}x over {whom}" for speedup, whom in known if speedup]
-    where = f"on {champion.device}, {champion.workloads}: {champion.status} ({champion.level})"
+    level = standing(champion.level, champion.flagged)
+    where = f"on {champion.device}, {champion.workloads}: {champion.status} ({level})"
     return "; ".join((where, *speedups))
 
 

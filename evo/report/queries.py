@@ -105,7 +105,8 @@ def ancestry(folder: Path, task: str, kernel_id: str, *, principal: bool = False
     """A kernel and all its ancestors, or (`principal`) those along principal parents; parents before children."""
     found: list[dict[str, Any]] = query(
         folder,
-        "select task, generation, kernel_id, parents, source_task, mutator, author, description, status, level, speedup"
+        "select task, generation, kernel_id, parents, source_task, mutator, author, description, status, level,"
+        " flagged, speedup"
         f" from ancestors({quoted(task)}, {quoted(kernel_id)}) order by generation, created_at",
     ).to_pylist()
     if not principal:

@@ -26,6 +26,7 @@ from evo.report.document import (
 from evo.report.queries import quoted as literal
 from evo.report.run_material import Material, Row
 from evo.stored import StoredKernel, Verdict
+from fitness import flags
 from fitness.evaluation import Timing
 
 LINK = "kernel-"
@@ -93,7 +94,7 @@ def standing(verdict: Verdict | None) -> str:
         return "no verdict yet"
     if verdict.speedup is None:
         return f"{verdict.status.replace('_', ' ')} ({verdict.level})"
-    level = "confirmed" if verdict.level == "confirmed" else f"unconfirmed ({verdict.level})"
+    level = flags.standing(verdict.level, verdict.flagged)
     return f"{verdict.speedup:.2f}x, {verdict.speedup_low:.2f} to {verdict.speedup_high:.2f}, {level}"
 
 

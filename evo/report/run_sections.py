@@ -23,6 +23,7 @@ from evo.report.document import (
     bounds,
     count,
     dollars,
+    level,
     number,
     ratio,
     seconds,
@@ -101,18 +102,9 @@ def speedups() -> list[Column]:
     return [number("speedup", "speedup", ratio), bounds("95 %", "speedup_low", "speedup_high"), level()]
 
 
-def level() -> Column:
-    """The level of a verdict: what is not confirmed says so."""
-    return Column("verdict", ("level",), _level, numeric=False)
-
-
 def outcome() -> Column:
     """What became of kernels, in words."""
     return Column("what", ("status",), lambda status: status.replace("_", " "), numeric=False)
-
-
-def _level(value: str | None) -> str:
-    return value if value in ("confirmed", "nothing correct") else f"unconfirmed ({value})" if value else "-"
 
 
 def makers() -> list[Column]:

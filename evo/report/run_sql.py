@@ -21,6 +21,7 @@ fates as (
     from verdicts where duplicate_of is null group by task
 )
 select task, b.kernel_id, b.speedup, b.speedup_low, b.speedup_high, coalesce(b.level, 'nothing correct') as level,
+    b.flagged,
     t.best_us, exp(l.log_ratio) as over_library, exp(l.log_ratio - 1.96 * l.se) as library_low,
     exp(l.log_ratio + 1.96 * l.se) as library_high, u.evaluations, f.kernels, f.correct, u.cost_usd, u.evaluator_s,
     b.mutator, b.model
@@ -28,7 +29,7 @@ from places left join best as b using (task) left join timed as t using (evaluat
 left join beside as l using (evaluation_id) left join used as u using (task) left join fates as f using (task)
 order by place"""
 
-PROGRESS = """select p.task, p.evaluation, p.elapsed_s, p.kernel_id, coalesce(v.level, p.level) as level,
+PROGRESS = """select p.task, p.evaluation, p.elapsed_s, p.kernel_id, coalesce(v.level, p.level) as level, v.flagged,
     p.best_speedup, v.speedup_low, v.speedup_high, i.mutator, i.model, i.author, i.description
 from progress as p
 left join verdicts as v on v.task = p.task and v.kernel_id = p.kernel_id
@@ -37,7 +38,8 @@ where p.improved order by p.task, p.evaluation"""
 
 ENDS = """select task, max(evaluation) as evaluation, max(elapsed_s) as elapsed_s from progress group by task"""
 
-ELITES = """select task, cell, kernel_id, level, speedup, speedup_low, speedup_high, mutator, model, description
+ELITES = """select task, cell, kernel_id, level, flagged, speedup, speedup_low, speedup_high, mutator, model,
+    description
 from elites order by task, speedup desc, cell"""
 
 FAILURES = f"""select task, status, count, left(example, {MESSAGE}) as example
@@ -85,7 +87,7 @@ order by c.rowid"""
 
 def ancestors(task: str, kernel_id: str) -> str:
     """How a kernel came to be, through all parents."""
-    return f"""select task, generation, kernel_id, mutator, model, author, description, status, level, speedup,
+    return f"""select task, generation, kernel_id, mutator, model, author, description, status, level, flagged, speedup,
     speedup_low, speedup_high
 from ancestors({quoted(task)}, {quoted(kernel_id)}) order by generation, created_at"""
 
@@ -93,8 +95,8 @@ from ancestors({quoted(task)}, {quoted(kernel_id)}) order by generation, created
 def siblings(task: str, parents: list[str]) -> str:
     """The fastest children of each of these kernels."""
     named = ", ".join(map(quoted, parents))
-    return f"""select task, parent_id, kernel_id, mutator, model, description, status, level, speedup, speedup_low,
-    speedup_high
+    return f"""select task, parent_id, kernel_id, mutator, model, description, status, level, flagged, speedup,
+    speedup_low, speedup_high
 from lineage where task = {quoted(task)} and parent_id in ({named})
 qualify row_number() over (partition by parent_id order by log_speedup desc nulls last, number) <= {SIBLINGS}
 order by generation, parent_id, log_speedup desc nulls last, number"""

@@ -33,6 +33,8 @@ def notices(seen: Material) -> Iterator[str]:
         yield "The run was stopped before it began."
     elif not seen.champions:
         yield "No kernel is correct: there is no result."
+    if flagged := [f"{row['task']}, which {row['flagged']}" for row in seen.champions if row["flagged"]]:
+        yield f"Flagged, which is allowed and wants a look at the code, are the leaders of {_named(flagged)}."
     if open_ := _unconfirmed(seen):
         yield (
             f"Unconfirmed are the leaders of {len(open_)} tasks ({_named(open_)}): until a confirmation in fresh "

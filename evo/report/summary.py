@@ -32,6 +32,8 @@ class Standing:
     kernel_id: str | None = None
     level: str | None = None
     """Of the verdict; only `confirmed` means paired with the baseline, and the library, in fresh processes."""
+    flagged: str = ""
+    """What is suspicious about the kernel; see `fitness.flags`."""
     baseline_us: float | None = None
     best_us: float | None = None
     speedup: float | None = None
@@ -153,6 +155,7 @@ def standing(
     return Standing(
         kernel_id=best["kernel_id"],
         level=best["level"],
+        flagged=best.get("flagged") or "",
         baseline_us=best_us and best_us * speedup,
         best_us=best_us,
         speedup=speedup,

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from evo.report.fitted import Field, Fitted
 from evo.report.output import printable, raw
+from fitness import flags
 
 STANDING = (
     Field("baseline", rank=3), Field("best"), Field("speedup"), Field("95 %"), Field("verdict", "words"),
@@ -57,7 +58,8 @@ def many_line(tasks: Sequence[TaskSummary]) -> str:
     speedups = [t.speedup for t in tasks if t.speedup]
     mean = math.exp(sum(map(math.log, speedups)) / len(speedups)) if speedups else None
     failed = sum(bool(t.problem) for t in tasks)
-    lost = f", {failed} failed" if failed else ""
+    flagged = sum(bool(t.flagged) for t in tasks)
+    lost = (f", {flagged} flagged" if flagged else "") + (f", {failed} failed" if failed else "")
     return (
         f"{len(tasks)} tasks, {sum(s > 1 for s in speedups)} faster than naive, "
         f"{sum(t.confirmed for t in tasks)} confirmed{lost}, geometric mean {times(mean)}"
@@ -81,7 +83,7 @@ def standing_cells(s: Standing) -> tuple[str, ...]:
         microseconds(s.best_us),
         times(s.speedup),
         interval(s.speedup_low, s.speedup_high),
-        "-" if s.level is None else "confirmed" if s.confirmed else f"unconfirmed ({s.level})",
+        flags.standing(s.level, s.flagged),
         ("" if s.library_paired else "~") + times(s.against_library) + _composed(s),
         interval(s.against_library_low, s.against_library_high),
     )
@@ -152,6 +154,7 @@ def lineage_table(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Fi
         "description": Field("description", "words", rank=4),
         "status": Field("status", "words", rank=3),
         "level": Field("level", "words", rank=5),
+        "flagged": Field("flagged", "words", rank=1),
         "speedup": Field("speedup"),
     }
     cells: dict[str, Callable[[Any], str]] = {"speedup": times}

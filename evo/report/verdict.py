@@ -13,6 +13,7 @@ from typing import Any
 from evo.config import DEFAULT_SETS
 from fitness.base import Anchor
 from fitness.evaluation import Evaluation, Timing, library_calls
+from fitness.flags import beside, flags
 from fitness.levels import judge
 from fitness.profiling import Profile
 from fitness.targets import fitness
@@ -106,7 +107,7 @@ def verdict_lines(evaluations: Sequence[Evaluation]) -> list[str]:
     """The verdict in words, level after level."""
     lines: list[str] = []
     for e in evaluations:
-        lines.append(f"{e.level}: {e.status}" + (f"\n  {e.message}" if e.message else ""))
+        lines.append(beside(f"{e.level}: {e.status}", flags(e.facts)) + (f"\n  {e.message}" if e.message else ""))
         lines += [
             f"  {c.workload} {c.tensor} ({c.family}): worst error {c.max_ratio:.3g} of its bound, rms {c.rms_ratio:.3g}"
             for c in e.errors

@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from io import BytesIO
@@ -17,7 +17,8 @@ from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 
 from fitness.base import COMPILE_LIMIT_S
-from fitness.cpu.gate import DIALECT, MAX_OBJECT_BYTES, objection, section_objection, symbols
+from fitness.cpu.flagged import flagged
+from fitness.cpu.gate import DIALECT, MAX_OBJECT_BYTES, ON_CPU, Allowance, objection, section_objection, symbols
 from fitness.cpu.image import MAX_FILE_BYTES, Image, Refused, image
 from fitness.cpu.loops import vector_work
 from fitness.disk import refuse_full_disk
@@ -84,13 +85,13 @@ def build(
     launches = tuple(dict.fromkeys(launch.kernel for launch in plan.launches))
     text = translation_unit(kernel, plan, operator, dtype=dtype, launches=launches)
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        compiled = Path(scratch, "kernel.o")
-        failure = _preprocess(text, kernel.source, Path(scratch)) or _compile(
+        made = Path(scratch, "kernel.o")
+        failure = preprocess(text, kernel.source, Path(scratch)) or compiled(
             [CXX, *FLAGS, "-c", "kernel.ii", "-o", "kernel.o"], scratch
         )
         if failure:
             return failure
-        told = _told(compiled, launches)
+        told = _told(made, launches)
         if isinstance(told, Rejection):
             return told
         linked = link(scratch, len(launches))
@@ -128,12 +129,14 @@ def _told(compiled: Path, launches: tuple[str, ...]) -> _Told | Rejection:
     return _Told(params, facts)
 
 
-def link(folder: str, launches: int) -> Image | Rejection:
+def link(
+    folder: str, launches: int, *, flags: Sequence[str] = LINK_FLAGS, allowance: Allowance = ON_CPU
+) -> Image | Rejection:
     """Make `LINKED` of `kernel.o`, both in `folder`; what the linker made is judged, wherever it has it from."""
-    if failure := _compile([CXX, *LINK_FLAGS, "kernel.o", "-o", LINKED, *LIBRARIES], folder):
+    if failure := compiled([CXX, *flags, "kernel.o", "-o", LINKED, *LIBRARIES], folder):
         return failure
     try:
-        return image(read_at_most(Path(folder, LINKED), MAX_FILE_BYTES), launches)
+        return image(read_at_most(Path(folder, LINKED), MAX_FILE_BYTES), launches, allowance)
     except Refused as error:
         return Rejection(Status.INVALID, str(error))
 
@@ -158,13 +161,17 @@ def translation_unit(kernel: Kernel, plan: Plan, operator: Operator, *, dtype: s
     return f'{HEADERS}{included}\n{head}{source}\n#line 1 "shim"\n{shim}{calls}\n'
 
 
-def _preprocess(text: str, source: str, folder: Path) -> Rejection | None:
-    """Make `kernel.ii`; what was opened for it, and what macros made of it, must be as innocent as the source looks."""
+def preprocess(text: str, source: str, folder: Path, *, whole: bool = False) -> Rejection | None:
+    """Make `kernel.ii`; what was opened for it, and what macros made of it, must be as innocent as the source looks.
+
+    With `whole` our headers are in it, for a compiler with other flags; else it refers to their compiled form.
+    """
     (folder / "unit.cpp").write_text(text.replace("#line 1\n", f'#line 1 "{FILE}"\n', 1), encoding="utf-8")
     (folder / FILE).write_text(source, encoding="utf-8")  # for the lines that the compiler quotes
     headers = precompiled(HEADERS, *FLAGS)
-    command = (CXX, *FLAGS, "-include", str(headers), "-E", "-fpch-preprocess", "-MD", "-MF", "opened", "unit.cpp")
-    if failure := _compile([*command, "-o", "kernel.ii"], str(folder)):
+    ahead = () if whole else ("-include", str(headers), "-fpch-preprocess")
+    command = (CXX, *FLAGS, *ahead, "-E", "-MD", "-MF", "opened", "unit.cpp")
+    if failure := compiled([*command, "-o", "kernel.ii"], str(folder)):
         return failure
     rule, made = (read_at_most(folder / name, MAX_PREPROCESSED_BYTES) for name in ("opened", "kernel.ii"))
     if max(len(rule), len(made)) > MAX_PREPROCESSED_BYTES:
@@ -181,7 +188,8 @@ def _preprocess(text: str, source: str, folder: Path) -> Rejection | None:
     return None
 
 
-def _compile(command: list[str], folder: str) -> Rejection | None:
+def compiled(command: list[str], folder: str) -> Rejection | None:
+    """Why a confined command of the toolchain, run in `folder`, failed; None if it did not."""
     readable = (*toolchain_folders(), str(precompiled(HEADERS, *FLAGS).parent))
     outcome = run_confined(command, cwd=folder, timeout_s=COMPILE_TIMEOUT_S, readable=readable)
     if outcome.timed_out:
@@ -224,20 +232,24 @@ def parameters(elf: ELFFile, index: int) -> tuple[Param, ...]:
 def _facts(elf: ELFFile, compiled: Path) -> dict[str, Any]:
     text = sum(s["sh_size"] for s in elf.iter_sections() if s["sh_flags"] & 0x6 == 0x6)  # allocated, executable
     undefined = sorted(s.name for s in symbols(elf).iter_symbols() if s["st_shndx"] == "SHN_UNDEF" and s.name)
-    listing = run_confined(
+    listed = run_confined(
         ["objdump", "-dr", "--no-show-raw-insn", compiled.name],
         cwd=str(compiled.parent),
         timeout_s=COMPILE_TIMEOUT_S,
         output_bytes=LISTING_BYTES,
         readable=toolchain_folders(),
-    ).output
+    )
+    listing, whole = listed.output, listed.returncode == 0 and len(listed.output) < LISTING_BYTES
     vector_bits, packed_share = vector_work(listing)
+    code = {s.name for s in symbols(elf).iter_symbols() if s["st_info"]["type"] == "STT_FUNC" and s.name}
+    code |= {s.name for s in elf.iter_sections() if s["sh_flags"] & 0x4}
     return {
         "code_bytes": text,
         "vector_bits": vector_bits,
         "packed_share": round(packed_share, 3),
         "threads": any(name.startswith("GOMP_parallel") for name in undefined),
         "undefined_symbols": undefined,
+        "flagged": flagged(listing, code=code, undefined=undefined, whole=whole),
     }
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
@@ -23,6 +24,7 @@ from fitness.cpu.cores import lock_name, plan_facts
 from fitness.cpu.kept import Kept, held
 from fitness.cpu.peaks import peaks, remeasure
 from fitness.cpu.profiler import profile
+from fitness.cpu.races import TEAM, Watched, audited, look
 from fitness.cpu.runner import Runner, plan_words
 from fitness.cpu.simulation import Subject
 from fitness.device import Compiled, KernelFault, KilledFromOutside, Prepared, Sample
@@ -47,6 +49,8 @@ from operators.spec import Operator, Task, Workload
 
 CLOCK_SETTINGS = 2
 """So often may somebody set the machine's time during a call before the call is given up."""
+WATCHED_WORK = 1_000_000
+"""Operations plus bytes of the largest shape on which a kernel is watched for races, some hundred times slower."""
 DEEP_EVERY = 4
 """One of so many calls, whatever it is for, runs on stacks that are poisoned as far as they go."""
 
@@ -225,7 +229,35 @@ class CpuDevice:
         return Checked(lack="kernels of the cpu target need no emulation: they run here")
 
     def audit(self, prepared: Prepared) -> Callable[[], Mapping[str, Any]]:
-        return dict  # no tool of this machine sees more than the verification does
+        """See `fitness.device.Device.audit`: a kernel that has threads is watched for races, on small shapes."""
+        assert isinstance(prepared, CpuKernel)
+        if not prepared.build.facts["threads"]:
+            return lambda: {"races": "none possible: it has one thread"}
+        return partial(self._watched, prepared)
+
+    def _watched(self, prepared: CpuKernel) -> Mapping[str, str]:
+        workloads = self._shapes.small(prepared.supported, WATCHED_WORK)
+        team = min(max(self.threads, TEAM.start), TEAM.stop - 1)
+        rng, kernel, task = np.random.default_rng(), prepared.kernel, self.task
+
+        def runs() -> Iterator[tuple[Question, ResolvedPlan]]:
+            for workload in workloads:
+                question = self._oracle.question(workload, "nominal", rng, at_end=False)
+                yield (
+                    question,
+                    prepared.plan.resolve(
+                        self.operator,
+                        dtype=task.dtype,
+                        dims=question.dims,
+                        values=kernel.values,
+                        facts=plan_facts(team),
+                    ),
+                )
+
+        watched = Watched(kernel, prepared.plan, prepared.build, self._oracle, task.dtype)
+        with self.machine(exclusive=False):
+            found = look(watched, runs(), team=team, folder=self.folder)
+        return audited(found, f"{len(workloads)} small shapes by {team} threads")
 
     def timed_work(self, sizes: Mapping[str, int]) -> Region:
         """Memory for timed calls, the same for a candidate and its anchor, so that none has the luckier pages.

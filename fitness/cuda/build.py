@@ -15,7 +15,7 @@ from fitness.cuda.cubin import Cubin, CubinError, read_cubin
 from fitness.cuda.line_table import Lines, read_lines
 from fitness.cuda.nvrtc import FILE, HEADERS, OPTIONS, Job, include_folders, version
 from fitness.cuda.program import Table
-from fitness.cuda.ptx import flagged, lower_precision, tells_places, traits
+from fitness.cuda.ptx import flagged, lower_precision, tells_places, traits, uncommon
 from fitness.cuda.state import PROBE, PROBE_KERNELS, Reference, detached, objection, reference
 from fitness.evaluation import Rejection, Status
 from fitness.signature import Param, TableError
@@ -166,7 +166,9 @@ def compile_cuda(
             f"{MAX_STACK_BYTES} are allowed",
         )
     facts = _facts(cubin, made.ptx, plan, kernels, dtype, arch)
-    facts["flagged"] = ", ".join(_flagged(made.ptx, job, compiler)) or "none"
+    told, file = _told_by_lines(made.ptx, job, compiler)
+    facts["flagged"] = list(flagged(told, file=file))
+    facts["uncommon"] = ", ".join(uncommon(told, file=file)) or "none"
     return CudaBuild(arch, loaded, lowered, kernels, params, _cell(facts), facts, slots)
 
 
@@ -239,15 +241,18 @@ def _shared() -> Compiler:
     return compiler
 
 
-def _flagged(ptx: str, job: Job, compiler: Compiler) -> tuple[str, ...]:
-    """What the kernel's own code does that few kernels need; seldom anything, so that few are compiled twice."""
-    found = flagged(ptx)
-    if not found or tells_places(ptx):  # no compiler says so here: a kernel does, to pass for a header
-        return found
+def _told_by_lines(ptx: str, job: Job, compiler: Compiler) -> tuple[str, str | None]:
+    """The PTX that tells what the kernel's own code does that few kernels need, and the file that is its own.
+
+    There is seldom anything, so that few are compiled twice. Where no compiler was asked for lines and some stand
+    there, a kernel wrote them, to pass for a header.
+    """
+    if tells_places(ptx) or not (flagged(ptx) or uncommon(ptx)):
+        return ptx, None
     try:
-        return flagged(compiler.compile(replace(job, lines=True)).ptx, file=FILE)
+        return compiler.compile(replace(job, lines=True)).ptx, FILE
     except CompilerFault:  # slower than the first time; then headers count as well
-        return found
+        return ptx, None
 
 
 def code_digest(build: CudaBuild, *, resolved: str, dtype: str, device: str) -> str:

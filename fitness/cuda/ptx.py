@@ -12,6 +12,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from fitness.flags import CLOCK, HELD_ADDRESS, OWN_ADDRESS, PLACE
+
 _ASIDE = re.compile(r'//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+(?:\*/)?|"(?P<string>[^"\n]*+)"?')
 """Comments and strings, whole or never closed."""
 _BRACE = re.compile(r"(?P<initial>=\s*+\{)|[{}]")
@@ -34,8 +36,11 @@ _DIGITS = {
     "fp64": 53, "f64": 53, "fp32": 24, "f32": 24, "tf32": 11, "fp16": 11, "f16": 11, "bf16": 8,
 }  # fmt: skip
 """Of the significand; others have fewer."""
-_CLOCK = re.compile(r"%(?:clock(?:64|_hi)?|globaltimer(?:_lo|_hi)?)(?![\w$])")
-_MULTIPROCESSOR = re.compile(r"%n?smid(?![\w$])")
+_CLOCK = re.compile(r"%(?:clock(?:64|_hi)?|globaltimer(?:_lo|_hi)?|pm\d+(?:_64)?)(?![\w$])")
+_WHERE = re.compile(r"%(?:n?smid|warpid|gridid|envreg\d+|current_graph_exec)(?![\w$])")
+_FUNCTION = re.compile(r"\.(?:entry|func)\b\s*+(?:\([^()]*+\)\s*+)?+([\w$]++)")
+_CALLED = re.compile(r"call(?![\w$])|mov\.|cvta\.|st\.(?:param|local)|ret(?![\w$])")
+"""What is done with the address of a function that is to be called."""
 _POLICY = re.compile(r"(?:createpolicy|discard|applypriority)\.|.*L[12]::(?:evict_(?:last|first|unchanged)|cache_hint)")
 
 
@@ -55,20 +60,19 @@ class Instruction(NamedTuple):
 
 
 FLAGGED: Mapping[str, Callable[[Instruction], bool]] = {
-    "clock": lambda i: _CLOCK.search(i.operands) is not None,
+    CLOCK: lambda i: _CLOCK.search(i.operands) is not None,
+    PLACE: lambda i: _WHERE.search(i.operands) is not None,
+}
+"""By what one instruction is told."""
+UNCOMMON: Mapping[str, Callable[[Instruction], bool]] = {
     "sleep": lambda i: i.opcode.startswith("nanosleep"),
-    "multiprocessor": lambda i: _MULTIPROCESSOR.search(i.operands) is not None,
     "cache policy": lambda i: _POLICY.match(i.opcode) is not None,
     "launch dependence": lambda i: i.opcode.startswith("griddepcontrol"),
     "trap": lambda i: i.opcode in ("trap", "brkpt"),
 }
-"""By what one instruction is told."""
-ABSOLUTE = "absolute address"
+"""Likewise, what few kernels need and none is suspected for."""
 DEVICE_ADDRESSES = range(2**32, 2**49)
 """Where a number that reaches the brackets of a load or store is taken for an address; offsets are smaller."""
-GUARDS = frozenset({"trap"})
-"""What headers put into the code of their callers, against wrong use: a barrier of the grid checks that there is
-one to wait at. No choice of the kernel's, unless it stands in its own file."""
 _OPERAND = re.compile(r"%?[A-Za-z_$][\w$]*+")
 _ADDRESSING = re.compile(r"(?:mov|cvta(?:\.to)?(?:\.global)?|add|sub|or|mad\.(?:wide|lo)|shl)\.[usb]\d+")
 _NUMBER = re.compile(
@@ -220,24 +224,56 @@ def lower_precision(found: Traits, dtype: str) -> tuple[str, ...]:
     return (*tensor, *(f"{t} arithmetic" for t in found.scalar_types if _DIGITS[t] < digits))
 
 
-# --- what few kernels need ---------------------------------------------------------------------------------------------
+# --- what few kernels need -------------------------------------------------------------------------------------------
 
 
 def flagged(ptx: str, *, file: str | None = None) -> tuple[str, ...]:
-    """What an honest kernel seldom needs: clocks, cache policies, traps. A reader's business, no verdict.
+    """Why a kernel is suspicious though legal, in words; see `fitness.flags`.
 
     With `file`, for PTX that tells lines: only what stands in this file or in a function of a header that it calls
-    itself, of `GUARDS` only the former. What headers do on their own account (barriers that sleep until a time is up)
-    is left out.
+    itself. What headers do on their own account (barriers that sleep until a time is up) is left out.
     """
     code, strings = _without_asides(ptx)
-    direct = own = list(_instructions(code))
-    if file is not None:
-        numbers = {number for number, at in _FILE.findall(code) if strings[int(at)].rpartition("/")[2] == file}
-        own, called = _by_origin(direct, numbers)
-        direct = own + called
-    found = [name for name, tells in FLAGGED.items() if any(map(tells, own if name in GUARDS else direct))]
-    return tuple(found + [ABSOLUTE] * _has_absolute(direct))
+    chosen = _chosen(code, strings, file)
+    own = [OWN_ADDRESS] * _takes_own_address(set(_FUNCTION.findall(code)), chosen)
+    return (*_named(FLAGGED, chosen), *own, *[HELD_ADDRESS] * _has_absolute(chosen))
+
+
+def uncommon(ptx: str, *, file: str | None = None) -> tuple[str, ...]:
+    """What few kernels need, for readers of the facts alone; `file` as in `flagged`."""
+    return tuple(_named(UNCOMMON, _chosen(*_without_asides(ptx), file)))
+
+
+def _named(tests: Mapping[str, Callable[[Instruction], bool]], found: Sequence[Instruction]) -> Iterator[str]:
+    return (name for name, tells in tests.items() if any(map(tells, found)))
+
+
+def _chosen(code: str, strings: Sequence[str], file: str | None) -> list[Instruction]:
+    """The instructions that a kernel answers for, as far as the PTX tells."""
+    found = list(_instructions(code))
+    if file is None:
+        return found
+    numbers = {number for number, at in _FILE.findall(code) if strings[int(at)].rpartition("/")[2] == file}
+    own, called = _by_origin(found, numbers)
+    return own + [instruction for instruction in called if not _guards(instruction)]
+
+
+def _guards(instruction: Instruction) -> bool:
+    """Whether headers put this into the code of their callers on their own account.
+
+    A barrier of the grid checks that there is one to wait at, and asks where its words lie. It is no choice of the
+    kernel's, unless it stands in its own file.
+    """
+    return instruction.opcode in ("trap", "brkpt") or "%envreg" in instruction.operands
+
+
+def _takes_own_address(functions: Collection[str], found: Sequence[Instruction]) -> bool:
+    """Whether the address of a function of the kernel's is used for more than to call it."""
+    if not any(set(_OPERAND.findall(i.operands)) & set(functions) for i in found):
+        return False
+    taken = _derived(functions, [_moved(i.operands) for i in found])
+    others = (i for i in found if not _CALLED.match(i.opcode))
+    return any(not taken.isdisjoint(_OPERAND.findall(i.operands)) for i in others)
 
 
 def tells_places(ptx: str) -> bool:

@@ -423,7 +423,9 @@ class CudaDevice:
         assert isinstance(prepared, CudaKernel)
         if find_tool("compute-sanitizer") is None:
             return lambda: {"sanitizer": "not run: compute-sanitizer is not installed"}
-        workloads = self._small(prepared)
+        fitting = self._shapes.small(prepared.supported, AUDITED_WORK)
+        # The smaller one comes first: tools whose time is up have at least seen that.
+        workloads = list(dict.fromkeys((fitting[(len(fitting) - 1) // 2], fitting[-1])))
         solo, sanitizer = self._solo(prepared, workloads), self._gpu.sanitizer
         shapes = " and ".join(w.name for w in workloads)
 
@@ -433,22 +435,6 @@ class CudaDevice:
 
         begun = self._gpu.auditors.submit(examined)
         return lambda: audited(begun.result(), shapes)
-
-    def _small(self, kernel: CudaKernel) -> list[Workload]:
-        """The largest judged shape that is small enough for tools which slow a kernel down, and another one.
-
-        The smaller one comes first: tools whose time is up have at least seen that.
-        """
-
-        def work(dims: Mapping[str, int]) -> int:
-            costs = self.operator.cost_environment(dims, self.task.dtype)
-            return int(self.operator.flops.evaluate(costs) + self.operator.min_bytes.evaluate(costs))
-
-        works = {w: work(dims) for w, dims in self._shapes.judged(kernel.supported)}
-        fitting = sorted((w for w in works if works[w] <= AUDITED_WORK), key=works.__getitem__)
-        if not fitting:
-            return [min(works, key=works.__getitem__)]
-        return [fitting[(len(fitting) - 1) // 2], fitting[-1]] if len(fitting) > 1 else fitting
 
     def _solo(self, kernel: CudaKernel, workloads: Sequence[Workload]) -> Solo:
         """The kernel with nominal inputs of these shapes. Raises KernelFault."""

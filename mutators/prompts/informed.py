@@ -94,7 +94,7 @@ MOST_WINNERS = 6_000
 """Characters of all winners' sources."""
 FAR = 0.5
 """Below this share of what the machine allows small changes lead nowhere."""
-NOISE = frozenset(("code_bytes", "flagged", "barriers", "launches", "access_bytes", "undefined_symbols"))
+NOISE = frozenset(("code_bytes", "flagged", "uncommon", "barriers", "launches", "access_bytes", "undefined_symbols"))
 """Facts of builds that name no cause of anything."""
 SPECIALS = {
     "zero": "+-0", "subnormal": "subnormals", "huge": "numbers near the type's largest", "inf": "infinities",

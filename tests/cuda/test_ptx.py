@@ -7,6 +7,7 @@ import pytest
 from fitness.cuda.build import CudaBuild, code_digest, compile_cuda, read_ptxas_log, scrub_log
 from fitness.cuda.ptx import flagged, lower_precision, traits
 from fitness.evaluation import Rejection, Status
+from fitness.flags import CLOCK, HELD_ADDRESS, OWN_ADDRESS, PLACE
 from operators.catalog import load
 from operators.kernel import Kernel
 from tests.gpu.kernels import FEATURES, REJECTED, ROWS, SOFTMAX
@@ -88,12 +89,32 @@ def test_wmma_without_operand_types_multiplies_halves_and_narrow_arithmetic_is_s
     assert lower_precision(traits(ptx), "bf16") == ()
 
 
-def test_clocks_and_cache_policies_are_flagged() -> None:
-    timer = (
-        '    unsigned long long now; asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now)); out[0] = store(now);\n}\n'
-    )
-    assert built("softmax", ROWS + timer).facts["flagged"] == "clock"
-    assert built("softmax", SOFTMAX).facts["flagged"] == "none"
+READS = (
+    ("%globaltimer", CLOCK), ("%clock64", CLOCK), ("%pm0_64", CLOCK), ("%gridid", PLACE), ("%envreg1", PLACE),
+    ("%smid", PLACE), ("%warpid", PLACE), ("%tid.x", ""), ("%laneid", ""), ("%nctaid.y", ""),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("register", "reason"), READS)
+def test_clocks_and_numbers_of_places_are_flagged(register: str, reason: str) -> None:
+    bits = 64 if register in ("%globaltimer", "%clock64", "%pm0_64", "%gridid") else 32
+    letter, kind = {64: ("l", "unsigned long long"), 32: ("r", "unsigned")}[bits]
+    asks = f'asm volatile("mov.u{bits} %0, {register};" : "={letter}"(now));'
+    read = f"    {kind} now; {asks} out[0] = store((ACC)now);\n}}\n"
+    assert built("softmax", ROWS + read).facts["flagged"] == [reason] * bool(reason)
+
+
+def test_a_function_is_called_by_its_address_and_not_reckoned_with() -> None:
+    called = "mov.u64 %rd1, twice;\n call (r), %rd1, (p), proto;\n"
+    unit = ".func (.param .b32 r) twice(.param .b32 p)\n{{\n ret;\n}}\n.entry f()\n{{\n {} ret;\n}}\n"
+    assert flagged(unit.format(called)) == ()
+    for use in (
+        "and.b64 %rd2, %rd1, 255;",
+        "st.global.u64 [%rd9], %rd1;",
+        "ld.u32 %r1, [%rd1];",
+        "setp.lt.u64 %p1, %rd1, 7;",
+    ):
+        assert flagged(unit.format(f"mov.u64 %rd1, twice;\n {use}\n")) == (OWN_ADDRESS,)
 
 
 COOPERATIVE = "#include <cooperative_groups.h>\nnamespace cg = cooperative_groups;\n"
@@ -106,25 +127,26 @@ CHRONO = "    out[0] = store((ACC)cuda::std::chrono::high_resolution_clock::now(
 
 
 @pytest.mark.parametrize(
-    ("before", "body", "said"),
+    ("before", "body", "reasons", "uncommon"),
     [
         ("", "    __shared__ float tile[10000];\n    tile[threadIdx.x] = 1;\n    __syncthreads();\n    "
-         "out[threadIdx.x] = store((ACC)tile[threadIdx.x ^ 1]);\n", "none"),
-        ("", "    ((float*)0x7f0000000000ull)[threadIdx.x] = 1;\n", "absolute address"),
-        ("", "    out[threadIdx.x] = in[threadIdx.x + 100000];\n", "none"),
-        (COOPERATIVE, "    cg::this_grid().sync();\n", "none"),
-        (COOPERATIVE, "    cg::this_grid().sync();\n    if (in == nullptr) __trap();\n", "trap"),
-        ("#include <cuda/barrier>\n", BARRIER, "none"),
-        ("#include <cuda/barrier>\n", BARRIER + "    __nanosleep(20);\n", "sleep"),
-        ("#include <cuda/std/chrono>\n", CHRONO, "clock"),
-        ("#define WHEN clock64\n", "    out[0] = store((ACC)WHEN());\n", "clock"),
+         "out[threadIdx.x] = store((ACC)tile[threadIdx.x ^ 1]);\n", [], "none"),
+        ("", "    ((float*)0x7f0000000000ull)[threadIdx.x] = 1;\n", [HELD_ADDRESS], "none"),
+        ("", "    out[threadIdx.x] = in[threadIdx.x + 100000];\n", [], "none"),
+        (COOPERATIVE, "    cg::this_grid().sync();\n", [], "none"),
+        (COOPERATIVE, "    cg::this_grid().sync();\n    if (in == nullptr) __trap();\n", [], "trap"),
+        ("#include <cuda/barrier>\n", BARRIER, [], "none"),
+        ("#include <cuda/barrier>\n", BARRIER + "    __nanosleep(20);\n", [], "sleep"),
+        ("#include <cuda/std/chrono>\n", CHRONO, [CLOCK], "none"),
+        ("#define WHEN clock64\n", "    out[0] = store((ACC)WHEN());\n", [CLOCK], "none"),
     ],
 )  # fmt: skip
 def test_what_the_kernel_itself_does_is_flagged_and_neither_sizes_nor_what_headers_do(
-    before: str, body: str, said: str
+    before: str, body: str, reasons: list[str], uncommon: str
 ) -> None:
     source = ROWS.replace('extern "C"', before + 'extern "C"') + body + "}\n"
-    assert built("softmax", source).facts["flagged"] == said
+    facts = built("softmax", source).facts
+    assert (facts["flagged"], facts["uncommon"]) == (reasons, uncommon)
 
 
 def test_machine_instructions_are_counted() -> None:
@@ -193,7 +215,7 @@ LITERALS = {
 def test_an_address_is_one_in_every_notation_and_no_number_is_an_error(name: str) -> None:
     literal, is_address = LITERALS[name]
     ptx = f".visible .entry f() {{ mov.b64 %rd1, {literal}; st.global.u32 [%rd1], 0; ret; }}"
-    assert ("absolute address" in flagged(ptx)) == is_address
+    assert (HELD_ADDRESS in flagged(ptx)) == is_address
 
 
 def test_a_kernel_with_octal_literals_compiles() -> None:

@@ -70,7 +70,7 @@ def verdict(kernel: Kernel, task: Task, log_speedup: float, known: Standing) -> 
         kernel.id, str(task), Level.FULL, Status.CORRECT, log_speedup=log_speedup, log_speedup_se=0.02,
         timings=tuple(Timing(name, 10.0, 15.0, ratio.log, ratio.se, 20) for name, ratio in known.items()),
         errors=(CheckError("n=3", "y", "scaled", 0.31, 0, rms_ratio=0.12), CheckError("n=3", "y", "nominal", 0.02, 0)),
-        facts={"code_bytes": 4096, "registers": 64, "spill_bytes": 0, "flagged": "none", "tensor_cores": True},
+        facts={"code_bytes": 4096, "registers": 64, "spill_bytes": 0, "flagged": [], "tensor_cores": True},
         stage_ms={"build": 41_200.0},
     )  # fmt: skip
 

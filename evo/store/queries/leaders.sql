@@ -2,12 +2,13 @@
 -- param operator = : Only tasks of this operator.
 -- With hindsight: a kernel leads from its first correct evaluation on, with the verdict that counts now.
 SELECT
-    /*p.run,*/ p.task, p.elapsed_s, p.evaluation, p.kernel_id, p.level, p.best_speedup,
+    /*p.run,*/ p.task, p.elapsed_s, p.evaluation, p.kernel_id, p.level, v.flagged, p.best_speedup,
     exp(p.best_log_speedup - lag(p.best_log_speedup) OVER before) AS factor,
     p.elapsed_s - lag(p.elapsed_s) OVER before AS after_s,
     i.mutator, i.model, i.author, i.description, i.generation
 FROM progress AS p
 LEFT JOIN individuals AS i USING (/*run,*/ task, kernel_id)
+LEFT JOIN verdicts AS v USING (/*run,*/ task, kernel_id)
 WHERE p.improved AND $operator IN ('', split_part(p.task, '/', 1))
 WINDOW before AS (PARTITION BY /*p.run,*/ p.task ORDER BY p.evaluation)
 ORDER BY /*p.run,*/ p.task, p.evaluation

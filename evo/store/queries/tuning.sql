@@ -3,7 +3,7 @@
 -- gain: ln(time of the fastest correct kernel that the trials started from / time of the best setting).
 WITH tried AS (
     SELECT
-        /*t.run,*/ t.task, t.source_id, t.request_id, t.kernel_id, t.values_json, v.status, v.speedup, v.log_speedup, v.level,
+        /*t.run,*/ t.task, t.source_id, t.request_id, t.kernel_id, t.values_json, v.status, v.speedup, v.log_speedup, v.level, v.flagged,
         CASE parent.status WHEN 'correct' THEN parent.log_speedup END AS started_at,
         p.seconds + p.evaluate_s AS seconds
     FROM trials AS t
