@@ -52,6 +52,12 @@ elif ctypes.CDLL(None).unshare(0x10000000):
     raise SystemExit(1)
 """
 """Fails where runner.cpp gets no user for a kernel's call of whose threads the system would keep a count of its own."""
+NUMBERED_APART = """
+import ctypes
+if ctypes.CDLL(None).unshare(0x20000000) and ctypes.CDLL(None).unshare(0x30000000):
+    raise SystemExit(1)
+"""
+"""Fails where jail.cpp gets no namespace of process numbers, with or without one of users."""
 LEAST_OF_PROMISED = 0.6
 """Of what the data sheet has, a memory that is not disturbed reads more."""
 CLASHING = ("evo", "fitness", "runs", "operators", "mutators")
@@ -75,8 +81,8 @@ class Finding:
 def examine() -> list[Finding]:
     """Every check, in the order of what depends on what."""
     checks_: tuple[Callable[[], Finding], ...] = (
-        _python, _compiler, _openmp, _native, _cpus, _memory_files, _landlock, _seccomp, _threads, _disk, _packages,
-        _driver, _nvrtc, _cupy, _cutlass, _gpus, _torch, _peaks, _ncu, _sanitizer,
+        _python, _compiler, _openmp, _native, _cpus, _memory_files, _landlock, _seccomp, _processes, _threads, _disk,
+        _packages, _driver, _nvrtc, _cupy, _cutlass, _gpus, _torch, _peaks, _ncu, _sanitizer,
     )  # fmt: skip
     return [check() for check in checks_]
 
@@ -152,6 +158,19 @@ def _seccomp() -> Finding:
             "use a Linux built with CONFIG_SECCOMP_FILTER; until then run no kernels of strangers",
         )
     return Finding("seccomp", "ok", "kernels make no system calls but those of memory and threads")
+
+
+def _processes() -> Finding:
+    probe = subprocess.run([sys.executable, "-c", NUMBERED_APART], capture_output=True, timeout=60)
+    if probe.returncode != 0:
+        return Finding(
+            "processes",
+            "absent",
+            "kernels run among all other processes; the filter of system calls alone keeps their signals in",
+            "allow user namespaces (sysctl user.max_user_namespaces, or your container's profile), or run as root "
+            "with CAP_SYS_ADMIN",
+        )
+    return Finding("processes", "ok", "kernels see no process but their own")
 
 
 def _threads() -> Finding:

@@ -16,6 +16,8 @@ from fitness.disk import FILE_BYTES
 from fitness.native import jailed
 
 GIB = 1 << 30
+JAIL_ENDS_S = 5.0
+"""Within this time a jail has ended what it held; it is killed otherwise."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +31,12 @@ class Outcome:
     seconds: float
 
 
-def kill_group(process: subprocess.Popen[bytes]) -> None:
-    """End a jailed process with its whole session and reap it. Safe to call twice."""
+def kill_group(process: subprocess.Popen[bytes], *, alone: bool = False) -> None:
+    """End a jailed process with its whole session and reap it; `alone` as it was started. Safe to call twice."""
+    if alone:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=JAIL_ENDS_S)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     with contextlib.suppress(ProcessLookupError):
@@ -122,6 +128,6 @@ def run_confined(
                 process.wait(timeout=max(0.1, begin + timeout_s - time.monotonic()))
             timed_out = process.poll() is None
     finally:
-        kill_group(process)
+        kill_group(process, alone=alone)
         process.stdout.close()
     return Outcome(process.returncode, kept.decode("utf-8", "replace"), timed_out, time.monotonic() - begin)

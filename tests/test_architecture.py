@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -35,6 +36,26 @@ HEAVY = {
     "torch": ("fitness/", "operators/"),
 }
 """Library and the only places that may import it; `operators/` because of the operators' own reference.py."""
+
+LOADERS = re.compile(
+    r"\bdl(?:m?open|v?sym)\b|\b(?:C|Py)DLL\b|\bcdll\b|\bLoadLibrary|\bload_library\b|ExtensionFileLoader"
+)
+"""Words by which native code comes into a process, or is found there."""
+MAY_LOAD = {
+    "fitness/native/image.hpp": "maps code of candidates: looks up what they import, in libraries that are there",
+    "fitness/native.py": "our own checks.cpp",
+    "fitness/compare.py": "names the type of the same",
+    "fitness/cuda/line.py": "the driver, asked for its version",
+    "fitness/cuda/nvrtc.py": "our own confine.cpp",
+    "fitness/cuda/runner_process.py": "our own confine.cpp",
+    "fitness/package/on_cpu.py": "a package's kernel, in the process of whoever chose to use it",
+    "evo/doctor.py": "the C library, and a test program of ours",
+    "evo/worker.py": "the C library",
+    "evo/store/copying.py": "the C library",
+    "evo/cluster/guard.py": "the C library",
+}
+MAPPED_BY = {"fitness/cpu/runner.cpp": "confine_child();", "fitness/cpu/profile_driver.cpp": "confine_simulated();"}
+"""Programs that have code of candidates mapped, and how each gives up system calls before it calls any of it."""
 
 Import = tuple[str, int, bool]
 
@@ -81,6 +102,37 @@ def test_heavy_libraries_stay_where_they_belong(path: Path) -> None:
     for module, line, _ in imports(path):
         homes = HEAVY.get(module.split(".")[0])
         assert homes is None or place.startswith(homes), f"{place}:{line}: imports {module}"
+
+
+def native_and_python() -> dict[str, str]:
+    """The text of every file of ours that is code, by its place; not the operators' kernels."""
+    suffixes = {".py", ".cpp", ".hpp", ".h"}
+    files = (path for layer in LAYERS for path in (ROOT / layer).rglob("*") if path.suffix in suffixes)
+    texts = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in files}
+    return {place: text for place, text in texts.items() if not (place.startswith("operators/") and ".cpp" in place)}
+
+
+def test_nothing_loads_native_code_but_where_it_is_named() -> None:
+    """Code of candidates comes into a process by one way, which runs nothing of it."""
+    assert {place for place, text in native_and_python().items() if LOADERS.search(text)} == set(MAY_LOAD)
+
+
+def test_code_of_candidates_is_mapped_by_programs_that_are_walled_in_first() -> None:
+    texts = native_and_python()
+    assert {place for place, text in texts.items() if "image::map(" in text} == set(MAPPED_BY)
+    for place, gives_up in MAPPED_BY.items():
+        before, _, after = texts[place].partition(".launch(")
+        assert after
+        assert gives_up in before.rpartition("int main(" if "driver" in place else "void child(")[2]
+    # Whoever starts them starts them alone.
+    starts = re.compile(r"cpu/(?:runner|profile_driver)\.cpp\"")
+    assert {place for place, text in texts.items() if place.endswith(".py") and starts.search(text)} == {
+        "fitness/cpu/runner.py",
+        "fitness/cpu/simulation.py",
+        "fitness/cuda/emulation/build.py",
+    }
+    for place in ("fitness/cpu/runner.py", "fitness/cpu/simulation.py"):
+        assert "alone=True" in texts[place]
 
 
 def test_nothing_shadows_the_standard_library() -> None:

@@ -100,7 +100,7 @@ class Runner:
     def close(self) -> None:
         """End the process and everything it started."""
         self._socket.close()
-        kill_group(self._process)
+        kill_group(self._process, alone=True)
 
     def map(self, image: Image, library: Path) -> None:
         """Have a candidate's shared object mapped, which is `library`, without running anything of it."""

@@ -53,10 +53,12 @@ static void close_all() {
     for (int fd = 0; fd < static_cast<int>(sysconf(_SC_OPEN_MAX)); ++fd) close(fd);
 }
 
-// Returns in the program's process alone. The first child is the one with which all others end, and does nothing else;
-// we see how the program ends, and end alike.
+static pid_t first;  // with which all others in its namespace end
+
+// Returns in the program's process alone. The first child does nothing but live until its end. We see how the program
+// ends, and end alike; asked to end (SIGTERM) we take them all along, and leave nobody for others to bury.
 static void start_alone() {
-    const pid_t first = fork();
+    first = fork();
     if (first == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         close_all();
@@ -68,16 +70,19 @@ static void start_alone() {
     if (program == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (getppid() != 0) _exit(125);
+        setsid();  // signals to its own group reach us no more
         return;
     }
+    signal(SIGTERM, [](int) { kill(first, SIGKILL); });
     close_all();
     int status = 0;
-    if (program < 0 || waitpid(program, &status, 0) != program) _exit(125);
+    if (program < 0 || waitpid(program, &status, 0) != program) status = 125 << 8;
+    if (first > 0) kill(first, SIGKILL), waitpid(first, nullptr, 0);
     if (WIFSIGNALED(status)) {
         signal(WTERMSIG(status), SIG_DFL);
         raise(WTERMSIG(status));
     }
-    _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 125);
+    _exit(WEXITSTATUS(status));
 }
 
 int main(int argc, char** argv) {

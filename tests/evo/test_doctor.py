@@ -12,6 +12,7 @@ import pytest
 from evo import doctor
 from fitness import packages, targets
 from fitness.cuda import line
+from fitness.native import built
 from fitness.roofline import Peaks
 from operators.errors import DeviceError
 
@@ -134,17 +135,27 @@ try:
 except OSError as error:
     sys.exit(str(error))
 from evo import doctor
-found = doctor._threads()
+from fitness.sandbox import run_confined
+found = getattr(doctor, sys.argv[1])()
 print(found.state, found.detail, found.cure, sep="\\n")
+print(run_confined(["sh", "-c", "exit 7"], cwd="/tmp", timeout_s=60, alone=True).returncode)
 """
-"""The doctor's finding, as a user who is not root and may make no user namespaces."""
+"""The doctor's finding, as a user who is not root and may make no user namespaces; and a program's code in a jail."""
 
 
-def test_a_kernel_whose_threads_nothing_limits() -> None:
-    done = subprocess.run([sys.executable, "-c", WITHOUT_NAMESPACES], capture_output=True, text=True, timeout=120)
+@pytest.mark.parametrize(
+    ("check", "says"),
+    [("_threads", "nothing limits a kernel's threads"), ("_processes", "kernels run among all other processes")],
+)
+def test_a_machine_without_namespaces_is_told_and_still_works(check: str, says: str) -> None:
+    built("native/jail.cpp")
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_NAMESPACES, check], capture_output=True, text=True, timeout=120
+    )
     if done.returncode:
         pytest.skip(f"no user can be made here who may make no user namespaces: {done.stderr.strip()}")
-    state, detail, cure = done.stdout.splitlines()
+    state, detail, cure, code = done.stdout.splitlines()
     assert state == "absent"
-    assert "nothing limits a kernel's threads" in detail
+    assert says in detail
+    assert code == "7"
     assert "user namespaces" in cure
