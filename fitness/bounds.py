@@ -18,6 +18,7 @@ import torch
 from fitness.compare import Bound, Judgement, bound, judge
 from fitness.inputs import TORCH_DTYPES
 from operators.dtypes import DType
+from operators.spec import LONGEST_CHAIN
 
 A_OUT = 1.01
 """One rounding to the output type, and a little."""
@@ -28,11 +29,8 @@ LINEAR_FAMILIES = ("scaled", "structured", "integers", "few", "specials", "mixtu
 """Equal terms make every rounding of a sum go the same way: the bound then grows with K, not with its root."""
 FEW_TERMS = 16
 """Up to so many terms the bound grows with K for all inputs: roundings are too few to cancel reliably."""
-LONGEST_CHAIN = 2**16
-"""Additions in a row that lean to one side, or that tensor cores cut off, count up to so many: longer sums are asked to
-be added in blocks, unless the naive kernel does worse on the same inputs."""
 USUAL_CHAIN = 2**12
-"""The same of what is usual where nobody leans: the root of it is what a sum of that many terms loses."""
+"""What is usual grows with the root of the terms up to so many, as sums of blocks do."""
 COARSE_DRIFT = 1 / 16
 """Roundoffs per term of sums over 16-bit inputs: what is cut off their products has few bits, which are not evenly
 spread (those of squares, modulo 8, are 0, 1 and 4), so that the roundings of a long sum lean to one side."""

@@ -23,6 +23,9 @@ HIDDEN = "hidden"
 """The set that hidden shapes belong to."""
 HIDDEN_NEEDED = 6
 """A kernel must support so many of them, or all where there are fewer."""
+LONGEST_CHAIN = 2**16
+"""Additions in a row whose roundings lean to one side, or that tensor cores cut off, count up to so many in bounds: a
+longer sum is to be added in blocks, unless the naive kernel does worse on the same inputs."""
 CHAMPIONS = "champions"
 """The folder beside an operator's first kernels that holds the best ones known, and the first part of their names."""
 
