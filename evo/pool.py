@@ -13,7 +13,7 @@ from evo.homes import Homes, Key
 from evo.jobs import Jobs
 from evo.waiting import WaitingJobs
 from evo.worker import BUILD_JOBS, PROBE, Answer, Message, RunContext, WorkerSpec
-from fitness.base import Anchor, Built, Checked
+from fitness.base import Anchor, Built, Checked, job_limit_s
 from fitness.evaluation import Evaluation, Timing
 from fitness.profiling import Profile
 from operators.errors import DiskError, OperatorError, UserError
@@ -37,6 +37,13 @@ class EngineError(Exception):
 
 class WorkerLost(Exception):
     """The worker process ended during a job; the job may be given to another."""
+
+
+class JobOverdue(WorkerLost):
+    """The job took longer than any may, and its worker was ended. What it was given is to blame: it is not tried again.
+
+    The text says in one line which job, and how long it had.
+    """
 
 
 @dataclass(frozen=True)
@@ -247,11 +254,14 @@ class WorkerPool:
         await asyncio.gather(*answers, return_exceptions=True)
 
     async def call(self, run: RunPool, method: str, task: Task, *arguments: Any, **options: Any) -> Any:
-        """What a job of a run came to. It raises WorkerLost, EngineError where no worker is left, and UserError."""
+        """What a job of a run came to. It raises WorkerLost, EngineError where no worker is left, and UserError.
+
+        Every job has a deadline, whatever its kind: a worker that is at it for longer is replaced, which is JobOverdue.
+        """
         kernel_id = arguments[0].id if arguments else ""
         key = run.context, task
         worker = await self._take(method, key, self._machine(key, kernel_id))
-        began = time.monotonic()
+        began, limit_s = time.monotonic(), job_limit_s(method, worker.spec.target)
         message = Message(method, task, arguments, options, run.context, self._ended.pop(worker, ()))
         answering = asyncio.ensure_future(worker.ask(message))
         self._assigned[worker] = _Assigned(run, Job(method, task, kernel_id, began), answering)
@@ -259,7 +269,12 @@ class WorkerPool:
             self._homes.begins(key, worker, began)
         answering.add_done_callback(lambda _: self._leaves(worker))
         try:
-            answer = await _unless_cancelled(answering)
+            async with asyncio.timeout(limit_s):
+                answer = await _unless_cancelled(answering)
+        except TimeoutError:
+            self._replace(worker)
+            answering.cancel()
+            raise JobOverdue(f"{method} did not end within {limit_s:.0f} s") from None
         except asyncio.CancelledError:
             orphan = asyncio.ensure_future(self._outlast(worker, answering))
             self._orphans[orphan] = run

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from evo import records
 from evo.heats import Entrant, Heat
-from evo.pool import EngineError, Pool, WorkerLost
+from evo.pool import EngineError, JobOverdue, Pool, WorkerLost
 from evo.promises import announced, promise
 from evo.records import Rows
 from evo.strategies.base import Rival
@@ -232,7 +232,10 @@ class Verdicts:
     async def _retried(
         self, task: Task, kernel: Kernel, call: Callable[[], Awaitable[Answer]], level: Level = Level.SCREEN
     ) -> Answer | Evaluation:
-        """A job's answer; one whose worker dies is tried once more, and after that the kernel is to blame."""
+        """A job's answer; one whose worker dies is tried once more, and after that the kernel is to blame.
+
+        So it is at once for a job that does not end.
+        """
         for _ in range(2):
             try:
                 return await call()
@@ -240,6 +243,8 @@ class Verdicts:
                 if self.stopping:
                     raise
                 await self._note(records.event_rows("worker_lost", {"error": str(error)}, at=self._now(), task=task))
+                if isinstance(error, JobOverdue):
+                    return Evaluation(kernel.id, str(task), level, Status.TIMEOUT, f"{error}, and was given up")
         message = "the evaluation worker ended twice while it examined this kernel"
         return Evaluation(kernel.id, str(task), level, Status.RUNTIME_ERROR, message)
 

@@ -13,8 +13,17 @@ from operators.kernel import Kernel
 
 COMPILE_LIMIT_S: Mapping[str, float] = {"cpu": 20.0, "cuda": 60.0}
 """By target, what the compiler may take for one kernel."""
+PATIENCE = 10
+"""So many times its limit may a compilation take by the wall's clock, on a machine that has much else to do."""
+JUDGE_LIMIT_S = 1800.0
+"""What one level of a verdict, or a profile, may take by the wall's clock; most take seconds."""
 CALL_LIMIT_S = 2.0
 """What one call of a kernel may take."""
+
+
+def job_limit_s(method: str, target: str) -> float:
+    """What a method of `Fitness` may take in a worker, by the wall's clock; whoever asked for it ends it then."""
+    return PATIENCE * COMPILE_LIMIT_S[target] if method in ("build", "emulate") else JUDGE_LIMIT_S
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 
 from evo import records
 from evo.jobs import Jobs
-from evo.pool import WorkerLost
+from evo.pool import JobOverdue, WorkerLost
 from evo.workbench import arguments as given
 from evo.workbench import telling
 from evo.workbench.arguments import ARGUMENTS, ArgumentError, parsed, tool
@@ -243,6 +243,8 @@ class Workbench:
         for _ in range(ATTEMPTS):
             try:
                 return await job()
+            except JobOverdue as error:
+                raise ArgumentError(f"{error}, and was given up") from None
             except WorkerLost:
                 continue
         raise ArgumentError("the evaluation worker ended twice while it worked on this kernel")

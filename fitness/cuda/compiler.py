@@ -13,7 +13,7 @@ import time
 from dataclasses import astuple
 from pathlib import Path
 
-from fitness.base import COMPILE_LIMIT_S
+from fitness.base import COMPILE_LIMIT_S, PATIENCE
 from fitness.channel import receive, receive_frame, send_frame
 from fitness.cuda.nvrtc import Compiled, Job, include_folders
 from fitness.native import built
@@ -22,8 +22,6 @@ from operators.errors import UserError
 
 TIMEOUT_S = COMPILE_LIMIT_S["cuda"]
 """Of one compilation, by the processor's time, so that a busy machine fails no kernel; CuTe takes 5 to 20 s."""
-PATIENCE = 10
-"""So many times its limit may a compilation take by the wall's clock."""
 POLL_S = 0.2
 START_TIMEOUT_S = 60.0
 MEMORY_BYTES = 16 * GIB

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evo.pool import PROBES, EngineError, Pool, WorkerLost, WorkerPool, value_of
+from evo.pool import PROBES, EngineError, JobOverdue, Pool, WorkerLost, WorkerPool, value_of
 from evo.processes import LocalPool, WorkerProcess
 from evo.worker import (
     BUILD_JOBS,
@@ -348,6 +348,31 @@ def test_a_job_that_takes_too_long_is_given_up_even_if_its_worker_notices_nothin
         assert pool.restart(older_than_s=0.0) == (seen,)
         with pytest.raises(WorkerLost, match="took too long"):
             await job
+        await shared.close()
+
+    asyncio.run(session())
+
+
+@pytest.mark.parametrize("method", ["build", "screen"])
+def test_every_job_has_a_deadline_after_which_another_worker_takes_the_place(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = {"build": 0.0, "screen": 0.0}
+    monkeypatch.setattr("evo.pool.job_limit_s", lambda name, target: limits[name])
+
+    async def session() -> None:
+        shared = WorkerPool([BASE], Obedient)
+        pool = shared.for_run(RUN)
+        (first,) = shared._workers
+        with pytest.raises(JobOverdue, match=f"{method} did not end within 0 s"):
+            await (judged(pool) if method == "screen" else pool.build(TASK, KERNEL))
+        (second,) = shared._workers
+        assert first.closed and second is not first  # type: ignore[attr-defined]
+        limits[method] = 600.0
+        job = asyncio.ensure_future(judged(pool) if method == "screen" else pool.build(TASK, KERNEL))
+        await settle()
+        second.answer()  # type: ignore[attr-defined]
+        assert await job == (KERNEL.id,)
         await shared.close()
 
     asyncio.run(session())

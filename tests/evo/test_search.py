@@ -11,7 +11,7 @@ import pytest
 
 from evo.config import RunConfig
 from evo.inline import InlinePool
-from evo.pool import WorkerLost
+from evo.pool import JobOverdue, WorkerLost
 from evo.report.summary import summary
 from evo.search import Search
 from evo.store import Store, query
@@ -322,6 +322,7 @@ class Dying(ScriptedFitness):
 
     lost_at = Level.SCREEN
     deaths = 0
+    error: type[WorkerLost] = WorkerLost
     cursed = ""
 
     def _verdict(self, kernel: Kernel, anchor: Anchor, level: Level, *, race: bool = False) -> Evaluation:
@@ -329,20 +330,23 @@ class Dying(ScriptedFitness):
             self.cursed = self.cursed or kernel.id
             if self.cursed == kernel.id and self.deaths:
                 self.deaths -= 1
-                raise WorkerLost("scripted")
+                raise self.error("scripted")
         return super()._verdict(kernel, anchor, level, race=race)
 
 
 @pytest.mark.parametrize("level", list(Level))
-@pytest.mark.parametrize(("deaths", "status"), [(1, "correct"), (2, "runtime_error")])
+@pytest.mark.parametrize(
+    ("error", "deaths", "status"),
+    [(WorkerLost, 1, "correct"), (WorkerLost, 2, "runtime_error"), (JobOverdue, 1, "timeout")],
+)
 def test_a_lost_worker_costs_at_most_a_level_of_the_candidate(
-    tmp_path: Path, deaths: int, status: str, level: Level
+    tmp_path: Path, error: type[WorkerLost], deaths: int, status: str, level: Level
 ) -> None:
     made = config(budget={"evaluations": 60})
     ((operator, task),) = made.tasks()
     baseline = Kernel("softmax", "cpu", operator.ancestor("naive", "cpu").read_text())
     stage = Dying(task, baseline, ever_faster())
-    stage.lost_at, stage.deaths = level, deaths
+    stage.lost_at, stage.deaths, stage.error = level, deaths, error
     search(tmp_path, made, {task: stage})
     fate = rows(
         tmp_path,
