@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -134,6 +134,8 @@ class EmulationDoor:
 
     def __init__(self, folder: Path) -> None:
         self._emulation = Emulation(load(str(AXPB)), "fp32", folder=folder, run_timeout_s=2.0)
+        self._params: Mapping[str, Any] = {}
+        """Of the first kernel, and of all that are like it."""
 
     def captured(self, source: str) -> dict[str, bytes]:
         """The object and the linked object that are made of a kernel."""
@@ -142,7 +144,9 @@ class EmulationDoor:
         def run(command: Sequence[str], *, cwd: str, **options: Any) -> Outcome:
             outcome = real_run(command, cwd=cwd, **options)
             made = command[command.index("-o") + 1]
-            files[made] = Path(cwd, made).read_bytes()
+            for name in (made, "shared.s"):
+                if Path(cwd, name).exists():
+                    files[name] = Path(cwd, name).read_bytes()
             return outcome
 
         with patch.object(emulation_build, "run_confined", run):
@@ -155,6 +159,7 @@ class EmulationDoor:
         prepared = self._emulation.prepare(Kernel("axpb", "cuda", source))
         if isinstance(prepared, Rejection):
             return Met(False, False, prepared.message)
+        self._params = self._params or prepared.build.params
         found = self._emulation.examine(prepared, shapes=({"n": 100},))
         return Met(True, True, found.message if isinstance(found, Rejection) else "")
 
@@ -164,9 +169,15 @@ class EmulationDoor:
         with ExitStack() as patches:
             patches.enter_context(patch.object(emulation_build, "run_confined", StandIn(files, changed)))
             if not gated:
-                patches.enter_context(patch.object(emulation_build, "section_objection", lambda *_: None))
-                patches.enter_context(patch.object(emulation_build, "objection", lambda *_: None))
+                patches.enter_context(patch.object(emulation_build, "_examined", self._unexamined(files)))
             yield
+
+    def _unexamined(self, files: Mapping[str, bytes]) -> Callable[..., Mapping[str, Any]]:
+        def examined(scratch: Path, launches: tuple[str, ...]) -> Mapping[str, Any]:
+            (scratch / "shared.s").write_bytes(files["shared.s"])
+            return self._params
+
+        return examined
 
 
 class ProfileDoor:
