@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
@@ -228,7 +229,8 @@ def demangled(name: str) -> str:
 
 
 def symbols(elf: ELFFile) -> SymbolTableSection:
-    """The object's symbol table."""
+    """The object's symbol table. Raises ELFError where there is none."""
     table = elf.get_section_by_name(".symtab")
-    assert isinstance(table, SymbolTableSection)
+    if not isinstance(table, SymbolTableSection):
+        raise ELFError("it has no table of its symbols")
     return table

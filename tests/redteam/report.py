@@ -148,7 +148,8 @@ def table(results: Sequence[Row]) -> str:
         "# Red team",
         "",
         "`arena.py` says how a canary is written. This table of the cpu target is written by "
-        "`python -m tests.redteam.report`; canaries of the cuda target are in tests/gpu.",
+        "`python -m tests.redteam.report`; canaries of the cuda target are in tests/gpu,",
+        "those of the emulation and of profiles in `test_rooms.py`.",
         "",
         "| class | canary | what it tries | result | status | first words |",
         "|---|---|---|---|---|---|",

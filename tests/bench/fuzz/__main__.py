@@ -3,14 +3,12 @@
     python -m tests.bench.fuzz --cases 10000 --seed 1
     python -m tests.bench.fuzz --seed 1 --only image:4711
 
-Every case meets the code that the engine meets it with: it is built, and on the cpu target mapped and run by the
-runner, if nothing refuses it before. Where only an artefact is changed, a stand-in hands it out in the compiler's
-place. Told are, by kind, how many were built and run, escapes (the file or the socket appeared that code in every
-artefact makes wherever it is entered outside of confinement), engine errors (an exception other than a verdict, or
-memory that our process has not, or no verdict within two minutes) and the slowest case. There are none of the former
+Every case meets the code that the engine meets it with: it is built, and if nothing refuses it before, mapped and run
+by the runner, the emulator or the driver of profiles. Where only an artefact is changed, a stand-in hands it out in the
+compiler's place. Told are, by kind, how many were built and run, escapes (the file or the socket appeared that code in
+every artefact makes wherever it is entered outside of confinement), engine errors (an exception other than a verdict,
+or memory that our process has not, or no verdict within two minutes) and the slowest case. There are none of the former
 two. A case is repeated by its seed, kind and number.
-
-The folder can be copied into an older checkout, down to c84dd60, and finds there what was mended since.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ from types import FrameType
 
 from fitness.cuda.nvrtc import Compiled
 from tests.bench.fuzz import texts
-from tests.bench.fuzz.doors import CpuDoor, CudaDoor, Met
+from tests.bench.fuzz.doors import CpuDoor, CudaDoor, EmulationDoor, Met, ProfileDoor
 from tests.bench.fuzz.elf import Sample
 from tests.bench.fuzz.marks import Marks
 
@@ -40,7 +38,8 @@ LIMIT_S = 120
 ROOM_BYTES = 6 << 30
 """That our process may map beside what it has mapped at the beginning."""
 SHARES = {
-    "image": 25, "object": 15, "object ungated": 10, "table bytes": 5, "attributes": 4, "headers": 3, "assembly": 3,
+    "image": 15, "object": 10, "object ungated": 6, "emulated image": 10, "emulated object": 6,
+    "emulated object ungated": 5, "profiled image": 2, "table bytes": 5, "attributes": 4, "headers": 3, "assembly": 3,
     "tables": 3, "plan": 10, "cuda plan": 4, "cubin": 10, "cuda table": 3, "ptx": 3, "log": 1, "cuda source": 1,
 }  # fmt: skip
 """Of 100 cases."""
@@ -76,6 +75,15 @@ class Fuzzer:
         self._samples = {
             name: [self._sample(files[name]) for files in self._files] for name in ("kernel.o", "kernel.so")
         }
+        self._emulation = EmulationDoor(folder / "build")
+        self._emulated_sources = [
+            texts.cuda_kernel(self.marks.source() + text, body) for text, body in texts.EMULATED_SEEDS
+        ]
+        self._emulated_files = [self._emulation.captured(source) for source in self._emulated_sources]
+        self._emulated_samples = {
+            name: [self._sample(files[name]) for files in self._emulated_files] for name in ("kernel.o", "kernel.so")
+        }
+        self._profile = ProfileDoor(folder / "build", self._sources[0])
         self._made = [
             self._cuda.captured(texts.cuda_kernel(text)) for text in ("", "__constant__ float w[] = {1, 2};\n")
         ]
@@ -84,6 +92,12 @@ class Fuzzer:
             "image": lambda random: self._artefact(random, "kernel.so"),
             "object": lambda random: self._artefact(random, "kernel.o"),
             "object ungated": lambda random: self._artefact(random, "kernel.o", gated=False),
+            "emulated image": lambda random: self._emulated(random, "kernel.so"),
+            "emulated object": lambda random: self._emulated(random, "kernel.o"),
+            "emulated object ungated": lambda random: self._emulated(random, "kernel.o", gated=False),
+            "profiled image": lambda random: self._profile.judge(
+                random.choice(self._samples["kernel.so"]).mutated(random)
+            ),
             "table bytes": self._table_bytes,
             "attributes": lambda random: self._source(random, texts.DECLARED),
             "headers": lambda random: self._source(random, texts.INCLUDES),
@@ -117,6 +131,15 @@ class Fuzzer:
         changed = {name: self._samples[name][at].mutated(random)}
         with self._cpu.handed(self._files[at], changed, gated=gated):
             return self._cpu.judge(self._sources[at])
+
+    def _emulated(self, random: Random, name: str, *, gated: bool = True) -> Met:
+        at = random.randrange(len(self._emulated_files))
+        changed = {name: self._emulated_samples[name][at].mutated(random)}
+        with self._emulation.handed(self._emulated_files[at], changed, gated=gated):
+            return self._emulation.judge(self._emulated_sources[at])
+
+    def _profiled(self, random: Random) -> Met:
+        return self._profile.judge(random.choice(self._samples["kernel.so"]).mutated(random))
 
     def _table_bytes(self, random: Random) -> Met:
         """The bytes of the shim's table, or what its symbol says, are changed in the object."""

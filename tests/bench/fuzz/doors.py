@@ -1,11 +1,9 @@
-"""The engine's own doors for what candidates bring, with a stand-in that hands out changed files for a compiler's.
-
-It asks for nothing that the engine of c84dd60 lacks, so that this folder, copied into that checkout, runs there.
-"""
+"""The engine's own doors for what candidates bring, with a stand-in that hands out changed files for a compiler's."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -16,21 +14,21 @@ from unittest.mock import patch
 import numpy as np
 
 from fitness.cpu import build as cpu_build
+from fitness.cpu import simulation
 from fitness.cuda.build import CudaBuild, code_digest, compile_cuda
 from fitness.cuda.compiler import Compiler
+from fitness.cuda.emulation import build as emulation_build
+from fitness.cuda.emulation.target import Emulation
 from fitness.cuda.nvrtc import Compiled, Job
+from fitness.device import KernelFault
 from fitness.evaluation import Rejection
 from fitness.sandbox import Outcome
 from operators.catalog import load
 from operators.errors import PlanError
 from operators.kernel import Kernel
 from operators.plan import parse_plan
+from operators.spec import Workload
 from tests.redteam.arena import AXPB, Arena, Secret
-
-try:
-    from fitness.device import KernelFault
-except ImportError:  # c84dd60
-    from fitness.session import KernelFault  # type: ignore[import-not-found,no-redef]
 
 FACTS = {"sm_count": 132, "warp_size": 32, "max_shared_bytes": 232448, "l2_bytes": 50 << 20}
 
@@ -129,6 +127,84 @@ class CpuDoor:
                 told = cpu_build._Told(self._params, {"code_bytes": 1, "vector_bits": 0, "threads": False})
                 patches.enter_context(patch.object(cpu_build, "_told", lambda *_: told))
             yield
+
+
+class EmulationDoor:
+    """Builds and runs kernels of axpb in the emulation of CUDA."""
+
+    def __init__(self, folder: Path) -> None:
+        self._emulation = Emulation(load(str(AXPB)), "fp32", folder=folder, run_timeout_s=2.0)
+        self._params: Mapping[str, Any] = {}
+        """Of the first kernel, and of all that are like it."""
+
+    def captured(self, source: str) -> dict[str, bytes]:
+        """The object and the linked object that are made of a kernel."""
+        files: dict[str, bytes] = {}
+
+        def run(command: Sequence[str], *, cwd: str, **options: Any) -> Outcome:
+            outcome = real_run(command, cwd=cwd, **options)
+            made = command[command.index("-o") + 1]
+            for name in (made, "shared.s"):
+                if Path(cwd, name).exists():
+                    files[name] = Path(cwd, name).read_bytes()
+            return outcome
+
+        with patch.object(emulation_build, "run_confined", run):
+            met = self.judge(source)
+        assert met.ran and not met.said, met.said
+        return files
+
+    def judge(self, source: str) -> Met:
+        """What the engine makes of a kernel file."""
+        prepared = self._emulation.prepare(Kernel("axpb", "cuda", source))
+        if isinstance(prepared, Rejection):
+            return Met(False, False, prepared.message)
+        self._params = self._params or prepared.build.params
+        found = self._emulation.examine(prepared, shapes=({"n": 100},))
+        return Met(True, True, found.message if isinstance(found, Rejection) else "")
+
+    @contextmanager
+    def handed(self, files: Mapping[str, bytes], changed: Mapping[str, bytes], *, gated: bool) -> Iterator[None]:
+        """Whatever is compiled within becomes these files; not `gated`: without a look at the object file."""
+        with ExitStack() as patches:
+            patches.enter_context(patch.object(emulation_build, "run_confined", StandIn(files, changed)))
+            if not gated:
+                patches.enter_context(patch.object(emulation_build, "_examined", self._unexamined(files)))
+            yield
+
+    def _unexamined(self, files: Mapping[str, bytes]) -> Callable[..., Mapping[str, Any]]:
+        def examined(scratch: Path, launches: tuple[str, ...]) -> Mapping[str, Any]:
+            (scratch / "shared.s").write_bytes(files["shared.s"])
+            return self._params
+
+        return examined
+
+
+class ProfileDoor:
+    """Has a kernel of axpb simulated, of which something else than the compiler's is mapped."""
+
+    def __init__(self, folder: Path, source: str) -> None:
+        operator, kernel = load(str(AXPB)), Kernel("axpb", "cpu", source)
+        plan = parse_plan(source, operator, "cpu")
+        made = cpu_build.build(kernel, plan, operator, dtype="fp32", folder=folder, resolved="")
+        assert isinstance(made, cpu_build.CpuBuild), made
+        self._folder = folder
+        self._subject = simulation.Subject(kernel, plan, made, operator, "fp32")
+
+    def judge(self, linked: bytes) -> Met:
+        """What a profile makes of a linked object."""
+
+        def compiled(command: Sequence[str], scratch: Path) -> Outcome:
+            Path(scratch, command[command.index("-o") + 1]).write_bytes(linked)
+            return Outcome(0, "", False, 0.0)
+
+        with tempfile.TemporaryDirectory(dir=self._folder) as scratch, ExitStack() as patches:
+            patches.enter_context(patch.object(simulation, "compiled", compiled))
+            patches.enter_context(patch.object(simulation, "SIMULATE_TIMEOUT_S", 5.0))
+            facts = {"cpu_count": 2, "l2_bytes": 1 << 20}
+            said = simulation.simulate(self._subject, Workload("small", {"n": 100}), facts, Path(scratch))
+        said = said if isinstance(said, str) else ""
+        return Met(True, not said or "valgrind" in said or "finish" in said, said)
 
 
 class Handed(Compiler):

@@ -39,6 +39,15 @@ CPU_SEEDS = (
     'extern "C" int use(int i) { return both[i % 3](i); }\n',
 )
 """What objects and images are made of, behind the code that leaves marks."""
+EMULATED_SEEDS = (
+    ("static const void* const table[] = {sled.code, sled.code + 8};\n", ""),
+    (
+        "template <class X> __device__ X halved(X v) { __shared__ X place[256]; place[threadIdx.x] = v / X(2);\n"
+        "    __syncthreads(); return place[threadIdx.x]; }\n",
+        "    extern __shared__ float more[];\n    if (n < 0) y[0] = halved(1.0f) + more[0];\n",
+    ),
+)
+"""The same for the emulation: what stands before a kernel, and in it."""
 ATTRIBUTES = (
     'section("@NAME@")', 'section("@NAME@"), used', 'section(u8"@NAME@")', 'section("@NAME@" "")', "constructor",
     "constructor(101)", "destructor", 'ifunc("choose")', 'alias("axpb")', 'weak, alias("axpb")', 'weakref("axpb")',
