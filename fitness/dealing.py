@@ -22,6 +22,11 @@ def revealing(deals: Sequence[str]) -> list[str]:
     return [family for family in deals if family in REVEALING]
 
 
+def at_size(deals: Sequence[str]) -> int:
+    """Cases of a workload's size in a full stage: one of any family beside those of a few elements, of two tensors."""
+    return 1 + min(deals.count(FEW), 2)
+
+
 def hand(
     workloads: Sequence[Workload], least: int, deals: Sequence[str], rng: np.random.Generator, *, first: Sequence[str]
 ) -> list[tuple[Workload, str]]:

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from fitness.base import Anchor, Built, Checked
 from fitness.cases import Case
-from fitness.dealing import hand, revealing
+from fitness.dealing import at_size, hand, revealing
 from fitness.device import Device, KernelFault, Prepared, Session
 from fitness.evaluation import CheckError, Evaluation, Level, Rejection, Status, Timing
 from fitness.measure import AnchorFault, Measurement
@@ -30,8 +30,6 @@ from operators.spec import Operator, Task, Workload
 SCREEN_HIDDEN = 3
 FULL_HIDDEN = 10
 """Cases of hidden shapes at least, drawn anew each time, of the two lesser levels; a confirmation takes all twice."""
-FULL_AT_SIZE = 3
-"""Cases of a workload's size, two of them with a few elements that carry the result, of one tensor and of another."""
 SPOT_HIDDEN = 2
 """Small hidden shapes of a look at a kernel whose author waits for it."""
 CONFIRM_RERUNS = 10
@@ -170,7 +168,7 @@ class Pipeline:
             with self.stand.session(prepared) as session:
                 with _clock(stage_ms, "verify"):
                     errors = self._checks.verify(session, prepared, hidden)
-                    errors += self._at_size(session, prepared, [workload] * FULL_AT_SIZE)
+                    errors += self._at_size(session, prepared, [workload] * at_size(self.oracle.deals))
                     errors += self._checks.probe(session, prepared, self._some(prepared, 1)[0])
                 with _clock(stage_ms, "time"), self.stand.another(anchor.kernel) as other:
                     measured = self.stand.against([session], [other], FULL, race=False)

@@ -26,7 +26,7 @@ from rich.table import Table
 
 from fitness.cases import Case, Question
 from fitness.compare import judge
-from fitness.pipeline import FULL_AT_SIZE
+from fitness.dealing import at_size
 from fitness.places import CpuPlace
 from fitness.timed import COMPANY, NOMINAL, NOMINAL_SETS, dealt, most_company
 from fitness.verify import Oracle
@@ -218,7 +218,7 @@ def stage(
     yield from ((workloads[i % len(workloads)], family) for i, family in enumerate(families))
     added = {
         "screen": 0,
-        "full": FULL_AT_SIZE,
+        "full": at_size(oracle.deals),
         "confirm": most_company(oracle.families, len(workloads)) * len(workloads),
     }
     chosen = int(rng.integers(len(workloads)))
