@@ -16,9 +16,10 @@ from fitness.cpu.gate import ALLOWED_SYMBOLS
 from fitness.cpu.loops import vector_work
 from fitness.cpu.profiler import parse_remarks
 from fitness.cpu.simulation import parse_callgrind
-from fitness.cuda.build import DIALECT, FILE, read_ptxas_log, scrub_log
+from fitness.cuda.build import DIALECT, read_ptxas_log, scrub_log
 from fitness.cuda.emulation.ptx.assembly import translated
 from fitness.cuda.emulation.ptx.reading import NotEmulated, parse
+from fitness.cuda.nvrtc import FILE
 from fitness.cuda.ptx import flagged, traits
 from fitness.source import forbidden, hoisted, smuggled, without_comments
 from mutators.edit import AnswerError, Block, child_source, description, edited

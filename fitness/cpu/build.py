@@ -33,7 +33,7 @@ from operators.prelude import prelude
 from operators.spec import Operator
 
 FLAGS = (
-    "-std=c++17", "-O3", "-march=native", "-fopenmp", "-fPIC", "-fvisibility=hidden", "-pipe", "-w",
+    "-std=c++17", "-O3", "-march=native", "-fopenmp", "-fPIC", "-fvisibility=hidden", "-pipe", "-w", "-fno-rtti",
     "-fno-exceptions", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fmax-errors=5",
     "-fdiagnostics-color=never",
 )  # fmt: skip
