@@ -133,37 +133,36 @@ def smuggled(preprocessed: str) -> str | None:
     for line in preprocessed.splitlines():
         if not _LINE_MARKER.match(line):
             names += [token for token in tokenized(line) if token.kind not in ("blank", "comment", "newline")]
+    arguments: list[str] = []
+    """By open parenthesis: the attribute whose argument it begins, the one around it included; empty for none."""
     for number, token in enumerate(names):
         if token.kind == "endless":
             return "a quote or a comment that nothing closes"
         if token.text in ASSEMBLY:
             return "inline assembly, which is not allowed"
-        if token.text in _NAMING and not _is_name(names[number + 1 : number + 1 + MAX_ARGUMENT]):
-            return f"an attribute `{token.text}(...)` with more than a name in it, which is not allowed"
+        if token.text == "(":
+            word = names[number - 1].text if number else ""
+            arguments.append(word if word in _NAMING else arguments[-1] if arguments else "")
+        elif token.text == ")" and arguments:
+            arguments.pop()
+        elif token.kind in ("plain", "string", "raw") and arguments and arguments[-1]:
+            if not _is_name([other.text for other in names[number - 2 : number + 2]]):
+                return f"an attribute `{arguments[-1]}(...)` with more than a name in it, which is not allowed"
     return None
 
 
-def _is_name(following: list[Token]) -> bool:
-    """Whether what follows a word is no argument with a string in it, or one that is a plain name in quotes."""
-    if not following or following[0].text != "(":
-        return True
-    depth = 0
-    inside: list[Token] = []
-    for token in following:
-        depth += (token.text == "(") - (token.text == ")")
-        if depth == 0:
-            break
-        inside.append(token)
-    strings = [token for token in inside if token.kind in ("plain", "string", "raw")]
-    return not strings or (len(inside) == 2 and re.fullmatch(r'"[\w.$]+"', inside[1].text, re.ASCII) is not None)
+def _is_name(around: list[str]) -> bool:
+    """Whether a string, the third of these words, is a plain name and all that an attribute has for an argument."""
+    match around:
+        case [word, "(", text, ")"]:
+            return word in _NAMING and re.fullmatch(r'"[\w.$]+"', text, re.ASCII) is not None
+    return False
 
 
 _OPERATORS = frozenset("+-*/%=<>!&|^~.:?")
 """Characters that make other operators where they touch."""
 MAX_EXPANDED = 1 << 20
 """Characters of a kernel file after its macros: four times as many as it may have."""
-MAX_ARGUMENT = 64
-"""Tokens of an attribute's argument that are looked at."""
 _LINE_MARKER = re.compile(r'# \d+ "')
 ASSEMBLY = frozenset(("asm", "__asm", "__asm__"))
 """Words that begin inline assembly."""

@@ -6,6 +6,7 @@ disappoints it there.
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,9 +17,10 @@ from fitness.cpu.gate import ALLOWED_SYMBOLS
 from fitness.cpu.loops import vector_work
 from fitness.cpu.profiler import parse_remarks
 from fitness.cpu.simulation import parse_callgrind
-from fitness.cuda.build import DIALECT, FILE, read_ptxas_log, scrub_log
+from fitness.cuda.build import DIALECT, read_ptxas_log, scrub_log
 from fitness.cuda.emulation.ptx.assembly import translated
 from fitness.cuda.emulation.ptx.reading import NotEmulated, parse
+from fitness.cuda.nvrtc import FILE
 from fitness.cuda.ptx import flagged, traits
 from fitness.source import forbidden, hoisted, smuggled, without_comments
 from mutators.edit import AnswerError, Block, child_source, description, edited
@@ -122,11 +124,15 @@ class Reader:
     """What it raises where it cannot read a text."""
 
     def spent_s(self, text: str) -> float:
-        """The processor's time that it takes for a text: how busy the machine is, does not count."""
-        begin = time.process_time()
-        with suppress(*(() if self.refusal is None else (self.refusal,))):
-            self.read(text)
-        return time.process_time() - begin
+        """The processor's time that it takes for a text, without Python's own for garbage, by now and then."""
+        gc.disable()
+        try:
+            begin = time.process_time()
+            with suppress(*(() if self.refusal is None else (self.refusal,))):
+                self.read(text)
+            return time.process_time() - begin
+        finally:
+            gc.enable()
 
     def growth(self, frame: str, piece: str, size: int) -> float:
         """How many times longer it takes for a text that is TIMES as long, `size` characters in all."""

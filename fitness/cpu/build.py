@@ -34,7 +34,7 @@ from operators.prelude import prelude
 from operators.spec import Operator
 
 FLAGS = (
-    "-std=c++17", "-O3", "-march=native", "-fopenmp", "-fPIC", "-fvisibility=hidden", "-pipe", "-w",
+    "-std=c++17", "-O3", "-march=native", "-fopenmp", "-fPIC", "-fvisibility=hidden", "-pipe", "-w", "-fno-rtti",
     "-fno-exceptions", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fmax-errors=5",
     "-fdiagnostics-color=never",
 )  # fmt: skip
@@ -55,6 +55,11 @@ COMPILE_TIMEOUT_S = COMPILE_LIMIT_S["cpu"]
 LISTING_BYTES = 4 << 20
 """Of disassembly that is read; a hundred times what kernels have."""
 SHIM = Path(__file__).with_name("shim.hpp")
+VIRTUAL = """extern "C" __attribute__((noreturn)) void __cxa_pure_virtual() { __builtin_trap(); }
+void operator delete(void*) noexcept { __builtin_trap(); }
+void operator delete(void*, std::size_t) noexcept { __builtin_trap(); }
+"""
+"""What tables of virtual functions refer to and no kernel comes to: it has no heap to delete anything from."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +162,7 @@ def translation_unit(kernel: Kernel, plan: Plan, operator: Operator, *, dtype: s
     calls = "\n".join(
         f'#line 1 "launch {i + 1} of the plan"\nEVO_LAUNCH({i}, {name})' for i, name in enumerate(launches)
     )
-    shim = SHIM.read_text(encoding="utf-8")
+    shim = SHIM.read_text(encoding="utf-8") + (VIRTUAL if re.search(r"\bvirtual\b", source) else "")
     return f'{HEADERS}{included}\n{head}{source}\n#line 1 "shim"\n{shim}{calls}\n'
 
 

@@ -15,8 +15,8 @@ from fitness.cuda.cubin import Cubin, CubinError, read_cubin
 from fitness.cuda.line_table import Lines, read_lines
 from fitness.cuda.nvrtc import FILE, HEADERS, OPTIONS, Job, include_folders, version
 from fitness.cuda.program import Table
-from fitness.cuda.ptx import flagged, lower_precision, tells_places, traits, uncommon
-from fitness.cuda.state import PROBE, PROBE_KERNELS, Reference, detached, objection, reference
+from fitness.cuda.ptx import flagged, lower_precision, tells_places, traits, uncommon, written
+from fitness.cuda.state import PROBE, PROBE_KERNELS, Reference, detached, objection, reference, tables
 from fitness.evaluation import Rejection, Status
 from fitness.signature import Param, TableError
 from fitness.source import Dialect, forbidden
@@ -112,7 +112,7 @@ class CudaBuild:
     cell: tuple[str, ...]
     facts: Mapping[str, Any] = field(default_factory=dict)
     tables: tuple[Table, ...] = ()
-    """What the library's functions read, which is to lie in memory that no kernel can write to."""
+    """What kernels only read, by its address, which is to lie in memory that they cannot write to."""
 
 
 def compile_cuda(
@@ -131,9 +131,9 @@ def compile_cuda(
     if problem := forbidden(kernel.source, FILE, DIALECT):
         return Rejection(Status.INVALID, problem)
     names = tuple(dict.fromkeys(launch.kernel for launch in plan.launches))
-    tables = _parameter_tables(names)
+    shims = _parameter_tables(names)
     folders, compiler = include_folders(), compiler or _shared()
-    job = Job(unit, names + tables, arch, tuple(map(str, folders)))
+    job = Job(unit, names + shims, arch, tuple(map(str, folders)))
     try:
         made = compiler.compile(job)
     except CompilerFault as fault:
@@ -149,11 +149,12 @@ def compile_cuda(
             return Rejection(Status.INVALID, f"launch of `{name}`: it is not a __global__ function")
     try:
         cubin = read_cubin(made.cubin)
-        if problem := _never_waits(cubin, plan, lowered) or objection(cubin, _reference(compiler, arch)):
+        problem = _never_waits(cubin, plan, lowered) or objection(cubin, _reference(compiler, arch))
+        if problem or (problem := _keeps(cubin, made.ptx)):
             return Rejection(Status.INVALID, problem)
         params = {
-            name: cubin.parameters(lowered[name], made.lowered[table])
-            for name, table in zip(names, tables, strict=True)
+            name: cubin.parameters(lowered[name], made.lowered[shim])
+            for name, shim in zip(names, shims, strict=True)
         }
         loaded, slots = detached(made.cubin, cubin)
     except (CubinError, TableError) as error:
@@ -170,6 +171,15 @@ def compile_cuda(
     facts["flagged"] = list(flagged(told, file=file))
     facts["uncommon"] = ", ".join(uncommon(told, file=file)) or "none"
     return CudaBuild(arch, loaded, lowered, kernels, params, _cell(facts), facts, slots)
+
+
+def _keeps(cubin: Cubin, ptx: str) -> str | None:
+    """What is wrong with a variable that is written to though it has an initial value; on a device, that is a fault."""
+    name = written(ptx, tables(cubin))
+    return name and (
+        f"it writes to the __device__ variable `{name}`, which would live on between calls; declare scratch memory as "
+        "a [[buffer]]"
+    )
 
 
 def _never_waits(cubin: Cubin, plan: Plan, lowered: Mapping[str, str]) -> str | None:

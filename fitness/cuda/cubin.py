@@ -132,6 +132,8 @@ class Relocation:
     """The number of the section that is changed."""
     offset: int
     symbol: Symbol
+    addend: int
+    """What is added to the symbol's address, besides what stands at the place."""
     entry_at: int
     """Where in the file the entry lies that says so."""
 
@@ -228,10 +230,11 @@ class Cubin:
                 tables[section.link] = self.symbols(table) if table.type == _SYMTAB else []
             symbols = tables[section.link]
             for at in range(0, len(section.data) // layout.size * layout.size, layout.size):
-                offset, packed, *_ = layout.unpack_from(section.data, at)
+                offset, packed, *addend = layout.unpack_from(section.data, at)
                 if packed >> 32 >= len(symbols):
                     raise CubinError("its machine code refers to a symbol that is not there")
-                found.append(Relocation(section.info, offset, symbols[packed >> 32], section.offset + at))
+                place = section.offset + at
+                found.append(Relocation(section.info, offset, symbols[packed >> 32], sum(addend), place))
         return found
 
     def code(self, section_name: str) -> bytes | None:

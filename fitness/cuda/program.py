@@ -39,7 +39,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Table:
-    """What a function of NVIDIA's library reads: whoever loads the cubin keeps it where nothing can write to it."""
+    """What a kernel only reads, by its address: whoever loads the cubin keeps it where nothing can write to it."""
 
     offset: int
     """In the cubin; the eight bytes there take the table's address."""

@@ -276,6 +276,17 @@ def _takes_own_address(functions: Collection[str], found: Sequence[Instruction])
     return any(not taken.isdisjoint(_OPERAND.findall(i.operands)) for i in others)
 
 
+def written(ptx: str, variables: Collection[str]) -> str | None:
+    """Return one of these variables that code plainly writes to; None where it shows none.
+
+    For a clear word to who wrote it, no proof.
+    """
+    found = instructions(ptx) if variables else []
+    origins = _derived(variables, [_moved(i.operands) for i in found if _ADDRESSING.fullmatch(i.opcode)])
+    stores = (i for i in found if i.parts[0] in ("st", "atom", "red"))
+    return next((origins[base] for i in stores for base in _BASE.findall(i.operands) if base in origins), None)
+
+
 def tells_places(ptx: str) -> bool:
     """Whether an instruction says which line it comes from; where no compiler was asked for that, a kernel says so."""
     return any(instruction.place for instruction in instructions(ptx))
@@ -298,8 +309,8 @@ def _has_absolute(found: Sequence[Instruction]) -> bool:
     """Whether something is read or written at an address that the code holds as a number."""
     moves = [_moved(i.operands) for i in found if _ADDRESSING.fullmatch(i.opcode)]
     numbers = {to for to, whence in moves if _last_number(whence) in DEVICE_ADDRESSES}
-    addresses = _derived(numbers, moves) if numbers else set()
-    return any(not addresses.isdisjoint(_BASE.findall(i.operands)) for i in found)
+    addresses = _derived(numbers, moves)
+    return any(base in addresses for i in found for base in _BASE.findall(i.operands))
 
 
 def _moved(operands: str) -> tuple[str, str]:
@@ -314,16 +325,20 @@ def _last_number(operands: str) -> int:
     return int(match[match.lastgroup or "d"], _BASES[match.lastgroup or "d"]) if match else -1
 
 
-def _derived(names: Collection[str], moves: Iterable[tuple[str, str]]) -> set[str]:
-    """These variables and registers, and all that addresses in them are added to or copied into."""
+def _derived(names: Collection[str], moves: Iterable[tuple[str, str]]) -> Mapping[str, str]:
+    """These variables and registers, and all that addresses in them are added to or copied into: each with one of them.
+
+    One that an address of it may come from.
+    """
     into: dict[str, list[str]] = {}
     for to, whence in moves:
         for operand in set(_OPERAND.findall(whence)):
             into.setdefault(operand, []).append(to)
-    addresses, waiting = set(names), list(names)
+    origins, waiting = {name: name for name in names}, list(names)
     while waiting:
-        for name in into.get(waiting.pop(), ()):
-            if name not in addresses:
-                addresses.add(name)
+        whence = waiting.pop()
+        for name in into.get(whence, ()):
+            if name not in origins:
+                origins[name] = origins[whence]
                 waiting.append(name)
-    return addresses
+    return origins

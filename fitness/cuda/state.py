@@ -9,12 +9,16 @@ access, and an offset that is computed counts as all of them.
 
 A tensor map is used by its address among the parameters, so a kernel that takes one gets it; what else it does with
 that address is not seen here.
+
+A variable with an initial value is a table: whether it is only read, machine code does not tell, so that it is loaded
+into memory that nothing can write to. `__device__ const` tables are such, and those of sin() and its relatives.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,13 +27,11 @@ from fitness.cuda.cubin import INSTRUCTION_BYTES, OPCODE, Cubin, CubinError, Rel
 from fitness.cuda.program import Table
 from operators.tensor_map import TENSOR_MAP_BYTES
 
-LIBRARY_TABLES = frozenset({"__cudart_i2opi_f", "__cudart_i2opi_d", "__cudart_sin_cos_coeffs"})
-"""What sin() and its relatives read, in variables that NVIDIA's library did not declare constant."""
 RUNTIME = {
     "malloc": "allocates on the device; declare a [[buffer]]",
     "free": "frees on the device; declare a [[buffer]]",
     "vprintf": "prints; a kernel has nobody to talk to",
-    "__assertfail": "asserts; return instead",
+    "__assertfail": "asserts; include <cassert>, which makes assert() nothing here, or return instead",
     "cudaLaunchDeviceV2": "launches a kernel from the device; add a [[launch]]",
     "cudaGetParameterBufferV2": "launches a kernel from the device; add a [[launch]]",
 }
@@ -46,11 +48,9 @@ extern "C" __global__ void evo_parameter_address(unsigned long long* y) {
     asm volatile("{.reg .u64 t; mov.u64 t, evo_parameter_address_param_0; cvta.param.u64 %0, t;}" : "=l"(address));
     y[0] = address;
 }
-extern "C" __global__ void evo_tables(double* y, float* z) { y[0] = sin(y[1]) + cos(y[2]); z[0] = sinf(z[1]); }
 """
-"""Compiled, it shows where an architecture keeps the addresses of constant memory and of parameters, and what the
-library's tables hold."""
-PROBE_KERNELS = ("evo_plain", "evo_constant_address", "evo_parameter_address", "evo_tables")
+"""Compiled, it shows where an architecture keeps the addresses of constant memory and of parameters."""
+PROBE_KERNELS = ("evo_plain", "evo_constant_address", "evo_parameter_address")
 _PARAMETERS, _CONSTANTS, _ADDRESSES = 0, 3, 4
 """Banks of constant memory."""
 _WIDTHS = {5: 8, 6: 16}
@@ -71,6 +71,8 @@ _BARRIER = 0xB1D
 """BAR has the form of an instruction with a constant, and has none."""
 _ZERO_REGISTER = 0xFF
 _SLOT_BYTES = 8
+_INITIAL_VALUES = ".nv.global.init"
+"""The section of variables in global memory that begin with other values than zeros."""
 _SIZE_IN_HEADER = 32
 """Of a section's entry in the table of sections, where its size stands."""
 
@@ -83,8 +85,6 @@ class Reference:
     """Bytes of bank 0 that hold the address of constant memory."""
     parameter_window: frozenset[int]
     """Bytes of bank 0 that hold the address of the parameters."""
-    tables: Mapping[str, bytes]
-    """What LIBRARY_TABLES hold."""
 
 
 @dataclass(frozen=True)
@@ -118,8 +118,7 @@ def reference(probe: Cubin) -> Reference:
     )
     if not constant or not parameter:
         raise CubinError("the compiler takes the address of constant memory, or of parameters, in an unknown way")
-    used = {r.symbol.name: _bytes(probe, r.symbol) for r in probe.relocations() if r.symbol.name in LIBRARY_TABLES}
-    return Reference(constant, parameter, used)
+    return Reference(constant, parameter)
 
 
 def objection(cubin: Cubin, known: Reference) -> str | None:
@@ -129,9 +128,10 @@ def objection(cubin: Cubin, known: Reference) -> str | None:
     """
     code = [(section.name, list(_accesses(section))) for section in cubin.sections if section.is_code]
     accesses = [access for _, found in code for access in found]
+    tabled = {relocation.entry_at for relocation in _tabled(cubin)}
     reached = sorted(_reached(cubin, accesses), key=lambda relocation: relocation.symbol.section != 0)
     for relocation in reached:  # what is called says more than what it is given
-        if problem := _problem(cubin, relocation.symbol, known):
+        if relocation.entry_at not in tabled and (problem := _problem(cubin, relocation.symbol)):
             return problem
     for name, found in code:
         among = [access for access in found if access.bank == _PARAMETERS]
@@ -145,16 +145,12 @@ def objection(cubin: Cubin, known: Reference) -> str | None:
 
 
 def detached(code: bytes, cubin: Cubin) -> tuple[bytes, tuple[Table, ...]]:
-    """The cubin without relocations that refer to the library's tables, and the places that want their addresses.
+    """The cubin without relocations that refer to tables, and the places that want their addresses.
 
     A module's own memory can be written to; where it is loaded, the tables are put into memory that cannot.
     """
-    gone = [r for r in cubin.relocations() if r.symbol.name in LIBRARY_TABLES]
-    slots = [
-        Table(cubin.sections[r.section].offset + r.offset, _bytes(cubin, r.symbol))
-        for r in gone
-        if r.section < len(cubin.sections) and r.offset + _SLOT_BYTES <= len(cubin.sections[r.section].data)
-    ]
+    gone = list(_tabled(cubin))
+    slots = [Table(cubin.sections[r.section].offset + r.offset, _bytes(cubin, r.symbol)) for r in gone]
     image = bytearray(code)
     entries_gone = {r.entry_at for r in gone}
     for section in cubin.sections:
@@ -180,7 +176,34 @@ def _parameter_problem(access: _Access, known: Reference) -> str | None:
     return None
 
 
-def _problem(cubin: Cubin, symbol: Symbol, known: Reference) -> str | None:
+def tables(cubin: Cubin) -> frozenset[str]:
+    """The symbols of all tables."""
+    return frozenset(relocation.symbol.name for relocation in _tabled(cubin))
+
+
+def _tabled(cubin: Cubin) -> Iterator[Relocation]:
+    """The relocations by which code comes to know where a table is that holds no address itself."""
+    addresses = sorted((relocation.section, relocation.offset) for relocation in cubin.relocations())
+    accesses = [access for section in cubin.sections if section.is_code for access in _accesses(section)]
+    for relocation in _reached(cubin, accesses):
+        symbol = relocation.symbol
+        if max(relocation.section, symbol.section) >= len(cubin.sections):
+            continue
+        held, whose = cubin.sections[symbol.section], cubin.sections[relocation.section]
+        slot = whose.data[relocation.offset : relocation.offset + _SLOT_BYTES]
+        first = bisect_left(addresses, (symbol.section, symbol.value - _SLOT_BYTES + 1))
+        end = (symbol.section, symbol.value + symbol.size)
+        if (
+            held.name.startswith(_INITIAL_VALUES)
+            and len(_bytes(cubin, symbol)) == symbol.size > 0
+            and whose.name.startswith(f".nv.constant{_ADDRESSES}")
+            and (slot, relocation.addend) == (bytes(_SLOT_BYTES), 0)
+            and all(place >= end for place in addresses[first : first + 1])
+        ):
+            yield relocation
+
+
+def _problem(cubin: Cubin, symbol: Symbol) -> str | None:
     """What is wrong with code that has the address of a symbol."""
     if symbol.section == 0:
         what = RUNTIME.get(symbol.name, "is not part of it")
@@ -192,11 +215,14 @@ def _problem(cubin: Cubin, symbol: Symbol, known: Reference) -> str | None:
         return f"it takes the address of the __constant__ variable `{symbol.name}`; index the variable itself"
     if not section.is_writable or section.is_code or section.name.startswith(".nv.shared"):
         return None
-    if symbol.name in LIBRARY_TABLES and _bytes(cubin, symbol) == known.tables.get(symbol.name):
-        return None
+    if section.name.startswith(_INITIAL_VALUES) and symbol.size:
+        return (
+            f"it uses the __device__ variable `{symbol.name}`, which holds addresses, such as those of virtual "
+            "functions; make it a table of numbers, and choose functions by `switch` or as template arguments"
+        )
     return (
-        f"it uses the __device__ variable `{symbol.name}`, which would live on between calls; declare a table that is "
-        "only read as __constant__, and scratch memory as a [[buffer]]"
+        f"it uses the __device__ variable `{symbol.name}`, which would live on between calls; give a table that is "
+        "only read its values where it is declared, and declare scratch memory as a [[buffer]]"
     )
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fitness.cuda.build import CudaBuild, compile_cuda
 from fitness.cuda.cubin import CubinError, read_cubin
 from fitness.cuda.nvrtc import Compiled, Job, compile_here, include_folders
-from fitness.cuda.state import LIBRARY_TABLES, PROBE, PROBE_KERNELS, Reference, detached, objection, reference
+from fitness.cuda.state import PROBE, PROBE_KERNELS, Reference, detached, objection, reference, tables
 from operators.catalog import load
 from operators.kernel import Kernel
 from tests.gpu.canaries import gelu
@@ -109,6 +109,11 @@ HONEST = {
     "recursion": kernel(
         "y[0] = fib(n);", "__device__ __noinline__ int fib(int n) { return n < 2 ? n : fib(n - 1) + fib(n - 2); }"
     ),
+    "a table of the device": kernel("y[0] = table[n];", "__device__ const int table[4] = {1, 2, 3, 4};"),
+    "a table of a function": kernel("static constexpr float t[3] = {1, 2, 4}; z[0] = t[n] + t[n + 1];"),
+    "a table of the library's name": kernel(
+        "y[0] = __cudart_i2opi_f[n];", 'extern "C" { __device__ unsigned __cudart_i2opi_f[6] = {1, 2, 3}; }'
+    ),
     "static shared memory": kernel(
         "static __shared__ int s[64]; __shared__ int t[64]; s[n] = t[n]; __syncthreads(); y[0] = s[5]; "
         "int* p = n ? s : y; *p = n;"
@@ -179,10 +184,15 @@ REFUSED = {
         kernel("*where[n & 1] = n;", "__device__ int kept[9]; __constant__ int* where[2] = {kept + 3, kept};"), "kept"
     ),
     "static of a function": (kernel("static int calls; y[0] = calls++;"), "calls"),
-    "that is only read": (kernel("y[0] = table[n];", "__device__ const int table[4] = {1, 2, 3, 4};"), "table"),
-    "of the library's name": (
-        kernel("y[0] = __cudart_i2opi_f[n];", 'extern "C" { __device__ unsigned __cudart_i2opi_f[6] = {1, 2, 3}; }'),
-        "__cudart_i2opi_f",
+    "that is empty at first": (kernel("y[0] = table[n];", "__device__ const int table[4] = {};"), "table"),
+    "with addresses": (
+        kernel(
+            "y[0] = *rows[n];", "__device__ int one = 1, two = 2; __device__ int* const rows[3] = {&one, &two, &one};"
+        ),
+        "rows",
+    ),
+    "with a middle that has a name": (
+        kernel("y[n] = *table[2 + n];", "__device__ int kept[2]; __device__ int* table[4] = {0, 0, kept, 0};"), "table"
     ),
     "a constant by its generic address": (WINDOW, "address"),
     "a constant or the output": (
@@ -222,23 +232,32 @@ def test_what_could_outlive_a_call_is_named(name: str) -> None:
 def test_tables_of_the_library_are_read_from_memory_that_cannot_be_written() -> None:
     """What is loaded refers to the module's own memory no more; whoever loads it fills in other addresses."""
     code = compiled(HONEST["large arguments"]).cubin
-    loaded, tables = detached(code, read_cubin(code))
-    assert {r.symbol.name for r in read_cubin(code).relocations()} & LIBRARY_TABLES
-    assert not {r.symbol.name for r in read_cubin(loaded).relocations()} & LIBRARY_TABLES
-    assert sorted(len(table.data) for table in tables) == [24, 128, 144]
-    assert set(known().tables.values()) == {table.data for table in tables}
+    loaded, slots = detached(code, read_cubin(code))
+    library = {"__cudart_i2opi_f", "__cudart_i2opi_d", "__cudart_sin_cos_coeffs"}
+    assert tables(read_cubin(code)) == library
+    assert not {r.symbol.name for r in read_cubin(loaded).relocations()} & library
+    assert sorted(len(table.data) for table in slots) == [24, 128, 144]
     addresses = next(section for section in read_cubin(loaded).sections if section.name == ".nv.constant4")
-    for table in tables:
+    for table in slots:
         assert addresses.offset <= table.offset <= addresses.offset + addresses.size - 8
         assert struct.unpack_from("<Q", loaded, table.offset) == (0,)
     assert len(loaded) == len(code)
 
 
 def test_a_build_is_detached_and_carries_its_tables() -> None:
-    body = f"{ROWS} out[threadIdx.x] = store((ACC)sinf(1e9f * in[0])); }}"
+    table = "static constexpr int t[2] = {3, 5};"
+    body = f"{ROWS} {table} out[threadIdx.x] = store(t[cols & 1] * (ACC)sinf(1e9f * in[0])); }}"
     build = compile_cuda(Kernel("softmax", "cuda", body), load("softmax"), "fp32")
     assert isinstance(build, CudaBuild), build
-    assert [len(table.data) for table in build.tables] == [24]
+    assert sorted(len(table.data) for table in build.tables) == [8, 24]
+    assert struct.pack("<2i", 3, 5) in [table.data for table in build.tables]
+
+
+@pytest.mark.parametrize("change", ["t[cols & 1]++;", "atomicAdd(t + 1, 2);", "int* p = t; p += rows; *p = 4;"])
+def test_a_variable_with_an_initial_value_that_is_written_is_named(change: str) -> None:
+    body = f"{ROWS} static int t[2] = {{3, 5}}; out[threadIdx.x] = store((ACC)t[cols & 1]); {change} }}"
+    found = compile_cuda(Kernel("softmax", "cuda", body), load("softmax"), "fp32")
+    assert "it writes to the __device__ variable" in getattr(found, "message", "")
 
 
 def test_more_local_memory_than_can_be_cleared_is_refused() -> None:

@@ -254,7 +254,37 @@ COMPILE = {
         "error|header",
     ),
 }
+def doubled(text: str, times: int) -> str:
+    """Macros of which the last, D, stands for 2 to the power of `times` of what D0 stands for."""
+    defined = (f"#define D{number + 1} D{number} D{number}\n" for number in range(times))
+    return f"#define D0 {text}\n{''.join(defined)}#define D D{times}\n"
+
+
+KEPT = "__device__ T kept;\n"
+KEEPS = f"{STORE} kept = x[0];"
+"""Refused by whoever gets that far."""
+
 BOMBS = {
+    "endless strings": structural(
+        "keeps the reader of PTX busy with thousands of strings, which macros make",
+        gelu(f"asm volatile(D); {KEEPS}", before=KEPT + doubled(r'".pragma \"add.a.a.a.a.a.a.a\";\n"', 12)),
+        STATE,
+    ),
+    "endless modifiers": structural(
+        "keeps the reader of PTX busy with an opcode in a comment that has no end",
+        gelu(f'asm volatile("// add" D "\\n"); {KEEPS}', before=KEPT + doubled('".a.a.a.a"', 14)),
+        STATE,
+    ),
+    "endless parentheses": structural(
+        "keeps readers busy with an operand in a thousand parentheses",
+        gelu(f'asm volatile("mov.b32 %0, %0;" : "+r"({"(" * 1000}i{")" * 1000})); {KEEPS}', before=KEPT),
+        STATE,
+    ),
+    "endless name": structural(
+        "keeps readers busy with a name of a hundred thousand characters, on as many lines",
+        gelu(f"extern __device__ int {'si' * 20000}x; {STORE} " + "kept\\\n" * 4 + "= 1;", before=KEPT),
+        "undefined",
+    ),
     "endless key": structural(
         "keeps the reader of the plan busy with a key of a thousand parts",
         gelu(STORE, top=f"a{'.a' * 1000} = 1"),
@@ -294,7 +324,30 @@ BOMBS = {
     ),
     "traps": caught("ends with a trap", f"{STORE} if (i == n - 1) __trap();", "CUDA_ERROR"),
 }
+WAITING = {
+    "a comment": 'asm volatile("// griddepcontrol.wait;\\n");',
+    "a comment on several lines": 'asm volatile("/* \\n griddepcontrol.wait; \\n */");',
+    "a string": 'asm volatile(".pragma \\" griddepcontrol.wait; \\";");',
+    "a label": 'asm volatile("{ bra griddepcontrol$wait; griddepcontrol$wait: }");',
+    "the name of a register": 'asm volatile("{ .reg .b32 griddepcontrol; mov.b32 griddepcontrol, 1; }");',
+    "a launch": 'asm volatile("griddepcontrol.launch_dependents;");',
+}
+"""What says wait and does not."""
+
 DECOYS = {
+    **{
+        f"waits in {where}": structural(
+            "waits for the launch before it in a word that is no instruction",
+            gelu(f"{code} {STORE}", launch="overlap = true"),
+            "never waits|error",
+        )
+        for where, code in WAITING.items()
+    },
+    "waits in another function": structural(
+        "has a function that waits, and calls it never",
+        gelu(STORE, launch="overlap = true", before="__device__ void never() { cudaGridDependencySynchronize(); }"),
+        "never waits",
+    ),
     "code in a name": structural(
         "writes code where the plan wants a name",
         gelu(STORE).replace('kernel = "f"', 'kernel = "f); int other(1"'),
