@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import struct
 import subprocess
+from pathlib import Path
 
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
@@ -174,6 +175,21 @@ def demangled(name: str) -> str:
     except OSError:  # no binutils: the mangled name serves
         return name
     return run.stdout.strip() or name
+
+
+def called(compiled: Path) -> frozenset[str]:
+    """Names that an object file leaves to libraries."""
+    with compiled.open("rb") as stream:
+        found = symbols(ELFFile(stream)).iter_symbols()
+        return frozenset(symbol.name for symbol in found if symbol["st_shndx"] == "SHN_UNDEF" and symbol.name)
+
+
+def offered(library: Path) -> frozenset[str]:
+    """Names that a library of ours defines for others."""
+    with library.open("rb") as stream:
+        table = ELFFile(stream).get_section_by_name(".dynsym")
+        assert isinstance(table, SymbolTableSection)
+        return frozenset(symbol.name for symbol in table.iter_symbols() if symbol["st_shndx"] != "SHN_UNDEF")
 
 
 def symbols(elf: ELFFile) -> SymbolTableSection:
