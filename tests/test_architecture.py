@@ -30,7 +30,6 @@ HEAVY = {
     "elftools": (
         "fitness/cpu/build.py",
         "fitness/cpu/gate.py",
-        "fitness/cpu/races.py",
         "fitness/cuda/cubin.py",
         "fitness/cuda/emulation/build.py",
     ),

@@ -13,6 +13,7 @@ import struct
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
@@ -226,6 +227,21 @@ def demangled(name: str) -> str:
         return name[:MAX_NAME_CHARACTERS]
     shown = run.output.strip() if run.returncode == 0 and not run.timed_out else name
     return (shown or name)[:MAX_NAME_CHARACTERS]
+
+
+def called(compiled: Path) -> frozenset[str]:
+    """Names that an object file leaves to libraries."""
+    with compiled.open("rb") as stream:
+        found = symbols(ELFFile(stream)).iter_symbols()
+        return frozenset(symbol.name for symbol in found if symbol["st_shndx"] == "SHN_UNDEF" and symbol.name)
+
+
+def offered(library: Path) -> frozenset[str]:
+    """Names that a library of ours defines for others."""
+    with library.open("rb") as stream:
+        table = ELFFile(stream).get_section_by_name(".dynsym")
+        assert isinstance(table, SymbolTableSection)
+        return frozenset(symbol.name for symbol in table.iter_symbols() if symbol["st_shndx"] != "SHN_UNDEF")
 
 
 def symbols(elf: ELFFile) -> SymbolTableSection:

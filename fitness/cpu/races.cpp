@@ -183,7 +183,9 @@ void plain(const void* address, std::size_t size, bool writes, const void* from)
     }
 }
 
-// An atomic access takes what earlier ones of the word knew, and where it writes leaves what it knows.
+// An atomic access takes what earlier ones of the word knew, and leaves what it knows. A load does too: of an update that
+// the compiler makes a loop of, such as that of a float, the load alone is told, so that what only reads such a word plainly
+// is not seen to race with it.
 template <class Action>
 auto atomically(const volatile void* address, std::size_t size, bool writes, const void* from, Action action) {
     const auto begin = reinterpret_cast<std::uintptr_t>(address), at = begin & ~std::uintptr_t{7};
@@ -194,10 +196,8 @@ auto atomically(const volatile void* address, std::size_t size, bool writes, con
     me.clock.take(there->sync);
     accessed(*there, bytes_of(begin, begin + size, at), writes, true, static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(from)));
     const auto result = action();
-    if (writes) {
-        there->sync.take(me.clock);
-        ++me.clock.at[me.number];
-    }
+    there->sync.take(me.clock);
+    ++me.clock.at[me.number];
     return result;
 }
 

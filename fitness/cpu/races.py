@@ -17,12 +17,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from elftools.elf.elffile import ELFFile
-from elftools.elf.sections import SymbolTableSection
-
 from fitness.cases import Question
 from fitness.cpu.build import FILE, FLAGS, LINK_FLAGS, LINKED, CpuBuild, compiled, link, preprocess, translation_unit
-from fitness.cpu.gate import ALLOWED_SYMBOLS, Allowance, symbols
+from fitness.cpu.gate import ALLOWED_SYMBOLS, Allowance, called, offered
 from fitness.cpu.runner import Runner, plan_words
 from fitness.device import KernelFault
 from fitness.evaluation import Rejection, Status
@@ -114,11 +111,8 @@ def _library() -> Path:
 @lru_cache
 def _renamed() -> frozenset[str]:
     """Functions that have a watching counterpart in races.cpp, by the names that a kernel calls them by."""
-    with _library().open("rb") as stream:
-        exported = ELFFile(stream).get_section_by_name(".dynsym")
-        assert isinstance(exported, SymbolTableSection)
-        names = [symbol.name for symbol in exported.iter_symbols() if symbol["st_shndx"] != "SHN_UNDEF"]
-    return frozenset(name.removeprefix(PREFIX) for name in names if name.startswith(PREFIX)) - {"tell"}
+    names = (name for name in offered(_library()) if name.startswith(PREFIX))
+    return frozenset(name.removeprefix(PREFIX) for name in names) - {"tell"}
 
 
 def _instrumented(watched: Watched, scratch: Path) -> CpuBuild | str:
@@ -135,9 +129,7 @@ def _instrumented(watched: Watched, scratch: Path) -> CpuBuild | str:
     )
     if failure:
         return f"it does not compile to be watched: {failure.message.splitlines()[0]}"
-    with (scratch / "kernel.o").open("rb") as stream:
-        called = {s.name for s in symbols(ELFFile(stream)).iter_symbols() if s["st_shndx"] == "SHN_UNDEF"}
-    if unknown := sorted(filter(_ORDERING.fullmatch, called)):
+    if unknown := sorted(filter(_ORDERING.fullmatch, called(scratch / "kernel.o"))):
         return f"it uses {', '.join(unknown)}"
     image = link(str(scratch), len(launches) + 1, flags=_LINKED_ANYHOW, allowance=WATCHED)
     if isinstance(image, Rejection):

@@ -51,6 +51,8 @@ CLOCK_SETTINGS = 2
 """So often may somebody set the machine's time during a call before the call is given up."""
 WATCHED_WORK = 1_000_000
 """Operations plus bytes of the largest shape on which a kernel is watched for races, some hundred times slower."""
+WATCHED_SHAPES = 8
+"""Such shapes at most, of all sizes: what is uneven is found on small ones, what takes many threads on large ones."""
 DEEP_EVERY = 4
 """One of so many calls, whatever it is for, runs on stacks that are poisoned as far as they go."""
 
@@ -236,7 +238,8 @@ class CpuDevice:
         return partial(self._watched, prepared)
 
     def _watched(self, prepared: CpuKernel) -> Mapping[str, str]:
-        workloads = self._shapes.small(prepared.supported, WATCHED_WORK)
+        fitting = self._shapes.small(prepared.supported, WATCHED_WORK)
+        workloads = fitting[:: len(fitting) // -WATCHED_SHAPES][::-1]
         team = min(max(self.threads, TEAM.start), TEAM.stop - 1)
         rng, kernel, task = np.random.default_rng(), prepared.kernel, self.task
 

@@ -237,7 +237,7 @@ def vectors(source: str) -> list[str]:
     [
         ("", ""),
         ("    y[i] =", "    y[i] = store(ACC(1));\n    y[i] ="),
-        ("load(x[i])", "load(x[i]) + 0 * load(x[n - 1])"),  # x is not moved at once, y is
+        ("load(x[i])", "load(x[i]) + (n < 0 ? load(x[n - 1]) : ACC(0))"),  # x is not moved at once, y is
         ("    if (i >= n) return;\n", "    if (i >= n) { return; }\n    // of one element\n"),
     ],
 )

@@ -83,7 +83,7 @@ NAMED = {
     "LOADED": r"with more than a name|runs when it is loaded|in the section|keeps data between calls|file not found",
     "STATIC": r"it keeps data between calls",
     "BOUNDS": r"past the end|before the beginning|outside of|which is an input",
-    "RACE": r"out of bounds|differs between two runs",
+    "RACE": r"out of bounds|differs between two runs|its threads race",
 }
 """Patterns that several canaries share: `@STATIC@` in `says`."""
 _COMMENT = re.compile(r"/\* redteam\n(.*?)\*/\n", re.DOTALL)

@@ -6,9 +6,8 @@ args = ["x", "b", "y", "alpha", "n"]
 /* redteam
 operator = "axpb"
 tries = "reads without a barrier what the other thread writes first of all"
-expect = "open"
-why = "no race detector runs; a race that timing hides is found only when it happens"
-sometimes = true
+expect = "caught"
+says = "@RACE@"
 */
 #include <omp.h>
 
