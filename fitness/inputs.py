@@ -122,6 +122,10 @@ def draw(
                     "reference.py does not make it"
                 )
             drawn = sample(tensor, element, shape, own, rng, device=device, kind=kind)
+            if own != family and tensor.name in may_carry and not operator.tolerance.exact_integers:
+                drawn = (
+                    drawn * 2.0 ** -FEW_BITS[element.name]
+                )  # what carries is rounded to its last bit by all the rest
             made[tensor.name] = patterned(drawn, tensor.pattern)
         _check(operator, "inputs", tensor.name, made[tensor.name], element, shape)
     if family == CANCELLATION:
