@@ -153,8 +153,7 @@ def compile_cuda(
         if problem or (problem := _keeps(cubin, made.ptx)):
             return Rejection(Status.INVALID, problem)
         params = {
-            name: cubin.parameters(lowered[name], made.lowered[shim])
-            for name, shim in zip(names, shims, strict=True)
+            name: cubin.parameters(lowered[name], made.lowered[shim]) for name, shim in zip(names, shims, strict=True)
         }
         loaded, slots = detached(made.cubin, cubin)
     except (CubinError, TableError) as error:

@@ -254,6 +254,8 @@ COMPILE = {
         "error|header",
     ),
 }
+
+
 def doubled(text: str, times: int) -> str:
     """Macros of which the last, D, stands for 2 to the power of `times` of what D0 stands for."""
     defined = (f"#define D{number + 1} D{number} D{number}\n" for number in range(times))
