@@ -40,10 +40,7 @@ class WorkerLost(Exception):
 
 
 class JobOverdue(WorkerLost):
-    """The job took longer than any may, and its worker was ended. What it was given is to blame: it is not tried again.
-
-    The text says in one line which job, and how long it had.
-    """
+    """The job took longer than any may, and its worker was ended; what it was given is to blame. It is not tried again."""
 
 
 @dataclass(frozen=True)

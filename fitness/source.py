@@ -146,7 +146,8 @@ def smuggled(preprocessed: str) -> str | None:
         elif token.text == ")" and arguments:
             arguments.pop()
         elif token.kind in ("plain", "string", "raw") and arguments and arguments[-1]:
-            if not _is_name([other.text for other in names[number - 2 : number + 2]]):
+            around = [other.text for other in names[number - 2 : number + 2]]
+            if not _is_name(around):
                 return f"an attribute `{arguments[-1]}(...)` with more than a name in it, which is not allowed"
     return None
 

@@ -181,11 +181,12 @@ def _read(listing: str) -> _Code:
             code.entries.append(len(owner))
         elif line.startswith("Disassembly of section"):
             section += 1
+    names = {name: entry for name, entry in code.names.items() if entry < len(owner)}  # a listing may be cut short
     for place, symbol in zip(named, code.symbols, strict=True):
-        code.targets.append(places.get(place, -1) if place else code.names.get(symbol, -1))
+        code.targets.append(places.get(place, -1) if place else names.get(symbol, -1))
     entries = [entry for entry in code.entries if entry < len(owner)]
     return _Code(
-        code.mnemonics, code.operands, code.symbols, code.targets, np.array(owner, dtype=np.int64), entries, code.names
+        code.mnemonics, code.operands, code.symbols, code.targets, np.array(owner, dtype=np.int64), entries, names
     )
 
 

@@ -273,7 +273,7 @@ def _takes_own_address(functions: Collection[str], found: Sequence[Instruction])
         return False
     taken = _derived(functions, [_moved(i.operands) for i in found])
     others = (i for i in found if not _CALLED.match(i.opcode))
-    return any(not taken.isdisjoint(_OPERAND.findall(i.operands)) for i in others)
+    return any(not taken.keys().isdisjoint(_OPERAND.findall(i.operands)) for i in others)
 
 
 def written(ptx: str, variables: Collection[str]) -> str | None:

@@ -71,3 +71,8 @@ def test_a_function_is_as_deep_as_where_it_is_called_and_a_table_of_jumps_hides_
 def test_nothing_to_say_of_other_processors() -> None:
     arm = "0000000000000000 <f>:\n   0:\tfadd\tv0.4s, v1.4s, v0.4s\n   4:\tret\n"
     assert vector_work(arm) == vector_work("") == (0, 0.0)
+
+
+def test_a_listing_may_be_cut_where_a_function_begins() -> None:
+    listing = "0 <f>:\n 0:\tcall 5 <f+0x5>\n\t\t\t1: R_X86_64_PLT32\tg-0x4\n10 <g>:\n"
+    assert vector_work(listing) == (0, 0.0)

@@ -9,6 +9,9 @@ compiler's place. Told are, by kind, how many were built and run, escapes (the f
 every artefact makes wherever it is entered outside of confinement), engine errors (an exception other than a verdict,
 or memory that our process has not, or no verdict within two minutes) and the slowest case. There are none of the former
 two. A case is repeated by its seed, kind and number.
+
+The folder and tests/readers.py can be copied into an older checkout, down to c84dd60, and find there what was mended
+since.
 """
 
 from __future__ import annotations
@@ -33,14 +36,17 @@ from tests.bench.fuzz import texts
 from tests.bench.fuzz.doors import CpuDoor, CudaDoor, EmulationDoor, Met, ProfileDoor
 from tests.bench.fuzz.elf import Sample
 from tests.bench.fuzz.marks import Marks
+from tests.readers import PIECES, READERS, SPLIT
 
 LIMIT_S = 120
+LONGEST = 1 << 18
+"""Characters of a text for a reader: as many as a kernel file may have bytes."""
 ROOM_BYTES = 6 << 30
 """That our process may map beside what it has mapped at the beginning."""
 SHARES = {
-    "image": 15, "object": 10, "object ungated": 6, "emulated image": 10, "emulated object": 6,
-    "emulated object ungated": 5, "profiled image": 2, "table bytes": 5, "attributes": 4, "headers": 3, "assembly": 3,
+    "image": 15, "object": 15, "object ungated": 10, "table bytes": 5, "attributes": 4, "headers": 3, "assembly": 3,
     "tables": 3, "plan": 10, "cuda plan": 4, "cubin": 10, "cuda table": 3, "ptx": 3, "log": 1, "cuda source": 1,
+    "readers": 10,
 }  # fmt: skip
 """Of 100 cases."""
 
@@ -110,6 +116,7 @@ class Fuzzer:
             "ptx": lambda random: self._handed(random, ptx=True),
             "log": lambda random: self._handed(random, log=True),
             "cuda source": self._cuda_source,
+            "readers": self._readers,
         }
 
     def close(self) -> None:
@@ -205,6 +212,16 @@ class Fuzzer:
                 (random.randbytes(4), (1 << 22).to_bytes(4, "little"), b"\xff" * 4, b"\0" * 4)
             )
         return bytes(data)
+
+    # --- both -------------------------------------------------------------------------------------------------------
+
+    def _readers(self, random: Random) -> Met:
+        """One of the readers of `tests/readers.py` meets its pieces and those of all, each again and again."""
+        reader = READERS[random.choice(list(READERS))]
+        pieces = (*reader.pieces * 4, *PIECES)
+        parts = (random.choice(pieces) * 2 ** random.randrange(12) for _ in range(random.randint(1, 12)))
+        reader.spent_s(random.choice(reader.frames).replace(SPLIT, "".join(parts)[:LONGEST]))
+        return Met(built=False, ran=False, said="")
 
     def _cuda_source(self, random: Random) -> Met:
         inside = random.random() < 0.4
