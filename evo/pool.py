@@ -40,7 +40,7 @@ class WorkerLost(Exception):
 
 
 class JobOverdue(WorkerLost):
-    """The job took longer than any may, and its worker was ended; what it was given is to blame. It is not tried again."""
+    """The job took longer than any may, and its worker was ended; what it was given is not tried again."""
 
 
 @dataclass(frozen=True)
