@@ -105,8 +105,24 @@ class Oracle:
 
     def question(self, workload: Workload, family: str, rng: np.random.Generator, *, at_end: bool) -> Question:
         """Inputs without an answer."""
+        return self._question(workload, family, self._drawn(workload, family, rng), at_end=at_end)
+
+    def renewed(self, case: Case, rng: np.random.Generator, *, trusted: Trusted | None = None) -> Case:
+        """Draw other inputs of a case's family in its place, and answer them by the reference alone.
+
+        What trusted implementations were asked on the case's own inputs, how much sums and all errors together may be
+        off, holds for another draw of the same size too; a kernel that fails by the rms alone gets a second look, as
+        ever. Where only the data tells a dim, and it differs, the inputs come to lie elsewhere. `case` must not be used
+        afterwards.
+        """
+        inputs = self._drawn(case.workload, case.family, rng)
+        region = case.region if inputs.dims == case.dims else None
+        question = self._question(case.workload, case.family, inputs, at_end=case.at_end, region=region)
+        return self._answered(question, trusted, like=case)
+
+    def _drawn(self, workload: Workload, family: str, rng: np.random.Generator) -> Inputs:
         with self._place.together():  # what reference.py draws may lie on the CPU
-            inputs = draw(
+            return draw(
                 self.operator,
                 self.functions,
                 dims=workload.dims,
@@ -117,42 +133,17 @@ class Oracle:
                 kind=next(self._turns[SPECIALS]) if family == SPECIALS else None,
                 carrier=next(self._turns[FEW]) if family == FEW else None,
             )
-        return self._question(workload, family, inputs, at_end=at_end)
 
-    def renewed(self, case: Case, rng: np.random.Generator, *, trusted: Trusted | None = None) -> Case:
-        """Draw other inputs of a case's family in its place, and answer them by the reference alone.
-
-        What trusted implementations were asked on the case's own inputs, how much sums and all errors together may be
-        off, holds for another draw of the same size too; a kernel that fails by the rms alone gets a second look, as
-        ever. Where only the data tells a dim, and it differs, the inputs come to lie elsewhere. `case` must not be used
-        afterwards.
-        """
-        with self._place.together():
-            inputs = draw(
-                self.operator,
-                self.functions,
-                dims=case.workload.dims,
-                dtype=self.dtype,
-                family=case.family,
-                rng=rng,
-                device=self.device,
-            )
-        if inputs.dims == case.dims:
-            for tensor in self.operator.tensors:
-                if tensor.role == "in":
-                    self._place.write(case.region, tensor.name, inputs.tensors[tensor.name])
-            question = Question(case.workload, case.family, inputs, case.region, case.at_end)
-        else:
-            question = self._question(case.workload, case.family, inputs, at_end=case.at_end)
-        return self._answered(question, trusted, like=case)
-
-    def _question(self, workload: Workload, family: str, inputs: Inputs, *, at_end: bool) -> Question:
+    def _question(
+        self, workload: Workload, family: str, inputs: Inputs, *, at_end: bool, region: Memory | None = None
+    ) -> Question:
+        """The inputs in a region that has room for them, or in a new one."""
         sizes = {
             t.name: self.element(t).size * math.prod(t.sizes(inputs.dims))
             for t in self.operator.tensors
             if t.role == "in"
         }
-        region = self._place.region(sizes, at_end=at_end)
+        region = region or self._place.region(sizes, at_end=at_end)
         for name in sizes:
             self._place.write(region, name, inputs.tensors[name])
         return Question(workload, family, inputs, region, at_end)

@@ -166,9 +166,9 @@ def compile_cuda(
             f"{MAX_STACK_BYTES} are allowed",
         )
     facts = _facts(cubin, made.ptx, plan, kernels, dtype, arch)
-    told, file = _told_by_lines(made.ptx, job, compiler)
-    facts["flagged"] = list(flagged(told, file=file))
-    facts["uncommon"] = ", ".join(uncommon(told, file=file)) or "none"
+    suspicious, unusual = _told_by_lines(made.ptx, job, compiler)
+    facts["flagged"] = list(suspicious)
+    facts["uncommon"] = ", ".join(unusual) or "none"
     return CudaBuild(arch, loaded, lowered, kernels, params, _cell(facts), facts, slots)
 
 
@@ -250,18 +250,20 @@ def _shared() -> Compiler:
     return compiler
 
 
-def _told_by_lines(ptx: str, job: Job, compiler: Compiler) -> tuple[str, str | None]:
-    """The PTX that tells what the kernel's own code does that few kernels need, and the file that is its own.
+def _told_by_lines(ptx: str, job: Job, compiler: Compiler) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What the kernel's own code does that is flagged, and what it does that is uncommon.
 
     There is seldom anything, so that few are compiled twice. Where no compiler was asked for lines and some stand
     there, a kernel wrote them, to pass for a header.
     """
-    if tells_places(ptx) or not (flagged(ptx) or uncommon(ptx)):
-        return ptx, None
+    found = flagged(ptx), uncommon(ptx)
+    if not any(found) or tells_places(ptx):
+        return found
     try:
-        return compiler.compile(replace(job, lines=True)).ptx, FILE
+        told = compiler.compile(replace(job, lines=True)).ptx
     except CompilerFault:  # slower than the first time; then headers count as well
-        return ptx, None
+        return found
+    return flagged(told, file=FILE), uncommon(told, file=FILE)
 
 
 def code_digest(build: CudaBuild, *, resolved: str, dtype: str, device: str) -> str:
