@@ -11,7 +11,9 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <poll.h>
 #include <sched.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -47,42 +49,58 @@ static bool number_apart() {
     return true;
 }
 
-static void close_all() {
+static void close_from(unsigned begin) {
     constexpr long CLOSE_RANGE = 436;  // Linux 5.9
-    if (syscall(CLOSE_RANGE, 0, ~0U, 0) == 0) return;
-    for (int fd = 0; fd < static_cast<int>(sysconf(_SC_OPEN_MAX)); ++fd) close(fd);
+    if (syscall(CLOSE_RANGE, begin, ~0U, 0) == 0) return;
+    for (int fd = static_cast<int>(begin); fd < static_cast<int>(sysconf(_SC_OPEN_MAX)); ++fd) close(fd);
 }
 
 static pid_t first;  // with which all others in its namespace end
 
-// Returns in the program's process alone. The first child does nothing but live until its end. We see how the program
-// ends, and end alike; asked to end (SIGTERM) we take them all along, and leave nobody for others to bury.
+// The first process of the namespace starts the program and buries whoever dies there: were that left to somebody
+// outside who does not, its own end would wait for him. `owner` is a pipe that ends when the jail does.
+static void keep(int owner, int* status) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    pollfd gone{owner, 0, 0};
+    if (poll(&gone, 1, 0) != 0) _exit(0);  // the jail died before the line above took effect
+    close(owner);
+    const pid_t program = fork();
+    if (program == 0) {
+        setsid();  // signals to its own group reach the jail no more
+        return;
+    }
+    close_from(0);
+    int ended = 0;
+    pid_t dead;
+    do dead = waitpid(-1, &ended, 0);
+    while (dead > 0 && dead != program);
+    if (dead == program) *status = ended;
+    _exit(0);
+}
+
+// Returns in the program's process alone. We see how the program ends, and end alike; asked to end (SIGTERM) we take all
+// of the namespace along, and leave nobody for others to bury.
 static void start_alone() {
+    int* status = static_cast<int*>(mmap(nullptr, sizeof(int), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+    int owner[2];
+    if (status == MAP_FAILED || pipe2(owner, O_CLOEXEC) != 0) std::perror("jail"), std::exit(125);
+    *status = 125 << 8;
     first = fork();
     if (first == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        close_all();
-        signal(SIGCHLD, SIG_IGN);  // nobody waits for orphans
-        while (getppid() == 0) pause();  // 0: its parent is outside
-        _exit(0);
-    }
-    const pid_t program = first < 0 ? -1 : fork();
-    if (program == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (getppid() != 0) _exit(125);
-        setsid();  // signals to its own group reach us no more
+        close(owner[1]);
+        keep(owner[0], status);
+        munmap(status, sizeof(int));
         return;
     }
     signal(SIGTERM, [](int) { kill(first, SIGKILL); });
-    close_all();
-    int status = 0;
-    if (program < 0 || waitpid(program, &status, 0) != program) status = 125 << 8;
-    if (first > 0) kill(first, SIGKILL), waitpid(first, nullptr, 0);
-    if (WIFSIGNALED(status)) {
-        signal(WTERMSIG(status), SIG_DFL);
-        raise(WTERMSIG(status));
+    dup2(owner[1], 0);
+    close_from(1);
+    if (first > 0) waitpid(first, nullptr, 0);
+    if (WIFSIGNALED(*status)) {
+        signal(WTERMSIG(*status), SIG_DFL);
+        raise(WTERMSIG(*status));
     }
-    _exit(WEXITSTATUS(status));
+    _exit(WEXITSTATUS(*status));
 }
 
 int main(int argc, char** argv) {

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from fitness.native import jailed
 from fitness.sandbox import run_confined
+from tests.redteam.processes import adopt_orphans, descendants, left_over
 
 
 def alive(pid: int) -> bool:
@@ -49,3 +54,39 @@ def test_a_disk_bomb_is_stopped(tmp_path: Path) -> None:
     command = ["sh", "-c", "head -c 10000000 /dev/zero > big"]
     run_confined(command, cwd=str(tmp_path), timeout_s=10, file_bytes=1 << 20)
     assert (tmp_path / "big").stat().st_size <= 1 << 20
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_with_its_owner_all_of_a_jail_ends_though_nobody_buries_orphans(number: signal.Signals) -> None:
+    adopt_orphans()  # as the first process of many a container does, which never waits for them
+    before = descendants()
+    script = (
+        "import subprocess; from fitness.native import jailed;"
+        "subprocess.run(jailed(['sh', '-c', 'setsid sleep 600 & sleep 600'], alone=True))"
+    )
+    owner = subprocess.Popen([sys.executable, "-c", script], start_new_session=True)
+    try:
+        deadline = time.monotonic() + 60
+        while len(below := descendants() - before) < 5 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert len(below) >= 5, "the owner, the jail, its first process, the shell and what that started"
+        owner.send_signal(number)
+        owner.wait(timeout=20)
+        deadline = time.monotonic() + 20
+        while any(map(alive, below)) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert not any(map(alive, below))
+    finally:
+        owner.kill()
+        left_over(before)
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_jail_ends_as_its_program_does(alone: bool) -> None:
+    def code(command: str) -> int:
+        return subprocess.run(jailed(["sh", "-c", command], alone=alone), timeout=60).returncode
+
+    assert code("exit 7") == 7
+    assert code("kill -11 $$") == -11
+    assert code("kill -9 $$") == -9
+    assert code("(sleep 0.01; exit 3) & exit 5") == 5
