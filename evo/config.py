@@ -13,12 +13,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from evo.budget import KINDS
 from evo.cell import CellSettings
-from evo.strategies.base import CHAMPIONS_KNOWN, DEVICE_KNOWN, StrategyContext
+from evo.strategies.base import StrategyContext
 from evo.strategies.tuned import Tuned
 from fitness.base import DeviceInfo
 from fitness.metric_sets import PROVIDER, PROVIDERS
 from fitness.targets import check_target, device_info, measured_device
-from mutators.base import INFORMED, PROTOCOL
 from mutators.briefing import Attempt
 from mutators.llm_settings import LlmSettings
 from operators.catalog import load, same_family
@@ -88,8 +87,6 @@ class RunConfig(BaseModel):
     model can mend them in the same dialogue; strategies with a setting `drafts` have their own way."""
     seed: int = Field(0, ge=0, lt=2**63)
     """Everything random in the search comes from it; inputs of checks do not."""
-    protocol: int = Field(PROTOCOL, ge=1, le=PROTOCOL)
-    """The version of the rules by which requests are made."""
     device: DeviceInfo | None = None
     """What kernels run on, as prompts and tuning have it; filled in when the run begins, and measured for models."""
     cell: CellSettings | None = None
@@ -112,9 +109,8 @@ class RunConfig(BaseModel):
         if len(set(self.operators)) < len(self.operators):
             raise UserError("an operator is named twice; name each once")
         filled: dict[str, Any] = {"workload_set": self.workload_set or DEFAULT_SETS[self.target]}
-        if self.device is None and self.protocol >= DEVICE_KNOWN:
-            measured = self.llm is not None and self.protocol >= INFORMED
-            filled["device"] = (measured_device if measured else device_info)(self.target, threads=self.threads)
+        if self.device is None:
+            filled["device"] = (measured_device if self.llm else device_info)(self.target, threads=self.threads)
         config = self.model_copy(update=filled)
         if self.lessons and not self.learnt:
             config = config.model_copy(update={"learnt": config._learnt()})
@@ -156,14 +152,13 @@ class RunConfig(BaseModel):
     def ancestor_names(self, operator: Operator, task: Task) -> tuple[str, ...]:
         """Return the names of the kernel files that a search for one task starts from, `naive` first.
 
-        A run that has begun keeps those that there were then; runs of older versions do without champions.
+        A run that has begun keeps those that there were then.
         """
         if self.ancestors == "naive":
             return ("naive",)
         if begun := self.ancestor_files.get(str(task)):
             return begun
-        champions = offered(operator, task.target, task.dtype) if self.protocol >= CHAMPIONS_KNOWN else ()
-        return (*operator.ancestors(task.target), *champions)
+        return (*operator.ancestors(task.target), *offered(operator, task.target, task.dtype))
 
     def make_strategy(self, operator: Operator, task: Task) -> Any:
         """Return a fresh strategy for one task. It raises UserError for settings that the strategy does not have."""
@@ -176,7 +171,6 @@ class RunConfig(BaseModel):
             ancestors=self.ancestor_names(operator, task),
             device=self.device,
             questions=min(questions, cell.under_way) if cell else questions,
-            protocol=self.protocol,
             greedy=self.llm.greedy if self.llm else False,
             profiler=self.profile,
             trials=None if cell is None else 0 if cell.tune else cell.trials,
@@ -204,13 +198,9 @@ class RunConfig(BaseModel):
 
     @classmethod
     def from_json(cls, text: str) -> RunConfig:
-        """Of a run that was stored; what older runs do not say was as it is filled in here.
-
-        Raises UserError.
-        """
+        """The configuration that a run has stored. Raises UserError."""
         try:
-            stored = {"ancestors": "naive", "protocol": 1} | dict(json.loads(text))
-            return cls.model_validate_json(json.dumps(stored))
+            return cls.model_validate_json(text)
         except (ValueError, TypeError) as error:
             reason = first_problem(error) if isinstance(error, ValidationError) else str(error)
             raise UserError(f"the run's stored configuration cannot be used: {reason}") from None

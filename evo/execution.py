@@ -17,7 +17,7 @@ from evo.task_state import Bound, TaskState
 from evo.verdicts import VerdictSource
 from evo.workbench.opening import Benches
 from fitness.evaluation import Evaluation
-from mutators.base import INFORMED, Client, Kind, Parent, Proposal, Request
+from mutators.base import Client, Kind, Parent, Proposal, Request
 from mutators.bench import Bench
 from mutators.briefing import Briefing, Origin, Winner
 from mutators.dialogue import DRAFTS
@@ -74,8 +74,8 @@ class Execution:
         return await propose(request, parents, state.operator, client=self._client, earlier=earlier, bench=bench)
 
     def _bench(self, state: TaskState, request: Request, parents: tuple[Parent, ...]) -> Bench | None:
-        """Where the drafts of a request can be tried out; nowhere in runs that are older than that."""
-        if self.benches is None or not parents or request.kind is not Kind.CHILD or request.protocol < INFORMED:
+        """Where the drafts of a request can be tried out."""
+        if self.benches is None or not parents or request.kind is not Kind.CHILD:
             return None
         # Who answers from outside has a workbench there (`evo mcp`), and another question might never be answered.
         wanted = request.params.get(DRAFTS, "check" if self._check else "none") != "none"

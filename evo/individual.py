@@ -81,16 +81,15 @@ class Individual:
 
     @property
     def digest(self) -> str:
-        """The identity of everything that a strategy may learn from, as far as the request's protocol tells it."""
+        """The identity of everything that a strategy may learn from."""
         e = self.evaluation
         learned: tuple[str, ...] = (
             (e.level.value, e.verdict.value, *map(repr, (e.log_speedup, e.log_ratio, e.cell))) if e else ()
         )
         spent: tuple[str, ...] = (repr(self.seconds), repr(self.cost_usd), self.description)
         kernel_id = self.kernel.id if self.kernel else ""
-        if self.request.protocol >= TYPED:
-            learned += (repr((e.message, e.timings, e.errors)),) if e else ()
-            spent += (self.failure, self.text, repr(sorted(self.metrics.items())))
+        learned += (repr((e.message, e.timings, e.errors)),) if e else ()
+        spent += (self.failure, self.text, repr(sorted(self.metrics.items())))
         return digest("individual", self.request.digest, self.status, kernel_id, *learned, *spent)
 
 

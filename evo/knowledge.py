@@ -18,7 +18,7 @@ from evo.lessons import DESCRIBED, SAID, Lessons
 from evo.naive import is_naive
 from fitness.base import DeviceInfo
 from fitness.evaluation import Evaluation, Status, Timing
-from mutators.base import INFORMED, Kind, Request
+from mutators.base import Kind, Request
 from mutators.briefing import Attempt, Ratio, Standing
 from mutators.novelty import text_digest
 from mutators.registry import asks_model
@@ -116,7 +116,7 @@ class Knowledge:
 
     def brief(self, request: Request) -> Brief | None:
         """Return what the request's prompt may tell, and take note that it is asked; None where no model is."""
-        if request.protocol < INFORMED or not asks_model(request):
+        if not asks_model(request):
             return None
         question = _question(request)
         base = request.parents[0] if request.parents else ""

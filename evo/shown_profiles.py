@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from fitness.metric_sets import PROVIDER, changes, compared, shown
 from fitness.profiling import Profile
-from mutators.base import INFORMED, Request
+from mutators.base import Request
 
 KEPT = 256
 """Profiles of a task that are kept in memory."""
@@ -84,9 +84,6 @@ class Seen:
             return ()
         first, *others = request.parents
         first = request.params.get("profile_of", first)
-        if request.protocol < INFORMED:
-            known = self.profiles.get(first)
-            return known.notes if known else ()
         provider = request.params.get("profiler", PROVIDER)
         lines = [*self._of(first, provider)]
         if request.mutator == "crossover":

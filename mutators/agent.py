@@ -233,5 +233,5 @@ def opening(
         return [*said, *results, told]
     system, user = conversation("agent", request, parents[:1], operator, earlier, by_tools=True)
     limits = {name: int(request.params.get(name, LIMITS[name])) for name in ("calls", "evaluations")}
-    work = rendered("agent_work", request.protocol, calls=limits["calls"], judgings=limits["evaluations"])
+    work = rendered("agent_work", calls=limits["calls"], judgings=limits["evaluations"])
     return [{"role": "system", "content": f"{without_form(system['content'])}\n\n{work}"}, user]

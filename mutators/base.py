@@ -1,4 +1,4 @@
-"""What a strategy asks of a mutator, what it gets back, and the protocol between them."""
+"""What a strategy asks of a mutator, and what it gets back."""
 
 from __future__ import annotations
 
@@ -24,20 +24,6 @@ class Trial:
     log_speedup: float | None
 
 
-PROTOCOL = 6
-"""The version of the rules by which requests are made and digested. A run keeps the one that it began with, so that it
-can be resumed and replayed: 1 is that of runs which do not say."""
-TYPED = 3
-"""The protocol from which on requests have kinds, roles and contexts of their own; models stood among params before."""
-FENCED = 4
-"""The protocol from which on prompts fence all that comes from candidates and mark it as untrusted."""
-INFORMED = 5
-"""The protocol from which on prompts tell what an expert would ask first, of the machine and of the search so far."""
-WHOLE_PLAN = 6
-"""The protocol from which on prompts tell of all that a plan can say (constraints, names, overlap, ...), and end with
-the form of the answer."""
-
-
 class Kind(StrEnum):
     """What a request asks for."""
 
@@ -53,10 +39,6 @@ class Kind(StrEnum):
     """What a profiler measures of the parent; it is charged no evaluation."""
     GUEST = "guest"
     """A kernel from outside that no strategy asked for; strategies are told what became of it."""
-
-
-LEGACY_KINDS: Mapping[str, Kind] = {"ancestor": Kind.ANCESTOR, "tune": Kind.TRIAL}
-"""Kinds by mutator, of requests that were stored before they had any; all others asked for children."""
 
 
 @dataclass(frozen=True)
@@ -93,8 +75,6 @@ class Request:
     """Id of the earlier request whose conversation goes on; empty: a new one begins."""
     source_task: str = ""
     """The task that the last parent is a kernel of; empty: that of the request."""
-    protocol: int = PROTOCOL
-    """The version of the form that `to_json`, and with it the digest, has."""
 
     @property
     def id(self) -> str:
@@ -112,28 +92,20 @@ class Request:
         return tuple(dict.fromkeys(filter(None, (*self.context, self.thread))))
 
     def to_json(self) -> str:
-        """Return canonical JSON, of the form that the request's protocol has; `from_json` is its inverse."""
-        params = dict(self.params)
+        """Return canonical JSON, without fields that are empty; `from_json` is its inverse."""
         fields: dict[str, Any] = {
             "task": str(self.task), "number": self.number, "mutator": self.mutator, "parents": self.parents,
-            "seed": self.seed, "params": params,
+            "seed": self.seed, "params": dict(self.params),
             "trials": [{"values": dict(t.values), "log_speedup": t.log_speedup} for t in self.trials],
         }  # fmt: skip
-        if self.protocol >= TYPED:
-            typed = {name: getattr(self, name) for name in _TYPED_FIELDS}
-            fields |= {name: value for name, value in typed.items() if value}
-        elif self.model:
-            params["model"] = self.model
+        optional = {name: getattr(self, name) for name in _OPTIONAL_FIELDS}
+        fields |= {name: value for name, value in optional.items() if value}
         return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> Request:
-        """Return the request that `to_json` made this text of, in this version or an older one."""
+        """Return the request that `to_json` made this text of."""
         raw = json.loads(text)
-        if "protocol" not in raw:
-            model = raw["params"].pop("model", "")
-            kind = LEGACY_KINDS.get(raw["mutator"], Kind.CHILD)
-            raw |= {"kind": kind, "model": model, "protocol": TYPED - 1}
         raw["task"], raw["kind"] = Task.parse(raw["task"]), Kind(raw["kind"])
         raw["trials"] = tuple(Trial(**t) for t in raw["trials"])
         raw |= {name: tuple(raw[name]) for name in ("parents", "context") if name in raw}
@@ -145,8 +117,7 @@ class Request:
         return digest("request", self.to_json())
 
 
-_TYPED_FIELDS = ("kind", "role", "model", "template", "context", "thread", "source_task", "protocol")
-"""Fields that requests have had since the protocol TYPED."""
+_OPTIONAL_FIELDS = ("kind", "role", "model", "template", "context", "thread", "source_task")
 
 
 Message = Mapping[str, Any]

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from mutators.base import INFORMED, Call, CallStatus, Client, Message, Parent, Proposal, Request
+from mutators.base import Call, CallStatus, Client, Message, Parent, Proposal, Request
 from mutators.bench import Bench, Result, Tool
 from mutators.edit import AnswerError, child_source, description
 from mutators.line_edits import LINES, line_edited
@@ -74,13 +74,13 @@ async def ask_for_child(
         if number == tries:
             break
         if failure:
-            said = complaint(shortened(failure), request.protocol, mending=mending)
+            said = complaint(shortened(failure), mending=mending)
         elif bench and draft:
             found = await _looked_at(draft, request, bench)
             evaluator_s += found.seconds
             if not found.failed:
                 break
-            base, mending, failure, said = draft, True, found.text, fault(found.text, request.protocol)
+            base, mending, failure, said = draft, True, found.text, fault(found.text)
         else:
             break
         messages += [{"role": "assistant", "content": shortened(call.answer, MAX_ECHO)}, said]
@@ -108,7 +108,7 @@ async def answers(
     role = role or request.role or request.mutator
     offered: dict[str, Any] = {"tools": tools} if tools else {}  # clients that know of no tools answer others
     call = await client.complete(messages, request=request, role=role, model=request.model, **offered)
-    if call.status is not CallStatus.CUT or request.protocol < INFORMED:
+    if call.status is not CallStatus.CUT:
         return [call]
     longer = await client.complete(
         messages, request=request, role=role, model=request.model, sample=call.sample + 1, **offered

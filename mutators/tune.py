@@ -9,7 +9,7 @@ from itertools import product
 from random import Random
 from typing import Any
 
-from mutators.base import INFORMED, Parent, Proposal, Request, Trial
+from mutators.base import Parent, Proposal, Request, Trial
 from mutators.space import MAX_LISTED, MAX_SAMPLES, Setting, Space, bad_params, space_of, with_setting
 from mutators.surrogate import most_promising
 from operators.errors import OperatorError, PlanError

@@ -1,4 +1,4 @@
-"""The protocol of everything that decides what to try next."""
+"""The interface of everything that decides what to try next."""
 
 from __future__ import annotations
 
@@ -12,16 +12,12 @@ from evo.individual import Individual
 from fitness.base import Anchor, DeviceInfo
 from fitness.metric_sets import PROVIDER, PROVIDERS
 from fitness.profiling import Profile
-from mutators.base import INFORMED, PROTOCOL, TYPED, Kind, Request, Trial
+from mutators.base import Kind, Request, Trial
 from operators.errors import UserError, unknown
 from operators.identity import digest
 from operators.kernel import Kernel
 from operators.spec import Operator, Task
 
-DEVICE_KNOWN = 3
-"""The protocol from which on requests name the device that kernels run on."""
-CHAMPIONS_KNOWN = 4
-"""The protocol from which on a search that starts from all kernel files starts from an operator's champions as well."""
 ANCESTOR = Kind.ANCESTOR.value
 """The mutator name of requests for a kernel file of the operator's own folder; `params["name"]` says which."""
 
@@ -46,11 +42,9 @@ class StrategyContext:
     ancestors: tuple[str, ...] = ("naive",)
     """Names of the kernel files that the search starts from: `naive`, and often no other."""
     device: DeviceInfo | None = None
-    """What kernels run on; None: not known, as in runs of older versions."""
+    """What kernels run on; None: not known."""
     questions: int = 4
     """How many of its requests to models should be open at a time."""
-    protocol: int = PROTOCOL
-    """The version of the rules that requests are made by."""
     trials: int | None = None
     """Settings of tunables that it may ask for, at most; None: no limit of its own."""
     greedy: bool = False
@@ -86,17 +80,14 @@ class StrategyContext:
         raises UserError for a name that nothing has.
         """
         own = {**params, "workload_set": self.workload_set}
-        if model and self.protocol >= INFORMED and self.profiler != PROVIDER:
+        if model and self.profiler != PROVIDER:
             own.setdefault("profiler", self.profiler)
         if own.get("profiler", PROVIDER) not in PROVIDERS:
             raise UserError(unknown("profiler", str(own["profiler"]), PROVIDERS))
-        if self.device and self.protocol >= DEVICE_KNOWN:
+        if self.device:
             own |= {"device": self.device.name} if model else {"facts": dict(self.device.facts)}
-        form = max(self.protocol, TYPED - 1)
-        return Request(
-            self.task, number, mutator, tuple(parents), rng.getrandbits(63), own, trials, kind, model=model,
-            protocol=form, **named,
-        )  # fmt: skip
+        seed = rng.getrandbits(63)
+        return Request(self.task, number, mutator, tuple(parents), seed, own, trials, kind, model=model, **named)
 
 
 @dataclass(frozen=True)
@@ -239,9 +230,8 @@ class Ancestors:
         if not self.left or (self._asked and self.naive is None):
             return None
         self._asked += 1
-        form = max(self.context.protocol, TYPED - 1)
         params = {"name": self.names[self._asked - 1]}
-        return Request(self.context.task, number, ANCESTOR, (), 0, params, kind=Kind.ANCESTOR, protocol=form)
+        return Request(self.context.task, number, ANCESTOR, (), 0, params, kind=Kind.ANCESTOR)
 
     def tell(self, individual: Individual, elite: Elite | None) -> None:
         """Learn the fate of one of these requests."""

@@ -18,7 +18,6 @@ from evo.individual import Individual
 from evo.strategies.base import StrategyContext
 from evo.strategies.loop import Drafts, LoopStrategy, Recipe, Step
 from fitness.evaluation import Status
-from mutators.base import INFORMED
 from operators.errors import UserError
 from operators.kernel import Kernel
 
@@ -52,7 +51,7 @@ class BestOfN(LoopStrategy[BestOfNSettings]):
     def __init__(self, context: StrategyContext, settings: Mapping[str, Any]) -> None:
         """It raises UserError where all attempts would be the same."""
         super().__init__(context, settings)
-        if context.models and context.greedy and self.settings.n > 1 and context.protocol >= INFORMED:
+        if context.models and context.greedy and self.settings.n > 1:
             raise UserError(
                 "the strategy best_of_n asks one question many times, and at temperature 0 every answer is the same: "
                 "set llm.temperature above 0, or llm.seeds=true for a seed per sample"

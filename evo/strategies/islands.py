@@ -21,19 +21,18 @@ from evo.strategies.outages import Outages
 from evo.strategies.pairs import Pair, Pairs
 from evo.strategies.ports import Ports
 from evo.strategies.repairs import Failure, Repairs
-from evo.strategies.tried import Tried, remember
 from evo.strategies.tuning import Tuning
 from fitness.profiling import Profile
 from mutators.bandit import Arm, Bandit
-from mutators.base import INFORMED, Kind, Request
+from mutators.base import Kind, Request
 from mutators.llm_settings import is_outside
 from mutators.registry import MUTATORS
 from mutators.transform import transform_names
 from operators.errors import unknown
 from operators.kernel import Kernel
 
-MODELS_FROM_THE_START = 2
-"""The protocol from which on models are asked before the naive kernel is judged, and only so many at a time."""
+MOST_BARREN = 2_000
+"""Files of which is known what cannot be made of them, the latest."""
 
 
 class IslandsSettings(BaseModel):
@@ -115,8 +114,7 @@ class Islands:
 
     Models take their time, so they are asked early, in turn with the first transforms: as soon as the ancestors are
     judged, because a question about a kernel that is not timed yet, or far behind another ancestor, is paid in vain.
-    (Older protocols ask for a better naive kernel before that one is judged.) At most `questions` of them are open, so
-    that slow models keep nothing waiting.
+    At most `questions` of them are open, so that slow models keep nothing waiting.
     """
 
     Settings = IslandsSettings
@@ -133,10 +131,7 @@ class Islands:
         self._ancestors = Ancestors(context)
         self._openings = deque(transform_names(context.task.target) if "transform" not in made.without else ())
         context.rng(0).shuffle(self._openings)
-        asks = () if "rewrite" in made.without or context.protocol < MODELS_FROM_THE_START else context.models
-        self._early = deque(() if self._informed else asks[: context.questions])
-        """Models that are to be asked before the naive kernel is judged."""
-        self._question_next = bool(asks)
+        self._question_next = bool(context.models) and "rewrite" not in made.without
         """Whether it is a model's turn among the openings."""
         self._pending: dict[int, _Pending] = {}
         self._outages = Outages()
@@ -146,10 +141,9 @@ class Islands:
         self._tuning = Tuning(context)
         self._bottlenecks = Bottlenecks()
         self._pairs = Pairs(self.population, abroad=made.abroad, focus=made.focus)
-        self._ports = Ports(context.task, made.port if self._informed else 0.0)
+        self._ports = Ports(context.task, made.port)
         self._barren: OrderedDict[tuple[str, str], None] = OrderedDict()
         """Mutator and source file: nothing can be made of it that way."""
-        self._tried = Tried()
 
     def ask(self, count: int) -> list[Request]:
         requests: list[Request] = []
@@ -185,7 +179,9 @@ class Islands:
             return individual.status
         self._learn(individual, pending)
         if individual.kernel is None and pending.arm.mutator in ("tune", "transform"):
-            remember(self._barren, (pending.arm.mutator, pending.parent.kernel.source_id), None)
+            self._barren[pending.arm.mutator, pending.parent.kernel.source_id] = None
+            if len(self._barren) > MOST_BARREN:
+                self._barren.popitem(last=False)
         if pending.arm.model:
             self._repairs.consider(individual, pending.parent, pending.failure)
         status = self.population.add(individual, island, self._axis(request))
@@ -193,10 +189,9 @@ class Islands:
 
     def profiled(self, kernel_id: str, profile: Profile) -> None:
         """See `evo.strategies.base.Steered`: what limits a kernel steers what is tried on it and its children."""
-        if self._informed:
-            self._bottlenecks.profiled(kernel_id, profile)
-            if self.settings.bottleneck_axis and profile.bottleneck:
-                self.population.refile(kernel_id, (profile.bottleneck.value,))
+        self._bottlenecks.profiled(kernel_id, profile)
+        if self.settings.bottleneck_axis and profile.bottleneck:
+            self.population.refile(kernel_id, (profile.bottleneck.value,))
 
     def hear(self, leader: Leader) -> None:
         """See `evo.strategies.base.Listening`."""
@@ -211,10 +206,6 @@ class Islands:
     def best(self) -> Elite | None:
         return self.population.best
 
-    @property
-    def _informed(self) -> bool:
-        return self.context.protocol >= INFORMED
-
     def _axis(self, request: Request) -> Cell:
         return self._bottlenecks.axis(request) if self.settings.bottleneck_axis else ()
 
@@ -224,20 +215,16 @@ class Islands:
     # --- asking -----------------------------------------------------------------------------------------------------
 
     def _begin(self, number: int) -> Request | None:
-        """A request of the beginning: early questions, then the first transforms in turn with questions."""
-        rng, naive = self.context.rng(number), self._ancestors.naive
-        if naive is None:
-            if self._ancestors.failed or not self._early:
-                return None
-            unjudged = Elite(self.context.naive, (), 0.0, 0.0)
-            return self._request(number, Arm("rewrite", self._early.popleft()), (unjudged,), rng, {})
-        if not self._openings:
+        """A request of the beginning: the first transforms in turn with questions."""
+        naive = self._ancestors.naive
+        if naive is None or not self._openings:
             return None
         if self._question_next and (question := self._child(number, questions_only=True)):
             self._question_next = False
             return question
-        self._question_next = self.context.protocol >= MODELS_FROM_THE_START
-        return self._request(number, Arm("transform"), (naive,), rng, {"rewrite": self._openings.popleft()})
+        self._question_next = True
+        params = {"rewrite": self._openings.popleft()}
+        return self._request(number, Arm("transform"), (naive,), self.context.rng(number), params)
 
     def _child(self, number: int, *, questions_only: bool = False) -> Request | None:
         """The next request; None, and nothing has changed, where no elite has anything left to be made of it."""
@@ -250,8 +237,7 @@ class Islands:
             island = (home + shift) % self.settings.islands
             for parent in self.population.draw(island, rng, pressure=pressure):
                 partner = self._pairs.partner(parent, island, rng)
-                asked = self.context.models and self._informed
-                shown = self._pairs.shown(island, rng) if asked else (parent, partner)
+                shown = self._pairs.shown(island, rng) if self.context.models else (parent, partner)
                 arms = self._arms(parent, partner, shown[1])
                 arms = [a for a in arms if (a.model or not questions_only) and a.mutator not in self.settings.without]
                 if arms:
@@ -263,7 +249,7 @@ class Islands:
 
     def _urgent(self, number: int) -> Request | None:
         """What waits for nothing: a kernel of another dtype, a setting of a model's idea, or the first repair."""
-        if self._ancestors.naive is None or not self._informed:
+        if self._ancestors.naive is None:
             return None
         rng = self.context.rng(number)
         if self._ports.as_it_stands():
@@ -300,9 +286,7 @@ class Islands:
 
     def _may_question(self, model: str) -> bool:
         """Whether one more question to a model may be open; answers from outside keep no other model waiting."""
-        if self.context.protocol < MODELS_FROM_THE_START:
-            return True
-        if self._informed and not self._ancestors.settled:
+        if not self._ancestors.settled:
             return False
         asked = (pending.arm.model for pending in self._pending.values())
         alike = (other for other in asked if other and is_outside(other) == is_outside(model))
@@ -328,14 +312,12 @@ class Islands:
             params["count"] = _steps(self.population.quiet[number % self.settings.islands], self.settings, rng)
             if limited := self._bottlenecks.of(parent.kernel.id):
                 params["bottleneck"] = limited
-        if arm.model and (tried := self._tried.of(parent.kernel)):
-            params["tried"] = tried
         parents = (parent, partner) if partner and arm.mutator in ("recombine", "crossover") else (parent,)
         return self._request(number, arm, parents, rng, params)
 
     def _repair(self, number: int, arm: Arm, rng: Random, *, untried: bool = False) -> Request:
-        """For the failing child that has waited longest; in older runs that of the best parent."""
-        failure = self._repairs.oldest(untried=untried) if self._informed else self._repairs.best()
+        """For the failing child that has waited longest."""
+        failure = self._repairs.oldest(untried=untried)
         return self._request(number, arm, (failure.parent,), rng, {}, failure)
 
     def _port(self, number: int, arm: Arm, rng: Random) -> Request:
@@ -392,7 +374,7 @@ class Islands:
             return
         parents = individual.request.parents
         gain = _gain(individual, parents, pending.best_log_speedup)
-        if pending.arm.model and self._informed and self.settings.settle and _settles(individual, self._tuning):
+        if pending.arm.model and self.settings.settle and _settles(individual, self._tuning):
             self._ideas.add(
                 Idea(
                     as_parent(individual), pending.arm, parents, pending.best_log_speedup, gain, individual.seconds,
@@ -403,8 +385,6 @@ class Islands:
             arm, context = pending.arm, self._bottlenecks.context(pending.arm, parents)
             spent = {"seconds": individual.seconds, "cost_usd": individual.cost_usd}
             self.bandit.learn(arm, gain=gain, context=context, **spent)
-            if self.context.models and pending.failure is None and not self._informed:
-                self._tried.note(individual, pending.parent)
 
 
 def _settles(answer: Individual, tuning: Tuning) -> bool:

@@ -17,7 +17,7 @@ from evo.population import elite_of
 from evo.strategies.base import Rival, StrategyContext
 from evo.strategies.outages import Outages
 from evo.strategies.plain import PlainStrategy, SettingsT
-from mutators.base import INFORMED, Kind, Request
+from mutators.base import Kind, Request
 from mutators.dialogue import DRAFTS
 from operators.errors import UserError
 from operators.kernel import Kernel
@@ -123,12 +123,10 @@ class LoopStrategy(PlainStrategy[SettingsT]):
         return Step(Kind.CHILD, mutator, kernels, params or {}, tuple(models), rival, named)
 
     def dialogue(self, drafts: Drafts, *, tries: int | None = None) -> Mapping[str, Any]:
-        """Return params that say how a model's answer to one of these comes about; those of older runs had none.
+        """Return params that say how a model's answer to one of these comes about.
 
         `tries` bounds the answers that are asked for until one can be used.
         """
-        if self.context.protocol < INFORMED:
-            return {}
         return {DRAFTS: drafts, **({"tries": tries} if tries else {})}
 
     def say(

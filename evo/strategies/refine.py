@@ -18,7 +18,6 @@ from pydantic import Field
 from evo.individual import Individual
 from evo.strategies.base import StrategyContext
 from evo.strategies.loop import LoopSettings, LoopStrategy, Recipe, needs_models
-from mutators.base import INFORMED
 
 
 class RefineSettings(LoopSettings):
@@ -44,8 +43,8 @@ class Refinement(LoopStrategy[RefineSettings]):
 
     @property
     def width(self) -> int | None:
-        """See `LoopStrategy.width`; conversations of older runs went on all at once."""
-        return self.settings.width if self.context.protocol >= INFORMED else None
+        """See `LoopStrategy.width`."""
+        return self.settings.width
 
     def recipe(self, number: int, start: Individual) -> Recipe | None:
         """Return one conversation."""

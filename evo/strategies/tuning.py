@@ -10,7 +10,7 @@ from typing import Any
 
 from evo.individual import Individual
 from evo.strategies.base import StrategyContext
-from mutators.base import INFORMED, Request
+from mutators.base import Request
 from operators.errors import PlanError
 from operators.kernel import Kernel
 from operators.plan import parse_plan
@@ -40,7 +40,7 @@ class _File:
 
 
 class Tuning:
-    """Knows the files of one task that declare tunables; runs of protocols before INFORMED are told nothing of it."""
+    """Knows the files of one task that declare tunables."""
 
     def __init__(self, context: StrategyContext) -> None:
         self._context = context
@@ -64,7 +64,7 @@ class Tuning:
     def params(self, kernel: Kernel) -> dict[str, Any]:
         """Return what a request for a setting of this kernel's file is told besides its trials."""
         file = self._file(kernel)
-        if file is None or self._context.protocol < INFORMED:
+        if file is None:
             return {}
         told: dict[str, Any] = {"siblings": self._siblings(file), "under_way": list(file.under_way.values())}
         return {name: value for name, value in told.items() if value}

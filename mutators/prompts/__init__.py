@@ -2,8 +2,7 @@
 
 A prompt depends on request, parents, earlier requests and operator alone: the same request asks the same question.
 What candidates wrote, or what tools quote of it, stands in fences that are marked `untrusted`, which the system message
-tells models to read as data. Requests of older protocols ask in the words of their time, of the folders `protocol4`
-and `protocol3`.
+tells models to read as data.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fitness.evaluation import Evaluation
-from mutators.base import FENCED, INFORMED, WHOLE_PLAN, Earlier, Kind, Message, Parent, Request
+from mutators.base import Earlier, Kind, Message, Parent, Request
 from mutators.briefing import Briefing, Origin
 from mutators.line_edits import numbered
 from mutators.prompts import informed
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 FOLDER = Path(__file__).parent
-WORDS = {FENCED: "protocol3", INFORMED: "protocol4", WHOLE_PLAN: "protocol5"}
-"""By the protocol that changed what is said, the folder of the words before it; the oldest first."""
 MAX_MESSAGE = 4000
 """Characters of a compiler's or verifier's message; what does not fit is left out of its middle."""
 MAX_TRIED = 300
@@ -59,15 +56,13 @@ def conversation(
     workloads of `workload_set`. `earlier` are the requests that `request.earlier` names: it has them by id, and those
     of its context as a list. Its filter `untrusted` puts what a candidate or a model wrote into a marked fence.
 
-    Since the protocol INFORMED the system message has what `informed.constants` says of machine and verification, and
-    `told` what `informed.told` makes of the first parent's briefing; the param `dialect` may be `cute`, for kernels
+    The system message has what `informed.constants` says of machine and verification, and `told` what `informed.told` makes of the first parent's briefing; the param `dialect` may be `cute`, for kernels
     that are to be written with CuTe, and `form` may be `lines`, for answers as `mutators.line_edits` reads them. Who is
-    asked for words is told nothing of the form of kernels' answers. Since the protocol WHOLE_PLAN the user message ends
-    with that form, unless kernels are handed in `by_tools`: a small model that reads of it far above often stops after
+    asked for words is told nothing of the form of kernels' answers. The user message ends with that form, unless kernels are handed in `by_tools`: a small model that reads of it far above often stops after
     the answer's first line.
     """
     context = _context(request, parents, operator, earlier)
-    system = _environment(request.protocol).get_template("system.md.j2").render(context)
+    system = _environment().get_template("system.md.j2").render(context)
     return {"role": "system", "content": system.strip()}, _asked(name, request, context, by_tools=by_tools)
 
 
@@ -105,43 +100,40 @@ def continued(
 
 
 def _asked(name: str, request: Request, context: Mapping[str, Any], *, by_tools: bool) -> Message:
-    user = _environment(request.protocol).get_template(f"{request.template or name}.md.j2").render(context).strip()
-    if request.protocol >= WHOLE_PLAN and not by_tools and not context["asks_words"]:
-        user = f"{user}\n\n{rendered('form', request.protocol, form=request.params.get('form', ''))}"
+    user = _environment().get_template(f"{request.template or name}.md.j2").render(context).strip()
+    if not by_tools and not context["asks_words"]:
+        user = f"{user}\n\n{rendered('form', form=request.params.get('form', ''))}"
     return {"role": "user", "content": user}
 
 
-def rendered(name: str, protocol: int, **context: Any) -> str:
-    """Return what the template `name` says to a request of this protocol."""
-    return _environment(protocol).get_template(f"{name}.md.j2").render(context).strip()
+def rendered(name: str, **context: Any) -> str:
+    """Return what the template `name` says."""
+    return _environment().get_template(f"{name}.md.j2").render(context).strip()
 
 
-def complaint(reason: str, protocol: int, *, mending: bool = False) -> Message:
-    """Return what a model hears whose answer to a request of this protocol could not be used.
+def complaint(reason: str, *, mending: bool = False) -> Message:
+    """Return what a model hears whose answer could not be used.
 
     `mending`: it was to mend its latest draft.
     """
     if mending:
-        return fault(f"Your answer could not be used:\n\n{untrusted(reason)}", protocol)
-    template = _environment(protocol).get_template("complaint.md.j2")
+        return fault(f"Your answer could not be used:\n\n{untrusted(reason)}")
+    template = _environment().get_template("complaint.md.j2")
     return {"role": "user", "content": template.render(reason=reason).strip()}
 
 
-def fault(found: str, protocol: int) -> Message:
+def fault(found: str) -> Message:
     """Return what a model hears whose draft has a fault; `found` says so, with what is not to be trusted in fences."""
-    template = _environment(protocol).get_template("fault.md.j2")
+    template = _environment().get_template("fault.md.j2")
     return {"role": "user", "content": template.render(found=found).strip()}
 
 
 @lru_cache
-def _environment(protocol: int) -> Environment:
-    """It finds a template in the folder of the protocol, else in that of the next newer one that has it."""
+def _environment() -> Environment:
     from jinja2 import ChoiceLoader, Environment, FileSystemLoader, FunctionLoader, StrictUndefined
 
-    older = [FOLDER / name for newer, name in WORDS.items() if protocol < newer]
-    folders = [*older, FOLDER]
     made = Environment(
-        loader=ChoiceLoader([FileSystemLoader(folders), FunctionLoader(_beside_module)]),
+        loader=ChoiceLoader([FileSystemLoader(FOLDER), FunctionLoader(_beside_module)]),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -155,7 +147,6 @@ def _environment(protocol: int) -> Environment:
         "percent": informed.percent,
         "numbered": numbered,
     }
-    made.globals["fences"] = protocol >= FENCED
     return made
 
 
@@ -200,7 +191,7 @@ def _context(
     previous = by_id.get(request.thread)
     chosen = params.get("workload_set")
     workloads = [w for w in operator.workloads if not chosen or w.set == chosen]
-    tried = [_attempt(entry, bounded=request.protocol >= FENCED) for entry in params.get("tried", ())]
+    tried = [_attempt(entry) for entry in params.get("tried", ())]
     profile = params.get("profile") or (parents[0].profile if parents else ())
     context: dict[str, Any] = {
         "operator": operator,
@@ -222,8 +213,6 @@ def _context(
         "previous": _earlier(previous) if previous else None,
         "shown": bool(previous and parents and previous.messages and _stands_in(parents[0], previous)),
     }
-    if request.protocol < INFORMED:
-        return context
     for shown, parent in zip(context["kernels"], parents, strict=True):
         if parent.evaluation:
             shown["verdict"] |= informed.verdict(parent.evaluation, target=task.target)
@@ -336,9 +325,9 @@ def _fact(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _attempt(entry: Mapping[str, Any], *, bounded: bool) -> str:
-    """One line for one earlier attempt; `bounded`: its description is of limited length, too."""
-    description = shortened(entry["description"], MAX_TRIED) if bounded else entry["description"]
+def _attempt(entry: Mapping[str, Any]) -> str:
+    """One line for one earlier attempt."""
+    description = shortened(entry["description"], MAX_TRIED)
     speedup = f", {entry['speedup']:.3g} times as fast as this kernel" if entry.get("speedup") is not None else ""
     message = f": {shortened(' '.join(entry['message'].split()), MAX_TRIED)}" if entry.get("message") else ""
     return f"{description}: {entry['status'].replace('_', ' ')}{speedup}{message}"

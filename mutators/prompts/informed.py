@@ -1,4 +1,4 @@
-"""What prompts tell, since the protocol INFORMED, of machine, limits and search: figures made into words.
+"""Figures of machine, limits and search, made into words for prompts.
 
 It takes what `mutators.briefing` holds and makes of it what the templates show; what is not known is left out.
 """
