@@ -117,8 +117,8 @@ class Session(Protocol):
         """Fill outputs, scratch and what lies around them, put inout tensors in place, call the kernel once.
 
         What lies around is filled anew for every call, with another byte than `poison`: nothing of one call is found
-        by the next, or held against it. `cold`: from cold caches. `sealed`: what the kernel has not written when it says
-        that it is done is not written any more; that takes time where it `seals`.
+        by the next, or held against it. `cold`: from cold caches. `sealed`: what the kernel has not written when it
+        says that it is done is not written any more; that takes time where it `seals`.
         """
         ...
 

@@ -253,7 +253,7 @@ class Runner:
         for buffers in self._addresses.values():
             for name, (begin, size) in buffers.items():
                 if begin <= address < begin + size:
-                    return f"{text}: it wrote to `{name}`, which is an input, or went on after it had said that it was done"
+                    return f"{text}: it wrote to `{name}`, which is an input, or went on after its end"
                 if address >= begin + size and address - begin - size < distance:
                     distance = address - begin - size
                     nearest = f": access {distance} bytes past the end of `{name}`"
