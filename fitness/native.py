@@ -13,14 +13,14 @@ from functools import lru_cache
 from pathlib import Path
 
 from fitness.disk import refuse_full_disk
-from operators.errors import UserError
+from operators.errors import MachineError
 from operators.identity import digest
 
 HERE = Path(__file__).parent
 CXX = "g++"
 
 
-class ToolchainError(UserError):
+class ToolchainError(MachineError):
     """The machine lacks a working C++ compiler."""
 
 
@@ -52,11 +52,18 @@ def compiler_version() -> str:
 
 
 @lru_cache
+def _place(kind: str, text: str, *command: str) -> str:
+    """The name that the cache has for what a compiler makes of a text."""
+    return f"{kind}-{digest(text, *command, compiler_version())[:16]}"
+
+
 def built(source: str, *flags: str) -> Path:
-    """The compiled form of one of our own sources (a path below this package). Safe under concurrent first use."""
-    text = "".join(path.read_text(encoding="utf-8") for path in (HERE / source, *sorted(HERE.glob("native/*.hpp"))))
+    """The compiled form of one of our own sources (a path below this package), made again wherever it is missing.
+
+    Safe under concurrent use.
+    """
     command = (CXX, "-std=c++17", "-O2", *flags)
-    target = cache_folder() / f"{Path(source).stem}-{digest(text, *command, compiler_version())[:16]}"
+    target = cache_folder() / _place(Path(source).stem, _text(source), *command)
     if not target.exists():
         with tempfile.TemporaryDirectory(dir=target.parent) as folder:
             partial = Path(folder) / target.name
@@ -71,13 +78,19 @@ def built(source: str, *flags: str) -> Path:
 
 
 @lru_cache
+def _text(source: str) -> str:
+    """One of our own sources, with all that it may include."""
+    return "".join(path.read_text(encoding="utf-8") for path in (HERE / source, *sorted(HERE.glob("native/*.hpp"))))
+
+
 def precompiled(includes: str, *flags: str) -> Path:
     """A header of these lines, for `-include` with the same flags, with its compiled form beside it.
 
-    GCC takes the compiled form where it fits, which is several times faster, and the lines themselves elsewhere.
+    GCC takes the compiled form where it fits, which is several times faster, and the lines themselves elsewhere. It is
+    made again wherever it is missing.
     """
-    folder = cache_folder() / f"headers-{digest(includes, *flags, compiler_version())[:16]}"
-    if not folder.exists():
+    folder = cache_folder() / _place("headers", includes, *flags)
+    if not (folder / "headers.hpp").exists():
         with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
             header = Path(scratch, "made", "headers.hpp")
             header.parent.mkdir()
@@ -87,6 +100,7 @@ def precompiled(includes: str, *flags: str) -> Path:
             if run.returncode != 0:
                 refuse_full_disk(run.stderr, scratch)
                 raise ToolchainError(f"{CXX} cannot compile its own headers: {run.stderr.strip().splitlines()[:1]}")
+            shutil.rmtree(folder, ignore_errors=True)  # what is left of one, if anything is
             with contextlib.suppress(OSError):  # another process was quicker
                 header.parent.rename(folder)
     return folder / "headers.hpp"

@@ -16,9 +16,9 @@ from typing import Any
 
 from evo.cluster.guard import MARK, end_marked
 from evo.cluster.scratch import Scratch, children, start_guard
-from evo.pool import EngineError
+from evo.pool import EngineError, value_of
 from evo.worker import Answer, answered
-from operators.errors import UserError
+from operators.errors import MachineError, UserError
 
 HERE = "local"
 """The address of a cluster that is started for the run alone, on this machine."""
@@ -39,7 +39,7 @@ SYSTEM = {
 }
 
 
-class ClusterLost(EngineError):
+class ClusterLost(MachineError):
     """A process that Ray cannot do without has ended."""
 
 
@@ -182,6 +182,13 @@ class Cluster:
                     return self._ray.get(ready[0])
             if time.monotonic() > deadline_s:
                 raise TimeoutError
+
+    def answer(self, reference: Any) -> Any:
+        """What a call of an actor came to, and as `get` raises; an actor whose machine failed it is as good as gone."""
+        try:
+            return value_of(self.get(reference))
+        except MachineError as error:
+            raise ActorGone(str(error)) from error
 
     def check(self) -> None:
         """It raises ClusterLost if one of our own cluster's processes has ended."""
