@@ -45,6 +45,10 @@ class EngineError(Exception):
     """Our own bug or a broken machine; carries the traceback of the process where it happened."""
 
 
+class ClusterLost(MachineError):
+    """A process that a cluster cannot do without has ended."""
+
+
 class Undone(MachineError):
     """No worker could do a job: a machine's failure, which says nothing of what the job was about."""
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from evo.cluster.guard import MARK, end_marked
 from evo.cluster.scratch import Scratch, children, start_guard
-from evo.pool import EngineError, value_of
+from evo.pool import ClusterLost, EngineError, value_of
 from evo.worker import Answer, answered
 from operators.errors import MachineError, UserError
 
@@ -37,10 +37,6 @@ SYSTEM = {
     "memory_monitor_refresh_ms": 0,
     "task_events_max_num_task_in_gcs": 1000,  # or its head grows with every call
 }
-
-
-class ClusterLost(MachineError):
-    """A process that Ray cannot do without has ended."""
 
 
 class ActorGone(Exception):
@@ -157,13 +153,16 @@ class Cluster:
 
     def start(self, actor: type[Host], *arguments: Any, node: str = "", cpus: float = 0.0, gpus: int = 0) -> Any:
         """A new actor on a node, by default the driver's own; the call returns before it is there."""
+        self.check()
         if actor not in self._actors:
             self._actors[actor] = self._ray.remote(actor)
         placed = self._on(self._actors[actor], node or self.node, num_cpus=cpus, num_gpus=gpus, max_restarts=0)
         return placed.remote(*arguments)
 
     def stop(self, actor: Any) -> None:
-        """It ends an actor at once, if it still lives."""
+        """It ends an actor at once, if it still lives; those of a cluster that is lost end with it."""
+        if self.lost:
+            return
         with suppress(self._ray.exceptions.RayError, ValueError):
             self._ray.kill(actor)
 
@@ -216,8 +215,8 @@ class Cluster:
             loop.add_reader(descriptor, ended, descriptor)
         try:
             return await task
-        except asyncio.CancelledError:
-            self.check()
+        except (Exception, asyncio.CancelledError):
+            self.check()  # whatever else fails when the cluster is lost
             raise
         finally:
             for descriptor in self._watched:

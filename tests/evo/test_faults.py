@@ -9,6 +9,7 @@ import resource
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,7 +22,7 @@ from evo.conditions import Conditions, check_same
 from evo.config import RunConfig
 from evo.history import History
 from evo.inline import InlinePool
-from evo.pool import EngineError, value_of
+from evo.pool import ClusterLost, EngineError, value_of
 from evo.search import Search
 from evo.store import query
 from evo.worker import answered
@@ -236,6 +237,51 @@ def test_a_worker_tells_its_machine_from_bugs(fails_with: Exception | Callable[[
     assert answer[0] == kind
     with pytest.raises({"user": UserError, "broken": EngineError}.get(kind, MachineError)):
         value_of(answer)
+
+
+@contextmanager
+def backend(ray: str) -> Iterator[sessions.LocalBackend]:
+    """In place of a cluster."""
+    assert ray == sessions.OWN_CLUSTER
+    yield sessions.LocalBackend()
+
+
+def test_a_cluster_of_its_own_that_is_lost_is_replaced_and_the_search_goes_on(
+    command: Evo, operator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count, lose_at = History._count, [3, 6]
+
+    def lose(history: History, state: Any, individual: Any) -> Any:
+        heard = count(history, state, individual)
+        if lose_at and state.told >= lose_at[0]:
+            del lose_at[0]
+            raise ClusterLost("Ray's raylet has ended")
+        return heard
+
+    monkeypatch.setattr(sessions, "backend_of", backend)
+    monkeypatch.setattr(History, "_count", lose)
+    code, _, err = command("run", str(operator), "--ray", "--budget", "12evals")
+    assert code == 0 and err.count("Ray's raylet has ended; the search goes on with another cluster") == 2
+    (folder,) = (tmp_path / "runs").iterdir()
+    (row,) = query(folder, "select count(*) as n from events where kind = 'session'").to_pylist()
+    assert row["n"] == 3 and told(folder) >= 12
+
+
+def test_a_machine_on_which_no_cluster_lives_is_one_line(
+    command: Evo, operator: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = []
+
+    async def lose(search: Search) -> str:
+        started.append(search)
+        raise ClusterLost("Ray's gcs_server has ended")
+
+    monkeypatch.setattr(sessions, "backend_of", backend)
+    monkeypatch.setattr(Search, "run", lose)
+    code, out, err = command("run", str(operator), "--ray", "--budget", "12evals")
+    last = err.strip().splitlines()[-1]
+    assert (code, out, len(started)) == (1, "", sessions.FRUITLESS) and "Traceback" not in err
+    assert last == "evo: Ray's gcs_server has ended; nothing was begun"
 
 
 def test_progress_that_cannot_be_shown_ends_no_search(
