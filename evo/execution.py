@@ -131,6 +131,11 @@ class Execution:
         )  # fmt: skip
         return Done(state, told, rows)
 
+    def without_machine(self, state: TaskState, request: Request, failure: str) -> Done:
+        """Return the end of a request that this machine lacked memory or files for: nothing to learn from."""
+        done = self.without_kernel(state, request, Proposal(failure=failure))
+        return replace(done, individual=replace(done.individual, unavailable=True))
+
     async def judge(self, state: TaskState, request: Request, proposal: Proposal) -> Done:
         """Return the end of a request that led to a kernel.
 

@@ -39,7 +39,7 @@ from evo.workbench.opening import RunBenches
 from evo.workbench.recorded import StoredToolCalls
 from mutators.base import Client, Kind, OutOfBudget
 from mutators.registry import asks_model
-from operators.errors import OperatorError
+from operators.errors import DiskError, OperatorError, machine_error
 from operators.spec import Operator, Task
 
 STOPPED, CONFIRMED = "stopped", "confirmed"
@@ -315,6 +315,11 @@ class Search:
         except OutOfBudget as error:
             self._refusal = str(error)
             return None
+        except Exception as error:
+            found = machine_error(error)
+            if found is None or isinstance(found, DiskError):  # for room the store has waited
+                raise
+            return self._execution.without_machine(state, request, str(found))
         self._watchdog.moved()
         if from_model and self._questions.late:
             return None  # the answer is stored; its kernel is for a later session

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from evo import pool
+from evo import execution, pool
 from evo.config import RunConfig
 from evo.inline import InlinePool
 from evo.pool import TRIED_AFTER_S, DeviceLost, JobOverdue, WorkerLost
@@ -397,6 +399,26 @@ def test_what_no_machine_can_judge_is_no_kernels_fault_and_the_search_goes_on(
     before = rows(tmp_path, digests)
     search(tmp_path, config(budget={"evaluations": 65}), {task: stage})
     assert rows(tmp_path, digests)[: len(before)] == before  # and a resume takes it for what it was
+
+
+def test_a_machine_that_lacks_memory_for_a_mutator_costs_a_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    propose, failures = execution.propose, [MemoryError(), OSError(errno.EMFILE, os.strerror(errno.EMFILE))]
+
+    async def fail(request: Request, *arguments: Any, **options: Any) -> Proposal:
+        if request.number > 3 and failures:
+            raise failures.pop()
+        return await propose(request, *arguments, **options)
+
+    monkeypatch.setattr(execution, "propose", fail)
+    made = config()
+    assert search(tmp_path, made, stages(made)) == "evaluations 25 of 25"
+    sql = "select p.failure from tells t join proposals p using (request_id) where status = 'unavailable' order by seq"
+    assert not failures
+    assert sorted(row["failure"] for row in rows(tmp_path, sql)) == [
+        "Too many open files", "no memory, or no thread, is left: `MemoryError`",
+    ]  # fmt: skip
 
 
 def test_a_naive_kernel_that_no_machine_can_judge_leaves_its_task_to_the_next_session(
