@@ -87,6 +87,6 @@ class Patience:
             return False
         asked_at, self._asked_at = self._asked_at, time.monotonic()
         if self._asked_at - asked_at > FORGOTTEN_S:
-            self._say(f"{reason}; the search waits for room there, {ROOM_S / 60:.0f} minutes at most")
+            self._say(f"{reason}; the search waits for that to end, {ROOM_S / 60:.0f} minutes at most")
             self._note(reason)
         return True

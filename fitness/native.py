@@ -8,7 +8,8 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from operators.identity import digest
 
 HERE = Path(__file__).parent
 CXX = "g++"
+LEFT_S = 3600.0
+"""No compiler works for so long on one of our own programs."""
 
 
 class ToolchainError(MachineError):
@@ -57,6 +60,17 @@ def _place(kind: str, text: str, *command: str) -> str:
     return f"{kind}-{digest(text, *command, compiler_version())[:16]}"
 
 
+@contextlib.contextmanager
+def _workplace(cache: Path) -> Iterator[str]:
+    """A folder beside what is made in it. Those that somebody left who was killed are removed."""
+    for left in cache.glob("tmp*"):
+        with contextlib.suppress(OSError):
+            if time.time() - left.stat().st_mtime > LEFT_S:
+                shutil.rmtree(left)
+    with tempfile.TemporaryDirectory(dir=cache) as folder:
+        yield folder
+
+
 def built(source: str, *flags: str) -> Path:
     """The compiled form of one of our own sources (a path below this package), made again wherever it is missing.
 
@@ -65,7 +79,7 @@ def built(source: str, *flags: str) -> Path:
     command = (CXX, "-std=c++17", "-O2", *flags)
     target = cache_folder() / _place(Path(source).stem, _text(source), *command)
     if not target.exists():
-        with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        with _workplace(target.parent) as folder:
             partial = Path(folder) / target.name
             run = subprocess.run(
                 [*command, str(HERE / source), "-o", str(partial), "-ldl"], capture_output=True, text=True
@@ -91,7 +105,7 @@ def precompiled(includes: str, *flags: str) -> Path:
     """
     folder = cache_folder() / _place("headers", includes, *flags)
     if not (folder / "headers.hpp").exists():
-        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+        with _workplace(folder.parent) as scratch:
             header = Path(scratch, "made", "headers.hpp")
             header.parent.mkdir()
             header.write_text(includes, encoding="utf-8")

@@ -9,6 +9,7 @@ import shutil
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -87,6 +88,9 @@ class Store:
         self._waiting: queue.SimpleQueue[_Batch] = queue.SimpleQueue()
         self._held: list[_Batch] = []
         """Those that the disk did not take; they are tried again, before any other."""
+        self._doubt: Sequence[_Batch] = ()
+        """What was being committed when DuckDB gave the database up; opened again it tells whether that is in it."""
+        self._given_up = False
         self._full_since: float | None = None
         self._again: threading.Timer | None = None
         """It tries them."""
@@ -234,6 +238,9 @@ class Store:
 
     def _flush(self) -> None:
         """Commit all batches that wait, in one transaction if it can be done."""
+        if self._given_up:
+            with suppress(duckdb.Error, StoreError):  # or the next batch says why not
+                self._open_again()
         batches, self._held = self._held, []
         with suppress(queue.Empty):
             while True:
@@ -248,13 +255,12 @@ class Store:
 
     def _write(self, batches: Sequence[_Batch]) -> None:
         if len(batches) > 1 and self._append(batches) is None:
-            for batch in batches:
-                batch.done.set_result(None)
+            _succeed(batches)
             return
         for place, batch in enumerate(batches):
-            error = self._append([batch])
+            error = None if batch.done.done() else self._append([batch])
             if error is None:
-                batch.done.set_result(None)
+                _succeed([batch])
             elif isinstance(error, StoreDiskError) and self._goes_on_waiting(error):
                 self._held = [*batches[place:]]
                 return
@@ -265,8 +271,7 @@ class Store:
         """Whether to wait for room on the disk; then what waits is tried again before long."""
         now_s = time.monotonic()
         self._full_since = now_s if self._full_since is None else self._full_since
-        given_up = isinstance(error.__cause__, duckdb.FatalException)  # the database, by DuckDB
-        if self._closed or given_up or not self._there or not self.waits(str(error), now_s - self._full_since):
+        if self._closed or not self._there or not self.waits(str(error), now_s - self._full_since):
             return False
         if self._again is None:
             self._again = threading.Timer(LOOK_FOR_ROOM_S, self._try_again)
@@ -287,6 +292,9 @@ class Store:
     def _append(self, batches: Sequence[_Batch]) -> StoreError | None:
         """Commit them in one transaction; the error, if the database did not take them."""
         try:
+            if self._given_up:
+                self._open_again()
+                batches = [batch for batch in batches if not batch.done.done()]
             rows = concatenated(b.tables for b in batches)
             self._connection.execute("BEGIN")
             for name, batch in rows.items():
@@ -297,13 +305,13 @@ class Store:
         except BaseException as error:
             with suppress(duckdb.Error):
                 self._connection.execute("ROLLBACK")
+            if isinstance(error, duckdb.FatalException) and not self._given_up:
+                self._given_up, self._doubt = True, tuple(batches)
             if isinstance(error, duckdb.Error):
                 return store_error(f"run {self.folder.name}: rows could not be written", error)
             raise
         self._full_since = None
-        for name, batch in rows.items():
-            self._counts[name] += batch.num_rows
-        self._commits += len(batches)
+        self._count(batches)
         with suppress(OSError):  # the rows are committed; counts that are too low only miss what a disk loses later
             self._acknowledged.record(self._counts)
         self._merge_log()
@@ -313,8 +321,41 @@ class Store:
         """Merge a log that has grown, where the disk has room for that; DuckDB itself would try it in any case."""
         log = self.folder / LOG
         if log.exists() and log.stat().st_size >= LOG_BYTES and self._free_bytes >= self._wanted_bytes:
-            with suppress(duckdb.Error):  # all that is committed stays so; what else it costs, the next batch tells
-                self._connection.execute("CHECKPOINT")
+            with suppress(duckdb.Error):  # all that is committed stays so
+                self._checkpoint()
+
+    def _checkpoint(self) -> None:
+        """Merge the log into the database. It raises duckdb.Error."""
+        try:
+            self._connection.execute("CHECKPOINT")
+        except duckdb.FatalException:
+            self._given_up = True
+            raise
+
+    def _count(self, batches: Sequence[_Batch]) -> None:
+        """Take note of what is committed."""
+        for batch in batches:
+            for name, rows in batch.tables.items():
+                self._counts[name] += rows.num_rows
+        self._commits += len(batches)
+
+    def _open_again(self) -> None:
+        """Open a database that DuckDB has given up, as it does where a CHECKPOINT finds no room; nothing in it is lost.
+
+        It raises duckdb.Error, and StoreError.
+        """
+        with suppress(duckdb.Error):
+            self._connection.close()
+        self._connection = _connect_locked(self.folder / FILE)
+        self._connection.execute("SET TimeZone = 'UTC'")
+        found = row_counts(self._connection, self._tables)
+        expected = Counter(self._counts)
+        for batch in self._doubt:
+            expected.update({name: rows.num_rows for name, rows in batch.tables.items()})
+        if self._doubt and found == dict(expected):
+            self._count(self._doubt)
+            _succeed(self._doubt)
+        self._given_up, self._doubt = False, ()
 
     def _finish(self) -> None:
         self._flush()
@@ -343,7 +384,7 @@ class Store:
             return last.path
         self._flush()
         self._refuse_without_room()
-        self._connection.execute("CHECKPOINT")
+        self._checkpoint()
         path = snapshots.copy(self.folder / FILE, self.folder / snapshots.FOLDER)
         now_s = time.monotonic()
         self._snapshot = _Snapshot(path, self._commits, now_s, now_s - began_s)
@@ -372,6 +413,12 @@ class Store:
     @property
     def _free_bytes(self) -> int:
         return shutil.disk_usage(self.folder).free
+
+
+def _succeed(batches: Sequence[_Batch]) -> None:
+    for batch in batches:
+        if not batch.done.done():
+            batch.done.set_result(None)
 
 
 def _insert(connection: duckdb.DuckDBPyConnection, table: str, batch: pa.Table) -> None:

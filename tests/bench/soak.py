@@ -493,6 +493,8 @@ def _through(soak: Soak, faults: list[Fault], every_s: float) -> Soak:
     soak.counts.update(answers)
     left = [path for path in (soak.balance.folder / BUILD_FOLDER, *soak.cache.glob("tmp*")) if path.exists()]
     soak.counts["files_left"] = len(left)
+    for path in left:
+        print(f"left: {path}", file=sys.stderr)
     soak.counts["individuals"] = soak.balance.look()["tells"]
     undone = "select count(*) as n from tells where status = 'unavailable' and kernel_id is not null"
     soak.counts["undone"] = query(soak.balance.folder, undone).to_pylist()[0]["n"]

@@ -148,7 +148,7 @@ def test_a_disk_that_is_full_for_a_while_is_waited_for_and_nothing_is_lost(
     monkeypatch.setattr("evo.store.writer.LOOK_FOR_ROOM_S", 0.01)
     code, _, err = command("run", str(operator), "--budget", "12evals")
     assert code == 0 and len(asked) >= 3
-    assert err.count("File too large; the search waits for room there, 60 minutes at most") == 1
+    assert err.count("File too large; the search waits for that to end, 60 minutes at most") == 1
     (folder,) = (tmp_path / "runs").iterdir()
     (row,) = query(folder, "select count(*) as n from asks anti join tells using (request_id)").to_pylist()
     (event,) = query(folder, "select * from events where kind = 'no_room'").to_pylist()
@@ -160,7 +160,7 @@ def test_a_stop_does_not_wait_for_a_disk() -> None:
     patience = clock.Patience(clock.RunClock(lambda: 0.0), said.append, said.append)
     assert patience.waits("full", 0.0) and patience.waits("full", 5.0)
     assert not patience.waits("full", clock.ROOM_S)
-    assert said == ["full; the search waits for room there, 60 minutes at most", "full"]
+    assert said == ["full; the search waits for that to end, 60 minutes at most", "full"]
     patience.over = True
     assert not patience.waits("full", 0.0)
     spent = clock.Patience(clock.RunClock(lambda: 9.0, limit_s=5.0, began=0.0), said.append, said.append)

@@ -191,8 +191,13 @@ def test_programs_that_are_gone_from_the_cache_are_made_again(tmp_path: Path, mo
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     jail, header = built("native/jail.cpp"), precompiled("#include <cstddef>\n", "-std=c++17")
     shutil.rmtree(tmp_path / "kernel-evo")
+    left, under_way = (tmp_path / "kernel-evo" / name for name in ("tmp1", "tmp2"))
+    for folder in (left, under_way):
+        folder.mkdir(parents=True)
+    os.utime(left, (0, 0))
     assert built("native/jail.cpp") == jail and jail.exists()
     assert precompiled("#include <cstddef>\n", "-std=c++17") == header and header.exists()
+    assert under_way.exists() and not left.exists()
 
 
 def test_a_full_disk_is_not_the_kernels_fault(axpb: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow.parquet as pq
@@ -434,6 +435,53 @@ def test_a_log_that_has_grown_is_merged_where_there_is_room(folder: Path, monkey
         store.commit({"events": [event("one more")]}).result()
         assert not log.exists() or log.stat().st_size < 50_000
         assert store.rows("FROM events").num_rows == 21
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_database_that_duckdb_gives_up_is_opened_again_and_holds_every_batch_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, committed: bool
+) -> None:
+    """DuckDB merges the log within a commit, finds no room, and says so of a commit that is there all the same."""
+    monkeypatch.setattr(writer, "LOOK_FOR_ROOM_S", 0.01)
+    given_up = [duckdb.FatalException]
+    insert = writer._insert
+
+    def fail() -> None:
+        if given_up:
+            raise given_up.pop()("FATAL Error: the autocheckpoint failed: No space left on device")
+
+    def there(store: Store) -> bool:  # asked right after a commit
+        if committed and store._commits:
+            fail()
+        return True
+
+    def inserted(connection: duckdb.DuckDBPyConnection, table: str, batch: Any) -> None:
+        if not committed and any("1" in kind for kind in batch.column("kind").to_pylist()):
+            fail()
+        insert(connection, table, batch)
+
+    monkeypatch.setattr(Store, "_there", property(there))
+    monkeypatch.setattr(writer, "_insert", inserted)
+    with Store(folder, create=True) as store:
+        store.waits = lambda *_: True
+        for number in range(4):
+            store.commit({"events": [event(f"{number}")]}).result(60)
+        assert store.rows("SELECT kind FROM events").column(0).to_pylist() == ["0", "1", "2", "3"]
+    assert not given_up
+
+
+def test_a_log_that_cannot_be_merged_ends_no_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with Store(folder, create=True) as store:
+        store.commit({"events": [event("0")]}).result()
+        monkeypatch.setattr(writer, "LOG_BYTES", 0)
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))  # enough for the log
+            store.commit({"events": [event("1")]}).result(60)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        store.commit({"events": [event("2")]}).result(60)
+        assert store.rows("SELECT kind FROM events").column(0).to_pylist() == ["0", "1", "2"]
 
 
 def test_a_database_that_is_removed_takes_no_more(folder: Path) -> None:
