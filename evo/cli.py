@@ -26,7 +26,7 @@ from evo.cli_ui import uis
 from evo.completion import operator_names
 from evo.report.output import as_json as json_of
 from evo.report.output import raw, safe_streams
-from operators.errors import DiskError, UserError
+from operators.errors import MachineError, UserError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -72,13 +72,13 @@ def _version(wanted: bool) -> None:
 
 
 def main() -> None:
-    """Entry point: one line and exit code 2 for what the user can cure, 1 where a file or a disk fails."""
+    """Entry point: one line and exit code 2 for what the user can cure, 1 where a machine fails."""
     with safe_streams():  # errors quote compilers, models and files, so they too pass through it
         try:
             _narrowed(sys.argv[1:])()
         except UserError as error:
             print(f"evo: {error}", file=sys.stderr)
-            sys.exit(FAILED if isinstance(error, DiskError) else USAGE)
+            sys.exit(FAILED if isinstance(error, MachineError) else USAGE)
         except BrokenPipeError:
             sys.exit(FAILED)
         except OSError as error:

@@ -22,6 +22,8 @@ NO_LIBRARY = "library_not_timed"
 """The event that says why a confirmation has no times of the vendor's library."""
 TASK_FAILED = "task_failed"
 """The event that says why a task could not go on in a session."""
+NO_ROOM = "no_room"
+"""The event that says that a search began to wait for room on a disk."""
 STAGES = ("build", "verify", "time", "confirm")
 MEASURED = ("timings", "library_timings", "errors")
 """Tables with what belongs to one evaluation each, by its id; fields of an evaluation are called the same."""

@@ -16,6 +16,7 @@ from fitness.memory import Memory
 from fitness.profiling import Profile
 from fitness.roofline import Peaks
 from fitness.timing import Spread
+from operators.errors import MachineError
 from operators.kernel import Kernel
 from operators.libraries import LibraryCall
 from operators.spec import Workload
@@ -45,7 +46,7 @@ class KernelFault(Exception):
         self.rejection = Rejection(status, message)
 
 
-class KilledFromOutside(KernelFault):
+class KilledFromOutside(MachineError):
     """What no kernel can do befell the process or its clock: it may be asked again, in another one if it ended."""
 
 

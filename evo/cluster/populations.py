@@ -15,7 +15,7 @@ from evo.cluster.connection import TRIES, ActorGone, Cluster, Host
 from evo.config import RunConfig
 from evo.individual import Individual
 from evo.journal import Journal
-from evo.pool import EngineError, value_of
+from evo.pool import EngineError
 from evo.strategies.base import Heard, Leader, Listening, Rival, Strategy, other_request
 from mutators.base import Request
 from operators.spec import Operator, Task
@@ -159,7 +159,7 @@ class RemotePopulations:
             reference = self._actor.call.remote(method, *arguments)
             try:
                 self._hear()
-                return value_of(self._cluster.get(reference))
+                return self._cluster.answer(reference)
             except ActorGone:
                 self._rebuild()
         raise EngineError(f"the actor of {self._arguments[1]}'s populations died {TRIES} times in a row")
@@ -172,7 +172,7 @@ class RemotePopulations:
 
     def _hear(self) -> None:
         while self._unheard:
-            value_of(self._cluster.get(self._unheard[0]))
+            self._cluster.answer(self._unheard[0])
             del self._unheard[0]
 
     def _rebuild(self) -> None:
@@ -193,8 +193,8 @@ class RemotePopulations:
         for page in _with_leaders(_history(self._store, task, progress), progress.heard):
             replayed.append(self._actor.call.remote("replay", task, page))
             if len(replayed) > 1:
-                value_of(self._cluster.get(replayed.pop(0)))
-        value_of(self._cluster.get(replayed.pop()))
+                self._cluster.answer(replayed.pop(0))
+        self._cluster.answer(replayed.pop())
 
 
 class RemoteStrategy:

@@ -17,6 +17,7 @@ from fitness.channel import receive, send
 from fitness.cpu.build import LIBRARIES, CpuBuild
 from fitness.cpu.image import Image
 from fitness.device import KernelFault, KilledFromOutside, Sample
+from fitness.disk import KILLED
 from fitness.evaluation import Status
 from fitness.memory import Region
 from fitness.native import built
@@ -72,6 +73,8 @@ class Runner:
         self._writable: dict[int, list[tuple[int, int]]] = {}
         """By slot, begin and bytes of what the kernel may write to, whole pages."""
         self._poison: Region | None = None
+        self._only_ours = command is None
+        """Whether nothing runs in the process itself but `runner.cpp`: then what befalls it is no kernel's doing."""
         program = list(command or (str(built("cpu/runner.cpp", *RUNNER_FLAGS)),))
         env = {
             "PATH": "/usr/bin:/bin",
@@ -152,7 +155,8 @@ class Runner:
 
         In a `sealed` call nothing that the kernel left to another thread is written any more once it says that it is
         done; such a call takes longer. It raises KernelFault: timeout, a fault (with the buffer it was near), or stamps
-        that contradict our clock; KilledFromOutside where the machine's time was set meanwhile, which stamps are in.
+        that contradict our clock; KilledFromOutside where the machine's time was set meanwhile, which stamps are in, or
+        what ran it was ended.
         """
         begin = time.monotonic_ns()
         words = [plan_id, slot, poison, STACK_POISONED, int(1e3 * timeout_s), STACK_POISONED_DEEP if deep else 0]
@@ -204,6 +208,8 @@ class Runner:
             raise KernelFault(Status.RUNTIME_ERROR, f"the runner's answer was overwritten {when}")
         data = self._read(8 * count, deadline, timeout_s, when)
         words = list(struct.unpack(f"<{count}q", data))
+        if what == SIGNAL and count == 2 and -words[0] in KILLED:
+            raise KilledFromOutside(f"a call was ended by signal {words[0]} {when}")
         if what == SIGNAL and count == 2:
             raise KernelFault(Status.RUNTIME_ERROR, self._fault(words[0], words[1] % 2**64))
         if what == TIMEOUT:
@@ -213,10 +219,10 @@ class Runner:
         if what == FORGED:
             raise KernelFault(Status.QUARANTINED, f"its process said what no kernel has to say {when}")
         if what == CLOCK_SET:
-            raise KilledFromOutside(Status.RUNTIME_ERROR, f"the machine's time was set {when}")
+            raise KilledFromOutside(f"the machine's time was set {when}")
         if what == ERROR and count >= 1:
             text = data[8 : 8 + words[0]].decode("utf-8", "replace")
-            raise KernelFault(Status.RUNTIME_ERROR, f"{when}: {text}")
+            raise self._failed(f"{when}: {text}")
         if what != OK or count != expected:
             raise KernelFault(Status.RUNTIME_ERROR, f"the runner's answer was overwritten {when}")
         return words
@@ -229,16 +235,22 @@ class Runner:
         except EOFError:
             raise self._death(when) from None
 
-    def _death(self, when: str) -> KernelFault:
+    def _death(self, when: str) -> KernelFault | KilledFromOutside:
         try:
             code = self._process.wait(timeout=2.0)
         except subprocess.TimeoutExpired:
-            return KernelFault(Status.RUNTIME_ERROR, f"its process closed the channel {when}")
+            return self._failed(f"its process closed the channel {when}")
+        if code in KILLED:
+            return KilledFromOutside(f"its process was ended by signal {-code} {when}")
         if code < 0:
             reason = FAULTS.get(signal.Signals(-code), f"signal {-code}")
         else:
             reason = f"it ended its process with code {code}"
-        return KernelFault(Status.RUNTIME_ERROR, f"{reason} {when}")
+        return self._failed(f"{reason} {when}")
+
+    def _failed(self, said: str) -> KernelFault | KilledFromOutside:
+        """The process that calls are forked from has ended, or cannot do what it is asked."""
+        return KilledFromOutside(said) if self._only_ours else KernelFault(Status.RUNTIME_ERROR, said)
 
     def _fault(self, number: int, address: int) -> str:
         """In words; `address` is the number of the call for SIGSYS, and 0 where no process was left to tell it."""

@@ -76,7 +76,7 @@ class CudaSession:
     def run(self, slot: int, *, poison: int, cold: bool = False, sealed: bool = False) -> Sample:
         if cold:  # on a clock: no process comes or goes, and a timing begins anew
             if self._runner is None:
-                raise KilledFromOutside(Status.RUNTIME_ERROR, "its process is gone")
+                raise KilledFromOutside("its process is gone")
             return self._run(self._runner, slot, poison=poison, cold=cold)
         return self._lasting(lambda runner: self._run(runner, slot, poison=poison, cold=cold))
 
