@@ -19,6 +19,7 @@ from evo.pool import EngineError, value_of
 from evo.strategies.base import Leader, Rival, Strategy
 from fitness.profiling import Profile
 from mutators.base import Request
+from operators.catalog import load
 from operators.spec import Operator, Task
 
 PAGE_TELLS = 2_000
@@ -38,10 +39,11 @@ class PopulationActor(Host):
 class Populations:
     """The strategies of one operator's tasks, each with its population."""
 
-    def __init__(self, config_json: str, operator: str) -> None:
-        config = RunConfig.from_json(config_json)
+    def __init__(self, config_json: str, folder: str) -> None:
+        """`config_json` is the whole run's, on which strategies depend, `folder` that of the operator."""
+        config, operator = RunConfig.from_json(config_json), load(folder)
         self._strategies: dict[Task, Strategy] = {
-            task: config.make_strategy(made, task) for made, task in config.tasks() if made.name == operator
+            task: config.make_strategy(operator, task) for task in config.tasks_of(operator)
         }
 
     def ask(self, task: Task, count: int) -> list[Request]:
@@ -68,8 +70,9 @@ class _Past:
 
     steps: int = 0
     """Asks that were answered with something, tells and profiles: all that has a place in the store's history."""
-    last: tuple[Sequence[Request], int] | None = None
-    """What the last ask was answered with, and how many it wanted: the driver stores that later."""
+    unstored: list[tuple[Sequence[Request], int]] = field(default_factory=list)
+    """What asks were answered with since it learnt something, and how many they wanted: the driver asks several times
+    before it stores that."""
     heard: list[tuple[int, Leader]] = field(default_factory=list)
     """Leaders, each with the number of steps before it."""
 
@@ -81,9 +84,9 @@ class RemotePopulations:
     """
 
     def __init__(self, cluster: Cluster, config: RunConfig, operator: Operator, store: Journal) -> None:
-        here = config.model_copy(update={"operators": [str(operator.folder)]})
         self._cluster = cluster
-        self._arguments = (here.to_json(), operator.name)
+        self._name = operator.name
+        self._arguments = (config.to_json(), str(operator.folder))
         self._store = store
         self._pasts: dict[Task, _Past] = {}
         self._unsent: list[Step] = []
@@ -96,12 +99,13 @@ class RemotePopulations:
         if requests:
             past = self._of(task)
             past.steps += 1
-            past.last = requests, count
+            past.unstored.append((requests, count))
         return requests
 
     def learn(self, task: Task, method: str, *arguments: Any) -> None:
         """A strategy's state goes on by one step; calls arrive in order, and the driver does not wait for them."""
         past = self._of(task)
+        past.unstored.clear()  # whoever tells what became of requests has stored them
         if method == "hear":
             past.heard.append((past.steps, *arguments))
         else:
@@ -149,14 +153,14 @@ class RemotePopulations:
                 return value_of(self._cluster.get(reference))
             except ActorGone:
                 self._rebuild()
-        raise EngineError(f"the actor of {self._arguments[1]}'s populations died {TRIES} times in a row")
+        raise EngineError(f"the actor of {self._name}'s populations died {TRIES} times in a row")
 
     def _hear(self) -> None:
         value_of(self._cluster.get(self._unheard[0]))
         del self._unheard[0]
 
     def _rebuild(self) -> None:
-        """Another actor, brought to where the last one was by what is stored, which is all but the last ask."""
+        """Another actor, brought to where the last one was by what is stored, which is all but the last asks."""
         for _ in range(TRIES):
             self._cluster.stop(self._actor)
             self._unsent.clear()
@@ -169,7 +173,7 @@ class RemotePopulations:
                         while len(self._unheard) > CALLS_UNDER_WAY:
                             self._hear()
                 return
-        raise EngineError(f"the actor of {self._arguments[1]}'s populations died {TRIES} times in a row")
+        raise EngineError(f"the actor of {self._name}'s populations died {TRIES} times in a row")
 
 
 class RemoteStrategy:
@@ -229,8 +233,8 @@ def _steps(store: Journal, task: Task, past: _Past) -> Iterator[list[Step]]:
             steps.append(step)
             done += 1
         yield steps
-    unstored: list[Step] = [(task, "asked", past.last)] if past.last and done < past.steps else []
-    yield [*unstored, *((task, "hear", (leader,)) for _, leader in heard)]
+    missing = past.unstored[max(len(past.unstored) - (past.steps - done), 0) :]
+    yield [*((task, "asked", answer) for answer in missing), *((task, "hear", (leader,)) for _, leader in heard)]
 
 
 def _step(task: Task, entry: records.Entry) -> Step | None:

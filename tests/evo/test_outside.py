@@ -299,7 +299,7 @@ def test_a_population_far_away_is_rebuilt_with_its_guests(tmp_path: Path) -> Non
     session(folder, made)
     ((operator, task),) = made.tasks()
     states = task_states(made)
-    far = Populations(made.to_json(), operator.name)
+    far = Populations(made.to_json(), str(operator.folder))
     with Store(folder, create=False) as store:
         (row,) = store.rows(
             "select (select count(distinct seq) from asks where wanted > 0) + (select count(*) from tells)"
