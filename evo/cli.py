@@ -399,6 +399,7 @@ def searching(folder: Path, search: Any, *, as_json: bool) -> None:
             raise
     tasks = summary(folder)
     _show_summary(folder, tasks, as_json=as_json)
+    print(f"ended: {reason}", file=sys.stderr)
     if reason == "stopped":
         print(f"stopped; continue with: evo resume {folder}", file=sys.stderr)
         raise typer.Exit(INTERRUPTED)
@@ -417,17 +418,20 @@ def _show_summary(
 ) -> None:
     from evo.report.queries import last_changes, model_costs, open_questions
     from evo.report.score import NOTE, run_scores
+    from evo.report.sessions import session_lines, sessions
     from evo.report.tables import problem_lines
 
     spent, scores, waiting = model_costs(folder), run_scores(folder), open_questions(folder)
     if found and not as_json:
-        print("\n".join((found.line, *(f"  {finding.cause}: {finding.told}" for finding in found.findings))))
+        findings = (f"  {finding.cause}: {finding.told}" for finding in found.findings)
+        print("\n".join((found.line, *findings, *(f"  session {line}" for line in session_lines(folder)))))
     for line in problem_lines(tasks):
         print(f"evo: {line}", file=sys.stderr)
     if as_json:
         shown = {
             "run": str(folder), "tasks": [asdict(t) for t in tasks], "models": asdict(spent) if spent else None,
             "scores": scores, "questions": waiting,
+            "sessions": [asdict(sitting) for sitting in sessions(folder)],
             **({"health": {**asdict(found), "healthy": found.is_healthy}} if found else {}),
         }  # fmt: skip
         print(json_of(shown))

@@ -23,6 +23,10 @@ NO_LIBRARY = "library_not_timed"
 """The event that says why a confirmation has no times of the vendor's library."""
 TASK_FAILED = "task_failed"
 """The event that says why a task could not go on in a session."""
+FAILED = "failed"
+"""The event that says by what fault a session ended."""
+WAITS = "waits"
+"""The event that says what a search waits for in which nothing moves."""
 STAGES = ("build", "verify", "time", "confirm")
 MEASURED = ("timings", "library_timings", "errors")
 """Tables with what belongs to one evaluation each, by its id; fields of an evaluation are called the same."""

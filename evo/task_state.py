@@ -180,6 +180,11 @@ class Running(Protocol):
     phase: str
 
     @property
+    def waits(self) -> str:
+        """What it waits for, in words; empty for nothing."""
+        ...
+
+    @property
     def pool(self) -> Pool | None:
         """Its evaluation workers; None where nothing is judged."""
         ...
