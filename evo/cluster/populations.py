@@ -234,7 +234,7 @@ def _steps(store: Journal, task: Task, past: _Past) -> Iterator[list[Step]]:
             done += 1
         yield steps
     missing = past.unstored[max(len(past.unstored) - (past.steps - done), 0) :]
-    yield [*((task, "asked", answer) for answer in missing), *((task, "hear", (leader,)) for _, leader in heard)]
+    yield [*((task, "hear", (leader,)) for _, leader in heard), *((task, "asked", answer) for answer in missing)]
 
 
 def _step(task: Task, entry: records.Entry) -> Step | None:
