@@ -116,7 +116,7 @@ class Replay:
         """`read` answers queries to the run that is replayed, `store` takes the new one."""
         self.budget = Budget(dict(config.budget))
         self.states = task_states(config)
-        self.phase = "replaying"
+        self.phase, self.waits = "replaying", ""
         self.pool = None
         self._store = store
         self._read = read

@@ -220,7 +220,13 @@ class Search:
                 if quiet_s >= self._wait_s:
                     return _stuck(self.states.values(), self._questions)
             await self._hear(await self._flight.wait(self.clock.tick_s(left_s - confirming_s)))
+            await self._standstill.tell()
             self._on_change(self)
+
+    @property
+    def waits(self) -> str:
+        """What the search waits for, in words."""
+        return self._standstill.waits
 
     async def _tune(self) -> None:
         """Have strategies that tune at their end do so, one trial of each task at a time."""

@@ -330,10 +330,24 @@ async def _search(
                 on_change=on_change, began=session.began, only_confirm=session.only_confirm, wait_s=session.wait_s,
                 closing_s=backend.closing_s,
             )  # fmt: skip
-            return await _interruptible(search)
+            with _reason_stored(store):
+                return await _interruptible(search)
     finally:
         await pool.close()
         shutil.rmtree(build, ignore_errors=True)
+
+
+@contextmanager
+def _reason_stored(store: Journal) -> Iterator[None]:
+    """Keep in the store by what fault a session ends, before it is told elsewhere."""
+    try:
+        yield
+    except BaseException as error:
+        said = " ".join(str(error).split())
+        reason = said if isinstance(error, UserError) else f"{type(error).__name__}{f': {said}' if said else ''}"
+        with suppress(UserError, OSError):  # a store that fails has its own words for it
+            store.commit(records.event_rows(records.FAILED, {"reason": reason}, at=time.time())).result()
+        raise
 
 
 async def _interruptible(search: Search) -> str:
