@@ -353,7 +353,7 @@ class Search:
 
     def _note_full(self, reason: str) -> None:
         """Have it stored that a disk is full; the row waits for room like all others. Any thread may call it."""
-        self.store.commit(records.event_rows(records.NO_ROOM, {"reason": reason}, at=self._now()))
+        self.store.commit(records.event_rows(records.WAITS, {"for": f"room on a disk: {reason}"}, at=self._now()))
 
     async def _last_answers(self) -> None:
         """Wait for answers under way, as long as the time limit and ANSWERS_S allow; a resume finds them stored."""

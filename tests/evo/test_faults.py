@@ -151,7 +151,7 @@ def test_a_disk_that_is_full_for_a_while_is_waited_for_and_nothing_is_lost(
     assert err.count("File too large; the search waits for that to end, 60 minutes at most") == 1
     (folder,) = (tmp_path / "runs").iterdir()
     (row,) = query(folder, "select count(*) as n from asks anti join tells using (request_id)").to_pylist()
-    (event,) = query(folder, "select * from events where kind = 'no_room'").to_pylist()
+    (event,) = query(folder, "select * from events where kind = 'waits'").to_pylist()
     assert row["n"] == 0 and told(folder) >= 12 and "File too large" in event["detail_json"]
 
 
@@ -227,7 +227,7 @@ def ended() -> None:
         (ZeroDivisionError(), "broken"),
         (UserError("no such thing"), "user"),
     ],
-    ids=str,
+    ids=lambda value: getattr(value, "__name__", None) or str(value) or type(value).__name__,
 )
 def test_a_worker_tells_its_machine_from_bugs(fails_with: Exception | Callable[[], None], kind: str) -> None:
     def fail() -> None:
