@@ -92,10 +92,9 @@ class StoredCalls:
         self._now = now
         self._spool = Spool(store.folder)
         self._take_over()
-        found = store.rows("select cache_key, model from llm_calls where status not in ('failed', 'unavailable')")
+        found = store.rows("select cache_key from llm_calls where status not in ('failed', 'unavailable')")
         self._answered = set(found.column("cache_key").to_pylist())
         """Cache keys, so that calls that are new ask the store nothing."""
-        self._heard = set(found.column("model").to_pylist())
         asked = store.rows("select cache_key from llm_sent where messages_json is not null")
         self._asked = set(asked.column("cache_key").to_pylist())
         """Cache keys of questions to models outside, which are asked once, in whichever session."""
@@ -111,9 +110,9 @@ class StoredCalls:
         )
         return records.CALL.item(rows.to_pylist()[0])
 
-    def heard(self, model: str) -> bool:
+    def heard(self) -> bool:
         """See `CallStore.heard`."""
-        return model in self._heard
+        return bool(self._answered)
 
     async def announce(self, call: Call, most_tokens: int, most_usd: float) -> None:
         """See `CallStore.announce`. Of a question to a model outside the messages are kept, so that it can be asked."""
@@ -136,7 +135,6 @@ class StoredCalls:
         committed = self._spool.keep(row, lambda: self._store.commit({"llm_calls": [row]}))
         if call.status.heard:
             self._answered.add(call.cache_key)
-            self._heard.add(call.model)
         await asyncio.wrap_future(committed)
 
     async def note(self, kind: str, detail: Mapping[str, Any]) -> None:

@@ -26,7 +26,7 @@ from evo.cli_ui import uis
 from evo.completion import operator_names
 from evo.report.output import as_json as json_of
 from evo.report.output import raw, safe_streams
-from operators.errors import DiskError, UserError
+from operators.errors import MachineError, UserError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -59,6 +59,9 @@ MoreBudget = Annotated[
 ]
 RayOption = Annotated[bool, typer.Option("--ray", help="Work in Ray actors, on a cluster started for this run.")]
 RayAddress = Annotated[str, typer.Option(metavar="HOST:PORT", help="Work on this Ray cluster, on all its machines.")]
+Detach = Annotated[
+    bool, typer.Option("--detach", help="Go on without this terminal, and say how to follow; see evo attach.")
+]
 ROOM_BESIDE, LEAST_SHOWN = 9, 4
 """Lines of a terminal that are kept for what is said beside a run's table; tasks that are shown at least."""
 
@@ -72,13 +75,13 @@ def _version(wanted: bool) -> None:
 
 
 def main() -> None:
-    """Entry point: one line and exit code 2 for what the user can cure, 1 where a file or a disk fails."""
+    """Entry point: one line and exit code 2 for what the user can cure, 1 where a machine fails."""
     with safe_streams():  # errors quote compilers, models and files, so they too pass through it
         try:
             _narrowed(sys.argv[1:])()
         except UserError as error:
             print(f"evo: {error}", file=sys.stderr)
-            sys.exit(FAILED if isinstance(error, DiskError) else USAGE)
+            sys.exit(FAILED if isinstance(error, MachineError) else USAGE)
         except BrokenPipeError:
             sys.exit(FAILED)
         except OSError as error:
@@ -154,6 +157,7 @@ def run(
     wait: Wait = 0.0,
     ray: RayOption = False,
     ray_address: RayAddress = "",
+    detach: Detach = False,
     runs: Runs = RUNS,
     schema: Annotated[bool, typer.Option("--schema", help="List all settings and mutators instead.")] = False,
     as_json: AsJson = False,
@@ -163,6 +167,9 @@ def run(
         from evo.report.reference import run_pages
 
         show_pages(run_pages(), as_json=as_json)
+        return
+    if detach:
+        _detach(runs)
         return
     began = time.time()
     from evo.budget import parse_limits
@@ -200,10 +207,14 @@ def resume(
     wait: Wait = 0.0,
     ray: RayOption = False,
     ray_address: RayAddress = "",
+    detach: Detach = False,
     runs: Runs = RUNS,
     as_json: AsJson = False,
 ) -> None:
     """Continue a run that was stopped or killed, or give it a larger budget."""
+    if detach:
+        _detach(runs)
+        return
     began = time.time()
     from evo.budget import parse_limits
     from evo.folders import find_run
@@ -211,6 +222,7 @@ def resume(
     from evo.sessions import resume as continue_run
 
     folder, limits = find_run(runs, run), parse_limits(budget)
+    print(f"run {folder}", file=sys.stderr)
     session = Session(ray=ray_address or ("local" if ray else ""), began=began, wait_s=wait, only_confirm=confirm)
     searching(folder, lambda progress: continue_run(folder, limits, progress, session), as_json=as_json)
 
@@ -383,6 +395,12 @@ app.add_typer(promotes)
 app.add_typer(own)
 
 
+def _detach(runs: Path) -> None:
+    from evo.detached import detach, how_to_follow
+
+    print(how_to_follow(detach(sys.argv[1:], runs)))
+
+
 def searching(folder: Path, search: Any, *, as_json: bool) -> None:
     """Show a search while it runs, and what came of it; `search` is called with what shows it. It raises typer.Exit."""
     from evo.report.progress import Progress
@@ -399,6 +417,7 @@ def searching(folder: Path, search: Any, *, as_json: bool) -> None:
             raise
     tasks = summary(folder)
     _show_summary(folder, tasks, as_json=as_json)
+    print(f"ended: {reason}", file=sys.stderr)
     if reason == "stopped":
         print(f"stopped; continue with: evo resume {folder}", file=sys.stderr)
         raise typer.Exit(INTERRUPTED)
@@ -417,17 +436,20 @@ def _show_summary(
 ) -> None:
     from evo.report.queries import last_changes, model_costs, open_questions
     from evo.report.score import NOTE, run_scores
+    from evo.report.sessions import session_lines, sessions
     from evo.report.tables import problem_lines
 
     spent, scores, waiting = model_costs(folder), run_scores(folder), open_questions(folder)
     if found and not as_json:
-        print("\n".join((found.line, *(f"  {finding.cause}: {finding.told}" for finding in found.findings))))
+        findings = (f"  {finding.cause}: {finding.told}" for finding in found.findings)
+        print("\n".join((found.line, *findings, *(f"  session {line}" for line in session_lines(folder)))))
     for line in problem_lines(tasks):
         print(f"evo: {line}", file=sys.stderr)
     if as_json:
         shown = {
             "run": str(folder), "tasks": [asdict(t) for t in tasks], "models": asdict(spent) if spent else None,
             "scores": scores, "questions": waiting,
+            "sessions": [asdict(sitting) for sitting in sessions(folder)],
             **({"health": {**asdict(found), "healthy": found.is_healthy}} if found else {}),
         }  # fmt: skip
         print(json_of(shown))

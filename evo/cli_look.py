@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -44,6 +45,19 @@ def list_runs(runs: Runs = RUNS, as_json: AsJson = False) -> None:
         from evo.report.tables import show
 
         show(runs_table(rows))
+
+
+@looks.command()
+def attach(run: RunName = "last", runs: Runs = RUNS) -> None:
+    """Watch a run that another process works on, such as one of --detach; Ctrl-C ends the look and leaves the run."""
+    from evo.folders import find_run
+    from evo.report.attached import attach as watch
+
+    folder = find_run(runs, run)
+    try:
+        watch(folder)
+    except KeyboardInterrupt:
+        print(f"run {folder} is left alone; look again with: evo attach {folder}", file=sys.stderr)
 
 
 @looks.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 
 OVERRUN = 0.05
@@ -12,6 +13,13 @@ CLOSING_S = {"cpu": 1.0, "cuda": 5.0}
 give up what a process had on a GPU."""
 TICK_S = 1.0
 """A run looks at its clock so often at least."""
+
+
+ROOM_S = 3600.0
+"""How long a full disk is waited for: what makes room at night by itself, such as the rotation of logs and the clearing
+of caches, comes within the hour. Who has to be woken for it comes in the morning, and has the machine free by then."""
+FORGOTTEN_S = 60.0
+"""When nobody has asked for so long whether to wait, the next one who does is another wait."""
 
 
 class RunClock:
@@ -59,3 +67,26 @@ class RunClock:
     def tick_s(self, until_s: float) -> float:
         """How long to wait for something to happen until the clock is looked at again; `until_s` to a known moment."""
         return min(TICK_S, max(until_s, 0.05))
+
+
+class Patience:
+    """Says how long a run waits for room on a full disk: ROOM_S, and no longer than its time; any thread may ask."""
+
+    def __init__(self, clock: RunClock, say: Callable[[str], None], note: Callable[[str], None]) -> None:
+        """`say` tells the user, and `note` the store, that a wait begins."""
+        self.over = False
+        """Whether nothing is waited for any more."""
+        self._clock = clock
+        self._say = say
+        self._note = note
+        self._asked_at = -math.inf
+
+    def waits(self, reason: str, waited_s: float) -> bool:
+        """Whether to wait on, after so many seconds."""
+        if self.over or waited_s >= ROOM_S or self._clock.left_s <= 0:
+            return False
+        asked_at, self._asked_at = self._asked_at, time.monotonic()
+        if self._asked_at - asked_at > FORGOTTEN_S:
+            self._say(f"{reason}; the search waits for that to end, {ROOM_S / 60:.0f} minutes at most")
+            self._note(reason)
+        return True

@@ -135,19 +135,17 @@ class RunConfig(BaseModel):
 
     def tasks(self) -> list[tuple[Operator, Task]]:
         """Every operator with every dtype asked for."""
-        found: list[tuple[Operator, Task]] = []
-        for name in self.operators:
-            operator = load(name)
-            offered = operator.dtypes.get(self.target, ())
-            if not offered:
-                raise UserError(f"operator {operator.name} has no dtype for target {self.target}")
-            for dtype in self.dtypes or offered[:1]:
-                if dtype not in offered:
-                    raise UserError(
-                        f"operator {operator.name} has no {dtype} on {self.target}; it has {', '.join(offered)}"
-                    )
-                found.append((operator, Task(operator.name, dtype, self.target)))
-        return found
+        return [(operator, task) for operator in map(load, self.operators) for task in self.tasks_of(operator)]
+
+    def tasks_of(self, operator: Operator) -> list[Task]:
+        """The tasks of one of the run's operators."""
+        offered = operator.dtypes.get(self.target, ())
+        if not offered:
+            raise UserError(f"operator {operator.name} has no dtype for target {self.target}")
+        wanted = self.dtypes or offered[:1]
+        if lacking := next((dtype for dtype in wanted if dtype not in offered), None):
+            raise UserError(f"operator {operator.name} has no {lacking} on {self.target}; it has {', '.join(offered)}")
+        return [Task(operator.name, dtype, self.target) for dtype in wanted]
 
     def ancestor_names(self, operator: Operator, task: Task) -> tuple[str, ...]:
         """Return the names of the kernel files that a search for one task starts from, `naive` first.

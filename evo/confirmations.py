@@ -12,7 +12,7 @@ from evo.clock import RunClock
 from evo.codec import Row
 from evo.journal import Journal
 from evo.parents import Parents
-from evo.pool import Pool
+from evo.pool import Pool, Undone
 from evo.records import Rows
 from evo.task_state import TaskState
 from evo.verdicts import Verdicts
@@ -127,6 +127,8 @@ class Confirmations:
                     self._queue.append((state, attempt + 1))  # after those of other tasks
             except OperatorError as error:
                 await self._give_up(state, str(error))
+            except Undone:  # it stays unconfirmed, as for want of time
+                continue
             finally:
                 self._running.remove(name)
 

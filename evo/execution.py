@@ -11,7 +11,9 @@ from evo.history import Done
 from evo.individual import Individual
 from evo.journal import Journal
 from evo.knowledge import Brief
+from evo.naive import is_naive
 from evo.parents import Parents
+from evo.pool import Undone
 from evo.records import Rows
 from evo.task_state import Bound, TaskState
 from evo.verdicts import VerdictSource
@@ -129,13 +131,32 @@ class Execution:
         )  # fmt: skip
         return Done(state, told, rows)
 
+    def without_machine(self, state: TaskState, request: Request, failure: str) -> Done:
+        """Return the end of a request that this machine lacked memory or files for: nothing to learn from."""
+        done = self.without_kernel(state, request, Proposal(failure=failure))
+        return replace(done, individual=replace(done.individual, unavailable=True))
+
     async def judge(self, state: TaskState, request: Request, proposal: Proposal) -> Done:
-        """Return the end of a request that led to a kernel. It raises OperatorError where the operator is at fault."""
+        """Return the end of a request that led to a kernel.
+
+        Without the naive kernel nothing can be judged: where that is left undone, it raises Undone. It raises
+        OperatorError where the operator is at fault.
+        """
         kernel = proposal.kernel
         assert kernel
         rows: Rows = {"proposals": [records.proposal_row(request, proposal, at=self._now())]}
         rows |= self.kernel_rows(kernel)
-        levels = await self._verdicts.evaluate(state, request, kernel)
+        try:
+            levels = await self._verdicts.evaluate(state, request, kernel)
+        except Undone as error:
+            if is_naive(request):
+                raise
+            rows["proposals"][0] |= {"failure": str(error)}
+            untold = Individual(
+                request, kernel, seconds=proposal.evaluator_s, cost_usd=proposal.cost_usd,
+                description=proposal.description, unavailable=True, failure=str(error),
+            )  # fmt: skip
+            return Done(state, untold, rows)
         for evaluation, at in levels:
             name = records.evaluation_id(request, evaluation.level)
             rows = records.join(

@@ -1,13 +1,12 @@
 """What a run has asked and told: the order of it all, and what each step teaches strategies and driver.
 
-The store numbers and commits every ask and every tell before it counts. Applied again in that order, they bring a new
-session to where the last one ended.
+The store numbers and commits every ask and every tell before it counts. Told again in that order, they bring a new
+session to where the last one ended: what was asked is what is stored, whatever a strategy would ask today.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import cast
@@ -19,7 +18,7 @@ from evo.individual import WITHOUT_KERNEL, Individual
 from evo.journal import Journal
 from evo.naive import is_naive, naive_fault
 from evo.records import Rows
-from evo.strategies.base import Heard, Leader, Listening, Restorable, other_request
+from evo.strategies.base import Leader
 from evo.task_state import Outstanding, TaskState, bind
 from evo.verdicts import TakenProfile
 from fitness.evaluation import Status
@@ -105,8 +104,7 @@ class History:
                 heard = self._count(step.state, step.individual)
                 self._charge(step.state, written["proposals"][0]["evaluate_s"])
                 for state, leader in heard:
-                    if isinstance(state.strategy, Listening):
-                        state.strategy.hear(leader)
+                    state.strategy.hear(leader)
         return [state for state in sound if state.fault]
 
     def profiled_again(self, row: Row) -> None:
@@ -187,31 +185,19 @@ class History:
     def restore(self, recall: Callable[[Individual], None]) -> list[Outstanding]:
         """Apply the stored asks and tells again; return the requests that were never told.
 
-        `recall` hears of every individual. It raises UserError where a strategy does not ask what is stored.
+        `recall` hears of every individual.
         """
         outstanding: dict[str, Outstanding] = {}
-        asks: Counter[Task] = Counter()
-        heard: dict[Task, list[Heard]] = defaultdict(list)
-        far = {task for task, state in self._states.items() if isinstance(state.strategy, Restorable)}
         for seq, entry in records.history(self._read):
             self.seq = max(self.seq, seq)
             if isinstance(entry, records.Asked):
-                for request in self._ask_again(entry.rows, far):
+                for request in self._ask_again(entry.rows):
                     outstanding[request.id] = request, bind(self._states[request.task], request)
-                asks[request.task] += bool(entry.rows[0]["wanted"])
             elif isinstance(entry, records.Told):
-                individual, leaders = self._tell_again(entry.row, far)
-                recall(individual)
-                for state, leader in leaders:
-                    if state.task in far:
-                        heard[state.task].append((asks[state.task], state.told, leader))
-                    elif isinstance(state.strategy, Listening):
-                        state.strategy.hear(leader)
+                recall(self._tell_again(entry.row))
                 del outstanding[entry.row["request_id"]]
             else:
                 self.profiled_again(entry.row)
-        for task in far:
-            cast(Restorable, self._states[task].strategy).restore(asks[task], self._states[task].told, heard[task])
         for row in self._read("select task, kernel_id, generation from individuals"):
             self._states[Task.parse(row["task"])].generations[row["kernel_id"]] = row["generation"]
         for row in self._read("select task, kernel_id, stands_at from best"):  # as the end of that session left it
@@ -234,32 +220,25 @@ class History:
             total += max((sign for sign in signs if start <= sign < end), default=start) - start
         return total
 
-    def _ask_again(self, rows: list[Row], far: Collection[Task]) -> list[Request]:
-        """The requests of a stored ask; strategies of tasks that are `far` read their own past."""
-        state = self._states[Task.parse(rows[0]["task"])]
+    def _ask_again(self, rows: list[Row]) -> list[Request]:
+        """The requests of a stored ask."""
+        state, requests = self._states[Task.parse(rows[0]["task"])], [*map(records.request_from, rows)]
         if rows[0]["wanted"] == NOT_WANTED:
-            return [self._received(row) for row in rows]
-        if state.task in far:
-            requests = [Request.from_json(row["request_json"]) for row in rows]
+            for request in requests:
+                self._receive(request)
         else:
-            requests = state.strategy.ask(rows[0]["wanted"])
-            if [r.digest for r in requests] != [row["digest"] for row in rows]:
-                raise other_request(state.task, rows[0]["request_id"])
-        state.asked(requests)
+            state.strategy.asked(requests, rows[0]["wanted"])
+            state.asked(requests)
         return requests
 
-    def _received(self, row: Row) -> Request:
-        request = Request.from_json(row["request_json"])
-        self._receive(request)
-        return request
-
-    def _tell_again(self, row: Row, far: Collection[Task]) -> tuple[Individual, list[tuple[TaskState, Leader]]]:
+    def _tell_again(self, row: Row) -> Individual:
         individual = records.individual_from(row)
         state = self._states[individual.request.task]
-        if state.task not in far:
-            state.strategy.tell(individual)
+        state.strategy.tell(individual)
         self._charge(state, row["evaluate_s"])
-        return individual, self._count(state, individual)
+        for listener, leader in self._count(state, individual):
+            listener.strategy.hear(leader)
+        return individual
 
     def _profile(self, task: Task, kernel_id: str) -> Profile | None:
         """What the store has of a kernel's profile, which is there before it counts."""

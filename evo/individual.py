@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fitness.evaluation import Evaluation, Status
-from mutators.base import TYPED, Kind, Request
+from mutators.base import Kind, Request
 from operators.identity import digest
 from operators.kernel import Kernel
 
@@ -26,7 +26,7 @@ class Individual:
     kernel: Kernel | None = None
     """None when the mutator had no child to offer, or none was asked for."""
     evaluation: Evaluation | None = None
-    """The most severe one, with its timings and errors; None without a kernel."""
+    """The most severe one, with its timings and errors; None without a kernel, or where no machine could judge it."""
     seconds: float = 0.0
     """Of an evaluator's time until the screening verdict: a new best is not charged for its confirmation, nor anybody
     for waiting on a language model, which keeps no evaluator busy."""
@@ -35,7 +35,8 @@ class Individual:
     description: str = ""
     """What the mutator says it changed."""
     unavailable: bool = False
-    """Whether there is no answer because the language model could not be asked: nothing to learn from."""
+    """Whether there is no answer because the language model could not be asked, or no verdict because no machine could
+    judge the kernel: nothing to learn from."""
     failure: str = ""
     """Why there is no answer."""
     text: str = ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,6 +13,9 @@ class Journal(Protocol):
 
     folder: Path
     """The run's folder."""
+    waits: Callable[[str, float], bool]
+    """Of a reason and of seconds: whether batches go on to wait for a disk that has been full for so long. The owner of
+    the journal sets it; at first nothing is waited for."""
     notes: list[str]
     """What was out of the ordinary when it was opened, each a sentence for the user."""
 

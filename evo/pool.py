@@ -5,21 +5,24 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from evo.homes import Homes, Key
 from evo.jobs import Jobs
 from evo.waiting import WaitingJobs
-from evo.worker import BUILD_JOBS, PROBE, Answer, Message, RunContext, WorkerSpec
+from evo.worker import BUILD_JOBS, PROBE, SPENT, Answer, Message, RunContext, WorkerSpec
 from fitness.base import Anchor, Built, Checked, job_limit_s
 from fitness.evaluation import Evaluation, Timing
 from fitness.profiling import Profile
-from operators.errors import DiskError, OperatorError, UserError
+from operators.errors import DeviceError, DiskError, MachineError, OperatorError, UserError
 from operators.kernel import Kernel
 from operators.spec import Task
 
+Found = TypeVar("Found")
+Waits = Callable[[str, float], bool]
+"""Of a reason and of seconds: whether to go on to wait for a disk that has been full for so long."""
 PROBES = 3
 """A device that fails so many times in a row to show that it works is left out."""
 PROBE_S = 120.0
@@ -31,16 +34,35 @@ GRACE_S = 3.0
 KEPT_MACHINES = 4096
 
 
+TRIED_AFTER_S = (0.0, 5.0, 25.0)
+"""A job whose worker was lost is tried again after so long each time: at once, on another worker; then when what took
+the machine's memory, or its descriptors, has had time to end."""
+LOOK_FOR_ROOM_S = 5.0
+"""So often a job is tried for which a disk has no room."""
+
+
 class EngineError(Exception):
     """Our own bug or a broken machine; carries the traceback of the process where it happened."""
+
+
+class ClusterLost(MachineError):
+    """A process that a cluster cannot do without has ended."""
+
+
+class Undone(MachineError):
+    """No worker could do a job: a machine's failure, which says nothing of what the job was about."""
 
 
 class WorkerLost(Exception):
     """The worker process ended during a job; the job may be given to another."""
 
 
+class DeviceLost(WorkerLost):
+    """The device of the worker failed during the job, which may be the doing of what the job is about."""
+
+
 class JobOverdue(WorkerLost):
-    """The job took longer than any may, and its worker was ended; what it was given is not tried again."""
+    """The job took longer than any may, and its worker was ended."""
 
 
 @dataclass(frozen=True)
@@ -112,18 +134,53 @@ class SharedPool(Protocol):
 def value_of(answer: Answer) -> Any:
     """The value of an answer from another process; it raises UserError, or EngineError with that process's traceback.
 
-    An operator that is at fault is an OperatorError here too, so that other tasks can go on; a disk, a DiskError.
+    An operator that is at fault is an OperatorError here too, so that other tasks can go on; a machine, a MachineError.
     """
     kind, value = answer
-    if kind == "operator":
-        raise OperatorError(value)
-    if kind == "disk":
-        raise DiskError(value)
-    if kind in ("user", "device"):
-        raise UserError(value)
-    if kind == "broken":
-        raise EngineError(value)
-    return value
+    if kind == "done":
+        return value
+    raise RAISED[kind](value)
+
+
+RAISED: Mapping[str, type[Exception]] = {
+    "operator": OperatorError, "disk": DiskError, "machine": MachineError, "device": DeviceError, "user": UserError,
+    "broken": EngineError,
+}  # fmt: skip
+"""What becomes of an answer that is none, by its kind."""
+
+
+def never(reason: str, waited_s: float) -> bool:
+    """Nothing is waited for: the `Waits` of who would rather hear at once of a full disk."""
+    return False
+
+
+async def tried(
+    job: Callable[[], Awaitable[Found]],
+    lost: Callable[[WorkerLost], Awaitable[None]],
+    waits: Waits,
+) -> Found:
+    """What a job came to, which is given to one worker after the other. This is where a machine's failures end.
+
+    `lost` hears of every worker that it costs, and `waits` says whether a full disk is waited for. It raises Undone
+    where no worker could do it, JobOverdue or DeviceLost where two ended in that way, and DiskError.
+    """
+    pauses, ends, began = iter(TRIED_AFTER_S), 0, time.monotonic()
+    while True:
+        try:
+            return await job()
+        except WorkerLost as error:
+            await lost(error)
+            ends += isinstance(error, JobOverdue | DeviceLost)
+            pause_s = next(pauses, None)
+            if ends > 1:
+                raise
+            if pause_s is None:
+                raise Undone(f"no worker could do it: {error}") from error
+        except DiskError as error:
+            if not waits(str(error), time.monotonic() - began):
+                raise
+            pause_s = LOOK_FOR_ROOM_S
+        await asyncio.sleep(pause_s)
 
 
 class Worker(Protocol):
@@ -280,9 +337,10 @@ class WorkerPool:
         except BaseException:
             self._replace(worker)
             raise
-        if answer[0] == "device":
+        if answer[0] in SPENT:
             self._replace(worker)
-            raise WorkerLost(f"the device of an evaluation worker failed during {method} of {task}: {answer[1]}")
+            lost = DeviceLost if answer[0] == "device" else WorkerLost
+            raise lost(f"the {answer[0]} of an evaluation worker failed during {method} of {task}: {answer[1]}")
         if method not in BUILD_JOBS:
             self._homes.took(key, worker, time.monotonic() - began)
         self._release(worker)
@@ -302,7 +360,7 @@ class WorkerPool:
         """Free the worker of a cancelled job: by itself if it ends soon, for another worker if it does not."""
         await asyncio.wait({answering}, timeout=GRACE_S)
         ended = answering.done() and not answering.cancelled() and not answering.exception()
-        if ended and answering.result()[0] != "device":
+        if ended and answering.result()[0] not in SPENT:
             self._release(worker)
         else:
             self._replace(worker)

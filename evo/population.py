@@ -71,6 +71,12 @@ class Population:
         """The kernel that a newcomer to this cell has to beat."""
         return self.islands[island].get(cell if self._cells else ())
 
+    def find(self, kernel_id: str) -> Elite | None:
+        """Return the elite that is this kernel; None where it is none, or none any more."""
+        best = (self._best,) if self._best else ()
+        everyone = (elite for elites in (best, *(each.ranked() for each in self.islands)) for elite in elites)
+        return next((elite for elite in everyone if elite.kernel.id == kernel_id), None)
+
     def draw(self, island: int, rng: Random, *, pressure: float = 2.0) -> Iterator[Elite]:
         """Distinct elites of one island, the fast ones more likely first: rank r with weight pressure**-r.
 

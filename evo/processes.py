@@ -41,23 +41,32 @@ class _LocalWorker:
         self.spec = spec
         # A thread of its own: one that waits for a process that cannot even be killed takes no other worker's.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="worker")
-        self._process = WorkerProcess(spec, os.environ)
+        self._starting = self._thread.submit(WorkerProcess, spec, dict(os.environ))
+        """The process, in time; where it cannot be started, the first job finds that out."""
 
     async def ask(self, message: Message) -> Answer:
         """See `evo.pool.Worker`."""
         loop = asyncio.get_running_loop()
         try:
-            return await loop.run_in_executor(self._thread, self._process.ask, message)
-        except (EOFError, OSError) as error:
-            raise WorkerLost(f"an evaluation worker ended during {message[0]} of {message[1]}") from error
+            return await loop.run_in_executor(self._thread, lambda: self._starting.result().ask(message))
+        except (EOFError, OSError, MemoryError) as error:
+            said = f": {error}" if str(error) else ""
+            raise WorkerLost(f"an evaluation worker ended during {message[0]} of {message[1]}{said}") from error
 
     def signal(self) -> None:
         """It is told to end at once, which nobody waits for yet."""
-        self._process.signal()
+        if process := self._started:
+            process.signal()
+
+    @property
+    def _started(self) -> WorkerProcess | None:
+        """Its process, which takes milliseconds to start; None: it could not be started."""
+        return None if self._starting.exception() else self._starting.result()
 
     def close(self) -> None:
         """See `evo.pool.Worker`."""
-        self._process.kill()
+        if process := self._started:
+            process.kill()
         self._thread.shutdown(wait=False)
 
 
@@ -69,16 +78,16 @@ class WorkerProcess:
 
     def __init__(self, spec: WorkerSpec, environment: Mapping[str, str]) -> None:
         self._connection, theirs = Pipe()
-        self._process = subprocess.Popen(
-            interpreter.command(ENTRY, str(theirs.fileno()), str(os.getpid())),
-            pass_fds=(theirs.fileno(),),
-            stdin=subprocess.DEVNULL,
-            stdout=2,  # what an operator's reference prints is no part of what this program says, JSON perhaps
-            env=interpreter.environment(
-                {**environment, **({"CUDA_VISIBLE_DEVICES": spec.device} if spec.device else {})}
-            ),
-        )
-        theirs.close()
+        with theirs:
+            self._process = subprocess.Popen(
+                interpreter.command(ENTRY, str(theirs.fileno()), str(os.getpid())),
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                stdout=2,  # what an operator's reference prints is no part of what this program says, JSON perhaps
+                env=interpreter.environment(
+                    {**environment, **({"CUDA_VISIBLE_DEVICES": spec.device} if spec.device else {})}
+                ),
+            )
         self._connection.send(spec)
         self._asking = threading.Lock()
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from itertools import pairwise
+from typing import Any, cast
 
 from evo.codec import Codec, Column, Row, compact, moment
 from evo.individual import UNAVAILABLE, Individual
@@ -22,6 +23,10 @@ NO_LIBRARY = "library_not_timed"
 """The event that says why a confirmation has no times of the vendor's library."""
 TASK_FAILED = "task_failed"
 """The event that says why a task could not go on in a session."""
+FAILED = "failed"
+"""The event that says by what fault a session ended."""
+WAITS = "waits"
+"""The event that says what a search waits for in which nothing moves."""
 STAGES = ("build", "verify", "time", "confirm")
 MEASURED = ("timings", "library_timings", "errors")
 """Tables with what belongs to one evaluation each, by its id; fields of an evaluation are called the same."""
@@ -237,7 +242,8 @@ def profile_from(row: Mapping[str, Any]) -> Profile:
     return Profile(bottleneck, metrics, tuple(json.loads(row["notes_json"])))
 
 
-ASKED = "select seq, wanted, task, request_id, request_json, digest from asks order by seq, position"
+_ASKED = "select seq, wanted, task, request_id, request_json, digest from asks a"
+ASKED = f"{_ASKED} order by seq, position"
 """Every ask with what it takes to ask it again."""
 
 _TOLD = """
@@ -262,26 +268,14 @@ ANSWERED_CALLS = """
 """Calls of one request that brought words, in their order."""
 
 
-def _measurements(where: str) -> dict[str, str]:
-    """By table, the query for what was measured of those who were told."""
-    sql = "select m.* from {} m join tells t using (evaluation_id) {} order by m.rowid"
-    return {table: sql.format(table, where) for table in MEASURED}
-
-
-_ALL_MEASURED = _measurements("")
-_MEASURED_BETWEEN = _measurements("where t.task = ? and t.seq between ? and ?")
+_MEASURED = "select m.* from {} m join tells t using (evaluation_id) {} order by m.rowid"
+"""What was measured of those who were told, of one table and some of them."""
 
 
 def measured_of(read: Callable[[str, list[Any]], list[Row]], evaluation_id: str) -> dict[str, list[Row]]:
     """Return what was measured of one evaluation, by table; `read` answers queries with parameters."""
     sql = "select * from {} where evaluation_id = ? order by rowid"
     return {table: read(sql.format(table), [evaluation_id]) for table in MEASURED}
-
-
-def with_measurements(told: list[Row], store: Journal) -> list[Row]:
-    """Return successive rows of `TOLD`, at least one and all of one task, with what was measured of each."""
-    key = [told[0]["task"], told[0]["seq"], told[-1]["seq"]]
-    return _attached(told, lambda table: store.rows(_MEASURED_BETWEEN[table], key).to_pylist())
 
 
 def _attached(told: list[Row], measured: Callable[[str], list[Row]]) -> list[Row]:
@@ -317,15 +311,15 @@ FULL = """
 """By task, how long the shortest full evaluation took that was passed."""
 
 
-PROFILED = """
+_PROFILED = """
     select p.*, m.measured
     from profiles p
     left join (
         select task, kernel_id, list({'name': metric, 'value': value, 'unit': unit} order by rowid) as measured
         from metrics group by task, kernel_id
     ) m using (task, kernel_id)
-    order by p.rowid
 """
+PROFILED = f"{_PROFILED} order by p.rowid"
 """Every profile that prompts may hold, with its metrics; older stores have no column `seq`."""
 
 
@@ -371,13 +365,42 @@ def history(rows: Callable[[str], list[Row]]) -> list[tuple[int, Entry]]:
 
     Profiles of older runs have no place: their prompts knew them from the first question on.
     """
+    told = _attached(rows(TOLD), lambda table: rows(_MEASURED.format(table, "")))
+    return _in_order(rows(ASKED), told, rows(PROFILED))
+
+
+def history_of(task: Task, store: Journal, *, page: int) -> Iterator[list[tuple[int, Entry]]]:
+    """The same of one task, in pages of so many tells or fewer."""
+    places = [row["seq"] for row in store.rows(_PLACES, [str(task)]).to_pylist()]
+    for bounds in pairwise([-1, *places[page - 1 :: page], MOST_SEQ]):
+        yield _between(store, [str(task), *bounds])
+
+
+def _between(store: Journal, key: list[Any]) -> list[tuple[int, Entry]]:
+    """What happened of a task behind one place and up to another."""
+
+    def rows(sql: str) -> list[Row]:
+        return cast(list[Row], store.rows(sql, key).to_pylist())
+
+    within = "where {0}.task = ? and coalesce({0}.seq, 0) > ? and coalesce({0}.seq, 0) <= ?".format
+    told = rows(f"{_TOLD} {within('t')} order by t.seq")
+    told = _attached(told, lambda table: rows(_MEASURED.format(table, within("t"))))
+    asked = rows(f"{_ASKED} {within('a')} order by seq, position")
+    return _in_order(asked, told, rows(f"{_PROFILED} {within('p')} order by p.rowid"))
+
+
+_PLACES = "select seq from tells where task = ? order by seq"
+MOST_SEQ = 2**62
+"""A place in the history behind all that there are."""
+
+
+def _in_order(asked: list[Row], told: list[Row], profiled: list[Row]) -> list[tuple[int, Entry]]:
     asks: dict[int, list[Row]] = {}
-    for row in rows(ASKED):
+    for row in asked:
         asks.setdefault(row["seq"], []).append(row)
-    told = _attached(rows(TOLD), lambda table: rows(_ALL_MEASURED[table]))
     entries: list[tuple[int, Entry]] = [
-        *((row.get("seq") or 0, Profiled(row)) for row in rows(PROFILED)),
-        *((seq, Asked(asked)) for seq, asked in asks.items()),
+        *((row.get("seq") or 0, Profiled(row)) for row in profiled),
+        *((seq, Asked(rows)) for seq, rows in asks.items()),
         *((row["seq"], Told(row)) for row in told),
     ]
     return sorted(entries, key=lambda entry: entry[0])
@@ -400,10 +423,15 @@ def measured_evaluation(row: Mapping[str, Any]) -> Evaluation:
     return evaluation_from(row, **{table: row.get(table, ()) for table in MEASURED})
 
 
+def request_from(row: Mapping[str, Any]) -> Request:
+    """Return the request of one row of `ASKED`."""
+    return Request.from_json(row["request_json"])
+
+
 def individual_from(row: Mapping[str, Any]) -> Individual:
     """Return the individual of one row of `TOLD`, with its lists of what was measured, by table, if it has such."""
     return Individual(
-        Request.from_json(row["request_json"]),
+        request_from(row),
         kernel_from(row) if row["source"] is not None else None,
         measured_evaluation(row) if row["evaluation_id"] is not None else None,
         row["seconds"],

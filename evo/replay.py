@@ -23,8 +23,9 @@ from evo.conditions import ASKED_FILES, ASKED_TASKS, as_begun, check_tasks
 from evo.config import RunConfig
 from evo.execution import Execution
 from evo.history import NOT_WANTED, Done, History
-from evo.individual import Individual
+from evo.individual import UNAVAILABLE, Individual
 from evo.journal import Journal
+from evo.pool import Undone
 from evo.records import Rows
 from evo.sessions import DEFINITIONS_THEN, run_row
 from evo.store import Store, open_reader
@@ -42,6 +43,11 @@ from operators.kernel import Kernel
 from operators.spec import CHAMPIONS, Task
 
 COMMITS_UNDER_WAY = 64
+UNDONE = f"""
+    select p.failure from proposals p join tells t using (request_id)
+    where request_id = ? and t.status = '{UNAVAILABLE}' and t.kernel_id is not null
+"""
+"""Why no machine could judge a request's kernel."""
 Read = Callable[..., list[Row]]
 """Rows of a query to the run that is replayed."""
 
@@ -110,7 +116,7 @@ class Replay:
         """`read` answers queries to the run that is replayed, `store` takes the new one."""
         self.budget = Budget(dict(config.budget))
         self.states = task_states(config)
-        self.phase = "replaying"
+        self.phase, self.waits = "replaying", ""
         self.pool = None
         self._store = store
         self._read = read
@@ -254,6 +260,8 @@ class _StoredVerdicts:
         It raises Different where there are none.
         """
         found = self._found.pop(request.id, [])
+        if not found and (lost := self._read(UNDONE, [request.id])):
+            raise Undone(lost[0]["failure"])
         if not found:
             raise Different(f"{request.id}: {request.mutator} made kernel {_shown(kernel)}, and had none to offer then")
         if found[0]["kernel_id"] != kernel.id:

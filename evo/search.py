@@ -17,7 +17,7 @@ from evo.admission import Admission, DraftJudgings, Postponed
 from evo.arrivals import Arrivals
 from evo.budget import Budget
 from evo.calls import interrupted_calls, open_client, restore_spending
-from evo.clock import CLOSING_S, TICK_S, RunClock
+from evo.clock import CLOSING_S, TICK_S, Patience, RunClock
 from evo.config import RunConfig
 from evo.confirmations import Confirmations
 from evo.execution import Execution
@@ -26,7 +26,7 @@ from evo.in_flight import Errand, InFlight
 from evo.individual import Individual
 from evo.journal import Journal
 from evo.last_trials import ask_last_trials
-from evo.pool import Pool
+from evo.pool import Pool, Undone
 from evo.profiles import Profiles
 from evo.questions import Questions
 from evo.records import Rows
@@ -39,7 +39,7 @@ from evo.workbench.opening import RunBenches
 from evo.workbench.recorded import StoredToolCalls
 from mutators.base import Client, Kind, OutOfBudget
 from mutators.registry import asks_model
-from operators.errors import OperatorError
+from operators.errors import DiskError, OperatorError, machine_error
 from operators.spec import Operator, Task
 
 STOPPED, CONFIRMED = "stopped", "confirmed"
@@ -90,7 +90,9 @@ class Search:
         self.clock = RunClock(now, limit_s=limit_s, began=began, closing_s=CLOSING_S[config.target] + closing_s)
         own = open_client(config.llm, store, self.budget.spending, say) if config.llm and client is None else None
         self._questions = Questions(own)
-        self._verdicts = Verdicts(pool, self._commit, now)
+        self._patience = Patience(self.clock, say, self._note_full)
+        store.waits = self._patience.waits
+        self._verdicts = Verdicts(pool, self._commit, now, self._patience.waits)
         self._execution = Execution(store, self._verdicts, client or own, now, check=config.check)
         self._history = History(
             self.states, store, self.budget, workload_set=config.workload_set, commit=self._commit, now=now
@@ -111,7 +113,9 @@ class Search:
         )  # fmt: skip
         self._tool_calls = StoredToolCalls(store, kernel_rows=self._execution.kernel_rows, commit=self._commit)
         drafts = DraftJudgings(self.budget, self._admission)
-        self._execution.benches = RunBenches(self._tool_calls, pool, drafts, self._tool_calls.read, now)
+        self._execution.benches = RunBenches(
+            self._tool_calls, pool, drafts, self._tool_calls.read, now, self._patience.waits
+        )
         self._postponed = Postponed(self._admission, self._flight)
         self._refusal = ""
         """Why a model could not be asked for want of budget; empty while it could."""
@@ -134,6 +138,7 @@ class Search:
         """
         again, self.stopping = self.stopping, True
         self._verdicts.stopping = True
+        self._patience.over = True
         self._questions.be_late()
         self._flight.cancel(but=set() if again else self._questions.paid)
 
@@ -215,7 +220,13 @@ class Search:
                 if quiet_s >= self._wait_s:
                     return _stuck(self.states.values(), self._questions)
             await self._hear(await self._flight.wait(self.clock.tick_s(left_s - confirming_s)))
+            await self._standstill.tell()
             self._on_change(self)
+
+    @property
+    def waits(self) -> str:
+        """What the search waits for, in words."""
+        return self._standstill.waits
 
     async def _tune(self) -> None:
         """Have strategies that tune at their end do so, one trial of each task at a time."""
@@ -310,6 +321,11 @@ class Search:
         except OutOfBudget as error:
             self._refusal = str(error)
             return None
+        except Exception as error:
+            found = machine_error(error)
+            if found is None or isinstance(found, DiskError):  # for room the store has waited
+                raise
+            return self._execution.without_machine(state, request, str(found))
         self._watchdog.moved()
         if from_model and self._questions.late:
             return None  # the answer is stored; its kernel is for a later session
@@ -321,7 +337,7 @@ class Search:
         self._flight.judging[request.id] = proposal.kernel.id
         try:
             return await self._execution.judge(state, request, proposal)
-        except OperatorError as error:
+        except (OperatorError, Undone) as error:
             await self._give_up(state, str(error))
             return None
 
@@ -334,6 +350,10 @@ class Search:
     async def _tell_fault(self, state: TaskState) -> None:
         detail = {"reason": state.fault}
         await self._commit(records.event_rows(records.TASK_FAILED, detail, at=self._now(), task=state.task))
+
+    def _note_full(self, reason: str) -> None:
+        """Have it stored that a disk is full; the row waits for room like all others. Any thread may call it."""
+        self.store.commit(records.event_rows(records.WAITS, {"for": f"room on a disk: {reason}"}, at=self._now()))
 
     async def _last_answers(self) -> None:
         """Wait for answers under way, as long as the time limit and ANSWERS_S allow; a resume finds them stored."""

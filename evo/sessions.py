@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,7 +22,7 @@ from evo.conditions import ASKED_FILES, ASKED_TASKS, Conditions, as_begun, check
 from evo.config import RunConfig
 from evo.folders import CONFIG, DATABASE, began
 from evo.journal import Journal
-from evo.pool import SharedPool
+from evo.pool import ClusterLost, SharedPool
 from evo.processes import LocalPool
 from evo.search import Search
 from evo.store import Store, StoreError, query
@@ -29,11 +30,15 @@ from evo.strategies.base import Strategy
 from evo.version import engine_version
 from evo.worker import RunContext, WorkerSpec, gpu_specs, worker_cores
 from fitness.targets import NO_GPUS, GpuModels, devices, gpu_models
-from operators.errors import DiskError, UserError, disk_error
+from operators.errors import DiskError, MachineError, UserError, disk_error
 from operators.spec import Operator, Task
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that end a search in good order: Ctrl-C, a batch system's limit, a terminal that is closed."""
+OWN_CLUSTER = "local"
+"""What `Session.ray` is where a Ray cluster is started for the search alone, on this machine."""
+FRUITLESS = 3
+"""So many clusters in a row that were lost before the search got on mean that the machine lets none live."""
 BUILD_FOLDER = "build"
 """What is compiled during a session, and the locks of its workers; there only meanwhile."""
 DEFINITIONS = "definitions"
@@ -58,10 +63,14 @@ class Session:
 def start(config: RunConfig, folder: Path, on_change: Callable[[Search], None], session: Session | None = None) -> str:
     """It searches in a new folder and returns why that ended (`stopped` after Ctrl-C). It raises UserError."""
     session = session or Session()
-    try:
-        with _disk_explained(folder), backend_of(session.ray) as backend:
+
+    def begin() -> str:
+        with backend_of(session.ray) as backend:
             store = _created(config, folder, backend.gpus(config))
             return asyncio.run(backend.run(_search(config, folder, backend, store, on_change, session)))
+
+    try:
+        return _lasting(folder, session, begin, lambda again: _resumed(folder, {}, on_change, again))
     except BaseException:
         if not began(folder):
             shutil.rmtree(folder, ignore_errors=True)
@@ -116,7 +125,36 @@ def resume(
 ) -> str:
     """It continues where the store ends; `budget` replaces the stored limits it names. Else it is like `start`."""
     session = session or Session()
-    with _disk_explained(folder), backend_of(session.ray) as backend, _opened(folder, create=False) as store:
+
+    def go_on(again: Session) -> str:
+        return _resumed(folder, budget, on_change, again)
+
+    return _lasting(folder, session, lambda: go_on(session), go_on)
+
+
+def _lasting(folder: Path, session: Session, first: Callable[[], str], again: Callable[[Session], str]) -> str:
+    """A search over as many clusters of its own as it takes; why it ended. FRUITLESS in a row are the last ones."""
+    search, fruitless = first, 0
+    with _explained(folder):
+        while True:
+            told = _told(folder)
+            try:
+                return search()
+            except ClusterLost as error:
+                fruitless = 0 if _told(folder) > told else fruitless + 1
+                if session.ray != OWN_CLUSTER or fruitless == FRUITLESS:
+                    raise
+                print(f"evo: {error}; the search goes on with another cluster", file=sys.stderr)
+                search = partial(again if began(folder) else lambda _: first(), replace(session, began=time.time()))
+
+
+def _told(folder: Path) -> int:
+    """How many requests are finished."""
+    return int(query(folder, "select count(*) as told from tells").to_pylist()[0]["told"]) if began(folder) else 0
+
+
+def _resumed(folder: Path, budget: dict[str, float], on_change: Callable[[Search], None], session: Session) -> str:
+    with backend_of(session.ray) as backend, _opened(folder, create=False) as store:
         stored = store.rows("select config_json from runs").to_pylist()
         if not stored:
             raise UserError(f"{folder}: the run was stopped before it began; start a new one")
@@ -160,30 +198,31 @@ def _opened(folder: Path, *, create: bool) -> Iterator[Store]:
 
 
 @contextmanager
-def _disk_explained(folder: Path) -> Iterator[None]:
-    """A session whose disk fails ends in a DiskError that says what is safe."""
+def _explained(folder: Path) -> Iterator[None]:
+    """A session that a machine ends is one line, which says what is safe and how it goes on."""
     try:
         yield
     except DiskError as error:
-        raise DiskError(f"{error}; {_safe(folder)}") from error
+        raise DiskError(f"{error}; {_safe(folder, 'make room there and ')}") from error
+    except MachineError as error:
+        raise MachineError(f"{error}; {_safe(folder)}") from error
     except OSError as error:
         if disk := disk_error(error, folder):
-            raise DiskError(f"{disk}; {_safe(folder)}") from error
+            raise DiskError(f"{disk}; {_safe(folder, 'make room there and ')}") from error
         raise
 
 
-def _safe(folder: Path) -> str:
+def _safe(folder: Path, cure: str = "") -> str:
     if not folder.exists():
         return "the run's folder was removed while it ran, and with it what was found"
     if not began(folder):
         return "nothing was begun"
     try:
-        (row,) = query(folder, "select count(*) as told from tells").to_pylist()
+        told = _told(folder)
     except StoreError as error:
         return f"what was acknowledged is in {folder}, which cannot be read now: {error}"
     return (
-        f"all that was acknowledged is stored, {row['told']} finished requests among it; "
-        f"make room there and go on with: evo resume {folder}"
+        f"all that was acknowledged is stored, {told} finished requests among it; {cure}go on with: evo resume {folder}"
     )
 
 
@@ -291,10 +330,24 @@ async def _search(
                 on_change=on_change, began=session.began, only_confirm=session.only_confirm, wait_s=session.wait_s,
                 closing_s=backend.closing_s,
             )  # fmt: skip
-            return await _interruptible(search)
+            with _reason_stored(store):
+                return await _interruptible(search)
     finally:
         await pool.close()
         shutil.rmtree(build, ignore_errors=True)
+
+
+@contextmanager
+def _reason_stored(store: Journal) -> Iterator[None]:
+    """Keep in the store by what fault a session ends, before it is told elsewhere."""
+    try:
+        yield
+    except BaseException as error:
+        said = " ".join(str(error).split())
+        reason = said if isinstance(error, UserError) else f"{type(error).__name__}{f': {said}' if said else ''}"
+        with suppress(UserError, OSError):  # a store that fails has its own words for it
+            store.commit(records.event_rows(records.FAILED, {"reason": reason}, at=time.time())).result()
+        raise
 
 
 async def _interruptible(search: Search) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
@@ -10,6 +11,9 @@ from evo.in_flight import Errand, InFlight
 from evo.pool import Pool
 from evo.questions import Questions
 from evo.watchdog import Alarm, Watchdog
+
+WAITED_S = 10.0
+"""A search that has not moved for so long stores what it waits for."""
 
 
 class Commit(Protocol):
@@ -44,6 +48,32 @@ class Standstill:
         self._commit = commit
         self._say = say
         self._now = now
+        self._told = ""
+        """What was stored last, without the seconds."""
+
+    @property
+    def waits(self) -> str:
+        """What the search waits for, in words; empty where nothing is under way."""
+        questions, jobs = self._questions, [str(job) for job in self._pool.jobs()]
+        held, outside = questions.thinking & questions.held, questions.outside
+        others = questions.thinking - held - outside
+        requests = len(self._flight.tasks - questions.thinking) - len(jobs)
+        parts = (
+            f"{len(others)} answers of models" if others else "",
+            f"{len(held)} questions to models that are put aside" if held else "",
+            f"{len(outside)} answers from outside" if outside else "",
+            f"workers: {', '.join(jobs)}" if jobs else "",
+            f"a worker, with {requests} requests" if requests > 0 and self._pool.jobs() else "",
+        )
+        return "; ".join(filter(None, parts))
+
+    async def tell(self) -> None:
+        """Store what the search waits for, once nothing has moved for a while, and when it becomes something else."""
+        if self._watchdog.still_s < WAITED_S:
+            self._told = ""
+        elif (counted := re.sub(r"\d+ s", "", waits := self.waits)) != self._told:
+            self._told = counted
+            await self._commit(records.event_rows(records.WAITS, {"for": waits}, at=self._now()), moves=False)
 
     async def alarm(self, alarm: Alarm) -> None:
         """Say that nothing moves; restart what is stuck if it is time for that."""

@@ -13,7 +13,7 @@ from evo.config import RunConfig
 from evo.individual import new_programs
 from evo.knowledge import Brief, Knowledge
 from evo.shown_profiles import Notes, Seen
-from evo.strategies.base import Leader, Steered, Strategy
+from evo.strategies.base import Leader, Strategy
 from fitness.profiling import Profile
 from mutators.base import Kind, Request
 from mutators.briefing import Attempt
@@ -128,8 +128,7 @@ class TaskState:
     def profiled(self, kernel_id: str, profile: Profile) -> None:
         """What a profiler said of a kernel: it counts from now on."""
         self.seen.profiles.learn(kernel_id, profile)
-        if isinstance(self.strategy, Steered):
-            self.strategy.profiled(kernel_id, profile)
+        self.strategy.profiled(kernel_id, profile)
 
     def source_state(self, request: Request) -> TaskState:
         """The task that the last parent of one of its requests is a kernel of."""
@@ -179,6 +178,11 @@ class Running(Protocol):
     states: dict[Task, TaskState]
     budget: Budget
     phase: str
+
+    @property
+    def waits(self) -> str:
+        """What it waits for, in words; empty for nothing."""
+        ...
 
     @property
     def pool(self) -> Pool | None:

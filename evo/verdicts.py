@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from evo import records
 from evo.heats import Entrant, Heat
-from evo.pool import EngineError, JobOverdue, Pool, WorkerLost
+from evo.pool import DeviceLost, EngineError, JobOverdue, Pool, Undone, Waits, WorkerLost, never, tried
 from evo.promises import announced, promise
 from evo.records import Rows
 from evo.strategies.base import Rival
@@ -57,7 +57,10 @@ class VerdictSource(Protocol):
     """Where the verdicts on a run's kernels come from: a pool of workers, or the store of a run that is replayed."""
 
     async def evaluate(self, state: TaskState, request: Request, kernel: Kernel) -> tuple[Reached, ...]:
-        """Return the request's evaluations of a kernel, least severe first; one that says so for a duplicate."""
+        """Return the request's evaluations of a kernel, least severe first; one that says so for a duplicate.
+
+        It raises OperatorError where the operator is at fault, and Undone where no machine could judge it.
+        """
         ...
 
     async def profile(
@@ -82,7 +85,15 @@ class _Known:
 class Verdicts:
     """`VerdictSource` over a pool. It asks for the levels of a verdict, and keeps what was found of every program."""
 
-    def __init__(self, pool: Pool, note: Note, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        note: Note,
+        now: Callable[[], float],
+        waits: Waits = never,
+    ) -> None:
+        """For `waits` see `evo.pool.tried`."""
+        self._waits = waits
         self.stopping = False
         """Whether a lost worker's job is no longer tried again."""
         self._pool = pool
@@ -108,7 +119,7 @@ class Verdicts:
             known.by_code.setdefault(evaluation.code_digest, verdict)
 
     async def evaluate(self, state: TaskState, request: Request, kernel: Kernel) -> tuple[Reached, ...]:
-        """See `VerdictSource.evaluate`. It raises OperatorError where the operator is at fault."""
+        """See `VerdictSource.evaluate`."""
         known = self._known[state.task]
         with known.ancestors.entered() if request.kind is Kind.ANCESTOR else nullcontext() as ancestor:
             return await self._evaluate(state, request, kernel, known, ancestor)
@@ -208,7 +219,12 @@ class Verdicts:
                 break
             if level is Level.FULL and ancestor and not await ancestor.wins(results[-1].log_speedup or 0.0):
                 break
-            found = await self._retried(task, kernel, jobs[level], level)
+            try:
+                found = await self._retried(task, kernel, jobs[level], level)
+            except Undone:
+                if level is Level.CONFIRMED:  # what was found before stands as it is; at its end the run tries again
+                    break
+                raise
             results = (*results, found)
             reached.append(self._reached(found))
             self._count(state, found)
@@ -232,21 +248,23 @@ class Verdicts:
     async def _retried(
         self, task: Task, kernel: Kernel, call: Callable[[], Awaitable[Answer]], level: Level = Level.SCREEN
     ) -> Answer | Evaluation:
-        """A job's answer; one whose worker dies is tried once more, and after that the kernel is to blame.
+        """A job's answer, which takes several workers where some are lost; see `evo.pool.tried` for what it raises.
 
-        So it is at once for a job that does not end.
+        Only what befell two of them in the same way, and may be the kernel's doing, is a verdict on it.
         """
-        for _ in range(2):
-            try:
-                return await call()
-            except WorkerLost as error:
-                if self.stopping:
-                    raise
-                await self._note(records.event_rows("worker_lost", {"error": str(error)}, at=self._now(), task=task))
-                if isinstance(error, JobOverdue):
-                    return Evaluation(kernel.id, str(task), level, Status.TIMEOUT, f"{error}, and was given up")
-        message = "the evaluation worker ended twice while it examined this kernel"
-        return Evaluation(kernel.id, str(task), level, Status.RUNTIME_ERROR, message)
+
+        async def lost(error: WorkerLost) -> None:
+            if self.stopping:
+                raise error
+            await self._note(records.event_rows("worker_lost", {"error": str(error)}, at=self._now(), task=task))
+
+        try:
+            return await tried(call, lost, self._waits)
+        except JobOverdue as error:
+            return Evaluation(kernel.id, str(task), level, Status.TIMEOUT, f"{error}, and was given up")
+        except DeviceLost:
+            message = "the device failed twice while it examined this kernel"
+            return Evaluation(kernel.id, str(task), level, Status.RUNTIME_ERROR, message)
 
 
 def can_be_profiled(parent: Parent) -> bool:

@@ -12,7 +12,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +20,7 @@ from fitness.base import Builder
 from fitness.cpu.cores import groups, stay_on
 from fitness.targets import builder, check_device, fitness, prepare
 from operators.catalog import load
-from operators.errors import DeviceError, DiskError, OperatorError, UserError, disk_error
+from operators.errors import DeviceError, DiskError, OperatorError, UserError, machine_error
 from operators.spec import Task
 
 PR_SET_PDEATHSIG = 1
@@ -37,7 +36,10 @@ PROBE = "probe"
 BUILDERS_PER_GPU = 3
 Answer = tuple[str, Any]
 """How a call in another process ended: (`done`, value), (`user`, text of a UserError), (`operator`, text of
-an OperatorError), (`device`, text of a DeviceError), (`disk`, text of a DiskError) or (`broken`, traceback)."""
+an OperatorError), (`device`, text of a DeviceError), (`disk`, text of a DiskError), (`machine`, text of any other
+MachineError) or (`broken`, traceback)."""
+SPENT = frozenset({"device", "machine"})
+"""Answers after which a process had better be replaced: what it holds may be what failed."""
 
 
 def worker_cores(workers: int, threads: int, available: Collection[int]) -> list[tuple[int, ...]]:
@@ -66,21 +68,17 @@ def gpu_specs(base: WorkerSpec, devices: Sequence[str], *, builders: int, cores:
     return judging + compiling
 
 
-def answered(call: Callable[[], Any], *, folder: str = "") -> Answer:
-    """What a call came to, for the process that asked for it; `folder`, if there is one, is where it writes."""
+def answered(call: Callable[[], Any]) -> Answer:
+    """What a call came to, for the process that asked for it: here alone a machine's failures become data."""
     try:
         return "done", call()
-    except DeviceError as error:
-        return "device", str(error)
-    except OperatorError as error:
-        return "operator", str(error)
-    except DiskError as error:
-        return "disk", str(error)
-    except UserError as error:
-        return "user", str(error)
     except Exception as error:  # noqa: BLE001 the border of the process: the driver reports it, with where it happened
-        disk = disk_error(error, folder) if isinstance(error, OSError) else None
-        return ("disk", str(disk)) if disk else ("broken", traceback.format_exc())
+        if found := machine_error(error):
+            kind = "device" if isinstance(found, DeviceError) else "disk" if isinstance(found, DiskError) else "machine"
+            return kind, str(found)
+        if isinstance(error, OperatorError):
+            return "operator", str(error)
+        return ("user", str(error)) if isinstance(error, UserError) else ("broken", traceback.format_exc())
 
 
 @dataclass(frozen=True)
@@ -157,7 +155,7 @@ class Stages:
         if task not in stages:
             operator = load(dict(context.operators)[task.operator])
             make = fitness if self._spec.computes else builder
-            folder, shared = Path(context.folder), Path(self._spec.folder)
+            folder, shared = made(context.folder), made(self._spec.folder)
             stages[task] = make(operator, task, workload_set=context.workload_set, folder=folder, shared=shared)
         return stages[task]
 
@@ -172,6 +170,12 @@ class Stages:
             self.end(context)
 
 
+def made(folder: str) -> Path:
+    """A folder that somebody may have removed while its run goes on; a run that is itself gone is not begun again."""
+    Path(folder).mkdir(exist_ok=True)
+    return Path(folder)
+
+
 def serve(connection: Connection, owner: int) -> None:
     """The worker takes a WorkerSpec, then answers messages until its owner, by process id, is gone."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -182,7 +186,7 @@ def serve(connection: Connection, owner: int) -> None:
         spec: WorkerSpec = connection.recv()
         if spec.cores:
             stay_on(spec.cores)
-        answered(partial(prepare, spec.target, computes=spec.computes, shared=Path(spec.folder)))
+        answered(lambda: prepare(spec.target, computes=spec.computes, shared=made(spec.folder)))
         # What is wrong there, the first job says.
         with closing(Stages(spec)) as stages:
             while True:
@@ -202,7 +206,7 @@ def answer(message: Message, spec: WorkerSpec, stages: Stages) -> Answer:
         stage = stages.of(message.context, message.task)
         return getattr(stage, message.method)(*message.arguments, **message.options)
 
-    return answered(call, folder=message.context.folder if message.context else spec.folder)
+    return answered(call)
 
 
 def main() -> None:

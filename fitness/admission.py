@@ -100,7 +100,7 @@ class DevicePlace:
             def call(question: Question, at_end: bool, poison: int) -> Memory:
                 with self._pipeline.device.machine(exclusive=False):
                     session.bind(0, question, at_end=at_end)
-                    session.run(0, poison=poison)
+                    session.run(0, poison=poison, sealed=True)
                 return session.work(0)
 
             yield call

@@ -16,6 +16,7 @@ from fitness.memory import Memory
 from fitness.profiling import Profile
 from fitness.roofline import Peaks
 from fitness.timing import Spread
+from operators.errors import MachineError
 from operators.kernel import Kernel
 from operators.libraries import LibraryCall
 from operators.spec import Workload
@@ -45,7 +46,7 @@ class KernelFault(Exception):
         self.rejection = Rejection(status, message)
 
 
-class KilledFromOutside(KernelFault):
+class KilledFromOutside(MachineError):
     """What no kernel can do befell the process or its clock: it may be asked again, in another one if it ended."""
 
 
@@ -104,15 +105,21 @@ class Session(Protocol):
         """
         ...
 
+    @property
+    def seals(self) -> bool:
+        """Whether threads of a kernel could go on behind the end of a call, which a sealed call does not let them."""
+        ...
+
     def bind(self, slot: int, question: Question, *, at_end: bool) -> None:
         """Hand it the inputs of a question, and memory for outputs and scratch; again for the same slot replaces it."""
         ...
 
-    def run(self, slot: int, *, poison: int, cold: bool = False) -> Sample:
+    def run(self, slot: int, *, poison: int, cold: bool = False, sealed: bool = False) -> Sample:
         """Fill outputs, scratch and what lies around them, put inout tensors in place, call the kernel once.
 
         What lies around is filled anew for every call, with another byte than `poison`: nothing of one call is found
-        by the next, or held against it. `cold`: from cold caches.
+        by the next, or held against it. `cold`: from cold caches. `sealed`: what the kernel has not written when it
+        says that it is done is not written any more; that takes time where it `seals`.
         """
         ...
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -58,9 +59,12 @@ class FairLock:
     def _taken(self, kind: int) -> IO[str]:
         with self._gate.open("w") as gate:
             fcntl.flock(gate, fcntl.LOCK_EX)
-            lock = self._lock.open("w")
-            fcntl.flock(lock, kind)
-        return lock
+            while True:
+                lock = self._lock.open("w")
+                fcntl.flock(lock, kind)
+                if os.path.samestat(os.fstat(lock.fileno()), self._lock.stat()):
+                    return lock
+                lock.close()  # its folder was removed and made again meanwhile: now others hold another file
 
 
 @lru_cache

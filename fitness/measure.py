@@ -40,6 +40,8 @@ RECALL_GAIN = 1.1
 """A kernel whose slowest call on known inputs is by so much faster than its fastest on new ones remembers."""
 COMPANY_SHARE = 0.1
 """Of all other rounds, in which a candidate is called on company as well."""
+SEALED_SHARE = 0.15
+"""Of all rounds, in which a candidate is called once more, not timed, and writes nothing behind its end."""
 LASTING_SHARE = 0.5
 """Of a variance, so much from processes ends a measurement: no number of pairs would lessen its error by a third."""
 LIBRARY_PAIRS = range(6, 41)
@@ -290,7 +292,7 @@ class Pairing:
                 "candidate": partial(self._nominal, candidate, number, which),
                 "anchor": partial(self._anchor_sample, anchor, number, which),
                 **({"guest": partial(self._guest_sample, number, which)} if guest else {}),
-                **({"company": partial(self._sample, candidate.session, beside)} if beside else {}),
+                **({"company": partial(self._sample, candidate.session, beside, sealed=True)} if beside else {}),
             }
             taken = {name: calls[name]() for name in self._rng.permutation(list(calls))}
             mine, other, its = taken["candidate"], taken["anchor"], taken.get("guest")
@@ -300,6 +302,8 @@ class Pairing:
                 self._first_ns[number].append(mine.elapsed_ns)
             if its:
                 self._beside[number].append((mine, its))
+            if candidate.session.seals and self._rng.random() < SEALED_SHARE:
+                self._sample(candidate.session, candidate.placed(number, which), sealed=True)
 
     @property
     def _sampling_s(self) -> float:
@@ -373,10 +377,10 @@ class Pairing:
         """One call on a nominal set, as it is now."""
         return self._sample(seat.session, seat.placed(number, which))
 
-    def _sample(self, session: Session, placed: Placed) -> Sample:
+    def _sample(self, session: Session, placed: Placed, *, sealed: bool = False) -> Sample:
         """One call whose output was right."""
         slot, case = placed
-        sample = session.run(slot, poison=unwritten(self._rng), cold=True)
+        sample = session.run(slot, poison=unwritten(self._rng), cold=True, sealed=sealed)
         self._accept(case, session, slot)
         return sample
 

@@ -8,19 +8,22 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
 from fitness.disk import refuse_full_disk
-from operators.errors import UserError
+from operators.errors import MachineError
 from operators.identity import digest
 
 HERE = Path(__file__).parent
 CXX = "g++"
+LEFT_S = 3600.0
+"""No compiler works for so long on one of our own programs."""
 
 
-class ToolchainError(UserError):
+class ToolchainError(MachineError):
     """The machine lacks a working C++ compiler."""
 
 
@@ -52,13 +55,31 @@ def compiler_version() -> str:
 
 
 @lru_cache
+def _place(kind: str, text: str, *command: str) -> str:
+    """The name that the cache has for what a compiler makes of a text."""
+    return f"{kind}-{digest(text, *command, compiler_version())[:16]}"
+
+
+@contextlib.contextmanager
+def _workplace(cache: Path) -> Iterator[str]:
+    """A folder beside what is made in it. Those that somebody left who was killed are removed."""
+    for left in cache.glob("tmp*"):
+        with contextlib.suppress(OSError):
+            if time.time() - left.stat().st_mtime > LEFT_S:
+                shutil.rmtree(left)
+    with tempfile.TemporaryDirectory(dir=cache) as folder:
+        yield folder
+
+
 def built(source: str, *flags: str) -> Path:
-    """The compiled form of one of our own sources (a path below this package). Safe under concurrent first use."""
-    text = "".join(path.read_text(encoding="utf-8") for path in (HERE / source, *sorted(HERE.glob("native/*.hpp"))))
+    """The compiled form of one of our own sources (a path below this package), made again wherever it is missing.
+
+    Safe under concurrent use.
+    """
     command = (CXX, "-std=c++17", "-O2", *flags)
-    target = cache_folder() / f"{Path(source).stem}-{digest(text, *command, compiler_version())[:16]}"
+    target = cache_folder() / _place(Path(source).stem, _text(source), *command)
     if not target.exists():
-        with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        with _workplace(target.parent) as folder:
             partial = Path(folder) / target.name
             run = subprocess.run(
                 [*command, str(HERE / source), "-o", str(partial), "-ldl"], capture_output=True, text=True
@@ -71,14 +92,20 @@ def built(source: str, *flags: str) -> Path:
 
 
 @lru_cache
+def _text(source: str) -> str:
+    """One of our own sources, with all that it may include."""
+    return "".join(path.read_text(encoding="utf-8") for path in (HERE / source, *sorted(HERE.glob("native/*.hpp"))))
+
+
 def precompiled(includes: str, *flags: str) -> Path:
     """A header of these lines, for `-include` with the same flags, with its compiled form beside it.
 
-    GCC takes the compiled form where it fits, which is several times faster, and the lines themselves elsewhere.
+    GCC takes the compiled form where it fits, which is several times faster, and the lines themselves elsewhere. It is
+    made again wherever it is missing.
     """
-    folder = cache_folder() / f"headers-{digest(includes, *flags, compiler_version())[:16]}"
-    if not folder.exists():
-        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+    folder = cache_folder() / _place("headers", includes, *flags)
+    if not (folder / "headers.hpp").exists():
+        with _workplace(folder.parent) as scratch:
             header = Path(scratch, "made", "headers.hpp")
             header.parent.mkdir()
             header.write_text(includes, encoding="utf-8")
@@ -87,6 +114,7 @@ def precompiled(includes: str, *flags: str) -> Path:
             if run.returncode != 0:
                 refuse_full_disk(run.stderr, scratch)
                 raise ToolchainError(f"{CXX} cannot compile its own headers: {run.stderr.strip().splitlines()[:1]}")
+            shutil.rmtree(folder, ignore_errors=True)  # what is left of one, if anything is
             with contextlib.suppress(OSError):  # another process was quicker
                 header.parent.rename(folder)
     return folder / "headers.hpp"

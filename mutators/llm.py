@@ -127,7 +127,7 @@ class LLM:
         """Raise UserError for what no call could overcome, without a call of a model.
 
         That is a provider that litellm does not know, a key that is missing, a server of one's own that is not there,
-        and a limit in dollars on a model whose price is not known.
+        and a limit in dollars on a model whose price is not known. A server that answered before is only away.
         """
         if not self.settings.asked:
             return
@@ -139,12 +139,16 @@ class LLM:
                     f"model {model}: its price is not known, so that a budget in dollars would not hold; "
                     "limit tokens, such as --budget 2Mtok, or set llm.prices"
                 )
-        if self.settings.api_base:
+        if self.settings.api_base and not self.calls.heard():
             await _check_server(self.settings.api_base)
 
     async def _learn(self, breaker: Breaker, call: Call, fault: Fault | None, began: float) -> None:
-        """Put the model aside, or take it back, for what became of a call. Raises UserError if it never answered."""
-        if fault and fault.kind != "size" and not self.calls.heard(call.model):
+        """Put the model aside, or take it back, for what became of a call.
+
+        Raises UserError for what is wrong with the settings (a key, a model's name), as long as no model of the run has
+        answered: that is its start, and somebody is there to mend it. Later a search goes on with what it has.
+        """
+        if fault and fault.kind == "setup" and not self.calls.heard():
             raise UserError(f"model {call.model} has not answered yet and fails: {fault.text}")
         if fault and call.status is CallStatus.UNAVAILABLE:
             if breaker.failed(began, fault.retry_after_s):

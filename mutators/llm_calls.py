@@ -42,8 +42,8 @@ class CallStore(Protocol):
         """Keep a call, failed ones too; it is safe once this returns."""
         ...
 
-    def heard(self, model: str) -> bool:
-        """Whether this model has ever answered a call that is kept here."""
+    def heard(self) -> bool:
+        """Whether any model has ever answered a call that is kept here."""
         ...
 
     async def note(self, kind: str, detail: Mapping[str, Any]) -> None:
@@ -70,8 +70,8 @@ class MemoryCalls:
         if call.status.heard:
             self._answered[call.cache_key] = call
 
-    def heard(self, model: str) -> bool:
-        return any(call.model == model for call in self._answered.values())
+    def heard(self) -> bool:
+        return bool(self._answered)
 
     async def note(self, kind: str, detail: Mapping[str, Any]) -> None:
         self.notes.append((kind, detail))

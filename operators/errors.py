@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
 from collections.abc import Collection
 from difflib import get_close_matches
 from pathlib import Path
@@ -13,11 +14,15 @@ class UserError(Exception):
     """Something the user gave us is wrong; the text is one line: where, what is wrong, what would be right."""
 
 
-class DeviceError(UserError):
+class MachineError(UserError):
+    """A machine failed at what it was asked to do: no kernel is to blame, and elsewhere or later it may be done."""
+
+
+class DeviceError(MachineError):
     """A device that kernels run on is not there, or has failed; another one may still work."""
 
 
-class DiskError(UserError):
+class DiskError(MachineError):
     """A disk is full, or does not take what must be written to it; what was written before is still there."""
 
 
@@ -35,6 +40,24 @@ def disk_error(error: OSError, folder: str | Path = "") -> DiskError | None:
     if error.errno not in DISK_FAULTS and not ours:
         return None
     return DiskError(f"{place or folder or 'a file'}: cannot be written: {error.strerror}")
+
+
+SHORT_OF = ("can't allocate memory", "not enough memory", "can't start new thread")
+"""What libraries say in errors of no kind of their own, where a machine has no more memory or processes to give."""
+
+
+def machine_error(error: Exception) -> MachineError | None:
+    """What an exception says of the machine that it was raised on; None: it is ours, or the user's, to mend."""
+    if isinstance(error, MachineError):
+        return error
+    if isinstance(error, MemoryError) or any(words in str(error) for words in SHORT_OF):
+        return MachineError(f"no memory, or no thread, is left: {quote(str(error) or type(error).__name__)}")
+    if isinstance(error, OSError):
+        place = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
+        return disk_error(error) or MachineError(f"{place}{error.strerror or error}")
+    if isinstance(error, EOFError | subprocess.SubprocessError):
+        return MachineError(f"a process of ours ended: {quote(str(error) or type(error).__name__)}")
+    return None
 
 
 class OperatorError(UserError):

@@ -5,6 +5,10 @@ from __future__ import annotations
 import errno
 from pathlib import Path
 
+from operators.errors import MachineError
+
+SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE)
+"""What is wrong with a machine that cannot open or read a file, rather than with the file."""
 MAX_TEXT_BYTES = 4 << 20
 """Of a file that a person writes: a configuration, an operator, Python."""
 
@@ -18,9 +22,14 @@ def read_text(path: Path, most_bytes: int = MAX_TEXT_BYTES) -> str:
 
 
 def read_bytes(path: Path, most_bytes: int = MAX_TEXT_BYTES) -> bytes:
-    """The bytes of a file. It raises OSError, for one that is longer too."""
-    with path.open("rb") as stream:
-        data = stream.read(most_bytes + 1)
+    """The bytes of a file. It raises OSError, for one that is longer too, and MachineError where it is not to blame."""
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(most_bytes + 1)
+    except OSError as error:
+        if error.errno in SHORTAGES:
+            raise MachineError(f"{path}: cannot be read now: {error.strerror}") from error
+        raise
     if len(data) > most_bytes:
         most = f"{most_bytes >> 20} MiB" if most_bytes >> 20 else f"{most_bytes >> 10} KiB"
         raise OSError(errno.EFBIG, f"it is longer than {most}, the most that is allowed", str(path))

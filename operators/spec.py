@@ -242,6 +242,8 @@ class Operator:
     folder: Path = field(compare=False)
     like: str = ""
     """The form of operators/shared that it is like; empty: none."""
+    _naive: dict[Path, str] = field(default_factory=dict, compare=False, repr=False)
+    """Sources of naive kernels, by file: what a process has read once it need not open again."""
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
@@ -291,7 +293,7 @@ class Operator:
         """The source of the naive kernel. Raises OperatorError."""
         path = self.ancestor("naive", target)
         try:
-            return read_text(path)
+            return self._naive.get(path) or self._naive.setdefault(path, read_text(path))
         except FileNotFoundError:
             raise OperatorError(f"{self.folder}: {path.name} is missing") from None
         except (OSError, UnicodeDecodeError) as error:

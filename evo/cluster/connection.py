@@ -16,9 +16,9 @@ from typing import Any
 
 from evo.cluster.guard import MARK, end_marked
 from evo.cluster.scratch import Scratch, children, start_guard
-from evo.pool import EngineError
+from evo.pool import ClusterLost, EngineError, value_of
 from evo.worker import Answer, answered
-from operators.errors import UserError
+from operators.errors import MachineError, UserError
 
 HERE = "local"
 """The address of a cluster that is started for the run alone, on this machine."""
@@ -37,10 +37,6 @@ SYSTEM = {
     "memory_monitor_refresh_ms": 0,
     "task_events_max_num_task_in_gcs": 1000,  # or its head grows with every call
 }
-
-
-class ClusterLost(EngineError):
-    """A process that Ray cannot do without has ended."""
 
 
 class ActorGone(Exception):
@@ -157,13 +153,16 @@ class Cluster:
 
     def start(self, actor: type[Host], *arguments: Any, node: str = "", cpus: float = 0.0, gpus: int = 0) -> Any:
         """A new actor on a node, by default the driver's own; the call returns before it is there."""
+        self.check()
         if actor not in self._actors:
             self._actors[actor] = self._ray.remote(actor)
         placed = self._on(self._actors[actor], node or self.node, num_cpus=cpus, num_gpus=gpus, max_restarts=0)
         return placed.remote(*arguments)
 
     def stop(self, actor: Any) -> None:
-        """It ends an actor at once, if it still lives."""
+        """It ends an actor at once, if it still lives; those of a cluster that is lost end with it."""
+        if self.lost:
+            return
         with suppress(self._ray.exceptions.RayError, ValueError):
             self._ray.kill(actor)
 
@@ -182,6 +181,13 @@ class Cluster:
                     return self._ray.get(ready[0])
             if time.monotonic() > deadline_s:
                 raise TimeoutError
+
+    def answer(self, reference: Any) -> Any:
+        """What a call of an actor came to, and as `get` raises; an actor whose machine failed it is as good as gone."""
+        try:
+            return value_of(self.get(reference))
+        except MachineError as error:
+            raise ActorGone(str(error)) from error
 
     def check(self) -> None:
         """It raises ClusterLost if one of our own cluster's processes has ended."""
@@ -209,8 +215,8 @@ class Cluster:
             loop.add_reader(descriptor, ended, descriptor)
         try:
             return await task
-        except asyncio.CancelledError:
-            self.check()
+        except (Exception, asyncio.CancelledError):
+            self.check()  # whatever else fails when the cluster is lost
             raise
         finally:
             for descriptor in self._watched:

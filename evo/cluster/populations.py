@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,17 +12,24 @@ from evo import records
 from evo.archive import Cell, Elite
 from evo.cluster.connection import TRIES, ActorGone, Cluster, Host
 from evo.config import RunConfig
+from evo.history import NOT_WANTED
 from evo.individual import Individual
 from evo.journal import Journal
-from evo.pool import EngineError, value_of
-from evo.strategies.base import Heard, Leader, Listening, Rival, Strategy, other_request
+from evo.pool import EngineError
+from evo.strategies.base import Leader, Rival, Strategy
+from fitness.profiling import Profile
 from mutators.base import Request
+from operators.catalog import load
 from operators.spec import Operator, Task
 
-PAGE_ROWS = 2_000
+PAGE_TELLS = 2_000
 """Tells that are read from the store, and sent to an actor, at a time."""
-UNHEARD_LIMIT = 50
-"""Tells that may be on their way to a population before the driver waits for it."""
+STEPS_AT_ONCE = 100
+"""Steps of strategies that are sent to their actor in one call; fewer where it is asked something."""
+CALLS_UNDER_WAY = 2
+"""Calls that may be on their way to an actor before the driver waits for it."""
+Step = tuple[Task, str, Any]
+"""A strategy's task, the name of a method of `Strategy` by which its state goes on, and the arguments."""
 
 
 class PopulationActor(Host):
@@ -33,25 +39,21 @@ class PopulationActor(Host):
 class Populations:
     """The strategies of one operator's tasks, each with its population."""
 
-    def __init__(self, config_json: str, operator: str) -> None:
-        config = RunConfig.from_json(config_json)
+    def __init__(self, config_json: str, folder: str) -> None:
+        """`config_json` is the whole run's, on which strategies depend, `folder` that of the operator."""
+        config, operator = RunConfig.from_json(config_json), load(folder)
         self._strategies: dict[Task, Strategy] = {
-            task: config.make_strategy(made, task) for made, task in config.tasks() if made.name == operator
+            task: config.make_strategy(operator, task) for task in config.tasks_of(operator)
         }
 
     def ask(self, task: Task, count: int) -> list[Request]:
         """The next requests of a task, `count` at most; see `Strategy`."""
         return self._strategies[task].ask(count)
 
-    def tell(self, task: Task, individual: Individual) -> str:
-        """The population takes a finished request in; see `Strategy`."""
-        return self._strategies[task].tell(individual)
-
-    def hear(self, task: Task, leader: Leader) -> None:
-        """A task's strategy hears of a leader, if it listens; see `Listening`."""
-        strategy = self._strategies[task]
-        if isinstance(strategy, Listening):
-            strategy.hear(leader)
+    def learn(self, steps: Sequence[Step]) -> None:
+        """Strategies take in, in this order, what was asked, told, heard or profiled; see `Strategy`."""
+        for task, method, arguments in steps:
+            getattr(self._strategies[task], method)(*arguments)
 
     def rival(self, task: Task, request: Request, cell: Cell) -> Rival:
         """What a request's child is paired with; see `Strategy`."""
@@ -61,32 +63,18 @@ class Populations:
         """The best kernel of a task so far, if there is one."""
         return self._strategies[task].best
 
-    def replay(self, task: Task, history: Sequence[Mapping[str, Any]]) -> None:
-        """It applies stored asks (`wanted`, `digests`), tells (rows of `records.TOLD`) and leaders that were heard of
-        (`leader`) again, in this order.
-        """
-        strategy = self._strategies[task]
-        for entry in history:
-            if "leader" in entry:
-                self.hear(task, entry["leader"])
-            elif "wanted" not in entry:
-                strategy.tell(records.individual_from(entry))
-            elif [request.digest for request in strategy.ask(entry["wanted"])] != entry["digests"]:
-                raise other_request(task, f"of ask {entry['seq']}")
-
 
 @dataclass
-class _Progress:
-    """How far a strategy has come: asks that were answered with something, and tells."""
+class _Past:
+    """How far a strategy has come."""
 
-    asks: int = 0
-    tells: int = 0
-    wanted: int = 0
-    """By the last of these asks."""
-    digests: Sequence[str] = ()
-    """Of the requests that it was answered with."""
-    heard: list[Heard] = field(default_factory=list)
-    """Leaders."""
+    steps: int = 0
+    """Asks that were answered with something, tells and profiles: all that has a place in the store's history."""
+    unstored: list[tuple[Sequence[Request], int]] = field(default_factory=list)
+    """What asks were answered with since it learnt something, and how many they wanted: the driver asks several times
+    before it stores that."""
+    heard: list[tuple[int, Leader]] = field(default_factory=list)
+    """Leaders, each with the number of steps before it."""
 
 
 class RemotePopulations:
@@ -96,11 +84,12 @@ class RemotePopulations:
     """
 
     def __init__(self, cluster: Cluster, config: RunConfig, operator: Operator, store: Journal) -> None:
-        here = config.model_copy(update={"operators": [str(operator.folder)]})
         self._cluster = cluster
-        self._arguments = (here.to_json(), operator.name)
+        self._name = operator.name
+        self._arguments = (config.to_json(), str(operator.folder))
         self._store = store
-        self._progress: dict[Task, _Progress] = {}
+        self._pasts: dict[Task, _Past] = {}
+        self._unsent: list[Step] = []
         self._unheard: list[Any] = []
         self._start()
 
@@ -108,26 +97,35 @@ class RemotePopulations:
         """The next requests of a task, `count` at most. It raises EngineError where the actor dies again and again."""
         requests: list[Request] = self._call("ask", task, count)
         if requests:
-            progress = self._of(task)
-            progress.asks += 1
-            progress.wanted, progress.digests = count, [request.digest for request in requests]
+            past = self._of(task)
+            past.steps += 1
+            past.unstored.append((requests, count))
         return requests
 
-    def tell(self, task: Task, individual: Individual) -> None:
-        """The driver does not wait until the actor has heard it: calls arrive in order."""
-        self._of(task).tells += 1
-        self._send("tell", task, individual)
+    def learn(self, task: Task, method: str, *arguments: Any) -> None:
+        """A strategy's state goes on by one step; calls arrive in order, and the driver does not wait for them."""
+        past = self._of(task)
+        past.unstored.clear()  # whoever tells what became of requests has stored them
+        if method == "hear":
+            past.heard.append((past.steps, *arguments))
+        else:
+            past.steps += 1
+        self._send((task, method, arguments))
 
-    def hear(self, task: Task, leader: Leader) -> None:
-        """As `tell`, of a leader."""
-        progress = self._of(task)
-        progress.heard.append((progress.asks, progress.tells, leader))
-        self._send("hear", task, leader)
+    def _send(self, step: Step) -> None:
+        self._unsent.append(step)
+        if len(self._unsent) >= STEPS_AT_ONCE:
+            try:
+                self._flush()
+                while len(self._unheard) > CALLS_UNDER_WAY:
+                    self._hear()
+            except ActorGone:
+                self._rebuild()
 
-    def _send(self, method: str, *arguments: Any) -> None:
-        self._unheard.append(self._actor.call.remote(method, *arguments))
-        if len(self._unheard) >= UNHEARD_LIMIT:
-            self._settle()
+    def _flush(self) -> None:
+        if self._unsent:
+            self._unheard.append(self._actor.call.remote("learn", self._unsent))
+            self._unsent = []
 
     def rival(self, task: Task, request: Request, cell: Cell) -> Rival:
         """What a request's child is paired with; it raises what `ask` does."""
@@ -139,62 +137,43 @@ class RemotePopulations:
         elite: Elite | None = self._call("best", task)
         return elite
 
-    def restore(self, task: Task, asks: int, tells: int, heard: Sequence[Heard]) -> None:
-        """It brings a new population to where the store says that it was, after so many asks and tells."""
-        progress = self._of(task)
-        progress.asks, progress.tells, progress.heard = asks, tells, list(heard)
-        try:
-            self._replay(task, progress)
-        except ActorGone:
-            self._rebuild()
-
-    def _of(self, task: Task) -> _Progress:
-        return self._progress.setdefault(task, _Progress())
+    def _of(self, task: Task) -> _Past:
+        return self._pasts.setdefault(task, _Past())
 
     def _start(self) -> None:
         self._actor = self._cluster.start(PopulationActor, Populations, *self._arguments)
 
     def _call(self, method: str, *arguments: Any) -> Any:
         for _ in range(TRIES):
-            reference = self._actor.call.remote(method, *arguments)
             try:
-                self._hear()
-                return value_of(self._cluster.get(reference))
+                self._flush()
+                reference = self._actor.call.remote(method, *arguments)
+                while self._unheard:
+                    self._hear()
+                return self._cluster.answer(reference)
             except ActorGone:
                 self._rebuild()
-        raise EngineError(f"the actor of {self._arguments[1]}'s populations died {TRIES} times in a row")
-
-    def _settle(self) -> None:
-        try:
-            self._hear()
-        except ActorGone:
-            self._rebuild()
+        raise EngineError(f"the actor of {self._name}'s populations died {TRIES} times in a row")
 
     def _hear(self) -> None:
-        while self._unheard:
-            value_of(self._cluster.get(self._unheard[0]))
-            del self._unheard[0]
+        self._cluster.answer(self._unheard[0])
+        del self._unheard[0]
 
     def _rebuild(self) -> None:
-        """Another actor, brought to where the last one was. Every tell is in the store, and every ask but the last."""
+        """Another actor, brought to where the last one was by what is stored, which is all but the last asks."""
         for _ in range(TRIES):
             self._cluster.stop(self._actor)
+            self._unsent.clear()
             self._unheard.clear()
             self._start()
             with suppress(ActorGone):
-                for task, progress in self._progress.items():
-                    self._replay(task, progress)
+                for task, past in self._pasts.items():
+                    for steps in _steps(self._store, task, past):
+                        self._unheard.append(self._actor.call.remote("learn", steps))
+                        while len(self._unheard) > CALLS_UNDER_WAY:
+                            self._hear()
                 return
-        raise EngineError(f"the actor of {self._arguments[1]}'s populations died {TRIES} times in a row")
-
-    def _replay(self, task: Task, progress: _Progress) -> None:
-        """The actor works on one page while the next is read."""
-        replayed: list[Any] = []
-        for page in _with_leaders(_history(self._store, task, progress), progress.heard):
-            replayed.append(self._actor.call.remote("replay", task, page))
-            if len(replayed) > 1:
-                value_of(self._cluster.get(replayed.pop(0)))
-        value_of(self._cluster.get(replayed.pop()))
+        raise EngineError(f"the actor of {self._name}'s populations died {TRIES} times in a row")
 
 
 class RemoteStrategy:
@@ -210,20 +189,23 @@ class RemoteStrategy:
         """See `Strategy`; it raises what `RemotePopulations.ask` does, as all methods here do."""
         return self._populations.ask(self._task, count)
 
+    def asked(self, requests: Sequence[Request], count: int) -> None:
+        """See `Strategy`."""
+        self._populations.learn(self._task, "asked", requests, count)
+
     def tell(self, individual: Individual) -> str:
         """See `Strategy`; what is done with it is known in the actor alone."""
         self._best_is_known = False
-        self._populations.tell(self._task, individual)
+        self._populations.learn(self._task, "tell", individual)
         return "sent"
 
     def hear(self, leader: Leader) -> None:
-        """See `evo.strategies.base.Listening`."""
-        self._populations.hear(self._task, leader)
+        """See `Strategy`."""
+        self._populations.learn(self._task, "hear", leader)
 
-    def restore(self, asks: int, tells: int, heard: Sequence[Heard]) -> None:
-        """See `evo.strategies.base.Restorable`."""
-        self._best_is_known = False
-        self._populations.restore(self._task, asks, tells, heard)
+    def profiled(self, kernel_id: str, profile: Profile) -> None:
+        """See `Strategy`."""
+        self._populations.learn(self._task, "profiled", kernel_id, profile)
 
     def rival(self, request: Request, cell: Cell) -> Rival:
         """See `Strategy`."""
@@ -238,38 +220,28 @@ class RemoteStrategy:
         return self._best
 
 
-def _history(store: Journal, task: Task, progress: _Progress) -> Iterator[list[dict[str, Any]]]:
-    """What the strategy has heard and answered so far, in order, for `Populations.replay`."""
-    asked = store.rows(
-        "select seq, any_value(wanted) as wanted, list(digest order by position) as digests from asks "
-        "where task = ? and wanted > 0 group by seq order by seq limit ?",
-        [str(task), progress.asks],
-    ).to_pylist()
-    if len(asked) < progress.asks:  # the driver has not stored the last one yet
-        asked.append({"seq": math.inf, "wanted": progress.wanted, "digests": progress.digests})
-    left, after = progress.tells, -1
-    while left:
-        told = store.rows(
-            f"select * from ({records.TOLD}) where task = ? and seq > ? order by seq limit ?",
-            [str(task), after, min(PAGE_ROWS, left)],
-        ).to_pylist()
-        told = records.with_measurements(told, store)
-        left, after = left - len(told), told[-1]["seq"]
-        earlier = [entry for entry in asked if entry["seq"] < after]
-        asked = asked[len(earlier) :]
-        yield sorted([*earlier, *told], key=lambda entry: entry["seq"])
-    yield asked
+def _steps(store: Journal, task: Task, past: _Past) -> Iterator[list[Step]]:
+    """What a strategy has learnt so far, in order, for `Populations.learn`; see `_Past`."""
+    heard, done = deque(past.heard), 0
+    for page in records.history_of(task, store, page=PAGE_TELLS):
+        steps: list[Step] = []
+        for step in filter(None, (_step(task, entry) for _, entry in page)):
+            if done == past.steps:  # what is stored and did not count yet is learnt when it does
+                break
+            while heard and heard[0][0] == done:
+                steps.append((task, "hear", (heard.popleft()[1],)))
+            steps.append(step)
+            done += 1
+        yield steps
+    missing = past.unstored[max(len(past.unstored) - (past.steps - done), 0) :]
+    yield [*((task, "hear", (leader,)) for _, leader in heard), *((task, "asked", answer) for answer in missing)]
 
 
-def _with_leaders(pages: Iterable[list[dict[str, Any]]], heard: Sequence[Heard]) -> Iterator[list[dict[str, Any]]]:
-    """The pages of a history with what was heard between its asks and tells."""
-    waiting, asks, tells = deque(heard), 0, 0
-    for page in pages:
-        merged = []
-        for entry in page:
-            while waiting and waiting[0][:2] == (asks, tells):
-                merged.append({"leader": waiting.popleft()[2]})
-            merged.append(entry)
-            asks, tells = (asks + 1, tells) if "wanted" in entry else (asks, tells + 1)
-        yield merged
-    yield [{"leader": leader} for *_, leader in waiting]
+def _step(task: Task, entry: records.Entry) -> Step | None:
+    """An entry of the history as its strategy learnt it; None for requests of guests, which it did not ask for."""
+    if isinstance(entry, records.Asked):
+        wanted = entry.rows[0]["wanted"]
+        return (task, "asked", ([*map(records.request_from, entry.rows)], wanted)) if wanted != NOT_WANTED else None
+    if isinstance(entry, records.Told):
+        return task, "tell", (records.individual_from(entry.row),)
+    return task, "profiled", (entry.row["kernel_id"], records.profile_from(entry.row))

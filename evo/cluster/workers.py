@@ -16,6 +16,7 @@ from evo.version import engine_version
 from evo.worker import Answer, Message, RunContext, WorkerSpec
 from fitness.cpu.cores import processor
 from operators import catalog
+from operators.errors import MachineError
 from operators.identity import digest
 
 Files = Mapping[str, Mapping[str, bytes]]
@@ -109,7 +110,7 @@ class RemoteWorker:
         try:
             with self._cluster.translated():
                 answer: Answer | None = value_of(await self.actor.call.remote("ask", message, self._files(message)))
-        except ActorGone as error:
+        except (ActorGone, MachineError) as error:
             raise WorkerLost(f"{lost}: {error}") from error
         if answer is None:
             raise WorkerLost(lost)

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from evo.records import WAITS
 from evo.report.queries import open_questions, outages
 from evo.report.summary import problems
 from evo.report.words import duration
 from evo.store import StoreError, has_writer, query
 
-State = Literal["running", "finished", "stopped", "died", "not begun"]
+State = Literal["running", "finished", "stopped", "failed", "died", "not begun"]
 
 LEAST_FREE = 2**30
 """Bytes that a disk should have left for a run that goes on."""
@@ -31,7 +32,7 @@ LOST_S, MOST_LOST = 600.0, 3
 class Finding:
     """Something that is wrong with a run."""
 
-    cause: Literal["died", "operator", "provider", "alarm", "silent", "workers", "disk"]
+    cause: Literal["died", "failed", "operator", "provider", "alarm", "silent", "workers", "disk"]
     told: str
     """What it is and what to do, in a line."""
 
@@ -46,6 +47,8 @@ class Health:
     verdict_s: float | None
     """Seconds since the last verdict; None where there is none yet."""
     findings: tuple[Finding, ...]
+    waits: str = ""
+    """What a run that goes on waits for, as long as nothing moves."""
 
     @property
     def is_healthy(self) -> bool:
@@ -57,6 +60,7 @@ class Health:
         """It in one line."""
         verdict = "no verdict yet" if self.verdict_s is None else f"last verdict {duration(self.verdict_s)} ago"
         state = f"{self.state} ({self.reason})" if self.reason else self.state
+        state += f", waits for {self.waits}" if self.waits else ""
         return f"{'healthy' if self.is_healthy else 'unhealthy'}: {state}, {verdict}"
 
 
@@ -69,13 +73,14 @@ def health(folder: Path, *, now: float | None = None, free_bytes: int | None = N
     free = shutil.disk_usage(folder).free if free_bytes is None else free_bytes
     state, reason = state_of(folder)
     last = _last(folder)
-    findings = [*_of_state(folder, state), *_of_tasks(folder), *_of_models(folder)]
+    findings = [*_of_state(folder, state, reason), *_of_tasks(folder), *_of_models(folder)]
     if state == "running":
         findings += _of_time(folder, last, now)
     if state in ("running", "died") and free < LEAST_FREE:
         findings.append(Finding("disk", f"only {free >> 20} MiB are free where the run lies: make room"))
     verdict = last["verdict"]
-    return Health(state, reason, None if verdict is None else max(now - verdict, 0.0), tuple(findings))
+    waits = _waits(folder) if state == "running" else ""
+    return Health(state, reason, None if verdict is None else max(now - verdict, 0.0), tuple(findings), waits)
 
 
 def state_of(folder: Path) -> tuple[State, str]:
@@ -83,7 +88,7 @@ def state_of(folder: Path) -> tuple[State, str]:
     if has_writer(folder):
         return "running", ""
     sql = """
-        select kind, detail_json from events where kind in ('session', 'finished', 'stopped')
+        select kind, detail_json from events where kind in ('session', 'finished', 'stopped', 'failed')
         order by rowid desc limit 1
     """
     rows = query(folder, sql).to_pylist()
@@ -104,7 +109,7 @@ def _last(folder: Path) -> dict[str, Any]:
             greatest(
                 (select max(epoch(created_at)) from evaluations), (select max(epoch(created_at)) from tells),
                 (select max(epoch(created_at)) from llm_calls), (select max(epoch(created_at)) from profiles),
-                (select max(epoch(created_at)) from events where kind not in ('stalled', 'restart'))
+                (select max(epoch(created_at)) from events where kind not in ('stalled', 'restart', 'waits'))
             ) as life,
             (select config_json from runs limit 1) as config_json
     """
@@ -123,7 +128,20 @@ def settings(config_json: str | None) -> dict[str, Any]:
     return found
 
 
-def _of_state(folder: Path, state: State) -> Iterator[Finding]:
+def _waits(folder: Path) -> str:
+    """What the search said last that it waits for, unless something was told since."""
+    sql = f"""
+        select arg_max(detail_json, rowid)->>'for' as what from events where kind = '{WAITS}'
+          and created_at > coalesce((select max(created_at) from tells), 'epoch'::timestamptz)
+          and rowid > (select coalesce(max(rowid), -1) from events where kind = 'session')
+    """
+    (row,) = query(folder, sql).to_pylist()
+    return row["what"] or ""
+
+
+def _of_state(folder: Path, state: State, reason: str) -> Iterator[Finding]:
+    if state == "failed":
+        yield Finding("failed", f"it ended by a fault ({reason}); nothing is lost, go on with: evo resume {folder}")
     if state == "died":
         yield Finding("died", f"its process ended without a word; nothing is lost, go on with: evo resume {folder}")
 

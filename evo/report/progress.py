@@ -150,7 +150,8 @@ class Progress:
         more = f" and {len(news) - NAMED} more" if len(news) > NAMED else ""
         failed = sum(bool(state.fault) for state in search.states.values())
         parts = (
-            _left(search), f"{bests}{more}", first, _count(search), f"{_rate(search):.0f} candidates/min",
+            _left(search), f"{bests}{more}", first, "" if news else _waits(search), _count(search),
+            f"{_rate(search):.0f} candidates/min",
             f"{failed} failed" if failed else "", _models(search),
         )  # fmt: skip
         return _fitting(f"{search.budget.spent['wall_s']:.0f} s, {search.phase}", parts)
@@ -199,6 +200,10 @@ def _left(search: Running) -> str:
     return f"{', '.join(left)} left" if left else ""
 
 
+def _waits(search: Running) -> str:
+    return f"waits for {search.waits}" if search.waits else ""
+
+
 def _rate(search: Running) -> float:
     candidates = sum(state.candidates for state in search.states.values())
     return 60 * candidates / max(search.budget.spent["wall_s"], 1.0)
@@ -235,7 +240,7 @@ def _view(search: Running, first: str, gpus: GpuWatch, finds: Finds) -> View:
     failed = sum(bool(state.fault) for state in search.states.values())
     counts = (
         f"{_rate(search):.0f} candidates/min", f"{failed} failed" if failed else "", _count(search),
-        f"{waiting} more requests under way" if waiting else "", first,
+        f"{waiting} more requests under way" if waiting else "", first, _waits(search),
     )  # fmt: skip
     return View(
         phase=search.phase, share=search.budget.share(), spent=duration(search.budget.spent["wall_s"]),

@@ -59,7 +59,7 @@ where v.status = 'quarantined' order by v.judged_at desc"""
 EVENTS = f"""select kind, task, count(*) as times, max(created_at) as latest_at,
     left(arg_max(detail_json, created_at), {MESSAGE}) as latest
 from events
-where kind not in ('definitions', 'session', 'finished', 'stopped')
+where kind not in ('definitions', 'session', 'finished', 'stopped', 'failed', 'waits')
 group by kind, task order by latest_at desc"""
 
 FAULTS = """select task, arg_max(detail_json, rowid) as detail_json from events
@@ -67,7 +67,7 @@ where kind = 'task_failed' and rowid > (select coalesce(max(rowid), -1) from eve
 group by task order by task"""
 
 ENDINGS = """select kind, detail_json, created_at from events
-where kind in ('session', 'finished', 'stopped') order by rowid"""
+where kind in ('session', 'finished', 'stopped', 'failed') order by rowid"""
 
 ROOFLINE = """select b.task, b.kernel_id, b.level,
     e.anchor_id = n.kernel_id and b.kernel_id <> n.kernel_id as beside_naive, t.workload, t.latency_us,

@@ -41,7 +41,9 @@ def notices(seen: Material) -> Iterator[str]:
             "processes a kernel may be lucky, or wrong."
         )
     if not seen.is_running and (ending := [*seen.rows(sql.ENDINGS)][-1:]) and ending[0]["kind"] != "finished":
-        yield f"The search did not end by itself; it goes on with: evo resume {quoted(seen.run)}"
+        reason = json.loads(ending[0]["detail_json"]).get("reason", "")
+        why = f" ({ending[0]['kind']}: {reason})" if ending[0]["kind"] == "failed" else ""
+        yield f"The search did not end by itself{why}; it goes on with: evo resume {quoted(seen.run)}"
 
 
 def attention(seen: Material) -> Iterator[str]:

@@ -8,6 +8,7 @@ import os
 import duckdb
 
 from operators.errors import DISK_FAULTS, DiskError, UserError
+from operators.files import SHORTAGES
 
 
 class StoreError(UserError):
@@ -26,8 +27,9 @@ def store_error(what: str, error: duckdb.Error) -> StoreError:
     return failure
 
 
-_REASONS = tuple(os.strerror(fault) for fault in (*DISK_FAULTS, errno.ENOENT))
-"""How DuckDB's messages end that blame the disk; it has no codes for them. A removed folder is one of these."""
+_REASONS = tuple(os.strerror(fault) for fault in {*DISK_FAULTS, *SHORTAGES, errno.ENOENT})
+"""How DuckDB's messages end that blame the disk, or what opens its files; it has no codes for them. A removed folder is
+one of these."""
 
 
 def one_line(error: Exception) -> str:

@@ -9,7 +9,8 @@ import shutil
 import threading
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -21,13 +22,17 @@ import pyarrow as pa
 
 from evo.store import snapshots
 from evo.store.acknowledged import AcknowledgedRows
-from evo.store.errors import StoreError, one_line, store_error
+from evo.store.errors import StoreDiskError, StoreError, one_line, store_error
 from evo.store.schema import concatenated, migrate, row_counts, tables
 from operators.errors import disk_error, unknown
 
 FILE = "evo.duckdb"
 LOG = f"{FILE}.wal"
 ROW_COUNTS = "evo.rows"
+LOG_BYTES = 16 << 20
+"""A log of so many bytes is merged into its database."""
+LOOK_FOR_ROOM_S = 2.0
+"""So often a batch is tried that the disk did not take."""
 LOCK_WAIT_S = 5.0
 """How long to wait for the process that holds the file: a reader of a finished run is done soon."""
 SNAPSHOT_AGE_S = 2.0
@@ -79,7 +84,16 @@ class Store:
         """
         self.folder = Path(folder).absolute()
         self.notes = []
+        self.waits: Callable[[str, float], bool] = lambda reason, waited_s: False
         self._waiting: queue.SimpleQueue[_Batch] = queue.SimpleQueue()
+        self._held: list[_Batch] = []
+        """Those that the disk did not take; they are tried again, before any other."""
+        self._doubt: Sequence[_Batch] = ()
+        """What was being committed when DuckDB gave the database up; opened again it tells whether that is in it."""
+        self._given_up = False
+        self._full_since: float | None = None
+        self._again: threading.Timer | None = None
+        """It tries them."""
         self._order = threading.Lock()
         self._closed = False
         self._commits = 0
@@ -102,8 +116,9 @@ class Store:
         """It appends rows to several tables in one transaction; the future is done after the commit.
 
         Batches are committed in the order of the calls; those that wait are committed together, and a batch that
-        fails does not fail the others. The future cannot be cancelled. It raises StoreError at once for unknown tables
-        and columns, absent values that must be there and values of the wrong type.
+        fails does not fail the others. For a full disk they wait as long as `waits` says. The future cannot be
+        cancelled. It raises StoreError at once for unknown tables and columns, absent values that must be there and
+        values of the wrong type.
         """
         for name in rows:
             if name not in self._tables:
@@ -223,7 +238,10 @@ class Store:
 
     def _flush(self) -> None:
         """Commit all batches that wait, in one transaction if it can be done."""
-        batches = []
+        if self._given_up:
+            with suppress(duckdb.Error, StoreError):  # or the next batch says why not
+                self._open_again()
+        batches, self._held = self._held, []
         with suppress(queue.Empty):
             while True:
                 batches.append(self._waiting.get_nowait())
@@ -237,36 +255,107 @@ class Store:
 
     def _write(self, batches: Sequence[_Batch]) -> None:
         if len(batches) > 1 and self._append(batches) is None:
-            for batch in batches:
-                batch.done.set_result(None)
+            _succeed(batches)
             return
-        for batch in batches:
-            error = self._append([batch])
+        for place, batch in enumerate(batches):
+            error = None if batch.done.done() else self._append([batch])
             if error is None:
-                batch.done.set_result(None)
+                _succeed([batch])
+            elif isinstance(error, StoreDiskError) and self._goes_on_waiting(error):
+                self._held = [*batches[place:]]
+                return
             else:
                 batch.done.set_exception(error)
+
+    def _goes_on_waiting(self, error: StoreDiskError) -> bool:
+        """Whether to wait for room on the disk; then what waits is tried again before long."""
+        now_s = time.monotonic()
+        self._full_since = now_s if self._full_since is None else self._full_since
+        if self._closed or not self._there or not self.waits(str(error), now_s - self._full_since):
+            return False
+        if self._again is None:
+            self._again = threading.Timer(LOOK_FOR_ROOM_S, self._try_again)
+            self._again.daemon = True
+            self._again.start()
+        return True
+
+    @property
+    def _there(self) -> bool:
+        """Whether the file still has its name: what is written to one that was removed is lost."""
+        return (self.folder / FILE).exists()
+
+    def _try_again(self) -> None:
+        self._again = None
+        with self._order, suppress(RuntimeError):  # it was closed just now
+            self._thread.submit(self._flush)
 
     def _append(self, batches: Sequence[_Batch]) -> StoreError | None:
         """Commit them in one transaction; the error, if the database did not take them."""
         try:
+            if self._given_up:
+                self._open_again()
+                batches = [batch for batch in batches if not batch.done.done()]
             rows = concatenated(b.tables for b in batches)
             self._connection.execute("BEGIN")
             for name, batch in rows.items():
                 _insert(self._connection, name, batch)
             self._connection.execute("COMMIT")
+            if not self._there:
+                return StoreDiskError(f"{self.folder / FILE}: was removed while it was written")
         except BaseException as error:
             with suppress(duckdb.Error):
                 self._connection.execute("ROLLBACK")
+            if isinstance(error, duckdb.FatalException) and not self._given_up:
+                self._given_up, self._doubt = True, tuple(batches)
             if isinstance(error, duckdb.Error):
                 return store_error(f"run {self.folder.name}: rows could not be written", error)
             raise
-        for name, batch in rows.items():
-            self._counts[name] += batch.num_rows
-        self._commits += len(batches)
+        self._full_since = None
+        self._count(batches)
         with suppress(OSError):  # the rows are committed; counts that are too low only miss what a disk loses later
             self._acknowledged.record(self._counts)
+        self._merge_log()
         return None
+
+    def _merge_log(self) -> None:
+        """Merge a log that has grown, where the disk has room for that; DuckDB itself would try it in any case."""
+        log = self.folder / LOG
+        if log.exists() and log.stat().st_size >= LOG_BYTES and self._free_bytes >= self._wanted_bytes:
+            with suppress(duckdb.Error):  # all that is committed stays so
+                self._checkpoint()
+
+    def _checkpoint(self) -> None:
+        """Merge the log into the database. It raises duckdb.Error."""
+        try:
+            self._connection.execute("CHECKPOINT")
+        except duckdb.FatalException:
+            self._given_up = True
+            raise
+
+    def _count(self, batches: Sequence[_Batch]) -> None:
+        """Take note of what is committed."""
+        for batch in batches:
+            for name, rows in batch.tables.items():
+                self._counts[name] += rows.num_rows
+        self._commits += len(batches)
+
+    def _open_again(self) -> None:
+        """Open a database that DuckDB has given up, as it does where a CHECKPOINT finds no room; nothing in it is lost.
+
+        It raises duckdb.Error, and StoreError.
+        """
+        with suppress(duckdb.Error):
+            self._connection.close()
+        self._connection = _connect_locked(self.folder / FILE)
+        self._connection.execute("SET TimeZone = 'UTC'")
+        found = row_counts(self._connection, self._tables)
+        expected = Counter(self._counts)
+        for batch in self._doubt:
+            expected.update({name: rows.num_rows for name, rows in batch.tables.items()})
+        if self._doubt and found == dict(expected):
+            self._count(self._doubt)
+            _succeed(self._doubt)
+        self._given_up, self._doubt = False, ()
 
     def _finish(self) -> None:
         self._flush()
@@ -295,7 +384,7 @@ class Store:
             return last.path
         self._flush()
         self._refuse_without_room()
-        self._connection.execute("CHECKPOINT")
+        self._checkpoint()
         path = snapshots.copy(self.folder / FILE, self.folder / snapshots.FOLDER)
         now_s = time.monotonic()
         self._snapshot = _Snapshot(path, self._commits, now_s, now_s - began_s)
@@ -306,13 +395,30 @@ class Store:
 
         A CHECKPOINT that finds none makes DuckDB give up the database: no reader may end a search.
         """
-        files = [self.folder / name for name in (FILE, LOG)]
-        wanted = SNAPSHOT_ROOM * sum(file.stat().st_size for file in files if file.exists())
-        free = shutil.disk_usage(self.folder).free
+        wanted, free = self._wanted_bytes, self._free_bytes
+        if self._held and self._full_since is not None:
+            waited_s = time.monotonic() - self._full_since
+            raise StoreError(f"the run has waited for room on its disk for {waited_s:.0f} s: make room")
         if free < wanted:
             raise StoreError(
                 f"the disk has {free >> 20} MiB left and a snapshot might take {-(-wanted >> 20)}: make room"
             )
+
+    @property
+    def _wanted_bytes(self) -> int:
+        """The room that it takes to merge the log, and to copy what comes of it."""
+        files = [self.folder / name for name in (FILE, LOG)]
+        return SNAPSHOT_ROOM * sum(file.stat().st_size for file in files if file.exists())
+
+    @property
+    def _free_bytes(self) -> int:
+        return shutil.disk_usage(self.folder).free
+
+
+def _succeed(batches: Sequence[_Batch]) -> None:
+    for batch in batches:
+        if not batch.done.done():
+            batch.done.set_result(None)
 
 
 def _insert(connection: duckdb.DuckDBPyConnection, table: str, batch: pa.Table) -> None:
@@ -348,7 +454,7 @@ def _create(path: Path) -> None:
 def _connect_locked(path: Path) -> duckdb.DuckDBPyConnection:
     """Open for writing. Raises StoreError if the file is still in use after LOCK_WAIT_S."""
     # A configuration of its own keeps DuckDB from sharing the database with a second store of this process.
-    config = {**CONFIG, "custom_user_agent": f"kernel-evo-{uuid.uuid4().hex}"}
+    config = {**CONFIG, "checkpoint_threshold": "1TB", "custom_user_agent": f"kernel-evo-{uuid.uuid4().hex}"}
     deadline_s = time.monotonic() + LOCK_WAIT_S
     while True:
         try:

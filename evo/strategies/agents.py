@@ -12,6 +12,7 @@ from evo.archive import Elite
 from evo.individual import Individual
 from evo.population import elite_of
 from mutators.agent import cannot_call_tools
+from mutators.base import Request
 from mutators.llm_settings import is_outside
 
 FRUITLESS = 2
@@ -63,11 +64,18 @@ class AgentSessions:
         """Return whether the model can work with our tools, as far as is known; nobody outside can."""
         return model not in self._unable and not is_outside(model)
 
-    def ask(self, number: int, model: str, parent: Elite) -> Session:
-        """Return the session that this request goes on with; a new one begins with `parent`."""
-        session = self._open.pop(model) if model in self._open else Session("", parent)
-        self._asked[number] = session
-        return session
+    def next(self, model: str, parent: Elite) -> Session:
+        """Return the session that a request goes on with; a new one begins with `parent`."""
+        return self._open.get(model) or Session("", parent)
+
+    def take(self, request: Request, parent: Elite | None) -> Elite | None:
+        """Take note of a request; return what it goes on from: `parent` where no session is open."""
+        session = self._open.pop(request.model, None)
+        if session is None and parent:
+            session = Session(request.thread, parent)
+        if session:
+            self._asked[request.number] = session
+        return session.parent if session else None
 
     def params(self, session: Session) -> Mapping[str, Any]:
         """Return what the mutator is to know."""

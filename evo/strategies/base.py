@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from evo.archive import Cell, Elite
 from evo.individual import Individual
@@ -121,25 +122,21 @@ class Leader:
         return self.log_speedup - other.log_speedup
 
 
-@runtime_checkable
-class Listening(Protocol):
-    """A strategy that uses kernels of other tasks of the run."""
-
-    def hear(self, leader: Leader) -> None:
-        """Learn of the new leader of its own task, or of one whose operator is alike; part of the order of tells."""
-        ...
-
-
 class Strategy(Protocol):
     """Asks for children and learns from what became of them.
 
-    It reads no clock, draws its randomness from (run seed, request number), and depends on nothing but the order of
-    its asks and tells: applied again in that order, it is in the same state. An `ask` that answers with nothing
-    changes nothing. Single-threaded.
+    It reads no clock and draws its randomness from (run seed, request number). Its state follows from what was asked,
+    told, heard and profiled, in that order, and from nothing else: whoever has a record of that can bring a new one to
+    the same state, whether or not it would ask the same today. An `ask` that answers with nothing changes nothing.
+    Single-threaded.
     """
 
     def ask(self, count: int) -> list[Request]:
         """At most `count` requests, numbered consecutively; fewer or none while it waits for tells."""
+        ...
+
+    def asked(self, requests: Sequence[Request], count: int) -> None:
+        """Come to where an `ask` for `count` that answered with these requests left it, whatever it would ask now."""
         ...
 
     def tell(self, individual: Individual) -> str:
@@ -147,6 +144,14 @@ class Strategy(Protocol):
 
         Guests, requests of that kind, are told of though nobody asked for them: kernels to learn from like its own.
         """
+        ...
+
+    def hear(self, leader: Leader) -> None:
+        """Learn of the new leader of its own task, or of one whose operator is alike."""
+        ...
+
+    def profiled(self, kernel_id: str, profile: Profile) -> None:
+        """Learn what was found out about a kernel, also of profiles that it did not ask for."""
         ...
 
     def rival(self, request: Request, cell: Cell) -> Rival:
@@ -159,34 +164,43 @@ class Strategy(Protocol):
         ...
 
 
-Heard = tuple[int, int, Leader]
-"""A leader that a strategy heard of after so many answered asks and so many tells."""
+class Chooser(ABC):
+    """The part of a `Strategy` that asks, for those that choose one request at a time.
 
+    To choose changes nothing, and to take what was chosen goes by the request alone: so a strategy that is rebuilt
+    from stored requests comes to the same state as one that chose them.
+    """
 
-@runtime_checkable
-class Steered(Protocol):
-    """A strategy that also goes by what profilers say, in the order in which that came among its asks and tells."""
+    _number = 0
+    """The number of the next request."""
 
-    def profiled(self, kernel_id: str, profile: Profile) -> None:
-        """Learn what was found out about a kernel, also of profiles that it did not ask for."""
-        ...
+    @abstractmethod
+    def choose(self, number: int) -> Request | None:
+        """Return the next request; None while there is none."""
 
+    @abstractmethod
+    def take(self, request: Request) -> None:
+        """Take note of a request that is asked for; it may be one that this strategy would never choose."""
 
-@runtime_checkable
-class Restorable(Protocol):
-    """A strategy that reads its own past from the store, because it is far away from who would repeat it."""
+    def ask(self, count: int) -> list[Request]:
+        """See `Strategy.ask`."""
+        requests: list[Request] = []
+        while len(requests) < count and (request := self.choose(self._number)):
+            self.asked([request], count)
+            requests.append(request)
+        return requests
 
-    def restore(self, asks: int, tells: int, heard: Sequence[Heard]) -> None:
-        """Come to where it was after so many answered asks and tells. Raises UserError if it would ask otherwise."""
-        ...
+    def asked(self, requests: Sequence[Request], count: int) -> None:
+        """See `Strategy.asked`."""
+        for request in requests:
+            self.take(request)
+            self._number = request.number + 1
 
+    def hear(self, leader: Leader) -> None:  # noqa: B027
+        """See `Strategy.hear`; most have no use for it."""
 
-def other_request(task: Task, request_id: str) -> UserError:
-    """What a resume says when a strategy does not ask what is stored."""
-    return UserError(
-        f"{task}: request {request_id} is not what this version would ask; "
-        "resume with the version and operators that the run was started with"
-    )
+    def profiled(self, kernel_id: str, profile: Profile) -> None:  # noqa: B027
+        """See `Strategy.profiled`; most have no use for it."""
 
 
 class Ancestors:
@@ -218,7 +232,7 @@ class Ancestors:
     @property
     def left(self) -> int:
         """How many have not been asked for."""
-        return len(self.names) - self._asked
+        return max(len(self.names) - self._asked, 0)
 
     @property
     def settled(self) -> bool:
@@ -226,12 +240,15 @@ class Ancestors:
         return self._told == len(self.names)
 
     def request(self, number: int) -> Request | None:
-        """Ask for the next one under this number; None while it has to wait for the naive one, or if none is left."""
+        """Return that for the next one; None while it has to wait for the naive one, or if none is left."""
         if not self.left or (self._asked and self.naive is None):
             return None
-        self._asked += 1
-        params = {"name": self.names[self._asked - 1]}
+        params = {"name": self.names[self._asked]}
         return Request(self.context.task, number, ANCESTOR, (), 0, params, kind=Kind.ANCESTOR)
+
+    def take(self) -> None:
+        """Take note that the next one is asked for."""
+        self._asked += 1
 
     def tell(self, individual: Individual, elite: Elite | None) -> None:
         """Learn the fate of one of these requests."""

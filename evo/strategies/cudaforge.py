@@ -55,7 +55,7 @@ class CudaForge(PublishedLoop[CudaForgeSettings]):
             if current.correct:
                 best = fastest(versions)
                 current = best if repaired else current
-                yield from self.profiled(best, seen)
+                yield from self.profiling(best, seen)
                 shown: dict[str, Any] = {"profile_of": kernel_of(best).id} if best is not current else {}
                 judged = yield cast.words("judge", current, template="judge_optimise", shows="cudaforge", **shown)
             else:

@@ -52,7 +52,7 @@ class CudaMaster(PublishedLoop[CudaMasterSettings]):
         base, seen = start, set[str]()
         history: list[Individual] = []
         for _ in range(self.settings.rounds):
-            yield from self.profiled(base, seen)
+            yield from self.profiling(base, seen)
             plan = yield cast.words("planner", base, about=history, shows="cudamaster")
             if not plan.text:
                 continue

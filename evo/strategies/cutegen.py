@@ -83,7 +83,7 @@ class CuTeGen(PublishedLoop[CuTeGenSettings]):
             parent = passed[-1] if self.settings.parent == "last" else fastest(passed)
             is_late = depth > self._steps_before_profile()
             if is_late:
-                yield from self.profiled(parent, seen)
+                yield from self.profiling(parent, seen)
             child = yield from self._passed(parent, cast, depth=depth, shows="cutegen" if is_late else "none")
             if not child.correct:
                 return

@@ -65,13 +65,15 @@ class Ideas:
         self._waiting.append(idea)
 
     def next(self) -> Idea | None:
-        """Return the idea that has the next trial, and count that; None where none waits."""
-        while self._waiting:
-            idea = self._waiting[0]
-            if idea.left <= 0:
-                self._waiting.popleft()
-                continue
+        """Return the idea that has the next trial; None where none waits."""
+        return next((idea for idea in self._waiting if idea.left > 0), None)
+
+    def take(self, kernel_id: str) -> Idea | None:
+        """Count a trial of the idea whose answer this kernel is; return that, None where none of them waits."""
+        while self._waiting and self._waiting[0].left <= 0:
+            self._waiting.popleft()
+        idea = next((idea for idea in self._waiting if idea.left > 0 and idea.answer.kernel.id == kernel_id), None)
+        if idea:
             idea.left -= 1
             idea.under_way += 1
-            return idea
-        return None
+        return idea

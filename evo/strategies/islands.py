@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from evo.archive import MARGIN, Cell, Elite
 from evo.individual import Individual
 from evo.population import TRIALS_PER_SOURCE, Population, elite_of
 from evo.strategies.agents import AgentSessions, AgentSettings
-from evo.strategies.base import Ancestors, Leader, Rival, StrategyContext
+from evo.strategies.base import Ancestors, Chooser, Leader, Rival, StrategyContext
 from evo.strategies.bottlenecks import Bottlenecks
 from evo.strategies.ideas import SETTLED, Idea, Ideas, as_parent
 from evo.strategies.outages import Outages
@@ -30,6 +31,7 @@ from mutators.registry import MUTATORS
 from mutators.transform import transform_names
 from operators.errors import unknown
 from operators.kernel import Kernel
+from operators.spec import Task
 
 MOST_BARREN = 2_000
 """Files of which is known what cannot be made of them, the latest."""
@@ -95,16 +97,17 @@ class _Pending:
     """What is known of a request until its tell."""
 
     arm: Arm
-    parent: Elite
+    parent: Elite | None
+    """None: it is no elite of this task."""
     best_log_speedup: float
-    """Of its parents."""
+    """Of its parents; infinite where none is known, as what came of them cannot be told a gain then."""
     failure: Failure | None = None
     """That it mends."""
     idea: Idea | None = None
     """One of whose settings it is."""
 
 
-class Islands:
+class Islands(Chooser):
     """Requests go to the islands in turn; parents are elites of their island, fast ones more likely.
 
     First of all every transform is applied to the naive kernel once: some of them only apply to a kernel that no
@@ -127,7 +130,6 @@ class Islands:
             islands=made.islands, migration_interval=made.migration_interval, patience=made.patience, cells=made.cells
         )
         self.bandit = Bandit(memory=made.memory, least_share=made.least_share, usd_per_hour=made.usd_per_hour)
-        self._number = 0
         self._ancestors = Ancestors(context)
         self._openings = deque(transform_names(context.task.target) if "transform" not in made.without else ())
         context.rng(0).shuffle(self._openings)
@@ -145,17 +147,49 @@ class Islands:
         self._barren: OrderedDict[tuple[str, str], None] = OrderedDict()
         """Mutator and source file: nothing can be made of it that way."""
 
-    def ask(self, count: int) -> list[Request]:
-        requests: list[Request] = []
-        while len(requests) < count:
-            request = self._ancestors.request(self._number) or self._urgent(self._number)
-            request = request or self._begin(self._number) or self._child(self._number)
-            if request is None:
-                break  # nothing to start from until the naive kernel is back, or nothing left to make of what there is
-            requests.append(request)
-            self._outages.asked(request)
-            self._number += 1
-        return requests
+    def choose(self, number: int) -> Request | None:
+        """See `Chooser.choose`: nothing to start from until the naive kernel is back, or nothing left to make of what
+        there is.
+        """
+        early = self._ancestors.request(number) or self._urgent(number)
+        return early or self._begin(number) or self._child(number)
+
+    def take(self, request: Request) -> None:
+        """See `Chooser.take`."""
+        self._outages.asked(request)
+        if request.kind is Kind.ANCESTOR:
+            self._ancestors.take()
+            return
+        arm, first = Arm(request.mutator, request.model), request.parents[0]
+        failure = self._repairs.take(first) if arm.mutator == "repair" else None
+        idea = self._ideas.take(first) if arm.mutator == "tune" else None
+        parents = [failure.parent] if failure else [idea.answer] if idea else self._elites(request)
+        if arm.mutator == "agent":
+            parents = [*filter(None, [self._agents.take(request, parents[0] if parents else None)])]
+        self._take_turn(request, failure)
+        if source := self._ports.others.get(Task.parse(request.source_task)) if request.source_task else None:
+            self._ports.asked(request.number, source, request.model)
+        if arm.mutator == "tune":
+            self._tuning.take(0 if idea else 1)
+            if parents:
+                self._tuning.asked(request, parents[0].kernel)
+        best = max((parent.log_speedup for parent in parents), default=math.inf)
+        self._pending[request.number] = _Pending(arm, parents[0] if parents else None, best, failure, idea)
+
+    def _elites(self, request: Request) -> list[Elite]:
+        """A request's parents, as far as they are kernels of this task that are still of use."""
+        own = request.parents[:-1] if request.source_task else request.parents
+        ancestors = {elite.kernel.id: elite for elite in self._ancestors.correct.values()}
+        return [*filter(None, (self.population.find(parent) or ancestors.get(parent) for parent in own))]
+
+    def _take_turn(self, request: Request, failure: Failure | None) -> None:
+        """What a request is to the beginning: see `_begin`."""
+        is_urgent = failure is not None and not failure.tries
+        if request.params.get("rewrite") in self._openings:
+            self._openings.remove(request.params["rewrite"])
+            self._question_next = True
+        elif request.model and not is_urgent:
+            self._question_next = False
 
     def tell(self, individual: Individual) -> str:
         request = individual.request
@@ -178,23 +212,23 @@ class Islands:
                 self._repairs.back(pending.failure)
             return individual.status
         self._learn(individual, pending)
-        if individual.kernel is None and pending.arm.mutator in ("tune", "transform"):
+        if individual.kernel is None and pending.parent and pending.arm.mutator in ("tune", "transform"):
             self._barren[pending.arm.mutator, pending.parent.kernel.source_id] = None
             if len(self._barren) > MOST_BARREN:
                 self._barren.popitem(last=False)
-        if pending.arm.model:
+        if pending.arm.model and pending.parent:
             self._repairs.consider(individual, pending.parent, pending.failure)
         status = self.population.add(individual, island, self._axis(request))
         return status.value if individual.fresh else individual.status
 
     def profiled(self, kernel_id: str, profile: Profile) -> None:
-        """See `evo.strategies.base.Steered`: what limits a kernel steers what is tried on it and its children."""
+        """See `Strategy.profiled`: what limits a kernel steers what is tried on it and its children."""
         self._bottlenecks.profiled(kernel_id, profile)
         if self.settings.bottleneck_axis and profile.bottleneck:
             self.population.refile(kernel_id, (profile.bottleneck.value,))
 
     def hear(self, leader: Leader) -> None:
-        """See `evo.strategies.base.Listening`."""
+        """See `Strategy.hear`."""
         self._ports.hear(leader)
 
     def rival(self, request: Request, cell: Cell) -> Rival:
@@ -220,14 +254,12 @@ class Islands:
         if naive is None or not self._openings:
             return None
         if self._question_next and (question := self._child(number, questions_only=True)):
-            self._question_next = False
             return question
-        self._question_next = True
-        params = {"rewrite": self._openings.popleft()}
+        params = {"rewrite": self._openings[0]}
         return self._request(number, Arm("transform"), (naive,), self.context.rng(number), params)
 
     def _child(self, number: int, *, questions_only: bool = False) -> Request | None:
-        """The next request; None, and nothing has changed, where no elite has anything left to be made of it."""
+        """The next request; None where no elite has anything left to be made of it."""
         if self._ancestors.naive is None:
             return None
         rng = self.context.rng(number)
@@ -255,7 +287,7 @@ class Islands:
         if self._ports.as_it_stands():
             return self._port(number, Arm("carry"), rng)
         if idea := self._ideas.next():
-            return self._request(number, Arm("tune"), (idea.answer,), rng, {}, idea=idea)
+            return self._request(number, Arm("tune"), (idea.answer,), rng, {})
         if self._repairs.any_untried:
             models = filter(self._may_question, filter(self._outages.askable, self.context.models))
             arms = [Arm("repair", model) for model in models]
@@ -305,7 +337,7 @@ class Islands:
         if arm.mutator == "port":
             return self._port(number, arm, rng)
         if arm.mutator == "agent":
-            session = self._agents.ask(number, arm.model, parent)
+            session = self._agents.next(arm.model, parent)
             params |= self._agents.params(session)
             return self._request(number, arm, (session.parent,), rng, params, thread=session.thread)
         if arm.mutator == "transform":
@@ -318,13 +350,12 @@ class Islands:
     def _repair(self, number: int, arm: Arm, rng: Random, *, untried: bool = False) -> Request:
         """For the failing child that has waited longest."""
         failure = self._repairs.oldest(untried=untried)
-        return self._request(number, arm, (failure.parent,), rng, {}, failure)
+        return self._request(number, arm, (failure.parent,), rng, {}, failing=(failure.kernel.id,))
 
     def _port(self, number: int, arm: Arm, rng: Random) -> Request:
         """A kernel of another task, as it stands or carried over by a model, to beat the best one of this."""
         source, best = self._ports.source(arm.model), self.population.best
         assert source and best
-        self._ports.asked(number, source, arm.model)
         return self._request(number, arm, (best,), rng, {}, source=source)
 
     def _request(
@@ -334,29 +365,22 @@ class Islands:
         parents: tuple[Elite, ...],
         rng: Random,
         params: dict[str, Any],
-        failure: Failure | None = None,
-        idea: Idea | None = None,
+        *,
+        failing: tuple[str, ...] = (),
         source: Leader | None = None,
         **named: Any,
     ) -> Request:
-        best = max(parent.log_speedup for parent in parents)
-        self._pending[number] = _Pending(arm, parents[0], best, failure, idea)
         tunes = arm.mutator == "tune"
         trials = self.population.trials(parents[0].kernel) if tunes else ()
         params |= self._tuning.params(parents[0].kernel) if tunes else {}
-        failing = (failure.kernel.id,) if failure else ()
         ids = tuple(parent.kernel.id for parent in parents)
         if source:
             ids = (*(ids if arm.model else ()), source.kernel.id)
             named["source_task"] = str(source.task)
         kind = Kind.TRIAL if tunes else Kind.CHILD
-        request = self.context.request(
+        return self.context.request(
             number, arm.mutator, failing + ids, rng, params, kind=kind, trials=trials, model=arm.model, **named
         )
-        if tunes:
-            self._tuning.asked(request, parents[0].kernel)
-            self._tuning.take(0 if idea else 1)
-        return request
 
     # --- being told -------------------------------------------------------------------------------------------------
 

@@ -45,6 +45,10 @@ class LoopSettings(BaseModel):
     shapes besides, as in `islands`)."""
 
 
+UNNAMED: Mapping[str, Any] = {"role": "", "template": "", "context": (), "thread": ""}
+"""What a request has of these fields where its step does not say."""
+
+
 @dataclass(frozen=True)
 class Step:
     """What a recipe yields: a request that is not made before its turn comes, when its number is known."""
@@ -60,6 +64,13 @@ class Step:
     """What the child is timed against; None: the best kernel so far, in a race."""
     named: Mapping[str, Any]
     """Further fields of its request: role, template, context, thread."""
+
+    def wants(self, request: Request) -> bool:
+        """Return whether this is its request, whatever the details."""
+        parents = tuple(kernel.id for kernel in self.kernels)
+        is_alike = (self.kind, self.mutator, parents) == (request.kind, request.mutator, request.parents)
+        is_named = all(getattr(request, name) == value for name, value in {**UNNAMED, **self.named}.items())
+        return is_alike and is_named and request.model in (self.models or ("",))
 
 
 Recipe = Generator[Step, Individual, None]
@@ -147,34 +158,36 @@ class LoopStrategy(PlainStrategy[SettingsT]):
     # --- ask and tell -----------------------------------------------------------------------------------------------
 
     def next(self, number: int, ancestor: Individual, rng: Random) -> Request | None:
-        """See `PlainStrategy.next`."""
-        loop, request = self._resumed(number) or self._begun_now(number, ancestor) or (None, None)
-        if loop and request:
-            self._open[number] = loop
-            self._outages.asked(request)
-        return request
-
-    def _resumed(self, number: int) -> tuple[_Loop, Request] | None:
-        """The loop that waits longest and can be asked for, and its request."""
+        """See `PlainStrategy.next`: of the loop that waits longest and can be asked for, else of a new one."""
         for loop in self._waiting:
             if request := self._request(loop.step, number):
-                self._waiting.remove(loop)
-                return loop, request
-        return None
-
-    def _begun_now(self, number: int, start: Individual) -> tuple[_Loop, Request] | None:
-        """The next loop that has a first step, and its request; None where that has to wait."""
+                return request
         if self.width is not None and len(self._open) + len(self._waiting) >= self.width:
             return None
+        _, new = self._new(ancestor)
+        return self._request(new.step, number) if new else None
+
+    def taken(self, request: Request) -> None:
+        """See `PlainStrategy.taken`. A request that no loop wants is nobody's: what becomes of it is heard by none."""
+        loop = next((loop for loop in self._waiting if loop.step.wants(request)), None)
+        if loop:
+            self._waiting.remove(loop)
+        elif self.ancestors.told:
+            begun, new = self._new(self.start(request.number))
+            if new and new.step.wants(request):
+                self._begun, loop = begun, new
+        if loop:
+            self._open[request.number] = loop
+        self._outages.asked(request)
+
+    def _new(self, start: Individual) -> tuple[int, _Loop | None]:
+        """The next loop that has a first step, and how many are begun with it; None where there are no more."""
         begun = self._begun
         while recipe := self.recipe(begun, start):
             begun += 1
-            if (step := next(recipe, None)) and (request := self._request(step, number)):
-                self._begun = begun
-                return _Loop(recipe, step), request
-            if step:
-                break
-        return None
+            if step := next(recipe, None):
+                return begun, _Loop(recipe, step)
+        return begun, None
 
     def _request(self, step: Step, number: int) -> Request | None:
         """The step's request; None while no model can be asked for it."""
@@ -190,8 +203,10 @@ class LoopStrategy(PlainStrategy[SettingsT]):
 
     def heard(self, individual: Individual) -> None:
         """See `PlainStrategy.heard`."""
-        loop = self._open.pop(individual.request.number)
+        loop = self._open.pop(individual.request.number, None)
         self._outages.told(individual)
+        if loop is None:
+            return
         if not individual.unavailable:
             try:
                 loop = replace(loop, step=loop.recipe.send(individual))

@@ -32,7 +32,7 @@ class Outages:
         if not (model := request.model):
             return
         self._open[model] -= 1
-        if individual.unavailable:
+        if individual.unavailable and individual.kernel is None:
             self._out[model] = self._last
         elif request.number > self._out.get(model, self._last):
             del self._out[model]

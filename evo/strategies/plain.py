@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from random import Random
 from typing import Any, ClassVar, Generic, TypeVar
@@ -12,13 +12,13 @@ from pydantic import BaseModel
 from evo.archive import Archive, Cell, Elite
 from evo.individual import Individual
 from evo.population import elite_of
-from evo.strategies.base import Ancestors, Rival, StrategyContext
+from evo.strategies.base import Ancestors, Chooser, Rival, StrategyContext
 from mutators.base import Kind, Request
 
 SettingsT = TypeVar("SettingsT", bound=BaseModel)
 
 
-class PlainStrategy(ABC, Generic[SettingsT]):
+class PlainStrategy(Chooser, Generic[SettingsT]):
     """A `Strategy` whose subclasses say what comes after the operator's own kernels, and hear what became of it.
 
     Those take turns where a child begins from one; in most runs there is the naive one alone.
@@ -33,29 +33,34 @@ class PlainStrategy(ABC, Generic[SettingsT]):
         self.ancestors = Ancestors(context)
         self._best = Archive()
         """Of a single cell."""
-        self._number = 0
 
     @abstractmethod
     def next(self, number: int, ancestor: Individual, rng: Random) -> Request | None:
-        """Return the next request; None, and nothing has changed, while there is none."""
+        """Return the next request; None while there is none. Nothing changes by that."""
+
+    def taken(self, request: Request) -> None:
+        """Take note that one of these requests is asked for; see `Chooser.take`."""
 
     def heard(self, individual: Individual) -> None:
         """Learn what became of one of these requests."""
 
-    def ask(self, count: int) -> list[Request]:
-        """See `Strategy.ask`."""
-        requests: list[Request] = []
-        while len(requests) < count:
-            request = self.ancestors.request(self._number)
-            if request is None and self.ancestors.naive:
-                told = list(self.ancestors.told.values())
-                rng = self.context.rng(self._number)
-                request = self.next(self._number, told[self._number % len(told)], rng)
-            if request is None:
-                break
-            requests.append(request)
-            self._number += 1
-        return requests
+    def choose(self, number: int) -> Request | None:
+        """See `Chooser.choose`."""
+        if (request := self.ancestors.request(number)) or self.ancestors.naive is None:
+            return request
+        return self.next(number, self.start(number), self.context.rng(number))
+
+    def take(self, request: Request) -> None:
+        """See `Chooser.take`."""
+        if request.kind is Kind.ANCESTOR:
+            self.ancestors.take()
+        else:
+            self.taken(request)
+
+    def start(self, number: int) -> Individual:
+        """Return the operator's kernel that a request of this number begins from; one at least must be correct."""
+        told = list(self.ancestors.told.values())
+        return told[number % len(told)]
 
     def tell(self, individual: Individual) -> str:
         """See `Strategy.tell`."""

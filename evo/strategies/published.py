@@ -76,7 +76,7 @@ class PublishedLoop(LoopStrategy[CastSettingsT]):
     def loop(self, start: Individual, cast: Cast) -> Recipe:
         """Return the loop that starts from one of the operator's kernels."""
 
-    def profiled(self, individual: Individual, seen: set[str]) -> Recipe:
+    def profiling(self, individual: Individual, seen: set[str]) -> Recipe:
         """Have a correct kernel profiled, and wait for it: prompts that are asked for after that show what was found.
 
         It is done once for each, and not in a run that does without profiles. `seen` is the loop's own memory of it.

@@ -40,12 +40,19 @@ class Repairs:
         return any(failure.tries == 0 for failure in self._waiting)
 
     def best(self) -> Failure:
-        """Take out the failing child of the best parent; of several the latest."""
-        return self._taken(max(reversed(self._waiting), key=lambda failure: failure.parent.log_speedup))
+        """Return the failing child of the best parent; of several the latest."""
+        return max(reversed(self._waiting), key=lambda failure: failure.parent.log_speedup)
 
     def oldest(self, *, untried: bool) -> Failure:
-        """Take out the one that has waited longest, of all or of those whose repair nobody tried yet."""
-        return self._taken(next(f for f in self._waiting if not (untried and f.tries)))
+        """Return the one that has waited longest, of all or of those whose repair nobody tried yet."""
+        return next(f for f in self._waiting if not (untried and f.tries))
+
+    def take(self, kernel_id: str) -> Failure | None:
+        """Take out the failure that is this kernel, the one that has waited longest; None where there is none."""
+        failure = next((failure for failure in self._waiting if failure.kernel.id == kernel_id), None)
+        if failure:
+            self._waiting.remove(failure)
+        return failure
 
     def back(self, failure: Failure) -> None:
         """Let one wait again whose repair came to nothing for no fault of its own."""
@@ -66,7 +73,3 @@ class Repairs:
             self._waiting.append(Failure(kernel, parent, tries))
         elif mended and kernel is None:  # the model had no answer: it may be asked again
             self._waiting.append(Failure(mended.kernel, parent, tries))
-
-    def _taken(self, failure: Failure) -> Failure:
-        self._waiting.remove(failure)
-        return failure

@@ -66,26 +66,39 @@ class TuneOnly(PlainStrategy[TuneOnlySettings]):
 
     def next(self, number: int, ancestor: Individual, rng: Random) -> Request | None:
         """See `PlainStrategy.next`."""
-        for elite in self.ancestors.correct.values():
-            self._consider(elite)
         opening = number - len(self.ancestors)
         if opening < len(self._openings):
             params = {"rewrite": self._openings[opening]}
             naive = self.ancestors.correct["naive"].kernel
             return self.context.request(number, "transform", [naive.id], rng, params)
         left = [f for f in self._files.values() if not f.exhausted and f.asked < self.settings.trials]
-        if not left or not self._tuning.take(1):
+        if not left or not self._tuning.left:
             return None
         left.sort(key=lambda file: -file.best)
         pressure = 1.0 if rng.random() < self.settings.explore else 2.0
         file = rng.choices(left, [pressure**-rank for rank in range(len(left))])[0]
-        file.asked += 1
-        self._asked[number] = file
         parents, trials = [file.kernel.id], tuple(file.trials)
         params = self._tuning.params(file.kernel)
-        request = self.context.request(number, "tune", parents, rng, params, kind=Kind.TRIAL, trials=trials)
-        self._tuning.asked(request, file.kernel)
-        return request
+        return self.context.request(number, "tune", parents, rng, params, kind=Kind.TRIAL, trials=trials)
+
+    def taken(self, request: Request) -> None:
+        """See `PlainStrategy.taken`."""
+        if request.kind is not Kind.TRIAL:
+            return
+        self._tuning.take(1)
+        file = next((file for file in self._files.values() if file.kernel.id in request.parents), None)
+        if file:
+            file.asked += 1
+            self._asked[request.number] = file
+            self._tuning.asked(request, file.kernel)
+
+    def tell(self, individual: Individual) -> str:
+        """See `Strategy.tell`."""
+        status = super().tell(individual)
+        elite = elite_of(individual)
+        if elite and individual.request.kind is Kind.ANCESTOR:
+            self._consider(elite)
+        return status
 
     def heard(self, individual: Individual) -> None:
         """See `PlainStrategy.heard`."""
@@ -96,7 +109,9 @@ class TuneOnly(PlainStrategy[TuneOnlySettings]):
             if elite:  # also one that is the same program with its defaults
                 self._consider(elite)
             return
-        file = self._asked.pop(individual.request.number)
+        file = self._asked.pop(individual.request.number, None)
+        if file is None:
+            return
         if kernel is None or evaluation is None:
             file.exhausted = True
             return

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from evo.archive import Cell, Elite
 from evo.individual import Individual
 from evo.population import elite_of
-from evo.strategies.base import Rival, Strategy, StrategyContext
+from evo.strategies.base import Leader, Rival, Strategy, StrategyContext
 from evo.strategies.tuning import Tuning
+from fitness.profiling import Profile
 from mutators.base import Kind, Request, Trial
 
 LAST_TRIALS = -1
@@ -37,10 +40,33 @@ class Tuned:
         """See `Strategy.ask`; a count of LAST_TRIALS asks for a trial."""
         if count == LAST_TRIALS:
             trial = self._trial()
-            return [trial] if trial else []
+            requests = [trial] if trial else []
+            self.asked(requests, count)
+            return requests
         requests = self._strategy.ask(count) if self._first is None else []
-        self._number = max((self._number, *(request.number + 1 for request in requests)))
+        self._count(requests)
         return requests
+
+    def asked(self, requests: Sequence[Request], count: int) -> None:
+        """See `Strategy.asked`."""
+        self._count(requests)
+        if count != LAST_TRIALS:
+            self._strategy.asked(requests, count)
+            return
+        for request in requests:
+            if self._first is None:
+                self._first, self._file = request.number, self._strategy.best
+            self._tuning.take(1)
+            if self._file:
+                self._tuning.asked(request, self._file.kernel)
+
+    def hear(self, leader: Leader) -> None:
+        """See `Strategy.hear`."""
+        self._strategy.hear(leader)
+
+    def profiled(self, kernel_id: str, profile: Profile) -> None:
+        """See `Strategy.profiled`."""
+        self._strategy.profiled(kernel_id, profile)
 
     def tell(self, individual: Individual) -> str:
         """See `Strategy.tell`."""
@@ -67,20 +93,18 @@ class Tuned:
         """The fastest kernel it knows."""
         return max(filter(None, (self._strategy.best, self._best)), key=_log_speedup, default=None)
 
+    def _count(self, requests: Sequence[Request]) -> None:
+        self._number = max((self._number, *(request.number + 1 for request in requests)))
+
     def _trial(self) -> Request | None:
         file = self._file or self._strategy.best
-        if file is None or not self._tuning.tunable(file.kernel) or not self._tuning.take(1):
+        if file is None or not self._tuning.tunable(file.kernel) or not self._tuning.left:
             return None
-        if self._first is None:
-            self._first, self._file = self._number, file
-            self._trials.append(Trial(dict(file.kernel.values), file.log_speedup))
-        number, self._number = self._number, self._number + 1
-        request = self._context.request(
-            number, "tune", [file.kernel.id], self._context.rng(number), self._tuning.params(file.kernel),
-            kind=Kind.TRIAL, trials=tuple(self._trials),
+        trials = (Trial(dict(file.kernel.values), file.log_speedup), *self._trials)
+        return self._context.request(
+            self._number, "tune", [file.kernel.id], self._context.rng(self._number), self._tuning.params(file.kernel),
+            kind=Kind.TRIAL, trials=trials,
         )  # fmt: skip
-        self._tuning.asked(request, file.kernel)
-        return request
 
 
 def _log_speedup(elite: Elite | None) -> float:

@@ -6,6 +6,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from evo.individual import Individual
@@ -44,8 +45,9 @@ class Tuning:
 
     def __init__(self, context: StrategyContext) -> None:
         self._context = context
-        self._files: OrderedDict[str, _File | None] = OrderedDict()
-        """By source id; None: it has nothing to choose."""
+        self._files: OrderedDict[str, _File] = OrderedDict()
+        """By source id, those that were asked for or told of."""
+        self._read = lru_cache(FILES)(self._parsed)
         self._asked: dict[int, _File] = {}
         """By the number of a request for a setting that is not told yet."""
         self.left = math.inf if context.trials is None else context.trials
@@ -71,7 +73,7 @@ class Tuning:
 
     def asked(self, request: Request, kernel: Kernel) -> None:
         """Take note of a request for a setting of this kernel's file."""
-        if file := self._file(kernel):
+        if file := self._kept(kernel):
             file.under_way[request.number] = request.seed
             self._asked[request.number] = file
 
@@ -82,7 +84,7 @@ class Tuning:
             del asked.under_way[request.number]
         if kernel is None or evaluation is None or evaluation.estimate is None:
             return
-        file = self._file(kernel)
+        file = self._kept(kernel)
         if file and (file.best is None or evaluation.estimate > file.best):
             file.best, file.values = evaluation.estimate, {**file.defaults, **kernel.values}
 
@@ -98,18 +100,26 @@ class Tuning:
         distinct = {tuple(sorted(values.items())): values for *_, values in found}
         return list(distinct.values())[:SIBLINGS]
 
-    def _file(self, kernel: Kernel) -> _File | None:
-        if kernel.source_id not in self._files:
-            self._files[kernel.source_id] = self._read(kernel)
+    def _kept(self, kernel: Kernel) -> _File | None:
+        """The kernel's file as the latest of those that are remembered."""
+        file = self._file(kernel)
+        if file:
+            self._files[kernel.source_id] = file
+            self._files.move_to_end(kernel.source_id)
             if len(self._files) > FILES:
                 self._files.popitem(last=False)
-        self._files.move_to_end(kernel.source_id)
-        return self._files[kernel.source_id]
+        return file
 
-    def _read(self, kernel: Kernel) -> _File | None:
-        try:
-            plan = parse_plan(kernel.source, self._context.operator, kernel.target)
-        except PlanError:
-            return None
-        tune = plan.for_dtype(self._context.task.dtype).tune
+    def _file(self, kernel: Kernel) -> _File | None:
+        """What is known of the kernel's file; None: it has nothing to choose. To look changes nothing."""
+        if known := self._files.get(kernel.source_id):
+            return known
+        tune = self._read(kernel.source, kernel.target)
         return _File(tune) if any(len(values) > 1 for values in tune.values()) else None
+
+    def _parsed(self, source: str, target: str) -> Mapping[str, tuple[int, ...]]:
+        try:
+            plan = parse_plan(source, self._context.operator, target)
+        except PlanError:
+            return {}
+        return plan.for_dtype(self._context.task.dtype).tune

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 
 from evo import records
 from evo.jobs import Jobs
-from evo.pool import JobOverdue, WorkerLost
+from evo.pool import Undone, Waits, WorkerLost, never, tried
 from evo.workbench import arguments as given
 from evo.workbench import telling
 from evo.workbench.arguments import ARGUMENTS, ArgumentError, parsed, tool
@@ -26,8 +26,6 @@ from operators.spec import Operator, Task
 
 LEAST_DIGITS = 6
 """Of an id that names a kernel."""
-ATTEMPTS = 2
-"""A job whose worker dies is tried once more; after that the kernel is to blame."""
 READING = ("read_kernel", "lineage", "lessons", "operator", "docs", "diff")
 WORKING = ("build", "check", "judge", "profile")
 Read = Callable[[str, Sequence[Any]], list[dict[str, Any]]]
@@ -50,15 +48,17 @@ class Workbench:
         anchor: Callable[[], Anchor] | None = None,
         judgings: Callable[[], int] = lambda: 1,
         submits: bool = True,
+        waits: Waits = never,
     ) -> None:
         """`start` is the kernel that the writer was given, and `manual` makes what `mutators.manual.manual` says.
 
         Without `jobs` there are only tools that read. `anchor` names what drafts are timed beside, by default the naive
         kernel; `judgings` says how many more may be judged. What becomes of a draft that is handed in, a `Result` with
-        its `change`, is for the owner; without `submits` there is no such tool.
+        its `change`, is for the owner; without `submits` there is no such tool. For `waits` see `evo.pool.tried`.
         """
         self.operator = operator
         self.task = task
+        self._waits = waits
         self._start = start
         self._manual = manual
         self._read = read
@@ -239,15 +239,15 @@ class Workbench:
     # --- kernels and rows -------------------------------------------------------------------------------------------
 
     async def _done(self, job: Callable[[], Awaitable[Found]]) -> Found:
-        """What a job came to. It raises ArgumentError where workers die of it."""
-        for _ in range(ATTEMPTS):
-            try:
-                return await job()
-            except JobOverdue as error:
-                raise ArgumentError(f"{error}, and was given up") from None
-            except WorkerLost:
-                continue
-        raise ArgumentError("the evaluation worker ended twice while it worked on this kernel")
+        """What a job came to. It raises ArgumentError where workers die of it, or none could do it."""
+
+        async def lost(_: WorkerLost) -> None:
+            """The search that uses the same workers tells of them."""
+
+        try:
+            return await tried(job, lost, self._waits)
+        except (WorkerLost, Undone) as error:
+            raise ArgumentError(f"{error}, and was given up") from None
 
     async def _found(self, name: str) -> Kernel:
         """The kernel of a name. It raises ArgumentError."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from evo.jobs import Jobs
+from evo.pool import Waits, never
 from evo.task_state import TaskState
 from evo.workbench.bench import Read, Workbench
 from evo.workbench.recorded import Judgings, RecordedBench, ToolCalls
@@ -26,8 +27,20 @@ class Benches(Protocol):
 class RunBenches:
     """`Benches` of a search, or of its replay."""
 
-    def __init__(self, calls: ToolCalls, jobs: Jobs, judgings: Judgings, read: Read, now: Callable[[], float]) -> None:
-        """`read` answers queries to the run's store, of which every answer is kept in `calls`."""
+    def __init__(
+        self,
+        calls: ToolCalls,
+        jobs: Jobs,
+        judgings: Judgings,
+        read: Read,
+        now: Callable[[], float],
+        waits: Waits = never,
+    ) -> None:
+        """`read` answers queries to the run's store, of which every answer is kept in `calls`.
+
+        For `waits` see `evo.pool.tried`.
+        """
+        self._waits = waits
         self._calls = calls
         self._jobs = jobs
         self._read = read
@@ -44,7 +57,7 @@ class RunBenches:
         bench = Workbench(
             state.operator, state.task, start=parent.kernel, manual=lambda: manual(request, state.operator, parent),
             read=self._read,
-            jobs=self._jobs, anchor=anchor,
+            jobs=self._jobs, anchor=anchor, waits=self._waits,
         )  # fmt: skip
         most = request.params.get("evaluations", 0)
         return RecordedBench(request, bench, self._calls, self._judgings, now=self._now, most_judged=most)

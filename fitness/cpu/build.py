@@ -21,7 +21,7 @@ from fitness.cpu.flagged import flagged
 from fitness.cpu.gate import DIALECT, MAX_OBJECT_BYTES, ON_CPU, Allowance, objection, section_objection, symbols
 from fitness.cpu.image import MAX_FILE_BYTES, Image, Refused, image
 from fitness.cpu.loops import vector_work
-from fitness.disk import refuse_full_disk
+from fitness.disk import refuse_machine_fault
 from fitness.evaluation import Rejection, Status
 from fitness.native import CXX, compiler_version, include_folders, precompiled, toolchain_folders
 from fitness.sandbox import run_confined
@@ -200,7 +200,7 @@ def compiled(command: list[str], folder: str) -> Rejection | None:
     if outcome.timed_out:
         return Rejection(Status.COMPILE_ERROR, f"the compiler did not finish within {COMPILE_TIMEOUT_S:.0f} s")
     if outcome.returncode != 0:
-        refuse_full_disk(outcome.output, folder)
+        refuse_machine_fault(outcome.returncode, outcome.output, folder, readable)
         return Rejection(Status.COMPILE_ERROR, tidy_log(outcome.output))
     return None
 

@@ -83,7 +83,9 @@ class Server:
         if what == BIND:
             return self._bind(struct.unpack(f"<{len(data) // 8}q", data), fds)
         if what == RUN:
-            return [self._run(struct.unpack_from("<2q", data)[1]), 0]
+            (secret,) = struct.unpack_from("<q", os.read(fds[0], 8))
+            os.close(fds[0])
+            return [self._run(struct.unpack_from("<2q", data)[1]), 0, secret]
         return []
 
     def _read(self, count: int) -> tuple[bytes, list[int]]:

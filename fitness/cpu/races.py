@@ -103,7 +103,6 @@ def audited(found: Found, where: str) -> Mapping[str, str]:
     return {"races": f"not looked for: {found.lack}" if found.lack else f"none found on {where}"}
 
 
-@lru_cache
 def _library() -> Path:
     return built("cpu/races.cpp", "-shared", "-fPIC", "-fopenmp")
 

@@ -4,7 +4,9 @@
 //
 // How long a call took is for the operating system to say: it stamps the child's first word, which is sent before any
 // instruction of a candidate runs, and its last one, behind which nothing but the end of the process can follow (see
-// `last_word`). No clock is read where a candidate could reach it.
+// `last_word`). No clock is read where a candidate could reach it. Other threads live on for some microseconds behind
+// that stamp. What they would still write is lost in sealed calls, which no candidate can tell from others: an order
+// that lies in a pipe, and is read with the last word, takes the buffers away before it is sent.
 //
 //   runner SOCKET_FD
 //
@@ -13,8 +15,9 @@
 //   BIND  [slot, buffers, (which fd, file offset, map bytes, data offset) * buffers] with two fds (inputs, work)
 //                                                           -> [OK, buffers, address...]
 //   PLAN  [id, zeros, (buffer, bytes) * zeros, steps, (launch, args, (is buffer, value) * args) * steps] -> [OK, 0]
-//   RUN   [plan, slot, poison, stack bytes poisoned, milliseconds, deep stack bytes] with an fd of a file full of poison if
-//         deep stack bytes  -> [OK, 2, nanoseconds, nanoseconds from its last word until it was gone]
+//   RUN   [plan, slot, poison, stack bytes poisoned, milliseconds, deep stack bytes] with an fd of a pipe that holds the
+//         order [secret, (address, bytes) * SEALED, 0, 0] of what to unmap, and one of a file full of poison if deep stack
+//         bytes  -> [OK, 3, nanoseconds, nanoseconds from its last word until it was gone, the secret as it was told]
 // Replies that are not OK: [ERROR, bytes, text padded], [SIGNAL, 2, number, address or system call],
 // [TIMEOUT, 0], [EXIT, 1, code], [FORGED, 0], [CLOCK_SET, 0].
 #include "../native/confine.hpp"
@@ -38,12 +41,21 @@
 #include <sys/wait.h>
 #include <thread>
 
-// The only two instructions of a child from which it may send anything, and only so many bytes from each. Whoever comes
-// to the second, by whatever way, sends its last word: the next thing that happens is the end of the process and of all
-// its threads. So no candidate can say that it is done and go on.
+// The only instructions of a child by which it may send or receive anything, and only so many bytes by each. Whoever
+// comes to `last_word`, by whatever way, carries out the order, tells its secret and sends its words; the next thing that
+// happens is the end of the process and of all its threads. So no candidate can say that it is done and go on, nor say it
+// without the order. Whoever comes second waits in vain for another order.
+#define SEALED 32
+#define ORDER_WORDS (3 + 2 * SEALED)
+#define WORDS 4
 extern "C" long first_word(int socket, const void* data, std::size_t bytes);
-extern "C" [[noreturn]] void last_word(int socket, const void* data, std::size_t bytes);
-extern "C" const char first_word_sent[], last_word_sent[];  // where the processor stands when the system is called
+extern "C" [[noreturn]] void last_word(int socket, std::int64_t (&data)[WORDS]);  // the last of them is the secret
+extern "C" const char first_word_sent[], last_order_read[], last_word_sent[];  // where a processor stands in such a call
+extern "C" {
+std::int64_t order[ORDER_WORDS];
+}
+#define TEXT(value) #value
+#define NUMBER(value) TEXT(value)
 #if defined(__x86_64__)
 asm(R"(
     .pushsection .text
@@ -53,7 +65,30 @@ first_word:
 first_word_sent:
     ret
 last_word:
-    mov $1, %eax
+    mov %edi, %r12d
+    mov %rsi, %r13
+    lea order(%rip), %r14
+    xor %eax, %eax  # read
+    mov $1, %edi
+    mov %r14, %rsi
+    mov $8 * )" NUMBER((ORDER_WORDS)) R"(, %edx
+    syscall
+last_order_read:
+    mov (%r14), %rax
+    mov %rax, 8 * )" NUMBER((WORDS - 1)) R"((%r13)
+    add $8, %r14
+1:  mov (%r14), %rdi
+    mov 8(%r14), %rsi
+    add $16, %r14
+    test %rsi, %rsi
+    jz 2f
+    mov $11, %eax  # munmap
+    syscall
+    jmp 1b
+2:  mov $1, %eax
+    mov %r12d, %edi
+    mov %r13, %rsi
+    mov $8 * )" NUMBER((WORDS)) R"(, %edx
     syscall
 last_word_sent:
     xor %edi, %edi
@@ -71,7 +106,27 @@ first_word:
 first_word_sent:
     ret
 last_word:
-    mov x8, #64
+    mov w20, w0
+    mov x21, x1
+    adrp x22, order
+    add x22, x22, :lo12:order
+    mov x8, #63  // read
+    mov x0, #1
+    mov x1, x22
+    mov x2, #8 * )" NUMBER((ORDER_WORDS)) R"(
+    svc #0
+last_order_read:
+    ldr x9, [x22], #8
+    str x9, [x21, #8 * )" NUMBER((WORDS - 1)) R"(]
+1:  ldp x0, x1, [x22], #16
+    cbz x1, 2f
+    mov x8, #215  // munmap
+    svc #0
+    b 1b
+2:  mov x8, #64
+    mov w0, w20
+    mov x1, x21
+    mov x2, #8 * )" NUMBER((WORDS)) R"(
     svc #0
 last_word_sent:
     mov x0, #0
@@ -88,8 +143,9 @@ using image::Launch;
 using image::Word;
 enum Request : Word { BIND = 2, PLAN = 3, RUN = 4, MAP = 5 };
 enum Reply : Word { OK = 0, ERROR = 1, SIGNAL = 2, TIMEOUT = 3, EXIT = 4, FORGED = 5, CLOCK_SET = 6 };
-enum Note : Word { END = 2, FAULT = 3 };  // a last word: [note, value, value]
-constexpr std::size_t FIRST_BYTES = 1, LAST_BYTES = 3 * sizeof(Word);
+enum Note : Word { END = 2, FAULT = 3 };  // a last word: [note, value, value, secret]
+constexpr std::size_t FIRST_BYTES = 1, ORDER_BYTES = ORDER_WORDS * sizeof(Word), LAST_BYTES = WORDS * sizeof(Word);
+constexpr int NOTES = 0, ORDERS = 1;  // a child's only descriptors: a socket that it speaks through, and a pipe
 constexpr std::size_t GUARD_BYTES = 4 << 20;
 constexpr std::size_t OWN_FRAMES_BYTES = 32 << 10;  // of a stack, what our own calls may have in use just now
 constexpr std::size_t BEYOND_BYTES = 1 << 20;
@@ -141,11 +197,10 @@ void reply_error(const std::string& text) {
 }
 
 bool own_users = false;  // whether this process counts as another user than the same one elsewhere
-int notes = -1;  // the child's end of the socket that it speaks through
 
 void on_fault(int number, siginfo_t* info, void*) {
-    const Word words[] = {FAULT, number, number == SIGSYS ? info->si_syscall : reinterpret_cast<Word>(info->si_addr)};
-    last_word(notes, words, sizeof words);
+    Word words[] = {FAULT, number, number == SIGSYS ? info->si_syscall : reinterpret_cast<Word>(info->si_addr), 0};
+    last_word(NOTES, words);
 }
 
 // Receives exactly `count` words; file descriptors that come along are appended to `fds`.
@@ -226,12 +281,12 @@ Word nanoseconds() {
 
 // --- the child ------------------------------------------------------------------------------------------------------
 
-// No descriptor but the one for notes: not the verifier's channel, not the memory of other calls.
-void close_all_but_notes() {
+// No descriptor but two: not the verifier's channel, not the memory of other calls.
+void keep_only(int notes, int orders) {
     constexpr long CLOSE_RANGE = 436;  // Linux 5.9
-    if (syscall(CLOSE_RANGE, notes + 1, ~0U, 0) == 0 && (notes == 0 || syscall(CLOSE_RANGE, 0, notes - 1, 0) == 0)) return;
-    for (int fd = 0; fd < static_cast<int>(sysconf(_SC_OPEN_MAX)); ++fd)
-        if (fd != notes) close(fd);
+    if (dup2(notes, NOTES) != NOTES || dup2(orders, ORDERS) != ORDERS) _exit(3);
+    if (syscall(CLOSE_RANGE, ORDERS + 1, ~0U, 0) == 0) return;
+    for (int fd = ORDERS + 1; fd < static_cast<int>(sysconf(_SC_OPEN_MAX)); ++fd) close(fd);
 }
 
 // What a kernel needs: memory, threads, locks. Asking for a file fails as if there were none, since the C library may
@@ -244,6 +299,7 @@ void confine_child() {
                         SYS_exit, SYS_exit_group, SYS_getcpu, SYS_sigaltstack, SYS_getrandom,
                         SYS_restart_syscall, SYS_rseq});
     filter.rule_from(SYS_write, {{first_word_sent, FIRST_BYTES}, {last_word_sent, LAST_BYTES}}, ALLOW, TRAP);
+    filter.rule_from(SYS_read, {{last_order_read, ORDER_BYTES}}, ALLOW, TRAP);
     // No code comes to where none was: neither new code, nor such as is moved there, behind the last word for example.
     filter.rule_if_bits(SYS_mmap, {{2, PROT_EXEC}, {3, MAP_SHARED}}, TRAP, ALLOW);  // shared memory counts for no limit
     filter.rule_if_bits(SYS_mprotect, {{2, PROT_EXEC}}, TRAP, ALLOW);
@@ -351,7 +407,12 @@ void limit_memory_and_threads() {
     setrlimit(RLIMIT_DATA, &both);
 }
 
-[[noreturn]] void child(pid_t owner, const Plan& plan, Word slot, int poison, std::size_t stack_bytes, const Below& below) {
+// What a child speaks through and, in the end, obeys.
+struct Ends {
+    int notes, orders;
+};
+
+[[noreturn]] void child(pid_t owner, const Plan& plan, Word slot, int poison, std::size_t stack_bytes, const Below& below, Ends ends) {
     // How the stack lies to the buffers, modulo a page, decides which accesses the processor takes for one another: each
     // call draws anew, so that it is no property of the process that a kernel happens to be in.
     void* shift = alloca(static_cast<std::size_t>(nanoseconds() / 16 % 256) * 16 + 16);
@@ -372,22 +433,22 @@ void limit_memory_and_threads() {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != owner) _exit(3);
     start_threads(poison, stack_bytes, below);
-    close_all_but_notes();
+    keep_only(ends.notes, ends.orders);
     confine_child();
     settle();
-    first_word(notes, "", FIRST_BYTES);
+    first_word(NOTES, "", FIRST_BYTES);
     for (const auto& [buffer, bytes] : plan.zeros)
         std::memset(buffers[static_cast<std::size_t>(buffer)].data, 0, static_cast<std::size_t>(bytes));
     for (std::size_t i = 0; i < plan.steps.size(); ++i) plan.steps[i].launch(pointers[i].data());
-    const Word words[] = {END, 0, 0};
-    last_word(notes, words, sizeof words);
+    Word words[] = {END, 0, 0, 0};
+    last_word(NOTES, words);
 }
 
 // --- the parent -----------------------------------------------------------------------------------------------------
 
 // What a child sent, when the system had it, and how much that was.
 struct Said {
-    Word words[3];
+    Word words[WORDS];
     std::size_t bytes;
     Word sent;
 };
@@ -458,14 +519,13 @@ void run(const std::vector<Word>& words, const std::vector<int>& fds) {
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0 ||
         setsockopt(ends[0], SOL_SOCKET, SO_TIMESTAMPNS, &yes, sizeof yes) != 0)
         return reply_error("cannot make a socket that stamps what it is sent");
-    notes = ends[1];
     const pid_t owner = getpid();
     const Word set_to = time_was_set_to();
     const pid_t pid = fork();
     if (pid < 0) return reply_error("cannot fork");
     if (pid == 0) {
-        const Below below{fds.empty() ? -1 : fds[0], static_cast<std::size_t>(words[5])};
-        child(owner, plan, words[1], static_cast<int>(words[2]), static_cast<std::size_t>(words[3]), below);
+        const Below below{words[5] ? fds.at(1) : -1, static_cast<std::size_t>(words[5])};
+        child(owner, plan, words[1], static_cast<int>(words[2]), static_cast<std::size_t>(words[3]), below, {ends[1], fds.at(0)});
     }
     close(ends[1]);
     const bool in_time = ended(ends[0], words[4]);
@@ -484,7 +544,7 @@ void run(const std::vector<Word>& words, const std::vector<int>& fds) {
         if (said[0].sent == 0 || said[1].sent == 0)
             return reply_error("this system does not stamp what is sent through local sockets, so no call can be timed");
         if (said[0].bytes == FIRST_BYTES && said[1].words[0] == END)
-            return reply(OK, {said[1].sent - said[0].sent, gone - said[1].sent});
+            return reply(OK, {said[1].sent - said[0].sent, gone - said[1].sent, said[1].words[WORDS - 1]});
     }
     if (said.size() == 1 && said[0].bytes == LAST_BYTES && said[0].words[0] == FAULT)  // before the kernel began
         return reply(SIGNAL, {said[0].words[1], said[0].words[2]});

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import secrets
 import signal
 import socket
 import struct
 import subprocess
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from fitness.channel import receive, send
 from fitness.cpu.build import LIBRARIES, CpuBuild
 from fitness.cpu.image import Image
 from fitness.device import KernelFault, KilledFromOutside, Sample
+from fitness.disk import KILLED
 from fitness.evaluation import Status
 from fitness.memory import Region
 from fitness.native import built
@@ -33,6 +37,8 @@ STACK_BYTES = 8 << 20
 STACK_POISONED, STACK_POISONED_DEEP = 64 << 10, 7 << 20
 POISON_BYTES = 1 << 20
 """Of what deep stacks are copies of, again and again."""
+SEALED = 32
+"""Buffers that a call can be parted from at its end."""
 RUNNER_FLAGS = (
     "-fopenmp", "-pie", "-fPIE", "-Wl,-z,relro,-z,now", "-Wl,-z,noexecstack", "-Wl,--no-as-needed", *LIBRARIES,
 )  # fmt: skip
@@ -64,7 +70,11 @@ class Runner:
         ours, theirs = socket.socketpair()
         self._socket = ours
         self._addresses: dict[int, dict[str, tuple[int, int]]] = {}
+        self._writable: dict[int, list[tuple[int, int]]] = {}
+        """By slot, begin and bytes of what the kernel may write to, whole pages."""
         self._poison: Region | None = None
+        self._only_ours = command is None
+        """Whether nothing runs in the process itself but `runner.cpp`: then what befalls it is no kernel's doing."""
         program = list(command or (str(built("cpu/runner.cpp", *RUNNER_FLAGS)),))
         env = {
             "PATH": "/usr/bin:/bin",
@@ -126,6 +136,11 @@ class Runner:
         self._addresses[slot] = {
             name: (address, extent.bytes) for (_, name, extent), address in zip(entries, addresses, strict=True)
         }
+        self._writable[slot] = [
+            (address - extent.data_offset, extent.map_bytes)
+            for (writable, _, extent), address in zip(entries, addresses, strict=True)
+            if writable
+        ]
         return tuple(name for _, name, _ in entries)
 
     def define(self, plan_id: int, words: Sequence[int]) -> None:
@@ -133,26 +148,43 @@ class Runner:
         self._send(PLAN, [plan_id, *words])
         self._receive(0, 20.0, "while its plan was set up")
 
-    def run(self, plan_id: int, slot: int, *, timeout_s: float, poison: int = 0, deep: bool = False) -> Sample:
+    def run(
+        self, plan_id: int, slot: int, *, timeout_s: float, poison: int = 0, deep: bool = False, sealed: bool = False
+    ) -> Sample:
         """Run a plan once, on stacks full of the byte `poison`, at their upper end or (`deep`) nearly all of them.
 
-        It raises KernelFault: timeout, a fault (with the buffer it was near), or stamps that contradict our clock;
-        KilledFromOutside where the machine's time was set meanwhile, which stamps are in.
+        In a `sealed` call nothing that the kernel left to another thread is written any more once it says that it is
+        done; such a call takes longer. It raises KernelFault: timeout, a fault (with the buffer it was near), or stamps
+        that contradict our clock; KilledFromOutside where the machine's time was set meanwhile, which stamps are in, or
+        what ran it was ended.
         """
         begin = time.monotonic_ns()
-        words = [plan_id, slot, poison, STACK_POISONED, int(1e3 * timeout_s)]
-        if deep:
-            self._send(RUN, [*words, STACK_POISONED_DEEP], fds=[self._full_of(poison).fd])
-        else:
-            self._send(RUN, [*words, 0])
-        try:
-            elapsed, outside = self._receive(2, timeout_s + GRACE_S, "while it ran")
-        except _Overdue:
-            raise KernelFault(Status.TIMEOUT, f"it did not finish within {timeout_s:.2f} s while it ran") from None
+        words = [plan_id, slot, poison, STACK_POISONED, int(1e3 * timeout_s), STACK_POISONED_DEEP if deep else 0]
+        with ExitStack() as pipe:
+            order, secret = self._order(pipe, self._writable[slot] if sealed else [])
+            self._send(RUN, words, fds=[order, self._full_of(poison).fd] if deep else [order])
+            try:
+                elapsed, outside, told = self._receive(3, timeout_s + GRACE_S, "while it ran")
+            except _Overdue:
+                message = f"it did not finish within {timeout_s:.2f} s while it ran"
+                raise KernelFault(Status.TIMEOUT, message) from None
         bracket = time.monotonic_ns() - begin
         if not 0 <= elapsed + outside <= bracket:
             raise KernelFault(Status.QUARANTINED, f"its clock reads {elapsed} ns within {bracket} ns of ours")
+        if told != secret:
+            raise KernelFault(Status.QUARANTINED, "it said that it was done from a place where only the runner may")
         return Sample(elapsed, outside)
+
+    @staticmethod
+    def _order(pipe: ExitStack, ranges: Sequence[tuple[int, int]]) -> tuple[int, int]:
+        """A pipe that holds what to unmap behind a secret; the pipe stays open, so that a second reader waits."""
+        ours, theirs = os.pipe()
+        pipe.callback(os.close, ours)
+        pipe.callback(os.close, theirs)
+        secret = secrets.randbits(63)
+        words = [word for begin_and_bytes in ranges[:SEALED] for word in begin_and_bytes]
+        os.write(theirs, struct.pack(f"<{3 + 2 * SEALED}q", secret, *words, *[0] * (2 + 2 * SEALED - len(words))))
+        return ours, secret
 
     def _full_of(self, poison: int) -> Region:
         """What deep stacks are laid out with: read only to the process and whatever it starts."""
@@ -176,6 +208,8 @@ class Runner:
             raise KernelFault(Status.RUNTIME_ERROR, f"the runner's answer was overwritten {when}")
         data = self._read(8 * count, deadline, timeout_s, when)
         words = list(struct.unpack(f"<{count}q", data))
+        if what == SIGNAL and count == 2 and -words[0] in KILLED:
+            raise KilledFromOutside(f"a call was ended by signal {words[0]} {when}")
         if what == SIGNAL and count == 2:
             raise KernelFault(Status.RUNTIME_ERROR, self._fault(words[0], words[1] % 2**64))
         if what == TIMEOUT:
@@ -185,10 +219,10 @@ class Runner:
         if what == FORGED:
             raise KernelFault(Status.QUARANTINED, f"its process said what no kernel has to say {when}")
         if what == CLOCK_SET:
-            raise KilledFromOutside(Status.RUNTIME_ERROR, f"the machine's time was set {when}")
+            raise KilledFromOutside(f"the machine's time was set {when}")
         if what == ERROR and count >= 1:
             text = data[8 : 8 + words[0]].decode("utf-8", "replace")
-            raise KernelFault(Status.RUNTIME_ERROR, f"{when}: {text}")
+            raise self._failed(f"{when}: {text}")
         if what != OK or count != expected:
             raise KernelFault(Status.RUNTIME_ERROR, f"the runner's answer was overwritten {when}")
         return words
@@ -201,16 +235,22 @@ class Runner:
         except EOFError:
             raise self._death(when) from None
 
-    def _death(self, when: str) -> KernelFault:
+    def _death(self, when: str) -> KernelFault | KilledFromOutside:
         try:
             code = self._process.wait(timeout=2.0)
         except subprocess.TimeoutExpired:
-            return KernelFault(Status.RUNTIME_ERROR, f"its process closed the channel {when}")
+            return self._failed(f"its process closed the channel {when}")
+        if code in KILLED:
+            return KilledFromOutside(f"its process was ended by signal {-code} {when}")
         if code < 0:
             reason = FAULTS.get(signal.Signals(-code), f"signal {-code}")
         else:
             reason = f"it ended its process with code {code}"
-        return KernelFault(Status.RUNTIME_ERROR, f"{reason} {when}")
+        return self._failed(f"{reason} {when}")
+
+    def _failed(self, said: str) -> KernelFault | KilledFromOutside:
+        """The process that calls are forked from has ended, or cannot do what it is asked."""
+        return KilledFromOutside(said) if self._only_ours else KernelFault(Status.RUNTIME_ERROR, said)
 
     def _fault(self, number: int, address: int) -> str:
         """In words; `address` is the number of the call for SIGSYS, and 0 where no process was left to tell it."""
@@ -225,7 +265,7 @@ class Runner:
         for buffers in self._addresses.values():
             for name, (begin, size) in buffers.items():
                 if begin <= address < begin + size:
-                    return f"{text}: it wrote to `{name}`, which is an input"
+                    return f"{text}: it wrote to `{name}`, which is an input, or went on after its end"
                 if address >= begin + size and address - begin - size < distance:
                     distance = address - begin - size
                     nearest = f": access {distance} bytes past the end of `{name}`"

@@ -293,6 +293,7 @@ class CpuSession:
     ) -> None:
         """`loaded` waits until `runner` can be asked for anything, and raises KernelFault where that never comes."""
         self.charged = False  # the operating system stamps both ends of a call
+        self.seals = prepared is not None
         self._device = device
         self._runner = runner
         self._prepared = prepared
@@ -316,13 +317,13 @@ class CpuSession:
             self._runner.define(slot, words)
         self._slots[slot] = (question, work)
 
-    def run(self, slot: int, *, poison: int, cold: bool = False) -> Sample:
+    def run(self, slot: int, *, poison: int, cold: bool = False, sealed: bool = False) -> Sample:
         for _ in range(CLOCK_SETTINGS):
             with suppress(KilledFromOutside):
-                return self._run(slot, poison=poison, cold=cold)
-        return self._run(slot, poison=poison, cold=cold)
+                return self._run(slot, poison=poison, cold=cold, sealed=sealed)
+        return self._run(slot, poison=poison, cold=cold, sealed=sealed)
 
-    def _run(self, slot: int, *, poison: int, cold: bool) -> Sample:
+    def _run(self, slot: int, *, poison: int, cold: bool, sealed: bool) -> Sample:
         question, work = self._slots[slot]
         work.prepare(poison)
         self._oracle.restore(question, work)
@@ -331,7 +332,7 @@ class CpuSession:
             question.region.flush()
             work.flush()
         deep = self._prepared is not None and not self._rng.integers(DEEP_EVERY)
-        return self._runner.run(slot, slot, timeout_s=CALL_LIMIT_S, poison=poison, deep=deep)
+        return self._runner.run(slot, slot, timeout_s=CALL_LIMIT_S, poison=poison, deep=deep, sealed=sealed)
 
     def work(self, slot: int) -> Region:
         return self._slots[slot][1]

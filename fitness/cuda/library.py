@@ -71,6 +71,7 @@ class LibrarySession:
 
     def __init__(self, oracle: CudaOracle, call: LibraryCall, l2_bytes: int) -> None:
         self.charged = False
+        self.seals = False
         self._oracle = oracle
         self._call = call
         self._flush = torch.empty(int(FLUSH_L2_SIZES * l2_bytes) // 4, device=oracle.device)
@@ -97,7 +98,7 @@ class LibrarySession:
             call = oracle.functions.bound(self._call, handed(values, self._call.arrays))
         self._slots[slot] = question, work, self._captured(call)
 
-    def run(self, slot: int, *, poison: int, cold: bool = False) -> Sample:
+    def run(self, slot: int, *, poison: int, cold: bool = False, sealed: bool = False) -> Sample:
         with enough_memory():
             return self._run(slot, poison=poison, cold=cold)
 

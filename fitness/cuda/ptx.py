@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 from typing import NamedTuple
 
 from fitness.flags import CLOCK, HELD_ADDRESS, OWN_ADDRESS, PLACE
@@ -52,6 +54,8 @@ class Instruction(NamedTuple):
     operands: str
     place: str
     """The last `.loc` in front of it, in the same body; empty: there is none."""
+    body: int
+    """The number of its entry or function: registers of one have nothing to do with those of another."""
 
     @property
     def parts(self) -> list[str]:
@@ -133,14 +137,14 @@ def _without_asides(ptx: str) -> tuple[str, list[str]]:
 
 
 def _instructions(code: str) -> Iterator[Instruction]:
-    for body in _bodies(code):
+    for number, body in enumerate(_bodies(code)):
         place = ""
         for statement in body.split(";"):
             ahead = _AHEAD.match(statement)
             assert ahead is not None, "it matches the empty text too"
             place = ahead["place"] or place
             if opcode := _OPCODE.match(statement, ahead.end()):
-                yield Instruction("".join(opcode[0].split()), statement[opcode.end() :].strip(), place)
+                yield Instruction("".join(opcode[0].split()), statement[opcode.end() :].strip(), place, number)
 
 
 def _bodies(code: str) -> Iterator[str]:
@@ -271,9 +275,12 @@ def _takes_own_address(functions: Collection[str], found: Sequence[Instruction])
     """Whether the address of a function of the kernel's is used for more than to call it."""
     if not any(set(_OPERAND.findall(i.operands)) & set(functions) for i in found):
         return False
-    taken = _derived(functions, [_moved(i.operands) for i in found])
-    others = (i for i in found if not _CALLED.match(i.opcode))
-    return any(not taken.keys().isdisjoint(_OPERAND.findall(i.operands)) for i in others)
+    for own in _by_body(found):
+        taken = _derived(functions, _moves(own))
+        others = (i for i in own if not _CALLED.match(i.opcode))
+        if any(not taken.keys().isdisjoint(_OPERAND.findall(i.operands)) for i in others):
+            return True
+    return False
 
 
 def written(ptx: str, variables: Collection[str]) -> str | None:
@@ -281,10 +288,16 @@ def written(ptx: str, variables: Collection[str]) -> str | None:
 
     For a clear word to who wrote it, no proof.
     """
-    found = instructions(ptx) if variables else []
-    origins = _derived(variables, [_moved(i.operands) for i in found if _ADDRESSING.fullmatch(i.opcode)])
-    stores = (i for i in found if i.parts[0] in ("st", "atom", "red"))
-    return next((origins[base] for i in stores for base in _BASE.findall(i.operands) if base in origins), None)
+    for own in _by_body(instructions(ptx) if variables else ()):
+        # Only what the compiler made names each register once.
+        moves = [(to, whence) for to, whence in _moves(filter(_addresses, own)) if to.startswith("%")]
+        origins = _derived(variables, moves)
+        for instruction in own:
+            if instruction.parts[0] in ("st", "atom", "red"):
+                for base in _BASE.findall(instruction.operands):
+                    if base in origins:
+                        return origins[base]
+    return None
 
 
 def tells_places(ptx: str) -> bool:
@@ -307,16 +320,28 @@ def _by_origin(found: Iterable[Instruction], numbers: Collection[str]) -> tuple[
 
 def _has_absolute(found: Sequence[Instruction]) -> bool:
     """Whether something is read or written at an address that the code holds as a number."""
-    moves = [_moved(i.operands) for i in found if _ADDRESSING.fullmatch(i.opcode)]
-    numbers = {to for to, whence in moves if _last_number(whence) in DEVICE_ADDRESSES}
-    addresses = _derived(numbers, moves)
-    return any(base in addresses for i in found for base in _BASE.findall(i.operands))
+    for own in _by_body(found):
+        moves = _moves(filter(_addresses, own))
+        addresses = _derived({to for to, whence in moves if _last_number(whence) in DEVICE_ADDRESSES}, moves)
+        if any(base in addresses for i in own for base in _BASE.findall(i.operands)):
+            return True
+    return False
 
 
-def _moved(operands: str) -> tuple[str, str]:
-    """Where an instruction puts its result, and what it makes it of; nothing where it reads memory."""
-    to, _, whence = operands.partition(",")
-    return to.strip(), "" if "[" in whence else whence
+def _by_body(found: Iterable[Instruction]) -> Iterator[list[Instruction]]:
+    """The instructions of each entry or function that follow each other."""
+    return (list(body) for _, body in groupby(found, key=attrgetter("body")))
+
+
+def _addresses(instruction: Instruction) -> bool:
+    """Whether an instruction may make an address of another one."""
+    return bool(_ADDRESSING.fullmatch(instruction.opcode))
+
+
+def _moves(found: Iterable[Instruction]) -> list[tuple[str, str]]:
+    """Where instructions put their results, and what they make them of; not where they read memory."""
+    parted = (i.operands.partition(",") for i in found)
+    return [(to.strip(), whence) for to, _, whence in parted if "[" not in whence]
 
 
 def _last_number(operands: str) -> int:

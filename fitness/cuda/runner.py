@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import signal
 import socket
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from fitness.cuda.driver import ENVIRONMENT
 from fitness.cuda.memory import Block
 from fitness.cuda.program import Program, Table
 from fitness.device import KernelFault, KilledFromOutside
+from fitness.disk import KILLED
 from fitness.evaluation import Status
 from fitness.native import built
 from fitness.sandbox import kill_group, start_child
@@ -233,14 +233,14 @@ class Runner:
             raise KernelFault(Status.RUNTIME_ERROR, f"the runner's answer is no answer {when}")
         return answer
 
-    def _death(self, when: str) -> KernelFault:
+    def _death(self, when: str) -> KernelFault | KilledFromOutside:
         try:
             code = self._process.wait(timeout=2.0)
         except subprocess.TimeoutExpired:
             return KernelFault(Status.RUNTIME_ERROR, f"its process closed the channel {when}")
         # A kernel makes no system calls, and we read nothing from a process that we have ended.
-        kind = KilledFromOutside if code in (-signal.SIGKILL, -signal.SIGTERM) else KernelFault
-        return kind(Status.RUNTIME_ERROR, f"its process ended with code {code} {when}")
+        said = f"its process ended with code {code} {when}"
+        return KilledFromOutside(said) if code in KILLED else KernelFault(Status.RUNTIME_ERROR, said)
 
 
 def _whole(answer: Mapping[str, Any], name: str) -> int:

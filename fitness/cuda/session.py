@@ -33,6 +33,7 @@ class CudaSession:
         self, oracle: CudaOracle, runners: Runners, build: CudaBuild, resolve: Resolve, *, fresh: bool
     ) -> None:
         self.charged = True
+        self.seals = False
         self._oracle = oracle
         self._runners = runners
         self._fresh = fresh
@@ -72,10 +73,10 @@ class CudaSession:
         with self._runners.quiet():
             self._lasting(lambda runner: self._hand_over(runner, slot))
 
-    def run(self, slot: int, *, poison: int, cold: bool = False) -> Sample:
+    def run(self, slot: int, *, poison: int, cold: bool = False, sealed: bool = False) -> Sample:
         if cold:  # on a clock: no process comes or goes, and a timing begins anew
             if self._runner is None:
-                raise KilledFromOutside(Status.RUNTIME_ERROR, "its process is gone")
+                raise KilledFromOutside("its process is gone")
             return self._run(self._runner, slot, poison=poison, cold=cold)
         return self._lasting(lambda runner: self._run(runner, slot, poison=poison, cold=cold))
 

@@ -427,7 +427,7 @@ class _Local:
         self._graph = call("GraphInstantiate", graph, 0)
         call("GraphDestroy", graph)
 
-    def run(self, slot: int, *, poison: int, cold: bool = False) -> Any:
+    def run(self, slot: int, *, poison: int, cold: bool = False, sealed: bool = False) -> Any:
         """One call, timed by events."""
         from fitness.device import Sample
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fitness.cuda.build import CudaBuild, code_digest, compile_cuda, read_ptxas_log, scrub_log
-from fitness.cuda.ptx import flagged, lower_precision, traits
+from fitness.cuda.ptx import flagged, lower_precision, traits, uncommon, written
 from fitness.evaluation import Rejection, Status
 from fitness.flags import CLOCK, HELD_ADDRESS, OWN_ADDRESS, PLACE
 from operators.catalog import load
@@ -229,3 +229,31 @@ def test_numbers_of_a_log_have_a_limit() -> None:
     log = f"Compiling entry function 'f' for 'sm_90'\n {stack}"
     assert read_ptxas_log(f"{log}\nUsed {long} registers, used {long} barriers, {long} bytes smem") == {}
     assert "without a message" in scrub_log(f"kernel.cu({long}): error: x", (), ())
+
+
+def test_registers_of_one_function_are_not_those_of_another() -> None:
+    ptx = """
+.func a() { mov.u64 %rd1, table; ld.global.u32 %r1, [%rd1]; mov.u64 %rd2, 0x7f0000000000; ret; }
+.func b(.param .b64 p) { ld.param.u64 %rd1, [p]; st.global.u32 [%rd1], 0; st.global.u32 [%rd2], 0; ret; }
+"""
+    assert written(ptx, {"table"}) is None
+    assert flagged(ptx) == ()
+    assert written(ptx.replace("[p];", "[p]; add.s64 %rd1, table, 8;"), {"table", "other"}) == "table"
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        "// nanosleep.u32 1;\n", "/* nanosleep.u32 1; \n*/", '.pragma "; nanosleep.u32 1; ";', "nanosleep: ",
+        "bra nanosleep;", "mov.b32 nanosleep, %clockwork;", '.pragma "a; // "; // nanosleep.u32 1;\n',
+    ],
+)  # fmt: skip
+def test_words_that_are_no_instructions_are_none(hidden: str) -> None:
+    ptx = f".visible .entry f() {{ {hidden} ret; }}"
+    assert uncommon(ptx) == ()
+    assert uncommon(ptx.replace("ret;", "/* // */ @!%p1 nanosleep .u32 1; ret;")) == ("sleep",)
+
+
+def test_a_kernel_that_says_which_lines_it_comes_from_passes_for_no_header() -> None:
+    body = '    asm volatile(".loc 1 1 1\\n nanosleep.u32 %0;" :: "r"(cols));\n    out[0] = in[0];\n}\n'
+    assert built("softmax", ROWS + body).facts["uncommon"] == "sleep"

@@ -25,7 +25,7 @@ from evo.inline import InlinePool
 from evo.search import Search
 from evo.sessions import run_row
 from evo.store import Store
-from evo.strategies.base import Ancestors, Rival, StrategyContext
+from evo.strategies.base import Ancestors, Chooser, Rival, StrategyContext
 from fitness.base import Anchor, Checked, Fitness
 from fitness.evaluation import CheckError, Evaluation, Level, Timing
 from fitness.scripted import ScriptedFitness
@@ -62,35 +62,33 @@ class HalfChecked(TimedFitness):
         return super().spot_check(kernel) if int(kernel.id[0], 16) % 2 else Checked()
 
 
-class Asking:
+class Asking(Chooser):
     """The strategy `asking`: nothing but language models, in turn for rewrites, crossovers and repairs of failures."""
 
     def __init__(self, context: StrategyContext, settings: Mapping[str, Any]) -> None:
         self.context = context
-        self._number = 0
         self._elites: list[Elite] = []
         self._failed: list[tuple[str, str]] = []
 
-    def ask(self, count: int) -> list[Request]:
-        if self._number == 0:
-            self._number = 1
-            first = Ancestors(self.context).request(0)
-            assert first
-            return [first]
+    def choose(self, number: int) -> Request | None:
+        if number == 0:
+            return Ancestors(self.context).request(0)
         if not self._elites:
-            return []
-        number, models = self._number, self.context.models
-        rng = self.context.rng(number)
-        name, parents = self._wish(rng)
-        self._number += 1
-        return [self.context.request(number, name, parents, rng, {}, model=models[(number + 1) % len(models)])]
+            return None
+        rng, models = self.context.rng(number), self.context.models
+        name, parents = self._wish(number, rng)
+        return self.context.request(number, name, parents, rng, {}, model=models[(number + 1) % len(models)])
 
-    def _wish(self, rng: Random) -> tuple[str, Sequence[str]]:
+    def _wish(self, number: int, rng: Random) -> tuple[str, Sequence[str]]:
         if self._failed:
-            return "repair", self._failed.pop(0)
-        if self._number % 3 == 0 and len(self._elites) > 1:
+            return "repair", self._failed[0]
+        if number % 3 == 0 and len(self._elites) > 1:
             return "crossover", [e.kernel.id for e in rng.sample(self._elites, 2)]
         return "rewrite", [rng.choice(self._elites).kernel.id]
+
+    def take(self, request: Request) -> None:
+        if request.mutator == "repair":
+            self._failed.remove((request.parents[0], request.parents[1]))
 
     def tell(self, individual: Individual) -> str:
         kernel, evaluation = individual.kernel, individual.evaluation

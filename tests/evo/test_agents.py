@@ -17,7 +17,7 @@ from evo.individual import Individual
 from evo.replay import replay
 from evo.report.queries import model_costs
 from evo.store import query
-from evo.strategies.agents import AgentSessions, AgentSettings
+from evo.strategies.agents import AgentSessions, AgentSettings, Session
 from fitness.evaluation import Evaluation, Level, Status
 from mutators.base import Request
 from operators.kernel import Kernel
@@ -146,26 +146,33 @@ def told(sessions: AgentSessions, number: int, log_speedup: float | None, **chan
     sessions.tell(Individual(request, **fields))
 
 
+def goes_on(sessions: AgentSessions, number: int) -> Session:
+    session = sessions.next("m", PARENT)
+    request = Request(Task("softmax", "fp32", "cpu"), number, "agent", (), 0, model="m", thread=session.thread)
+    assert sessions.take(request, PARENT) == session.parent
+    return session
+
+
 def test_a_session_goes_on_from_its_best_kernel_until_it_brings_nothing() -> None:
     sessions = AgentSessions(AgentSettings())
-    assert sessions.ask(0, "m", PARENT).thread == ""
+    assert goes_on(sessions, 0).thread == ""
     told(sessions, 0, 0.9)
-    second = sessions.ask(1, "m", PARENT)
+    second = goes_on(sessions, 1)
     assert (second.thread, second.parent.log_speedup) == ("softmax/fp32/cpu#0", 0.9)
     told(sessions, 1, None)
-    third = sessions.ask(2, "m", PARENT)
+    third = goes_on(sessions, 2)
     assert third.parent.log_speedup == 0.9 and sessions.params(third)["stagnant"] == 1
     told(sessions, 2, 0.8)
-    assert sessions.ask(3, "m", PARENT).thread == ""  # two in a row gained nothing
+    assert goes_on(sessions, 3).thread == ""  # two in a row gained nothing
 
 
 def test_a_model_that_is_away_says_nothing_and_one_without_tools_is_asked_no_more() -> None:
     sessions = AgentSessions(AgentSettings())
-    sessions.ask(0, "m", PARENT)
+    goes_on(sessions, 0)
     told(sessions, 0, 0.9)
-    session = sessions.ask(1, "m", PARENT)
+    session = goes_on(sessions, 1)
     told(sessions, 1, None, kernel=None, evaluation=None, unavailable=True, failure="away")
-    assert sessions.ask(2, "m", PARENT) == session and sessions.may_ask("m")
+    assert goes_on(sessions, 2) == session and sessions.may_ask("m")
     failure = "nothing was handed in: m gave no answer: the model cannot call tools"
     told(sessions, 2, None, kernel=None, evaluation=None, failure=failure)
     assert not sessions.may_ask("m") and sessions.may_ask("other")
@@ -174,6 +181,6 @@ def test_a_model_that_is_away_says_nothing_and_one_without_tools_is_asked_no_mor
 def test_a_session_ends_with_its_last_kernel() -> None:
     sessions = AgentSessions(AgentSettings(kernels=2))
     for number in range(2):
-        sessions.ask(number, "m", PARENT)
+        goes_on(sessions, number)
         told(sessions, number, 1.0 + number)
-    assert sessions.ask(2, "m", PARENT).thread == ""
+    assert goes_on(sessions, 2).thread == ""

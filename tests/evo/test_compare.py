@@ -13,6 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import duckdb
 import pytest
 
 from evo import records
@@ -330,8 +331,11 @@ def test_what_is_wrong_with_one_cell_ends_all_in_good_order(tmp_path: Path) -> N
     other = next(each for each in cells if each != cell)
     shutil.rmtree(folder / other.name, ignore_errors=True)
     shutil.copytree(folder / cell.name, folder / other.name)
+    database = folder / other.name / "evo.duckdb"
+    with duckdb.connect(str(database)) as connection:
+        connection.sql('update runs set host_json = json_merge_patch(host_json, \'{"processor": "another"}\')')
     with Store(folder / other.name, create=False) as store:
         store.commit(records.event_rows("session", {}, at=time.time())).result()
-    with pytest.raises(UserError, match="is not what this version would ask") as raised:
+    with pytest.raises(UserError, match="it began on another machine") as raised:
         run(tmp_path, made)
     assert "\n" not in str(raised.value)

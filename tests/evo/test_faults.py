@@ -7,25 +7,30 @@ import os
 import re
 import resource
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import duckdb
 import pytest
+import torch
 
-from evo import conditions, folders, sessions, version
+from evo import clock, conditions, folders, sessions, version
 from evo.conditions import Conditions, check_same
 from evo.config import RunConfig
 from evo.history import History
 from evo.inline import InlinePool
-from evo.pool import value_of
+from evo.pool import ClusterLost, EngineError, value_of
 from evo.search import Search
 from evo.store import query
 from evo.worker import answered
+from fitness.device import KilledFromOutside
+from fitness.native import ToolchainError
 from fitness.scripted import ScriptedFitness, scripted
 from fitness.targets import GpuModels
-from operators.errors import DiskError, UserError
+from operators.errors import DiskError, MachineError, UserError
 from operators.kernel import Kernel
 from tests.evo.test_cli import evo
 
@@ -104,6 +109,7 @@ def test_a_disk_that_takes_no_more_rows_ends_the_run_and_loses_nothing(
             file_size(log.stat().st_size)
         return heard
 
+    monkeypatch.setattr(clock, "ROOM_S", 0.0)
     with monkeypatch.context() as patch:
         patch.setattr(History, "_count", fill)
         result = command("run", str(operator), "--budget", "1000evals")
@@ -119,6 +125,48 @@ def test_a_disk_that_takes_no_more_rows_ends_the_run_and_loses_nothing(
     assert row["n"] == 0
 
 
+def test_a_disk_that_is_full_for_a_while_is_waited_for_and_nothing_is_lost(
+    command: Evo, operator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file_size: Callable[[int], None]
+) -> None:
+    count, waits, asked = History._count, clock.Patience.waits, []
+
+    def fill(history: History, state: Any, individual: Any) -> Any:
+        heard = count(history, state, individual)
+        if state.told == 5:
+            (log,) = (tmp_path / "runs").glob("*/evo.duckdb.wal")
+            file_size(log.stat().st_size)
+        return heard
+
+    def look(patience: clock.Patience, reason: str, waited_s: float) -> bool:
+        asked.append(reason)
+        if len(asked) == 3:
+            file_size(resource.getrlimit(resource.RLIMIT_FSIZE)[1])
+        return waits(patience, reason, waited_s)
+
+    monkeypatch.setattr(History, "_count", fill)
+    monkeypatch.setattr(clock.Patience, "waits", look)
+    monkeypatch.setattr("evo.store.writer.LOOK_FOR_ROOM_S", 0.01)
+    code, _, err = command("run", str(operator), "--budget", "12evals")
+    assert code == 0 and len(asked) >= 3
+    assert err.count("File too large; the search waits for that to end, 60 minutes at most") == 1
+    (folder,) = (tmp_path / "runs").iterdir()
+    (row,) = query(folder, "select count(*) as n from asks anti join tells using (request_id)").to_pylist()
+    (event,) = query(folder, "select * from events where kind = 'waits'").to_pylist()
+    assert row["n"] == 0 and told(folder) >= 12 and "File too large" in event["detail_json"]
+
+
+def test_a_stop_does_not_wait_for_a_disk() -> None:
+    said: list[str] = []
+    patience = clock.Patience(clock.RunClock(lambda: 0.0), said.append, said.append)
+    assert patience.waits("full", 0.0) and patience.waits("full", 5.0)
+    assert not patience.waits("full", clock.ROOM_S)
+    assert said == ["full; the search waits for that to end, 60 minutes at most", "full"]
+    patience.over = True
+    assert not patience.waits("full", 0.0)
+    spent = clock.Patience(clock.RunClock(lambda: 9.0, limit_s=5.0, began=0.0), said.append, said.append)
+    assert not spent.waits("full", 0.0)
+
+
 def test_a_disk_that_takes_no_build_is_not_the_kernels_fault(
     command: Evo, operator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,6 +179,7 @@ def test_a_disk_that_takes_no_build_is_not_the_kernels_fault(
         return build(stage, kernel)
 
     monkeypatch.setattr(ScriptedFitness, "build", fail)
+    monkeypatch.setattr(clock, "ROOM_S", 0.0)
     result = command("run", str(operator), "--budget", "1000evals")
     one_line(result, 1, "/somewhere/build", "make room there", "evo resume")
     (folder,) = (tmp_path / "runs").iterdir()
@@ -152,26 +201,87 @@ def test_a_disk_that_takes_no_configuration_leaves_no_run(
     assert list((tmp_path / "runs").iterdir()) == []
 
 
+def exhausted() -> None:
+    torch.empty(1 << 55)
+
+
+def ended() -> None:
+    subprocess.run(["false"], check=True)
+
+
 @pytest.mark.parametrize(
-    ("error", "kind"),
+    ("fails_with", "kind"),
     [
         (FULL, "disk"),
         (OSError(errno.EDQUOT, "Disk quota exceeded", "/elsewhere"), "disk"),
-        (FileNotFoundError(errno.ENOENT, "No such file or directory", "/run/build/tmp1"), "disk"),
-        (FileNotFoundError(errno.ENOENT, "No such file or directory", "/elsewhere"), "broken"),
-        (PermissionError(errno.EACCES, "Permission denied"), "broken"),
+        (FileNotFoundError(errno.ENOENT, "No such file or directory", "/run/build/tmp1"), "machine"),
+        (OSError(errno.EMFILE, "Too many open files"), "machine"),
+        (PermissionError(errno.EACCES, "Permission denied"), "machine"),
+        (MemoryError(), "machine"),
+        (RuntimeError("can't start new thread"), "machine"),
+        (EOFError(), "machine"),
+        (exhausted, "machine"),
+        (ended, "machine"),
+        (ToolchainError("g++ does not run"), "machine"),
+        (KilledFromOutside("its process was ended by signal 9"), "machine"),
+        (ZeroDivisionError(), "broken"),
+        (UserError("no such thing"), "user"),
     ],
-    ids=str,
+    ids=lambda value: getattr(value, "__name__", None) or str(value) or type(value).__name__,
 )
-def test_a_worker_tells_disks_from_bugs(error: OSError, kind: str) -> None:
+def test_a_worker_tells_its_machine_from_bugs(fails_with: Exception | Callable[[], None], kind: str) -> None:
     def fail() -> None:
-        raise error
+        raise cast(Exception, fails_with)
 
-    answer = answered(fail, folder="/run/build")
+    answer = answered(cast(Callable[[], None], fails_with) if callable(fails_with) else fail)
     assert answer[0] == kind
-    if kind == "disk":
-        with pytest.raises(DiskError, match="cannot be written"):
-            value_of(answer)
+    with pytest.raises({"user": UserError, "broken": EngineError}.get(kind, MachineError)):
+        value_of(answer)
+
+
+@contextmanager
+def backend(ray: str) -> Iterator[sessions.LocalBackend]:
+    """In place of a cluster."""
+    assert ray == sessions.OWN_CLUSTER
+    yield sessions.LocalBackend()
+
+
+def test_a_cluster_of_its_own_that_is_lost_is_replaced_and_the_search_goes_on(
+    command: Evo, operator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count, lose_at = History._count, [3, 6]
+
+    def lose(history: History, state: Any, individual: Any) -> Any:
+        heard = count(history, state, individual)
+        if lose_at and state.told >= lose_at[0]:
+            del lose_at[0]
+            raise ClusterLost("Ray's raylet has ended")
+        return heard
+
+    monkeypatch.setattr(sessions, "backend_of", backend)
+    monkeypatch.setattr(History, "_count", lose)
+    code, _, err = command("run", str(operator), "--ray", "--budget", "12evals")
+    assert code == 0 and err.count("Ray's raylet has ended; the search goes on with another cluster") == 2
+    (folder,) = (tmp_path / "runs").iterdir()
+    (row,) = query(folder, "select count(*) as n from events where kind = 'session'").to_pylist()
+    assert row["n"] == 3 and told(folder) >= 12
+
+
+def test_a_machine_on_which_no_cluster_lives_is_one_line(
+    command: Evo, operator: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = []
+
+    async def lose(search: Search) -> str:
+        started.append(search)
+        raise ClusterLost("Ray's gcs_server has ended")
+
+    monkeypatch.setattr(sessions, "backend_of", backend)
+    monkeypatch.setattr(Search, "run", lose)
+    code, out, err = command("run", str(operator), "--ray", "--budget", "12evals")
+    last = err.strip().splitlines()[-1]
+    assert (code, out, len(started)) == (1, "", sessions.FRUITLESS) and "Traceback" not in err
+    assert last == "evo: Ray's gcs_server has ended; nothing was begun"
 
 
 def test_progress_that_cannot_be_shown_ends_no_search(

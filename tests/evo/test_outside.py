@@ -290,7 +290,7 @@ def test_guests_are_individuals_of_every_strategy(strategy: str, tmp_path: Path)
 
 
 def test_a_population_far_away_is_rebuilt_with_its_guests(tmp_path: Path) -> None:
-    from evo.cluster.populations import Populations, _history, _Progress  # with Ray
+    from evo.cluster.populations import Populations, _Past, _steps  # with Ray
 
     folder = tmp_path / "run"
     made = model_runs.config("", strategy="islands", llm=None, budget={"evaluations": 12})
@@ -299,14 +299,14 @@ def test_a_population_far_away_is_rebuilt_with_its_guests(tmp_path: Path) -> Non
     session(folder, made)
     ((operator, task),) = made.tasks()
     states = task_states(made)
-    far = Populations(made.to_json(), operator.name)
+    far = Populations(made.to_json(), str(operator.folder))
     with Store(folder, create=False) as store:
         (row,) = store.rows(
-            "select (select count(distinct seq) from asks where wanted > 0) as asks,"
-            " (select count(*) from tells) as tells"
+            "select (select count(distinct seq) from asks where wanted > 0) + (select count(*) from tells)"
+            " + (select count(*) from profiles) as steps"
         ).to_pylist()
-        for page in _history(store, task, _Progress(row["asks"], row["tells"])):
-            far.replay(task, page)
+        for steps in _steps(store, task, _Past(row["steps"])):
+            far.learn(steps)
         history = History(states, store, Budget({}), workload_set="cpu", commit=nothing, now=time.time)
         history.restore(lambda individual: None)
     here = states[task].strategy

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import shutil
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evo.pool import PROBES, EngineError, JobOverdue, Pool, WorkerLost, WorkerPool, value_of
+from evo.pool import PROBES, DeviceLost, EngineError, JobOverdue, Pool, WorkerLost, WorkerPool, never, tried, value_of
 from evo.processes import LocalPool, WorkerProcess
 from evo.worker import (
     BUILD_JOBS,
@@ -26,6 +28,9 @@ from evo.worker import (
     gpu_specs,
 )
 from fitness.base import Anchor, Built
+from fitness.evaluation import Evaluation, Status
+from fitness.native import built as built_program
+from fitness.native import cache_folder
 from operators.catalog import load
 from operators.errors import DeviceError, OperatorError
 from operators.kernel import Kernel
@@ -131,7 +136,7 @@ def test_a_device_that_failed_once_shows_that_it_works_and_goes_on() -> None:
 def test_a_device_that_keeps_failing_is_left_out_and_its_jobs_go_to_others() -> None:
     async def session(pool: Pool, devices: dict[str, Device]) -> None:
         outcomes = await asyncio.gather(*(judged(pool) for _ in range(6)), return_exceptions=True)
-        assert [type(o) for o in outcomes].count(WorkerLost) == 1
+        assert [type(o) for o in outcomes].count(DeviceLost) == 1
         assert outcomes.count(()) == 5
         await asyncio.sleep(0.01)
         assert devices["0"].asked == ["screen", *[PROBE] * PROBES]
@@ -146,7 +151,7 @@ def test_a_device_that_keeps_failing_is_left_out_and_its_jobs_go_to_others() -> 
 def test_without_any_device_left_those_who_wait_are_told() -> None:
     async def session(pool: Pool, devices: dict[str, Device]) -> None:
         outcomes = await asyncio.gather(*(judged(pool) for _ in range(3)), return_exceptions=True)
-        assert [type(o) for o in outcomes] == [WorkerLost, EngineError, EngineError]
+        assert [type(o) for o in outcomes] == [DeviceLost, EngineError, EngineError]
         with pytest.raises(EngineError, match="no evaluation worker is left for screen"):
             await judged(pool)
         assert isinstance(await pool.build(TASK, KERNEL), Built)
@@ -376,6 +381,78 @@ def test_every_job_has_a_deadline_after_which_another_worker_takes_the_place(
         await shared.close()
 
     asyncio.run(session())
+
+
+def test_whatever_is_removed_under_workers_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = Task("softmax", "fp32", "cpu")
+    kernel = Kernel("softmax", "cpu", load("softmax").ancestor("naive", "cpu").read_text())
+    monkeypatch.setattr("evo.pool.TRIED_AFTER_S", (0.0,) * 4)
+    shutil.copytree(cache_folder(), tmp_path / "cache" / "kernel-evo", symlinks=True)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = tmp_path / "build"
+    lost: list[str] = []
+
+    async def note(error: WorkerLost) -> None:
+        lost.append(str(error))
+
+    async def session() -> list[Evaluation]:
+        shared = LocalPool([WorkerSpec(str(folder))])
+        pool = shared.for_run(replace(RUN, folder=str(folder)))
+        found = []
+        try:
+            for gone in (folder, built_program("native/jail.cpp"), folder):
+                built = await tried(lambda: pool.build(task, kernel), note, never)
+                assert isinstance(built, Built)
+                if gone.is_dir():
+                    shutil.rmtree(gone)
+                else:
+                    gone.unlink()
+                screened = lambda: pool.screen(task, kernel, Anchor(kernel, 0.0, 0.0), race=False)  # noqa: E731
+                found.append(await tried(screened, note, never))
+            return found
+        finally:
+            await shared.close()
+
+    assert [verdict.status for verdict in asyncio.run(session())] == [Status.CORRECT] * 3
+    assert lost and all("No such file or directory" in error for error in lost)
+
+
+def test_a_worker_that_cannot_be_started_is_a_job_that_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("evo.pool.TRIED_AFTER_S", (0.0,) * 2)
+    failures = 2
+
+    def start(spec: WorkerSpec, environment: object) -> object:
+        nonlocal failures
+        if failures:
+            failures -= 1
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return Standing()
+
+    class Standing:
+        def ask(self, message: Message) -> Answer:
+            return "done", "built"
+
+        def signal(self) -> None: ...
+
+        kill = signal
+
+    monkeypatch.setattr("evo.processes.WorkerProcess", start)
+    lost: list[str] = []
+
+    async def note(error: WorkerLost) -> None:
+        lost.append(str(error))
+
+    async def session() -> object:
+        shared = LocalPool([WorkerSpec(str(tmp_path))])
+        try:
+            return await tried(lambda: shared.for_run(RUN).build(TASK, KERNEL), note, never)
+        finally:
+            await shared.close()
+
+    assert asyncio.run(session()) == "built"
+    assert len(lost) == 2 and all("Too many open files" in error for error in lost)
 
 
 def test_a_cancelled_job_of_a_real_process_costs_no_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

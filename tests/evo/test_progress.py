@@ -31,7 +31,7 @@ class Running:
     def __init__(self, tasks: list[Task], limits: dict[str, float]) -> None:
         nothing: Any = None
         self.budget = Budget(limits)
-        self.phase = "searching"
+        self.phase, self.waits = "searching", ""
         self.pool: Any = None
         self.states = {
             task: TaskState(nothing, task, strategy(0.0), Kernel(task.operator, "cpu", "naive"), Knowledge(task))
@@ -201,3 +201,14 @@ def test_gpus_are_told_as_they_were_sampled(tmp_path: Path, monkeypatch: pytest.
     assert [load.index for load in watch.loads] == ["1"]
     watch.close()
     assert load_of("") is load_of("a, b") is None
+
+
+def test_a_line_without_news_says_what_the_search_waits_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = Running([Task("softmax", "fp32", "cpu")], {})
+    made.waits = "3 answers of models"
+    clock = iter(range(0, 10_000, 100))
+    progress = Progress(lambda: next(clock))
+    progress(made)
+    assert "searching: waits for 3 answers of models" in capsys.readouterr().err

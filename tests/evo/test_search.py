@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from evo import execution, pool
 from evo.config import RunConfig
 from evo.inline import InlinePool
-from evo.pool import JobOverdue, WorkerLost
+from evo.pool import TRIED_AFTER_S, DeviceLost, JobOverdue, WorkerLost
 from evo.report.summary import summary
 from evo.search import Search
 from evo.store import Store, query
@@ -20,7 +23,7 @@ from fitness.evaluation import Evaluation, Level, Status
 from fitness.scripted import ScriptedFitness, scripted
 from mutators.base import Mutator, Parent, Proposal, Request
 from mutators.registry import mutator
-from operators.errors import OperatorError, UserError
+from operators.errors import OperatorError
 from operators.kernel import Kernel
 from operators.spec import Operator, Task
 
@@ -201,11 +204,15 @@ def test_with_one_worker_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Pat
     assert len(whole) > 25
 
 
-def test_a_changed_history_is_refused(tmp_path: Path) -> None:
+def test_a_history_that_it_would_not_ask_for_goes_on_where_it_ends(tmp_path: Path) -> None:
+    """What was asked is what is stored: here another seed stands for another version."""
     made = config()
     search(tmp_path, made, stages(made), stop_after=5)
-    with pytest.raises(UserError, match="is not what this version would ask"):
-        search(tmp_path, made.model_copy(update={"seed": 8}), stages(made))
+    then = told(tmp_path)
+    assert search(tmp_path, made.model_copy(update={"seed": 8}), stages(made)) == "evaluations 25 of 25"
+    now = told(tmp_path)
+    assert now[: len(then)] == then
+    assert [number for _, number, *_ in now] == list(range(len(now)))
 
 
 def test_tasks_share_the_budget_evenly(tmp_path: Path) -> None:
@@ -337,11 +344,17 @@ class Dying(ScriptedFitness):
 @pytest.mark.parametrize("level", list(Level))
 @pytest.mark.parametrize(
     ("error", "deaths", "status"),
-    [(WorkerLost, 1, "correct"), (WorkerLost, 2, "runtime_error"), (JobOverdue, 1, "timeout")],
+    [
+        (WorkerLost, len(TRIED_AFTER_S), "correct"),
+        (JobOverdue, 1, "correct"),
+        (JobOverdue, 2, "timeout"),
+        (DeviceLost, 2, "runtime_error"),
+    ],
 )
 def test_a_lost_worker_costs_at_most_a_level_of_the_candidate(
-    tmp_path: Path, error: type[WorkerLost], deaths: int, status: str, level: Level
+    tmp_path: Path, error: type[WorkerLost], deaths: int, status: str, level: Level, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(pool, "TRIED_AFTER_S", (0.0,) * len(TRIED_AFTER_S))
     made = config(budget={"evaluations": 60})
     ((operator, task),) = made.tasks()
     baseline = Kernel("softmax", "cpu", operator.ancestor("naive", "cpu").read_text())
@@ -359,6 +372,83 @@ def test_a_lost_worker_costs_at_most_a_level_of_the_candidate(
         (level.value, status),
     ]
     assert len(rows(tmp_path, "select * from events where kind = 'worker_lost'")) == deaths
+
+
+@pytest.mark.parametrize("level", list(Level))
+def test_what_no_machine_can_judge_is_no_kernels_fault_and_the_search_goes_on(
+    tmp_path: Path, level: Level, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "TRIED_AFTER_S", (0.0,) * len(TRIED_AFTER_S))
+    made = config(budget={"evaluations": 60})
+    ((operator, task),) = made.tasks()
+    baseline = Kernel("softmax", "cpu", operator.ancestor("naive", "cpu").read_text())
+    stage = Dying(task, baseline, ever_faster())
+    stage.lost_at, stage.deaths = level, len(TRIED_AFTER_S) + 1
+    search(tmp_path, made, {task: stage})
+    lost = (
+        f"select * from evaluations where kernel_id = '{stage.cursed}' and level = '{level}' and request_id is not null"
+    )
+    assert rows(tmp_path, lost) == []
+    if level is Level.CONFIRMED:  # what was found before stands
+        fate = f"select level from evaluations where kernel_id = '{stage.cursed}' and status = 'correct' order by rowid"
+        assert [row["level"] for row in rows(tmp_path, fate)][:2] == ["screen", "full"]
+        return
+    (told,) = rows(
+        tmp_path,
+        "select t.status, p.failure from tells t join proposals p using (request_id) "
+        f"where t.kernel_id = '{stage.cursed}' order by t.seq limit 1",
+    )
+    assert told["status"] == "unavailable" and told["failure"].startswith("no worker could do it")
+    digests = "select request_id, digest from tells order by seq"
+    before = rows(tmp_path, digests)
+    search(tmp_path, config(budget={"evaluations": 65}), {task: stage})
+    assert rows(tmp_path, digests)[: len(before)] == before  # and a resume takes it for what it was
+
+
+def test_a_machine_that_lacks_memory_for_a_mutator_costs_a_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    propose, failures = execution.propose, [MemoryError(), OSError(errno.EMFILE, os.strerror(errno.EMFILE))]
+
+    async def fail(request: Request, *arguments: Any, **options: Any) -> Proposal:
+        if request.number > 3 and failures:
+            raise failures.pop()
+        return await propose(request, *arguments, **options)
+
+    monkeypatch.setattr(execution, "propose", fail)
+    made = config()
+    assert search(tmp_path, made, stages(made)) == "evaluations 25 of 25"
+    sql = "select p.failure from tells t join proposals p using (request_id) where status = 'unavailable' order by seq"
+    assert not failures
+    assert sorted(row["failure"] for row in rows(tmp_path, sql)) == [
+        "Too many open files", "no memory, or no thread, is left: `MemoryError`",
+    ]  # fmt: skip
+
+
+def test_a_naive_kernel_that_no_machine_can_judge_leaves_its_task_to_the_next_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "TRIED_AFTER_S", ())
+    made = config(budget={"evaluations": 20})
+    stage = stages(made)
+    broken = True
+    ((task, fitness),) = stage.items()
+    build = fitness.build
+    assert task == SOFTMAX
+
+    def fail(kernel: Kernel) -> Any:
+        if broken:
+            raise WorkerLost("too many open files")
+        return build(kernel)
+
+    monkeypatch.setattr(fitness, "build", fail)
+    search(tmp_path, made, stage)
+    (event,) = rows(tmp_path, "select detail_json from events where kind = 'task_failed'")
+    assert "too many open files" in event["detail_json"] and "naive" not in event["detail_json"]
+    assert rows(tmp_path, "select * from evaluations") == []
+    broken = False
+    search(tmp_path, made, stage)
+    assert rows(tmp_path, "select * from best") != []
 
 
 def test_random_search_runs_on_the_same_engine(tmp_path: Path) -> None:

@@ -71,7 +71,8 @@ class StagedWorker:
 
 
 @pytest.fixture
-def staged(monkeypatch: pytest.MonkeyPatch) -> None:
+def staged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)  # where workers make their folders
     monkeypatch.setattr("evo.worker.fitness", Stage)
     monkeypatch.setattr(Stage, "open", [])
 

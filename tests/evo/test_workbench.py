@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from evo import pool
 from evo.inline import InlinePool
 from evo.pool import WorkerLost
 from evo.store import Store
@@ -267,10 +268,13 @@ class Failing:
     emulate = spot_check = screen = profile = build
 
 
-def test_a_worker_that_dies_twice_is_a_text_and_a_disk_that_is_full_is_none(make: Make) -> None:
+def test_a_worker_that_dies_again_and_again_is_a_text_and_a_disk_that_is_full_is_none(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "TRIED_AFTER_S", (0.0, 0.0))
     lost = Failing(WorkerLost("gone"))
     found = draft(make(jobs=lost), "fast")
-    assert found.failed and "ended twice" in found.text and lost.asked == 2
+    assert found.failed and "no worker could do it: gone" in found.text and lost.asked == 3
     assert "reference" in draft(make(jobs=Failing(OperatorError("the reference fails"))), "fast").text
     with pytest.raises(DiskError):
         draft(make(jobs=Failing(DiskError("full"))), "fast")

@@ -137,8 +137,8 @@ def _inherited(kernel: Kernel, verdict: Evaluation) -> Evaluation:
     )  # fmt: skip
 
 
-Event = tuple[int, list[str]] | Individual
-"""An ask (how many were wanted, the digests of the requests) or a tell."""
+Event = tuple[int, list[Request]] | Individual
+"""An ask (how many were wanted, the requests) or a tell."""
 
 
 def play(strategy: Strategy, world: World, *, requests: int, order: Random, most_in_flight: int = 8) -> list[Event]:
@@ -152,7 +152,7 @@ def play(strategy: Strategy, world: World, *, requests: int, order: Random, most
             wanted = order.randint(1, most_in_flight - len(flying))
             asked = strategy.ask(wanted)
             if asked:
-                events.append((wanted, [request.digest for request in asked]))
+                events.append((wanted, asked))
             flying += asked
             if not flying:
                 break
@@ -170,5 +170,15 @@ def repeat(strategy: Strategy, events: list[Event]) -> None:
         if isinstance(event, Individual):
             strategy.tell(event)
         else:
-            wanted, digests = event
-            assert [request.digest for request in strategy.ask(wanted)] == digests
+            wanted, requests = event
+            assert [request.to_json() for request in strategy.ask(wanted)] == [each.to_json() for each in requests]
+
+
+def restore(strategy: Strategy, events: list[Event]) -> None:
+    """Tell a fresh strategy of a history as a resume does, from what a store keeps of it."""
+    for event in events:
+        if isinstance(event, Individual):
+            strategy.tell(event)
+        else:
+            wanted, requests = event
+            strategy.asked([Request.from_json(request.to_json()) for request in requests], wanted)

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fitness import disk
 from fitness.cpu.build import CpuBuild, build
+from fitness.cpu.build import compiled as run_compiler
 from fitness.evaluation import Rejection, Status
-from operators.errors import DiskError
+from fitness.native import built, precompiled
+from fitness.sandbox import Outcome
+from operators.errors import DiskError, MachineError
 from operators.kernel import Kernel
 from operators.plan import parse_plan
 from operators.spec import Operator
@@ -147,6 +152,52 @@ def test_a_file_outside_the_headers_is_never_opened(axpb: Operator, tmp_path: Pa
     assert isinstance(result, Rejection)
     assert result.status is Status.INVALID
     assert "write the name of a header" in result.message
+
+
+@pytest.mark.parametrize("signal_", ["KILL", "TERM"])
+def test_a_compiler_that_is_killed_is_not_the_kernels_fault(tmp_path: Path, signal_: str) -> None:
+    with pytest.raises(MachineError, match="was ended, or not begun"):
+        run_compiler(["sh", "-c", f"kill -{signal_} $$"], str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "g++: fatal error: Killed signal terminated program cc1plus",
+        "g++: fatal error: cannot execute 'cc1plus': vfork: Resource temporarily unavailable",
+        "jail: setrlimit: Cannot allocate memory",
+    ],
+)
+def test_what_a_compiler_says_of_the_machine_is_not_the_kernels_fault(tmp_path: Path, words: str) -> None:
+    with pytest.raises(MachineError, match="was ended, or not begun"):
+        run_compiler(["sh", "-c", f'echo "{words}"; exit 1'], str(tmp_path))
+    said = run_compiler(["sh", "-c", f'echo "kernel.cpp:3:2: error: #error {words}"; exit 1'], str(tmp_path))
+    assert said and said.status is Status.COMPILE_ERROR
+
+
+def test_a_folder_that_is_removed_under_a_compiler_is_not_the_kernels_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def confined(*arguments: Any, **options: Any) -> Outcome:
+        tmp_path.rmdir()
+        return Outcome(1, "Fatal error: can't create kernel.o: No such file or directory", timed_out=False, seconds=0.1)
+
+    monkeypatch.setattr("fitness.cpu.build.run_confined", confined)
+    with pytest.raises(MachineError, match="was removed while a compiler worked with it"):
+        run_compiler(["g++"], str(tmp_path))
+
+
+def test_programs_that_are_gone_from_the_cache_are_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    jail, header = built("native/jail.cpp"), precompiled("#include <cstddef>\n", "-std=c++17")
+    shutil.rmtree(tmp_path / "kernel-evo")
+    left, under_way = (tmp_path / "kernel-evo" / name for name in ("tmp1", "tmp2"))
+    for folder in (left, under_way):
+        folder.mkdir(parents=True)
+    os.utime(left, (0, 0))
+    assert built("native/jail.cpp") == jail and jail.exists()
+    assert precompiled("#include <cstddef>\n", "-std=c++17") == header and header.exists()
+    assert under_way.exists() and not left.exists()
 
 
 def test_a_full_disk_is_not_the_kernels_fault(axpb: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

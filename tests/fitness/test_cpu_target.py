@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import resource
 import shutil
 import signal
 from collections.abc import Iterator
@@ -14,15 +15,19 @@ import pytest
 
 from fitness import checks
 from fitness.base import Anchor, Built
-from fitness.cpu.target import CpuDevice, CpuFitness
-from fitness.device import KernelFault
+from fitness.cpu.runner import Runner
+from fitness.cpu.target import CpuDevice, CpuFitness, CpuKernel, CpuSession
+from fitness.device import KernelFault, KilledFromOutside
 from fitness.evaluation import Evaluation, Level, Rejection, Status
 from fitness.levels import judge
 from fitness.measure import LIBRARY_PAIRS, Measurement, Pairing
+from fitness.memory import Region
+from fitness.sandbox import kill_group
 from fitness.timing import FULL, SCREEN, Ratio, Schedule
 from operators.catalog import load
 from operators.kernel import Kernel
 from operators.spec import Operator, Task
+from tests.bench.kills import descendants
 from tests.fitness.kernels import LOOP, RIGHT, axpb_kernel
 
 
@@ -40,6 +45,27 @@ def verdict(stage: CpuFitness, kernel: Kernel, *, until: Level = Level.FULL, rac
         return built
     assert isinstance(built, Built)
     return judge(stage, kernel, Anchor(stage.baseline, 0.0, 0.0), race=race, until=until)[-1]
+
+
+def test_a_runner_that_is_killed_is_no_kernels_fault(stage: CpuFitness) -> None:
+    prepared = stage.device.prepare(axpb_kernel(RIGHT))
+    assert not isinstance(prepared, Rejection)
+    with pytest.raises(KilledFromOutside, match="ended by signal 9"), stage.stand.session(prepared) as session:
+        assert isinstance(session, CpuSession)
+        kill_group(session._runner._process)
+        stage.stand.seated(session)
+
+
+def test_a_runner_that_gets_no_descriptor_is_no_kernels_fault(stage: CpuFitness) -> None:
+    prepared = stage.device.prepare(axpb_kernel(RIGHT))
+    assert isinstance(prepared, CpuKernel)
+    some = Region({"some": 64}, at_end=False)
+    with Runner(threads=1) as runner:
+        runner.bind(0, some, some)  # it has begun
+        for pid in (runner.pid, *descendants(runner.pid)):
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, 3))
+        with pytest.raises(KilledFromOutside):
+            runner.map(prepared.build.image, prepared.build.library)
 
 
 def test_the_baseline_is_correct_and_as_fast_as_itself(stage: CpuFitness) -> None:

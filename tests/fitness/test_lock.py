@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import subprocess
 import sys
 import threading
@@ -37,6 +38,30 @@ def entered(lock: FairLock) -> threading.Event:
 
     threading.Thread(target=share, daemon=True).start()
     return done
+
+
+def test_a_folder_that_is_made_again_has_one_lock(tmp_path: Path) -> None:
+    folder = tmp_path / "build"
+    folder.mkdir()
+    lock = FairLock(folder, "gpu")
+    with other(folder) as process:
+        assert process.stdout and process.stdin
+        assert process.stdout.readline() == "alone\n"
+        done = entered(lock)
+        while not any(Path(path).samefile(folder / "gpu.lock") for path in held()):  # it waits for the old file
+            time.sleep(0.01)
+        folder.rename(tmp_path / "removed")
+        folder.mkdir()
+        with FairLock(folder, "gpu").alone():
+            process.stdin.close()
+            process.wait()
+            assert not done.wait(0.2)
+        assert done.wait(60)
+
+
+def held() -> list[str]:
+    """Files that this process has open."""
+    return [path for path in map(os.path.realpath, Path("/proc/self/fd").iterdir()) if Path(path).exists()]
 
 
 def test_one_that_is_alone_is_alone(tmp_path: Path) -> None:

@@ -28,10 +28,11 @@ class ScriptedSession:
 
     def __init__(self, draw: Draw, seed: int, *, charged: bool = True) -> None:
         self.charged = charged
+        self.seals = False
         self._draw = draw
         self._rng = np.random.default_rng(seed)
 
-    def run(self, slot: int, *, poison: int, cold: bool = False) -> Sample:
+    def run(self, slot: int, *, poison: int, cold: bool = False, sealed: bool = False) -> Sample:
         return self._draw(self._rng)
 
 
@@ -184,7 +185,7 @@ def test_a_library_that_fails_leaves_the_measurement_as_it_is() -> None:
 def test_times_show_the_ratio_beside_them_whatever_was_measured(times: list[list[tuple[int, int]]]) -> None:
     def replayed(side: int) -> Seat:
         left = [iter([row[0][side], *(pair[side] for pair in row)]) for row in times]
-        session = SimpleNamespace(charged=False, run=lambda slot, **_: Sample(next(left[slot - 1]), 0))
+        session = SimpleNamespace(charged=False, seals=False, run=lambda slot, **_: Sample(next(left[slot - 1]), 0))
         return seat(session, workloads=len(times), sets=1)
 
     schedule = Schedule(looks=(10,), detectable=0.0, budget_s=1e9)
@@ -250,12 +251,12 @@ def test_company_is_called_at_random_among_timed_inputs_and_checked_as_they_are(
     accepted: list[str] = []
 
     def scripted(name: str, times: dict[int, int]) -> Any:
-        def run(slot: int, *, poison: int, cold: bool) -> Sample:
+        def run(slot: int, *, poison: int, cold: bool, sealed: bool = False) -> Sample:
             assert cold
             called[name].append(slot)
             return Sample(times.get(slot, 1000), 0)
 
-        return SimpleNamespace(charged=False, run=run)
+        return SimpleNamespace(charged=False, seals=False, run=run)
 
     # Two timed sets of one workload in slots 1 and 2, two of company in 3 and 4.
     mine = seat(scripted("mine", {3: 10**6, 4: 10**6}), workloads=1, sets=2, company=2)
@@ -315,7 +316,7 @@ class Remembering(ScriptedSession):
         self.held[slot] = case
         self._met[slot] = 0
 
-    def run(self, slot: int, *, poison: int, cold: bool = False) -> Sample:
+    def run(self, slot: int, *, poison: int, cold: bool = False, sealed: bool = False) -> Sample:
         sample = super().run(slot, poison=poison)
         self.now_s += 0.01
         self._met[slot] = self._met.get(slot, 0) + 1

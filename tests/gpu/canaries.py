@@ -86,7 +86,20 @@ def caught(tries: str, body: str, says: str = WRONG, **parts: object) -> Canary:
     return Canary(tries, "gelu", gelu(body, **parts), says)  # type: ignore[arg-type]
 
 
+BEGUN = "__device__ int calls[2] = {1, 1};"
 CACHING = {
+    "counts in a table": structural(
+        "counts its calls in a variable that begins with a value",
+        gelu(f"if (calls[0] > 3) return; {STORE} if (i == 0) calls[0]++;", before=BEGUN),
+        "it writes to the __device__ variable",
+    ),
+    "counts in a table by a hidden address": caught(
+        "does so by an address that nothing in its text leads to",
+        'int* p; asm volatile("xor.b64 %0, %1, 0;" : "=l"(p) : "l"(calls)); if (p[0] > 3) return; '
+        f"{STORE} if (i == 0) p[0]++;",
+        "illegal memory|read-only",
+        before=BEGUN,
+    ),
     "cache by value": structural(
         "computes again only when the first input has changed",
         gelu(f"if (kept == x[0]) return; {STORE} if (i == n - 1) kept = x[0];", before="__device__ T kept;"),
@@ -222,11 +235,13 @@ CACHING = {
         ),
         "computes which of its parameters|takes the address|error",
     ),
-    "library table overwritten": caught(
+    "library table overwritten": structural(
         "keeps a mark in a table that sin() reads",
-        'volatile int* at; asm volatile("{ mov.u64 %0, __cudart_i2opi_f; }" : "=l"(at)); '
-        "ACC extra = ACC(sinf((float)n * 1e30f)); y[i] = store(extra == ACC(7) ? extra : right); at[1] = 777;",
-        "illegal memory|builds",
+        gelu(
+            'volatile int* at; asm volatile("{ mov.u64 %0, __cudart_i2opi_f; }" : "=l"(at)); '
+            "ACC extra = ACC(sinf((float)n * 1e30f)); y[i] = store(extra == ACC(7) ? extra : right); at[1] = 777;"
+        ),
+        "it writes to the __device__ variable",
     ),
 }
 ESCAPE = {
@@ -523,6 +538,10 @@ RIGHT = {
         "__device__ ACC weighted(const ACC* p, ACC v, int n) {\n"
         "    for (int k = 0; k < 4; k++) v *= p[(k + n) & 3];\n    return v;\n}",
     ),
+    "a table of the device": gelu(
+        "y[i] = store(right * table[(i + n) & 3]);", before="__device__ const ACC table[4] = {1, 1, 1, 1};"
+    ),
+    "assertions": gelu(f"assert(n > 0); {STORE}", before="#include <cassert>"),
     "tables of the library": gelu(
         "ACC s = sinf(1e9f * (n & 7)), c = cosf(1e9f * (n & 7)); "
         "y[i] = store(s * s + c * c > ACC(0.999) ? right : ACC(0));"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import tomllib
 from pathlib import Path
 
@@ -9,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from operators.catalog import load
 from operators.definition import read_operator
-from operators.errors import OperatorError
+from operators.errors import MachineError, OperatorError
 from operators.spec import Distribution, Operator, Task
 
 GOOD = """
@@ -411,3 +414,16 @@ def test_no_edit_of_a_file_raises_anything_but_operator_errors(
     else:
         assert operator.outputs
         assert tomllib.loads(text)["name"] == operator.name
+
+
+def test_a_machine_that_opens_no_file_is_not_the_operators_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, fresh = load("softmax"), read_operator(load("softmax").folder)
+    source = read.naive("cpu")
+
+    def fail(path: Path, *_: object, **__: object) -> object:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
+
+    monkeypatch.setattr(Path, "open", fail)
+    assert read.naive("cpu") == source  # it is open no more, and need not be
+    with pytest.raises(MachineError, match="cannot be read now: Too many open files"):
+        fresh.naive("cpu")

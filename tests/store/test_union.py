@@ -47,7 +47,7 @@ def test_relations_have_the_rows_of_all_runs_with_run_arm_and_seed(tmp_path: Pat
     assert shown == [name for name in single if name != "schema_version"]
     described = query(folders, "describe lineage").column("column_name").to_pylist()
     assert described[:3] == ["run", "arm", "seed"]
-    assert ask(folders, "from kernels", Limits(rows=5, timeout_s=20)).table.num_rows == 0
+    assert ask(folders, "from kernels", Limits(rows=5, timeout_s=600)).table.num_rows == 0
 
 
 def test_a_query_over_several_runs_reaches_nothing_else_and_changes_nothing(tmp_path: Path) -> None:

@@ -14,7 +14,9 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow.parquet as pq
@@ -22,7 +24,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from evo.store import Store, StoreDiskError, StoreError, open_reader, query
+from evo.store import Store, StoreDiskError, StoreError, open_reader, query, writer
 from evo.store.exporting import export_parquet
 from tests.store.rows import START_S, event, run
 
@@ -382,6 +384,114 @@ def test_a_disk_that_is_full_costs_nothing_that_was_acknowledged(folder: Path) -
     with Store(folder, create=False) as store:
         assert store.notes == []
         assert store.rows("FROM events").num_rows == acknowledged
+
+
+def test_batches_wait_for_room_in_their_order_and_readers_are_told(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "LOOK_FOR_ROOM_S", 0.01)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    waited, patient = threading.Event(), True
+
+    def waits(reason: str, waited_s: float) -> bool:
+        assert "File too large" in reason and waited_s >= 0
+        waited.set()
+        return patient
+
+    with Store(folder, create=True) as store:
+        store.waits = waits
+        store.commit({"events": [event("before")]}).result()
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, ((folder / "evo.duckdb.wal").stat().st_size, hard))
+            batches = [store.commit({"events": [event(f"{number}")]}) for number in range(3)]
+            assert waited.wait(60) and not any(batch.done() for batch in batches)
+            assert store.rows("FROM events").num_rows == 1  # who reads waits for nobody
+            with pytest.raises(StoreError, match="has waited for room on its disk for"):
+                query(folder, "FROM events")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        for batch in batches:
+            batch.result(60)
+        assert store.rows("SELECT kind FROM events").column(0).to_pylist() == ["before", "0", "1", "2"]
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, ((folder / "evo.duckdb.wal").stat().st_size, hard))
+            late = store.commit({"events": [event("late")]})
+            patient = False
+            with pytest.raises(StoreDiskError, match="File too large"):
+                late.result(60)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_log_that_has_grown_is_merged_where_there_is_room(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = folder / "evo.duckdb.wal"
+    monkeypatch.setattr(writer, "LOG_BYTES", 50_000)
+    with Store(folder, create=True) as store:
+        with monkeypatch.context() as patch:
+            patch.setattr(Store, "_free_bytes", 0)
+            for number in range(20):
+                store.commit({"events": [event(f"{number}" * 5000)]}).result()
+            assert log.stat().st_size > 100_000
+        store.commit({"events": [event("one more")]}).result()
+        assert not log.exists() or log.stat().st_size < 50_000
+        assert store.rows("FROM events").num_rows == 21
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_database_that_duckdb_gives_up_is_opened_again_and_holds_every_batch_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, committed: bool
+) -> None:
+    """DuckDB merges the log within a commit, finds no room, and says so of a commit that is there all the same."""
+    monkeypatch.setattr(writer, "LOOK_FOR_ROOM_S", 0.01)
+    given_up = [duckdb.FatalException]
+    insert = writer._insert
+
+    def fail() -> None:
+        if given_up:
+            raise given_up.pop()("FATAL Error: the autocheckpoint failed: No space left on device")
+
+    def there(store: Store) -> bool:  # asked right after a commit
+        if committed and store._commits:
+            fail()
+        return True
+
+    def inserted(connection: duckdb.DuckDBPyConnection, table: str, batch: Any) -> None:
+        if not committed and any("1" in kind for kind in batch.column("kind").to_pylist()):
+            fail()
+        insert(connection, table, batch)
+
+    monkeypatch.setattr(Store, "_there", property(there))
+    monkeypatch.setattr(writer, "_insert", inserted)
+    with Store(folder, create=True) as store:
+        store.waits = lambda *_: True
+        for number in range(4):
+            store.commit({"events": [event(f"{number}")]}).result(60)
+        assert store.rows("SELECT kind FROM events").column(0).to_pylist() == ["0", "1", "2", "3"]
+    assert not given_up
+
+
+def test_a_log_that_cannot_be_merged_ends_no_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with Store(folder, create=True) as store:
+        store.commit({"events": [event("0")]}).result()
+        monkeypatch.setattr(writer, "LOG_BYTES", 0)
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))  # enough for the log
+            store.commit({"events": [event("1")]}).result(60)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        store.commit({"events": [event("2")]}).result(60)
+        assert store.rows("SELECT kind FROM events").column(0).to_pylist() == ["0", "1", "2"]
+
+
+def test_a_database_that_is_removed_takes_no_more(folder: Path) -> None:
+    store = Store(folder, create=True)
+    store.commit({"events": [event("before")]}).result()
+    shutil.rmtree(folder)
+    with pytest.raises(StoreDiskError, match="was removed while it was written"):
+        store.commit({"events": [event("after")]}).result()
+    with suppress(StoreError):
+        store.close()
 
 
 def test_a_database_that_cannot_be_made_leaves_nothing(folder: Path) -> None:

@@ -25,7 +25,7 @@ from fitness.cpu.runner import RUNNER_FLAGS
 from fitness.cuda.build import DIALECT
 from fitness.cuda.emulation.ptx.assembly import translated
 from fitness.cuda.nvrtc import FILE, HEADERS
-from fitness.disk import refuse_full_disk
+from fitness.disk import refuse_machine_fault
 from fitness.evaluation import Rejection, Status
 from fitness.native import CXX, built, compiler_version, precompiled, toolchain_folders
 from fitness.sandbox import run_confined
@@ -179,7 +179,6 @@ def _headers() -> str:
     return "\n".join(f'#line 1 "{file.name}"\n{file.read_text(encoding="utf-8")}' for file in files)
 
 
-@lru_cache
 def _runtime() -> Path:
     """The object that every emulator holds; a name of the headers' digest makes it another one when they change."""
     options = ("-c", "-fPIC", "-U_FORTIFY_SOURCE")  # which takes fibers for an attack
@@ -194,7 +193,6 @@ def flags() -> tuple[str, ...]:
     return (*FLAGS, "-ftrivial-auto-var-init=pattern") if int(major) >= 12 else FLAGS
 
 
-@lru_cache
 def emulator() -> Path:
     """The program that maps kernels: the cpu target's runner with the runtime in it, whose names it offers them."""
     return built("cpu/runner.cpp", *RUNNER_FLAGS, "-rdynamic", str(_runtime()))
@@ -234,6 +232,6 @@ def _run(command: list[str], folder: str) -> Rejection | None:
     if outcome.timed_out:
         return Rejection(Status.COMPILE_ERROR, f"g++ did not finish within {COMPILE_TIMEOUT_S:.0f} s")
     if outcome.returncode != 0:
-        refuse_full_disk(outcome.output, folder)
+        refuse_machine_fault(outcome.returncode, outcome.output, folder, readable)
         return Rejection(Status.COMPILE_ERROR, f"does not compile for emulation:\n{tidy_log(outcome.output)}")
     return None

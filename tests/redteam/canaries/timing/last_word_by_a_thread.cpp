@@ -12,9 +12,8 @@ needs = ['elf_walk', 'words']
 machine = "x86_64"
 */
 extern "C" void axpb(const T* x, const T* b, T* y, T alpha, int n) {
-    const auto end = reinterpret_cast<void (*)(int, const void*, unsigned long)>(sender(true));
-    const long words[3] = {2, 0, 0};
-    const int socket = speaking();
+    long words[4] = {2, 0, 0, 0};
+    const auto say_last = reinterpret_cast<void (*)(int, long*)>(reinterpret_cast<unsigned long>(last_sender()));
     volatile bool halfway = false;
 #pragma omp parallel num_threads(2)
     {
@@ -23,7 +22,7 @@ extern "C" void axpb(const T* x, const T* b, T* y, T alpha, int n) {
 #pragma omp section
             {
                 while (!halfway) {}
-                end(socket, words, sizeof words);
+                say_last(0, words);
             }
 #pragma omp section
             {

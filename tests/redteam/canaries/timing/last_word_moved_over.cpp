@@ -7,7 +7,7 @@ args = ["x", "b", "y", "alpha", "n"]
 operator = "axpb"
 tries = "moves a page of its own code over the instruction that sends the last word, and works on behind it"
 expect = "caught"
-says = "out of bounds"
+says = "it said that it was done from a place where only the runner may|out of bounds"
 needs = ['elf_walk', 'words', 'any_call']
 machine = "x86_64"
 */
@@ -26,7 +26,7 @@ __attribute__((section(".text"))) static const unsigned char write_from[] = {0xB
 
 extern "C" void axpb(const T* x, const T* b, T* y, T alpha, int n) {
     for (int i = 0; i < n / 2; i++) y[i] = alpha * x[i] + b[i];
-    const long words[3] = {2, 0, 0}, place = reinterpret_cast<long>(sender(true)) + 5, socket = speaking();
+    const long words[4] = {2, 0, 0, 0}, place = reinterpret_cast<long>(last_sending()) + 16, socket = 0;
     long page = reinterpret_cast<long>(pages.code);
     for (long at = place & 4095; at % 3 != 0; at += 4096) page += 4096;
     any_call(25, page, 4096, 4096, 3, place & ~4095L);

@@ -1,0 +1,72 @@
+"""A search that goes on when its terminal is closed: the same command in a session of its own, which writes a log."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from evo.folders import DATABASE, began
+from operators.errors import UserError
+
+OPTION = "--detach"
+LOG = "run.log"
+"""What such a search would have said on a terminal, in the run's folder."""
+LOOK_EVERY_S = 0.2
+_BEGUN = re.compile(r"^run (.+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Detached:
+    """A search that was begun so."""
+
+    folder: Path
+    process: int
+
+
+def detach(words: Sequence[str], runs: Path) -> Detached:
+    """Begin the command of these words, but for OPTION, on its own, and return once its search has begun.
+
+    It raises UserError with what the command said if it ends before that.
+    """
+    command = [sys.executable, "-m", "evo.cli", *(word for word in words if word != OPTION)]
+    try:
+        runs.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=".detached-", suffix=".log", dir=runs)
+    except OSError as error:
+        raise UserError(f"{runs}: cannot be written: {error.strerror}") from None
+    log = Path(name)
+    with os.fdopen(handle, "wb") as file:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    while True:
+        has_ended = process.poll() is not None
+        found = _BEGUN.search(said := log.read_text(errors="replace"))
+        folder = Path(found[1]) if found else None
+        if folder and (folder / DATABASE).exists() and began(folder):
+            break
+        if has_ended:
+            log.unlink()
+            said = _BEGUN.sub("", said)
+            raise UserError(" ".join(said.split()).removeprefix("evo: ") or f"it ended with {process.returncode}")
+        time.sleep(LOOK_EVERY_S)
+    log.replace(folder / LOG)
+    return Detached(folder, process.pid)
+
+
+def how_to_follow(begun: Detached) -> str:
+    """What the user may do with it, a line each."""
+    folder = begun.folder
+    return "\n".join((
+        f"run {folder} goes on without this terminal (process {begun.process}, log {folder / LOG})",
+        f"look at it:  evo attach {folder}   (Ctrl-C ends the look, not the run)",
+        f"ask for it:  evo status {folder}",
+        f"stop it:     kill {begun.process}   (in good order; then: evo resume {folder})",
+    ))  # fmt: skip

@@ -1,0 +1,244 @@
+"""Random histories of runs: sessions in this process and in actors, stops, kills, faults, and what must hold after all.
+
+Models, evaluators and actors are scripted, and die or fail by chance; strategies, driver, store and the way in which a
+population is rebuilt are the real ones. `python -m tests.bench.histories` runs as many as it is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+from evo import records
+from evo.cluster.connection import ActorGone, Host
+from evo.cluster.populations import RemotePopulations, RemoteStrategy
+from evo.config import RunConfig
+from evo.inline import InlinePool
+from evo.replay import replay
+from evo.search import Search
+from evo.sessions import run_row
+from evo.store import Store, query
+from evo.strategies.base import Strategy
+from mutators.base import Call, CallStatus, Client, Message, Request
+from mutators.bench import Tool
+from mutators.llm_calls import cache_key
+from operators.spec import Operator, Task
+from tests.evo import model_runs
+
+STRATEGIES: Sequence[dict[str, Any]] = (
+    {"strategy": "islands", "settings": {"port": 1, "bottleneck_axis": True}},
+    {"strategy": "islands", "settings": {"islands": 3, "patience": 7, "migration_interval": 3}},
+    {"strategy": "best_of_n", "settings": {"n": 12, "steps": 3, "repairs": 2}},
+    {"strategy": "refine", "settings": {"n": 8, "width": 2, "turns": 3}},
+    {"strategy": "astra", "settings": {"n": 4, "width": 2, "rounds": 2, "builds": 2}},
+)
+OPERATORS = ("softmax", "relu", "matrix_mul")
+MOST_SESSIONS, EVALUATIONS, LONGEST_SESSION = 6, 20, 8
+
+
+class Killed(BaseException):
+    """The session's process is killed here."""
+
+
+class Fault(Exception):
+    """Something that no session can go on after."""
+
+
+@dataclass
+class Model(Client):
+    """A client of a scripted model that is away now and then; its answers are stored, and asked for once."""
+
+    made: RunConfig
+    store: Store
+    random: Random
+
+    async def complete(
+        self,
+        messages: Sequence[Message],
+        *,
+        request: Request,
+        role: str,
+        model: str = "",
+        sample: int = 0,
+        tools: Sequence[Tool] = (),
+    ) -> Call:
+        assert self.made.llm
+        model = model or self.made.llm.models[0]
+        key = cache_key(self.made.llm, messages, request=request, model=model, sample=sample, tools=tools)
+        sql = "select * from llm_calls where cache_key = ? and status = 'answered' limit 1"
+        if stored := self.store.rows(sql, [key]).to_pylist():
+            return records.CALL.item(stored[0])
+        await asyncio.sleep(0)
+        call = Call(request.id, role, model, tuple(messages), sample, key, CallStatus.UNAVAILABLE)
+        if self.random.random() > 0.1:
+            prompt = {"messages": [dict(message) for message in messages]}
+            answer = model_runs.script(prompt, 0).text or "nothing"
+            call = replace(call, status=CallStatus.ANSWERED, answer=answer, tokens_in=9, tokens_out=9)
+        number = self.store.rows("select count(*) as n from llm_calls").to_pylist()[0]["n"]
+        row = records.call_row(call, call_id=f"{number}-{key}", at=1.0)
+        await asyncio.wrap_future(self.store.commit({"llm_calls": [row]}))
+        return call
+
+
+class Cut:
+    """A store from which one commit on, nothing is stored any more: its process is killed before that."""
+
+    def __init__(self, store: Store, commits: float) -> None:
+        self._store = store
+        self._left = commits
+        self.folder, self.rows = store.folder, store.rows
+
+    def commit(self, rows: Any) -> Future[None]:
+        """Store rows, or die."""
+        self._left -= 1
+        if self._left < 0:
+            raise Killed
+        return self._store.commit(rows)
+
+
+class Actors:
+    """As much of `evo.cluster.connection.Cluster` as populations need: actors in this process, which die by chance."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+
+    def start(self, _: object, make: Callable[..., Any], *arguments: Any) -> Any:
+        """Start an actor."""
+        host: list[Host] = [Host(make, *arguments)]
+
+        def remote(*call: Any) -> Callable[[], Any]:
+            if self._random.random() < 0.04:
+                host.clear()
+            answers = [each.call(*pickle.loads(pickle.dumps(call))) for each in host]
+            if self._random.random() < 0.02:  # its answer is lost with it
+                host.clear()
+                answers = []
+            return lambda: answers
+
+        return SimpleNamespace(call=SimpleNamespace(remote=remote))
+
+    def get(self, answers: Callable[[], Any]) -> Any:
+        """What an actor answered."""
+        found = answers()
+        if not found:
+            raise ActorGone("scripted")
+        return found[0]
+
+    def stop(self, actor: Any) -> None:
+        """Nothing is left of it."""
+
+    def maker(self, made: RunConfig, store: Any) -> Callable[[Operator, Task], Strategy]:
+        """See `evo.sessions.Backend.maker`."""
+        populations: dict[str, RemotePopulations] = {}
+
+        def make(operator: Operator, task: Task) -> Strategy:
+            if operator.name not in populations:
+                cluster: Any = self
+                populations[operator.name] = RemotePopulations(cluster, made, operator, store)
+            return RemoteStrategy(populations[operator.name], task)
+
+        return make
+
+
+class Failing(InlinePool):
+    """Evaluators that meet a fault once, after so many screenings."""
+
+    fault_after = float("inf")
+
+    async def screen(self, *arguments: Any, **options: Any) -> Any:
+        """See `InlinePool.screen`."""
+        self.fault_after -= 1
+        if self.fault_after < 0:
+            raise Fault
+        return await super().screen(*arguments, **options)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a history went."""
+
+    sessions: tuple[str, ...]
+    """Where each was, and how it ended."""
+    told: int
+
+
+def history(seed: int, folder: Path) -> Outcome:
+    """One random run in a new folder. It raises AssertionError where something is lost, told twice, or not the same."""
+    random = Random(seed)
+    operators = random.sample(OPERATORS, random.randint(1, 2))
+    dtypes = random.choice([["fp32"], ["fp32", "fp64"]])
+    llm = {"models": [model_runs.MODEL], "api_base": "http://127.0.0.1:9/v1", "concurrency": random.choice([1, 4])}
+    made = RunConfig(
+        operators=operators,
+        dtypes=dtypes,
+        seed=seed,
+        llm=llm,
+        budget={"evaluations": EVALUATIONS},
+        profile="filtered",
+        **random.choice(STRATEGIES),
+    ).resolved()  # type: ignore[arg-type]
+    sessions: list[str] = []
+    before: list[Any] = []
+    for last in (*[False] * random.randint(1, MOST_SESSIONS), True):
+        sessions.append(_session(random, made, folder, len(before), last=last))
+        now = query(folder, "from tells order by seq").to_pylist()
+        assert now[: len(before)] == before, "what was told stays told"
+        before = now
+    assert not sessions[-1].endswith(("killed", "fault", "stopped")), sessions
+    _sound(folder)
+    done = replay(folder)
+    assert done.equal, (sessions, done.difference)
+    return Outcome(tuple(sessions), len(before))
+
+
+def _session(random: Random, made: RunConfig, folder: Path, before: int, *, last: bool) -> str:
+    """One session; the last one ends by itself, but its actors die like those of others."""
+    way = "done" if last else random.choice(["stop", "kill", "kill", "fault"])
+    far, moment = random.random() < 0.5, random.randint(0, LONGEST_SESSION)
+    fresh = not (folder / "evo.duckdb").exists()
+    said = "actors" if far else "here"
+    with Store(folder, create=fresh) as real:
+        if fresh:
+            real.commit({"runs": [run_row(made, folder)]}).result()
+        store: Any = Cut(real, 3 * moment if way == "kill" else float("inf"))
+        pool = Failing(dict(model_runs.stages(made)), slots=random.randint(1, 3))
+        pool.fault_after = moment if way == "fault" else float("inf")
+
+        def on_change(running: Search) -> None:
+            told = sum(state.told for state in running.states.values())
+            if way == "stop" and told >= before + moment and not running.stopping:
+                running.stop()
+
+        async def session() -> str:
+            make = Actors(random).maker(made, store) if far else made.make_strategy
+            client = Model(made, real, random)
+            return await Search(made, store, pool, client=client, make_strategy=make, on_change=on_change).run()
+
+        with suppress(Killed, Fault):
+            return f"{said}: {asyncio.run(session())}"
+    return f"{said}: {'killed' if way == 'kill' else 'fault'}"
+
+
+def _sound(folder: Path) -> None:
+    """Requests are numbered without a gap, each is told once at most, and no kernel is judged twice."""
+    asks = query(folder, "select task, number from asks where wanted <> 0 order by task, number").to_pylist()
+    for task in {row["task"] for row in asks}:
+        numbers = [row["number"] for row in asks if row["task"] == task]
+        assert numbers == list(range(len(numbers))), task
+    twice = """
+        select request_id from tells group by all having count(*) > 1
+        union all select request_id from proposals group by all having count(*) > 1
+        union all select kernel_id from evaluations where request_id is not null and status <> 'duplicate'
+            group by task, kernel_id, level having count(*) > 1
+        union all select cache_key from llm_calls where status = 'answered' group by all having count(*) > 1
+        union all select request_id from tells anti join asks using (request_id)
+    """
+    assert not query(folder, twice).to_pylist()

@@ -1,0 +1,65 @@
+"""A search goes on without its terminal, is looked at from another one, and is stopped in good order."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from evo.report.attached import attach
+from evo.report.health import health, state_of
+from tests.evo import test_search
+from tests.evo.test_runs import EVO, OPERATOR
+
+
+def test_a_detached_run_outlives_its_command_and_a_look_leaves_it_alone(tmp_path: Path) -> None:
+    command = [*EVO, "run", OPERATOR, "--budget", "1h", "--workers", "1", "--runs", str(tmp_path), "--detach"]
+    begun = subprocess.run(command, capture_output=True, text=True, timeout=120, start_new_session=True)
+    assert begun.returncode == 0, begun.stderr
+    (folder,) = (path.parent for path in tmp_path.glob("*/run.log"))
+    process = int(begun.stdout.partition("(process ")[2].partition(",")[0])
+    assert os.getsid(process) == process, "no terminal's signals reach it"
+    assert f"evo attach {folder}" in begun.stdout and f"kill {process}" in begun.stdout
+    try:
+        deadline = time.monotonic() + 120
+        while state_of(folder)[0] != "running":
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        look = subprocess.Popen(
+            [*EVO, "attach", str(folder)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert look.stdout and "running" in look.stdout.readline()
+        look.send_signal(signal.SIGINT)
+        _, said = look.communicate(timeout=60)
+        assert look.returncode == 0 and f"run {folder} is left alone" in said
+        assert state_of(folder)[0] == "running"
+    finally:
+        os.kill(process, signal.SIGTERM)
+    deadline = time.monotonic() + 120
+    while state_of(folder)[0] == "running":
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert health(folder).state == "stopped"
+    while f"stopped; continue with: evo resume {folder}" not in (folder / "run.log").read_text():
+        assert time.monotonic() < deadline, "what it had to say is in its log"
+        time.sleep(0.1)
+
+
+def test_what_is_wrong_is_said_at_once_and_nothing_is_left(tmp_path: Path) -> None:
+    command = [*EVO, "run", "no_such_operator", "--runs", str(tmp_path / "runs"), "--detach"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    assert done.stderr.startswith("evo: ") and "no_such_operator" in done.stderr and done.stderr.count("\n") == 1
+    assert not list((tmp_path / "runs").iterdir())
+
+
+def test_a_look_at_a_run_that_has_ended_says_how_and_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = test_search.config()
+    test_search.search(tmp_path, made, test_search.stages(made))
+    line = attach(tmp_path, sleep=lambda _: sys.exit("it waits"))
+    assert "finished (evaluations 25 of 25)" in line and line in capsys.readouterr().out
