@@ -76,10 +76,7 @@ def _child(request: Request, parents: tuple[Parent, ...], operator: Operator) ->
     tried = set(trials) | ({own} if own else set())
     if len(tried) == space.size:
         return None, f"all {space.size} settings are tried"
-    if request.protocol >= INFORMED:
-        chosen = _informed(request, space, dict.fromkeys(tried) | trials, own)
-    else:
-        chosen = _untried(_suggest(trials, space, request.seed), tried, space, request.seed)
+    chosen = _informed(request, space, dict.fromkeys(tried) | trials, own)
     if chosen is None:
         return None, _exhausted(space, tried)
     return with_setting(parent, space, chosen)

@@ -39,10 +39,6 @@ class Repairs:
         """Whether one waits whose repair nobody tried yet."""
         return any(failure.tries == 0 for failure in self._waiting)
 
-    def best(self) -> Failure:
-        """Return the failing child of the best parent; of several the latest."""
-        return max(reversed(self._waiting), key=lambda failure: failure.parent.log_speedup)
-
     def oldest(self, *, untried: bool) -> Failure:
         """Return the one that has waited longest, of all or of those whose repair nobody tried yet."""
         return next(f for f in self._waiting if not (untried and f.tries))

@@ -56,10 +56,11 @@ def conversation(
     workloads of `workload_set`. `earlier` are the requests that `request.earlier` names: it has them by id, and those
     of its context as a list. Its filter `untrusted` puts what a candidate or a model wrote into a marked fence.
 
-    The system message has what `informed.constants` says of machine and verification, and `told` what `informed.told` makes of the first parent's briefing; the param `dialect` may be `cute`, for kernels
-    that are to be written with CuTe, and `form` may be `lines`, for answers as `mutators.line_edits` reads them. Who is
-    asked for words is told nothing of the form of kernels' answers. The user message ends with that form, unless kernels are handed in `by_tools`: a small model that reads of it far above often stops after
-    the answer's first line.
+    The system message has what `informed.constants` says of machine and verification, and `told` what `informed.told`
+    makes of the first parent's briefing; the param `dialect` may be `cute`, for kernels that are to be written with
+    CuTe, and `form` may be `lines`, for answers as `mutators.line_edits` reads them. Who is asked for words is told
+    nothing of the form of kernels' answers. The user message ends with that form, unless kernels are handed in
+    `by_tools`: a small model that reads of it far above often stops after the answer's first line.
     """
     context = _context(request, parents, operator, earlier)
     system = _environment().get_template("system.md.j2").render(context)
