@@ -368,9 +368,9 @@ def _unnoticed(recipe: _Recipe) -> torch.Tensor:
         return values
     if recipe.signed:
         values = torch.where(recipe.uniform(recipe.shape) < 2 * POSITIVE_SHARE - 1, values.abs(), values)
-    if lengths := LEANS.get(recipe.element.name):
-        leant = [_leant(values, length, recipe) for length in lengths]
-        values = torch.where(recipe.uniform(recipe.shape) < 0.5, *leant)
+    if recipe.element.name in LEANS:
+        shorter, longer = (_leant(values, bits, recipe) for bits in LEANS[recipe.element.name])
+        values = torch.where(recipe.uniform(recipe.shape) < 0.5, shorter, longer)
     flat = values.reshape(-1).contiguous()
     largest = flat.topk(min(BESIDE, len(flat))).indices
     begin = int(rng.integers(len(flat) - len(largest) + 1))
