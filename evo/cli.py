@@ -212,9 +212,6 @@ def resume(
     as_json: AsJson = False,
 ) -> None:
     """Continue a run that was stopped or killed, or give it a larger budget."""
-    if detach:
-        _detach(runs)
-        return
     began = time.time()
     from evo.budget import parse_limits
     from evo.folders import find_run
@@ -222,7 +219,9 @@ def resume(
     from evo.sessions import resume as continue_run
 
     folder, limits = find_run(runs, run), parse_limits(budget)
-    print(f"run {folder}", file=sys.stderr)
+    if detach:
+        _detach(runs, folder)
+        return
     session = Session(ray=ray_address or ("local" if ray else ""), began=began, wait_s=wait, only_confirm=confirm)
     searching(folder, lambda progress: continue_run(folder, limits, progress, session), as_json=as_json)
 
@@ -395,10 +394,10 @@ app.add_typer(promotes)
 app.add_typer(own)
 
 
-def _detach(runs: Path) -> None:
+def _detach(runs: Path, resumed: Path | None = None) -> None:
     from evo.detached import detach, how_to_follow
 
-    print(how_to_follow(detach(sys.argv[1:], runs)))
+    print(how_to_follow(detach(sys.argv[1:], runs, resumed)))
 
 
 def searching(folder: Path, search: Any, *, as_json: bool) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evo.folders import DATABASE, began
+from evo.store import has_writer
 from operators.errors import UserError
 
 OPTION = "--detach"
@@ -30,10 +31,11 @@ class Detached:
     process: int
 
 
-def detach(words: Sequence[str], runs: Path) -> Detached:
+def detach(words: Sequence[str], runs: Path, resumed: Path | None = None) -> Detached:
     """Begin the command of these words, but for OPTION, on its own, and return once its search has begun.
 
-    It raises UserError with what the command said if it ends before that.
+    A new run tells its folder; `resumed` is that of one that is there. It raises UserError with what the command said
+    if it ends before that.
     """
     command = [sys.executable, "-m", "evo.cli", *(word for word in words if word != OPTION)]
     try:
@@ -49,8 +51,10 @@ def detach(words: Sequence[str], runs: Path) -> Detached:
     while True:
         has_ended = process.poll() is not None
         found = _BEGUN.search(said := log.read_text(errors="replace"))
-        folder = Path(found[1]) if found else None
-        if folder and (folder / DATABASE).exists() and began(folder):
+        folder = resumed or (Path(found[1]) if found else None)
+        if folder and (folder / DATABASE).exists() and (has_writer(folder) if resumed else began(folder)):
+            break
+        if folder and has_ended and process.returncode == 0:  # it had little to do
             break
         if has_ended:
             log.unlink()

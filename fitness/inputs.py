@@ -18,12 +18,15 @@ from operators.spec import Distribution, Operator, Pattern, Tensor
 
 FEW = "few"
 SPECIALS = "specials"
-FAMILIES = ("nominal", "scaled", "integers", "structured", FEW, SPECIALS, "mixture")
+UNNOTICED = "unnoticed"
+FAMILIES = ("nominal", "scaled", "integers", "structured", FEW, UNNOTICED, SPECIALS, "mixture")
 """Of every operator.
 
-`scaled`: rows of very different size; `integers`: exact small integers; `structured`: constant, one-hot, sorted, tied;
-`few`: a few large integers carry the result, all else is zero; `specials`: zeros, infinities and the like in a few
-places; `mixture`: some of everything, in drawn proportions.
+`scaled`: rows of very different size, some of any that a product of two can have; `integers`: exact small integers;
+`structured`: constant, one-hot, sorted, tied; `few`: a few large integers carry the result, all else is zero;
+`unnoticed`: each number is as a nominal one, so that a kernel that samples them before it is sloppy sees nothing, while
+their digits lean to one side and the largest lie together; `specials`: zeros, infinities and the like in a few places;
+`mixture`: some of everything, in drawn proportions.
 A tensor that is `bounded` stays within its distribution's range in all of them, but for specials that it declares.
 """
 CPU = torch.device("cpu")
@@ -40,6 +43,15 @@ RARE_BITS = 15
 numbers."""
 SCALE_EXPONENT = {"fp16": 3.0}
 """Rows of the family `scaled` differ by up to 2^-e .. 2^e; 12, where the type's range does not forbid it."""
+WIDE_SHARE, WIDE_EXPONENT = 1 / 8, 45.0
+"""So many of these rows differ by this much, where the type has room for it: a range that other families leave out."""
+BESIDE = 64
+"""So many of the largest elements lie side by side in the family `unnoticed`, as whoever goes by blocks hopes they do
+not."""
+LEANS: Mapping[str, tuple[int, int]] = {"fp32": (8, 11), "fp64": (11, 24)}
+"""Significant bits of shorter types, to which its numbers are all rounded towards zero, half of them to either."""
+POSITIVE_SHARE = 3 / 4
+"""So many of its numbers are positive, for errors that lean to show in sums of products too."""
 FEW_MOST = 16
 """So many elements along the longest axis of a tensor carry the result in the family `few`: their sums are exact."""
 FEW_BITS = {"fp64": 12, "fp32": 12, "bf16": 8, "fp16": 3}
@@ -261,7 +273,11 @@ def _nominal(recipe: _Recipe) -> torch.Tensor:
 
 
 def _scaled(recipe: _Recipe) -> torch.Tensor:
-    return _nominal(recipe).mul_(recipe.scales(SCALE_EXPONENT.get(recipe.element.name, 12.0)))
+    scales = recipe.scales(SCALE_EXPONENT.get(recipe.element.name, 12.0))
+    if recipe.element.name not in SCALE_EXPONENT:
+        wide = recipe.uniform(recipe.rows) < WIDE_SHARE
+        scales = torch.where(wide, recipe.scales(WIDE_EXPONENT), scales)
+    return _nominal(recipe).mul_(scales)
 
 
 def _integers(recipe: _Recipe) -> torch.Tensor:
@@ -346,6 +362,33 @@ def _few(recipe: _Recipe) -> torch.Tensor:
     return values.reshape(*others, length).movedim(-1, axis).reshape(recipe.shape)
 
 
+def _unnoticed(recipe: _Recipe) -> torch.Tensor:
+    values, rng = _nominal(recipe), recipe.rng
+    if recipe.bounded or recipe.law.kind == "integers" or not values.numel():
+        return values
+    if recipe.signed:
+        values = torch.where(recipe.uniform(recipe.shape) < 2 * POSITIVE_SHARE - 1, values.abs(), values)
+    if recipe.element.name in LEANS:
+        shorter, longer = (_leant(values, bits, recipe) for bits in LEANS[recipe.element.name])
+        values = torch.where(recipe.uniform(recipe.shape) < 0.5, shorter, longer)
+    flat = values.reshape(-1).contiguous()
+    largest = flat.topk(min(BESIDE, len(flat))).indices
+    begin = int(rng.integers(len(flat) - len(largest) + 1))
+    others = torch.ones(len(flat), dtype=torch.bool, device=flat.device)
+    others[largest] = False
+    rest, top = flat[others], flat[largest][torch.from_numpy(rng.permutation(len(largest))).to(flat.device)]
+    return torch.cat((rest[:begin], top, rest[begin:])).reshape(recipe.shape)
+
+
+def _leant(values: torch.Tensor, bits: int, recipe: _Recipe) -> torch.Tensor:
+    """The same but for the digits behind so many, which are a quarter to a half of the last one before them."""
+    dropped = round(-math.log2(recipe.element.unit_roundoff)) - bits
+    words = values.contiguous().view(torch.int64 if values.element_size() == 8 else torch.int32)
+    quarter = 1 << (dropped - 2)
+    low = recipe.integers(quarter, 2 * quarter - 1, tuple(values.shape)).to(words.dtype)
+    return (words & ~(4 * quarter - 1) | low).view(values.dtype)
+
+
 def _specials(recipe: _Recipe) -> torch.Tensor:
     """Every kind of the recipe, in up to three places, an overwhelming one last, so that nothing covers it."""
     values, rng = _nominal(recipe), recipe.rng
@@ -392,5 +435,6 @@ def _mixture(recipe: _Recipe) -> torch.Tensor:
 
 _MAKERS: Mapping[str, Callable[[_Recipe], torch.Tensor]] = {
     "nominal": _nominal, "scaled": _scaled, "integers": _integers, "structured": _structured, FEW: _few,
+    UNNOTICED: _unnoticed,
     SPECIALS: _specials, "mixture": _mixture, CANCELLATION: _nominal,
 }  # fmt: skip

@@ -82,21 +82,21 @@ class Seat:
 def dealt(families: Sequence[str], count: int, rng: np.random.Generator) -> list[str]:
     """So many families but the nominal one, as many different ones as there are, in random order.
 
-    The one that shows most at large sizes, where sums are long, is among them as often as there is room for one more.
+    The one that shows most at large sizes, where sums are long, is among them as often as it is dealt, as long as there
+    is room for one more.
     """
     others = [family for family in families if family != NOMINAL] or [NOMINAL]
-    rounds = -(-count // len(others))
-    drawn = [str(family) for _ in range(rounds) for family in rng.permutation(others)][:count]
-    others_at = [i for i in rng.permutation(len(drawn)) if drawn[i] != FEW]
-    lacking = min(others.count(FEW), max(count - 1, 1)) - drawn.count(FEW)
-    for index in others_at[: max(lacking, 0)]:
-        drawn[index] = FEW
-    return drawn
+    first = [FEW] * min(others.count(FEW), max(count - 1, 1))
+    first += [str(family) for family in rng.permutation(sorted({*others} - {FEW}))]
+    while len(first) < count:
+        first += [str(family) for family in rng.permutation(others)]
+    return [first[i] for i in rng.permutation(count)]
 
 
 def most_company(families: Sequence[str], workloads: int) -> int:
-    """How many sets of company a workload can have: so many workloads together have room for every family."""
-    others = len({*families} - {NOMINAL})
+    """How many sets of company a workload can have: so many workloads together have room for every family, and for all
+    forms of the one that shows most."""
+    others = len({*families} - {NOMINAL, FEW}) + families.count(FEW)
     return max(COMPANY, -(-others // workloads))
 
 

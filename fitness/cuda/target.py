@@ -107,7 +107,7 @@ class CudaFitness(Pipeline):
         device = CudaDevice(operator, task, oracle, self._gpu, workload_set=workload_set, folder=folder)
         super().__init__(operator, task, device, oracle, _naive(operator), workload_set=workload_set)
         self._judging = oracle
-        sets = NOMINAL_SETS + STANDING_SETS + most_company(oracle.families, len(self.workloads))
+        sets = NOMINAL_SETS + STANDING_SETS + most_company(oracle.deals, len(self.workloads))
         self.footprint = footprint(operator, self.workloads, task.dtype, sets)
         self._gpu.join(self)
 

@@ -219,7 +219,7 @@ def stage(
     added = {
         "screen": 0,
         "full": at_size(oracle.deals),
-        "confirm": most_company(oracle.families, len(workloads)) * len(workloads),
+        "confirm": most_company(oracle.deals, len(workloads)) * len(workloads),
     }
     chosen = int(rng.integers(len(workloads)))
     for i, family in enumerate(dealt(oracle.deals, added[name], rng)):

@@ -50,6 +50,19 @@ def test_a_detached_run_outlives_its_command_and_a_look_leaves_it_alone(tmp_path
         time.sleep(0.1)
 
 
+def test_a_run_is_resumed_detached_too(tmp_path: Path) -> None:
+    command = [*EVO, "run", OPERATOR, "--budget", "2evals", "--workers", "1", "--runs", str(tmp_path)]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    more = [*EVO, "resume", "last", "--budget", "4evals", "--runs", str(tmp_path), "--detach"]
+    begun = subprocess.run(more, capture_output=True, text=True, timeout=120)
+    assert begun.returncode == 0, begun.stderr
+    (folder,) = (path.parent for path in tmp_path.glob("*/run.log"))
+    deadline = time.monotonic() + 120
+    while "ended: evaluations 4 of 4" not in (folder / "run.log").read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
 def test_what_is_wrong_is_said_at_once_and_nothing_is_left(tmp_path: Path) -> None:
     command = [*EVO, "run", "no_such_operator", "--runs", str(tmp_path / "runs"), "--detach"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)

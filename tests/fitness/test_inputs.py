@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fitness.inputs import (
+    BESIDE,
     CANCELLATION,
     FAMILIES,
     FEW_MOST,
@@ -96,6 +97,32 @@ def test_scaled_rows_differ_by_powers_of_ten() -> None:
     sizes = values("scaled").abs().amax(dim=1)
     assert sizes.max() / sizes.min() > 1000
     assert values("scaled", dtype="fp16").isfinite().all()
+
+
+def test_some_scaled_rows_have_sizes_that_other_families_leave_out() -> None:
+    sizes = values("scaled", shape=(2000, 4)).abs().amax(dim=1)
+    assert ((sizes > 2.0**20) & (sizes < 2.0**60)).any() and (sizes < 2.0**-30).any()
+
+
+@pytest.mark.parametrize(("dtype", "bits"), [("fp32", 11), ("fp32", 8), ("fp64", 24)])
+def test_unnoticed_numbers_lean_where_they_are_rounded_to_a_shorter_type(dtype: str, bits: int) -> None:
+    def lost(family: str) -> float:
+        """Sum of what rounding takes from each number, over the sum of its size."""
+        x = values(family, law="normal(0, 1)", dtype=dtype, shape=(100, 400)).double()
+        fraction, exponent = torch.frexp(x)
+        rounded = torch.ldexp(torch.round(torch.ldexp(fraction, torch.tensor(bits))), exponent - bits)
+        return float((x.abs() - rounded.abs()).sum() / x.abs().sum()) * 2**bits
+
+    assert abs(lost("nominal")) < 0.02
+    assert lost("unnoticed") > 0.1
+
+
+def test_unnoticed_numbers_look_nominal_and_their_largest_lie_together() -> None:
+    x = values("unnoticed", shape=(10_000,))
+    assert x.abs().max() <= 1 and 0.7 < float((x > 0).double().mean()) < 0.8
+    places = x.topk(16).indices
+    assert places.max() - places.min() < BESIDE
+    assert len(x.unique()) > 9_900
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from fitness.cpu import target
 from fitness.cpu.target import CpuFitness
 from fitness.evaluation import Evaluation, Status
 from fitness.room import footprint
-from fitness.timed import NOMINAL_SETS, TimedInputs, most_company
+from fitness.timed import COMPANY, NOMINAL_SETS, TimedInputs
 from fitness.verify import Oracle
 from operators.catalog import functions, load
 from operators.expression import parse
@@ -90,7 +90,7 @@ def test_a_task_holds_what_its_operators_sizes_tell() -> None:
     oracle = Oracle(operator, functions(operator.folder), "fp32")
     workloads, rng = operator.workload_set("cpu"), np.random.default_rng(6)
     held = TimedInputs(
-        workloads, oracle.families, lambda w, f: oracle.case(w, f, rng, at_end=False), np.random.default_rng(7)
+        workloads, oracle.deals, lambda w, f: oracle.case(w, f, rng, at_end=False), np.random.default_rng(7)
     )
     cases = [timed.case for sets in held.nominal for timed in sets]
     cases += [case for sets in held.company for case in sets]
@@ -100,7 +100,7 @@ def test_a_task_holds_what_its_operators_sizes_tell() -> None:
         + sum(case.expected[t.name].nbytes + case.allowed[t.name].nbytes for t in operator.outputs)
         for case in cases
     )
-    told = footprint(operator, workloads, "fp32", NOMINAL_SETS + most_company(oracle.families, len(workloads)))
+    told = footprint(operator, workloads, "fp32", NOMINAL_SETS + COMPANY)
     outputs = sum(sum(oracle.work_sizes(case.dims).values()) for case in (sets[0].case for sets in held.nominal))
     inout = sum(case.inputs.tensors[t.name].nbytes for case in cases for t in operator.inputs if t.role == "inout")
     assert told.held_bytes == found + outputs + inout  # of which there is no second copy for runners

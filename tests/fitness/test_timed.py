@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fitness.timed import COMPANY, NOMINAL, NOMINAL_SETS, TimedInputs, dealt
+from fitness.timed import COMPANY, NOMINAL, NOMINAL_SETS, TimedInputs, dealt, most_company
 
 FAMILIES = ("nominal", "scaled", "integers", "structured", "specials", "mixture")
 
@@ -104,3 +104,14 @@ def test_the_library_keeps_its_inputs() -> None:
             one.renew()
     assert [case for _, case in placed[0]] == inputs.standing(1) == list(session.slots.values())
     assert not {id(c) for c in inputs.standing(1)} & {id(t.case) for sets in inputs.nominal for t in sets}
+
+
+@pytest.mark.parametrize("workloads", [1, 3])
+def test_forms_of_one_family_leave_no_other_out(workloads: int) -> None:
+    """What is dealt may name a family several times; a confirmation has company of every one even so."""
+    deals = (*FAMILIES, "few", "few", "specials", "specials")
+    for seed in range(20):
+        count = most_company(deals, workloads) * workloads
+        found = dealt(deals, count, np.random.default_rng(seed))
+        assert len(found) == count and found.count("few") >= 2
+        assert {*found} == {*deals} - {NOMINAL}

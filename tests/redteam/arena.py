@@ -4,6 +4,7 @@ A file under `canaries/<class>/` or `right/` is a kernel file with a second comm
 
     /* redteam
     operator = "axpb"
+    dtype = "fp32"                        # which it is if nothing is said
     tries = "what it is up to"            # `what`, of a right kernel
     expect = "structural"                 # caught, open
     says = "forbidden system call"        # pattern that the verdict's message must match; names may stand for one
@@ -29,7 +30,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,10 @@ class Entrant:
         return self.path.parent.name
 
     @property
+    def dtype(self) -> str:
+        return str(self.about.get("dtype", "fp32"))
+
+    @property
     def name(self) -> str:
         return f"{self.kind}/{self.path.stem}"
 
@@ -204,7 +209,7 @@ class Arena:
     def __init__(self, folder: Path, secret: Secret) -> None:
         self.folder = folder
         self.secret = secret
-        self._stages: dict[str, CpuFitness] = {}
+        self._stages: dict[tuple[str, str], CpuFitness] = {}
         self._compilers = ThreadPoolExecutor(2)
         self._builds: dict[str, Future[Built | Evaluation]] = {}
 
@@ -216,24 +221,24 @@ class Arena:
         for stage in self._stages.values():
             stage.close()
 
-    def stage(self, name: str) -> CpuFitness:
-        if name not in self._stages:
-            folder = self.folder / name
+    def stage(self, name: str, dtype: str = "fp32") -> CpuFitness:
+        if (name, dtype) not in self._stages:
+            folder = self.folder / f"{name}_{dtype}"
             folder.mkdir(exist_ok=True)
-            operator = small(load(str(AXPB) if name == "axpb" else name))
-            self._stages[name] = CpuFitness(operator, Task(name, "fp32", "cpu"), workload_set=SET, folder=folder)
-        return self._stages[name]
+            task = Task(name, dtype, "cpu")
+            self._stages[name, dtype] = CpuFitness(small(operator(name)), task, workload_set=SET, folder=folder)
+        return self._stages[name, dtype]
 
     def build_ahead(self, entrants: Iterable[Entrant]) -> None:
         """Compile in the background what will be judged later, in this order."""
         for entrant in entrants:
             kernel = entrant.kernel(self.secret)
-            stage = self.stage(kernel.operator)
+            stage = self.stage(kernel.operator, entrant.dtype)
             self._builds[kernel.id] = self._compilers.submit(stage.build, kernel)
 
-    def judge(self, kernel: Kernel, *, confirm: bool = True) -> Fight:
+    def judge(self, kernel: Kernel, *, dtype: str = "fp32", confirm: bool = True) -> Fight:
         """All levels up to `confirmed` (else `full`), as far as the kernel comes; never raced out."""
-        stage = self.stage(kernel.operator)
+        stage = self.stage(kernel.operator, dtype)
         anchor = Anchor(stage.baseline, 0.0, 0.0)
         begin = time.monotonic()
         ahead = self._builds.pop(kernel.id, None)
@@ -246,7 +251,12 @@ class Arena:
         return Fight(verdict, time.monotonic() - begin)
 
     def fight(self, entrant: Entrant) -> Fight:
-        return self.judge(entrant.kernel(self.secret))
+        return self.judge(entrant.kernel(self.secret), dtype=entrant.dtype)
+
+
+@cache
+def operator(name: str) -> Operator:
+    return load(str(AXPB) if name == "axpb" else name)
 
 
 def small(operator: Operator) -> Operator:
