@@ -1,7 +1,7 @@
-"""What models are asked about: the first questions of searches, by older rules and by those of now.
+"""What models are asked about: the first questions of searches.
 
     python -m tests.bench.questions --worlds 100
-    python -m tests.bench.questions --operators softmax spmv_csr prefix_sum --budget 240s --protocols 4 5
+    python -m tests.bench.questions --operators softmax spmv_csr prefix_sum --budget 240s
     python -m tests.bench.questions --runs runs/ID ...
 
 With `--worlds`, so many searches of the strategy `islands` are played in a simulated world, in seconds: a child's speed
@@ -9,7 +9,7 @@ on each of three workloads is its parent's, changed by chance; models change mor
 fails, and whatever is asked is told in random order. Otherwise each search is one of `evo run` on the cpu target, with
 a scripted model (`tests.bench.model_searches`) that answers with the kernel of the question after two random
 transforms. `--runs` looks at runs that there are. For the first `--count`
-questions of each task, all searches of a protocol together, it prints:
+questions of each task, all searches together, it prints:
 
 - of questions about a judged kernel (no repairs): the share whose kernel was, when it was asked about, at least 80 % as
   fast as the fastest told by then, and the share that was no faster than the naive kernel although there was a faster
@@ -37,7 +37,6 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import product
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -170,8 +169,8 @@ class _Watcher:
         counts.gained.append(log_speedup is not None and log_speedup > max(known, default=0.0) + MARGIN)
 
 
-def look_at(folder: Path, count: int) -> tuple[int, Counts]:
-    """Return a run's protocol, and what is seen of the first questions of each of its tasks."""
+def look_at(folder: Path, count: int) -> Counts:
+    """Return what is seen of the first questions of each of its tasks."""
 
     def rows(sql: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = query(folder, sql).to_pylist()
@@ -180,11 +179,10 @@ def look_at(folder: Path, count: int) -> tuple[int, Counts]:
     sent = rows("select request_id, min(messages_json) as messages from llm_calls where sample = 0 group by request_id")
     messages = {row["request_id"]: row["messages"] for row in sent}
     watchers: dict[str, _Watcher] = defaultdict(lambda: _Watcher(messages))
-    protocol = 0
     for _, entry in records.history(rows):
         if isinstance(entry, records.Asked):
             for request in map(Request.from_json, (row["request_json"] for row in entry.rows)):
-                protocol, watcher = request.protocol, watchers[str(request.task)]
+                watcher = watchers[str(request.task)]
                 if asks_model(request) and request.kind is Kind.CHILD and len(watcher.counts.repeated) < count:
                     watcher.asked(request)
         elif isinstance(entry, records.Told):
@@ -192,7 +190,7 @@ def look_at(folder: Path, count: int) -> tuple[int, Counts]:
     total = Counts()
     for watcher in watchers.values():
         total.add(watcher.counts)
-    return protocol, total
+    return total
 
 
 # --- simulated searches ---------------------------------------------------------------------------------------------
@@ -223,11 +221,11 @@ class Landscape(World):
         )  # fmt: skip
 
 
-def played(protocol: int, seed: int, count: int) -> Counts:
+def played(seed: int, count: int) -> Counts:
     """Play one search until so many questions were asked; return what is seen of them."""
     operator = load("softmax")
     task = Task("softmax", "fp32", "cpu")
-    strategy = Islands(StrategyContext(operator, task, seed, "cpu", ("m",), protocol=protocol), {})
+    strategy = Islands(StrategyContext(operator, task, seed, "cpu", ("m",)), {})
     world, order, watcher = (
         Landscape(operator, task, ancestor=f"{operator.naive('cpu')}// judged\n"),
         Random(seed),
@@ -251,23 +249,23 @@ def played(protocol: int, seed: int, count: int) -> Counts:
 # --- real searches --------------------------------------------------------------------------------------------------
 
 
-def searched(operator: str, protocol: int, budget: str, url: str, runs: Path, model: str = MODEL) -> Path:
+def searched(operator: str, budget: str, url: str, runs: Path, model: str = MODEL) -> Path:
     """Run one search; return its folder."""
-    folder = runs / f"{operator}-{protocol}"
+    folder = runs / operator
     command = [
         sys.executable, "-m", "evo.cli", "run", operator, "--target", "cpu", "--budget", budget, "--llm", model,
-        "--set", f"llm.api_base={url}", "--set", f"protocol={protocol}", "--json",
+        "--set", f"llm.api_base={url}", "--json",
     ]  # fmt: skip
     subprocess.run(command, env=os.environ | {"EVO_RUNS": str(folder)}, stdout=subprocess.PIPE, check=True)
     return next(folder.iterdir())
 
 
 def searches(options: argparse.Namespace) -> Iterator[Path]:
-    """Run every operator with every protocol; yield the folders."""
+    """Run every operator; yield the folders."""
     if options.api_base:
         with tempfile.TemporaryDirectory() as runs:
-            for operator, protocol in product(options.operators, options.protocols):
-                yield searched(operator, protocol, options.budget, options.api_base, Path(runs), options.llm)
+            for operator in options.operators:
+                yield searched(operator, options.budget, options.api_base, Path(runs), options.llm)
         return
     server = [sys.executable, "-m", "tests.bench.model_searches", "--serve", str(options.latency)]
     with (
@@ -277,8 +275,8 @@ def searches(options: argparse.Namespace) -> Iterator[Path]:
         assert serving.stdout
         try:
             url = serving.stdout.readline().strip()
-            for operator, protocol in product(options.operators, options.protocols):
-                yield searched(operator, protocol, options.budget, url, Path(runs))
+            for operator in options.operators:
+                yield searched(operator, options.budget, url, Path(runs))
         finally:
             serving.terminate()
 
@@ -287,25 +285,22 @@ def main() -> None:
     """Entry point."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--operators", nargs="+", default=["softmax", "spmv_csr", "prefix_sum"])
-    parser.add_argument("--protocols", nargs="+", type=int, default=[4, 5])
     parser.add_argument("--budget", default="90s")
     parser.add_argument("--latency", type=float, default=2.0, help="seconds per answer, within half and twice as many")
     parser.add_argument("--count", type=int, default=30, help="first questions of each task that are looked at")
-    parser.add_argument("--worlds", type=int, default=0, help="simulated searches with each protocol")
+    parser.add_argument("--worlds", type=int, default=0, help="simulated searches")
     parser.add_argument("--runs", nargs="+", type=Path, default=[])
     parser.add_argument("--api-base", default="", help="of a server that answers; default: the scripted model")
     parser.add_argument("--llm", default=MODEL, help="the model that this server has")
     options = parser.parse_args()
-    totals: dict[int, Counts] = defaultdict(Counts)
-    for protocol in options.protocols if options.worlds else ():
-        for seed in range(options.worlds):
-            totals[protocol].add(played(protocol, seed, options.count))
+    total = Counts()
+    for seed in range(options.worlds):
+        total.add(played(seed, options.count))
     for folder in options.runs or (() if options.worlds else searches(options)):
-        protocol, counts = look_at(folder, options.count)
-        totals[protocol].add(counts)
-        print(json.dumps({"run": folder.parent.name, "protocol": protocol, **counts.row}), file=sys.stderr, flush=True)
-    for protocol, counts in sorted(totals.items()):
-        print(json.dumps({"protocol": protocol, **counts.row}))
+        counts = look_at(folder, options.count)
+        total.add(counts)
+        print(json.dumps({"run": folder.parent.name, **counts.row}), file=sys.stderr, flush=True)
+    print(json.dumps(total.row))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from evo.individual import Individual
 from evo.strategies.bottlenecks import STEPS_BACK, Bottlenecks
 from evo.strategies.islands import Islands
 from fitness.profiling import Bottleneck, Profile
-from mutators.base import INFORMED, Request
+from mutators.base import Request
 from operators.kernel import Kernel
 from operators.spec import Operator
 from tests.evo.test_strategies import TASK, make
@@ -90,13 +90,6 @@ def test_transforms_are_told_what_limits_their_parent(axpb: Operator) -> None:
     assert naive.kernel
     strategy.profiled(naive.kernel.id, profile(Bottleneck.BANDWIDTH))
     assert limits(strategy) == {"bandwidth"}
-
-
-def test_older_runs_ask_as_they_did(axpb: Operator) -> None:
-    strategy, _, naive = begun(axpb, protocol=INFORMED - 1)
-    assert naive.kernel
-    strategy.profiled(naive.kernel.id, profile(Bottleneck.BANDWIDTH))
-    assert limits(strategy) == {""}
 
 
 def test_a_kernel_that_was_not_profiled_counts_as_limited_like_its_nearest_ancestor(axpb: Operator) -> None:

@@ -10,7 +10,7 @@ import pytest
 from evo.individual import Individual
 from evo.knowledge import FAILED_SHOWN, HELPED_SHOWN, TRIED_SHOWN, WINNERS_SHOWN, Brief, Knowledge
 from fitness.evaluation import Evaluation, Level, LibraryTiming, Status, Timing
-from mutators.base import INFORMED, Kind, Request
+from mutators.base import Kind, Request
 from operators.kernel import Kernel
 from operators.spec import Task
 
@@ -201,9 +201,8 @@ def test_lessons_of_siblings_say_where_they_were_learnt() -> None:
     assert attempt.description == "vectors" and attempt.task == str(TASK)
 
 
-def test_nothing_is_made_for_older_runs_and_for_mutators_without_models() -> None:
+def test_nothing_is_made_for_mutators_without_models() -> None:
     known = begun()
-    assert known.brief(request(1, "naive", protocol=INFORMED - 1)) is None
     assert known.brief(request(2, "naive", mutator="transform", model="")) is None
 
 

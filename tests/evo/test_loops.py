@@ -25,7 +25,7 @@ from evo.strategies.loop import LoopStrategy, Recipe
 from evo.strategies.refine import Refinement
 from fitness.base import DeviceInfo
 from fitness.evaluation import Status
-from mutators.base import PROTOCOL, Kind, Request
+from mutators.base import Kind, Request
 from operators.errors import UserError
 from operators.spec import Operator, Task
 from tests.evo import model_runs
@@ -198,28 +198,24 @@ def test_strategies_hear_whole_evaluations_also_after_a_resume(tmp_path: Path) -
     assert {individual.id: individual for individual in Listening.heard_of} == first
 
 
-def test_requests_of_this_version_name_the_device_and_those_of_older_runs_do_not(axpb: Operator) -> None:
+def test_requests_name_the_device(axpb: Operator) -> None:
     device = DeviceInfo("two cores of a small machine", {"cpu_count": 2, "l2_bytes": 1 << 20})
 
-    def request(protocol: int, **changes: Any) -> Request:
-        context = StrategyContext(axpb, TASK, 1, "cpu", ("large",), device=device, protocol=protocol)
+    def request(**changes: Any) -> Request:
+        context = StrategyContext(axpb, TASK, 1, "cpu", ("large",), device=device)
         return context.request(3, "rewrite", ("a",), Random(1), {}, **changes)
 
-    assert request(PROTOCOL, model="large").params["device"] == device.name
-    assert request(PROTOCOL).params["facts"] == {"cpu_count": 2, "l2_bytes": 1 << 20}
-    for old in (request(2, model="large"), request(2)):
-        assert set(old.params) == {"workload_set"}
-        stored = json.loads(old.to_json())
-        assert set(stored) == {"task", "number", "mutator", "parents", "seed", "params", "trials"}
-        assert stored["params"].get("model", "") == old.model
-        assert Request.from_json(old.to_json()) == old and Request.from_json(old.to_json()).digest == old.digest
+    assert request(model="large").params["device"] == device.name
+    assert request().params["facts"] == {"cpu_count": 2, "l2_bytes": 1 << 20}
+    for made in (request(model="large"), request()):
+        read = Request.from_json(made.to_json())
+        assert read == made and read.digest == made.digest
 
 
 def test_a_run_names_its_device() -> None:
     made = RunConfig(operators=["softmax"]).resolved()
     assert made.device and made.device.facts["cpu_count"] >= 1 and "core" in made.device.name
     assert RunConfig.from_json(made.to_json()) == made
-    assert RunConfig(operators=["softmax"], protocol=2).resolved().device is None
 
 
 @pytest.mark.parametrize(

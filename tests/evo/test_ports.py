@@ -38,8 +38,7 @@ def leader(task: Task, log_speedup: float, mark: str = "", share: float | None =
 
 def islands(**settings: Any) -> tuple[Islands, World]:
     """A search of one task that has come some way, and its world."""
-    protocol = settings.pop("protocol", 5)
-    context = StrategyContext(AXPB, TASK, 3, models=("a", "b"), questions=4, protocol=protocol)
+    context = StrategyContext(AXPB, TASK, 3, models=("a", "b"), questions=4)
     made, world = Islands(context, settings), World(AXPB, TASK, fate=lambda *_: 0.1)
     play(made, world, requests=12, order=Random(1), most_in_flight=1)
     assert made.best
@@ -78,11 +77,10 @@ def test_a_twin_is_tried_as_it_stands_at_once_and_then_models_are_asked() -> Non
     ("heard", "settings"),
     [
         (leader(SIBLING, 1.0), {"port": 0}),
-        (leader(SIBLING, 1.0), {"protocol": 4}),
         (leader(SIBLING, 0.2), {}),
         (leader(SIBLING, 1.0), {"port": 3}),
     ],
-    ids=["switched off", "older run", "hardly ahead", "not so far ahead as was asked for"],
+    ids=["switched off", "hardly ahead", "not so far ahead as was asked for"],
 )
 def test_nothing_is_carried_over(heard: Leader, settings: dict[str, Any]) -> None:
     strategy, world = islands(**settings)

@@ -44,8 +44,8 @@ def learn(known: Seen, profiles: dict[str, Profile]) -> None:
         known.profiles.learn(kernel_id, found)
 
 
-def request(*parents: str, mutator: str = "rewrite", protocol: int = 5, **params: Any) -> Request:
-    return Request(TASK, 1, mutator, parents, 0, params, model="m", protocol=protocol)
+def request(*parents: str, mutator: str = "rewrite", **params: Any) -> Request:
+    return Request(TASK, 1, mutator, parents, 0, params, model="m")
 
 
 def test_what_the_last_edit_changed_stands_beside_its_gain() -> None:
@@ -71,12 +71,6 @@ def test_a_crossover_is_shown_both_profiles_and_their_difference() -> None:
         "kernel B against kernel A: 1.35 times as fast; DRAM busy 60 -> 90 %",
     )  # fmt: skip
     assert known.lines(request("b", "x", mutator="rewrite")) == ("note b", "roofline: x")
-
-
-def test_requests_of_older_runs_are_shown_the_first_parents_notes() -> None:
-    known = seen()
-    learn(known, {"a": profile(20.0, "note a"), "b": profile(60.0, "note b"), "x": profile(90.0, "note x")})
-    assert known.lines(request("b", "x", mutator="crossover", protocol=4)) == ("note b",)
 
 
 def test_a_request_names_what_it_is_shown() -> None:

@@ -25,7 +25,7 @@ from evo.strategies.refine import Refinement
 from evo.strategies.tune_only import TuneOnly
 from fitness.evaluation import Status
 from mutators.bandit import Arm
-from mutators.base import INFORMED, Kind, Request
+from mutators.base import Kind, Request
 from mutators.registry import MUTATORS
 from mutators.transform import transform_names
 from operators.kernel import Kernel
@@ -257,15 +257,6 @@ def test_islands_ask_models_in_turn_with_the_first_transforms(axpb: Operator) ->
     assert sum(bool(r.model) for r in strategy.ask(4)) == 1
 
 
-def test_islands_of_an_older_run_ask_as_they_did(axpb: Operator) -> None:
-    strategy, world = make(Islands, axpb, models=MODELS, protocol=1), World(axpb, TASK)
-    (naive,) = strategy.ask(10)
-    strategy.tell(world.answer(naive))
-    openings = strategy.ask(len(transform_names("cpu")))
-    assert [r.params.get("rewrite") for r in openings] != [None] * len(openings)
-    assert {r.mutator for r in openings} == {"transform"}
-
-
 # --- islands --------------------------------------------------------------------------------------------------------
 
 
@@ -316,16 +307,6 @@ def test_a_failing_child_of_a_model_is_mended_a_bounded_number_of_times(
             if i.kernel:
                 origin.setdefault(i.kernel.id, origin.get(failing, failing))
     assert max(tries.values(), default=0) == repairs
-
-
-def test_a_model_is_told_what_was_tried_before(axpb: Operator) -> None:
-    """By its request, in runs of older versions; `evo.knowledge` tells it since."""
-    strategy = make(Islands, axpb, models=("m",), protocol=INFORMED - 1)
-    events = told(play(strategy, World(axpb, TASK), requests=200, order=Random(3)))
-    shown = [i.request.params["tried"] for i in events if "tried" in i.request.params]
-    assert shown
-    assert all({"description", "status"} <= set(entry) for entries in shown for entry in entries)
-    assert max(map(len, shown)) <= 5
 
 
 def test_what_brings_more_for_its_price_is_asked_more(axpb: Operator) -> None:

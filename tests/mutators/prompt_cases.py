@@ -1,11 +1,11 @@
-"""Requests whose prompts are kept as golden files; run as a module, it writes those of today's protocol anew."""
+"""Requests whose prompts are kept as golden files; run as a module, it writes those anew."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from fitness.evaluation import Evaluation, Level, Status, Timing
-from mutators.base import PROTOCOL, Earlier, Parent, Request
+from mutators.base import Earlier, Parent, Request
 from mutators.prompts import complaint, conversation, follow_up
 from operators.catalog import load
 from operators.kernel import Kernel
@@ -14,13 +14,6 @@ from operators.spec import Operator, Task
 FOLDER = Path(__file__).parent / "golden" / "prompts"
 AXPB = Path(__file__).parents[1] / "data" / "axpb"
 CASES = tuple((name, target) for name in ("rewrite", "crossover", "repair", "refine") for target in ("cpu", "cuda"))
-UNFENCED = 3
-"""The last protocol whose prompts did not mark what comes from candidates; runs of that time ask in those words."""
-UNINFORMED = 4
-"""The last protocol whose prompts told nothing of the machine and little of the search."""
-PART_OF_THE_PLAN = 5
-"""The last protocol whose prompts told of a part of the plan, and of the answer's form at the beginning only."""
-PROTOCOLS = (UNFENCED, UNINFORMED, PART_OF_THE_PLAN, PROTOCOL)
 TUNED = "[tune]\nBLOCK = [256, 128]\n[[launch]]"
 
 
@@ -47,7 +40,7 @@ def failed(parent: Parent, operator: Operator, target: str) -> Parent:
     return Parent(kernel, Evaluation(kernel.id, f"axpb/fp32/{target}", Level.SCREEN, Status.WRONG, message))
 
 
-def case(name: str, target: str, protocol: int = PROTOCOL) -> tuple[Request, tuple[Parent, ...], Operator]:
+def case(name: str, target: str) -> tuple[Request, tuple[Parent, ...], Operator]:
     operator = load(str(AXPB))
     first, second = parents(operator, target)
     wrong = failed(first, operator, target)
@@ -65,7 +58,7 @@ def case(name: str, target: str, protocol: int = PROTOCOL) -> tuple[Request, tup
         params |= {"advice": "Take the tunable from A.", "device": "a machine of 8 cores"}
     ids = tuple(parent.kernel.id for parent in chosen)
     thread = "axpb/fp32/cpu#6" if name == "refine" else ""
-    request = Request(Task("axpb", "fp32", target), 7, name, ids, 1, params, thread=thread, protocol=protocol)
+    request = Request(Task("axpb", "fp32", target), 7, name, ids, 1, params, thread=thread)
     return request, chosen, operator
 
 
@@ -74,22 +67,22 @@ def earlier(failure: str = "") -> Earlier:
     return Earlier(Request(Task("axpb", "fp32", "cpu"), 6, "refine", (), 1), failure=failure)
 
 
-def rendered(name: str, target: str, protocol: int = PROTOCOL) -> str:
-    request, chosen, operator = case(name, target, protocol)
+def rendered(name: str, target: str) -> str:
+    request, chosen, operator = case(name, target)
     if name == "refine":
         lost = earlier("edit 1: no line reads `x`")
         asked = [follow_up(name, request, chosen, operator, (said,)) for said in (earlier(), lost)]
-        messages = (*asked, complaint(lost.failure, protocol))
+        messages = (*asked, complaint(lost.failure))
     else:
         messages = conversation(name, request, chosen, operator)
     return "".join(f"===== {message['role']} =====\n{message['content']}\n" for message in messages)
 
 
-def golden(name: str, target: str, protocol: int) -> Path:
+def golden(name: str, target: str) -> Path:
     """Where the prompt of a case is kept."""
-    return FOLDER / ("" if protocol == PROTOCOL else f"protocol{protocol}") / f"{name}.{target}.md"
+    return FOLDER / f"{name}.{target}.md"
 
 
 if __name__ == "__main__":
     for each in CASES:
-        golden(*each, PROTOCOL).write_text(rendered(*each), encoding="utf-8")
+        golden(*each).write_text(rendered(*each), encoding="utf-8")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mutators.answer_room import FIRST, GROWTH, UNKNOWN, most_tokens
-from mutators.base import INFORMED, CallStatus, Message, Parent, Proposal, Request
+from mutators.base import CallStatus, Message, Parent, Proposal, Request
 from mutators.dialogue import answers, ask_for_child
 from mutators.llm import LLM
 from mutators.llm_settings import LlmSettings
@@ -39,7 +39,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
 
 
-def asked(replies: list[Reply], *, protocol: int = INFORMED, **changes: Any) -> tuple[list[Any], list[Any]]:
+def asked(replies: list[Reply], **changes: Any) -> tuple[list[Any], list[Any]]:
     """The calls that a question takes, and what the server was sent."""
     sent: list[Any] = []
 
@@ -50,7 +50,7 @@ def asked(replies: list[Reply], *, protocol: int = INFORMED, **changes: Any) -> 
     async def run() -> list[Any]:
         async with LlmServer(script) as server:
             llm = LLM(LlmSettings(models=(MODEL,), api_base=server.url, **changes))
-            request = Request(Task("axpb", "fp32", "cpu"), 1, "rewrite", (), 0, protocol=protocol)
+            request = Request(Task("axpb", "fp32", "cpu"), 1, "rewrite", (), 0)
             first = await answers(ASKED, request, llm)
             again = await answers(ASKED, request, llm)
             assert [call.cache_key for call in again] == [call.cache_key for call in first], "nothing is paid twice"
@@ -78,12 +78,6 @@ def test_where_there_is_no_more_room_nothing_is_asked_again() -> None:
 def test_a_longer_answer_that_does_not_come_leaves_the_cut_one() -> None:
     calls, sent = asked([Reply("half an", finish="length"), *[Reply(status=400, error="context_length")] * 2])
     assert calls[-1].status is CallStatus.CUT and len(sent) >= 2
-
-
-@pytest.mark.usefixtures("environment")
-def test_older_runs_ask_as_they_did() -> None:
-    calls, sent = asked([Reply("half an", finish="length")], protocol=INFORMED - 1, max_tokens=8192)
-    assert len(calls) == len(sent) == 1
 
 
 @pytest.mark.usefixtures("environment")

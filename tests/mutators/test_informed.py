@@ -13,7 +13,7 @@ from fitness.base import Anchor, DeviceInfo
 from fitness.evaluation import Status
 from fitness.roofline import allowed_us
 from fitness.targets import fitness
-from mutators.base import INFORMED, Parent, Request
+from mutators.base import Parent, Request
 from mutators.briefing import Attempt, Briefing, Ratio
 from mutators.prompts import conversation, informed
 from operators.catalog import load
@@ -49,13 +49,13 @@ def test_a_prompt_is_short_enough_to_be_read(operator: str, stage: str, target: 
     assert len(text) - sources < MOST_CHARACTERS
 
 
-def asked(operator: Operator, target: str, briefing: Briefing, *, protocol: int = INFORMED) -> tuple[str, str]:
+def asked(operator: Operator, target: str, briefing: Briefing) -> tuple[str, str]:
     """System and user message of a `rewrite` of the first of the cases' kernels."""
     task = Task(operator.name, operator.dtypes[target][0], target)
     first = cases.kernels(operator, target)[0]
     parent = Parent(first, cases.verdict(first, task, 0.7, briefing.parents.get(first.id, {})), briefing=briefing)
     params = {"workload_set": cases.SETS[target]}
-    request = Request(task, 7, "rewrite", (first.id,), 1, params, model="m", protocol=protocol)
+    request = Request(task, 7, "rewrite", (first.id,), 1, params, model="m")
     system, user = conversation("rewrite", request, (parent,), operator)
     return system["content"], user["content"]
 
@@ -72,13 +72,6 @@ def test_figures_of_the_machine_are_told_and_their_absence_is_no_gap() -> None:
     assert "an empty launch costs 2.1 us" in system
     system, user = asked(operator, "cuda", Briefing())
     assert "# The machine" not in system and "of what the machine allows" not in user
-
-
-def test_older_runs_are_told_nothing_new() -> None:
-    operator = load("softmax")
-    system, user = asked(operator, "cpu", known(operator, "cpu"), protocol=INFORMED - 1)
-    assert "# The machine" not in system + user and "not in less precision than `ACC`" in system
-    assert "# Where kernels stand" not in user and "| workload | time in us |" in user
 
 
 def test_far_from_the_limit_a_design_is_asked_for_and_near_it_the_limit_that_is_left() -> None:
@@ -127,7 +120,7 @@ def test_only_the_naive_kernel_is_called_so() -> None:
     calls_naive = []
     for log, se in ((0.0, 0.0), (1e-5, 1e-5)):
         verdict = replace(cases.verdict(others, task, 0.7, {}), log_speedup=log, log_speedup_se=se)
-        request = Request(task, 7, "rewrite", (others.id,), 1, model="m", protocol=INFORMED)
+        request = Request(task, 7, "rewrite", (others.id,), 1, model="m")
         _, user = conversation("rewrite", request, (Parent(others, verdict),), operator)
         calls_naive.append("It is the naive kernel" in user["content"])
     assert calls_naive == [True, False]

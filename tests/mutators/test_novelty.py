@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fitness.source import without_comments
-from mutators.base import INFORMED, Proposal
+from mutators.base import Proposal
 from mutators.briefing import Attempt, Briefing, Ratio
 from mutators.novelty import text_digest
 from mutators.registry import propose
@@ -30,13 +30,12 @@ def kernel(code: str = CODE, header: str = HEADER, **values: int) -> Kernel:
     return Kernel("axpb", "cpu", header + code, values)
 
 
-def ask(*answers: str, bench: bool = True, protocol: int = INFORMED, **known: Any) -> tuple[Proposal, ScriptedLLM, int]:
+def ask(*answers: str, bench: bool = True, **known: Any) -> tuple[Proposal, ScriptedLLM, int]:
     """What comes of these answers, and how many drafts were built."""
     request, parents, operator = cases.case("rewrite", "cpu")
-    asked = replace(request, protocol=protocol)
     llm, there = ScriptedLLM(lambda _, number: answers[number]), ScriptedBench(0)
     told = (replace(parents[0], briefing=Briefing(**known)), *parents[1:])
-    proposal = asyncio.run(propose(asked, told, operator, client=llm, bench=there if bench else None))
+    proposal = asyncio.run(propose(request, told, operator, client=llm, bench=there if bench else None))
     return proposal, llm, len(there.checked)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fitness.cpu.gate import HEADERS
 from fitness.evaluation import Evaluation, Level, Status
-from mutators.base import PROTOCOL, Parent
+from mutators.base import Parent
 from mutators.edit import child_source
 from mutators.prompts import MAX_MESSAGE, complaint, conversation, fenced, follow_up, listed, shortened, untrusted
 from operators.catalog import load
@@ -19,12 +19,10 @@ from operators.plan import parse_plan
 from tests.mutators import prompt_cases as cases
 
 
-@pytest.mark.parametrize("protocol", cases.PROTOCOLS)
 @pytest.mark.parametrize(("name", "target"), cases.CASES)
-def test_golden_prompts(name: str, target: str, protocol: int) -> None:
-    """Those of older protocols never change: the digests of their words are the keys of what was paid for."""
-    golden = cases.golden(name, target, protocol).read_text(encoding="utf-8")
-    assert cases.rendered(name, target, protocol) == golden, "python -m tests.mutators.prompt_cases writes them anew"
+def test_golden_prompts(name: str, target: str) -> None:
+    golden = cases.golden(name, target).read_text(encoding="utf-8")
+    assert cases.rendered(name, target) == golden, "python -m tests.mutators.prompt_cases writes them anew"
 
 
 @pytest.mark.parametrize("target", ["cpu", "cuda"])
@@ -85,7 +83,7 @@ def test_a_fence_holds_its_text() -> None:
 
 
 def test_the_complaint_says_why() -> None:
-    message = complaint("edit 1: nothing to search for", PROTOCOL)
+    message = complaint("edit 1: nothing to search for")
     assert message["role"] == "user"
     begin = "Your answer could not be used:\n\n```untrusted\nedit 1: nothing to search for\n```\n"
     assert message["content"].startswith(begin)
@@ -142,7 +140,7 @@ def asked_with(injected: str) -> list[str]:
                 contents.append(follow_up(name, changed, tuple(told), operator, (cases.earlier(failure),)))
         else:
             contents += conversation(name, changed, tuple(told), operator)
-    return [message["content"] for message in [*contents, complaint(injected, PROTOCOL)]]
+    return [message["content"] for message in [*contents, complaint(injected)]]
 
 
 @pytest.mark.parametrize("injected", INJECTIONS)

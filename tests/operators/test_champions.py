@@ -12,7 +12,6 @@ import pytest
 from evo.conditions import KERNEL_FILES, conditions
 from evo.config import RunConfig
 from evo.report.operators import one
-from evo.strategies.base import CHAMPIONS_KNOWN
 from fitness.targets import GpuModels
 from mutators.ancestor import Ancestor
 from mutators.base import Request
@@ -104,9 +103,7 @@ def test_a_request_by_its_name_brings_the_champion(operator: Operator) -> None:
     assert proposal.description == "champions/fast-fp32.cu as it stands"
 
 
-def test_a_new_search_from_all_files_starts_from_champions_and_an_older_one_goes_on_without(
-    operator: Operator,
-) -> None:
+def test_a_search_from_all_files_starts_from_champions(operator: Operator) -> None:
     def config(**changes: object) -> RunConfig:
         named = {"operators": [str(operator.folder)], "target": "cuda", "dtypes": ["fp32"], "workload_set": "cpu"}
         return RunConfig.model_validate(named | changes)
@@ -118,17 +115,16 @@ def test_a_new_search_from_all_files_starts_from_champions_and_an_older_one_goes
         (parts,) = (conditions(made, GpuModels()).definitions or {}).values()
         return parts.get(KERNEL_FILES)
 
-    new, old, naive = config(), config(protocol=CHAMPIONS_KNOWN - 1), config(ancestors="naive")
-    plain = operator.ancestors("cuda")
-    assert files(new) == (*plain, "champions/fast-fp32", "champions/rtx-4090")
-    assert (files(old), files(naive)) == (plain, ("naive",))
-    before = [protected(made) for made in (new, old, naive)]
-    assert before[0] != before[1] and before[2] is None
+    new, naive = config(), config(ancestors="naive")
+    assert files(new) == (*operator.ancestors("cuda"), "champions/fast-fp32", "champions/rtx-4090")
+    assert files(naive) == ("naive",)
+    before = [protected(made) for made in (new, naive)]
+    assert before[1] is None
     (operator.folder / "champions" / "newer-bf16.cu").write_text("", encoding="utf-8")
-    after = [protected(made) for made in (new, old, naive)]
+    after = [protected(made) for made in (new, naive)]
     assert after[0] == before[0], "it is no kernel for fp32"
     (operator.folder / "champions" / "newer-fp32.cu").write_text("", encoding="utf-8")
-    after = [protected(made) for made in (new, old, naive)]
+    after = [protected(made) for made in (new, naive)]
     assert after[0] != before[0] and after[1:] == before[1:]
 
 
