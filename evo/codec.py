@@ -56,9 +56,6 @@ class Codec(Generic[Item]):
         return {column.name: column.encode(getattr(item, name)) for name, column in self._columns.items()}
 
     def item(self, row: Mapping[str, Any], **others: Any) -> Item:
-        """Return the item of a row, with `others` for the fields that rows of this table do not hold.
-
-        A column that a table of an older version lacks gives the field its default.
-        """
-        there = {n: column for n, column in self._columns.items() if column.name in row}
-        return self._kind(**{name: column.decode(row[column.name]) for name, column in there.items()}, **others)
+        """Return the item of a row, with `others` for the fields that rows of this table do not hold."""
+        decoded = {name: column.decode(row[column.name]) for name, column in self._columns.items()}
+        return self._kind(**decoded, **others)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import platform
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,10 +20,8 @@ from fitness.targets import GpuModels
 from operators.errors import UserError
 from operators.fingerprint import fingerprint
 from operators.identity import digest
-from operators.spec import Task
 
 ASKED_TASKS = "select distinct task from asks"
-ASKED_FILES = "select task, request_json->>'$.params.name' as name from asks where mutator = 'ancestor' order by number"
 KERNEL_FILES = "which kernel files there are"
 """A search from all of them asks for each of them by name."""
 ACCELERATOR = "accelerator_type:"
@@ -32,7 +30,7 @@ ACCELERATOR = "accelerator_type:"
 
 @dataclass(frozen=True)
 class Conditions:
-    """Under which a session measures; of older runs a part of it is not known."""
+    """Under which a session measures."""
 
     engine: str
     """Its version."""
@@ -69,28 +67,6 @@ def host(gpus: GpuModels) -> dict[str, object]:
         "processor": processor(),
     }
     return found | {"gpus": list(gpus.names), "gpu_driver": gpus.driver} if gpus.names else found
-
-
-def as_begun(
-    config: RunConfig, definitions: Mapping[str, Mapping[str, str]] | None, asked: Iterable[Mapping[str, Any]]
-) -> RunConfig:
-    """Return a run's configuration with the kernel files that it began with, where an older version did not say them.
-
-    `asked` are the rows of ASKED_FILES. They are all there were where `definitions`, of the run's begin, say so; where
-    they do not, the files are those of now.
-    """
-    if config.ancestors != "all" or config.ancestor_files or not definitions:
-        return config
-    files: dict[str, dict[str, None]] = {}
-    for row in asked:
-        files.setdefault(row["task"], {}).setdefault(row["name"])
-    kept: dict[str, tuple[str, ...]] = {}
-    for operator, known in definitions.items():
-        tasks = {task: names for task, names in files.items() if Task.parse(task).operator == operator}
-        listed = {name: None for _, task in config.tasks() for name in tasks.get(str(task), ())}
-        if known.get(KERNEL_FILES) == digest(*listed):
-            kept |= {task: tuple(names) for task, names in tasks.items()}
-    return config.model_copy(update={"ancestor_files": kept})
 
 
 def check_tasks(asked: Collection[str], config: RunConfig) -> None:
@@ -158,7 +134,7 @@ def _bare(name: str) -> str:
 
 def _notes(then: Conditions, now: Conditions) -> Iterator[str]:
     if then.definitions is None:
-        yield "the run is older than digests of operators: whether they are as they were is not known"
+        yield "the run was stopped before it noted its operators: whether they are as they were is not known"
     drivers = [place.get("gpu_driver") for place in (then.host, now.host)]
     if all(drivers) and drivers[0] != drivers[1]:
         yield f"the GPU's driver is {drivers[1]} now; the run began with {drivers[0]}"

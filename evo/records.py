@@ -361,10 +361,7 @@ Entry = Asked | Told | Profiled
 
 
 def history(rows: Callable[[str], list[Row]]) -> list[tuple[int, Entry]]:
-    """Return what happened in a run, in that order, each with its place in it; `rows` answers queries to its store.
-
-    Profiles of older runs have no place: their prompts knew them from the first question on.
-    """
+    """Return what happened in a run, in that order, each with its place in it; `rows` answers queries to its store."""
     told = _attached(rows(TOLD), lambda table: rows(_MEASURED.format(table, "")))
     return _in_order(rows(ASKED), told, rows(PROFILED))
 

@@ -19,7 +19,7 @@ from typing import Any, NoReturn, cast
 from evo import records
 from evo.budget import Budget
 from evo.codec import Row, moment
-from evo.conditions import ASKED_FILES, ASKED_TASKS, as_begun, check_tasks
+from evo.conditions import ASKED_TASKS, check_tasks
 from evo.config import RunConfig
 from evo.execution import Execution
 from evo.history import NOT_WANTED, Done, History
@@ -27,7 +27,7 @@ from evo.individual import UNAVAILABLE, Individual
 from evo.journal import Journal
 from evo.pool import Undone
 from evo.records import Rows
-from evo.sessions import DEFINITIONS_THEN, run_row
+from evo.sessions import run_row
 from evo.store import Store, open_reader
 from evo.task_state import Bound, Outstanding, TaskState, task_states
 from evo.verdicts import Reached, TakenProfile
@@ -83,9 +83,7 @@ def replay(folder: Path, on_change: Callable[[Replay], None] = lambda _: None) -
         stored = read("select config_json from runs")
         if not stored:
             raise UserError(f"{folder}: the run was stopped before it began; there is nothing to replay")
-        begun = read(DEFINITIONS_THEN)
-        definitions = json.loads(begun[0]["detail_json"]) if begun else None
-        config = as_begun(RunConfig.from_json(stored[0]["config_json"]), definitions, read(ASKED_FILES))
+        config = RunConfig.from_json(stored[0]["config_json"])
         check_tasks([row["task"] for row in read(ASKED_TASKS)], config)
         copy = _new_folder(folder)
         with Store(copy, create=True) as store:
@@ -216,10 +214,9 @@ class Replay:
         self._history.profiled_again(row)
 
     async def _take_over(self) -> None:
-        """What belongs to no tell: reference times, last confirmations, and calls that led to nothing."""
+        """What belongs to no tell: last confirmations, and calls that led to nothing."""
         final = self._read("select * from evaluations where request_id is null order by rowid")
         rows: Rows = {
-            "baselines": self._read("select * from baselines order by rowid"),
             "events": self._read(f"select * from events where kind = '{records.NO_LIBRARY}' order by rowid"),
         }
         # A kernel's birth is the first sign of it: confirmations stay behind the requests themselves.

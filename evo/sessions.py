@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from evo import records
 from evo.codec import compact, moment
-from evo.conditions import ASKED_FILES, ASKED_TASKS, Conditions, as_begun, check_same, check_tasks, conditions, host
+from evo.conditions import ASKED_TASKS, Conditions, check_same, check_tasks, conditions, host
 from evo.config import RunConfig
 from evo.folders import CONFIG, DATABASE, began
 from evo.journal import Journal
@@ -158,8 +158,7 @@ def _resumed(folder: Path, budget: dict[str, float], on_change: Callable[[Search
         stored = store.rows("select config_json from runs").to_pylist()
         if not stored:
             raise UserError(f"{folder}: the run was stopped before it began; start a new one")
-        asked = store.rows(ASKED_FILES).to_pylist()
-        config = as_begun(RunConfig.from_json(stored[0]["config_json"]), _definitions(store), asked).resolved()
+        config = RunConfig.from_json(stored[0]["config_json"]).resolved()
         if budget and config.cell:
             raise UserError(f"{folder}: a cell of comparison {config.cell.comparison}, where all have the same budget")
         backend.notes += _check_conditions(config, folder, backend, store)

@@ -62,8 +62,8 @@ def empty_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def migrated_once(empty_run: Path) -> Iterator[None]:
-    """New runs of this process begin with a copy of one database: all its migrations take a fifth of a second."""
+def made_once(empty_run: Path) -> Iterator[None]:
+    """New runs of this process begin with a copy of one database."""
 
     def copied(path: Path) -> None:
         if not path.exists():

@@ -47,9 +47,9 @@ def model_costs(folder: Path) -> ModelCosts | None:
     if not models:
         return None
 
-    def total(name: str, instead: str = "") -> Any:
-        """Over the models; runs of older versions, read as they are, lack some columns."""
-        return sum(model.get(name, model.get(instead, 0)) for model in models)
+    def total(name: str) -> Any:
+        """The sum over the models."""
+        return sum(model[name] for model in models)
 
     return ModelCosts(
         calls=total("calls"),
@@ -59,8 +59,8 @@ def model_costs(folder: Path) -> ModelCosts | None:
         cost_usd=total("cost_usd"),
         lost_tokens=total("lost_tokens"),
         lost_usd=total("lost_usd"),
-        likely_lost_tokens=total("likely_lost_tokens", "lost_tokens"),
-        likely_lost_usd=total("likely_lost_usd", "lost_usd"),
+        likely_lost_tokens=total("likely_lost_tokens"),
+        likely_lost_usd=total("likely_lost_usd"),
         doubted=total("doubted_calls"),
         out=outages(folder),
     )

@@ -42,8 +42,7 @@ class Standing:
     library_us: float | None = None
     """The geometric mean over workloads of the times of each one's fastest call."""
     library: str = ""
-    """The name of the library's call; where workloads have several, each with its workloads, as `A (w1, w2); B (w3)`.
-    Empty where an older version did not keep it."""
+    """The name of the library's call; where workloads have several, each with its own, as `A (w1, w2); B (w3)`."""
     library_composed: bool = False
     """Whether on every workload several calls make the library's result, since it has none for it."""
     library_partly_composed: bool = False
@@ -52,8 +51,6 @@ class Standing:
     """Library time / best time. None where there is no library, or the best is not confirmed."""
     against_library_low: float | None = None
     against_library_high: float | None = None
-    library_paired: bool = True
-    """False in runs of older versions, which timed the library early, beside the baseline."""
 
     @property
     def confirmed(self) -> bool:
@@ -110,19 +107,15 @@ def summary(folder: Path) -> list[TaskSummary]:
 
 def standings(folder: Path) -> dict[str, tuple[Standing, str]]:
     """How each task's best kernel stands, by task, and why its library was not timed where that is known."""
-    tables = query(folder, "select table_name from duckdb_tables()").column("table_name").to_pylist()
     lacks = _lacks(folder)
     timings, library = (
         _rows_by(folder, "evaluation_id", f"select t.* from {name} t join best using (evaluation_id)")
-        if name in tables  # a run of an older version has not all of them until it is resumed
-        else {}
         for name in ("timings", "library_timings")
     )
-    early = _rows_by(folder, "task", "select * from baselines where kind = 'library'")
     found = {}
     for row in query(folder, "select * from best").to_pylist():
         key, task = row["evaluation_id"], row["task"]
-        made = standing(row, timings.get(key, ()), library.get(key, ()), early.get(task, ()))
+        made = standing(row, timings.get(key, ()), library.get(key, ()))
         found[task] = made, lacks.get(key, "")
     return found
 
@@ -131,19 +124,15 @@ def standing(
     best: Mapping[str, Any],
     timings: Sequence[Mapping[str, Any]],
     library: Sequence[Mapping[str, Any]] = (),
-    early: Sequence[Mapping[str, Any]] = (),
 ) -> Standing:
-    """The standing that a row of `best` and its evaluation's rows of `timings` and `library_timings` make.
-
-    `early`: the library's rows of `baselines`, which older versions wrote; they count where nothing better is known.
-    """
+    """The standing that a row of `best` and its evaluation's rows of `timings` and `library_timings` make."""
     best_us = _geomean(row["latency_us"] for row in timings)
     speedup, low, high = _interval(best["log_speedup"], best["log_speedup_se"])
     known: dict[str, Any] = {}
-    if ratio := _mean(library) or _early(best, early):
+    if ratio := _mean(library):
         against, against_low, against_high = _interval(*ratio)
         known = {
-            "library_us": best_us and best_us * against, "against_library": against, "library_paired": bool(library),
+            "library_us": best_us and best_us * against, "against_library": against,
             "against_library_low": against_low, "against_library_high": against_high,
             "library": named({
                 row["workload"]: called(row["library"], composed=bool(row.get("composed")))
@@ -209,14 +198,6 @@ def _mean(rows: Sequence[Mapping[str, Any]]) -> tuple[float, float] | None:
         return None
     count = len(rows)
     return sum(r["log_ratio"] for r in rows) / count, math.sqrt(sum(r["log_ratio_se"] ** 2 for r in rows)) / count
-
-
-def _early(best: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> tuple[float, float] | None:
-    """ln(library / best) by way of the baseline, with its standard error."""
-    found = _mean([{**row, "log_ratio": row["log_ratio_to_baseline"]} for row in rows])
-    if found is None:
-        return None
-    return best["log_speedup"] - found[0], math.hypot(best["log_speedup_se"], found[1])
 
 
 def _geomean(values: Iterable[float]) -> float | None:

@@ -84,7 +84,7 @@ def standing_cells(s: Standing) -> tuple[str, ...]:
         times(s.speedup),
         interval(s.speedup_low, s.speedup_high),
         flags.standing(s.level, s.flagged),
-        ("" if s.library_paired else "~") + times(s.against_library) + _composed(s),
+        times(s.against_library) + _composed(s),
         interval(s.against_library_low, s.against_library_high),
     )
 
@@ -101,9 +101,7 @@ def tally(counts: Mapping[str, int]) -> str:
 
 def problem_lines(tasks: Sequence[TaskSummary]) -> list[str]:
     """What kept tasks, or their libraries, from being measured as they should."""
-    early = [t.task for t in tasks if t.against_library is not None and not t.library_paired]
     return [
-        *([f"~ an older version timed the library of {', '.join(early)} once, apart from the best"] if early else []),
         *(f"{t.task}: {t.problem}" for t in tasks if t.problem),
         *(f"{t.task}: the library was not timed: {t.library_problem}" for t in tasks if t.library_problem),
     ]

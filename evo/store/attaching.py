@@ -11,7 +11,7 @@ import duckdb
 from evo.store.errors import StoreError, one_line
 from evo.store.joined import MAIN, MERGED, Attached, identifier, literal
 from evo.store.reaching import reached
-from evo.store.schema import newest_version, version_in
+from evo.store.schema import check_format
 
 
 def attach(connection: duckdb.DuckDBPyConnection, database: str, folder: Path) -> list[Attached]:
@@ -19,18 +19,10 @@ def attach(connection: duckdb.DuckDBPyConnection, database: str, folder: Path) -
 
     def connect(file: Path) -> Path:
         connection.execute(f"ATTACH {literal(str(file))} AS {database} (READ_ONLY)")
+        check_format(connection, file, database)
         return file
 
-    def is_older(file: Path) -> bool:
-        version = version_in(connection, database)
-        if version is None:
-            raise StoreError(f"{folder}: its {file.name} is no run's")
-        return version < newest_version()
-
-    def detach(_: Path) -> None:
-        connection.execute(f"DETACH {database}")
-
-    reached(folder, connect, is_older, detach)
+    reached(folder, connect)
     try:
         if not _has(connection, database, MERGED):
             name = folder.stem if folder.is_file() else folder.name

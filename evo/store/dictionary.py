@@ -1,4 +1,4 @@
-"""What can be asked of a run: its tables and views with their columns, as the migrations make them.
+"""What can be asked of a run: its tables and views with their columns, as `schema.sql` and `views.sql` make them.
 
 Nothing of this is written down twice: names and types are those of a database that is made for the purpose, what
 relations are for is their comments, and what columns mean stands in `columns.toml`.
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import duckdb
 
-from evo.store.schema import VERSION_TABLE, migrate
+from evo.store.schema import VERSION_TABLE, make
 
 MEANINGS = Path(__file__).with_name("columns.toml")
 OF_ALL = "all"
@@ -55,7 +55,7 @@ def relations() -> list[Relation]:
     """Every table, then every view, in the order of their names."""
     meanings = column_meanings()
     with duckdb.connect(":memory:") as connection:
-        migrate(connection)
+        make(connection)
         rows = connection.execute(COLUMNS, [VERSION_TABLE]).fetchall()
     found: dict[tuple[str, bool, str], list[Column]] = {}
     for relation, is_view, about, name, kind, required, said in rows:

@@ -12,7 +12,7 @@ from evo.store.dictionary import relations
 from evo.store.errors import StoreError
 from evo.store.joined import MAIN, identifier, literal
 from evo.store.reader import BATCH_ROWS, open_reader
-from evo.store.schema import VERSION_TABLE, migrate, tables
+from evo.store.schema import VERSION_TABLE, make, tables
 from evo.store.writing import new_database
 
 
@@ -22,7 +22,7 @@ def export_duckdb(folder: Path, out: Path) -> Path:
     It raises StoreError.
     """
     with new_database(out) as connection:
-        migrate(connection)
+        make(connection)
         (run,) = attach(connection, "source", folder)
         for name in tables(connection):
             connection.execute(f"INSERT INTO {name} BY NAME SELECT * FROM {run.place}.{name}")

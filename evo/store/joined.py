@@ -8,7 +8,7 @@ from pathlib import Path
 
 import duckdb
 
-from evo.store.schema import VERSION_TABLE, migrate, newest_version
+from evo.store.schema import VERSION_TABLE
 
 LABELS = ("run", "arm", "seed")
 """Columns that every relation has first."""
@@ -77,17 +77,3 @@ def join_runs(connection: duckdb.DuckDBPyConnection, own: str) -> None:
         if name != VERSION_TABLE:
             parts = labelled(connection, own, name, runs)
             connection.execute(f"CREATE OR REPLACE VIEW {MAIN}.{name} AS {' UNION ALL BY NAME '.join(parts)}")
-
-
-def bring_up(connection: duckdb.DuckDBPyConnection) -> None:
-    """It brings a run's database, or one that holds several, to the newest schema. It raises as `migrate` does."""
-    if not connection.execute("FROM duckdb_tables() WHERE table_name = ?", [MERGED]).fetchall():
-        migrate(connection)
-        return
-    ((own,),) = connection.execute("SELECT current_database()").fetchall()
-    for (run,) in connection.execute(f"SELECT run FROM {MERGED}").fetchall():
-        connection.execute(f"USE {identifier(own)}.{identifier(run)}")
-        migrate(connection)
-    connection.execute(f"USE {identifier(own)}.{MAIN}")
-    connection.execute(f"INSERT INTO {VERSION_TABLE} VALUES (?, now())", [newest_version()])
-    join_runs(connection, own)

@@ -17,7 +17,7 @@ import duckdb
 from evo.store.attaching import attach
 from evo.store.errors import StoreError
 from evo.store.joined import MAIN, MERGED, Attached, identifier, join_runs
-from evo.store.schema import VERSION_TABLE, migrate, newest_version, tables
+from evo.store.schema import make, note_format, tables
 from evo.store.writing import new_database
 from evo.version import engine_version
 
@@ -36,7 +36,6 @@ PROVENANCE = f"""
         merged_at      TIMESTAMPTZ NOT NULL
     );
     COMMENT ON TABLE {MAIN}.{MERGED} IS '{{about}}';
-    CREATE TABLE {MAIN}.{VERSION_TABLE} (version INTEGER NOT NULL, applied_at TIMESTAMPTZ NOT NULL);
 """
 ABOUT = (
     "The runs in this file. run: its schema, and what the column run of other relations says. run_id, began_at,"
@@ -57,7 +56,7 @@ def merge(sources: Sequence[Path], out: Path) -> list[Attached]:
         connection.execute(PROVENANCE.format(about=ABOUT))
         for run in runs:
             connection.execute(f"CREATE SCHEMA {identifier(run.run)}; USE {identifier(own)}.{identifier(run.run)}")
-            migrate(connection)
+            make(connection)
             _take(connection, run)
         connection.execute(f"USE {identifier(own)}.{MAIN}")
         _note_origins(connection, runs)
@@ -111,4 +110,4 @@ def _note_origins(connection: duckdb.DuckDBPyConnection, runs: Iterable[Attached
                 "on": platform.node(), "by": engine_version(), "now": now,
             },
         )  # fmt: skip
-    connection.execute(f"INSERT INTO {VERSION_TABLE} VALUES (?, ?)", [newest_version(), now])
+    note_format(connection)

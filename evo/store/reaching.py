@@ -1,4 +1,4 @@
-"""Which file a reader of a run opens: the run's own, a living writer's snapshot, or a copy of the newest schema."""
+"""Which file a reader of a run opens: the run's own, or a living writer's snapshot."""
 
 from __future__ import annotations
 
@@ -11,19 +11,13 @@ import duckdb
 
 from evo.store import snapshots
 from evo.store.errors import StoreError, one_line
-from evo.store.upgrading import upgraded
 from evo.store.writer import FILE, lock_holder
 
 OPEN_WAIT_S = 10.0
 Opened = TypeVar("Opened")
 
 
-def reached(
-    folder: Path,
-    connect: Callable[[Path], Opened],
-    is_older: Callable[[Opened], bool],
-    close: Callable[[Opened], None],
-) -> Opened:
+def reached(folder: Path, connect: Callable[[Path], Opened]) -> Opened:
     """What `connect` makes of the file that shows the run in `folder` now. It raises StoreError and duckdb.Error.
 
     A file that was handed on (`evo export`, `evo merge`) is a folder of its own.
@@ -35,11 +29,7 @@ def reached(
     while True:
         file = own if own == folder else snapshots.ask(folder) or own
         try:
-            opened = connect(file)
-            if not is_older(opened):
-                return opened
-            close(opened)
-            return connect(upgraded(file, folder))
+            return connect(file)
         except duckdb.Error as error:
             # Between two of the writer's states: it is opening or closing, or a newer snapshot replaced this one.
             replaced = file != own and not file.exists()

@@ -17,9 +17,8 @@ import pyarrow as pa
 
 from evo.store.errors import StoreError, one_line, store_error
 from evo.store.reaching import reached
-from evo.store.schema import newest_version, version_in
+from evo.store.schema import check_format
 from evo.store.union import Union
-from evo.store.writer import FILE
 
 Where = Path | Sequence[Path]
 """One run's folder, or those of several runs that are asked together."""
@@ -142,18 +141,17 @@ def _answer(folder: Where, sql: str, params: Params | None, limits: Limits) -> A
 
 
 def _open(folder: Path) -> duckdb.DuckDBPyConnection:
-    def is_older(connection: duckdb.DuckDBPyConnection) -> bool:
-        version = version_in(connection)
-        if version is None:
-            connection.close()
-            raise StoreError(f"{folder}: its {FILE} is no run's")
-        return version < newest_version()
-
-    return reached(folder, _connect, is_older, duckdb.DuckDBPyConnection.close)
+    return reached(folder, _connect)
 
 
 def _connect(file: Path) -> duckdb.DuckDBPyConnection:
-    return duckdb.connect(str(file), read_only=True, config=dict(CONFIG))
+    connection = duckdb.connect(str(file), read_only=True, config=dict(CONFIG))
+    try:
+        check_format(connection, file)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def _check_query(connection: duckdb.DuckDBPyConnection, sql: str, params: Params) -> dict[str, Any] | None:

@@ -1,26 +1,21 @@
-"""The tables: created by the numbered files in `migrations/`, then read back from the database's own catalogue."""
+"""The tables and views: created by `schema.sql` and `views.sql`, then read back from the database's own catalogue."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import duckdb
 import pyarrow as pa
 
 from evo.store.errors import StoreError
-from evo.store.placing import place
 from operators.errors import unknown
 
-MIGRATIONS = Path(__file__).parent / "migrations"
-"""`0001_what.sql`, `0002_what.sql`, ...: each is run once, in order, and never edited after a release."""
-
-PREPARATIONS: Mapping[int, Callable[[duckdb.DuckDBPyConnection], None]] = {4: place}
-"""By the number of a migration, what is run just before it: what SQL alone would take too long for."""
-
+FOLDER = Path(__file__).parent
+FORMAT = 17
+"""The number of the only format that is written and read; what changes tables, views or their meaning raises it."""
 VERSION_TABLE = "schema_version"
 
 
@@ -80,50 +75,38 @@ def row_counts(connection: duckdb.DuckDBPyConnection, names: Iterable[str]) -> d
     return dict(connection.execute(counts).fetchall()) if counts else {}
 
 
-def newest_version() -> int:
-    """The number of the newest migration that this version knows."""
-    return len(_migrations())
+def make(connection: duckdb.DuckDBPyConnection) -> None:
+    """It makes the tables and views of a run in the current schema of a new database. It raises duckdb.Error.
+
+    A CHECKPOINT follows, because the replay of DDL in a log has had bugs.
+    """
+    connection.execute("BEGIN")
+    for name in ("schema.sql", "views.sql"):
+        connection.execute((FOLDER / name).read_text(encoding="utf-8"))
+    note_format(connection)
+    connection.execute("COMMIT")
+    connection.execute("CHECKPOINT")
 
 
-def version_in(connection: duckdb.DuckDBPyConnection, database: str = "") -> int | None:
-    """The number of the last migration of a database, the connection's own or an attached one; None: it is no run's."""
+def note_format(connection: duckdb.DuckDBPyConnection) -> None:
+    """It writes the number of the format into the current schema. It raises duckdb.Error."""
+    connection.execute(f"CREATE TABLE {VERSION_TABLE} AS SELECT {FORMAT} AS version")
+
+
+def check_format(connection: duckdb.DuckDBPyConnection, file: Path, database: str = "") -> None:
+    """It raises StoreError unless a database, the connection's own or an attached one, is a run's of this format."""
     table = f"{database}.{VERSION_TABLE}" if database else VERSION_TABLE
     try:  # the list of all tables and views takes ten times as long
-        ((version,),) = connection.execute(f"SELECT max(version) FROM {table}").fetchall()
+        ((found,),) = connection.execute(f"SELECT max(version) FROM {table}").fetchall()
     except duckdb.CatalogException:
-        return None
-    return cast("int | None", version)
-
-
-def migrate(connection: duckdb.DuckDBPyConnection) -> None:
-    """It brings the database to the newest schema; all pending migrations are one transaction.
-
-    It raises StoreError and duckdb.Error. A CHECKPOINT follows, because the replay of DDL in a log has had bugs.
-    """
-    pending = _migrations()
-    connection.execute("BEGIN")
-    try:
-        connection.execute(
-            f"CREATE TABLE IF NOT EXISTS {VERSION_TABLE} (version INTEGER NOT NULL, applied_at TIMESTAMPTZ NOT NULL)"
+        found = None
+    if found is None:
+        raise StoreError(f"{file} is no run's database")
+    if found != FORMAT:
+        raise StoreError(
+            f"{file} has format {found}, and this kernel-evo reads and writes format {FORMAT} alone: "
+            "use the version that wrote it"
         )
-        (version,) = connection.execute(f"SELECT coalesce(max(version), 0) FROM {VERSION_TABLE}").fetchall()[0]
-        if version == 0 and (foreign := tables(connection)):
-            raise StoreError(f"the database is no run's: it holds {', '.join(foreign)[:100]} and no schema version")
-        if version > len(pending):
-            raise StoreError(
-                f"the run was written by a newer kernel-evo (schema {version}; this one knows {len(pending)}): upgrade"
-            )
-        for number, sql in enumerate(pending[version:], version + 1):
-            if number in PREPARATIONS:
-                PREPARATIONS[number](connection)
-            connection.execute(sql)
-            connection.execute(f"INSERT INTO {VERSION_TABLE} VALUES (?, now())", [number])
-    except (duckdb.Error, StoreError):
-        connection.execute("ROLLBACK")
-        raise
-    connection.execute("COMMIT")
-    if version < len(pending):
-        connection.execute("CHECKPOINT")
 
 
 def concatenated(batches: Iterable[Mapping[str, pa.Table]]) -> dict[str, pa.Table]:
@@ -133,11 +116,3 @@ def concatenated(batches: Iterable[Mapping[str, pa.Table]]) -> dict[str, pa.Tabl
         for name, rows in batch.items():
             parts.setdefault(name, []).append(rows)
     return {name: pa.concat_tables(tables) for name, tables in parts.items()}
-
-
-def _migrations() -> list[str]:
-    files = sorted(MIGRATIONS.glob("*.sql"))
-    numbers = [int(match[0]) if (match := re.match(r"\d{4}(?=_)", file.name)) else None for file in files]
-    if numbers != list(range(1, len(files) + 1)):
-        raise AssertionError(f"{MIGRATIONS}: migrations must be numbered 0001_, 0002_, ...: {[f.name for f in files]}")
-    return [file.read_text(encoding="utf-8") for file in files]

@@ -23,7 +23,7 @@ import pyarrow as pa
 from evo.store import snapshots
 from evo.store.acknowledged import AcknowledgedRows
 from evo.store.errors import StoreDiskError, StoreError, one_line, store_error
-from evo.store.schema import concatenated, migrate, row_counts, tables
+from evo.store.schema import check_format, concatenated, make, row_counts, tables
 from operators.errors import disk_error, unknown
 
 FILE = "evo.duckdb"
@@ -178,13 +178,13 @@ class Store:
 
     def _open(self, create: bool) -> duckdb.DuckDBPyConnection:
         try:
-            return self._migrated(create)
+            return self._opened(create)
         except (duckdb.OperationalError, duckdb.FatalException) as error:
             raise store_error(f"{self.folder / FILE} cannot be opened", error) from error
         except OSError as error:
             raise disk_error(error, self.folder) or StoreError(f"{self.folder}: {error}") from error
 
-    def _migrated(self, create: bool) -> duckdb.DuckDBPyConnection:
+    def _opened(self, create: bool) -> duckdb.DuckDBPyConnection:
         path = self.folder / FILE
         if not path.exists():
             if not create:
@@ -193,10 +193,10 @@ class Store:
             _create(path)
         connection = self._connect(path)
         try:
+            check_format(connection, path)
             acknowledged = AcknowledgedRows(self.folder / ROW_COUNTS)
             found = row_counts(connection, tables(connection)) if acknowledged.earlier else {}
             self._note_missing(acknowledged.missing(found))
-            migrate(connection)
             connection.execute("SET TimeZone = 'UTC'")
             self._tables = tables(connection)
             self._counts = row_counts(connection, self._tables)
@@ -432,12 +432,12 @@ def _free_name(log: Path) -> Path:
 
 
 def _create(path: Path) -> None:
-    """A new, migrated database, there as a whole or not at all; one that someone else just made is left alone."""
+    """A new database with its tables, there as a whole or not at all; one that someone else just made is left alone."""
     part = path.with_name(f"{FILE}.{uuid.uuid4().hex}.new")
     try:
         connection = duckdb.connect(str(part), config={**CONFIG, "storage_compatibility_version": STORAGE_VERSION})
         try:
-            migrate(connection)
+            make(connection)
         finally:
             connection.close()
         try:

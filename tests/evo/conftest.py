@@ -6,5 +6,5 @@ import pytest
 
 
 @pytest.fixture(scope="module", autouse=True)
-def quickly_made(migrated_once: None) -> None:
+def quickly_made(made_once: None) -> None:
     """They make hundreds of runs, and how a database is made is for tests/store."""

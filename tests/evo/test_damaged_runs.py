@@ -96,7 +96,7 @@ DAMAGES: dict[str, Callable[[Path], Any]] = {
     "tasks unknown": edited("update asks set task = 'nosuch/fp32/cpu'"),
     "requests of another version": edited("update asks set digest = 'x'"),
     "no tables": edited("drop view best; drop table timings cascade"),
-    "newer": edited("insert into schema_version values (99, now())"),
+    "another format": edited("update schema_version set version = 99"),
     "log of noise": lambda file: file.with_name("evo.duckdb.wal").write_bytes(random.Random(7).randbytes(5000)),
     "counts of noise": lambda file: file.with_name("evo.rows").write_bytes(b"{]"),
     "socket of nobody": lambda file: file.with_name("evo.sock").write_bytes(b""),

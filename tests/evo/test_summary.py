@@ -66,18 +66,6 @@ def test_of_an_unconfirmed_best_the_anchors_speedup_is_a_part(rows: list[Row], a
     assert standing_cells(found)[4:] == ("unconfirmed (full)", "-", "")
 
 
-def test_older_runs_tell_of_the_library_what_they_have() -> None:
-    rows = timing_rows([(100.0, math.log(3.0), 0.01)])
-    early = [{"log_ratio_to_baseline": math.log(2.0), "log_ratio_se": 0.02}]
-    found = standing(best_row(rows), rows, early=early)
-    assert found.against_library == pytest.approx(1.5)
-    assert found.library_us == pytest.approx(150.0)
-    assert not found.library_paired
-    assert standing_cells(found)[5] == "~1.50x"
-    again = standing(best_row(rows), rows, timing_rows([(100.0, math.log(1.4), 0.01)]), early)
-    assert (again.library_paired, standing_cells(again)[5]) == (True, "1.40x")
-
-
 def confirmed(**changes: Any) -> Evaluation:
     mine = (Timing("n=1", 100.0, 200.0, math.log(2), 0.01, 40), Timing("n=2", 50.0, 400.0, math.log(8), 0.01, 40))
     call: dict[str, Any] = {"library": "torch.sort", "composed": False}

@@ -17,7 +17,7 @@ import pytest
 from evo.store import Limits, Store, StoreError, ask, open_reader, query, snapshots
 from tests.store.rows import event
 
-pytestmark = pytest.mark.usefixtures("migrated_once")
+pytestmark = pytest.mark.usefixtures("made_once")
 
 
 @pytest.fixture

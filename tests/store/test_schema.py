@@ -1,8 +1,7 @@
-"""Tables and migrations."""
+"""Tables, and the format that they have."""
 
 from __future__ import annotations
 
-import shutil
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -11,18 +10,19 @@ import duckdb
 import pytest
 
 from evo.store import Store, StoreError, query, schema
+from evo.store.merging import merge
 from tests.store.rows import START_S, event, run
 
 DOCUMENTED = {
     "runs", "kernels", "asks", "parents", "proposals", "llm_calls", "llm_sent", "evaluations", "tells", "timings",
-    "errors", "profiles", "metrics", "trials", "baselines", "library_timings", "events",
+    "errors", "profiles", "metrics", "trials", "library_timings", "events",
     "tool_calls",
 }  # fmt: skip
 
 
 def in_memory() -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect()
-    schema.migrate(connection)
+    schema.make(connection)
     return connection
 
 
@@ -83,56 +83,16 @@ def test_times_may_be_seconds_or_datetimes_of_any_zone() -> None:
     assert [t.timestamp() for t in batch.column("created_at").to_pylist()] == [START_S] * 3
 
 
-@pytest.fixture
-def migrations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "migrations"
-    shutil.copytree(schema.MIGRATIONS, folder)
-    monkeypatch.setattr(schema, "MIGRATIONS", folder)
-    return folder
-
-
-def test_an_older_run_is_brought_to_the_newest_schema(tmp_path: Path, migrations: Path) -> None:
-    with Store(tmp_path / "run", create=True) as store:
-        store.commit({"events": [event("before")]}).result()
-    there = len(list(migrations.iterdir()))
-    (migrations / f"{there + 1:04}_notes.sql").write_text(
-        "CREATE TABLE notes (text VARCHAR NOT NULL); ALTER TABLE events ADD COLUMN severity INTEGER;"
-    )
-    with Store(tmp_path / "run", create=False) as store:
-        store.commit({"notes": [{"text": "new"}], "events": [event("after") | {"severity": 2}]}).result()
-    with Store(tmp_path / "run", create=False) as store:
-        events = store.rows("SELECT kind, severity FROM events").to_pylist()
-        versions = store.rows("SELECT version FROM schema_version ORDER BY 1").column("version").to_pylist()
-    assert events == [{"kind": "before", "severity": None}, {"kind": "after", "severity": 2}]
-    assert versions == list(range(1, there + 2))
-
-
-def test_a_failed_migration_leaves_the_run_as_it_was(tmp_path: Path, migrations: Path) -> None:
-    with Store(tmp_path / "run", create=True) as store:
-        store.commit({"events": [event("kept")]}).result()
-    broken = migrations / f"{len(list(migrations.iterdir())) + 1:04}_broken.sql"
-    broken.write_text("CREATE TABLE notes (text VARCHAR); ALTER TABLE nowhere ADD COLUMN x INTEGER;")
-    with pytest.raises(duckdb.CatalogException):
-        Store(tmp_path / "run", create=False)
-    broken.unlink()
-    with Store(tmp_path / "run", create=False) as store:
-        assert store.rows("SELECT kind FROM events").to_pylist() == [{"kind": "kept"}]
-        with pytest.raises(StoreError, match="unknown table `notes`"):
-            store.commit({"notes": []})
-
-
-def test_a_run_of_a_newer_version_is_refused(tmp_path: Path, migrations: Path) -> None:
-    there = len(list(migrations.iterdir()))
-    more = migrations / f"{there + 1:04}_more.sql"
-    more.write_text("CREATE TABLE more (x INTEGER);")
-    Store(tmp_path / "run", create=True).close()
-    more.unlink()
-    with pytest.raises(StoreError, match=rf"newer kernel-evo \(schema {there + 1}; this one knows {there}\)"):
-        Store(tmp_path / "run", create=False)
-    assert query(tmp_path / "run", "FROM more").num_rows == 0
-
-
-def test_a_gap_in_the_numbers_is_a_bug(migrations: Path) -> None:
-    (migrations / "0999_skipped.sql").write_text("")
-    with duckdb.connect() as connection, pytest.raises(AssertionError, match="0999_skipped"):
-        schema.migrate(connection)
+@pytest.mark.parametrize("found", [16, 99])
+def test_a_run_of_another_format_is_refused_by_whoever_opens_it(found: int, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    Store(folder, create=True).close()
+    with duckdb.connect(folder / "evo.duckdb") as connection:
+        connection.execute("UPDATE schema_version SET version = ?", [found])
+    complaint = rf"has format {found}, and this kernel-evo reads and writes format {schema.FORMAT} alone"
+    with pytest.raises(StoreError, match=complaint):
+        Store(folder, create=False)
+    with pytest.raises(StoreError, match=complaint):
+        query(folder, "FROM runs")
+    with pytest.raises(StoreError, match=complaint):
+        merge([folder], tmp_path / "merged.duckdb")

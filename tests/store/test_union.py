@@ -12,7 +12,7 @@ from operators.errors import UserError
 from tests.store.rows import TASK, History, event, run
 from tests.store.test_views import older
 
-pytestmark = pytest.mark.usefixtures("migrated_once")
+pytestmark = pytest.mark.usefixtures("made_once")
 
 HOSTILE = "it's; DROP TABLE runs --\n[*]"
 

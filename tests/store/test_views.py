@@ -12,7 +12,7 @@ import pytest
 from evo.store import Store, query, schema
 from tests.store.rows import TASK, History, joined, run
 
-pytestmark = pytest.mark.usefixtures("migrated_once")
+pytestmark = pytest.mark.usefixtures("made_once")
 
 Row = dict[str, Any]
 
@@ -309,37 +309,6 @@ def test_a_kernel_from_another_task_has_its_lineage_there_and_gains_over_its_own
     gains = by(folder, "kernel_id", f"FROM offspring WHERE task = '{away}'")
     assert gains["Z"]["gain"] == pytest.approx(0.3) and gains["Z"]["parent_id"] == "C"
     assert gains["X"]["gain"] is None
-
-
-def test_an_older_run_answers_as_if_it_had_been_written_now(tmp_path: Path) -> None:
-    """Every view, on histories with duplicates, refutations and two parents; and reading changes nothing."""
-    histories = (told().evaluate(None, "A", "confirmed", "correct", log_speedup=0.3), elsewhere())
-    now = stored(tmp_path / "now", *histories)
-    then = older(tmp_path / "then", *histories)
-    before = {path: path.read_bytes() for path in then.iterdir() if path.is_file()}
-    views = [r["view_name"] for r in rows(now, "SELECT view_name FROM duckdb_views() WHERE NOT internal")]
-    for view in views:
-        assert rows(then, f"FROM {view} ORDER BY ALL") == rows(now, f"FROM {view} ORDER BY ALL"), view
-    assert {path: path.read_bytes() for path in then.iterdir() if path.is_file()} == before
-    Store(then, create=False).close()  # for good
-    for view in views:
-        assert rows(then, f"FROM {view} ORDER BY ALL") == rows(now, f"FROM {view} ORDER BY ALL"), view
-
-
-def older(folder: Path, *parts: History) -> Path:
-    """The same run in the oldest schema."""
-    folder.mkdir()
-    oldest = sorted(schema.MIGRATIONS.glob("*.sql"))[0].read_text()
-    with duckdb.connect(str(folder / "evo.duckdb")) as connection:
-        connection.execute(oldest)
-        connection.execute("CREATE TABLE schema_version (version INTEGER NOT NULL, applied_at TIMESTAMPTZ NOT NULL)")
-        connection.execute("INSERT INTO schema_version VALUES (1, now())")
-        for name, table in schema.tables(connection).items():
-            given = joined({"runs": [run()]}, *(part.tables for part in parts)).get(name, [])
-            known = [{k: v for k, v in row.items() if k in table.schema.names} for row in given]
-            batch = table.batch(known)  # noqa: F841 (DuckDB finds it by its name)
-            connection.execute(f"INSERT INTO {name} SELECT * FROM batch")
-    return folder
 
 
 def test_empty_runs_have_empty_views(tmp_path: Path) -> None:

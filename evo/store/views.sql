@@ -1,0 +1,385 @@
+CREATE VIEW individuals AS
+SELECT
+    task, kernel_id, parents[1] AS parent_id, parents, generation, request_id, number, mutator, model, description,
+    created_at, author, source_task
+FROM proposals
+WHERE is_new;
+COMMENT ON VIEW individuals IS 'Per task and kernel how it first came to be: the first request that proposed it. parent_id: the principal parent, a kernel of source_task where that is not NULL. author: who gave it, if it came from outside.';
+
+CREATE VIEW verdicts AS
+WITH final AS NOT MATERIALIZED (
+    SELECT * EXCLUDE (request_id), NULL::VARCHAR AS original
+    FROM evaluations
+    WHERE request_id IS NULL
+    QUALIFY row_number() OVER (PARTITION BY task, kernel_id ORDER BY created_at DESC, rowid DESC) = 1
+),
+-- Of each kernel by itself; NULL is easier to skip than a duplicate that is its own original. What no request asked for
+-- is in `final`, so that it need not be told from the rest here: to read request_id takes half as long as all else.
+own AS NOT MATERIALIZED (
+    SELECT * EXCLUDE (request_id), nullif(duplicate_of, kernel_id) AS original
+    FROM evaluations ANTI JOIN final USING (task, kernel_id)
+    WHERE is_verdict
+    UNION ALL
+    FROM final
+),
+-- A duplicate is judged by what is known of its original now, not by what was known when it was found.
+judged AS NOT MATERIALIZED (
+    SELECT
+        task, kernel_id, coalesce(inherited, status) AS status, level, log_speedup, log_speedup_se, cell, original,
+        message, evaluation_id, created_at, facts_json
+    FROM own
+    WHERE original IS NULL
+    UNION ALL
+    SELECT
+        copy.task, copy.kernel_id, coalesce(found.inherited, found.status, copy.inherited),
+        coalesce(found.level, copy.level),
+        CASE WHEN found.kernel_id IS NULL THEN copy.log_speedup ELSE found.log_speedup END,
+        CASE WHEN found.kernel_id IS NULL THEN copy.log_speedup_se ELSE found.log_speedup_se END,
+        coalesce(found.cell, copy.cell), copy.original, coalesce(found.message, copy.message),
+        coalesce(found.evaluation_id, copy.evaluation_id), coalesce(found.created_at, copy.created_at),
+        coalesce(found.facts_json, copy.facts_json)
+    FROM (FROM own WHERE original IS NOT NULL) AS copy
+    LEFT JOIN own AS found ON found.task = copy.task AND found.kernel_id = copy.original
+)
+SELECT
+    task, kernel_id, status, level, log_speedup, log_speedup_se,
+    exp(log_speedup) AS speedup,
+    exp(log_speedup - 1.96 * log_speedup_se) AS speedup_low,
+    exp(log_speedup + 1.96 * log_speedup_se) AS speedup_high,
+    nullif(cell, '') AS cell, original AS duplicate_of, message, evaluation_id, created_at AS judged_at,
+    nullif(array_to_string(TRY_CAST(facts_json->'flagged' AS VARCHAR[]), ', '), '') AS flagged
+FROM judged;
+COMMENT ON VIEW verdicts IS 'Per task and kernel the verdict that counts: the most severe level (confirmed, full, screen), of those the latest; a duplicate has its original''s. flagged: what is legal and suspicious about the kernel.';
+
+CREATE VIEW lineage AS
+SELECT
+    i.task, i.kernel_id, i.generation, i.parent_id, i.parents, i.request_id, i.number, i.mutator, i.model,
+    i.description, v.status, v.level, v.log_speedup, v.speedup, v.speedup_low, v.speedup_high, v.cell, v.duplicate_of,
+    i.created_at, i.author, i.source_task,
+    v.flagged
+FROM individuals AS i
+LEFT JOIN verdicts AS v USING (task, kernel_id);
+COMMENT ON VIEW lineage IS 'Every individual: parents (principal first, a kernel of source_task where that is not NULL), how it was made, its verdict (status NULL: none yet), and its generation: 0 for a first ancestor, else one more than the highest of its parents. author: who gave it, if it came from outside.';
+
+CREATE MACRO ancestors(of_task, of_kernel) AS TABLE
+WITH RECURSIVE found (task, kernel_id) AS (
+    SELECT of_task, of_kernel
+    UNION
+    SELECT CASE WHEN place = 1 THEN coalesce(source_task, task) ELSE task END, parent_id
+    FROM (
+        SELECT i.task, i.source_task, unnest(i.parents) AS parent_id, generate_subscripts(i.parents, 1) AS place
+        FROM found JOIN individuals AS i USING (task, kernel_id)
+    )
+)
+SELECT l.* FROM lineage AS l JOIN found USING (task, kernel_id);
+
+CREATE VIEW elites AS
+WITH fastest AS NOT MATERIALIZED (
+    SELECT task, cell, max(log_speedup) AS log_speedup
+    FROM verdicts
+    WHERE status = 'correct' AND cell IS NOT NULL
+    GROUP BY task, cell
+)
+SELECT
+    v.task, v.cell, v.kernel_id, v.level, v.speedup, v.speedup_low, v.speedup_high, v.log_speedup, v.log_speedup_se,
+    i.mutator, i.model, i.description, i.parents, i.request_id, v.evaluation_id, i.created_at,
+    v.flagged
+FROM verdicts AS v
+JOIN fastest USING (task, cell, log_speedup)
+LEFT JOIN individuals AS i USING (task, kernel_id)
+WHERE v.status = 'correct'
+QUALIFY row_number() OVER (
+    PARTITION BY v.task, v.cell ORDER BY v.duplicate_of IS NOT NULL, i.created_at, v.kernel_id
+) = 1;
+COMMENT ON VIEW elites IS 'Per task and cell of the behaviour space the fastest correct kernel, and how it was made.';
+
+CREATE VIEW best AS
+WITH standing AS NOT MATERIALIZED (
+    SELECT
+        *, CASE level WHEN 'confirmed' THEN log_speedup ELSE log_speedup - 1.96 * coalesce(log_speedup_se, 0) END AS stands_at
+    FROM verdicts
+    WHERE status = 'correct'
+),
+-- The leader stands there or above. Nearly all duplicates stand where their originals do: without them this is known in
+-- half the time, and few kernels are left to compare.
+passed AS NOT MATERIALIZED (
+    SELECT task, max(stands_at) AS stands_at FROM standing WHERE duplicate_of IS NULL GROUP BY task
+)
+SELECT
+    v.task, v.kernel_id, v.level, v.speedup, v.speedup_low, v.speedup_high, v.log_speedup, v.log_speedup_se, v.cell,
+    i.mutator, i.model, i.description, i.parents, i.request_id, v.evaluation_id, i.created_at, v.stands_at, v.flagged
+FROM standing AS v
+LEFT JOIN passed USING (task)
+LEFT JOIN individuals AS i USING (task, kernel_id)
+WHERE v.stands_at >= coalesce(passed.stands_at, v.stands_at)
+QUALIFY row_number() OVER (
+    PARTITION BY v.task ORDER BY v.stands_at DESC, v.duplicate_of IS NOT NULL, i.created_at, v.kernel_id
+) = 1;
+COMMENT ON VIEW best IS 'Per task the fastest correct kernel (each by the verdict that counts), its speedup with a 95 % interval, and how it was made. stands_at: the log speedup by which it leads, of one that is not confirmed the lower end of its interval.';
+
+CREATE VIEW progress AS
+WITH started AS (
+    SELECT coalesce((SELECT min(created_at) FROM runs), (SELECT min(created_at) FROM evaluations)) AS created_at
+),
+steps AS (
+    SELECT
+        e.task, e.kernel_id, e.level, e.created_at, e.rowid AS place, v.status,
+        CASE WHEN coalesce(e.inherited, e.status) = 'correct' AND v.status = 'correct' THEN v.log_speedup END AS log_speedup
+    FROM evaluations AS e
+    JOIN verdicts AS v USING (task, kernel_id)
+),
+running AS (
+    SELECT
+        *,
+        row_number() OVER so_far AS evaluation,
+        max(log_speedup) OVER so_far AS best_log_speedup,
+        max(log_speedup) OVER (so_far ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS previous_log_speedup
+    FROM steps
+    WINDOW so_far AS (PARTITION BY task ORDER BY created_at, place)
+)
+SELECT
+    running.task, running.evaluation, epoch(running.created_at) - epoch(started.created_at) AS elapsed_s,
+    running.kernel_id, running.level, running.status, running.log_speedup, running.best_log_speedup,
+    exp(running.best_log_speedup) AS best_speedup,
+    coalesce(running.log_speedup > coalesce(running.previous_log_speedup, '-inf'), false) AS improved,
+    running.created_at
+FROM running, started
+ORDER BY running.task, running.evaluation;
+COMMENT ON VIEW progress IS 'Per task the running best over its evaluations, with hindsight: a kernel counts from its first correct evaluation on, with the verdict that counts now, and not at all if it was refuted later.';
+
+CREATE VIEW offspring AS
+WITH spent AS (
+    SELECT request_id, sum(cost_usd) AS cost_usd FROM llm_calls GROUP BY request_id
+),
+-- Speedups of other tasks are over other kernels: what comes from there is compared with parents of its own task alone.
+compared AS NOT MATERIALIZED (
+    SELECT *, CASE WHEN source_task IS NULL THEN parents ELSE parents[2:] END AS own_parents FROM proposals
+),
+-- What is beside the principal parent, which most have alone.
+others AS (
+    SELECT p.request_id, max(v.log_speedup) FILTER (v.status = 'correct') AS log_speedup, bool_or(v.status = 'correct') AS correct
+    FROM (SELECT task, request_id, unnest(own_parents[2:]) AS kernel_id FROM compared WHERE is_new AND len(own_parents) > 1) AS p
+    JOIN verdicts AS v USING (task, kernel_id)
+    GROUP BY p.request_id
+)
+SELECT
+    p.task, p.request_id, p.number, p.mutator, p.model, p.kernel_id, p.is_new, p.generation,
+    CASE WHEN p.is_new THEN p.parents[1] END AS parent_id,
+    CASE WHEN p.is_new THEN p.parents END AS parents,
+    child.duplicate_of IS NOT NULL AS is_duplicate,
+    child.status, child.log_speedup,
+    CASE
+        WHEN parent.status = 'correct' OR coalesce(others.correct, false) THEN 'correct' ELSE parent.status
+    END AS parent_status,
+    child.log_speedup - greatest(CASE WHEN parent.status = 'correct' THEN parent.log_speedup END, others.log_speedup) AS gain,
+    p.seconds AS propose_s, p.evaluate_s, spent.cost_usd, p.source_task
+FROM compared AS p
+LEFT JOIN verdicts AS child ON p.is_new AND child.task = p.task AND child.kernel_id = p.kernel_id
+LEFT JOIN verdicts AS parent ON p.is_new AND parent.task = p.task AND parent.kernel_id = p.own_parents[1]
+LEFT JOIN others USING (request_id)
+LEFT JOIN spent USING (request_id)
+WHERE p.kind NOT IN ('say', 'profile');
+COMMENT ON VIEW offspring IS 'Every proposal that a kernel was asked of; if its child was new to the task (is_new) also its verdict, that of its parents in its own task (correct if one of them is) and its gain over the fastest correct one of them, ln(its time / child time), where both are correct: a kernel that was carried over as it stands (parents of source_task alone) has none. propose_s: of the mutator, models included; evaluate_s: of evaluators.';
+
+CREATE VIEW mutator_gain AS
+SELECT
+    task, mutator,
+    count(*) AS proposals,
+    count(*) FILTER (kernel_id IS NULL) AS failures,
+    count(*) FILTER (is_new) AS kernels,
+    count(*) FILTER (is_duplicate) AS duplicates,
+    count(*) FILTER (status = 'correct') AS correct,
+    count(*) FILTER (status = 'correct' AND parent_id IS NOT NULL AND (gain > 0 OR parent_status <> 'correct')) AS improved,
+    avg(gain) AS mean_gain,
+    max(gain) AS max_gain,
+    sum(propose_s) AS propose_s,
+    sum(evaluate_s) AS evaluate_s,
+    coalesce(sum(cost_usd), 0) AS cost_usd
+FROM offspring
+GROUP BY task, mutator;
+COMMENT ON VIEW mutator_gain IS 'Per task and mutator: proposals, failures (no child), kernels new to the task, of those duplicates of known programs, correct ones, and improved ones (faster than every parent, or correct where none was); gains over the fastest parent, in ln; seconds of proposing and of evaluating.';
+
+CREATE VIEW model_gain AS
+SELECT
+    task, model,
+    count(*) AS proposals,
+    count(*) FILTER (kernel_id IS NULL) AS failures,
+    count(*) FILTER (is_new) AS kernels,
+    count(*) FILTER (is_duplicate) AS duplicates,
+    count(*) FILTER (status = 'correct') AS correct,
+    count(*) FILTER (status = 'correct' AND parent_id IS NOT NULL AND (gain > 0 OR parent_status <> 'correct')) AS improved,
+    avg(gain) AS mean_gain,
+    max(gain) AS max_gain,
+    sum(propose_s) AS propose_s,
+    sum(evaluate_s) AS evaluate_s,
+    coalesce(sum(cost_usd), 0) AS cost_usd
+FROM offspring
+WHERE model IS NOT NULL
+GROUP BY task, model;
+COMMENT ON VIEW model_gain IS 'As mutator_gain, per task and model.';
+
+CREATE VIEW cost AS
+WITH sent AS (
+    SELECT cache_key, any_value(most_tokens) AS most_tokens, any_value(most_usd) AS most_usd
+    FROM llm_sent
+    GROUP BY cache_key
+),
+-- The part of its upper bound that a call of the model really takes.
+usual AS (
+    SELECT
+        c.model,
+        sum(c.tokens_in + c.tokens_out) / nullif(sum(sent.most_tokens), 0) AS tokens,
+        sum(c.cost_usd) / nullif(sum(sent.most_usd), 0) AS usd
+    FROM llm_calls AS c
+    JOIN sent USING (cache_key)
+    WHERE c.status NOT IN ('failed', 'unavailable') AND coalesce(c.usage_doubt, '') = ''
+    GROUP BY c.model
+),
+spent AS (
+    SELECT
+        model,
+        count(*) AS calls,
+        count(*) FILTER (status IN ('failed', 'unavailable')) AS failed_calls,
+        count(*) FILTER (usage_doubt <> '') AS doubted_calls,
+        coalesce(sum(tokens_in), 0)::BIGINT AS tokens_in,
+        coalesce(sum(tokens_out), 0)::BIGINT AS tokens_out,
+        coalesce(sum(cost_usd), 0) AS cost_usd,
+        coalesce(sum(attempts), 0)::BIGINT AS attempts,
+        coalesce(sum(lost_tokens), 0)::BIGINT AS lost_tokens,
+        coalesce(sum(lost_usd), 0) AS lost_usd,
+        coalesce(sum(latency_s), 0) AS seconds
+    FROM llm_calls
+    GROUP BY model
+)
+SELECT
+    s.model, s.calls, s.failed_calls, s.doubted_calls, s.tokens_in, s.tokens_out, s.cost_usd, s.attempts,
+    s.lost_tokens, s.lost_usd,
+    round(s.lost_tokens * coalesce(usual.tokens, 1))::BIGINT AS likely_lost_tokens,
+    s.lost_usd * coalesce(usual.usd, 1) AS likely_lost_usd,
+    s.seconds
+FROM spent AS s
+LEFT JOIN usual USING (model);
+COMMENT ON VIEW cost IS 'Per model: calls, tokens, dollars, attempts, and seconds spent waiting. lost: what attempts without a known end may have cost besides, at most; it counts against the budget. likely_lost: the same, if they took the part of that bound that the model''s answered calls took. doubted_calls: those whose provider said a usage that cannot be, see llm_calls.usage_doubt.';
+
+CREATE VIEW failures AS
+WITH failed AS (
+    SELECT task, status, message, judged_at AS happened_at
+    FROM verdicts
+    WHERE status NOT IN ('correct', 'slower')
+    UNION ALL
+    SELECT task, CASE WHEN kind IN ('say', 'profile') THEN 'no_answer' ELSE 'no_child' END, failure, created_at
+    FROM proposals
+    WHERE failure <> '' AND kernel_id IS NULL
+)
+SELECT task, status, count(*) AS count, arg_max(nullif(message, ''), happened_at) AS example
+FROM failed
+GROUP BY task, status;
+COMMENT ON VIEW failures IS 'Per task and status how many kernels failed (no_child: requests for a kernel that led to none; no_answer: those for words or for a profile; kernels that are only slower are no failures), and the latest message as an example.';
+
+CREATE VIEW questions AS
+SELECT s.cache_key, s.request_id, s.role, s.model, s.sample, s.messages_json, s.most_tokens, s.created_at
+FROM llm_sent AS s
+WHERE s.messages_json IS NOT NULL AND s.cache_key NOT IN (SELECT cache_key FROM llm_calls)
+ORDER BY s.rowid;
+COMMENT ON VIEW questions IS 'Questions that wait for an answer from outside, the oldest first; cache_key is the custom_id of evo ask and evo tell.';
+
+CREATE VIEW steps AS
+WITH calls AS (
+    SELECT
+        request_id,
+        count(*) FILTER (status NOT IN ('failed', 'unavailable')) AS calls,
+        coalesce(sum(tokens_in), 0) + coalesce(sum(tokens_out), 0) AS tokens,
+        coalesce(sum(cost_usd), 0) AS cost_usd
+    FROM llm_calls
+    GROUP BY request_id
+),
+drafts AS (
+    SELECT
+        request_id,
+        sum(evaluations) AS evaluations,
+        count(*) FILTER (tool IN ('build', 'check') AND kernel_id IS NOT NULL) AS checks
+    FROM tool_calls
+    GROUP BY request_id
+),
+told AS (
+    SELECT
+        t.task, t.seq, t.request_id, t.kernel_id, t.status, t.created_at, p.evaluate_s, p.parents,
+        p.kind
+    FROM tells AS t
+    LEFT JOIN proposals AS p USING (request_id)
+)
+SELECT
+    t.task, t.seq, t.request_id, t.kernel_id, t.kind, t.status,
+    (
+        t.kernel_id IS NOT NULL AND t.kind <> 'trial' AND t.status NOT IN ('duplicate', 'invalid', 'unsupported')
+    )::INTEGER + coalesce(drafts.evaluations, 0)::INTEGER AS evaluations,
+    (t.kernel_id IS NOT NULL AND t.kind = 'trial' AND t.status <> 'duplicate')::INTEGER AS trials,
+    (t.status = 'duplicate')::INTEGER AS duplicates,
+    (t.status IN ('invalid', 'unsupported'))::INTEGER AS rejected,
+    (
+        t.kernel_id IS NOT NULL AND t.kind = 'child' AND t.status NOT IN ('duplicate', 'invalid', 'unsupported')
+        AND parent.status NOT IN ('correct', 'slower')
+    )::INTEGER AS repairs,
+    coalesce(drafts.checks, 0)::INTEGER AS checks,
+    coalesce(calls.calls, 0)::BIGINT AS calls,
+    coalesce(calls.tokens, 0)::BIGINT AS tokens,
+    coalesce(calls.cost_usd, 0) AS cost_usd,
+    coalesce(t.evaluate_s, 0) AS evaluator_s,
+    t.created_at
+FROM told AS t
+LEFT JOIN drafts USING (request_id)
+LEFT JOIN calls USING (request_id)
+LEFT JOIN verdicts AS parent ON parent.task = t.task AND parent.kernel_id = t.parents[1]
+UNION ALL BY NAME
+SELECT task, seq, kernel_id, 'profiled' AS status, seconds AS evaluator_s, created_at
+FROM profiles
+WHERE seq IS NOT NULL;
+COMMENT ON VIEW steps IS 'What a run used, request by request in the order of seq, and profile by profile (request_id NULL). evaluations: kernels that reached the compiler and were no duplicates, ancestors and repairs among them, and drafts that a dialogue had judged; this is what a budget of evaluations counts. Counted apart: trials (settings of tunables), duplicates, rejected (the compiler saw nothing of them), checks (drafts that a dialogue had compiled, and at most run on a few small shapes). repairs: of the evaluations those whose principal parent was not correct. calls: answers of language models, each turn of a dialogue one; those that failed are none. tokens: in and out, without what is lost. evaluator_s: of evaluators, drafts and profiles included; the confirmation at the end of a run is charged to nobody.';
+
+CREATE VIEW curve AS
+SELECT
+    s.task, s.seq, s.request_id, s.kernel_id, s.status,
+    (sum(coalesce(s.evaluations, 0)) OVER so_far)::BIGINT AS evaluations,
+    (sum(coalesce(s.trials, 0)) OVER so_far)::BIGINT AS trials,
+    (sum(coalesce(s.calls, 0)) OVER so_far)::BIGINT AS calls,
+    (sum(coalesce(s.tokens, 0)) OVER so_far)::BIGINT AS tokens,
+    sum(coalesce(s.cost_usd, 0)) OVER so_far AS cost_usd,
+    sum(s.evaluator_s) OVER so_far AS evaluator_s,
+    epoch(s.created_at) - epoch((SELECT min(created_at) FROM runs)) AS elapsed_s,
+    max(CASE WHEN v.status = 'correct' AND s.request_id IS NOT NULL THEN v.log_speedup END) OVER so_far AS best_log_speedup
+FROM steps AS s
+LEFT JOIN verdicts AS v ON v.task = s.task AND v.kernel_id = s.kernel_id
+WINDOW so_far AS (PARTITION BY s.task ORDER BY s.seq)
+ORDER BY s.task, s.seq;
+COMMENT ON VIEW curve IS 'Per task the best log speedup so far over all that was used by then (see steps), with hindsight: a kernel counts with the verdict that counts now, and not at all if it was refuted later.';
+
+CREATE VIEW used AS
+WITH calls AS (
+    SELECT
+        regexp_replace(request_id, '#.*$', '') AS task, count(*) AS calls,
+        count(*) FILTER (status IN ('failed', 'unavailable')) AS failed_calls,
+        coalesce(sum(tokens_in), 0)::BIGINT AS tokens_in, coalesce(sum(tokens_out), 0)::BIGINT AS tokens_out,
+        coalesce(sum(cost_usd), 0) AS cost_usd,
+        coalesce(sum(lost_tokens), 0)::BIGINT AS lost_tokens, coalesce(sum(lost_usd), 0) AS lost_usd
+    FROM llm_calls
+    GROUP BY 1
+),
+done AS (
+    SELECT
+        task,
+        sum(evaluations) AS evaluations, sum(trials) AS trials, sum(duplicates) AS duplicates,
+        sum(rejected) AS rejected, sum(repairs) AS repairs, sum(checks) AS checks, sum(evaluator_s) AS evaluator_s
+    FROM steps
+    GROUP BY task
+)
+SELECT
+    d.task, d.evaluations::BIGINT AS evaluations, d.trials::BIGINT AS trials, d.duplicates::BIGINT AS duplicates,
+    d.rejected::BIGINT AS rejected, d.repairs::BIGINT AS repairs, d.checks::BIGINT AS checks,
+    coalesce(c.calls, 0)::BIGINT AS calls, coalesce(c.failed_calls, 0)::BIGINT AS failed_calls,
+    coalesce(c.tokens_in, 0)::BIGINT AS tokens_in, coalesce(c.tokens_out, 0)::BIGINT AS tokens_out,
+    coalesce(c.cost_usd, 0) AS cost_usd,
+    coalesce(c.lost_tokens, 0)::BIGINT AS lost_tokens, coalesce(c.lost_usd, 0) AS lost_usd,
+    d.evaluator_s
+FROM done AS d
+LEFT JOIN calls AS c USING (task);
+COMMENT ON VIEW used IS 'Per task what a run used in all, counted as in steps; calls, tokens and dollars also of requests that were never told. lost_tokens and lost_usd: upper bounds of what calls without a known end cost besides.';
