@@ -28,7 +28,7 @@ RUNTIME_DATA = (
     "fitness/cpu/*.cpp",
     "fitness/cpu/*.hpp",
     "evo/store/columns.toml",
-    "evo/store/migrations/*.sql",
+    "evo/store/*.sql",
     "evo/store/queries/*.sql",
     "mutators/prompts/*.j2",
     "mutators/prompts/*/*.j2",
@@ -88,6 +88,7 @@ def test_the_wheel_holds_nothing_else(wheel: Path) -> None:
     headers = "fitness/cuda/emulation/include/"  # called as CUDA's are, some without a suffix
     assert {Path(name).suffix for name in names if not name.startswith((metadata, headers))} <= {
         ".py", ".typed", ".toml", ".cpp", ".hpp", ".cu", ".cuh", ".sql", ".j2", ".css", ".js", ".md", ".txt",
+        ".yaml", ".service", ".sh",
     }  # fmt: skip
 
 

@@ -2,11 +2,11 @@
 
     python -m tests.bench.views --individuals 1000000 [--store FOLDER] [--repeat 3] [--only best lineage]
 
-Makes a run of so many individuals as an older version of the engine would have left it (four tasks, two parents for one
-request in seven, duplicates, refuted kernels, screenings, full verdicts and confirmations), brings it to the newest
-schema, and asks. With `--store` the run is kept there and taken again. Prints JSON: `made` has the seconds of making
-and of migrating it; each question the CPU seconds (least of `--repeat`) by way of the view, those of the bare tables,
-and their ratio; `summary_s` is what the end of a search reads, `lineage_s` what `evo lineage` does.
+Makes a run of so many individuals (four tasks, two parents for one request in seven, duplicates, refuted kernels,
+screenings, full verdicts and confirmations), and asks. With `--store` the run is kept there and taken again. Prints
+JSON: `made` has the seconds of making it; each question the CPU seconds (least of `--repeat`) by way of the view,
+those of the bare tables, and their ratio; `summary_s` is what the end of a search reads, `lineage_s` what `evo
+lineage` does.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 
 from evo.config import RunConfig
 from evo.report import queries
@@ -51,20 +52,24 @@ FROM range({individuals} * 10 // 9) AS r(n);
 
 CREATE TEMP TABLE parentage AS
 SELECT
-    request_id, position::INTEGER AS position,
-    id_of(task, known - 1 - draw(n, 10 + position, least(known, 1000))) AS parent_id
+    request_id, position::INTEGER AS position, known - 1 - draw(n, 10 + position, least(known, 1000)) AS parent,
+    id_of(task, parent) AS parent_id
 FROM (SELECT *, ordinal + (kind <> 'new')::INT AS known FROM requests WHERE n >= 4), range(2) AS p(position)
 WHERE position = 0 OR draw(n, 2, 7) = 0;
 
-INSERT INTO runs VALUES ('bench', to_timestamp(1.7e9), '0', 1, $config, '{{}}');
+"""
+ROWS = """
+INSERT INTO runs BY NAME
+SELECT 'bench' AS run_id, to_timestamp(1.7e9) AS created_at, '0' AS engine_version, 1 AS seed, $config AS config_json,
+    '{}' AS host_json;
 
 INSERT INTO kernels
-SELECT id_of(task, ordinal), id_of(task, ordinal), 'softmax', 'cpu', repeat(id_of(task, ordinal), 8), '{{}}'
+SELECT id_of(task, ordinal), id_of(task, ordinal), 'softmax', 'cpu', repeat(id_of(task, ordinal), 8), '{}'
 FROM requests WHERE kind = 'new' ORDER BY n;
 
 INSERT INTO asks
 SELECT
-    2 * n + 1, 0, 1, task, number, request_id, 'rewrite', '{{"number":' || number || '}}', md5(request_id), created_at
+    2 * n + 1, 0, 1, task, number, request_id, 'rewrite', '{"number":' || number || '}', md5(request_id), created_at
 FROM requests ORDER BY n;
 
 INSERT INTO parents SELECT request_id, position, parent_id FROM parentage ORDER BY request_id, position;
@@ -74,12 +79,16 @@ SELECT
     request_id, task, number,
     (['recombine', 'transform', 'tune', 'rewrite', 'crossover'])[draw(n, 3, 5) + 1] AS mutator,
     CASE WHEN draw(n, 4, 100) = 0 THEN 'model' || n % 2 END AS model,
-    CASE kind
+    CASE requests.kind
         WHEN 'new' THEN id_of(task, ordinal) WHEN 'again' THEN id_of(task, draw(n, 7, ordinal + 1))
     END AS kernel_id,
-    'unroll loop ' || n % 17 AS description, CASE kind WHEN 'no_child' THEN 'nothing applies' END AS failure,
+    'unroll loop ' || n % 17 AS description, CASE requests.kind WHEN 'no_child' THEN 'nothing applies' END AS failure,
+    'child' AS kind, requests.kind = 'new' AS is_new, generation, coalesce(parents, []) AS parents, 0.6 AS evaluate_s,
     0.25 AS seconds, created_at
-FROM requests ORDER BY n;
+FROM requests JOIN generations USING (n)
+LEFT JOIN (
+    SELECT request_id, list(parent_id ORDER BY position) AS parents FROM parentage GROUP BY request_id
+) USING (request_id) ORDER BY n;
 
 CREATE TEMP TABLE judged AS
 SELECT
@@ -96,8 +105,9 @@ SELECT
     CASE WHEN duplicate THEN id_of(task, original) END AS duplicate_of, found || ' on rows=1024' AS message,
     CASE found WHEN 'correct' THEN gained(original) + rank / 1e4 END AS log_speedup,
     CASE found WHEN 'correct' THEN 0.01 END AS log_speedup_se, md5(task || original || 'code') AS code_digest,
-    'simd' || draw(original, 20, 5) || '/serial/code' || draw(original, 21, 6) AS cell, '{{}}' AS facts_json,
-    200.0 AS build_ms, 100.0 AS verify_ms, 100.0 AS time_ms, 'worker' AS worker, created_at
+    'simd' || draw(original, 20, 5) || '/serial/code' || draw(original, 21, 6) AS cell, '{}' AS facts_json,
+    200.0 AS build_ms, 100.0 AS verify_ms, 100.0 AS time_ms, 'worker' AS worker, created_at,
+    kind = 'new' AND rank = max(rank) OVER (PARTITION BY request_id) AS is_verdict
 FROM (
     SELECT *, ['screen', 'full', 'confirmed'][rank + 1] AS level,
         CASE WHEN rank = 1 AND draw(original, 31, 100) = 0 THEN 'wrong' ELSE fate(original) END AS found
@@ -110,7 +120,7 @@ INSERT INTO evaluations BY NAME
 SELECT
     task || '/final/' || row_number() OVER () AS evaluation_id, task, id_of(task, ordinal) AS kernel_id,
     'confirmed' AS level, 'correct' AS status, '' AS message, gained(ordinal) AS log_speedup, 0.005 AS log_speedup_se,
-    'simd0/serial/code1' AS cell, max(created_at) OVER () AS created_at
+    'simd0/serial/code1' AS cell, true AS is_verdict, max(created_at) OVER () AS created_at
 FROM requests WHERE kind = 'new' AND ordinal % 10 <> 3 AND fate(ordinal) = 'correct'
 QUALIFY row_number() OVER (PARTITION BY task ORDER BY gained(ordinal) DESC) <= 3;
 
@@ -227,27 +237,37 @@ QUESTIONS: dict[str, tuple[str, str]] = {
 
 
 def make(folder: Path, individuals: int) -> dict[str, float]:
-    """A run in the oldest schema, migrated; returns what making and migrating took, in seconds."""
+    """Make a run; return what that took, in seconds, and the size of its file."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / FILE
     config = RunConfig(operators=["softmax", "gelu"], dtypes=["fp32", "fp64"], budget={"evaluations": 1}).resolved()
     with duckdb.connect(str(path), config={"storage_compatibility_version": STORAGE_VERSION}) as connection:
-        first = sorted(schema.MIGRATIONS.glob("*.sql"))[0].read_text(encoding="utf-8")
         begin = time.monotonic()
-        connection.execute(first)
-        connection.execute(
-            f"CREATE TABLE {schema.VERSION_TABLE} (version INTEGER NOT NULL, applied_at TIMESTAMPTZ NOT NULL)"
-        )
-        connection.execute(f"INSERT INTO {schema.VERSION_TABLE} VALUES (1, now())")
-        for statement in duckdb.extract_statements(HISTORY.format(individuals=individuals)):
+        schema.make(connection)
+        connection.execute(HISTORY.format(individuals=individuals))
+        generations = _generations(connection)  # noqa: F841 (DuckDB finds it by its name)
+        connection.execute("CREATE TEMP TABLE generations AS FROM generations")
+        for statement in duckdb.extract_statements(ROWS):
             parameters = {"config": config.to_json()} if "$config" in statement.query else None
             connection.execute(statement, parameters)
         connection.execute("CHECKPOINT")
-        made_s, begin = time.monotonic() - begin, time.monotonic()
-        schema.migrate(connection)
-    migrated_s = time.monotonic() - begin
-    size = path.stat().st_size / 1e6
-    return {"made_s": round(made_s, 1), "migrated_s": round(migrated_s, 1), "mb": round(size)}
+    return {"made_s": round(time.monotonic() - begin, 1), "mb": round(path.stat().st_size / 1e6)}
+
+
+def _generations(connection: duckdb.DuckDBPyConnection) -> pa.Table:
+    """By request, one more than the highest generation of its parents."""
+    requests = connection.execute(
+        "SELECT n, task, ordinal, kind, coalesce(list(parent) FILTER (parent IS NOT NULL), [])"
+        " FROM requests LEFT JOIN parentage USING (request_id) GROUP BY ALL ORDER BY n"
+    ).fetchall()
+    known: dict[tuple[str, int], int] = {}
+    found = []
+    for n, task, ordinal, kind, parents in requests:
+        generation = 1 + max(known.get((task, parent), 0) for parent in parents) if parents else 0
+        if kind == "new":
+            known[task, ordinal] = generation
+        found.append((n, generation))
+    return pa.table({"n": [n for n, _ in found], "generation": [generation for _, generation in found]})
 
 
 def cpu_s(act: Callable[[], Any], repeat: int) -> float:

@@ -7,6 +7,8 @@ from typing import Any
 
 TASK = "softmax/fp32/cpu"
 START_S = 1_760_000_000.0
+KINDS = {"ancestor": "ancestor", "tune": "trial"}
+"""By mutator; all others make children."""
 
 Row = dict[str, Any]
 
@@ -39,7 +41,8 @@ class History:
         ]
         row = {
             "request_id": request_id, "task": self.task, "number": number, "mutator": mutator, "kernel_id": child,
-            "description": f"{mutator} made {child}", "seconds": 2.0, "evaluate_s": 0.0, "created_at": self._tick(),
+            "description": f"{mutator} made {child}", "kind": KINDS.get(mutator, "child"),
+            "seconds": 2.0, "evaluate_s": 0.0, "created_at": self._tick(),
             "parents": parents.split(), "is_new": child is not None and child not in self._births,
             "generation": max((1 + self._generations.get(p, 0) for p in parents.split()), default=0),
         }  # fmt: skip

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 import evo
 from evo.cli import app
-from evo.store import Store, StoreError, query, schema
+from evo.store import Store, StoreError, query
 from evo.store.exporting import export_duckdb, export_parquet
 from evo.store.merging import merge
 from evo.store.named import named_query
@@ -150,23 +150,6 @@ def test_what_cannot_be_merged_is_one_clear_line_and_leaves_nothing(
     before = merged.read_bytes()
     assert "exists already" in refusal("merge", merged, machines[0])
     assert merged.read_bytes() == before
-
-
-def test_files_of_an_older_version_still_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    out = tmp_path / "old.duckdb"
-    with monkeypatch.context() as patch:
-        older = schema._migrations()[:11]
-        patch.setattr(schema, "_migrations", lambda: older)
-        for seed in (1, 2):
-            with Store(tmp_path / f"run{seed}", create=True) as store:
-                store.commit({"runs": [run() | {"seed": seed}], "events": [event("x")]}).result()
-        merge([tmp_path / "run1", tmp_path / "run2"], out)
-        export_duckdb(tmp_path / "run1", tmp_path / "one.duckdb")
-    assert (
-        evo.open_several(out).sql("select r.seed, source_task from runs r left join proposals p using (run)").num_rows
-        == 2
-    )
-    assert evo.open(tmp_path / "one.duckdb").sql("select source_task from lineage").num_rows == 0
 
 
 def rows(where: Path, sql: str) -> list[tuple[object, ...]]:

@@ -322,7 +322,8 @@ CHAIN = """
     INSERT INTO proposals BY NAME
     SELECT 't#' || i AS request_id, 't' AS task, i AS number, 'm' AS mutator, 'k' || i AS kernel_id, true AS is_new,
            i // {step} AS generation, CASE WHEN i > 0 THEN ['k' || greatest(0, i - {step})] ELSE [] END AS parents,
-           0.1 AS seconds, 0.1 AS evaluate_s, to_timestamp(1.7e9 + i) AS created_at FROM range({n}) r(i);
+           0.1 AS seconds, 0.1 AS evaluate_s, 'child' AS kind,
+           to_timestamp(1.7e9 + i) AS created_at FROM range({n}) r(i);
     INSERT INTO evaluations BY NAME
     SELECT 'e' || i AS evaluation_id, 't#' || i AS request_id, 't' AS task, 'k' || i AS kernel_id, 'screen' AS level,
            'correct' AS status, true AS is_verdict, i / 1e6 AS log_speedup, 0.01 AS log_speedup_se,
@@ -332,7 +333,7 @@ CHAIN = """
 
 def test_a_chain_of_5000_generations_is_followed_to_its_end() -> None:
     with duckdb.connect() as connection:
-        schema.migrate(connection)
+        schema.make(connection)
         connection.execute(CHAIN.format(n=5000, step=1))
         found = connection.execute("SELECT count(*), max(generation) FROM ancestors('t', 'k4999')").fetchall()
     assert found == [(5000, 4999)]
@@ -340,7 +341,7 @@ def test_a_chain_of_5000_generations_is_followed_to_its_end() -> None:
 
 def test_no_view_hangs_under_a_limit() -> None:
     with duckdb.connect() as connection:
-        schema.migrate(connection)
+        schema.make(connection)
         connection.execute(CHAIN.format(n=100_000, step=100))
         views = connection.execute("SELECT view_name FROM duckdb_views() WHERE NOT internal").fetchall()
         for view in [*(f"FROM {name}" for (name,) in views), "FROM ancestors('t', 'k99999')"]:
