@@ -1,17 +1,14 @@
-"""The mutator that chooses values for a kernel's tunables. Owns optuna."""
+"""The mutator that chooses values for a kernel's tunables, by a study of Optuna's."""
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import product
 from random import Random
-from typing import Any
 
 from mutators.base import Parent, Proposal, Request, Trial
 from mutators.space import MAX_LISTED, MAX_SAMPLES, Setting, Space, bad_params, space_of, with_setting
-from mutators.surrogate import most_promising
 from operators.errors import OperatorError, PlanError
 from operators.kernel import Kernel
 from operators.plan import parse_plan
@@ -24,11 +21,10 @@ Known = Mapping[Setting, float | None]
 class Tune:
     """Proposes the principal parent's file with tunable values that were not tried yet.
 
-    First comes what is likely to be good: the author's default, then what proved best in similar files. After that a
-    model of all tunables together (`mutators.surrogate`) says what is worth a trial; failed and running ones count as
-    bad. A setting that the plan rules out for one of the workloads is never proposed. Requests of protocols before
-    INFORMED go by optuna's TPE alone, with ten random trials and each tunable for itself; where it wants what is ruled
-    out, or was tried, the nearest setting that is left takes its place.
+    A study of Optuna's is rebuilt for each request from what the request knows, so that the same request makes the
+    same child, whatever was asked before. First come the trials that are enqueued as likely to be good: the author's
+    default, then what proved best in similar files. After that the sampler says what is worth a trial. A setting that
+    the plan rules out for one of the workloads is never proposed.
 
     Params: `workload_set` names the workloads that a setting must fit (all of the operator's otherwise), `facts` gives
     the device's facts (`operators.plan.FACTS`), `siblings` the best values of similar files (a list of tables, the
@@ -37,6 +33,10 @@ class Tune:
     """
 
     name = "tune"
+
+    def __init__(self, sampler: str = "surrogate") -> None:
+        """`sampler` is one of `mutators.samplers.SAMPLERS`; `tests.bench.tuning` says why it is this one."""
+        self._sampler = sampler
 
     def applies(self, kernel: Kernel, operator: Operator) -> bool:
         """Whether there is anything to choose."""
@@ -51,7 +51,7 @@ class Tune:
         """The first parent's file with other values. A failure says why there are none."""
         started = time.perf_counter()
         try:
-            kernel, text = _child(request, parents, operator)
+            kernel, text = _child(request, parents, operator, self._sampler)
         except (PlanError, OperatorError) as error:
             kernel, text = None, f"the parent cannot be tuned: {error}"
         seconds = time.perf_counter() - started
@@ -60,7 +60,9 @@ class Tune:
         return Proposal(kernel, text, seconds=seconds)
 
 
-def _child(request: Request, parents: tuple[Parent, ...], operator: Operator) -> tuple[Kernel | None, str]:
+def _child(
+    request: Request, parents: tuple[Parent, ...], operator: Operator, sampler: str
+) -> tuple[Kernel | None, str]:
     """The child and what was set, or None and why there is none."""
     if not parents:
         return None, "tune needs a parent"
@@ -71,53 +73,42 @@ def _child(request: Request, parents: tuple[Parent, ...], operator: Operator) ->
     space = space_of(parent, request, operator)
     if space.size <= 1:
         return None, "the plan declares no tunable with more than one value"
-    trials = _trials(request, parents[0], space)
-    own = space.setting(parent.values)
-    tried = set(trials) | ({own} if own else set())
-    if len(tried) == space.size:
+    known = _known(request, parents[0], space)
+    if len(known) == space.size:
         return None, f"all {space.size} settings are tried"
-    chosen = _informed(request, space, dict.fromkeys(tried) | trials, own)
+    chosen = _chosen(request, space, known, sampler)
     if chosen is None:
-        return None, _exhausted(space, tried)
+        return None, _exhausted(space, set(known))
     return with_setting(parent, space, chosen)
 
 
-def _informed(request: Request, space: Space, known: Known, own: Setting | None) -> Setting | None:
-    """What to try after all that requests under way will have tried; None where nothing fits that was not tried.
+def _chosen(request: Request, space: Space, known: Known, sampler: str) -> Setting | None:
+    """What the study says to try after all that requests under way will have tried; None where nothing is left."""
+    from optuna import create_study  # slow to import: only who tunes needs it
+    from optuna.trial import TrialState
 
-    `own` is the parent's setting, if its file declares it.
-    """
-    likely = [space.default, *(space.like(values) for values in request.params.get("siblings", ()))]
-    likely += [own] if own else []
-    chosen: Setting | None = None
+    from mutators.samplers import SAMPLERS, distributions, positions, setting_of, trial_of
+
+    study = create_study(direction="maximize")
+    for setting, log_speedup in known.items():
+        state = TrialState.FAIL if log_speedup is None else TrialState.COMPLETE
+        study.add_trial(trial_of(setting, space, state, log_speedup))
+    for setting in dict.fromkeys([space.default, *map(space.like, request.params.get("siblings", ()))]):
+        if setting not in known and not space.problem(setting):
+            study.enqueue_trial(positions(setting, space))
+    tried = set(known)
+    wanted = None
     for seed in (*request.params.get("under_way", ()), request.seed):
-        if chosen:
-            known = {**known, chosen: None}
-        chosen = _next(space, known, likely, seed)
-        if chosen is None:
-            return None
-    return chosen
-
-
-def _next(space: Space, known: Known, likely: Sequence[Setting], seed: int) -> Setting | None:
-    """What to try with this knowledge alone."""
-
-    def fits(setting: Setting) -> bool:
-        return setting not in known and not space.problem(setting)
-
-    if first := next(filter(fits, likely), None):
-        return first
-    random = Random(seed)
-    centre = max(likely, key=lambda setting: -math.inf if (found := known.get(setting)) is None else found)
-    candidates = [setting for setting in space.candidates(centre, random) if setting not in known]
-    random.shuffle(candidates)
-    return next(filter(fits, most_promising(known, candidates)), None)
-
-
-def _untried(wanted: Setting, tried: set[Setting], space: Space, seed: int) -> Setting | None:
-    """The wanted setting, or the nearest one that fits and was not tried."""
-    if wanted in tried or space.problem(wanted):
-        return space.nearest(wanted, tried | {wanted}, Random(seed))
+        study.sampler = SAMPLERS[sampler](space, seed % 2**32)  # numpy takes no larger seeds
+        asked = study.ask(distributions(space))
+        wanted = setting_of(asked, space)
+        if wanted in tried or space.problem(wanted):
+            study.tell(asked, state=TrialState.FAIL)
+            wanted = space.nearest(wanted, tried, Random(seed))
+            if wanted is None:
+                return None
+            study.add_trial(trial_of(wanted, space, TrialState.RUNNING))
+        tried.add(wanted)
     return wanted
 
 
@@ -129,38 +120,12 @@ def _exhausted(space: Space, tried: set[Setting]) -> str:
     return f"{len(tried)} settings are tried, none of the other {left} fits every workload: {why}"
 
 
-def _trials(request: Request, parent: Parent, space: Space) -> dict[Setting, float | None]:
-    """What is known, oldest first: the request's trials, and the parent's own evaluation."""
-    known = list(request.trials)
-    if parent.evaluation:
-        known.append(Trial(parent.kernel.values, parent.evaluation.estimate))
+def _known(request: Request, parent: Parent, space: Space) -> dict[Setting, float | None]:
+    """The parent's own setting, which is not proposed, and what the request's trials tell, oldest first."""
+    own = Trial(parent.kernel.values, parent.evaluation.estimate if parent.evaluation else None)
     found: dict[Setting, float | None] = {}
-    for trial in known:
+    for trial in (*request.trials, own):
         setting = space.setting(trial.values)
         if setting is not None and found.get(setting) is None:
             found[setting] = trial.log_speedup
     return found
-
-
-def _suggest(trials: Known, space: Space, seed: int) -> Setting:
-    """What TPE would try next. Failed and running trials are pruned ones to it, which rank below all others."""
-    import optuna
-    from optuna.trial import TrialState, create_trial
-
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    axes: dict[str, Any] = {
-        name: optuna.distributions.IntDistribution(0, size - 1)
-        for name, size in zip(space.names, space.sizes, strict=True)
-        if size > 1
-    }
-    sampler = optuna.samplers.TPESampler(seed=seed % 2**32)  # numpy takes no larger seeds
-    study = optuna.create_study(direction="maximize", sampler=sampler)
-    made = []
-    for setting, log_speedup in trials.items():
-        params = {name: at for name, at in zip(space.names, setting, strict=True) if name in axes}
-        state = TrialState.PRUNED if log_speedup is None else TrialState.COMPLETE
-        made.append(create_trial(state=state, value=log_speedup, params=params, distributions=axes))
-    # A study of its own for each request: the same request must make the same child, whatever was asked before.
-    study.add_trials(made)
-    asked = study.ask(axes).params
-    return tuple(int(asked.get(name, 0)) for name in space.names)

@@ -17,7 +17,7 @@ TARGETS = "targets.py"
 LAYERS = ("operators", "fitness", "mutators", "evo")
 HEAVY = {
     "duckdb": ("evo/store/",),
-    "optuna": ("mutators/tune.py",),
+    "optuna": ("mutators/tune.py", "mutators/samplers.py"),
     "tree_sitter": ("mutators/syntax.py",),
     "tree_sitter_cpp": ("mutators/syntax.py",),
     "litellm": ("mutators/llm_library.py",),

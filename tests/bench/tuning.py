@@ -1,16 +1,16 @@
-"""Whether tuning earns its trials: the mutator `tune` against random settings, on ten kernels measured whole.
+"""Whether tuning earns its trials: samplers of the mutator `tune` and random settings, on ten kernels measured whole.
 
     taskset -c 1 python -m tests.bench.tuning measure --into tests/data/tuning.json.xz     # half an hour
-    python -m tests.bench.tuning simulate --seeds 40
+    python -m tests.bench.tuning simulate --seeds 20
 
 `measure` makes ten kernels of the operators (the naive kernel after the transforms of CHAINS), calls each in every
 setting on the cpu target, and keeps log speedups over the naive kernel by the shortest calls, with the files: a table
 is to be what a quiet machine shows, so it takes one core (`taskset`) and no medians. `simulate` plays searches over
 these tables: the first trial is the default, and each tells what was measured. It prints, for every kernel and number
-of trials, how much slower than the fastest setting of its table the best one found is (percent, mean over the seeds):
-for random settings, for the mutator as it was before protocol 5 (`older`: TPE with Optuna's defaults), and for the
-mutator as it is. A table's fastest setting owes part of its lead to noise, for all of them alike. No similar file is
-known here, so that `siblings` play no part.
+of trials, how much slower than the fastest setting of its table the best one found is (percent, mean over the seeds),
+for random settings and for the mutator with each sampler of `mutators.samplers`; then the means over the tables, with
+95 % intervals over the seeds, and the processor time that a request takes. A table's fastest setting owes part of its
+lead to noise, for all of them alike. No similar file is known here, so that `siblings` play no part.
 """
 
 from __future__ import annotations
@@ -28,10 +28,14 @@ from itertools import product
 from pathlib import Path
 from random import Random
 
+import numpy as np
+from scipy import stats
+
 from fitness.cpu.target import CpuFitness
 from fitness.device import KernelFault, Session
 from fitness.evaluation import Rejection
-from mutators.base import INFORMED, Kind, Parent, Request, Trial
+from mutators.base import Kind, Parent, Request, Trial
+from mutators.samplers import SAMPLERS
 from mutators.transform import Transform
 from mutators.tune import Tune
 from operators.catalog import load
@@ -194,24 +198,23 @@ def random_setting(table: Table, trials: tuple[Trial, ...], seed: int) -> dict[s
     return dict(zip(table.tune, Random(seed).choice(left), strict=True))
 
 
-def by_mutator(protocol: int) -> Choice:
-    """Return the choice of the mutator `tune` as it is under this protocol."""
+def by_sampler(sampler: str) -> Choice:
+    """Return the choice of the mutator `tune` with this sampler."""
+    tune = Tune(sampler)
 
     def choose(table: Table, trials: tuple[Trial, ...], seed: int) -> dict[str, int]:
         kernel = table.kernel
         params = {"workload_set": "cpu"}
         task = Task(kernel.operator, "fp32", "cpu")
-        request = Request(task, 0, "tune", (kernel.id,), seed, params, trials, Kind.TRIAL, protocol=protocol)
-        child = Tune().propose(request, (Parent(kernel),), load(kernel.operator)).kernel
+        request = Request(task, 0, "tune", (kernel.id,), seed, params, trials, Kind.TRIAL)
+        child = tune.propose(request, (Parent(kernel),), load(kernel.operator)).kernel
         assert child
         return {name: child.values.get(name, values[0]) for name, values in table.tune.items()}
 
     return choose
 
 
-CHOICES: Mapping[str, Choice] = {
-    "random": random_setting, "older": by_mutator(INFORMED - 1), "tune": by_mutator(INFORMED),
-}  # fmt: skip
+CHOICES: Mapping[str, Choice] = {"random": random_setting, **{name: by_sampler(name) for name in SAMPLERS}}
 
 
 def searched(table: Table, choose: Choice, seed: int) -> list[float]:
@@ -228,27 +231,42 @@ def searched(table: Table, choose: Choice, seed: int) -> list[float]:
     return found
 
 
-def behind(table: Table, choose: Choice, seeds: int) -> list[float]:
+def behind(table: Table, choose: Choice, seed: int) -> list[float]:
     """Return by how many percent the best setting found is slower than the fastest, at each checkpoint."""
-    runs = [searched(table, choose, seed) for seed in range(seeds)]
-    return [
-        sum(100 * math.expm1(table.best - run[trials - 1]) for run in runs) / seeds for trials in CHECKPOINTS
-    ]  # fmt: skip
+    found = searched(table, choose, seed)
+    return [100 * math.expm1(table.best - found[trials - 1]) for trials in CHECKPOINTS]
 
 
-def simulate(path: Path, seeds: int) -> dict[str, list[float]]:
-    """Print how far behind each choice is on every table; return the means over tables, by choice."""
-    totals: dict[str, list[list[float]]] = {name: [] for name in CHOICES}
-    print(f"{'kernel':20} {'settings':>8} {'default':>8}  " + "".join(f"{n:>24}" for n in CHOICES))
-    for table in read_tables(path):
-        for name, choose in CHOICES.items():
-            totals[name].append(behind(table, choose, seeds))
-        cells = ["/".join(f"{percent:.1f}" for percent in totals[name][-1]) for name in CHOICES]
+def simulate(path: Path, seeds: int, names: Sequence[str]) -> dict[str, np.ndarray]:
+    """Print how far behind each choice is on every table; return that by choice: tables x seeds x checkpoints."""
+    rows: dict[str, list[list[list[float]]]] = {name: [] for name in names}
+    spent_s = dict.fromkeys(names, 0.0)
+    print(f"{'kernel':20} {'settings':>8} {'default':>8}  " + _columns(names))
+    tables = read_tables(path)
+    for table in tables:
+        for name in names:
+            began = time.process_time()
+            rows[name].append([behind(table, CHOICES[name], seed) for seed in range(seeds)])
+            spent_s[name] += time.process_time() - began
+        cells = ["/".join(f"{percent:.1f}" for percent in np.mean(rows[name][-1], axis=0)) for name in names]
         default = 100 * math.expm1(table.best - table.default)
         print(f"{table.kernel.operator:20} {len(table.log_speedups):8} {default:8.1f}  " + _columns(cells), flush=True)
-    means = {name: [sum(column) / len(column) for column in zip(*rows, strict=True)] for name, rows in totals.items()}
-    print(f"{'mean':38}  " + _columns(["/".join(f"{percent:.2f}" for percent in means[name]) for name in CHOICES]))
-    return means
+    found = {name: np.array(each) for name, each in rows.items()}
+    print(f"{'mean':38}  " + _columns(["/".join(f"{each:.2f}" for each in found[n].mean(axis=(0, 1))) for n in names]))
+    print(f"{'95 % interval, +-':38}  " + _columns(["/".join(f"{e:.2f}" for e in half_width(found[n])) for n in names]))
+    asked = len(tables) * seeds * (max(CHECKPOINTS) - 1)
+    print(f"{'processor ms a request':38}  " + _columns([f"{1e3 * spent_s[name] / asked:.1f}" for name in names]))
+    return found
+
+
+def half_width(found: np.ndarray) -> np.ndarray:
+    """Return half the 95 % interval of the mean over these tables at each checkpoint, by the spread over seeds."""
+    means = found.mean(axis=0)
+    seeds = len(means)
+    if seeds < 2:
+        return np.full(len(CHECKPOINTS), math.nan)
+    width: np.ndarray = stats.t.ppf(0.975, seeds - 1) * means.std(axis=0, ddof=1) / math.sqrt(seeds)
+    return width
 
 
 def _columns(cells: Sequence[str]) -> str:
@@ -262,14 +280,15 @@ def main() -> None:
     commands.add_parser("measure").add_argument("--into", type=Path, required=True)
     simulated = commands.add_parser("simulate")
     simulated.add_argument("--tables", type=Path, default=TABLES)
-    simulated.add_argument("--seeds", type=int, default=40)
+    simulated.add_argument("--seeds", type=int, default=20)
+    simulated.add_argument("--choices", nargs="+", choices=CHOICES, default=list(CHOICES))
     given = parser.parse_args()
     if given.command == "measure":
         measure(given.into)
     else:
         trials = "/".join(map(str, CHECKPOINTS))
         print(f"slower than the fastest setting, in percent, after {trials} trials; mean of {given.seeds} searches")
-        simulate(given.tables, given.seeds)
+        simulate(given.tables, given.seeds, given.choices)
 
 
 if __name__ == "__main__":

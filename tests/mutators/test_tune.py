@@ -1,12 +1,20 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from random import Random
+from typing import Any
 
 import pytest
+from optuna.distributions import BaseDistribution
+from optuna.study import Study
+from optuna.trial import FrozenTrial, TrialState
 
 from fitness.evaluation import Evaluation, Level, Status
-from mutators.base import INFORMED, Parent, Proposal, Request, Trial
+from mutators import samplers
+from mutators.base import Parent, Proposal, Request, Trial
+from mutators.samplers import SAMPLERS, Surrogate
 from mutators.tune import Tune
 from operators.catalog import load
 from operators.kernel import Kernel
@@ -27,10 +35,10 @@ def cuda(block: str, tune: str) -> Kernel:
     return Kernel("matrix_mul", "cuda", f"/*! evo\n[tune]\n{tune}\n{launch}*/\n")
 
 
-def propose(parent: Kernel, trials: list[Trial], seed: int = 0, **params: object) -> Proposal:
+def propose(parent: Kernel, trials: list[Trial], seed: int = 0, by: Tune | None = None, **params: object) -> Proposal:
     wanted = {"workload_set": "cpu"} | params
     request = Request(Task("matrix_mul", "fp32", parent.target), 0, "tune", (parent.id,), seed, wanted, tuple(trials))
-    return Tune().propose(request, (Parent(parent),), load("matrix_mul"))
+    return (by or Tune()).propose(request, (Parent(parent),), load("matrix_mul"))
 
 
 def settings(parent: Kernel, proposal: Proposal) -> dict[str, int]:
@@ -247,14 +255,57 @@ def test_params_of_another_form_fail_with_a_reason(params: dict[str, object], ph
     assert propose(kernel(SPACE), [], **params).failure.startswith(phrase)
 
 
-def test_requests_of_older_runs_are_answered_as_they_were() -> None:
-    """By TPE alone, whose first trials are random: the default has no precedence."""
-    parent, operator = kernel(SPACE).with_values({"AA": 64, "BB": 32}), load("matrix_mul")
-    found = set()
-    for seed in range(5):
-        task = Task("matrix_mul", "fp32", "cpu")
-        request = Request(task, 0, "tune", (parent.id,), seed, {"workload_set": "cpu"}, protocol=INFORMED - 1)
-        child = Tune().propose(request, (Parent(parent),), operator).kernel
-        assert child
-        found.add(child.id)
-    assert len(found) == 5
+# --- the study ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_with_every_sampler_the_same_request_makes_the_same_child_whatever_was_asked_before(sampler: str) -> None:
+    parent = kernel(SPACE)
+    values = [{"AA": a, "BB": b, "CC": c, "DD": 0} for a in (1, 4, 64) for b in (1, 4) for c in (3, 7)]
+    trials = [Trial(v, None if v["AA"] == 64 else speed(v)) for v in values]
+    tune = Tune(sampler)
+    first = propose(parent, trials, seed=2**40 + 1, by=tune).kernel
+    assert first
+    assert propose(parent, trials[:7], seed=2, by=tune).kernel
+    assert propose(parent, trials, seed=2**40 + 1, by=tune).kernel == first
+    assert propose(parent, trials, seed=2**40 + 1, by=Tune(sampler)).kernel == first
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_every_sampler_proposes_all_that_fits_and_was_not_tried_and_nothing_else(sampler: str) -> None:
+    parent = cuda('"A", "B"', "A = [16, 32, 1024]\nB = [1, 2, 64]\n")
+    trials: list[Trial] = []
+    while (proposal := propose(parent, trials, len(trials), by=Tune(sampler), workload_set="published")).kernel:
+        trials.append(Trial(settings(parent, proposal), None if len(trials) == 1 else 0.1 * len(trials)))
+    listed = [(trial.values["A"], trial.values["B"]) for trial in trials]
+    fitting = {(a, b) for a in (16, 32, 1024) for b in (1, 2, 64) if a * b <= 1024}
+    assert sorted(listed) == sorted(fitting - {(16, 1)})  # the default is the parent's
+    assert proposal.failure.startswith(f"{len(fitting)} settings are tried, none of the other ")
+
+
+def test_the_study_is_told_of_failures_and_of_what_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[dict[TrialState, list[tuple[dict[str, int], float | None]]]] = []
+
+    class Witness(Surrogate):
+        def sample_relative(
+            self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+        ) -> dict[str, Any]:
+            told: dict[TrialState, list[tuple[dict[str, int], float | None]]] = {}
+            for each in study.trials[: trial.number]:
+                told.setdefault(each.state, []).append((each.params, each.value))
+            seen.append(told)
+            return super().sample_relative(study, trial, search_space)
+
+    monkeypatch.setitem(samplers.SAMPLERS, "surrogate", Witness)
+    parent = kernel({"AA": [1, 2, 4], "BB": [5]})
+    assert propose(parent, [Trial({}, 0.5), Trial({"AA": 2}, None)]).kernel
+    assert seen == [{TrialState.COMPLETE: [({"AA": 0, "BB": 0}, 0.5)], TrialState.FAIL: [({"AA": 1, "BB": 0}, None)]}]
+    seen.clear()
+    assert propose(parent, [Trial({}, 0.5)], under_way=[1]).kernel
+    assert len(seen) == 2 and list(seen[1]) == [TrialState.COMPLETE, TrialState.RUNNING]
+
+
+def test_optuna_is_imported_where_a_worker_tunes_and_nowhere_else() -> None:
+    program = "import sys; from mutators.registry import mutator; mutator('tune'); print('optuna' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "False"
