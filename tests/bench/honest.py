@@ -30,6 +30,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from fitness.cases import Case
+from fitness.checks import agreed_at_both_ends
 from fitness.cpu.target import CpuFitness
 from fitness.device import KernelFault, Prepared, Session
 from fitness.evaluation import CheckError, Evaluation, Level, Rejection
@@ -176,26 +177,26 @@ class Emulated:
 
     def case(self, workload: Workload, family: str) -> Case:
         def trusted(question: Any) -> list[dict[str, Any]]:
-            _, session = self._naive
-            session.bind(question, at_end=True)
-            return [self._emulation.oracle.outputs(question, session.run(poison=0xFF))]
+            _, call = self._naive
+            return [self._emulation.oracle.outputs(question, call(question, True, 0xFF))]
 
         return self._emulation.oracle.case(workload, family, self._rng, at_end=True, trusted=trusted)
 
     def open(self, entry: Entry, opened: ExitStack) -> Any:
-        from fitness.cuda.emulation.target import _Session
-
         prepared = self._emulation.prepare(Kernel(entry.operator, "cuda", entry.source))
         if isinstance(prepared, Rejection):
             return f"{prepared.status}: {prepared.message}"
-        return prepared, opened.enter_context(_Session(self._emulation, prepared, self._rng))
+        return prepared, opened.enter_context(self._emulation.opened(prepared))
 
     def supports(self, kernel: Any, workload: Workload) -> bool:
         return workload.name in kernel[0].supported
 
     def check(self, kernel: Any, case: Case) -> tuple[list[CheckError], str]:
+        prepared, call = kernel
         try:
-            return self._emulation._check(kernel[1], kernel[0], case), ""
+            return agreed_at_both_ends(
+                self._emulation.oracle, case, call, self._rng, deterministic=prepared.plan.deterministic
+            ), ""
         except KernelFault as fault:
             return [], str(fault)
 
