@@ -33,7 +33,7 @@ from fitness.cases import Case
 from fitness.checks import agreed_at_both_ends
 from fitness.cpu.target import CpuFitness
 from fitness.device import KernelFault, Prepared, Session
-from fitness.evaluation import CheckError, Evaluation, Level, Rejection
+from fitness.evaluation import CheckError, Evaluation, Level, Rejection, Status
 from fitness.pipeline import Pipeline
 from operators.catalog import folders, load
 from operators.champions import offered
@@ -111,8 +111,8 @@ class Bench(Protocol):
         """Whether the kernel declares support for a shape."""
         ...
 
-    def check(self, kernel: Any, case: Case) -> tuple[list[CheckError], str]:
-        """Errors of a kernel on a case, and what is wrong with it, in words."""
+    def check(self, kernel: Any, case: Case) -> tuple[list[CheckError], str] | None:
+        """Errors of a kernel on a case, and what is wrong with it, in words; None where it cannot be run here."""
         ...
 
 
@@ -191,14 +191,14 @@ class Emulated:
     def supports(self, kernel: Any, workload: Workload) -> bool:
         return workload.name in kernel[0].supported
 
-    def check(self, kernel: Any, case: Case) -> tuple[list[CheckError], str]:
+    def check(self, kernel: Any, case: Case) -> tuple[list[CheckError], str] | None:
         prepared, call = kernel
         try:
             return agreed_at_both_ends(
                 self._emulation.oracle, case, call, self._rng, deterministic=prepared.plan.deterministic
             ), ""
         except KernelFault as fault:
-            return [], str(fault)
+            return None if fault.rejection.status is Status.UNSUPPORTED else ([], str(fault))
 
     def close(self) -> None:
         """End the processes that it keeps."""
@@ -315,8 +315,8 @@ def _draws(
         for place in rng.permutation(len(shapes))[: options.shapes]:
             case = bench.case(shapes[place], family)
             for number, kernel in kernels.items():
-                if bench.supports(kernel, shapes[place]):
-                    tallies[number].add(case, *bench.check(kernel, case))
+                if bench.supports(kernel, shapes[place]) and (found := bench.check(kernel, case)) is not None:
+                    tallies[number].add(case, *found)
 
 
 def table(tallies: Sequence[Tally]) -> str:
