@@ -30,9 +30,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from fitness.cases import Case
+from fitness.checks import agreed_at_both_ends
 from fitness.cpu.target import CpuFitness
 from fitness.device import KernelFault, Prepared, Session
-from fitness.evaluation import CheckError, Evaluation, Level, Rejection
+from fitness.evaluation import CheckError, Evaluation, Level, Rejection, Status
 from fitness.pipeline import Pipeline
 from operators.catalog import folders, load
 from operators.champions import offered
@@ -110,8 +111,8 @@ class Bench(Protocol):
         """Whether the kernel declares support for a shape."""
         ...
 
-    def check(self, kernel: Any, case: Case) -> tuple[list[CheckError], str]:
-        """Errors of a kernel on a case, and what is wrong with it, in words."""
+    def check(self, kernel: Any, case: Case) -> tuple[list[CheckError], str] | None:
+        """Errors of a kernel on a case, and what is wrong with it, in words; None where it cannot be run here."""
         ...
 
 
@@ -176,28 +177,28 @@ class Emulated:
 
     def case(self, workload: Workload, family: str) -> Case:
         def trusted(question: Any) -> list[dict[str, Any]]:
-            _, session = self._naive
-            session.bind(question, at_end=True)
-            return [self._emulation.oracle.outputs(question, session.run(poison=0xFF))]
+            _, call = self._naive
+            return [self._emulation.oracle.outputs(question, call(question, True, 0xFF))]
 
         return self._emulation.oracle.case(workload, family, self._rng, at_end=True, trusted=trusted)
 
     def open(self, entry: Entry, opened: ExitStack) -> Any:
-        from fitness.cuda.emulation.target import _Session
-
         prepared = self._emulation.prepare(Kernel(entry.operator, "cuda", entry.source))
         if isinstance(prepared, Rejection):
             return f"{prepared.status}: {prepared.message}"
-        return prepared, opened.enter_context(_Session(self._emulation, prepared, self._rng))
+        return prepared, opened.enter_context(self._emulation.opened(prepared))
 
     def supports(self, kernel: Any, workload: Workload) -> bool:
         return workload.name in kernel[0].supported
 
-    def check(self, kernel: Any, case: Case) -> tuple[list[CheckError], str]:
+    def check(self, kernel: Any, case: Case) -> tuple[list[CheckError], str] | None:
+        prepared, call = kernel
         try:
-            return self._emulation._check(kernel[1], kernel[0], case), ""
+            return agreed_at_both_ends(
+                self._emulation.oracle, case, call, self._rng, deterministic=prepared.plan.deterministic
+            ), ""
         except KernelFault as fault:
-            return [], str(fault)
+            return None if fault.rejection.status is Status.UNSUPPORTED else ([], str(fault))
 
     def close(self) -> None:
         """End the processes that it keeps."""
@@ -314,8 +315,8 @@ def _draws(
         for place in rng.permutation(len(shapes))[: options.shapes]:
             case = bench.case(shapes[place], family)
             for number, kernel in kernels.items():
-                if bench.supports(kernel, shapes[place]):
-                    tallies[number].add(case, *bench.check(kernel, case))
+                if bench.supports(kernel, shapes[place]) and (found := bench.check(kernel, case)) is not None:
+                    tallies[number].add(case, *found)
 
 
 def table(tallies: Sequence[Tally]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -15,10 +16,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from evo import records
-from evo.cluster.connection import ActorGone, Host
+from evo.cluster.connection import TRIES, ActorGone, Cluster, Host
 from evo.cluster.populations import RemotePopulations, RemoteStrategy
 from evo.config import RunConfig
 from evo.inline import InlinePool
@@ -105,22 +106,34 @@ class Cut:
 
 
 class Actors:
-    """As much of `evo.cluster.connection.Cluster` as populations need: actors in this process, which die by chance."""
+    """As much of `evo.cluster.connection.Cluster` as populations need: actors in this process, which die by chance.
+
+    They never do so often in a row that the driver gives up.
+    """
 
     def __init__(self, random: Random) -> None:
         self._random = random
+        self._deaths: Counter[tuple[Any, ...]] = Counter()
+        """Of each population, since it was asked something and answered."""
 
     def start(self, _: object, make: Callable[..., Any], *arguments: Any) -> Any:
         """Start an actor."""
         host: list[Host] = [Host(make, *arguments)]
 
-        def remote(*call: Any) -> Callable[[], Any]:
-            if self._random.random() < 0.04:
+        def dies(chance: float) -> bool:
+            dies = self._random.random() < chance and self._deaths[arguments] < TRIES - 1
+            if dies and host:
                 host.clear()
-            answers = [each.call(*pickle.loads(pickle.dumps(call))) for each in host]
-            if self._random.random() < 0.02:  # its answer is lost with it
-                host.clear()
+                self._deaths[arguments] += 1
+            return dies
+
+        def remote(method: str, *rest: Any) -> Callable[[], Any]:
+            dies(0.04)
+            answers = [each.call(method, *pickle.loads(pickle.dumps(rest))) for each in host]
+            if dies(0.02):  # its answer is lost with it
                 answers = []
+            elif answers and method != "learn":
+                self._deaths[arguments] = 0
             return lambda: answers
 
         return SimpleNamespace(call=SimpleNamespace(remote=remote))
@@ -131,6 +144,10 @@ class Actors:
         if not found:
             raise ActorGone("scripted")
         return found[0]
+
+    def answer(self, answers: Callable[[], Any]) -> Any:
+        """What its answer came to."""
+        return Cluster.answer(cast(Cluster, self), answers)
 
     def stop(self, actor: Any) -> None:
         """Nothing is left of it."""
