@@ -191,7 +191,7 @@ class RunConfig(BaseModel):
     @field_validator("profile", mode="before")
     @classmethod
     def _profile_named(cls, value: object) -> object:
-        """Older runs, and those who only want it or not, say true or false."""
+        """Return the name that true and false stand for."""
         return {True: PROVIDER, False: "none"}[value] if isinstance(value, bool) else value
 
     @classmethod

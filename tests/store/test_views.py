@@ -187,7 +187,7 @@ def test_what_is_lost_likely_took_the_part_of_its_bound_that_answered_calls_took
     lost = {"status": "failed", "lost_tokens": 1000, "lost_usd": 0.1, "tokens_in": 0, "tokens_out": 0, "cost_usd": 0.0}
     paid = {"status": "answered", "tokens_in": 200, "tokens_out": 50, "cost_usd": 0.02}
     history.call(0, "m", cache_key="a", usage_doubt="", **paid)
-    history.call(1, "m", cache_key="b", **paid)  # of an older version
+    history.call(1, "m", cache_key="b", usage_doubt="", **paid)
     history.call(2, "m", cache_key="c", usage_doubt="no usage was told", **paid | {"tokens_in": 950})
     history.call(3, "m", cache_key="d", **lost)
     history.call(4, "never heard", cache_key="e", **lost)
