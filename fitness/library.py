@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from fitness.device import NAN, KernelFault, Session
+from fitness.device import NAN, KernelFault, KilledFromOutside, Session
 from fitness.evaluation import Status
 from fitness.native import cache_folder, publish
 from fitness.timed import Placed
@@ -259,7 +259,7 @@ class _Trial:
             group = groups.pop(0)
             try:
                 self._try(group)
-            except (KernelFault, OperatorError) as fault:
+            except (KernelFault, KilledFromOutside, OperatorError) as fault:
                 reason = " ".join(str(fault).split())[:400]
                 if isinstance(fault, KernelFault) and fault.rejection.status is Status.WRONG:
                     return Tried(call.name, call.kind, lack=reason)
@@ -268,7 +268,7 @@ class _Trial:
                     groups[:0] = [[w] for w in group]
                     continue
                 self._lacks[left[0]] = reason
-                self._again |= isinstance(fault, KernelFault)
+                self._again |= not isinstance(fault, OperatorError)
                 if left[1:]:
                     groups.insert(0, left[1:])
         by_name = {w: self._lacks[w] for w in self._most_us if w in self._lacks}

@@ -16,7 +16,7 @@ from dataclasses import replace
 from fitness.base import Anchor, Built, Checked
 from fitness.cases import Case
 from fitness.dealing import at_size, hand, revealing
-from fitness.device import Device, KernelFault, Prepared, Session
+from fitness.device import Device, KernelFault, KilledFromOutside, Prepared, Session
 from fitness.evaluation import CheckError, Evaluation, Level, Rejection, Status, Timing
 from fitness.measure import AnchorFault, Measurement
 from fitness.profiling import Profile
@@ -114,7 +114,7 @@ class Pipeline:
     ) -> Evaluation:
         """The verdict of a level; where the anchor's process fails, killed perhaps, once more with a new baseline's.
 
-        It raises OperatorError where the baseline's fails too.
+        It raises OperatorError where the baseline's fails too, and KilledFromOutside where that was killed.
         """
         self._checks.begin()
         prepared = self.device.prepare(kernel)  # from disk: it was built before, perhaps by another process
@@ -128,6 +128,8 @@ class Pipeline:
         try:
             return examine(prepared, self._start)
         except AnchorFault as fault:
+            if isinstance(fault.__cause__, KilledFromOutside):
+                raise fault.__cause__ from fault
             raise self.stand.baseline_error(fault) from fault
 
     @property

@@ -93,11 +93,14 @@ class Stand:
         with self._asking:
             try:
                 return [self._asked(question)]
-            except KernelFault:
+            except (KernelFault, KilledFromOutside):
                 # Its process may have been killed from outside; a new one tells whether it is the kernel's fault.
                 self._distrust()
             try:
                 return [self._asked(question)]
+            except KilledFromOutside:
+                self._distrust()
+                raise
             except KernelFault as fault:
                 self._distrust()
                 raise self.baseline_error(fault) from fault
@@ -178,7 +181,7 @@ class Stand:
             except BaseException:
                 session.close()
                 raise
-        except KernelFault as fault:
+        except (KernelFault, KilledFromOutside) as fault:
             raise AnchorFault(str(fault)) from fault
 
     # --- timing -----------------------------------------------------------------------------------------------------

@@ -63,7 +63,7 @@ void confine_simulated() {
     filter.rule(ALLOW, {SYS_stat, SYS_readlink, SYS_getrlimit});
 #endif
     const auto self = static_cast<unsigned>(getpid());
-    for (const unsigned signal : {SYS_kill, SYS_tkill, SYS_tgkill}) filter.rule_if_equal(signal, 0, self, ALLOW, REFUSE);
+    for (const unsigned signal : {SYS_kill, SYS_tkill, SYS_tgkill}) filter.rule_if_equal(signal, {{0, self}}, ALLOW, REFUSE);
     filter.install_simulated(REFUSE);
 }
 

@@ -305,12 +305,13 @@ void confine_child() {
     filter.rule_if_bits(SYS_mprotect, {{2, PROT_EXEC}}, TRAP, ALLOW);
     filter.rule(SECCOMP_RET_ERRNO | ENOMEM, {SYS_mremap});  // the C library copies then
     // Nothing else than to give up its own pages: how the system keeps those that others share would outlive the call.
-    filter.rule_if_equal(SYS_madvise, 2, MADV_DONTNEED, ALLOW, SECCOMP_RET_ERRNO | EINVAL);
+    filter.rule_if_equal(SYS_madvise, {{2, MADV_DONTNEED}}, ALLOW, SECCOMP_RET_ERRNO | EINVAL);
     // Clocks of the machine, not of processes: what the verifier does just now is not for a kernel to know.
     filter.rule_if_bits(SYS_clock_gettime, {{0, 1U << 31}}, SECCOMP_RET_ERRNO | EINVAL, ALLOW);
     filter.rule_if_bits(SYS_clone, {{0, CLONE_THREAD}}, ALLOW, TRAP);
-    filter.rule_if_equal(SYS_sched_setaffinity, 0, 0, ALLOW, TRAP);  // of itself, not of whoever it is compared with
-    filter.rule_if_equal(SYS_tgkill, 0, static_cast<unsigned>(getpid()), ALLOW, TRAP);  // abort()
+    filter.rule_if_equal(SYS_sched_setaffinity, {{0, 0}}, ALLOW, TRAP);  // of itself, not of whoever it is compared with
+    // abort(), and no other signal: one that others send would have the kernel judged again, on other inputs.
+    filter.rule_if_equal(SYS_tgkill, {{0, static_cast<unsigned>(getpid())}, {2, SIGABRT}}, ALLOW, TRAP);
     filter.rule(SECCOMP_RET_ERRNO | ENOSYS, {435});  // clone3: a filter cannot see its flags, the C library takes clone
     filter.rule(SECCOMP_RET_ERRNO | EACCES, {SYS_openat});
     filter.rule(SECCOMP_RET_ERRNO | EINVAL, {SYS_prctl});  // names for threads and mappings

@@ -175,7 +175,7 @@ class CpuDevice:
             runner = Runner(threads=self.threads)
             try:
                 runner.map(prepared.build.image, library)
-            except KernelFault:
+            except (KernelFault, KilledFromOutside):
                 runner.close()
                 raise
         return CpuSession(self, runner, prepared, self._oracle)

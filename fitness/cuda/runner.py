@@ -95,7 +95,7 @@ class Runner:
         try:
             self._set_up(quiet)
             self._failure = None
-        except (KernelFault, OSError) as failure:
+        except (KernelFault, KilledFromOutside, OSError) as failure:
             self._failure = failure
 
     def _set_up(self, quiet: Callable[[], AbstractContextManager[None]]) -> None:

@@ -108,11 +108,15 @@ class Filter {
         }
         answer(if_clear);
     }
-    // The same, by the whole (lower half) of one argument.
-    void rule_if_equal(unsigned call, int argument, unsigned value, unsigned if_equal, unsigned otherwise) {
-        unless(BPF_JEQ, call, 4);
-        load_argument(argument);
-        unless(BPF_JEQ, value, 1);
+    // The same, by whether the whole (lower half) of each argument is as wanted.
+    void rule_if_equal(unsigned call, std::initializer_list<std::pair<int, unsigned>> wanted, unsigned if_equal, unsigned otherwise) {
+        auto left = static_cast<unsigned char>(2 * wanted.size() + 1);
+        unless(BPF_JEQ, call, static_cast<unsigned char>(left + 1));
+        for (const auto& [argument, value] : wanted) {
+            left = static_cast<unsigned char>(left - 2);
+            load_argument(argument);
+            unless(BPF_JEQ, value, left);
+        }
         answer(if_equal);
         answer(otherwise);
     }
