@@ -41,10 +41,13 @@ _FRACTION_BITS = {torch.float64: 52, torch.float32: 23, torch.float16: 10, torch
 RARE_BITS = 15
 """So many elements of the inputs of an operator that moves bits, whatever the family, hold patterns that are no usual
 numbers."""
-SCALE_EXPONENT = {"fp16": 3.0}
-"""Rows of the family `scaled` differ by up to 2^-e .. 2^e; 12, where the type's range does not forbid it."""
+SCALE_EXPONENT, DEFAULT_EXPONENT = {"fp16": 3.0}, 12.0
+"""Rows of the family `scaled` differ by up to 2^-e .. 2^e; the latter, where the type's range does not forbid it."""
 WIDE_SHARE, WIDE_EXPONENT = 1 / 8, 45.0
-"""So many of these rows differ by this much, where the type has room for it: a range that other families leave out."""
+"""So many of these rows differ by this much, where the type has room for it: a range that other families leave out.
+
+Rows whose scores are exponentiated do so downwards alone: a kernel that computes exp2(fma(score, c, -largest * c)), as
+right ones do, is off by the last bit of its largest score, and from 2^31 on that bit overflows the exponential."""
 BESIDE = 64
 """So many of the largest elements lie side by side in the family `unnoticed`, as whoever goes by blocks hopes they do
 not."""
@@ -190,7 +193,8 @@ def sample(
         rivals = [special for special in specials if special in OVERWHELMING]
         chosen = kind or (str(rng.choice(rivals)) if rivals else None)
         specials = tuple(s for s in specials if s not in OVERWHELMING or s == chosen)
-    values = make(_Recipe(tensor.distribution, shape, element, specials, tensor.bounded, rng, device))
+    recipe = _Recipe(tensor.distribution, shape, element, specials, tensor.bounded, tensor.exponentiated, rng, device)
+    values = make(recipe)
     return values.to(TORCH_DTYPES[element.name])
 
 
@@ -227,6 +231,7 @@ class _Recipe:
     element: DType
     specials: tuple[str, ...]
     bounded: bool
+    exponentiated: bool
     rng: np.random.Generator
     device: torch.device
 
@@ -273,10 +278,14 @@ def _nominal(recipe: _Recipe) -> torch.Tensor:
 
 
 def _scaled(recipe: _Recipe) -> torch.Tensor:
-    scales = recipe.scales(SCALE_EXPONENT.get(recipe.element.name, 12.0))
+    usual = SCALE_EXPONENT.get(recipe.element.name, DEFAULT_EXPONENT)
+    scales = recipe.scales(usual)
     if recipe.element.name not in SCALE_EXPONENT:
         wide = recipe.uniform(recipe.rows) < WIDE_SHARE
-        scales = torch.where(wide, recipe.scales(WIDE_EXPONENT), scales)
+        far = recipe.scales(WIDE_EXPONENT)
+        if recipe.exponentiated:
+            far = far.clamp_max(2.0**usual)
+        scales = torch.where(wide, far, scales)
     return _nominal(recipe).mul_(scales)
 
 

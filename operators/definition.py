@@ -90,6 +90,10 @@ class _Tensor(_Table):
     pattern: Pattern | None = None
     """What matrices hold over the last two axes, which are of one size then, whatever the input family: `symmetric`
     ones mirror what stands above the diagonal, `upper` and `lower` triangular ones hold zeros on its other side."""
+    exponentiated: bool = False
+    """Whether an exponential is taken of what its products come to, so that no row may be larger by more than 4,096
+    times: the last bit of a score must not overflow the exponential, as right kernels round scores before they subtract
+    the largest one."""
 
 
 class _Scalar(_Table):
@@ -356,6 +360,8 @@ def _tensor(raw: _Tensor, names: Iterable[str], index: int) -> Tensor:
     if raw.distribution is None:
         if raw.bounded is not None:
             raise ValueError(f"{where}: bounded needs a distribution uniform(low, high) or integers(low, high)")
+        if raw.exponentiated:
+            raise ValueError(f"{where}: exponentiated needs a distribution; what inputs() makes has sizes of its own")
         if raw.pattern is not None:
             raise ValueError(f"{where}: pattern needs a distribution; what inputs() makes has its own")
         return Tensor(raw.name, raw.role, raw.dtype, shape, None, _specials(raw, where, bounded=False))
@@ -375,7 +381,7 @@ def _tensor(raw: _Tensor, names: Iterable[str], index: int) -> Tensor:
     bounded = distribution.leaves_out_zero if raw.bounded is None else raw.bounded
     specials = _specials(raw, where, bounded=bounded)
     _check_pattern(raw, where)
-    return Tensor(raw.name, raw.role, raw.dtype, shape, distribution, specials, bounded, raw.pattern)
+    return Tensor(raw.name, raw.role, raw.dtype, shape, distribution, specials, bounded, raw.pattern, raw.exponentiated)
 
 
 def _check_pattern(raw: _Tensor, where: str) -> None:

@@ -158,6 +158,8 @@ class Tensor:
     """Whether all input families keep to the distribution's range, but for `specials`."""
     pattern: Pattern | None = None
     """What all input families are made to keep over the last two axes; None: nothing."""
+    exponentiated: bool = False
+    """Whether its products are scores of which an exponential is taken; no input family makes them huge then."""
 
     def sizes(self, env: Mapping[str, int]) -> tuple[int, ...]:
         """The concrete shape."""

@@ -197,11 +197,11 @@ def history(seed: int, folder: Path) -> Outcome:
         operators=operators,
         dtypes=dtypes,
         seed=seed,
-        llm=llm,
+        llm=llm,  # type: ignore[arg-type]
         budget={"evaluations": EVALUATIONS},
         profile="filtered",
         **random.choice(STRATEGIES),
-    ).resolved()  # type: ignore[arg-type]
+    ).resolved()
     sessions: list[str] = []
     before: list[Any] = []
     for last in (*[False] * random.randint(1, MOST_SESSIONS), True):

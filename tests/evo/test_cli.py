@@ -55,7 +55,6 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("run",), "`evo operators` lists them"),
         (("run", "--family", "quantum"), "no operator of family quantum; there are activation"),
         (("operators", "softmax", "--target", "tpu"), "target tpu: there are cpu, cuda"),
-        (("run", "softmax", "--target", "cuda"), "no CUDA device can be used here"),
         (("run", "softmax", "--set", "num_island=3"), "num_island"),
         (("status", "nothing"), "does not exist"),
         (("resume", "nothing"), "does not exist"),
@@ -74,6 +73,16 @@ def test_what_the_user_can_cure_is_one_line_and_exit_code_2(
     assert code == 2
     assert out == ""
     assert words in err.splitlines()[-1]
+    assert "Traceback" not in err
+
+
+def test_a_machine_without_the_device_is_one_line_and_exit_code_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setenv("EVO_RUNS", str(tmp_path))
+    code, out, err = evo(monkeypatch, capsys, "run", "softmax", "--target", "cuda")
+    assert (code, out) == (1, "")
+    assert "no CUDA device can be used here" in err.splitlines()[-1]
     assert "Traceback" not in err
 
 

@@ -42,9 +42,11 @@ LAWS = ("uniform(-1, 1)", "uniform(0, 1)", "uniform(0.25, 0.75)", "normal(0, 1)"
 FLOATS = ("fp64", "fp32", "fp16", "bf16")
 
 
-def tensor(law: str = "uniform(-1, 1)", specials: tuple[Special, ...] = ("zero",)) -> Tensor:
+def tensor(
+    law: str = "uniform(-1, 1)", specials: tuple[Special, ...] = ("zero",), exponentiated: bool = False
+) -> Tensor:
     shape = (parse("rows", ("rows", "cols")), parse("cols", ("rows", "cols")))
-    return Tensor("x", "in", "T", shape, Distribution.parse(law), specials)
+    return Tensor("x", "in", "T", shape, Distribution.parse(law), specials, exponentiated=exponentiated)
 
 
 def values(
@@ -102,6 +104,11 @@ def test_scaled_rows_differ_by_powers_of_ten() -> None:
 def test_some_scaled_rows_have_sizes_that_other_families_leave_out() -> None:
     sizes = values("scaled", shape=(2000, 4)).abs().amax(dim=1)
     assert ((sizes > 2.0**20) & (sizes < 2.0**60)).any() and (sizes < 2.0**-30).any()
+
+
+def test_rows_whose_scores_are_exponentiated_are_far_smaller_and_never_far_larger() -> None:
+    sizes = values("scaled", shape=(2000, 4), exponentiated=True).abs().amax(dim=1)
+    assert sizes.max() <= 2.0**12 and (sizes < 2.0**-30).any()
 
 
 @pytest.mark.parametrize(("dtype", "bits"), [("fp32", 11), ("fp32", 8), ("fp64", 24)])
