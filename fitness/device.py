@@ -50,6 +50,10 @@ class KilledFromOutside(MachineError):
     """What no kernel can do befell the process or its clock: it may be asked again, in another one if it ended."""
 
 
+UNANSWERED = (KernelFault, KilledFromOutside)
+"""The errors of a session that gave no answer, whoever is at fault: who keeps one must not go on with it."""
+
+
 @dataclass(frozen=True)
 class Sample:
     """One timed call."""

@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from fitness.device import NAN, KernelFault, KilledFromOutside, Session
+from fitness.device import NAN, UNANSWERED, KernelFault, Session
 from fitness.evaluation import Status
 from fitness.native import cache_folder, publish
 from fitness.timed import Placed
@@ -259,7 +259,7 @@ class _Trial:
             group = groups.pop(0)
             try:
                 self._try(group)
-            except (KernelFault, KilledFromOutside, OperatorError) as fault:
+            except (*UNANSWERED, OperatorError) as fault:
                 reason = " ".join(str(fault).split())[:400]
                 if isinstance(fault, KernelFault) and fault.rejection.status is Status.WRONG:
                     return Tried(call.name, call.kind, lack=reason)

@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 
 from fitness.cases import Case
-from fitness.device import KernelFault, KilledFromOutside, Sample, Session, unwritten
+from fitness.device import UNANSWERED, KernelFault, Sample, Session, unwritten
 from fitness.evaluation import LibraryTiming, Status, Timing
 from fitness.timed import Placed, Seat
 from fitness.timing import RaceResult, Ratio, Schedule, Spread, decide, location, log_ratio, mean, usually_above
@@ -361,7 +361,7 @@ class Pairing:
                 return None
             seat = self._guest.seats[number]
             return self._sample(seat.session, seat.nominal[which % len(seat.nominal)])
-        except (KernelFault, KilledFromOutside, OperatorError) as fault:
+        except (*UNANSWERED, OperatorError) as fault:
             self._guest.leave(str(fault))
             return None
         finally:
@@ -370,7 +370,7 @@ class Pairing:
     def _anchor_sample(self, anchor: Seat, number: int, which: int) -> Sample:
         try:
             return self._nominal(anchor, number, which)
-        except (KernelFault, KilledFromOutside) as fault:
+        except UNANSWERED as fault:
             raise AnchorFault(str(fault)) from fault
 
     def _nominal(self, seat: Seat, number: int, which: int) -> Sample:

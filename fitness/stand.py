@@ -12,7 +12,7 @@ import numpy as np
 
 from fitness.cases import Case, Question
 from fitness.checks import Checks
-from fitness.device import NAN, Device, KernelFault, KilledFromOutside, Prepared, Session
+from fitness.device import NAN, UNANSWERED, Device, KernelFault, KilledFromOutside, Prepared, Session
 from fitness.evaluation import Rejection, Status
 from fitness.measure import AnchorFault, Guest, Measurement, Pairing
 from fitness.roofline import floor_us
@@ -93,7 +93,7 @@ class Stand:
         with self._asking:
             try:
                 return [self._asked(question)]
-            except (KernelFault, KilledFromOutside):
+            except UNANSWERED:
                 # Its process may have been killed from outside; a new one tells whether it is the kernel's fault.
                 self._distrust()
             try:
@@ -181,7 +181,7 @@ class Stand:
             except BaseException:
                 session.close()
                 raise
-        except (KernelFault, KilledFromOutside) as fault:
+        except UNANSWERED as fault:
             raise AnchorFault(str(fault)) from fault
 
     # --- timing -----------------------------------------------------------------------------------------------------

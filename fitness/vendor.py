@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-from fitness.device import Device, KernelFault, KilledFromOutside, Session
+from fitness.device import UNANSWERED, Device, Session
 from fitness.library import Accept, Choice, Place, choose, keep, kept, versions
 from fitness.measure import Guest, GuestSeat
 from fitness.timed import Placed, TimedInputs
@@ -54,14 +54,14 @@ class Vendor:
                 calls, lack = self._calls()
                 for call, numbers in calls:
                     begun.append((call, numbers, opened.enter_context(self._session(call, numbers))))
-            except (KernelFault, KilledFromOutside, OperatorError) as fault:
+            except (*UNANSWERED, OperatorError) as fault:
                 opened.close()
                 begun, lack = [], str(fault)
 
             def seated() -> Guest:
                 try:
                     return self._seated(begun, lack)
-                except (KernelFault, KilledFromOutside, OperatorError) as fault:
+                except (*UNANSWERED, OperatorError) as fault:
                     opened.close()
                     return Guest((), str(fault))
 

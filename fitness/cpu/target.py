@@ -27,7 +27,7 @@ from fitness.cpu.profiler import profile
 from fitness.cpu.races import TEAM, Watched, audited, look
 from fitness.cpu.runner import Runner, plan_words
 from fitness.cpu.simulation import Subject
-from fitness.device import Compiled, KernelFault, KilledFromOutside, Prepared, Sample
+from fitness.device import UNANSWERED, Compiled, KernelFault, KilledFromOutside, Prepared, Sample
 from fitness.evaluation import Rejection, Status, Timing
 from fitness.lock import fair_lock
 from fitness.memory import Region
@@ -175,7 +175,7 @@ class CpuDevice:
             runner = Runner(threads=self.threads)
             try:
                 runner.map(prepared.build.image, library)
-            except (KernelFault, KilledFromOutside):
+            except UNANSWERED:
                 runner.close()
                 raise
         return CpuSession(self, runner, prepared, self._oracle)

@@ -19,7 +19,7 @@ from fitness.channel import receive_frame, send_frame
 from fitness.cuda.driver import ENVIRONMENT
 from fitness.cuda.memory import Block
 from fitness.cuda.program import Program, Table
-from fitness.device import KernelFault, KilledFromOutside
+from fitness.device import UNANSWERED, KernelFault, KilledFromOutside
 from fitness.disk import KILLED
 from fitness.evaluation import Status
 from fitness.native import built
@@ -95,7 +95,7 @@ class Runner:
         try:
             self._set_up(quiet)
             self._failure = None
-        except (KernelFault, KilledFromOutside, OSError) as failure:
+        except (*UNANSWERED, OSError) as failure:
             self._failure = failure
 
     def _set_up(self, quiet: Callable[[], AbstractContextManager[None]]) -> None:

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, suppress
 from threading import Thread
 
 from fitness.cuda.runner import Runner
-from fitness.device import KernelFault, KilledFromOutside
+from fitness.device import UNANSWERED
 from operators.errors import DeviceError
 
 SPARES = 2
@@ -83,7 +83,7 @@ class Runners:
         try:
             with self.quiet():
                 runner.unload()
-        except (KernelFault, KilledFromOutside):
+        except UNANSWERED:
             runner.close()
         else:
             self._idle.append(runner)

@@ -17,7 +17,7 @@ from fitness.cuda.oracle import CudaOracle
 from fitness.cuda.program import Program
 from fitness.cuda.runner import NO_MEMORY, Runner
 from fitness.cuda.runners import MOST_IDLE, SPARES, Runners
-from fitness.device import KernelFault, KilledFromOutside, Sample
+from fitness.device import UNANSWERED, KernelFault, KilledFromOutside, Sample
 from fitness.evaluation import Status
 from operators.plan import ResolvedPlan
 
@@ -93,7 +93,7 @@ class CudaSession:
         begin = time.monotonic_ns()
         try:
             elapsed_ns, seen_ns = runner.run(slot, cold=cold, poison=poison, timeout_s=CALL_LIMIT_S)
-        except (KernelFault, KilledFromOutside):
+        except UNANSWERED:
             # It may be running still, and write: nothing else is done before it is gone.
             runner.close()
             self._runner = None
@@ -135,7 +135,7 @@ class CudaSession:
                     self._runner.load(self._build.cubin, self._build.lowered, self._build.tables)
                     for slot in self._slots:
                         self._hand_over(self._runner, slot)
-            except (KernelFault, KilledFromOutside):
+            except UNANSWERED:
                 self.close()
                 raise
         return self._runner
