@@ -168,12 +168,12 @@ class TimedInputs:
         slots: dict[TimedSet, int] = {}
         company: list[list[Placed]] = [[] for _ in self.nominal]
         for slot, (what, number) in enumerate(sets, 1):
+            case = what.case if isinstance(what, TimedSet) else what
+            session.bind(slot, case, at_end=False)
             if isinstance(what, TimedSet):
-                session.bind(slot, what.case, at_end=False)
                 slots[what] = slot
             else:
-                session.bind(slot, what, at_end=False)
-                company[number].append((slot, what))
+                company[number].append((slot, case))
         # In one order for all sessions, which are to be called on the same set.
         return Seat(session, [[(slots[timed], timed) for timed in sets] for sets in self.nominal], company)
 

@@ -21,7 +21,7 @@ from fitness.cuda.build import DIALECT, read_ptxas_log, scrub_log
 from fitness.cuda.emulation.ptx.assembly import translated
 from fitness.cuda.emulation.ptx.reading import NotEmulated, parse
 from fitness.cuda.nvrtc import FILE
-from fitness.cuda.ptx import flagged, traits
+from fitness.cuda.ptx import rare, traits
 from fitness.source import forbidden, hoisted, smuggled, without_comments
 from mutators.edit import AnswerError, Block, child_source, description, edited
 from operators.catalog import load
@@ -112,7 +112,7 @@ _PLAN_PIECES = (
 )  # fmt: skip
 READERS = {
     "traits of PTX": Reader(traits, (_BODY, SPLIT), _PTX_PIECES),
-    "flags of PTX": Reader(lambda text: flagged(text, file=FILE), (_BODY, SPLIT), _PTX_PIECES),
+    "flags of PTX": Reader(lambda text: rare(text, file=FILE), (_BODY, SPLIT), _PTX_PIECES),
     "inline PTX": Reader(
         lambda text: parse(text, (), ()),
         (SPLIT, f"{{ {SPLIT}; }}", f"mov.b32 {SPLIT};", f".reg .b32 {SPLIT};"),

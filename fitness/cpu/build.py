@@ -18,7 +18,16 @@ from elftools.elf.elffile import ELFFile
 
 from fitness.base import COMPILE_LIMIT_S
 from fitness.cpu.flagged import flagged
-from fitness.cpu.gate import DIALECT, MAX_OBJECT_BYTES, ON_CPU, Allowance, objection, section_objection, symbols
+from fitness.cpu.gate import (
+    DIALECT,
+    MAX_OBJECT_BYTES,
+    ON_CPU,
+    Allowance,
+    called,
+    objection,
+    section_objection,
+    symbols,
+)  # fmt: skip
 from fitness.cpu.image import MAX_FILE_BYTES, Image, Refused, image
 from fitness.cpu.loops import vector_work
 from fitness.disk import refuse_machine_fault
@@ -236,7 +245,7 @@ def parameters(elf: ELFFile, index: int) -> tuple[Param, ...]:
 
 def _facts(elf: ELFFile, compiled: Path) -> dict[str, Any]:
     text = sum(s["sh_size"] for s in elf.iter_sections() if s["sh_flags"] & 0x6 == 0x6)  # allocated, executable
-    undefined = sorted(s.name for s in symbols(elf).iter_symbols() if s["st_shndx"] == "SHN_UNDEF" and s.name)
+    undefined = sorted(called(elf))
     listed = run_confined(
         ["objdump", "-dr", "--no-show-raw-insn", compiled.name],
         cwd=str(compiled.parent),

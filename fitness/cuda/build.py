@@ -15,7 +15,7 @@ from fitness.cuda.cubin import Cubin, CubinError, read_cubin
 from fitness.cuda.line_table import Lines, read_lines
 from fitness.cuda.nvrtc import FILE, HEADERS, OPTIONS, Job, include_folders, version
 from fitness.cuda.program import Table
-from fitness.cuda.ptx import flagged, lower_precision, tells_places, traits, uncommon, written
+from fitness.cuda.ptx import Rare, lower_precision, rare, tells_places, traits, written
 from fitness.cuda.state import PROBE, PROBE_KERNELS, Reference, detached, objection, reference, tables
 from fitness.evaluation import Rejection, Status
 from fitness.signature import Param, TableError
@@ -250,20 +250,20 @@ def _shared() -> Compiler:
     return compiler
 
 
-def _told_by_lines(ptx: str, job: Job, compiler: Compiler) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What the kernel's own code does that is flagged, and what it does that is uncommon.
+def _told_by_lines(ptx: str, job: Job, compiler: Compiler) -> Rare:
+    """What the kernel's own code does that few kernels need.
 
     There is seldom anything, so that few are compiled twice. Where no compiler was asked for lines and some stand
     there, a kernel wrote them, to pass for a header.
     """
-    found = flagged(ptx), uncommon(ptx)
+    found = rare(ptx)
     if not any(found) or tells_places(ptx):
         return found
     try:
         told = compiler.compile(replace(job, lines=True)).ptx
     except CompilerFault:  # slower than the first time; then headers count as well
         return found
-    return flagged(told, file=FILE), uncommon(told, file=FILE)
+    return rare(told, file=FILE)
 
 
 def code_digest(build: CudaBuild, *, resolved: str, dtype: str, device: str) -> str:

@@ -231,8 +231,17 @@ def lower_precision(found: Traits, dtype: str) -> tuple[str, ...]:
 # --- what few kernels need -------------------------------------------------------------------------------------------
 
 
-def flagged(ptx: str, *, file: str | None = None) -> tuple[str, ...]:
-    """Why a kernel is suspicious though legal, in words; see `fitness.flags`.
+class Rare(NamedTuple):
+    """What few kernels need, in words."""
+
+    flagged: tuple[str, ...]
+    """Why a kernel is suspicious though legal; see `fitness.flags`."""
+    uncommon: tuple[str, ...]
+    """What is no suspicion, for readers of the facts alone."""
+
+
+def rare(ptx: str, *, file: str | None = None) -> Rare:
+    """What few kernels need of this.
 
     With `file`, for PTX that tells lines: only what stands in this file or in a function of a header that it calls
     itself. What headers do on their own account (barriers that sleep until a time is up) is left out.
@@ -240,12 +249,8 @@ def flagged(ptx: str, *, file: str | None = None) -> tuple[str, ...]:
     code, strings = _without_asides(ptx)
     chosen = _chosen(code, strings, file)
     own = [OWN_ADDRESS] * _takes_own_address(set(_FUNCTION.findall(code)), chosen)
-    return (*_named(FLAGGED, chosen), *own, *[HELD_ADDRESS] * _has_absolute(chosen))
-
-
-def uncommon(ptx: str, *, file: str | None = None) -> tuple[str, ...]:
-    """What few kernels need, for readers of the facts alone; `file` as in `flagged`."""
-    return tuple(_named(UNCOMMON, _chosen(*_without_asides(ptx), file)))
+    flagged = (*_named(FLAGGED, chosen), *own, *[HELD_ADDRESS] * _has_absolute(chosen))
+    return Rare(flagged, tuple(_named(UNCOMMON, chosen)))
 
 
 def _named(tests: Mapping[str, Callable[[Instruction], bool]], found: Sequence[Instruction]) -> Iterator[str]:

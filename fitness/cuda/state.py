@@ -128,7 +128,7 @@ def objection(cubin: Cubin, known: Reference) -> str | None:
     """
     code = [(section.name, list(_accesses(section))) for section in cubin.sections if section.is_code]
     accesses = [access for _, found in code for access in found]
-    tabled = {relocation.entry_at for relocation in _tabled(cubin)}
+    tabled = {relocation.entry_at for relocation in _tabled(cubin, accesses)}
     reached = sorted(_reached(cubin, accesses), key=lambda relocation: relocation.symbol.section != 0)
     for relocation in reached:  # what is called says more than what it is given
         if relocation.entry_at not in tabled and (problem := _problem(cubin, relocation.symbol)):
@@ -149,7 +149,7 @@ def detached(code: bytes, cubin: Cubin) -> tuple[bytes, tuple[Table, ...]]:
 
     A module's own memory can be written to; where it is loaded, the tables are put into memory that cannot.
     """
-    gone = list(_tabled(cubin))
+    gone = list(_tabled(cubin, _all_accesses(cubin)))
     slots = [Table(cubin.sections[r.section].offset + r.offset, _bytes(cubin, r.symbol)) for r in gone]
     image = bytearray(code)
     entries_gone = {r.entry_at for r in gone}
@@ -178,13 +178,12 @@ def _parameter_problem(access: _Access, known: Reference) -> str | None:
 
 def tables(cubin: Cubin) -> frozenset[str]:
     """The symbols of all tables."""
-    return frozenset(relocation.symbol.name for relocation in _tabled(cubin))
+    return frozenset(relocation.symbol.name for relocation in _tabled(cubin, _all_accesses(cubin)))
 
 
-def _tabled(cubin: Cubin) -> Iterator[Relocation]:
+def _tabled(cubin: Cubin, accesses: list[_Access]) -> Iterator[Relocation]:
     """The relocations by which code comes to know where a table is that holds no address itself."""
     addresses = sorted((relocation.section, relocation.offset) for relocation in cubin.relocations())
-    accesses = [access for section in cubin.sections if section.is_code for access in _accesses(section)]
     for relocation in _reached(cubin, accesses):
         symbol = relocation.symbol
         if max(relocation.section, symbol.section) >= len(cubin.sections):
@@ -246,6 +245,10 @@ def _bytes(cubin: Cubin, symbol: Symbol) -> bytes:
     """What a variable holds at first."""
     data = cubin.sections[symbol.section].data if symbol.section < len(cubin.sections) else b""
     return data[symbol.value : symbol.value + symbol.size]
+
+
+def _all_accesses(cubin: Cubin) -> list[_Access]:
+    return [access for section in cubin.sections if section.is_code for access in _accesses(section)]
 
 
 def _accesses(section: Section) -> Iterator[_Access]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fitness.cuda.build import CudaBuild, code_digest, compile_cuda, read_ptxas_log, scrub_log
-from fitness.cuda.ptx import flagged, lower_precision, traits, uncommon, written
+from fitness.cuda.ptx import lower_precision, rare, traits, written
 from fitness.evaluation import Rejection, Status
 from fitness.flags import CLOCK, HELD_ADDRESS, OWN_ADDRESS, PLACE
 from operators.catalog import load
@@ -107,14 +107,14 @@ def test_clocks_and_numbers_of_places_are_flagged(register: str, reason: str) ->
 def test_a_function_is_called_by_its_address_and_not_reckoned_with() -> None:
     called = "mov.u64 %rd1, twice;\n call (r), %rd1, (p), proto;\n"
     unit = ".func (.param .b32 r) twice(.param .b32 p)\n{{\n ret;\n}}\n.entry f()\n{{\n {} ret;\n}}\n"
-    assert flagged(unit.format(called)) == ()
+    assert rare(unit.format(called)).flagged == ()
     for use in (
         "and.b64 %rd2, %rd1, 255;",
         "st.global.u64 [%rd9], %rd1;",
         "ld.u32 %r1, [%rd1];",
         "setp.lt.u64 %p1, %rd1, 7;",
     ):
-        assert flagged(unit.format(f"mov.u64 %rd1, twice;\n {use}\n")) == (OWN_ADDRESS,)
+        assert rare(unit.format(f"mov.u64 %rd1, twice;\n {use}\n")).flagged == (OWN_ADDRESS,)
 
 
 COOPERATIVE = "#include <cooperative_groups.h>\nnamespace cg = cooperative_groups;\n"
@@ -215,7 +215,7 @@ LITERALS = {
 def test_an_address_is_one_in_every_notation_and_no_number_is_an_error(name: str) -> None:
     literal, is_address = LITERALS[name]
     ptx = f".visible .entry f() {{ mov.b64 %rd1, {literal}; st.global.u32 [%rd1], 0; ret; }}"
-    assert (HELD_ADDRESS in flagged(ptx)) == is_address
+    assert (HELD_ADDRESS in rare(ptx).flagged) == is_address
 
 
 def test_a_kernel_with_octal_literals_compiles() -> None:
@@ -237,7 +237,7 @@ def test_registers_of_one_function_are_not_those_of_another() -> None:
 .func b(.param .b64 p) { ld.param.u64 %rd1, [p]; st.global.u32 [%rd1], 0; st.global.u32 [%rd2], 0; ret; }
 """
     assert written(ptx, {"table"}) is None
-    assert flagged(ptx) == ()
+    assert rare(ptx).flagged == ()
     assert written(ptx.replace("[p];", "[p]; add.s64 %rd1, table, 8;"), {"table", "other"}) == "table"
 
 
@@ -250,8 +250,8 @@ def test_registers_of_one_function_are_not_those_of_another() -> None:
 )  # fmt: skip
 def test_words_that_are_no_instructions_are_none(hidden: str) -> None:
     ptx = f".visible .entry f() {{ {hidden} ret; }}"
-    assert uncommon(ptx) == ()
-    assert uncommon(ptx.replace("ret;", "/* // */ @!%p1 nanosleep .u32 1; ret;")) == ("sleep",)
+    assert rare(ptx).uncommon == ()
+    assert rare(ptx.replace("ret;", "/* // */ @!%p1 nanosleep .u32 1; ret;")).uncommon == ("sleep",)
 
 
 def test_a_kernel_that_says_which_lines_it_comes_from_passes_for_no_header() -> None:
