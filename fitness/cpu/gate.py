@@ -229,7 +229,13 @@ def demangled(name: str) -> str:
     return (shown or name)[:MAX_NAME_CHARACTERS]
 
 
-def called(elf: ELFFile) -> frozenset[str]:
+def called(compiled: Path) -> frozenset[str]:
+    """Names that an object file leaves to libraries."""
+    with compiled.open("rb") as stream:
+        return undefined(ELFFile(stream))
+
+
+def undefined(elf: ELFFile) -> frozenset[str]:
     """Names that an object file leaves to libraries. Raises ELFError where it has no table of symbols."""
     found = symbols(elf).iter_symbols()
     return frozenset(symbol.name for symbol in found if symbol["st_shndx"] == "SHN_UNDEF" and symbol.name)

@@ -17,8 +17,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from elftools.elf.elffile import ELFFile
-
 from fitness.cases import Question
 from fitness.cpu.build import FILE, FLAGS, LINK_FLAGS, LINKED, CpuBuild, compiled, link, preprocess, translation_unit
 from fitness.cpu.gate import ALLOWED_SYMBOLS, Allowance, called, offered
@@ -130,9 +128,7 @@ def _instrumented(watched: Watched, scratch: Path) -> CpuBuild | str:
     )
     if failure:
         return f"it does not compile to be watched: {failure.message.splitlines()[0]}"
-    with (scratch / "kernel.o").open("rb") as stream:
-        names = called(ELFFile(stream))
-    if unknown := sorted(filter(_ORDERING.fullmatch, names)):
+    if unknown := sorted(filter(_ORDERING.fullmatch, called(scratch / "kernel.o"))):
         return f"it uses {', '.join(unknown)}"
     image = link(str(scratch), len(launches) + 1, flags=_LINKED_ANYHOW, allowance=WATCHED)
     if isinstance(image, Rejection):
