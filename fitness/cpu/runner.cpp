@@ -513,6 +513,14 @@ std::vector<Said> heard(int from) {
     }
 }
 
+// Lets some numbers of processes go by, as many as is drawn: nobody else does in a namespace of our own, where a call
+// would know by its number whether it is an even one.
+void skip_numbers() {
+    unsigned char drawn = 0;
+    if (getrandom(&drawn, sizeof drawn, GRND_NONBLOCK) != sizeof drawn) return;
+    for (int left = drawn % 4; left > 0; --left) std::thread([] {}).join();
+}
+
 void run(const std::vector<Word>& words, const std::vector<int>& fds) {
     const Plan& plan = plans.at(words[0]);
     int ends[2];
@@ -522,6 +530,7 @@ void run(const std::vector<Word>& words, const std::vector<int>& fds) {
         return reply_error("cannot make a socket that stamps what it is sent");
     const pid_t owner = getpid();
     const Word set_to = time_was_set_to();
+    skip_numbers();
     const pid_t pid = fork();
     if (pid < 0) return reply_error("cannot fork");
     if (pid == 0) {
