@@ -23,10 +23,10 @@ from fitness.cpu.gate import (
     MAX_OBJECT_BYTES,
     ON_CPU,
     Allowance,
-    called,
     objection,
     section_objection,
     symbols,
+    undefined,
 )  # fmt: skip
 from fitness.cpu.image import MAX_FILE_BYTES, Image, Refused, image
 from fitness.cpu.loops import vector_work
@@ -245,7 +245,7 @@ def parameters(elf: ELFFile, index: int) -> tuple[Param, ...]:
 
 def _facts(elf: ELFFile, compiled: Path) -> dict[str, Any]:
     text = sum(s["sh_size"] for s in elf.iter_sections() if s["sh_flags"] & 0x6 == 0x6)  # allocated, executable
-    undefined = sorted(called(elf))
+    left = sorted(undefined(elf))
     listed = run_confined(
         ["objdump", "-dr", "--no-show-raw-insn", compiled.name],
         cwd=str(compiled.parent),
@@ -261,9 +261,9 @@ def _facts(elf: ELFFile, compiled: Path) -> dict[str, Any]:
         "code_bytes": text,
         "vector_bits": vector_bits,
         "packed_share": round(packed_share, 3),
-        "threads": any(name.startswith("GOMP_parallel") for name in undefined),
-        "undefined_symbols": undefined,
-        "flagged": flagged(listing, code=code, undefined=undefined, whole=whole),
+        "threads": any(name.startswith("GOMP_parallel") for name in left),
+        "undefined_symbols": left,
+        "flagged": flagged(listing, code=code, undefined=left, whole=whole),
     }
 
 
