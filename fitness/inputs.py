@@ -44,7 +44,9 @@ numbers."""
 SCALE_EXPONENT, DEFAULT_EXPONENT = {"fp16": 3.0}, 12.0
 """Rows of the family `scaled` differ by up to 2^-e .. 2^e; the latter, where the type's range does not forbid it."""
 WIDE_SHARE, WIDE_EXPONENT = 1 / 8, 45.0
-"""So many of these rows differ by this much, where the type has room for it: a range that other families leave out.
+"""So many of these rows are smaller by this much, and all the others larger, where the type has room for it: a range
+that other families leave out. The others are larger together: were each row's size its own, the largest few would carry
+a long sum alone, and right kernels that cut it off at every step would be held against what few terms lose.
 
 Rows whose scores are exponentiated do so downwards alone: a kernel that computes exp2(fma(score, c, -largest * c)), as
 right ones do, is off by the last bit of its largest score, and from 2^31 on that bit overflows the exponential."""
@@ -280,12 +282,11 @@ def _nominal(recipe: _Recipe) -> torch.Tensor:
 def _scaled(recipe: _Recipe) -> torch.Tensor:
     usual = SCALE_EXPONENT.get(recipe.element.name, DEFAULT_EXPONENT)
     scales = recipe.scales(usual)
-    if recipe.element.name not in SCALE_EXPONENT:
+    if recipe.element.name not in SCALE_EXPONENT and not recipe.bounded:
+        if not recipe.exponentiated:
+            scales *= 2.0 ** float(recipe.rng.uniform(usual, WIDE_EXPONENT - usual))
         wide = recipe.uniform(recipe.rows) < WIDE_SHARE
-        far = recipe.scales(WIDE_EXPONENT)
-        if recipe.exponentiated:
-            far = far.clamp_max(2.0**usual)
-        scales = torch.where(wide, far, scales)
+        scales = torch.where(wide, recipe.scales(WIDE_EXPONENT).clamp_max_(2.0**usual), scales)
     return _nominal(recipe).mul_(scales)
 
 
