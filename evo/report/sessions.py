@@ -26,7 +26,8 @@ SQL = """
     )
     select
         strftime(to_timestamp(s.began) at time zone 'UTC', '%Y-%m-%dT%H:%M:%SZ') as began,
-        (select max(moment) from signs where moment >= s.began and moment < s.next) - s.began as took_s,
+        -- None is within it where the machine's clock was set back.
+        coalesce((select max(moment) from signs where moment >= s.began and moment < s.next) - s.began, 0) as took_s,
         (select arg_max(kind, place) from marks where place > s.place and place < s.next_place) as ended,
         coalesce((
             select arg_max(reason, place) from marks where place > s.place and place < s.next_place
