@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from shutil import copytree
 
@@ -18,14 +17,6 @@ def read(tmp_path: Path, text: str, **changes: object) -> RunConfig:
     path = tmp_path / "run.toml"
     path.write_text(text, encoding="utf-8")
     return read_config(path, changes, [])
-
-
-def test_a_run_from_before_there_were_ancestors_began_with_the_naive_kernel(tmp_path: Path) -> None:
-    made = read(tmp_path, 'operators = ["softmax"]').resolved()
-    assert made.ancestors == "all"
-    stored = json.loads(made.to_json())
-    del stored["ancestors"]
-    assert RunConfig.from_json(json.dumps(stored)).ancestors == "naive"
 
 
 def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:

@@ -396,7 +396,7 @@ def test_what_decides_no_verdict_may_change(command: Evo, operator: Path, run: P
     toml.write_text("# mine\n" + re.sub(r'formula = ".*"', 'formula = "y"', toml.read_text().replace(" = ", "  =  ")))
     reference.write_text("# mine\n\n" + reference.read_text().replace("\n", "  # here\n", 1) + "\n\n")
     code, _, err = command("resume", str(run), "--budget", "9evals")
-    assert (code, err) == (0, "")
+    assert (code, err) == (0, "ended: evaluations 9 of 9\n")
 
 
 def test_a_kernel_file_that_a_run_did_not_begin_with_is_none_of_its_own(
@@ -404,7 +404,7 @@ def test_a_kernel_file_that_a_run_did_not_begin_with_is_none_of_its_own(
 ) -> None:
     (operator / "better.cpp").write_text("// not yet")
     code, _, err = command("resume", str(run), "--budget", "9evals")
-    assert (code, err) == (0, "")
+    assert (code, err) == (0, "ended: evaluations 9 of 9\n")
 
 
 @pytest.mark.parametrize("file", ["naive.cpp", "reference.py", "operator.toml"])
@@ -420,12 +420,12 @@ def test_another_processor_is_refused(command: Evo, run: Path, monkeypatch: pyte
     assert command("resume", str(run), "--budget", "9evals")[0] == 0
 
 
-def test_a_run_that_is_older_than_digests_goes_on(command: Evo, run: Path) -> None:
+def test_a_run_that_was_stopped_before_it_noted_its_operators_goes_on(command: Evo, run: Path) -> None:
     with duckdb.connect(str(run / folders.DATABASE)) as connection:
         connection.execute(f"delete from events where kind = '{sessions.DEFINITIONS}'")
     code, _, err = command("resume", str(run), "--budget", "9evals")
-    (note,) = err.strip().splitlines()
-    assert code == 0 and "older than digests of operators" in note
+    note, ended = err.strip().splitlines()
+    assert code == 0 and "stopped before it noted its operators" in note and ended.startswith("ended: ")
 
 
 def made(**host: Any) -> Conditions:

@@ -27,7 +27,6 @@ from tests.evo.model_runs import FENCE, another, source_in
 from tests.evo.pages import Page
 from tests.evo.test_cli import evo
 from tests.evo.test_comparison_report import HOSTILE, same
-from tests.evo.test_older_runs import opened
 from tests.mutators.llm_server import Reply
 from tests.store.rows import event, run
 from tests.store.story import stored
@@ -125,13 +124,13 @@ def test_hostile_words_are_text_and_nothing_is_asked_of_a_network(reported: Repo
     assert reported.text.count("Content-Security-Policy") == 1 and engine_version() in reported.text
 
 
-def test_runs_with_nothing_right_of_old_versions_and_unbegun_render(tmp_path: Path) -> None:
+def test_runs_with_nothing_right_and_unbegun_render(tmp_path: Path) -> None:
     wrong = tmp_path / "wrong"
     stored(wrong, config_json='{"strategy": "islands"}')
-    old, empty = opened("islands", tmp_path / "old"), tmp_path / "empty"
+    empty = tmp_path / "empty"
     with Store(empty, create=True) as store:
         store.commit({"runs": [run()], "events": [event("stopped")]}).result()
-    for folder in (wrong, old, empty):
+    for folder in (wrong, empty):
         page = Page(write_report(folder, tmp_path / f"{folder.name}.html").read_text(encoding="utf-8"))
         assert {found["id"] for _, found in page.elements if found.get("id")} >= set(SECTIONS)
     said = (tmp_path / "empty.html").read_text(encoding="utf-8")

@@ -16,7 +16,7 @@ from fitness.cpu.cores import plan_facts
 from fitness.cpu.gate import section_objection
 from fitness.cpu.image import Image, Refused, image
 from fitness.cpu.runner import Runner, plan_words
-from fitness.device import KernelFault
+from fitness.device import KernelFault, KilledFromOutside
 from fitness.memory import Region
 from fitness.signature import TableError, parameter_table
 from operators.kernel import Kernel
@@ -110,25 +110,27 @@ def test_constants_with_addresses_cannot_be_written(axpb: Operator, tmp_path: Pa
         outputs(axpb_kernel(f"{slot}[n & 1] = two; {RIGHT}", before=TABLES), axpb, tmp_path)
 
 
-def test_a_call_has_no_descriptor_but_the_one_of_its_notes(axpb: Operator, tmp_path: Path) -> None:
+def test_a_call_has_no_descriptors_but_those_of_its_notes_and_orders(axpb: Operator, tmp_path: Path) -> None:
     made = compiled(axpb_kernel("for (volatile int i = 0;;) { i = 1; }"), axpb, tmp_path)
     plan = parse_plan(axpb_kernel(RIGHT).source, axpb, "cpu")
     resolved = plan.resolve(axpb, dtype="fp32", dims={"n": 8}, values={}, facts=plan_facts(1))
-    counts: set[int] = set()
+    found: set[tuple[str, ...]] = set()
+    wanted = ("0 socket", "1 pipe")
     with Runner(threads=1) as runner, ThreadPoolExecutor(1) as pool:
         runner.map(made.image, made.library)
         inputs, work = Region({"x": 32, "b": 32}, at_end=False), Region({"y": 32}, at_end=False)
         order = runner.bind(0, inputs, work)
         runner.define(0, plan_words(resolved, made, axpb, order, work))
         call = pool.submit(runner.run, 0, 0, timeout_s=30.0)
-        while 1 not in counts and not call.done():
+        while wanted not in found and not call.done():
             for process in descendants(runner.pid):
                 with suppress(OSError):  # it has ended
-                    counts.add(len(list(Path(f"/proc/{process}/fd").iterdir())))
+                    fds = Path(f"/proc/{process}/fd").iterdir()
+                    found.add(tuple(sorted(f"{fd.name} {fd.readlink().name.partition(':')[0]}" for fd in fds)))
         runner.close()
-        with pytest.raises(KernelFault):
+        with pytest.raises(KilledFromOutside):
             call.result()
-    assert 1 in counts
+    assert wanted in found
 
 
 @pytest.fixture(scope="module")
