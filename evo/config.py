@@ -32,7 +32,7 @@ STRATEGIES: Mapping[str, str] = {
     "islands": "evo.strategies.islands:Islands",
     "agent": "evo.strategies.agent_alone:AgentAlone",
     "astra": "evo.strategies.astra:Astra",
-    "best_of_n": "evo.strategies.best_of_n:BestOfN",
+    "best_of_n": "evo.strategies.controls:BestOfN",
     "cudaforge": "evo.strategies.cudaforge:CudaForge",
     "cudamaster": "evo.strategies.cudamaster:CudaMaster",
     "cutegen": "evo.strategies.cutegen:CuTeGen",
@@ -127,7 +127,7 @@ class RunConfig(BaseModel):
         return config
 
     def _learnt(self) -> tuple[Attempt, ...]:
-        from evo.lessons import earlier
+        from evo.search.lessons import earlier
 
         tasks = self.tasks()
         names = {name for operator, _ in tasks for name in (operator.name, *same_family(operator))}

@@ -39,7 +39,7 @@ extern "C" int evo_test(float* x) {
 }
 """
 OURS = {
-    "evo": "evo/cli.py",
+    "evo": "evo/cli/commands.py",
     "operators": "operators/spec.py",
     "mutators": "mutators/base.py",
     "fitness": "fitness/base.py",

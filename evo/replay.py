@@ -16,23 +16,23 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
-from evo import records
+from evo import rows as records
 from evo.budget import Budget
 from evo.codec import Row, moment
-from evo.conditions import ASKED_TASKS, check_tasks
+from evo.compatibility import ASKED_TASKS, check_tasks
 from evo.config import RunConfig
-from evo.execution import Execution
-from evo.history import NOT_WANTED, Done, History
 from evo.individual import UNAVAILABLE, Individual
 from evo.journal import Journal
-from evo.pool import Undone
-from evo.records import Rows
-from evo.sessions import run_row
+from evo.rows import Rows
+from evo.search.execution import Execution
+from evo.search.history import NOT_WANTED, Done, History
+from evo.search.opening import RunBenches
+from evo.search.task import Bound, Outstanding, TaskState, task_states
+from evo.search.verdicts import Reached, TakenProfile
+from evo.session import run_row
 from evo.store import Store, open_reader
-from evo.task_state import Bound, Outstanding, TaskState, task_states
-from evo.verdicts import Reached, TakenProfile
-from evo.workbench.opening import RunBenches
 from evo.workbench.recorded import rows_of_use, stored_result
+from evo.workers.pool import Undone
 from mutators.base import Call, CallStatus, Kind, Message, Parent, Proposal, Request
 from mutators.bench import Result, Tool
 from mutators.llm_calls import cache_key
@@ -241,7 +241,7 @@ class Replay:
 
 
 class _StoredVerdicts:
-    """`evo.verdicts.VerdictSource` from an earlier run."""
+    """`evo.search.verdicts.VerdictSource` from an earlier run."""
 
     def __init__(self, read: Read) -> None:
         self._read = read

@@ -10,7 +10,7 @@ from difflib import unified_diff
 from functools import cached_property
 from typing import Any, TypeVar
 
-from evo.records import LIBRARY_TIMING
+from evo.rows import LIBRARY_TIMING
 from fitness.evaluation import CheckError, LibraryTiming, Timing
 from fitness.profiling import Bottleneck, Metric, Profile
 from operators.defaults import with_defaults

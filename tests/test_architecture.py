@@ -21,11 +21,11 @@ HEAVY = {
     "tree_sitter": ("mutators/syntax.py",),
     "tree_sitter_cpp": ("mutators/syntax.py",),
     "litellm": ("mutators/llm_library.py",),
-    "mcp": ("evo/mcp/",),
-    "mcp_types": ("evo/mcp/",),
+    "mcp": ("evo/outside/",),
+    "mcp_types": ("evo/outside/",),
     "ray": ("evo/cluster/",),
     "cupy": ("fitness/cuda/", "fitness/library.py", "fitness/package/", "operators/"),
-    "vl_convert": ("evo/report/figures.py",),
+    "vl_convert": ("evo/report/charts.py",),
     "cuda": ("fitness/cuda/", "fitness/package/on_cuda.py"),
     "elftools": (
         "fitness/cpu/build.py",
@@ -50,7 +50,7 @@ MAY_LOAD = {
     "fitness/cuda/runner_process.py": "our own confine.cpp",
     "fitness/package/on_cpu.py": "a package's kernel, in the process of whoever chose to use it",
     "evo/doctor.py": "the C library, and a test program of ours",
-    "evo/worker.py": "the C library",
+    "evo/workers/worker.py": "the C library",
     "evo/store/copying.py": "the C library",
     "evo/cluster/guard.py": "the C library",
 }
@@ -141,6 +141,7 @@ def test_nothing_shadows_the_standard_library() -> None:
 
 
 def test_the_command_line_loads_nothing_heavy() -> None:
-    program = f"import sys, evo.cli; print(*(m for m in {sorted(HEAVY)} + ['numpy', 'pydantic'] if m in sys.modules))"
+    heavy = [*sorted(HEAVY), "numpy", "pydantic"]
+    program = f"import sys, evo.cli.commands; print(*(m for m in {heavy} if m in sys.modules))"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
     assert run.stdout.split() == []

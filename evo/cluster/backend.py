@@ -19,12 +19,12 @@ from evo.cluster.connection import ActorGone, Cluster
 from evo.cluster.populations import RemotePopulations, RemoteStrategy
 from evo.cluster.scratch import Scratch
 from evo.cluster.workers import HostedWorker, RemoteWorker, WorkerActor, describe_machine, shipped_files
-from evo.conditions import ACCELERATOR
+from evo.compatibility import ACCELERATOR
 from evo.config import RunConfig
 from evo.journal import Journal
-from evo.pool import EngineError, WorkerPool, value_of
 from evo.strategies.base import Strategy
-from evo.worker import WorkerSpec, gpu_specs, worker_cores
+from evo.workers.pool import EngineError, WorkerPool, value_of
+from evo.workers.worker import WorkerSpec, gpu_specs, worker_cores
 from fitness.targets import GpuModels, devices, gpu_models
 from operators.errors import UserError
 from operators.spec import Operator, Task
@@ -37,7 +37,7 @@ JOIN_S = 10.0
 
 
 class ClusterBackend:
-    """`evo.sessions.Backend` on a Ray cluster."""
+    """`evo.session.Backend` on a Ray cluster."""
 
     closing_s = 3.0
 

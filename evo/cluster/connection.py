@@ -16,8 +16,8 @@ from typing import Any
 
 from evo.cluster.guard import MARK, end_marked
 from evo.cluster.scratch import Scratch, children, start_guard
-from evo.pool import ClusterLost, EngineError, value_of
-from evo.worker import Answer, answered
+from evo.workers.pool import ClusterLost, EngineError, value_of
+from evo.workers.worker import Answer, answered
 from operators.errors import MachineError, UserError
 
 HERE = "local"
@@ -55,7 +55,7 @@ class Host:
         self._object: Any = None
 
     def call(self, method: str, *arguments: Any) -> Answer:
-        """The answer of one of the object's methods; see `evo.pool.value_of`."""
+        """The answer of one of the object's methods; see `evo.workers.pool.value_of`."""
 
         def call() -> Any:
             if self._object is None:

@@ -8,15 +8,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from evo import records
-from evo.archive import Cell, Elite
+from evo import rows
 from evo.cluster.connection import TRIES, ActorGone, Cluster, Host
 from evo.config import RunConfig
-from evo.history import NOT_WANTED
 from evo.individual import Individual
 from evo.journal import Journal
-from evo.pool import EngineError
+from evo.search.history import NOT_WANTED
+from evo.strategies.archive import Cell, Elite
 from evo.strategies.base import Leader, Rival, Strategy
+from evo.workers.pool import EngineError
 from fitness.profiling import Profile
 from mutators.base import Request
 from operators.catalog import load
@@ -223,7 +223,7 @@ class RemoteStrategy:
 def _steps(store: Journal, task: Task, past: _Past) -> Iterator[list[Step]]:
     """What a strategy has learnt so far, in order, for `Populations.learn`; see `_Past`."""
     heard, done = deque(past.heard), 0
-    for page in records.history_of(task, store, page=PAGE_TELLS):
+    for page in rows.history_of(task, store, page=PAGE_TELLS):
         steps: list[Step] = []
         for step in filter(None, (_step(task, entry) for _, entry in page)):
             if done == past.steps:  # what is stored and did not count yet is learnt when it does
@@ -237,11 +237,11 @@ def _steps(store: Journal, task: Task, past: _Past) -> Iterator[list[Step]]:
     yield [*((task, "hear", (leader,)) for _, leader in heard), *((task, "asked", answer) for answer in missing)]
 
 
-def _step(task: Task, entry: records.Entry) -> Step | None:
+def _step(task: Task, entry: rows.Entry) -> Step | None:
     """An entry of the history as its strategy learnt it; None for requests of guests, which it did not ask for."""
-    if isinstance(entry, records.Asked):
+    if isinstance(entry, rows.Asked):
         wanted = entry.rows[0]["wanted"]
-        return (task, "asked", ([*map(records.request_from, entry.rows)], wanted)) if wanted != NOT_WANTED else None
-    if isinstance(entry, records.Told):
-        return task, "tell", (records.individual_from(entry.row),)
-    return task, "profiled", (entry.row["kernel_id"], records.profile_from(entry.row))
+        return (task, "asked", ([*map(rows.request_from, entry.rows)], wanted)) if wanted != NOT_WANTED else None
+    if isinstance(entry, rows.Told):
+        return task, "tell", (rows.individual_from(entry.row),)
+    return task, "profiled", (entry.row["kernel_id"], rows.profile_from(entry.row))

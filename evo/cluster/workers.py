@@ -10,10 +10,10 @@ from typing import Any
 
 from evo.cluster.connection import ActorGone, Cluster, Host
 from evo.cluster.scratch import Scratch
-from evo.pool import WorkerLost, value_of
-from evo.processes import WorkerProcess
 from evo.version import engine_version
-from evo.worker import Answer, Message, RunContext, WorkerSpec
+from evo.workers.local import WorkerProcess
+from evo.workers.pool import WorkerLost, value_of
+from evo.workers.worker import Answer, Message, RunContext, WorkerSpec
 from fitness.cpu.cores import processor
 from operators import catalog
 from operators.errors import MachineError
@@ -91,7 +91,7 @@ def _environment(threads: str | None, *, cuda: bool) -> dict[str, str]:
 
 
 class RemoteWorker:
-    """`evo.pool.Worker` whose process is on some machine of the cluster."""
+    """`evo.workers.pool.Worker` whose process is on some machine of the cluster."""
 
     def __init__(
         self, cluster: Cluster, actor: Any, spec: WorkerSpec, shipped: Callable[[RunContext], Files] | None
@@ -105,7 +105,7 @@ class RemoteWorker:
         """Runs whose files were sent."""
 
     async def ask(self, message: Message) -> Answer:
-        """See `evo.pool.Worker`."""
+        """See `evo.workers.pool.Worker`."""
         lost = f"an evaluation worker ended during {message.method} of {message.task}"
         try:
             with self._cluster.translated():
@@ -125,7 +125,7 @@ class RemoteWorker:
         return self._shipped(message.context)
 
     def close(self) -> None:
-        """See `evo.pool.Worker`."""
+        """See `evo.workers.pool.Worker`."""
         self._cluster.stop(self.actor)
 
 

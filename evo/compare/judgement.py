@@ -22,18 +22,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from random import SystemRandom
 
-from evo import records
+from evo import rows as records
+from evo.compare.cells import Standing, begun
 from evo.compare.config import Cell
-from evo.compare.folder import Standing, begun
 from evo.compare.hidden import with_drawn_shapes
 from evo.compare.inference import Outcome
 from evo.compare.results import CellResult, cell_results
 from evo.compare.running import WORK, at_work
-from evo.pool import SharedPool
-from evo.records import Rows
-from evo.sessions import ENDING, Backend, run_context, run_row
+from evo.rows import Rows
+from evo.search.verdicts import Verdicts
+from evo.session import ENDING, Backend, run_context, run_row
 from evo.store import Store, query
-from evo.verdicts import Verdicts
+from evo.workers.pool import SharedPool
 from fitness.base import Anchor
 from fitness.evaluation import Evaluation
 from operators.catalog import load
@@ -121,7 +121,7 @@ def judge(folder: Path, results: Sequence[CellResult], say: Say, *, ray: str = "
     """Judge all winners that were not judged yet, when the searches of all cells are over; return whether it got there.
 
     `results` are those of `cell_results`. Before that it judges none: a look at conclusions that are half done would be
-    one more chance to be convinced. Ctrl-C ends it: what was judged stays. `ray` is that of `evo.sessions.Session`. It
+    one more chance to be convinced. Ctrl-C ends it: what was judged stays. `ray` is that of `evo.session.Session`. It
     raises UserError.
     """
     if under_way := sum(each.standing not in (Standing.DONE, Standing.FAILED) for each in results):

@@ -14,9 +14,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from evo import records
+from evo import rows as records
+from evo.compare.cells import Standing, begun, standing
 from evo.compare.config import Cell
-from evo.compare.folder import Standing, begun, standing
 from evo.store import Connection
 from operators.kernel import Kernel
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from evo.compare.cells import CONFIG as BEGUN
+from evo.compare.cells import Standing, begin, check_same, folder_of, standing, stored
 from evo.compare.config import Cell, Comparison
-from evo.compare.folder import CONFIG as BEGUN
-from evo.compare.folder import Standing, begin, check_same, folder_of, standing, stored
-from evo.pool import SharedPool
-from evo.search import Search
-from evo.sessions import BUILD_FOLDER, ENDING, Backend, backend_of, begun_or_resumed, run_context
-from evo.worker import RunContext
+from evo.search.driver import Search
+from evo.session import BUILD_FOLDER, ENDING, Backend, backend_of, begun_or_resumed, run_context
+from evo.workers.pool import SharedPool
+from evo.workers.worker import RunContext
 from fitness.base import DeviceInfo
 from fitness.targets import check_target, device_info, measured_device
 from operators.errors import DiskError, UserError, disk_error
@@ -96,7 +96,7 @@ def compare(
 ) -> Running:
     """Run all cells that are not done; it returns when they are, or after Ctrl-C. It raises UserError.
 
-    `ray` and `wait_s` are those of `evo.sessions.Session`.
+    `ray` and `wait_s` are those of `evo.session.Session`.
     """
     with at_work(folder, ray) as backend:
         return run_on(backend, folder, comparison, cells, on_change, wait_s=wait_s)

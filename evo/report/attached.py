@@ -12,8 +12,8 @@ from rich.text import Text
 
 from evo.report.health import health
 from evo.report.queries import last_changes
-from evo.report.summary import summary
-from evo.report.tables import console, latest, many_line, summary_table
+from evo.report.status import summary
+from evo.report.terminal import console, latest, many_line, summary_table
 
 EVERY_S = 2.0
 ROOM_BESIDE, LEAST_SHOWN = 8, 4

@@ -9,7 +9,7 @@ from difflib import unified_diff
 from typing import Any
 
 from evo.report.fitted import Field, Fitted
-from evo.report.tables import interval, microseconds, times
+from evo.report.terminal import interval, microseconds, times
 from evo.stored import StoredKernel
 from fitness.flags import standing
 from operators.errors import PlanError

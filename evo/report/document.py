@@ -1,6 +1,6 @@
 """What a report says, before anyone decides how it looks: sections of words, tables, figures and kernels.
 
-Each table and figure has the query that its numbers come from. `evo.report.page` makes a file of HTML of a document,
+Each table and figure has the query that its numbers come from. `evo.report.render` makes a file of HTML of a document,
 `evo.report.markdown` one of Markdown. All text is plain text here; whoever renders it escapes it.
 """
 
@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from evo.report.output import printable
-from evo.report.tables import microseconds, tokens
+from evo.report.terminal import microseconds, tokens
 from fitness.flags import standing
 
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from evo.records import WAITS
 from evo.report.queries import open_questions, outages
-from evo.report.summary import problems
+from evo.report.status import problems
 from evo.report.words import duration
+from evo.rows import WAITS
 from evo.store import StoreError, has_writer, query
 
 State = Literal["running", "finished", "stopped", "failed", "died", "not begun"]

@@ -10,7 +10,7 @@ from typing import Any
 from evo.folders import DATABASE
 from evo.report.fitted import Field, Fitted
 from evo.report.health import settings, state_of
-from evo.report.tables import times, tokens
+from evo.report.terminal import times, tokens
 from evo.report.words import duration
 from evo.store import query
 from operators.errors import UserError

@@ -12,7 +12,7 @@ from rich.text import Text
 from evo.report.fitted import Field, Fitted
 from evo.report.gpus import EVERY_S, GpuLoad, loads
 from evo.report.output import printable
-from evo.report.tables import times
+from evo.report.terminal import times
 
 TASK_FIELDS = (
     Field("task", "name"), Field("best"), Field("vs library", rank=2), Field("now", rank=4), Field("tried", rank=1),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from evo.report.tables import microseconds
+from evo.report.terminal import microseconds
 from fitness.evaluation import called, named
 from fitness.flags import standing
 from fitness.library import Tried, known

@@ -18,8 +18,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Literal
 
-from evo import interpreter
 from evo.report.health import Health, health
+from evo.workers import interpreter
 from operators.errors import UserError
 
 ENTRY = "from evo.report.page_maker import main; main()"

@@ -12,12 +12,12 @@ from types import TracebackType
 from rich.live import Live
 
 from evo.individual import NO_CHILD
-from evo.pool import Job
 from evo.report.gpus import GpuWatch
 from evo.report.live import TaskLine, View
-from evo.report.tables import console, times, tokens
+from evo.report.terminal import console, times, tokens
 from evo.report.words import duration
-from evo.task_state import Running, TaskState
+from evo.search.task import Running, TaskState
+from evo.workers.pool import Job
 from fitness.evaluation import Status
 
 LINE_EVERY_S = 10.0

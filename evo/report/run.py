@@ -6,15 +6,15 @@ import time
 from pathlib import Path
 
 from evo.api import Run
-from evo.report.figures import check_drawing
-from evo.report.page import html
-from evo.report.run_material import material
+from evo.report.charts import check_drawing
+from evo.report.render import html
+from evo.report.run_data import material
 from evo.report.run_sections import document
 from operators.errors import UserError
 
 
 def report_page(folder: Path, *, live: str | None = None) -> str:
-    """The report of the run in `folder` as it now is; `live`: as `evo.report.page.html`. It raises UserError."""
+    """The report of the run in `folder` as it now is; `live`: as `evo.report.render.html`. It raises UserError."""
     return html(document(material(Run(folder)), time.time()), live=live)
 
 

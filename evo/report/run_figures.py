@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from evo.report.charts import HEIGHT, WIDTH, colour
 from evo.report.document import Figure
-from evo.report.figures import HEIGHT, WIDTH, colour
 from fitness.roofline import Peaks
 
 Rows = Sequence[Mapping[str, Any]]

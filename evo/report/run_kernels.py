@@ -24,7 +24,7 @@ from evo.report.document import (
     time_us,
 )
 from evo.report.queries import quoted as literal
-from evo.report.run_material import Material, Row
+from evo.report.run_data import Material, Row
 from evo.stored import StoredKernel, Verdict
 from fitness import flags
 from fitness.evaluation import Timing

@@ -32,9 +32,9 @@ from evo.report.document import (
     time_us,
 )
 from evo.report.listing import spent, used
+from evo.report.run_data import Lineage, Material, Row, texts
 from evo.report.run_figures import map_figure, progress_figure, roofline_figure
 from evo.report.run_kernels import LINK, kernel_folds
-from evo.report.run_material import Lineage, Material, Row, texts
 from evo.report.run_roofline import placed, stored_peaks
 from evo.report.run_words import attention, notices, told
 from evo.version import engine_version

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from evo.report import run_sql as sql
 from evo.report.document import quoted
-from evo.report.run_material import Material
+from evo.report.run_data import Material
 
 NAMED = 8
 """Tasks that a sentence names."""

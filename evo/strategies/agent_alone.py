@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import Field
 
 from evo.individual import Individual
-from evo.strategies.agents import FRUITLESS, AgentSettings
+from evo.strategies.agent import FRUITLESS, AgentSettings
 from evo.strategies.base import StrategyContext
 from evo.strategies.loop import LoopStrategy, Recipe, needs_models
 from mutators.agent import cannot_call_tools

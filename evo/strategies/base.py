@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Protocol
 
-from evo.archive import Cell, Elite
 from evo.individual import Individual
+from evo.strategies.archive import Cell, Elite
 from fitness.base import Anchor, DeviceInfo
 from fitness.metric_sets import PROVIDER, PROVIDERS
 from fitness.profiling import Profile

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from evo.archive import Cell
 from evo.individual import Individual
+from evo.strategies.archive import Cell
 from fitness.profiling import Profile
 from mutators.bandit import Arm
 from mutators.base import Request

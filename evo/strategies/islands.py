@@ -11,15 +11,15 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from evo.archive import MARGIN, Cell, Elite
 from evo.individual import Individual
-from evo.population import TRIALS_PER_SOURCE, Population, elite_of
-from evo.strategies.agents import AgentSessions, AgentSettings
+from evo.strategies.agent import AgentSessions, AgentSettings
+from evo.strategies.archive import MARGIN, Cell, Elite
 from evo.strategies.base import Ancestors, Chooser, Leader, Rival, StrategyContext
 from evo.strategies.bottlenecks import Bottlenecks
 from evo.strategies.ideas import SETTLED, Idea, Ideas, as_parent
 from evo.strategies.outages import Outages
-from evo.strategies.pairs import Pair, Pairs
+from evo.strategies.parents import Pair, Pairs
+from evo.strategies.population import TRIALS_PER_SOURCE, Population, elite_of
 from evo.strategies.ports import Ports
 from evo.strategies.repairs import Failure, Repairs
 from evo.strategies.tuning import Tuning

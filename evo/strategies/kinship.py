@@ -7,8 +7,8 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import TypeVar
 
-from evo.archive import MARGIN
 from evo.individual import Individual
+from evo.strategies.archive import MARGIN
 from operators.kernel import Kernel
 
 Value = TypeVar("Value")

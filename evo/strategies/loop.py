@@ -11,12 +11,12 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from evo.archive import Cell
 from evo.individual import Individual
-from evo.population import elite_of
+from evo.strategies.archive import Cell
 from evo.strategies.base import Rival, StrategyContext
 from evo.strategies.outages import Outages
 from evo.strategies.plain import PlainStrategy, SettingsT
+from evo.strategies.population import elite_of
 from mutators.base import Kind, Request
 from mutators.dialogue import DRAFTS
 from operators.errors import UserError

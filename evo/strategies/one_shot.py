@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import Field
 
 from evo.strategies.base import StrategyContext
-from evo.strategies.best_of_n import BestOfN, BestOfNSettings
+from evo.strategies.controls import BestOfN, BestOfNSettings
 from evo.strategies.loop import needs_models
 
 

@@ -9,10 +9,10 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel
 
-from evo.archive import Archive, Cell, Elite
 from evo.individual import Individual
-from evo.population import elite_of
+from evo.strategies.archive import Archive, Cell, Elite
 from evo.strategies.base import Ancestors, Chooser, Rival, StrategyContext
+from evo.strategies.population import elite_of
 from mutators.base import Kind, Request
 
 SettingsT = TypeVar("SettingsT", bound=BaseModel)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from evo.archive import Elite
 from evo.individual import Individual
+from evo.strategies.archive import Elite
 from operators.kernel import Kernel
 
 FAILURES_KEPT = 16

@@ -9,11 +9,11 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from evo.archive import Elite
 from evo.individual import Individual
-from evo.population import TRIALS_PER_SOURCE, elite_of
+from evo.strategies.archive import Elite
 from evo.strategies.base import StrategyContext
 from evo.strategies.plain import PlainStrategy
+from evo.strategies.population import TRIALS_PER_SOURCE, elite_of
 from evo.strategies.tuning import Tuning
 from mutators.base import Kind, Request, Trial
 from mutators.transform import transform_names

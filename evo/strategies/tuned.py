@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from evo.archive import Cell, Elite
 from evo.individual import Individual
-from evo.population import elite_of
+from evo.strategies.archive import Cell, Elite
 from evo.strategies.base import Leader, Rival, Strategy, StrategyContext
+from evo.strategies.population import elite_of
 from evo.strategies.tuning import Tuning
 from fitness.profiling import Profile
 from mutators.base import Kind, Request, Trial

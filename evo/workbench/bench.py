@@ -10,12 +10,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
-from evo import records
-from evo.jobs import Jobs
-from evo.pool import Undone, Waits, WorkerLost, never, tried
-from evo.workbench import arguments as given
+from evo import rows as records
 from evo.workbench import telling
-from evo.workbench.arguments import ARGUMENTS, ArgumentError, parsed, tool
+from evo.workbench import tools as given
+from evo.workbench.tools import ARGUMENTS, ArgumentError, parsed, tool
+from evo.workers.jobs import Jobs
+from evo.workers.pool import Undone, Waits, WorkerLost, never, tried
 from fitness.base import Anchor
 from fitness.evaluation import Evaluation
 from mutators.bench import Result, Tool
@@ -54,7 +54,8 @@ class Workbench:
 
         Without `jobs` there are only tools that read. `anchor` names what drafts are timed beside, by default the naive
         kernel; `judgings` says how many more may be judged. What becomes of a draft that is handed in, a `Result` with
-        its `change`, is for the owner; without `submits` there is no such tool. For `waits` see `evo.pool.tried`.
+        its `change`, is for the owner; without `submits` there is no such tool. For `waits` see
+        `evo.workers.pool.tried`.
         """
         self.operator = operator
         self.task = task

@@ -6,10 +6,10 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol, cast
 
-from evo import records
+from evo import rows as records
 from evo.codec import Row, compact, moment
 from evo.journal import Journal
-from evo.records import Rows
+from evo.rows import Rows
 from evo.workbench.bench import Workbench
 from fitness.evaluation import Level
 from mutators.base import Request

@@ -36,9 +36,9 @@ from typing import Any
 
 import numpy as np
 
-from evo import folders, sessions
+from evo import folders, session
 from evo.config import RunConfig
-from evo.search import STOPPED, Search
+from evo.search.driver import STOPPED, Search
 from evo.store import query
 from fitness.base import Anchor
 from fitness.levels import judge
@@ -77,7 +77,7 @@ def search(operator: str, strategy: str, seed: int, candidates: int, limit_s: fl
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as work:
         folder = folders.new_folder(Path(work), made)
-        if sessions.start(made, folder, on_change) == STOPPED and not complete:
+        if session.start(made, folder, on_change) == STOPPED and not complete:
             raise KeyboardInterrupt  # which the search took for its own
         seconds = time.monotonic() - begin
         told = query(

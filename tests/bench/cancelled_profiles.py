@@ -19,8 +19,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from evo.processes import LocalPool
-from evo.worker import RunContext, WorkerSpec
+from evo.workers.local import LocalPool
+from evo.workers.worker import RunContext, WorkerSpec
 from fitness.base import Anchor
 from fitness.evaluation import Timing
 from operators.catalog import load

@@ -42,13 +42,13 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from evo.calls import StoredCalls, open_client
 from evo.config import RunConfig
 from evo.individual import Individual
-from evo.inline import InlinePool
 from evo.journal import Journal
-from evo.search import Search
+from evo.search.driver import Search
+from evo.search.models import StoredCalls, open_client
 from evo.store import Store
+from evo.workers.inline import InlinePool
 from fitness.scripted import scripted
 from mutators.base import Call, CallStatus, Client, Message, Parent, Proposal, Request
 from mutators.registry import MUTATORS, mutator
@@ -230,7 +230,7 @@ def session(
                 opened.append(Counted(open_client(*arguments)))
                 return opened[0]
 
-            with patch("evo.search.open_client", counted):
+            with patch("evo.search.driver.open_client", counted):
                 return Search(made, journal, pool, make_strategy=make, on_change=on_change), opened[0]
         model = Instant(journal)
         client = model if arguments.models else None

@@ -22,9 +22,9 @@ from pathlib import Path
 
 import torch
 
-from evo.pool import WorkerLost
-from evo.processes import LocalPool
-from evo.worker import RunContext, WorkerSpec, gpu_specs
+from evo.workers.local import LocalPool
+from evo.workers.pool import WorkerLost
+from evo.workers.worker import RunContext, WorkerSpec, gpu_specs
 from fitness.base import Anchor, Built
 from fitness.cuda.runners import SPARES
 from fitness.cuda.target import CudaFitness

@@ -61,7 +61,7 @@ AWAY_S = 20.0
 SAMPLE_S = 5.0
 STOP_S = 120.0
 """How long an interrupted search may take to end."""
-VERIFIER = "from evo.worker import main"
+VERIFIER = "from evo.workers.worker import main"
 
 
 class RealProvider(Provider):

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from statistics import median
 
 from evo.individual import Individual
-from evo.knowledge import Brief, Knowledge
+from evo.search.knowledge import Brief, Knowledge
 from fitness.evaluation import Evaluation, Level, Status, Timing
 from mutators.base import Kind, Parent, Request
 from mutators.briefing import Briefing, Winner

@@ -29,10 +29,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from evo.inline import InlinePool
-from evo.search import STOPPED, Search
-from evo.sessions import run_row
+from evo.search.driver import STOPPED, Search
+from evo.session import run_row
 from evo.store import Store, query
+from evo.workers.inline import InlinePool
 from tests.evo.model_runs import FENCE, MODEL, another, config, source_in, stages
 from tests.mutators.llm_server import LlmServer, Reply
 from tests.mutators.test_llm import USAGES

@@ -18,10 +18,10 @@ import time
 from pathlib import Path
 
 from evo.config import RunConfig
-from evo.inline import InlinePool
-from evo.search import Search
+from evo.search.driver import Search
 from evo.store import Store
-from evo.worker import BUILDERS_PER_GPU
+from evo.workers.inline import InlinePool
+from evo.workers.worker import BUILDERS_PER_GPU
 from fitness.base import Anchor, Built, Fitness
 from fitness.evaluation import Evaluation
 from fitness.scripted import scripted

@@ -32,7 +32,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from evo.sessions import BUILD_FOLDER
+from evo.session import BUILD_FOLDER
 from evo.store import StoreError, query
 from fitness.native import cache_folder
 from tests.bench.kills import EVO, Balance, Provider, alive, called, command_line, descendants
@@ -84,7 +84,7 @@ class Stage:
         return descendants(self.process.pid)
 
     def workers(self) -> list[int]:
-        return [pid for pid in self.below if "evo.worker" in command_line(pid)]
+        return [pid for pid in self.below if "evo.workers.worker" in command_line(pid)]
 
     def some(self, *titles: str) -> list[int]:
         """One process that calls itself so, if there is one now."""
@@ -412,8 +412,9 @@ class Soak:
         """What a process is, in a word."""
         line = command_line(pid)
         known = {
-            "evo.worker": "worker", "ray::Pop": "population", "ray::Worker": "worker's actor", "gcs_server": "GCS",
-            "raylet": "raylet", "runner-": "runner", "dashboard": "Ray's agents", "ray": "Ray's others",
+            "evo.workers.worker": "worker", "ray::Pop": "population", "ray::Worker": "worker's actor",
+            "gcs_server": "GCS", "raylet": "raylet", "runner-": "runner", "dashboard": "Ray's agents",
+            "ray": "Ray's others",
         }  # fmt: skip
         return "driver" if pid == self.process.pid else next((k for word, k in known.items() if word in line), "tools")
 

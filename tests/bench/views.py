@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from evo.config import RunConfig
 from evo.report import queries
-from evo.report.summary import summary
+from evo.report.status import summary
 from evo.store import open_reader, schema
 from evo.store.writer import FILE, STORAGE_VERSION
 

@@ -13,9 +13,9 @@ from typing import Any
 from evo.compare.config import Comparison
 from evo.compare.running import Running, prepare, run_on
 from evo.config import RunConfig
-from evo.inline import InlinePool
-from evo.sessions import LocalBackend
-from evo.worker import RunContext
+from evo.session import LocalBackend
+from evo.workers.inline import InlinePool
+from evo.workers.worker import RunContext
 from fitness.base import Fitness
 from operators.catalog import load
 from operators.kernel import Kernel

@@ -18,16 +18,16 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
 
-from evo import records
+from evo import rows as records
 from evo.cluster.connection import TRIES, ActorGone, Cluster, Host
 from evo.cluster.populations import RemotePopulations, RemoteStrategy
 from evo.config import RunConfig
-from evo.inline import InlinePool
 from evo.replay import replay
-from evo.search import Search
-from evo.sessions import run_row
+from evo.search.driver import Search
+from evo.session import run_row
 from evo.store import Store, query
 from evo.strategies.base import Strategy
+from evo.workers.inline import InlinePool
 from mutators.base import Call, CallStatus, Client, Message, Request
 from mutators.bench import Tool
 from mutators.llm_calls import cache_key
@@ -153,7 +153,7 @@ class Actors:
         """Nothing is left of it."""
 
     def maker(self, made: RunConfig, store: Any) -> Callable[[Operator, Task], Strategy]:
-        """See `evo.sessions.Backend.maker`."""
+        """See `evo.session.Backend.maker`."""
         populations: dict[str, RemotePopulations] = {}
 
         def make(operator: Operator, task: Task) -> Strategy:

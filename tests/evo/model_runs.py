@@ -18,14 +18,14 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
-from evo.archive import Cell, Elite
 from evo.config import RunConfig
 from evo.individual import Individual
-from evo.inline import InlinePool
-from evo.search import Search
-from evo.sessions import run_row
+from evo.search.driver import Search
+from evo.session import run_row
 from evo.store import Store
+from evo.strategies.archive import Cell, Elite
 from evo.strategies.base import Ancestors, Chooser, Rival, StrategyContext
+from evo.workers.inline import InlinePool
 from fitness.base import Anchor, Checked, Fitness
 from fitness.evaluation import CheckError, Evaluation, Level, Timing
 from fitness.scripted import ScriptedFitness

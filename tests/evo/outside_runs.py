@@ -14,7 +14,7 @@ from typing import Any
 
 from evo.config import RunConfig
 from evo.inbox import Inbox
-from evo.telling import Desk, Question, Told, open_questions
+from evo.outside.questions import Desk, Question, Told, open_questions
 from tests.evo import model_runs
 
 MODEL = "outside/ann"

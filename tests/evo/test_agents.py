@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from evo.archive import Elite
 from evo.individual import Individual
 from evo.replay import replay
 from evo.report.queries import model_costs
 from evo.store import query
-from evo.strategies.agents import AgentSessions, AgentSettings, Session
+from evo.strategies.agent import AgentSessions, AgentSettings, Session
+from evo.strategies.archive import Elite
 from fitness.evaluation import Evaluation, Level, Status
 from mutators.base import Request
 from operators.kernel import Kernel

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from evo.archive import Archive, Elite
 from evo.individual import Individual
+from evo.strategies.archive import Archive, Elite
 from evo.strategies.bottlenecks import STEPS_BACK, Bottlenecks
 from evo.strategies.islands import Islands
 from fitness.profiling import Bottleneck, Profile

@@ -13,8 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 from evo.api import Run
-from evo.champion import choices, place_of, take
-from evo.cli import app
+from evo.cli.commands import app
+from evo.packaging.champion import choices, place_of, take
 from operators.catalog import load
 from operators.champions import champions, offered, standing, write_champion
 from operators.errors import UserError

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from evo import checking
-from evo.cli import app
+from evo import check_operator
+from evo.cli.commands import app
 from fitness import targets
 from fitness.admission import Admission
 from operators.catalog import load
@@ -57,7 +57,7 @@ def checked(folder: str, *options: str) -> tuple[int, dict[str, Any]]:
 
 def test_inputs_that_do_not_tell_right_from_wrong_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kinds = ("one branch for both", "inputs in a lower precision", "the last block not launched")
-    monkeypatch.setattr(checking, "chosen", lambda found, most: [m for m in found if m.kind in kinds])
+    monkeypatch.setattr(check_operator, "chosen", lambda found, most: [m for m in found if m.kind in kinds])
     reference = {"return alpha * x + b": "return x.clamp(min=0) + b", "abs(alpha) * x.abs()": "x.abs()"}
     kernel = {"load(alpha) * load(x[i])": "(load(x[i]) > 0 ? load(x[i]) : 0)"}
     folder = changed(tmp_path / "mine", {"operator.toml": BLIND, "reference.py": reference, "naive.cu": kernel})

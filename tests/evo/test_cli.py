@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from evo import cli
-from evo.cli_outside import login
+from evo.cli import commands
+from evo.cli.outside import login
 from evo.config import STRATEGIES, RunConfig
 from evo.store import query
 
@@ -25,7 +25,7 @@ def evo(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *ar
     """Exit code, stdout, stderr."""
     monkeypatch.setattr("sys.argv", ["evo", *arguments])
     try:
-        cli.main()
+        commands.main()
         code = 0
     except SystemExit as stop:
         code = int(stop.code or 0)
@@ -41,7 +41,7 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.argv", ["evo", "run", operator, "--budget", "6evals", "--runs", str(runs), "--workers", "1"])
         try:
-            cli.main()
+            commands.main()
         except SystemExit as stop:
             assert not stop.code
     return next(runs.iterdir())
@@ -328,7 +328,7 @@ def test_tracebacks_are_harmless_too(monkeypatch: pytest.MonkeyPatch, capsys: An
     def fail(words: Any) -> None:
         raise RuntimeError(HOSTILE)
 
-    monkeypatch.setattr(cli, "_narrowed", fail)
+    monkeypatch.setattr(commands, "_narrowed", fail)
     code, _, err = evo(monkeypatch, capsys)
     assert code == 1
     assert "Traceback" in err and "\\x1b]0;owned" in err and "\x1b" not in err

@@ -16,15 +16,15 @@ from typing import Any
 import duckdb
 import pytest
 
-from evo import records
-from evo.cli import main
-from evo.compare.asking import ComparisonDesk, comparison_questions
+from evo import rows
+from evo.cli.commands import main
+from evo.compare.cells import Standing, standing
 from evo.compare.config import Cell, Comparison, read_comparison
-from evo.compare.folder import Standing, standing
-from evo.compare.hermetic import hermetic
+from evo.compare.leaks import hermetic
 from evo.compare.results import CellResult, cell_results, curves_table, results_table
 from evo.compare.running import Running, prepare
 from evo.config import read_config
+from evo.outside.comparison_questions import ComparisonDesk, comparison_questions
 from evo.replay import replay
 from evo.store import Store, query
 from operators.catalog import load
@@ -220,7 +220,7 @@ def test_cells_are_hermetic_and_a_leak_is_found(whole: tuple[Path, Running, Scri
     for arm, text in shown.items():
         with Store(leaky / cells[arm].name, create=False) as store:
             row = store.rows("from llm_calls limit 1").to_pylist()[0]
-            told = records.messages_json([{"role": "user", "content": text}])
+            told = rows.messages_json([{"role": "user", "content": text}])
             store.commit({"llm_calls": [row | {"call_id": "leak", "messages_json": told}]}).result()
     with Store(leaky / cells["islands-models"].name, create=False) as store:
         row = store.rows("from proposals where model is not null limit 1").to_pylist()[0]
@@ -335,7 +335,7 @@ def test_what_is_wrong_with_one_cell_ends_all_in_good_order(tmp_path: Path) -> N
     with duckdb.connect(str(database)) as connection:
         connection.sql('update runs set host_json = json_merge_patch(host_json, \'{"processor": "another"}\')')
     with Store(folder / other.name, create=False) as store:
-        store.commit(records.event_rows("session", {}, at=time.time())).result()
+        store.commit(rows.event_rows("session", {}, at=time.time())).result()
     with pytest.raises(UserError, match="it began on another machine") as raised:
         run(tmp_path, made)
     assert "\n" not in str(raised.value)

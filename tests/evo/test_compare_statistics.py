@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evo.cli import main
+from evo.cli.commands import main
 from evo.compare.config import read_comparison
 from evo.compare.curves import curves
 from evo.compare.inference import Outcome, Verdict, effects, hierarchical_interval, holm, spread, summaries

@@ -21,24 +21,24 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from evo.compare.cells import Standing, stored
 from evo.compare.conclusions import conclusions
 from evo.compare.config import read_comparison
-from evo.compare.folder import Standing, stored
-from evo.compare.hermetic import Leak
 from evo.compare.inference import Verdict
 from evo.compare.judgement import FOLDER, judge_on, judged_cells
-from evo.compare.report import write, write_report
-from evo.compare.report_material import Material, material
-from evo.compare.report_sections import document
-from evo.compare.report_words import notices, verdict
+from evo.compare.leaks import Leak
 from evo.compare.running import prepare
 from evo.folders import find_runs
+from evo.report.charts import SERIES
+from evo.report.comparison import write, write_report
+from evo.report.comparison_data import Material, material
+from evo.report.comparison_sections import document
+from evo.report.comparison_words import notices, verdict
 from evo.report.document import Document, Section, Table, Words, text
-from evo.report.figures import SERIES
 from evo.report.markdown import escaped, markdown
 from evo.report.output import as_json
-from evo.report.page import FOLDER as ASSETS
-from evo.report.page import html
+from evo.report.render import FOLDER as ASSETS
+from evo.report.render import html
 from evo.store import open_readers
 from fitness.evaluation import Status
 from mutators.llm_settings import LlmSettings
@@ -294,7 +294,7 @@ def test_an_unfinished_comparison_and_one_without_a_reference_are_rendered(
     code, _, told = evo(monkeypatch, capsys, *asked, str(config))
     assert code == 2 and told == f"evo: --report {config}: cannot be written: File exists; name a folder\n"
     with monkeypatch.context() as without:
-        without.setattr("evo.report.figures.find_spec", lambda name: None)
+        without.setattr("evo.report.charts.find_spec", lambda name: None)
         code, _, told = evo(monkeypatch, capsys, *asked, str(out))
     assert code == 2 and "figures of reports need vl-convert-python" in told
     folder = Path(shutil.copytree(reported.folder, tmp_path / reported.folder.name))

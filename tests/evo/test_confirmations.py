@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from evo.clock import OVERRUN, RunClock
-from evo.confirmations import ATTEMPTS, MOST_SHARE, SPARE, Confirmations
-from evo.knowledge import Knowledge
-from evo.task_state import CONFIRM_S, CONFIRM_TO_FULL, CONFIRM_TO_SCREEN, TaskState
+from evo.search.confirmations import ATTEMPTS, MOST_SHARE, SPARE, Confirmations
+from evo.search.knowledge import Knowledge
+from evo.search.task import CONFIRM_S, CONFIRM_TO_FULL, CONFIRM_TO_SCREEN, TaskState
 from fitness.evaluation import Evaluation, Level, Status
 from operators.kernel import Kernel
 from operators.spec import Task

@@ -11,9 +11,9 @@ from typing import Any
 import duckdb
 import pytest
 
-from evo.inline import InlinePool
-from evo.sessions import LocalBackend
+from evo.session import LocalBackend
 from evo.store import Store
+from evo.workers.inline import InlinePool
 from fitness.scripted import scripted
 from tests.evo.test_cli import evo
 
@@ -34,9 +34,9 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def session_main() -> None:
-    from evo import cli
+    from evo.cli import commands
 
-    cli.main()
+    commands.main()
     raise SystemExit(0)
 
 

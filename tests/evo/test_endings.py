@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from evo.inline import InlinePool
-from evo.pool import Job, WorkerLost
 from evo.replay import replay
-from evo.search import Search
-from evo.sessions import run_row
+from evo.search.driver import Search
+from evo.search.watchdog import RESTARTS_AFTER, Watchdog
+from evo.session import run_row
 from evo.store import Store, query
-from evo.watchdog import RESTARTS_AFTER, Watchdog
+from evo.workers.inline import InlinePool
+from evo.workers.pool import Job, WorkerLost
 from fitness.evaluation import Evaluation, Timing
 from fitness.profiling import Profile
 from operators.kernel import Kernel
@@ -161,7 +161,7 @@ class Stuck(InlinePool):
 def test_a_search_in_which_nothing_moves_says_so_and_restarts_what_is_stuck(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("evo.watchdog.WATCH_EVERY_S", 0.01)
+    monkeypatch.setattr("evo.search.watchdog.WATCH_EVERY_S", 0.01)
     reason, _ = searched(tmp_path, pool=Stuck, llm=None, stall_s=0.2)
     assert reason == "evaluations 20 of 20"
     events = rows(tmp_path, "select kind, detail_json from events order by created_at")
@@ -185,7 +185,7 @@ class Forgetful(InlinePool):
 
 
 def test_a_request_that_nobody_is_at_is_carried_out_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evo.watchdog.WATCH_EVERY_S", 0.01)
+    monkeypatch.setattr("evo.search.watchdog.WATCH_EVERY_S", 0.01)
     reason, _ = searched(tmp_path, pool=Forgetful, llm=None, stall_s=0.2)
     assert reason == "evaluations 20 of 20"
     assert not rows(tmp_path, "select request_id from asks except select request_id from tells")

@@ -17,15 +17,15 @@ import duckdb
 import pytest
 import torch
 
-from evo import clock, conditions, folders, sessions, version
-from evo.conditions import Conditions, check_same
+from evo import clock, compatibility, folders, session, version
+from evo.compatibility import Conditions, check_same
 from evo.config import RunConfig
-from evo.history import History
-from evo.inline import InlinePool
-from evo.pool import ClusterLost, EngineError, value_of
-from evo.search import Search
+from evo.search.driver import Search
+from evo.search.history import History
 from evo.store import query
-from evo.worker import answered
+from evo.workers.inline import InlinePool
+from evo.workers.pool import ClusterLost, EngineError, value_of
+from evo.workers.worker import answered
 from fitness.device import KilledFromOutside
 from fitness.native import ToolchainError
 from fitness.scripted import ScriptedFitness, scripted
@@ -48,9 +48,7 @@ def operator(tmp_path: Path) -> Path:
 def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Evo:
     """`evo` in this process, with fitness stages that are scripted."""
     monkeypatch.setenv("EVO_RUNS", str(tmp_path / "runs"))
-    monkeypatch.setattr(
-        sessions.LocalBackend, "pool", lambda _, config, *__: InlinePool(dict(scripted(config.tasks())))
-    )
+    monkeypatch.setattr(session.LocalBackend, "pool", lambda _, config, *__: InlinePool(dict(scripted(config.tasks()))))
     monkeypatch.setattr("operators.catalog._read", session_reader())
     return lambda *arguments: evo(monkeypatch, capsys, *arguments)
 
@@ -240,10 +238,10 @@ def test_a_worker_tells_its_machine_from_bugs(fails_with: Exception | Callable[[
 
 
 @contextmanager
-def backend(ray: str) -> Iterator[sessions.LocalBackend]:
+def backend(ray: str) -> Iterator[session.LocalBackend]:
     """In place of a cluster."""
-    assert ray == sessions.OWN_CLUSTER
-    yield sessions.LocalBackend()
+    assert ray == session.OWN_CLUSTER
+    yield session.LocalBackend()
 
 
 def test_a_cluster_of_its_own_that_is_lost_is_replaced_and_the_search_goes_on(
@@ -258,7 +256,7 @@ def test_a_cluster_of_its_own_that_is_lost_is_replaced_and_the_search_goes_on(
             raise ClusterLost("Ray's raylet has ended")
         return heard
 
-    monkeypatch.setattr(sessions, "backend_of", backend)
+    monkeypatch.setattr(session, "backend_of", backend)
     monkeypatch.setattr(History, "_count", lose)
     code, _, err = command("run", str(operator), "--ray", "--budget", "12evals")
     assert code == 0 and err.count("Ray's raylet has ended; the search goes on with another cluster") == 2
@@ -276,11 +274,11 @@ def test_a_machine_on_which_no_cluster_lives_is_one_line(
         started.append(search)
         raise ClusterLost("Ray's gcs_server has ended")
 
-    monkeypatch.setattr(sessions, "backend_of", backend)
+    monkeypatch.setattr(session, "backend_of", backend)
     monkeypatch.setattr(Search, "run", lose)
     code, out, err = command("run", str(operator), "--ray", "--budget", "12evals")
     last = err.strip().splitlines()[-1]
-    assert (code, out, len(started)) == (1, "", sessions.FRUITLESS) and "Traceback" not in err
+    assert (code, out, len(started)) == (1, "", session.FRUITLESS) and "Traceback" not in err
     assert last == "evo: Ray's gcs_server has ended; nothing was begun"
 
 
@@ -415,14 +413,14 @@ def test_a_missing_file_at_resume_is_named(command: Evo, operator: Path, run: Pa
 
 def test_another_processor_is_refused(command: Evo, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(conditions, "processor", lambda: "Other 9000")
+        patch.setattr(compatibility, "processor", lambda: "Other 9000")
         one_line(command("resume", str(run), "--budget", "9evals"), 2, "here Other 9000", "start a new run")
     assert command("resume", str(run), "--budget", "9evals")[0] == 0
 
 
 def test_a_run_that_was_stopped_before_it_noted_its_operators_goes_on(command: Evo, run: Path) -> None:
     with duckdb.connect(str(run / folders.DATABASE)) as connection:
-        connection.execute(f"delete from events where kind = '{sessions.DEFINITIONS}'")
+        connection.execute(f"delete from events where kind = '{session.DEFINITIONS}'")
     code, _, err = command("resume", str(run), "--budget", "9evals")
     note, ended = err.strip().splitlines()
     assert code == 0 and "stopped before it noted its operators" in note and ended.startswith("ended: ")
@@ -465,13 +463,13 @@ def test_hardware_that_timings_depend_on(config: RunConfig, then: Any, now: Any,
 
 def test_gpus_of_different_models_are_refused() -> None:
     with pytest.raises(UserError, match=r"different models .H100, H200.*CUDA_VISIBLE_DEVICES"):
-        conditions.conditions(GPU, GpuModels(("accelerator_type:H100", "accelerator_type:H200")))
+        compatibility.conditions(GPU, GpuModels(("accelerator_type:H100", "accelerator_type:H200")))
 
 
 def test_another_driver_is_noted() -> None:
     gpus = {"gpus": ["NVIDIA H200"]}
     (note,) = check_same(made(**gpus, gpu_driver="570.1"), made(**gpus, gpu_driver="580.2"), GPU, run="r")
     assert note == "the GPU's driver is 580.2 now; the run began with 570.1"
-    assert conditions.host(GpuModels(("NVIDIA H200",), "580.2")) | gpus == conditions.host(
+    assert compatibility.host(GpuModels(("NVIDIA H200",), "580.2")) | gpus == compatibility.host(
         GpuModels(("NVIDIA H200",), "580.2")
     )

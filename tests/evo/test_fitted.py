@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
 
-from evo.report.summary import TaskSummary
-from evo.report.tables import best_table, lineage_table, rows_table, standing_cells, summary_table, unfolded
+from evo.report.status import TaskSummary
+from evo.report.terminal import best_table, lineage_table, rows_table, standing_cells, summary_table, unfolded
 
 WIDTHS = (60, 80, 160)
 EXTREME = st.floats(1e-12, 1e15) | st.sampled_from([1e-300, 1.0, math.inf])

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from evo.api import Run
-from evo.package import subject, words
+from evo.evaluate import verdict_json, verdict_lines
+from evo.packaging import subject, words
 from evo.report.markdown import markdown
 from evo.report.operators import _measured
-from evo.report.page import html
-from evo.report.run_material import material
+from evo.report.render import html
+from evo.report.run_data import material
 from evo.report.run_sections import document
-from evo.report.summary import TaskSummary
-from evo.report.tables import many_line, summary_table, unfolded
-from evo.report.verdict import verdict_json, verdict_lines
+from evo.report.status import TaskSummary
+from evo.report.terminal import many_line, summary_table, unfolded
 from evo.store.named import named_query
 from fitness.evaluation import Evaluation, Level, Status
 from fitness.flags import CLOCK, PLACE, flags, standing

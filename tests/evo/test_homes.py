@@ -7,9 +7,9 @@ import asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evo.homes import FURTHER, MOVING_S, Homes, Key
-from evo.waiting import Waiting, WaitingJobs
-from evo.worker import JUDGE_JOBS, RunContext, WorkerSpec
+from evo.workers.dispatch import Waiting, WaitingJobs
+from evo.workers.homes import FURTHER, MOVING_S, Homes, Key
+from evo.workers.worker import JUDGE_JOBS, RunContext, WorkerSpec
 from operators.spec import Task
 
 RUN = RunContext((("softmax", "softmax"),), "cpu", "build")

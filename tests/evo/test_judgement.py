@@ -14,17 +14,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evo.compare.cells import stored
 from evo.compare.conclusions import conclusions
-from evo.compare.folder import stored
 from evo.compare.hidden import near, with_drawn_shapes
 from evo.compare.judgement import FOLDER, STORE, judge, judge_on, judged_cells, outcomes
 from evo.compare.results import cell_results
 from evo.config import RunConfig
 from evo.folders import DATABASE
-from evo.inline import InlinePool
-from evo.pool import EngineError
 from evo.store import query
-from evo.worker import RunContext
+from evo.workers.inline import InlinePool
+from evo.workers.pool import EngineError
+from evo.workers.worker import RunContext
 from fitness.base import Anchor, Fitness
 from fitness.evaluation import Evaluation, Level, LibraryTiming, Status
 from operators.catalog import load

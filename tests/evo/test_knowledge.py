@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from evo.individual import Individual
-from evo.knowledge import FAILED_SHOWN, HELPED_SHOWN, TRIED_SHOWN, WINNERS_SHOWN, Brief, Knowledge
+from evo.search.knowledge import FAILED_SHOWN, HELPED_SHOWN, TRIED_SHOWN, WINNERS_SHOWN, Brief, Knowledge
 from fitness.evaluation import Evaluation, Level, LibraryTiming, Status, Timing
 from mutators.base import Kind, Request
 from operators.kernel import Kernel
@@ -115,7 +115,7 @@ def test_what_helped_is_not_told_as_a_failure_too() -> None:
 
 
 def test_only_the_latest_questions_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evo.knowledge.REMEMBERED", 3)
+    monkeypatch.setattr("evo.search.knowledge.REMEMBERED", 3)
     known = begun()
     for number in range(1, 50):
         asked(known, request(number, "naive", thread=f"s/{number}"))
@@ -207,7 +207,7 @@ def test_nothing_is_made_for_mutators_without_models() -> None:
 
 
 def test_what_parents_and_anchors_need_is_kept_and_the_rest_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evo.knowledge.REMEMBERED", 10)
+    monkeypatch.setattr("evo.search.knowledge.REMEMBERED", 10)
     known = begun()
     for name in ("parent", "anchor", "neither"):
         known.told(child(request(1, "naive"), name, timed(name, "naive", (0.5, 0.5)), name))

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from evo.config import RunConfig
-from evo.inline import InlinePool
-from evo.pool import Job
-from evo.search import CONFIRMED, Search
+from evo.search.driver import CONFIRMED, Search
 from evo.store import Store
+from evo.workers.inline import InlinePool
+from evo.workers.pool import Job
 from fitness.base import Anchor, Fitness
 from fitness.evaluation import Evaluation
 from fitness.scripted import ScriptedFitness

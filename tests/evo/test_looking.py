@@ -13,8 +13,8 @@ import pytest
 
 from evo.report.health import LEAST_FREE, MOST_LOST, Health, health
 from evo.report.listing import runs_in, runs_table
-from evo.report.summary import TaskSummary
-from evo.report.tables import latest, many_line
+from evo.report.status import TaskSummary
+from evo.report.terminal import latest, many_line
 from evo.store import Store
 from tests.evo.test_cli import evo, run_folder
 from tests.evo.test_fitted import shown
@@ -174,7 +174,7 @@ def test_shells_complete_runs_kernels_and_operators(run_folder: Path) -> None:
             "_EVO_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" ")),
             "EVO_RUNS": runs, "PATH": "/usr/bin:/bin",
         }  # fmt: skip
-        command = [sys.executable, "-c", "import sys; from evo.cli import main; sys.argv = ['evo']; main()"]
+        command = [sys.executable, "-c", "import sys; from evo.cli.commands import main; sys.argv = ['evo']; main()"]
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
         lines = done.stdout.split()
         assert lines, done.stderr

@@ -15,14 +15,14 @@ from pydantic import BaseModel
 
 from evo.config import RunConfig
 from evo.individual import Individual
-from evo.inline import InlinePool
 from evo.replay import replay
-from evo.search import Search
-from evo.sessions import run_row
+from evo.search.driver import Search
+from evo.session import run_row
 from evo.store import Store, query
 from evo.strategies.base import Rival, StrategyContext
 from evo.strategies.loop import LoopStrategy, Recipe
 from evo.strategies.refine import Refinement
+from evo.workers.inline import InlinePool
 from fitness.base import DeviceInfo
 from fitness.evaluation import Status
 from mutators.base import Kind, Request

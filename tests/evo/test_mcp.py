@@ -15,10 +15,10 @@ import pytest
 
 from evo.config import RunConfig
 from evo.inbox import Inbox
+from evo.outside.questions import open_questions
 from evo.replay import replay
-from evo.sessions import run_row
+from evo.session import run_row
 from evo.store import Store, query
-from evo.telling import open_questions
 from mutators.bench import Result
 from tests.evo import outside_runs
 from tests.evo.test_cli import evo
@@ -28,9 +28,9 @@ pytest.importorskip("mcp", reason="the extra `mcp` is not installed")
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
-from evo.mcp.server import make_server
-from evo.mcp.studio import OF_THE_BENCH, OWN, Studio
-from evo.mcp.workers import LOG, DraftWorkers, Sessions
+from evo.outside.drafts import LOG, DraftWorkers, Sessions
+from evo.outside.mcp_server import make_server
+from evo.outside.mcp_tools import OF_THE_BENCH, OWN, Studio
 
 ROOT = Path(__file__).parents[2]
 OPERATOR = ROOT / "tests" / "data" / "axpb"

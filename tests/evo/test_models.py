@@ -17,14 +17,14 @@ from unittest.mock import patch
 
 import pytest
 
-from evo.calls import SPOOL, StoredCalls
-from evo.inline import InlinePool
 from evo.replay import replay
 from evo.report.queries import model_costs
-from evo.report.tables import costs_line
-from evo.search import Search
-from evo.sessions import run_row
+from evo.report.terminal import costs_line
+from evo.search.driver import Search
+from evo.search.models import SPOOL, StoredCalls
+from evo.session import run_row
 from evo.store import Store, query
+from evo.workers.inline import InlinePool
 from mutators.base import Call, CallStatus
 from mutators.llm_settings import LlmSettings
 from operators.errors import UserError

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from evo import records
+from evo import rows as records
 from evo.report.health import health
 from evo.report.sessions import session_lines, sessions
-from evo.sessions import _reason_stored
-from evo.standstill import WAITED_S, Standstill
+from evo.search.standstill import WAITED_S, Standstill
+from evo.session import _reason_stored
 from evo.store import Store, query
 from operators.errors import UserError
 from tests.evo import test_search

@@ -18,20 +18,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from evo.arrivals import NOT_TAKEN
 from evo.budget import Budget
-from evo.calls import restore_spending
 from evo.config import RunConfig
-from evo.history import History
 from evo.inbox import Inbox
+from evo.outside.questions import Desk, open_questions
 from evo.replay import replay
 from evo.report.queries import model_costs
-from evo.sessions import run_row
+from evo.search.history import History
+from evo.search.models import restore_spending
+from evo.search.outside import NOT_TAKEN
+from evo.search.task import task_states
+from evo.session import run_row
 from evo.store import Store, query
 from evo.strategies.base import StrategyContext
 from evo.strategies.islands import Islands
-from evo.task_state import task_states
-from evo.telling import Desk, open_questions
 from mutators.answers import Answer, Invitation, LineError, told
 from mutators.base import CallStatus, Kind
 from operators.catalog import load

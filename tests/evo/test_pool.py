@@ -14,9 +14,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evo.pool import PROBES, DeviceLost, EngineError, JobOverdue, Pool, WorkerLost, WorkerPool, never, tried, value_of
-from evo.processes import LocalPool, WorkerProcess
-from evo.worker import (
+from evo.workers.local import LocalPool, WorkerProcess
+from evo.workers.pool import (
+    PROBES,
+    DeviceLost,
+    EngineError,
+    JobOverdue,
+    Pool,
+    WorkerLost,
+    WorkerPool,
+    never,
+    tried,
+    value_of,
+)
+from evo.workers.worker import (
     BUILD_JOBS,
     JUDGE_JOBS,
     PROBE,
@@ -186,7 +197,7 @@ def test_a_worker_sees_its_own_device_alone(monkeypatch: pytest.MonkeyPatch) -> 
             seen.append(env.get("CUDA_VISIBLE_DEVICES"))
             held.append(os.dup(pass_fds[0]))
 
-    monkeypatch.setattr("evo.processes.subprocess.Popen", Nothing)
+    monkeypatch.setattr("evo.workers.local.subprocess.Popen", Nothing)
     for spec in gpu_specs(BASE, ["GPU-7"], builders=1, cores=4):
         WorkerProcess(spec, {"CUDA_VISIBLE_DEVICES": "GPU-3,GPU-7"})
     WorkerProcess(BASE, {"CUDA_VISIBLE_DEVICES": "GPU-3,GPU-7"})
@@ -297,7 +308,7 @@ def test_whatever_is_cancelled_no_worker_is_lost_and_nobody_hears_anothers_answe
         raise AssertionError(text)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("evo.pool.GRACE_S", 0.0)
+        patch.setattr("evo.workers.pool.GRACE_S", 0.0)
         asyncio.run(session())
 
 
@@ -305,7 +316,7 @@ def test_whatever_is_cancelled_no_worker_is_lost_and_nobody_hears_anothers_answe
 def test_kernels_under_way_go_before_new_ones_and_a_profile_lets_only_so_many_pass(
     yields: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("evo.waiting.PROFILE_YIELDS", yields)
+    monkeypatch.setattr("evo.workers.dispatch.PROFILE_YIELDS", yields)
     served: list[str] = []
 
     class Noting(Obedient):
@@ -363,7 +374,7 @@ def test_every_job_has_a_deadline_after_which_another_worker_takes_the_place(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limits = {"build": 0.0, "screen": 0.0}
-    monkeypatch.setattr("evo.pool.job_limit_s", lambda name, target: limits[name])
+    monkeypatch.setattr("evo.workers.pool.job_limit_s", lambda name, target: limits[name])
 
     async def session() -> None:
         shared = WorkerPool([BASE], Obedient)
@@ -386,7 +397,7 @@ def test_every_job_has_a_deadline_after_which_another_worker_takes_the_place(
 def test_whatever_is_removed_under_workers_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task = Task("softmax", "fp32", "cpu")
     kernel = Kernel("softmax", "cpu", load("softmax").ancestor("naive", "cpu").read_text())
-    monkeypatch.setattr("evo.pool.TRIED_AFTER_S", (0.0,) * 4)
+    monkeypatch.setattr("evo.workers.pool.TRIED_AFTER_S", (0.0,) * 4)
     shutil.copytree(cache_folder(), tmp_path / "cache" / "kernel-evo", symlinks=True)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     folder = tmp_path / "build"
@@ -420,7 +431,7 @@ def test_whatever_is_removed_under_workers_is_made_again(tmp_path: Path, monkeyp
 def test_a_worker_that_cannot_be_started_is_a_job_that_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("evo.pool.TRIED_AFTER_S", (0.0,) * 2)
+    monkeypatch.setattr("evo.workers.pool.TRIED_AFTER_S", (0.0,) * 2)
     failures = 2
 
     def start(spec: WorkerSpec, environment: object) -> object:
@@ -438,7 +449,7 @@ def test_a_worker_that_cannot_be_started_is_a_job_that_is_tried_again(
 
         kill = signal
 
-    monkeypatch.setattr("evo.processes.WorkerProcess", start)
+    monkeypatch.setattr("evo.workers.local.WorkerProcess", start)
     lost: list[str] = []
 
     async def note(error: WorkerLost) -> None:
@@ -466,7 +477,7 @@ def test_a_cancelled_job_of_a_real_process_costs_no_worker(tmp_path: Path, monke
         try:
             built = await pool.build(task, kernel)
             for grace_s in (60.0, 0.0):
-                monkeypatch.setattr("evo.pool.GRACE_S", grace_s)
+                monkeypatch.setattr("evo.workers.pool.GRACE_S", grace_s)
                 job = asyncio.ensure_future(pool.build(task, Kernel("softmax", "cpu", "no kernel")))
                 await asyncio.sleep(0.01)
                 job.cancel()

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from evo.budget import Budget
-from evo.knowledge import Knowledge
 from evo.report.gpus import GpuLoad, GpuWatch, load_of
 from evo.report.live import TaskLine, View
 from evo.report.progress import LINE_EVERY_S, LINE_LENGTH, QUIET_S, Progress
-from evo.report.tables import times
-from evo.task_state import TaskState
+from evo.report.terminal import times
+from evo.search.knowledge import Knowledge
+from evo.search.task import TaskState
 from operators.kernel import Kernel
 from operators.spec import Task
 

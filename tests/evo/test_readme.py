@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from evo.cli import app
+from evo.cli.commands import app
 from tests.store.story import stored
 
 README = Path(__file__).parents[2] / "README.md"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from evo.cli import app
+from evo.cli.commands import app
 from evo.config import STRATEGIES, RunConfig
 from evo.report.reference import Page, operator_pages, run_pages
 from mutators.registry import MUTATORS

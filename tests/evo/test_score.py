@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from evo.report.score import score
+from evo.score import score
 from operators.catalog import load
 
 

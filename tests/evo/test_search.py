@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
-from evo import execution, pool
 from evo.config import RunConfig
-from evo.inline import InlinePool
-from evo.pool import TRIED_AFTER_S, DeviceLost, JobOverdue, WorkerLost
-from evo.report.summary import summary
-from evo.search import Search
+from evo.report.status import summary
+from evo.search import execution
+from evo.search.driver import Search
 from evo.store import Store, query
+from evo.workers import pool
+from evo.workers.inline import InlinePool
+from evo.workers.pool import TRIED_AFTER_S, DeviceLost, JobOverdue, WorkerLost
 from fitness.base import Anchor
 from fitness.evaluation import Evaluation, Level, Status
 from fitness.scripted import ScriptedFitness, scripted

@@ -11,15 +11,15 @@ from typing import Any, ClassVar
 
 import pytest
 
-from evo import worker
 from evo.cluster.workers import HostedWorker, shipped_files
 from evo.config import RunConfig
-from evo.pool import EngineError, Pool, WorkerLost, WorkerPool
-from evo.processes import LocalPool
-from evo.search import Search
-from evo.sessions import run_context
+from evo.search.driver import Search
+from evo.session import run_context
 from evo.store import Store, query
-from evo.worker import MAX_RUNS, Answer, Message, RunContext, Stages, WorkerSpec
+from evo.workers import worker
+from evo.workers.local import LocalPool
+from evo.workers.pool import EngineError, Pool, WorkerLost, WorkerPool
+from evo.workers.worker import MAX_RUNS, Answer, Message, RunContext, Stages, WorkerSpec
 from fitness.base import Anchor, Built
 from fitness.evaluation import Status
 from fitness.scripted import ScriptedFitness, by_digest
@@ -73,7 +73,7 @@ class StagedWorker:
 @pytest.fixture
 def staged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)  # where workers make their folders
-    monkeypatch.setattr("evo.worker.fitness", Stage)
+    monkeypatch.setattr("evo.workers.worker.fitness", Stage)
     monkeypatch.setattr(Stage, "open", [])
 
 

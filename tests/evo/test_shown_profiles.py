@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from evo import records
+from evo import rows as records
 from evo.budget import Budget
 from evo.config import RunConfig
-from evo.history import History
-from evo.shown_profiles import KnownProfiles, Seen
+from evo.search.history import History
+from evo.search.profile_notes import KnownProfiles, Seen
+from evo.search.task import task_states
 from evo.store import Store
 from evo.strategies.islands import Islands
-from evo.task_state import task_states
 from fitness import counters
 from fitness.metric_sets import PROVIDERS
 from fitness.profiling import Bottleneck, Metric, Profile

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
 
-from evo.cli import app
+from evo.cli.commands import app
 from evo.store.named import named_queries
 from operators.errors import UserError
 from tests.store.story import stored

@@ -15,7 +15,7 @@ from evo.individual import Individual
 from evo.strategies.agent_alone import AgentAlone
 from evo.strategies.astra import Astra
 from evo.strategies.base import ANCESTOR, Strategy, StrategyContext
-from evo.strategies.best_of_n import BestOfN
+from evo.strategies.controls import BestOfN
 from evo.strategies.cudaforge import CudaForge
 from evo.strategies.cudamaster import CudaMaster
 from evo.strategies.cutegen import CuTeGen

@@ -7,9 +7,9 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evo.archive import AddStatus, Archive, Elite
 from evo.individual import Individual
-from evo.population import SOURCES_REMEMBERED, TRIALS_PER_SOURCE, Population
+from evo.strategies.archive import AddStatus, Archive, Elite
+from evo.strategies.population import SOURCES_REMEMBERED, TRIALS_PER_SOURCE, Population
 from fitness.evaluation import Evaluation, Level, Status
 from mutators.base import Request
 from operators.kernel import Kernel

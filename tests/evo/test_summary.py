@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evo import records
-from evo.report.summary import Standing, TaskSummary, standing, standings, summary
-from evo.report.tables import console, interval, problem_lines, standing_cells, summary_table, tally, times
-from evo.report.verdict import verdict_lines
+from evo import rows as records
+from evo.evaluate import verdict_lines
+from evo.report.status import Standing, TaskSummary, standing, standings, summary
+from evo.report.terminal import console, interval, problem_lines, standing_cells, summary_table, tally, times
 from evo.store import Store
 from fitness.evaluation import Evaluation, Level, LibraryTiming, Status, Timing
 from operators.spec import Task

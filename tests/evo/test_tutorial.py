@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from evo.cli import app
-from evo.inline import InlinePool
-from evo.sessions import LocalBackend
+from evo.cli.commands import app
+from evo.session import LocalBackend
+from evo.workers.inline import InlinePool
 from tests.evo.model_runs import stages
 from tests.evo.test_readme import README
 from tests.structure import ROOT

@@ -21,7 +21,7 @@ import pytest
 from evo.report import watched as watching
 from evo.report.health import Finding, Health
 from evo.report.page_maker import Made, Maker, Wish
-from evo.report.serving import is_ours, server
+from evo.report.server import is_ours, server
 from evo.report.watched import Reading, Trace, Watched, due
 from evo.store import Store
 from tests.evo.browser import CHROMIUM, Tab, tab

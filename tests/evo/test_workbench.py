@@ -11,13 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from evo import pool
-from evo.inline import InlinePool
-from evo.pool import WorkerLost
 from evo.store import Store
-from evo.workbench.arguments import ARGUMENTS, tool
 from evo.workbench.bench import Workbench
 from evo.workbench.telling import MOST_CHARACTERS, file_of
+from evo.workbench.tools import ARGUMENTS, tool
+from evo.workers import pool
+from evo.workers.inline import InlinePool
+from evo.workers.pool import WorkerLost
 from fitness.base import Anchor, Built
 from fitness.evaluation import Evaluation, Status
 from fitness.scripted import ScriptedFitness, by_digest

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evo.worker import worker_cores
+from evo.workers.worker import worker_cores
 from fitness.cpu import cores as cores_of
 from fitness.cpu.cores import groups
 

@@ -15,9 +15,9 @@ import pytest
 import torch
 from cuda.pathfinder import find_nvidia_header_directory
 
-from evo.package.subject import Subject, from_file
-from evo.package.writing import write_package
-from evo.report.verdict import evaluate_file
+from evo.evaluate import evaluate_file
+from evo.packaging.package import write_package
+from evo.packaging.subject import Subject, from_file
 from fitness.cuda.target import SPREAD
 from fitness.inputs import draw
 from operators.catalog import functions

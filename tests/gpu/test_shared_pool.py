@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from evo.pool import Pool
-from evo.processes import LocalPool
-from evo.worker import RunContext, WorkerSpec, gpu_specs
+from evo.workers.local import LocalPool
+from evo.workers.pool import Pool
+from evo.workers.worker import RunContext, WorkerSpec, gpu_specs
 from fitness.base import Anchor, Built
 from fitness.evaluation import Status
 from fitness.targets import devices

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from evo.records import CALL
+from evo.rows import CALL
 from fitness.evaluation import Evaluation, Level, Status
 from mutators.agent import CALL_TOOLS, HANDED_IN, NOT_KEPT, STAGNATING, cannot_call_tools
 from mutators.base import CANNOT_CALL_TOOLS, Call, CallStatus, Earlier, Message, Proposal, ToolCall

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from evo.cli import app
+from evo.cli.commands import app
 from fitness.compare import judge
 from fitness.verify import Oracle
 from operators.beginning import FORMS, TEMPLATES, begin, templates

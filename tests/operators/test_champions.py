@@ -9,7 +9,7 @@ from shutil import copytree
 
 import pytest
 
-from evo.conditions import KERNEL_FILES, conditions
+from evo.compatibility import KERNEL_FILES, conditions
 from evo.config import RunConfig
 from evo.report.operators import one
 from fitness.targets import GpuModels

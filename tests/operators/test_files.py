@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from evo.config import read_config
-from evo.report.verdict import _source
+from evo.evaluate import _source
 from mutators.ancestor import Ancestor
 from mutators.base import Request
 from operators import catalog, files

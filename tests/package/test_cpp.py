@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from evo.package import cpp_files
-from evo.package.cpp import identifier
-from evo.package.cpp_expressions import choice, number
+from evo.packaging import cpp_files
+from evo.packaging.cpp import identifier
+from evo.packaging.cpp_expressions import choice, number
 from operators.expression import MAX_MAGNITUDE, Expression, ExpressionError, parse
 
 NAMES = ("a", "b", "c")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from evo.package.subject import from_file
-from evo.package.writing import write_package
+from evo.packaging.package import write_package
+from evo.packaging.subject import from_file
 
 ALONE = """
 import runpy, sys

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from evo.config import RunConfig
-from evo.inline import InlinePool
-from evo.search import Search
-from evo.sessions import run_row
+from evo.search.driver import Search
+from evo.session import run_row
 from evo.store import Store, query
+from evo.workers.inline import InlinePool
 from fitness import pipeline
 from operators.spec import Task
 from tests.evo.model_runs import FENCE, config

@@ -12,9 +12,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import evo
-from evo.cli import app
+from evo.cli.commands import app
 from evo.store import Store, StoreError, query
-from evo.store.exporting import export_duckdb, export_parquet
+from evo.store.export import export_duckdb, export_parquet
 from evo.store.merging import merge
 from evo.store.named import named_query
 from operators.errors import UserError

@@ -25,7 +25,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from evo.store import Store, StoreDiskError, StoreError, open_reader, query, writer
-from evo.store.exporting import export_parquet
+from evo.store.export import export_parquet
 from tests.store.rows import START_S, event, run
 
 

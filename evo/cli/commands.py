@@ -1,0 +1,494 @@
+"""The command line. Only typer is imported here; every command imports what it needs when it runs."""
+
+from __future__ import annotations
+
+import sys
+import time
+import traceback
+from copy import copy
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from evo.cli.compare import compares
+from evo.cli.completion import operator_names
+from evo.cli.export import promotes
+from evo.cli.machine import machine, show_pages
+from evo.cli.operators import own
+from evo.cli.outside import login, outside
+from evo.cli.package import packages
+from evo.cli.report import reports
+from evo.cli.runs import looks
+from evo.cli.shared import RUNS, AsJson, RunName, Runs
+from evo.cli.sql import asks
+from evo.cli.ui import uis
+from evo.report.output import as_json as json_of
+from evo.report.output import raw, safe_streams
+from operators.errors import MachineError, UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from typer.models import CommandInfo
+
+    from evo.report.health import Health
+    from evo.report.status import Standing, TaskSummary
+
+DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+
+app = typer.Typer(
+    help="Evolutionary search over populations of GPU and CPU kernels.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+Models = Annotated[
+    list[str],
+    typer.Option(
+        "--llm", metavar="MODEL", help="Language model, as litellm names it, or outside; repeatable. Default: none."
+    ),
+]
+Wait = Annotated[
+    float, typer.Option(metavar="SECONDS", min=0, help="With nothing to do, wait so long for what evo tell brings.")
+]
+MoreBudget = Annotated[
+    list[str], typer.Option("--budget", help="60s, 8h, 500evals, 5usd, 2Mtok, of the whole run; repeatable.")
+]
+RayOption = Annotated[bool, typer.Option("--ray", help="Work in Ray actors, on a cluster started for this run.")]
+RayAddress = Annotated[str, typer.Option(metavar="HOST:PORT", help="Work on this Ray cluster, on all its machines.")]
+Detach = Annotated[
+    bool, typer.Option("--detach", help="Go on without this terminal, and say how to follow; see evo attach.")
+]
+ROOM_BESIDE, LEAST_SHOWN = 9, 4
+"""Lines of a terminal that are kept for what is said beside a run's table; tasks that are shown at least."""
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from evo.version import engine_version
+
+        print(f"kernel-evo {engine_version()}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Entry point: one line and exit code 2 for what the user can cure, 1 where a machine fails."""
+    with safe_streams():  # errors quote compilers, models and files, so they too pass through it
+        try:
+            _narrowed(sys.argv[1:])()
+        except UserError as error:
+            print(f"evo: {error}", file=sys.stderr)
+            sys.exit(FAILED if isinstance(error, MachineError) else USAGE)
+        except BrokenPipeError:
+            sys.exit(FAILED)
+        except OSError as error:
+            print(f"evo: {error.filename or 'output'}: {error.strerror or error}", file=sys.stderr)
+            sys.exit(FAILED)
+        except Exception:  # noqa: BLE001 (the border to the terminal: a traceback may quote anything)
+            traceback.print_exc()
+            sys.exit(FAILED)
+
+
+def _narrowed(words: Sequence[str]) -> typer.Typer:
+    """The app with no more than the command that is asked for: typer would first build the options of all of them."""
+    every = (app, *(group.typer_instance for group in app.registered_groups if group.typer_instance))
+    found = [each for part in every for each in part.registered_commands if words[:1] == [_name(each)]]
+    if not found:
+        return app
+    narrow = copy(app)
+    narrow.registered_groups, narrow.registered_commands = [], found
+    return narrow
+
+
+def _name(command: CommandInfo) -> str:
+    return str(command.name or getattr(command.callback, "__name__", ""))
+
+
+@app.callback()
+def evo(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version, and end.", is_eager=True, callback=_version)
+    ] = False,
+) -> None:
+    """Evolutionary search over populations of GPU and CPU kernels."""
+
+
+@app.command()
+def run(
+    operators: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="OPERATOR...",
+            help="Names (`evo operators` lists them), or folders of your own.",
+            autocompletion=operator_names,
+        ),
+    ] = [],  # noqa: B006
+    family: Annotated[
+        list[str], typer.Option(help="All operators of this family; repeatable. Default: those that are named.")
+    ] = [],  # noqa: B006
+    target: Annotated[str, typer.Option(help="cpu (default) or cuda.")] = "",
+    dtype: Annotated[list[str], typer.Option(help="Element type; repeatable. Default: the operator's first.")] = [],  # noqa: B006
+    ancestors: Annotated[str, typer.Option(help="Kernel files to start from: naive or all (default).")] = "",
+    from_: Annotated[
+        list[Path],
+        typer.Option("--from", metavar="FILE", help="Start from this kernel file of yours as well; repeatable."),
+    ] = [],  # noqa: B006
+    strategy: Annotated[
+        str,
+        typer.Option(
+            help="islands (default); agent, astra, cudaforge, cudamaster, cutegen, refine (published loops); "
+            "best_of_n, one_shot, random, tune_only (controls); or a module:Class."
+        ),
+    ] = "",
+    llm: Models = [],  # noqa: B006
+    budget: Annotated[list[str], typer.Option(help="60s (default), 8h, 500evals, 5usd, 2Mtok; repeatable.")] = [],  # noqa: B006
+    seed: Annotated[
+        int | None, typer.Option(help="Everything random in the search comes from here. Default: 0.")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(help="Evaluation workers. Default: by the machine.")] = None,
+    threads: Annotated[
+        int | None, typer.Option(help="Cores that a kernel on the cpu target runs on. Default: by the machine.")
+    ] = None,
+    set_: Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Any setting; repeatable.")] = [],  # noqa: B006
+    config: Annotated[Path | None, typer.Option(help="TOML file with the same settings. Default: none.")] = None,
+    wait: Wait = 0.0,
+    ray: RayOption = False,
+    ray_address: RayAddress = "",
+    detach: Detach = False,
+    runs: Runs = RUNS,
+    schema: Annotated[bool, typer.Option("--schema", help="List all settings and mutators instead.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Search for faster kernels of one or several operators."""
+    if schema:
+        from evo.report.reference import run_pages
+
+        show_pages(run_pages(), as_json=as_json)
+        return
+    if detach:
+        _detach(runs)
+        return
+    began = time.time()
+    from evo.budget import parse_limits
+    from evo.config import read_config
+    from evo.folders import new_folder
+    from evo.session import Session, start
+    from evo.starting import invitations, put
+    from operators.catalog import of_family
+
+    named = [*operators, *(name for wanted in family for name in of_family(wanted))]
+    if not named and not config and not any(setting.partition("=")[0].strip() == "operators" for setting in set_):
+        raise UserError("name an operator, such as `evo run softmax`, or a --family; `evo operators` lists them")
+    changes: dict[str, Any] = {
+        "operators": named, "target": target or None, "dtypes": dtype,
+        "ancestors": ancestors or None, "strategy": strategy or None,
+        "budget": parse_limits(budget) or None, "seed": seed, "workers": workers,
+        "threads": threads, "models": llm,
+    }  # fmt: skip
+    resolved = read_config(config, changes, set_).resolved()
+    guests = invitations(resolved, from_, login()) if from_ else []
+    folder = new_folder(runs, resolved)
+    put(folder, guests)
+    print(f"run {folder}", file=sys.stderr)
+    session = Session(ray=ray_address or ("local" if ray else ""), began=began, wait_s=wait)
+    searching(folder, lambda progress: start(resolved, folder, progress, session), as_json=as_json)
+
+
+@app.command()
+def resume(
+    run: RunName,
+    budget: MoreBudget = [],  # noqa: B006
+    confirm: Annotated[
+        bool, typer.Option("--confirm", help="Only confirm the leaders, however long it takes.")
+    ] = False,
+    wait: Wait = 0.0,
+    ray: RayOption = False,
+    ray_address: RayAddress = "",
+    detach: Detach = False,
+    runs: Runs = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Continue a run that was stopped or killed, or give it a larger budget."""
+    began = time.time()
+    from evo.budget import parse_limits
+    from evo.folders import find_run
+    from evo.session import Session
+    from evo.session import resume as continue_run
+
+    folder, limits = find_run(runs, run), parse_limits(budget)
+    if detach:
+        _detach(runs, folder)
+        return
+    session = Session(ray=ray_address or ("local" if ray else ""), began=began, wait_s=wait, only_confirm=confirm)
+    searching(folder, lambda progress: continue_run(folder, limits, progress, session), as_json=as_json)
+
+
+@app.command()
+def replay(run: RunName = "last", runs: Runs = RUNS, as_json: AsJson = False) -> None:
+    """Repeat a run from its stored answers and evaluations, and say whether it is the same one, kernel by kernel."""
+    from evo.folders import find_run
+    from evo.replay import replay as repeat
+    from evo.report.progress import Progress
+
+    with Progress() as progress:
+        done = repeat(find_run(runs, run), progress)
+    if as_json:
+        print(json_of({**asdict(done), "equal": done.equal}))
+    else:
+        print(f"{done.individuals} individuals equal" + (f"; then {done.difference}" if done.difference else ""))
+        print(f"run {done.replay}")
+    if not done.equal:
+        raise typer.Exit(FAILED)
+
+
+@app.command()
+def status(
+    run: RunName = "last",
+    every: Annotated[bool, typer.Option("--all", help="Every task, also where the terminal is too short.")] = False,
+    runs: Runs = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Say whether a run is healthy (exit code 0) or not (1) and why, and where it stands; while it runs or later."""
+    from evo.folders import find_run
+    from evo.report.health import health
+    from evo.report.status import summary
+
+    folder = find_run(runs, run)
+    found = health(folder)
+    _show_summary(folder, summary(folder), as_json=as_json, every=every, found=found)
+    if not found.is_healthy:
+        raise typer.Exit(FAILED)
+
+
+@app.command()
+def best(
+    run: RunName = "last",
+    show: Annotated[bool, typer.Option("--show", help="Print the source.")] = False,
+    export: Annotated[Path | None, typer.Option(help="Write the kernel to this file.")] = None,
+    package: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write it into this new folder, with all that it takes to use it elsewhere."),
+    ] = None,
+    task: Annotated[str, typer.Option(help="Beginning of the task, such as softmax/fp32.")] = "",
+    runs: Runs = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """The best kernel of each task."""
+    from evo.folders import find_run
+    from evo.report.queries import best_kernels
+    from evo.report.status import standings
+    from operators.defaults import with_defaults
+
+    folder = find_run(runs, run)
+    if package:
+        _package(folder, package, task)
+        return
+    kernels = [row for row in best_kernels(folder) if row["task"].startswith(task)]
+    if not kernels:
+        raise UserError(f"run {folder.name} has no correct kernel{f' of a task {task}...' if task else ' yet'}")
+    if export:
+        if len(kernels) > 1:
+            raise UserError(
+                f"--export writes one kernel; choose with --task among {', '.join(k['task'] for k in kernels)}"
+            )
+        try:
+            export.write_text(with_defaults(kernels[0]["source"], kernels[0]["values"]), encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"--export {export}: cannot be written: {error.strerror}; name a file") from None
+        print(f"{kernels[0]['task']}: {kernels[0]['kernel_id'][:12]} written to {export}", file=sys.stderr)
+    elif show:
+        for row in kernels:
+            print(f"// {row['task']} {row['kernel_id'][:12]}, {row['speedup']:.2f}x")
+            source = with_defaults(row["source"], row["values"])
+            # To the letter for a file or a pipe; what is only shown may not steer the terminal.
+            print(source, file=sys.stdout if sys.stdout.isatty() else raw(sys.stdout))
+    else:
+        _show_best(kernels, standings(folder), as_json=as_json)
+
+
+@app.command()
+def lineage(
+    run: RunName = "last",
+    kernel: Annotated[str, typer.Argument(help="Kernel id or its beginning. Default: the best of each task.")] = "",
+    principal: Annotated[bool, typer.Option("--principal", help="Only the chain of principal parents.")] = False,
+    runs: Runs = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """How a kernel came to be: all its ancestors, parents before children."""
+    from evo.folders import find_run
+    from evo.report import queries
+
+    folder = find_run(runs, run)
+    if kernel:
+        found = queries.kernel(folder, kernel)
+        if not found:
+            raise UserError(f"run {folder.name} has no single kernel whose id begins with {kernel}")
+        wanted = [(task, found["kernel_id"]) for task in queries.tasks_of(folder, found["kernel_id"])]
+    else:
+        wanted = [(row["task"], row["kernel_id"]) for row in queries.best_kernels(folder)]
+    rows = [
+        {
+            **row,
+            "kernel_id": row["kernel_id"][:12],
+            "parents": [parent[:12] for parent in row["parents"]],
+        }
+        for task, kernel_id in wanted
+        for row in queries.ancestry(folder, task, kernel_id, principal=principal)
+    ]
+    names = ["task", "generation", "kernel_id", "parents", "mutator", "description", "status", "level", "speedup"]
+    if any(row["author"] for row in rows):
+        names.insert(5, "author")
+    if any(row["flagged"] for row in rows):
+        names.append("flagged")
+    ancestors = [{n: row[n] for n in names} for row in rows]
+    if as_json:
+        print(json_of(ancestors))
+        return
+    from evo.report.terminal import lineage_table, show
+
+    show(lineage_table(names, ancestors))
+
+
+@app.command()
+def evaluate(
+    operator: Annotated[str, typer.Argument(help="Name, or folder of your own.", autocompletion=operator_names)],
+    file: Annotated[Path, typer.Argument(help="Kernel file.")],
+    target: Annotated[str, typer.Option(help="cpu or cuda; default: by the file's ending.")] = "",
+    dtype: Annotated[str, typer.Option(help="Element type.")] = "",
+    value: Annotated[list[str], typer.Option("--value", metavar="NAME=INTEGER", help="A tunable's value.")] = [],  # noqa: B006
+    workload_set: Annotated[str, typer.Option("--workloads", help="Workload set.")] = "",
+    profile: Annotated[bool, typer.Option("--profile", help="Also say what holds a correct kernel back.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Judge one kernel file as severely as a new best, and print the whole verdict."""
+    from evo.evaluate import evaluate_file, profile_lines, verdict_json, verdict_lines
+    from evo.score import NOTE, evaluation_score
+    from operators.catalog import load
+
+    evaluations, seen = evaluate_file(
+        operator, file, target=target, dtype=dtype, values=value, workload_set=workload_set, profiled=profile
+    )
+    if as_json:
+        levels = [verdict_json(e) for e in evaluations]
+        print(json_of([*levels, {"profile": asdict(seen)}] if seen else levels))
+    else:
+        print("\n".join([*verdict_lines(evaluations), *(profile_lines(seen) if seen else [])]))
+        if (scored := evaluation_score(load(operator), evaluations[-1])) is not None:
+            print(f"score P {scored:.2f}. {NOTE}")
+    if not evaluations[-1].correct:
+        raise typer.Exit(FAILED)
+
+
+app.add_typer(machine)
+app.add_typer(looks)  # behind the commands that are used first
+app.add_typer(reports)
+app.add_typer(uis)
+app.add_typer(asks)
+app.add_typer(compares)
+app.add_typer(outside)
+app.add_typer(packages)
+app.add_typer(promotes)
+app.add_typer(own)
+
+
+def _detach(runs: Path, resumed: Path | None = None) -> None:
+    from evo.cli.detached import detach, how_to_follow
+
+    print(how_to_follow(detach(sys.argv[1:], runs, resumed)))
+
+
+def searching(folder: Path, search: Any, *, as_json: bool) -> None:
+    """Show a search while it runs, and what came of it; `search` is called with what shows it. It raises typer.Exit."""
+    from evo.report.progress import Progress
+    from evo.report.status import summary
+
+    with Progress() as progress:
+        try:
+            reason = search(progress)
+        except UserError:
+            raise
+        except (Exception, KeyboardInterrupt):  # whatever it is, it goes on; the user is told what is not lost
+            if folder.exists():
+                print(f"the run is kept; continue with: evo resume {folder}", file=sys.stderr)
+            raise
+    tasks = summary(folder)
+    _show_summary(folder, tasks, as_json=as_json)
+    print(f"ended: {reason}", file=sys.stderr)
+    if reason == "stopped":
+        print(f"stopped; continue with: evo resume {folder}", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED)
+    if lacking := sum(task.kernel_id is not None and not task.confirmed for task in tasks):
+        print(
+            f"{lacking} of {len(tasks)} leaders are unconfirmed, for want of time; confirm them with: "
+            f"evo resume {folder} --confirm, or search on with a larger --budget",
+            file=sys.stderr,
+        )
+    if any(task.problem for task in tasks):
+        raise typer.Exit(FAILED)
+
+
+def _show_summary(
+    folder: Path, tasks: Sequence[TaskSummary], *, as_json: bool, every: bool = False, found: Health | None = None
+) -> None:
+    from evo.report.queries import last_changes, model_costs, open_questions
+    from evo.report.sessions import session_lines, sessions
+    from evo.report.terminal import problem_lines
+    from evo.score import NOTE, run_scores
+
+    spent, scores, waiting = model_costs(folder), run_scores(folder), open_questions(folder)
+    if found and not as_json:
+        findings = (f"  {finding.cause}: {finding.told}" for finding in found.findings)
+        print("\n".join((found.line, *findings, *(f"  session {line}" for line in session_lines(folder)))))
+    for line in problem_lines(tasks):
+        print(f"evo: {line}", file=sys.stderr)
+    if as_json:
+        shown = {
+            "run": str(folder), "tasks": [asdict(t) for t in tasks], "models": asdict(spent) if spent else None,
+            "scores": scores, "questions": waiting,
+            "sessions": [asdict(sitting) for sitting in sessions(folder)],
+            **({"health": {**asdict(found), "healthy": found.is_healthy}} if found else {}),
+        }  # fmt: skip
+        print(json_of(shown))
+        return
+    from evo.report.terminal import console, costs_line, latest, many_line, show, summary_table
+
+    made = console()
+    room = max(made.height - ROOM_BESIDE, LEAST_SHOWN) if made.is_terminal and not every else len(tasks)
+    if len(tasks) > room:
+        print(f"{many_line(tasks)}; the {room} that changed last (all: evo status {folder.name} --all):")
+    if tasks:
+        show(summary_table(latest(tasks, last_changes(folder), room) if len(tasks) > room else tasks))
+    else:
+        print("nothing was asked for yet")
+    if spent:
+        print(costs_line(spent))
+    if scores:
+        print(", ".join(f"{task} P {value:.2f}" for task, value in scores.items()) + f". {NOTE}")
+    if waiting:
+        print(f"{waiting} questions wait for answers from outside: evo ask {folder}")
+    print(f"run {folder}")
+
+
+def _show_best(kernels: Sequence[dict[str, Any]], known: Mapping[str, tuple[Standing, str]], *, as_json: bool) -> None:
+    if as_json:
+        rows = [{"task": k["task"], **asdict(known[k["task"]][0]), "values": k["values"]} for k in kernels]
+        print(json_of(rows))
+        return
+    from evo.report.terminal import best_table, show
+
+    show(best_table((k["task"], known[k["task"]][0], k["values"]) for k in kernels))
+
+
+def _package(run: Path, folder: Path, task: str) -> None:
+    from evo.api import Run
+    from evo.packaging.package import write_package
+    from evo.packaging.subject import from_run
+
+    subject = from_run(Run(run), task)
+    write_package(subject, folder)
+    print(f"{subject.task}: {subject.kernel.id[:12]} written to {folder}", file=sys.stderr)
+    if subject.verdict and subject.verdict["level"] != "confirmed":
+        print(f"it is not confirmed: evo resume {run} --confirm", file=sys.stderr)

@@ -1,0 +1,178 @@
+"""The command that compares strategies."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from evo.cli.shared import RUNS, AsJson, Runs
+from evo.report.output import as_json as json_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from evo.compare.config import Comparison
+    from evo.compare.judgement import JudgedCell
+    from evo.compare.leaks import Hermetic, Leak
+    from evo.compare.results import CellResult
+
+FAILED, INTERRUPTED = 1, 130
+
+SHOWN = ("task", "arm", "seed", "standing", "speedup", "judged", "evaluations", "trials", "tokens", "lost_tokens")
+"""Columns of the table; JSON and the view `used` have them all."""
+CONCLUDED = ("arm", "correct", "speedup", "speedup_95", "median", "ratio", "ratio_95", "p", "seen_from", "verdict")
+"""Those of the arms; JSON has shares above factors and the score P as well."""
+
+compares = typer.Typer()
+
+
+@compares.command()
+def compare(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="TOML file, such as runs/configs/smoke.toml.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it is and what it may cost.")] = False,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Only say how large a difference it would see, and what size sees more.")
+    ] = False,
+    show: Annotated[bool, typer.Option("--show", help="Only show how far it is and what it found.")] = False,
+    report: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write report.html, report.md and Parquet there.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on; refuse to begin.")] = False,
+    llm: Annotated[
+        list[str], typer.Option("--llm", metavar="MODEL", help="Language model, in place of those of the file.")
+    ] = [],  # noqa: B006
+    set_: Annotated[
+        list[str], typer.Option("--set", metavar="KEY=VALUE", help="Any key of the file, dotted; repeatable.")
+    ] = [],  # noqa: B006
+    wait: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0, help="With nothing to do, a cell waits so long for evo tell.")
+    ] = 0.0,
+    ray: Annotated[bool, typer.Option("--ray", help="Evaluate on a Ray cluster started for this.")] = False,
+    ray_address: Annotated[str, typer.Option(metavar="HOST:PORT", help="Evaluate on this Ray cluster.")] = "",
+    runs: Runs = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Compare strategies under one budget, or go on with a comparison; each cell is a run in runs/compare-NAME/."""
+    from evo.compare.cells import Standing, folder_of, stored
+    from evo.compare.config import read_comparison
+    from evo.compare.judgement import judge
+    from evo.compare.results import cell_results
+    from evo.compare.running import compare as run
+    from evo.compare.running import prepare
+    from evo.report.comparison_progress import Progress
+
+    made = read_comparison(config, models=llm, settings=set_)
+    if report:
+        from evo.report.comparison import check_report
+
+        check_report(report)  # rather now than when all is over
+    folder = folder_of(runs, made.name)
+    if dry_run:
+        _show_plan(made, as_json=as_json)
+        return
+    if plan:
+        _show_sizing(made, folder, as_json=as_json)
+        return
+    if show or resume:
+        stored(folder)  # it says what is wrong where there is none
+    stopped, cluster = False, ray_address or ("local" if ray else "")
+    if not show:
+        folder, cells = prepare(made, runs)
+        running = run(folder, made, cells, Progress(), ray=cluster, wait_s=wait)
+        stopped = running.stopped
+    results = cell_results(folder)
+    if not show and not stopped:
+        stopped = not judge(folder, results, _say, ray=cluster)
+    checked = _checked(folder)
+    _show_results(folder, results, checked.leaks, as_json=as_json)
+    if report:
+        _report(folder, report, results, checked)
+    if stopped:
+        print(f"stopped; continue with: evo compare {config}", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED)
+    if checked.leaks or any(result.standing is Standing.FAILED for result in results):
+        raise typer.Exit(FAILED)
+
+
+def _say(text: str) -> None:
+    print(f"evo: {text}", file=sys.stderr)
+
+
+def _checked(folder: Path) -> Hermetic:
+    """What the check `hermetic` finds, which it says in a line."""
+    from evo.compare.leaks import hermetic
+
+    found = hermetic(folder)
+    print(f"evo: {found}", file=sys.stderr)
+    return found
+
+
+def _report(folder: Path, out: Path, results: Sequence[CellResult], checked: Hermetic) -> None:
+    from evo.report.comparison import write_report
+
+    written = write_report(folder, out, results, checked)
+    print(f"evo: report: {', '.join(map(str, written))}", file=sys.stderr)
+
+
+def _show_plan(made: Comparison, *, as_json: bool) -> None:
+    from evo.compare.plan import plan
+    from evo.compare.running import check
+    from evo.report.terminal import rows_table, show
+
+    found = plan(made, check(made))
+    if as_json:
+        print(json_of(found.as_row()))
+        return
+    show(rows_table(["arm", "strategy", "models", "profile", "tuning", "cells"], found.arms))
+    print("\n".join(found.lines()))
+
+
+def _show_sizing(made: Comparison, folder: Path, *, as_json: bool) -> None:
+    from evo.compare.cells import CONFIG
+    from evo.compare.results import cell_results
+    from evo.compare.size import sizing
+
+    found = sizing(made, made.cells(), cell_results(folder) if (folder / CONFIG).exists() else ())
+    print(json_of(found.as_row()) if as_json else "\n".join(found.lines()))
+
+
+def _show_results(folder: Path, results: Sequence[CellResult], leaks: Sequence[Leak], *, as_json: bool) -> None:
+    from evo.compare.cells import stored
+    from evo.compare.conclusions import conclusions
+    from evo.compare.judgement import judged_cells
+
+    cells = judged_cells(folder, results)
+    found = conclusions(stored(folder).config, cells)
+    rows, arms = [_row(cell) for cell in cells], list(found.rows())
+    if as_json:
+        leaked = [leak.as_row() for leak in leaks]
+        print(json_of({"comparison": str(folder), "cells": rows, "arms": arms, "leaks": leaked}))
+        return
+    from evo.report.terminal import rows_table, show
+
+    rows.sort(key=lambda row: (row["task"], row["arm"], row["seed"]))
+    show(rows_table(SHOWN, [{name: row[name] for name in SHOWN} for row in rows]))
+    if arms:
+        show(rows_table(CONCLUDED, [{name: row[name] for name in CONCLUDED} for row in arms]))
+    print("\n".join(found.lines()))
+    print(f"comparison {folder}; its runs answer together: evo sql '{folder}/*' \"from used\"")
+
+
+def _row(cell: JudgedCell) -> dict[str, Any]:
+    result, judged = cell.result, cell.outcome
+    used, winner = result.used, result.winner
+    return {
+        "task": result.task, "arm": result.arm, "seed": result.seed, "standing": result.standing.value,
+        "speedup": round(math.exp(winner.log_speedup), 3) if winner else None,
+        "judged": round(math.exp(judged.log_speedup), 3) if judged else None,
+        "passed": judged.correct if judged else None,
+        "level": winner.level if winner else None, "flagged": winner.flagged if winner else None,
+        "evaluations": used.evaluations, "repairs": used.repairs,
+        "trials": used.trials, "checks": used.checks, "duplicates": used.duplicates, "rejected": used.rejected,
+        "calls": used.calls, "tokens": used.tokens, "lost_tokens": used.lost_tokens,
+        "usd": round(used.cost_usd, 4), "evaluator_s": round(used.evaluator_s, 1), "ended": result.reason,
+    }  # fmt: skip

@@ -1,0 +1,98 @@
+"""The commands for operators of one's own: new, check."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from evo.cli.completion import beginnings, operator_names
+from evo.cli.shared import AsJson
+from evo.report.output import as_json as json_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from mutators.mutants import Mutant
+
+FAILED = 1
+LIMIT = "5min"
+MOST = 60
+
+own = typer.Typer()
+
+
+@own.command()
+def new(
+    name: Annotated[str, typer.Argument(metavar="OPERATOR", help="Its name.")],
+    like: Annotated[
+        str,
+        typer.Option(
+            help="What to begin from: elementwise, rows (a reduction of each), vector_sum (one of all), product, "
+            "stencil, segment_sum (sizes that the data tells), tridiagonal (an ill-conditioned solver); "
+            "batched_product, square_product, sparse_vector, sparse_matrix; or any operator, by name or folder.",
+            autocompletion=beginnings,
+        ),
+    ] = "elementwise",
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="New folder. Default: OPERATOR, here.")] = None,
+) -> None:
+    """Begin an operator of your own: a folder with a right one under that name, to be changed. Overwrites nothing."""
+    from operators.beginning import begin
+
+    folder = out or Path(name)
+    written = begin(name, like, folder)
+    shown = folder if folder.is_absolute() else f"./{folder}"
+    print(f"{shown}: {', '.join(path.name for path in written)}")
+    print(
+        "say in operator.toml what it is, in reference.py what is right, in the naive kernels how it is done plainly;"
+    )
+    print(f"then: evo check {shown}; evo run {shown}")
+
+
+@own.command()
+def check(
+    folder: Annotated[
+        str, typer.Argument(metavar="FOLDER", help="An operator's folder, or its name.", autocompletion=operator_names)
+    ],
+    target: Annotated[list[str], typer.Option(help="cpu or cuda; repeatable. Default: all that it has.")] = [],  # noqa: B006
+    limit: Annotated[str, typer.Option(help="No mutant is begun later than this.")] = LIMIT,
+    most: Annotated[int, typer.Option("--mutants", min=0, help="Of each target's naive kernel, at most.")] = MOST,
+    strict: Annotated[bool, typer.Option("--strict", help="Fail for any survivor.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Check an operator: its definition, its naive kernels on all shapes, and whether wrong kernels are refused.
+
+    Exit code 1 where a naive kernel is not right, where a mutant of it survives whose results are others than its own,
+    or where more than a tenth of the mutants survive.
+    """
+    from evo.budget import parse_limits
+    from evo.check_operator import check as checked
+    from operators.errors import UserError
+
+    limits = parse_limits([limit])
+    if set(limits) != {"wall_s"}:
+        raise UserError(f"--limit {limit}: write a time, such as 60s or 5min")
+    report = checked(
+        folder,
+        targets=target,
+        limit_s=limits["wall_s"],
+        most=most,
+        say=lambda line: print(line, file=sys.stderr if as_json else sys.stdout, flush=True),
+        along=_watched,
+    )
+    passed = report.passed(strict=strict)
+    if as_json:
+        print(json_of({**asdict(report), "passed": passed}))
+    if not passed:
+        raise typer.Exit(FAILED)
+
+
+def _watched(tried: Sequence[Mutant]) -> Iterable[Mutant]:
+    """Show on a terminal how far it is."""
+    from rich.console import Console
+    from rich.progress import track
+
+    return track(tried, "mutants", console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())

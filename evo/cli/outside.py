@@ -1,0 +1,230 @@
+"""The commands for minds outside: questions that a run asks them, and what they tell it."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from evo.cli.shared import RUNS, Runs
+from evo.report.output import as_json as json_of
+from operators.errors import UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from evo.outside.questions import Told
+    from evo.session import Session
+
+FAILED = 1
+LINES = (".jsonl", ".ndjson")
+TAKEN_EVERY_S = 0.1
+
+RunName = Annotated[str, typer.Argument(metavar="RUN", help="Folder, id or its beginning, or `last`.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead.")]
+
+outside = typer.Typer()
+
+
+@outside.command()
+def ask(
+    run: RunName = "last",
+    count: Annotated[int | None, typer.Option("-n", min=1, help="So many, tasks in turn, the oldest first.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write to this file instead of standard output.")] = None,
+    model: Annotated[str, typer.Option(help="The model that the lines name; default: NAME of outside/NAME.")] = "",
+    text: Annotated[bool, typer.Option("--text", help="As a person reads them, instead of as lines of JSON.")] = False,
+    runs: Runs = RUNS,
+) -> None:
+    """The questions of a run that wait for answers from outside, as requests of OpenAI's batches.
+
+    Of a comparison those of all its cells, shuffled; nothing says which arm asks.
+    Asked again they are the same ones, but for those that were answered since.
+    """
+    from evo.compare.cells import stored
+    from evo.folders import find_run
+    from evo.outside.comparison_questions import comparison_in, comparison_questions
+    from evo.outside.questions import config_of, nobody_asks, open_questions
+
+    if place := comparison_in(runs, run):
+        llm, found = stored(place).config.llm, comparison_questions(place)
+    else:
+        folder = find_run(runs, run)
+        if problem := nobody_asks(folder):
+            raise UserError(problem)
+        llm, found = config_of(folder).llm, open_questions(folder)
+    asked = found[:count]
+    lines = [q.to_text() if text else _line(q.to_batch(llm.parameters if llm else {}, model)) for q in asked]
+    written = "".join(f"{line}\n" for line in lines)
+    try:
+        if out:
+            out.write_text(written, encoding="utf-8")
+        else:
+            print(written, end="")
+    except OSError as error:
+        raise UserError(f"--out {out}: cannot be written: {error.strerror}; name a file") from None
+    where = f" written to {out}" if out else ""
+    print(f"evo: {len(asked)} of {len(found)} open questions{where}; answer with: evo tell {run} FILE", file=sys.stderr)
+
+
+@outside.command()
+def tell(
+    run: RunName,
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Answers or kernels; - for standard input.")],
+    to: Annotated[str, typer.Option(metavar="ID", help="FILE is the text of an answer to this question.")] = "",
+    author: Annotated[str, typer.Option(metavar="NAME", help="Who wrote it. Default: your login's name.")] = "",
+    parents: Annotated[list[str], typer.Option(metavar="ID", help="Kernel it was made from; repeatable.")] = [],  # noqa: B006
+    task: Annotated[str, typer.Option(help="Beginning of the task that a kernel is for, if there are several.")] = "",
+    note: Annotated[str, typer.Option(help="What is new in a kernel, in a few words.")] = "",
+    go: Annotated[bool, typer.Option("--go", help="Go on with the search if none is under way.")] = False,
+    budget: Annotated[
+        list[str], typer.Option("--budget", help="With --go: 60s, 8h, 500evals, of the whole run; repeatable.")
+    ] = [],  # noqa: B006
+    wait: Annotated[float, typer.Option(metavar="SECONDS", min=0, help="With --go: as of evo resume.")] = 0.0,
+    runs: Runs = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Tell a run answers from outside, or kernels that nobody asked for; a search may be under way or not.
+
+    Files that end in .jsonl hold lines: answers as OpenAI's batches have them, or {"custom_id": ID, "content": TEXT}
+    (or "refused"; with "usage", "cost_usd" and "author" as you like), and kernels {"source": TEXT} with "author",
+    "task", "parents", "values" and "note". Any other file is a kernel. What cannot be taken is said line by line.
+    """
+    began = time.time()
+    from evo.budget import parse_limits
+    from evo.folders import find_run
+    from evo.inbox import Inbox
+    from evo.outside.comparison_questions import comparison_in
+    from evo.outside.questions import Desk
+    from evo.session import Session
+    from evo.store.snapshots import has_writer
+
+    author = author or login()
+    if place := comparison_in(runs, run):
+        _tell_comparison(place, files, to=to, author=author, as_json=as_json)
+        return
+    folder, limits = find_run(runs, run), parse_limits(budget)
+    desk = Desk(folder, author)
+    given = _Given(to=desk.key(to) if to else "", author=author, parents=parents, task=task, note=note)
+    found = desk.look_at(line for file in files for line in given.lines(file))
+    left = Inbox(folder).put(found.lines) if found.lines else None
+    _show_told(found, as_json=as_json)
+    while go and left and left.exists() and has_writer(folder):
+        time.sleep(TAKEN_EVERY_S)
+    if left and left.exists():
+        if go:
+            _go_on(folder, limits, Session(began=began, wait_s=wait), as_json=as_json)
+        elif not has_writer(folder):
+            print(f"evo: no search is under way; take them in with: evo resume {folder}", file=sys.stderr)
+    if found.problems:
+        raise typer.Exit(FAILED)
+
+
+@outside.command()
+def mcp(
+    run: RunName = "last",
+    task: Annotated[str, typer.Option(help="Beginning of the task, if the run has several.")] = "",
+    author: Annotated[str, typer.Option(metavar="NAME", help="Who hands in. Default: your login's name.")] = "",
+    go: Annotated[
+        bool, typer.Option("--go/--no-go", help="Go on with the search for what is handed in, if none is under way.")
+    ] = True,
+    budget: Annotated[list[str], typer.Option("--budget", help="Then: 8h, 500evals, of the whole run.")] = [],  # noqa: B006
+    wait: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0, help="A search with nothing to do waits so long for the agent.")
+    ] = 600.0,
+    runs: Runs = RUNS,
+) -> None:
+    """Serve a run to a coding agent, over MCP on standard input and output.
+
+    Its tools: status, next_question, answer, submit, verdict, sql, and those of a workbench, such as build and check.
+    """
+    import asyncio
+
+    from evo.budget import parse_limits
+    from evo.folders import find_run
+
+    parse_limits(budget)
+    words = [*(word for text in budget for word in ("--budget", text)), "--wait", f"{wait:g}"]
+    try:
+        from evo.outside.mcp_server import serve
+    except ModuleNotFoundError as error:
+        if error.name not in ("mcp", "mcp_types"):
+            raise
+        raise UserError("evo mcp needs the package mcp: pip install -c constraints.txt 'kernel-evo[mcp]'") from None
+    asyncio.run(serve(find_run(runs, run), task=task, author=author or login(), search=words if go else None))
+
+
+def _tell_comparison(folder: Path, files: list[Path], *, to: str, author: str, as_json: bool) -> None:
+    from evo.outside.comparison_questions import ComparisonDesk
+
+    desk = ComparisonDesk(folder, author)
+    given = _Given(to=desk.key(to) if to else "", author=author, parents=[], task="", note="")
+    found = desk.look_at(line for file in files for line in given.lines(file))
+    desk.put()
+    _show_told(found, as_json=as_json)
+    print("evo: take them in with: evo compare CONFIG", file=sys.stderr)
+    if found.problems:
+        raise typer.Exit(FAILED)
+
+
+def _show_told(found: Told, *, as_json: bool) -> None:
+    for problem in found.problems:
+        print(f"evo: {problem}", file=sys.stderr)
+    if as_json:
+        print(json_of({"answers": found.answers, "guests": found.guests, "problems": found.problems}))
+    else:
+        print(f"told: {found.answers} answers, {found.guests} kernels; not taken: {len(found.problems)} lines")
+
+
+def _go_on(folder: Path, limits: dict[str, float], session: Session, *, as_json: bool) -> None:
+    from evo.cli.commands import searching
+    from evo.session import resume
+
+    searching(folder, lambda progress: resume(folder, limits, progress, session), as_json=as_json)
+
+
+class _Given:
+    """What the command's options say of its files."""
+
+    def __init__(self, *, to: str, author: str, parents: list[str], task: str, note: str) -> None:
+        self._to = to
+        self._author = author
+        self._parents = parents
+        self._task = task
+        self._note = note
+
+    def lines(self, file: Path) -> Iterator[tuple[str, str]]:
+        """The lines that a file comes to, each with its place. It raises UserError."""
+        from evo.inbox import MOST_FILE_BYTES
+        from operators.files import read_text
+
+        try:
+            text = sys.stdin.read() if str(file) == "-" else read_text(file, MOST_FILE_BYTES)
+        except OSError as error:
+            raise UserError(f"{file}: cannot be read: {error.strerror}") from None
+        except UnicodeDecodeError as error:
+            raise UserError(f"{file}: it is not UTF-8: {error.reason}") from None
+        if self._to:
+            yield str(file), _line({"custom_id": self._to, "content": text, "author": self._author})
+        elif file.suffix in LINES or str(file) == "-":
+            numbered = enumerate(text.split("\n"), 1)
+            yield from ((f"{file}:{number}", line) for number, line in numbered if line.strip())
+        else:
+            guest = {"source": text, "author": self._author, "task": self._task, "parents": self._parents}
+            yield str(file), _line({**guest, "note": self._note})
+
+
+def _line(value: object) -> str:
+    return json.dumps(value)
+
+
+def login() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        return f"user {os.getuid()}"

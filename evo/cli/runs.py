@@ -1,0 +1,115 @@
+"""The commands that look at runs: all there are, and two kernels of one."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from evo.cli.completion import kernel_ids
+from evo.cli.shared import RUNS, AsJson, RunName, Runs
+from evo.report.output import as_json as json_of
+from operators.errors import UserError
+
+if TYPE_CHECKING:
+    from evo.api import Run
+    from evo.stored import StoredKernel
+
+
+Kernel = Annotated[
+    str,
+    typer.Argument(help="Id of a kernel, or its beginning; `naive` or `best` of the task.", autocompletion=kernel_ids),
+]
+
+NAMES = {
+    "naive": """select task, kernel_id from individuals where generation = 0 and starts_with(task, $task)
+        qualify row_number() over (partition by task order by number) = 1 order by task""",
+    "best": "select task, kernel_id from best where starts_with(task, $task) order by task",
+}
+"""Kernels that have names, with the queries for those of all tasks."""
+looks = typer.Typer()
+
+
+@looks.command("list")
+def list_runs(runs: Runs = RUNS, as_json: AsJson = False) -> None:
+    """The runs there are: when each began, its tasks, how it is, its best kernel, and what it used."""
+    from evo.report.listing import runs_in, runs_table
+
+    rows = runs_in(runs)
+    if as_json:
+        print(json_of(rows))
+    elif not rows:
+        print(f"no run in {runs}/ yet")
+    else:
+        from evo.report.terminal import show
+
+        show(runs_table(rows))
+
+
+@looks.command()
+def attach(run: RunName = "last", runs: Runs = RUNS) -> None:
+    """Watch a run that another process works on, such as one of --detach; Ctrl-C ends the look and leaves the run."""
+    from evo.folders import find_run
+    from evo.report.attached import attach as watch
+
+    folder = find_run(runs, run)
+    try:
+        watch(folder)
+    except KeyboardInterrupt:
+        print(f"run {folder} is left alone; look again with: evo attach {folder}", file=sys.stderr)
+
+
+@looks.command()
+def diff(
+    run: RunName,
+    a: Kernel,
+    b: Kernel,
+    task: Annotated[str, typer.Option(help="Beginning of the task, where there are several.")] = "",
+    runs: Runs = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """What leads from one kernel of a run to another: source, plan, tunables, and the verdicts beside each other."""
+    from evo.api import Run
+    from evo.folders import find_run
+    from evo.report.difference import difference
+
+    with Run(find_run(runs, run)) as opened:
+        kernels = _meant(opened, a, task), _meant(opened, b, task)
+    found = difference(*kernels)
+    if as_json:
+        print(json_of(found))
+    else:
+        _show(found)
+
+
+def _meant(run: Run, name: str, task: str) -> StoredKernel:
+    """The kernel of that id, or the naive or the best one of the task."""
+    if name not in NAMES:
+        return run.kernel(name, task)
+    known = {row["task"]: row["kernel_id"] for row in run.sql(NAMES[name], {"task": task}).to_pylist()}
+    if len(known) != 1:
+        problem = f"has several tasks; choose with --task among {', '.join(known)}" if known else "has none yet"
+        raise UserError(f"the {name} kernel: run {run.id} {problem}")
+    ((task, kernel_id),) = known.items()
+    return run.kernel(kernel_id, task)
+
+
+def _show(found: dict[str, Any]) -> None:
+    from evo.report.difference import tunables_table, verdicts_table, workloads_table
+    from evo.report.terminal import show
+
+    show(verdicts_table(found))
+    for name in ("a", "b"):
+        if message := found[name]["message"]:
+            print(f"{name.upper()}: {message}")
+    if found["workloads"]:
+        print("\ntimes of two measurements, each beside its own rival: compare the speedups above, not these")
+        show(workloads_table(found))
+    if found["tunables"]:
+        print()
+        show(tunables_table(found))
+    for part in ("plan", "source"):
+        print(f"\n{part}: {'no difference' if not found[part] else ''}".rstrip())
+        if found[part]:
+            print(found[part])

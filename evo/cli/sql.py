@@ -1,0 +1,186 @@
+"""The commands that ask runs and hand on what they hold: sql, export, merge."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from evo.cli.shared import RUNS, Runs
+from evo.report.output import as_json as json_of
+from operators.errors import UserError
+
+if TYPE_CHECKING:
+    from evo.store import Answer, Limits
+
+DUCKDB = ".duckdb"
+LISTED = "?"
+"""What stands for the name after a `--query` that has none."""
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Subject = Annotated[str, typer.Argument(metavar="RUN", help="As for other commands; or a pattern, such as 'runs/x/*'.")]
+
+asks = typer.Typer()
+
+
+class _QueryNameMayBeMissing(TyperCommand):
+    """`--query` without a name lists them all."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        bare = [n for n, word in enumerate(args) if word == "--query" and (args[n + 1 :] or ["-"])[0].startswith("-")]
+        for place in reversed(bare):
+            args = [*args[: place + 1], LISTED, *args[place + 1 :]]
+        return super().parse_args(ctx, args)
+
+
+@asks.command(cls=_QueryNameMayBeMissing)
+def sql(
+    run: Subject = "last",
+    query: Annotated[str, typer.Argument(metavar="[SELECT]", help="One SELECT.")] = "",
+    name: Annotated[
+        str, typer.Option("--query", metavar="[NAME]", help="Ask a worked query instead; without a name, list them.")
+    ] = "",
+    param: Annotated[list[str], typer.Option(metavar="NAME=VALUE", help="Bind $NAME in the query; repeatable.")] = [],  # noqa: B006
+    schema: Annotated[bool, typer.Option("--schema", help="List tables, views and columns instead.")] = False,
+    rows: Annotated[int, typer.Option(min=1, help="Show so many rows at most.")] = 10_000,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="Give up after so long.")] = 60.0,
+    form: Annotated[
+        str,
+        typer.Option("--format", metavar="FORMAT", help="table, csv, json or parquet; default: by --out, or table."),
+    ] = "",
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write to this new file.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file of --out.")] = False,
+    runs: Runs = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Ask a run's database, while it runs or later: a SELECT of your own, or with --query a worked one.
+
+    Several runs are asked at once by a pattern, or by the folder that holds them: every table and view then begins
+    with the columns run, arm and seed.
+
+    In JSON, NaN and infinities are null, times ISO 8601, intervals their months, days and nanoseconds, bytes
+    hexadecimal digits. A column whose name is taken gets a number: speedup, speedup_1.
+    """
+    if schema:
+        _show_schema(as_json=as_json)
+    elif name == LISTED:
+        _show_queries(as_json=as_json)
+    else:
+        from evo.report.formats import format_of, pairs, show, write
+
+        _import_arrow()
+        from evo.store import Limits
+
+        wanted = format_of("json" if as_json else form, out)
+        answer = _asked(runs, run, query, name, dict(pairs(param)), Limits(rows=rows, timeout_s=timeout))
+        if out:
+            write(answer.table, wanted, out, replace=force)
+        else:
+            show(answer.table, wanted)
+        if answer.cut:
+            print(f"evo: there are more rows than these {rows}; add LIMIT, aggregate, or say --rows", file=sys.stderr)
+
+
+def _import_arrow() -> None:
+    """Import pyarrow without numpy, which it takes along where it finds it: nothing here makes arrays of an answer.
+
+    Numpy and the threads that it starts are a quarter of what a question costs. A process that has either keeps it.
+    """
+    if not {"numpy", "pyarrow"} & set(sys.modules):
+        sys.modules["numpy"] = None  # type: ignore[assignment]  # how Python is told that a module is not to be found
+        try:
+            import pyarrow  # noqa: F401
+        finally:
+            del sys.modules["numpy"]
+
+
+def _asked(runs: Path, run: str, query: str, name: str, params: dict[str, str], limits: Limits) -> Answer:
+    """The answer to a query of the user's own, or to a named one."""
+    from evo.folders import find_runs
+    from evo.store import ask
+    from evo.store.named import named_query
+
+    if bool(query) == bool(name):
+        raise UserError("write one SELECT after RUN, or --query NAME (`evo sql --query` lists them), or --schema")
+    if name:
+        known = named_query(name)
+        params = known.bound(params)
+    where = find_runs(runs, run)
+    return ask(where, known.text(several=isinstance(where, list)) if name else query, limits, params)
+
+
+def _show_schema(*, as_json: bool) -> None:
+    from evo.store.dictionary import relations
+
+    found = relations()
+    if as_json:
+        print(json_of([asdict(relation) for relation in found]))
+        return
+    from evo.report.reference import Entry, Page
+    from evo.report.terminal import page_table, show
+
+    for relation in found:
+        kind = "view" if relation.is_view else "table"
+        entries = (Entry(c.name, c.type, "required" if c.required else "", c.meaning) for c in relation.columns)
+        show(page_table(Page(f"{kind} {relation.name}", relation.about, tuple(entries))))
+    print("ancestors('TASK', 'KERNEL ID') is a table as well: the rows of lineage of a kernel and all its ancestors.")
+
+
+def _show_queries(*, as_json: bool) -> None:
+    from evo.store.named import named_queries
+
+    found = named_queries().values()
+    if as_json:
+        print(json_of([asdict(query) for query in found]))
+        return
+    width = max(len(query.name) for query in found)
+    for query in found:
+        print(f"{query.name:{width}}  {query.answers}")
+        for parameter in query.parameters:
+            default = f" (default: {parameter.default})" if parameter.default else ""
+            print(f"{'':{width}}    --param {parameter.name}=...  {parameter.meaning}{default}")
+
+
+@asks.command()
+def export(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="As for other commands.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="A new FILE.duckdb, or a new folder for Parquet files.")],
+    runs: Runs = RUNS,
+) -> None:
+    """Write a run for other tools: its tables and views as Parquet files, or one DuckDB file that opens by itself."""
+    from evo.folders import find_runs
+    from evo.store.export import export_duckdb, export_parquet
+
+    where = find_runs(runs, run)
+    if isinstance(where, list):
+        raise UserError(f"{run} names several runs; put them into one file with: evo merge {out} {run}")
+    if out.suffix == DUCKDB:
+        export_duckdb(where, out)
+        print(f"{out}: open it with duckdb, evo sql {out}, or evo.open({str(out)!r})", file=sys.stderr)
+    else:
+        print(f"{out}: {len(export_parquet(where, out))} Parquet files", file=sys.stderr)
+
+
+@asks.command()
+def merge(
+    out: Annotated[Path, typer.Argument(metavar="OUT.duckdb", help="A new file.")],
+    run: Annotated[
+        list[str],
+        typer.Argument(metavar="RUN...", help="Folders, patterns, files of evo export or evo merge; ids as elsewhere."),
+    ],
+    runs: Runs = RUNS,
+) -> None:
+    """Put runs of one or several machines into one file, each whole: asked with evo sql, it is like several runs."""
+    from evo.folders import find_runs
+    from evo.store.merging import merge as merged
+
+    if out.suffix != DUCKDB:
+        raise UserError(f"{out}: name a new file that ends in {DUCKDB}")
+    found = [find_runs(runs, name) for name in run]
+    held = merged([path for where in found for path in (where if isinstance(where, list) else [where])], out)
+    for each in held:
+        print(f"{each.run} from {each.origin}", file=sys.stderr)
+    print(f"{len(held)} runs in {out}; ask them with: evo sql {out} 'from merged_runs'", file=sys.stderr)

@@ -1,0 +1,134 @@
+"""What works for a mind outside: a worker for its drafts, and sessions of the search that judge what it hands in."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from evo.config import RunConfig
+from evo.inbox import Inbox
+from evo.session import BUILD_FOLDER, run_context
+from evo.store.snapshots import has_writer
+from evo.workers.local import LocalPool
+from evo.workers.pool import Pool
+from evo.workers.worker import BUILD_JOBS, WorkerSpec, gpu_specs, worker_cores
+from fitness.base import Anchor, Built, Checked
+from fitness.evaluation import Evaluation, Timing
+from fitness.profiling import Profile
+from fitness.targets import devices
+from operators.errors import UserError
+from operators.kernel import Kernel
+from operators.spec import Task
+
+LOG = "mcp.log"
+"""What sessions say that were begun for a mind outside, in the run's folder."""
+SEARCHES = "is for the search alone, which nothing may disturb while it times: submit the draft and read its verdict"
+
+
+class DraftWorkers:
+    """`evo.workbench.bench.Jobs` beside a search that may be under way: drafts are built and checked, never timed.
+
+    Timings of the search are not disturbed: on the CPU one worker shares the search's cores by its locks, and on a GPU
+    nothing runs but the compiler and emulation. The first job starts it.
+    """
+
+    def __init__(self, folder: Path, config: RunConfig) -> None:
+        """`folder` is the run's."""
+        self._shared = folder / BUILD_FOLDER
+        self._config = config
+        self._built = tempfile.TemporaryDirectory(prefix="kernel-evo-drafts-")
+        self._pool: LocalPool | None = None
+        self._view: Pool | None = None
+
+    async def build(self, task: Task, kernel: Kernel) -> Built | Evaluation:
+        """See `fitness.base.Builder`."""
+        return await self._started().build(task, kernel)
+
+    async def emulate(self, task: Task, kernel: Kernel) -> Checked:
+        """See `fitness.base.Builder`."""
+        return await self._started().emulate(task, kernel)
+
+    async def spot_check(self, task: Task, kernel: Kernel) -> Checked:
+        """See `fitness.base.Fitness`. It raises UserError where that would take a GPU."""
+        if task.target != "cpu":
+            raise UserError(f"to run what cannot be emulated {SEARCHES}")
+        return await self._started().spot_check(task, kernel)
+
+    async def screen(self, task: Task, kernel: Kernel, anchor: Anchor, *, race: bool) -> Evaluation:
+        """Raise UserError."""
+        raise UserError(f"to judge {SEARCHES}")
+
+    async def profile(self, task: Task, kernel: Kernel, timings: Sequence[Timing]) -> Profile:
+        """Raise UserError."""
+        raise UserError(f"to profile {SEARCHES}")
+
+    async def close(self) -> None:
+        """End the worker."""
+        if self._pool:
+            await self._pool.close()
+        self._built.cleanup()
+
+    def _started(self) -> Pool:
+        """The pool, whose locks lie where the search's do, be one under way or not."""
+        self._shared.mkdir(exist_ok=True)
+        if self._view is None:
+            self._pool = LocalPool(self._specs())
+            self._view = self._pool.for_run(run_context(self._config, Path(self._built.name)))
+        return self._view
+
+    def _specs(self) -> list[WorkerSpec]:
+        base, config = WorkerSpec(str(self._shared.resolve())), self._config
+        available = os.sched_getaffinity(0)
+        if config.target == "cuda":
+            specs = gpu_specs(base, devices("cuda"), builders=1, cores=len(available))
+            return [spec for spec in specs if spec.jobs == BUILD_JOBS]
+        return [replace(base, cores=worker_cores(config.workers, config.threads, available)[0])]
+
+
+class Sessions:
+    """Goes on with a run's search whenever something was told and no search is under way."""
+
+    def __init__(self, folder: Path, options: Sequence[str] | None) -> None:
+        """`options` are those of `evo resume`; None: it starts nothing."""
+        self._folder = folder
+        self._options = options
+        self._process: subprocess.Popen[bytes] | None = None
+        self._tried: set[Path] = set()
+        """What lay in the inbox when its last session started."""
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a search is under way, or starts."""
+        return has_writer(self._folder) or (self._process is not None and self._process.poll() is None)
+
+    def ensure(self) -> None:
+        """Start a session if something lies in the inbox that nobody would take.
+
+        One that ended and left all of it there would be followed by others that do the same: it needs more to be told.
+        """
+        files = Inbox(self._folder).files()
+        if self._options is None or self.under_way or not set(files) - self._tried:
+            return
+        self._tried = set(files)
+        command = [sys.executable, "-m", "evo.cli", "resume", str(self._folder), *self._options]
+        with (self._folder / LOG).open("ab") as log:
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def last_words(self) -> str:
+        """Return what a session of its own said last, where it failed; empty where none did."""
+        if self._process is None or not self._process.poll():
+            return ""
+        text = (self._folder / LOG).read_text(encoding="utf-8", errors="replace").strip()
+        return text.rpartition("\n")[2]
+
+    def close(self) -> None:
+        """End the session that it began, in good order."""
+        if self._process and self._process.poll() is None:
+            self._process.send_signal(signal.SIGINT)
+            self._process.wait()

@@ -1,0 +1,282 @@
+"""The tools of a mind outside: those of a workbench, and what passes between it and a run's search."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from evo import rows as records
+from evo.config import RunConfig
+from evo.inbox import Inbox
+from evo.outside.drafts import Sessions
+from evo.outside.questions import Desk, Question, open_questions
+from evo.store import open_reader
+from evo.workbench.bench import Workbench
+from evo.workbench.telling import MOST_CHARACTERS, bounded, verdict
+from evo.workbench.tools import ArgumentError, Arguments, Submit, parsed, tool
+from evo.workers.jobs import Jobs
+from fitness.base import Anchor
+from fitness.flags import flags, standing
+from mutators.answers import Invitation
+from mutators.base import Request
+from mutators.bench import Result, Tool
+from mutators.manual import manual
+from mutators.prompts import shortened, untrusted
+from operators.defaults import with_defaults
+from operators.errors import UserError
+from operators.kernel import Kernel
+from operators.spec import Operator, Task
+
+LOOK_EVERY_S = 2.0
+"""A reader's snapshot of a run that is being written is about as old."""
+QUERY_LIMIT_S = 60.0
+OF_THE_BENCH = ("read_kernel", "lineage", "lessons", "operator", "docs", "diff", "build", "check")
+"""Tools that are the workbench's own: to judge and to profile is for the search."""
+
+
+class Status(Arguments):
+    """Read where the run stands: whether a search is under way, its best kernel, and how many questions are open."""
+
+
+class NextQuestion(Arguments):
+    """Read a question that the search asks and nobody has answered yet: its id and the whole prompt. It is yours to
+    answer with `submit` or `answer`; you may as well leave it and submit what you like."""
+
+    skip: Annotated[int, Field(ge=0, le=10_000, description="leave out so many, from the oldest on")] = 0
+
+
+class GiveAnswer(Arguments):
+    """Answer a question in words, in the form that its prompt asks for, such as edits or a plan."""
+
+    question: Annotated[str, Field(min_length=6, max_length=80, description="the question's id or its beginning")]
+    text: Annotated[str, Field(min_length=1, max_length=500_000)]
+
+
+class HandIn(Submit):
+    """Hand in a draft: the search verifies it in full, times it, and goes on from it. With a question it is the answer
+    to that one, without it is a guest. It costs one evaluation of the budget; read its verdict next."""
+
+    question: Annotated[str, Field(max_length=80, description="id of the question that it answers, if it does")] = ""
+
+
+class ReadVerdict(Arguments):
+    """Read what became of a kernel that was submitted, or of the answer to a question: its verdict and its times."""
+
+    of: Annotated[str, Field(min_length=6, max_length=80, description="id of a kernel or a question, or its beginning")]
+    wait_s: Annotated[float, Field(ge=0, le=600, description="wait so long for it at most")] = 60.0
+
+
+class Sql(Arguments):
+    """Ask the run's DuckDB database one SELECT. Views: best, lineage, individuals, verdicts, elites, progress,
+    mutator_gain, failures, questions; `show tables` lists the rest."""
+
+    query: Annotated[str, Field(min_length=1, max_length=20_000)]
+    rows: Annotated[int, Field(ge=1, le=1000)] = 50
+
+
+OWN: Mapping[str, type[Arguments]] = {
+    "status": Status, "next_question": NextQuestion, "answer": GiveAnswer, "submit": HandIn, "verdict": ReadVerdict,
+    "sql": Sql,
+}  # fmt: skip
+
+
+class Studio:
+    """One mind's place at one task of a run. It writes nothing but files in the run's inbox; a use never raises for
+    what the mind did wrong."""
+
+    def __init__(
+        self, folder: Path, config: RunConfig, operator: Operator, task: Task, *, jobs: Jobs, sessions: Sessions,
+        author: str,
+    ) -> None:  # fmt: skip
+        """`folder` is the run's; drafts start from its best kernel as it is now, and are of `author`."""
+        self._folder = folder
+        self._config = config
+        self._operator = operator
+        self.task = task
+        self._sessions = sessions
+        self._author = author
+        self._bench = Workbench(
+            operator, task, start=self._best().kernel, manual=self._manual, read=self._read, jobs=jobs,
+            anchor=self._best,
+        )  # fmt: skip
+        kept = [each for each in self._bench.tools if each.name in OF_THE_BENCH]
+        self.tools: tuple[Tool, ...] = (*(tool(name, OWN) for name in OWN), *kept)
+
+    async def use(self, name: str, arguments: Mapping[str, Any]) -> Result:
+        """Return what a tool came to. It raises what a workbench does, where a machine is broken."""
+        if name not in OWN:
+            known = name in OF_THE_BENCH
+            return await self._bench.use(name, arguments) if known else Result(f"there is no tool {name}", failed=True)
+        try:
+            result: Result = await getattr(self, f"_{name}")(parsed(name, arguments, OWN))
+        except (ArgumentError, UserError) as error:
+            return Result(bounded(str(error)), failed=True)
+        return result
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    async def _status(self, wanted: Status) -> Result:
+        questions = await asyncio.to_thread(self._open)
+        (row,) = await self._rows(
+            "select (select count(*) from tells) as told, (select arg_max(detail_json, rowid) from events"
+            " where kind in ('finished', 'stopped')) as ended"
+        )
+        best = await self._rows("select kernel_id, speedup, level, flagged from best where task = ?", [str(self.task)])
+        lines = [f"Run {self._folder.name}, task {self.task}."]
+        if self._sessions.under_way:
+            lines.append("A search is under way.")
+        else:
+            ended = json.loads(row["ended"])["reason"] if row["ended"] else "it was killed"
+            lines.append(f"No search is under way; the last one ended: {ended}. {self._sessions.last_words()}".strip())
+        lines += [
+            f"The best kernel is {each['kernel_id'][:12]}, {each['speedup']:.3g}x naive "
+            f"({standing(each['level'], each['flagged'])})."
+            for each in best
+        ]
+        lines.append(f"{row['told']} requests are finished; {len(questions)} questions wait for answers.")
+        return Result("\n".join(lines))
+
+    async def _next_question(self, wanted: NextQuestion) -> Result:
+        questions = await asyncio.to_thread(self._open)
+        if len(questions) <= wanted.skip:
+            return Result(f"{len(questions) or 'no'} questions wait for answers; you may submit drafts of your own.")
+        return Result(questions[wanted.skip].to_text())
+
+    async def _sql(self, wanted: Sql) -> Result:
+        """In a process of its own, whose memory and time are limited."""
+        options = ["--json", "--rows", str(wanted.rows), "--timeout", str(QUERY_LIMIT_S)]
+        # A query may begin with two dashes, as a comment does.
+        command = ["sql", *options, "--", str(self._folder), wanted.query]
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "evo.cli", *command, stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        try:
+            out, said = await process.communicate()
+        finally:
+            if process.returncode is None:  # nobody waits for it any more
+                process.kill()
+        if process.returncode:
+            return Result(bounded(said.decode(errors="replace").strip()), failed=True)
+        return Result(untrusted(shortened(out.decode(errors="replace").strip(), MOST_CHARACTERS), "json"))
+
+    # --- telling ----------------------------------------------------------------------------------------------------
+
+    async def _answer(self, wanted: GiveAnswer) -> Result:
+        key = await asyncio.to_thread(self._key, wanted.question)
+        return await self._tell({"custom_id": key, "content": wanted.text, "author": self._author}, key)
+
+    async def _submit(self, wanted: HandIn) -> Result:
+        handed = await self._bench.use("submit", {"kernel": wanted.kernel, "change": wanted.change})
+        kernel = handed.kernel
+        if handed.failed or kernel is None:
+            return handed
+        if wanted.question:
+            key = await asyncio.to_thread(self._key, wanted.question)
+            source = with_defaults(kernel.source, kernel.values)
+            text = f"CHANGE: {handed.change}\n\n```cpp\n{source}\n```\n"
+            return await self._tell({"custom_id": key, "content": text, "author": self._author}, key)
+        known = await self._rows(
+            "select kernel_id from individuals where task = ? and list_contains(?, kernel_id)",
+            [str(self.task), list(handed.bases)],
+        )
+        parents = tuple(name for name in handed.bases if {"kernel_id": name} in known)
+        guest = Invitation(kernel.source, self._author, str(self.task), parents[:1], kernel.values, handed.change)
+        return await self._tell(json.loads(guest.to_line()), kernel.id)
+
+    async def _tell(self, line: Mapping[str, Any], of: str) -> Result:
+        told = await asyncio.to_thread(lambda: Desk(self._folder, self._author).look_at([("submit", json.dumps(line))]))
+        if told.problems:
+            return Result(told.problems[0], failed=True)
+        await asyncio.to_thread(Inbox(self._folder).put, told.lines)
+        self._sessions.ensure()
+        waits = "" if self._sessions.under_way else " No search is under way: it is judged when the run is resumed."
+        return Result(f"It is told.{waits} Read what becomes of it with `verdict` of {of[:12]}.")
+
+    # --- verdicts ---------------------------------------------------------------------------------------------------
+
+    async def _verdict(self, wanted: ReadVerdict) -> Result:
+        end = time.monotonic() + wanted.wait_s
+        while True:
+            may_come = self._sessions.under_way or Inbox(self._folder).files()
+            if found := await asyncio.to_thread(self._fate, wanted.of):
+                return found
+            left = end - time.monotonic()
+            if left <= 0 or not may_come:
+                return Result("There is no verdict yet.\n" + (await self._status(Status())).text)
+            self._sessions.ensure()
+            await asyncio.sleep(min(left, LOOK_EVERY_S))
+
+    def _fate(self, of: str) -> Result | None:
+        """What became of a question's answer, or of a kernel; None: nothing yet."""
+        asked = self._read("select request_id from llm_sent where starts_with(cache_key, ?) limit 1", [of])
+        if not asked:
+            return self._judged(of)
+        request_id = asked[0]["request_id"]
+        told = self._read("select kernel_id, failure, text from proposals where request_id = ?", [request_id])
+        if told and told[0]["kernel_id"]:
+            return self._judged(told[0]["kernel_id"])
+        if told:
+            failure = told[0]["failure"]
+            return Result(bounded(untrusted(failure)) if failure else "Your words were taken.", failed=bool(failure))
+        later = [q for q in self._open() if q.request_id == request_id and not q.cache_key.startswith(of)]
+        answered = self._read("select 1 from llm_calls where starts_with(cache_key, ?)", [of])
+        if answered and later:
+            return Result(f"It could not be used, and is asked for again:\n\n{later[0].to_text()}", failed=True)
+        return None
+
+    def _judged(self, kernel_id: str) -> Result | None:
+        rows = self._read(
+            "select e.* from verdicts v join evaluations e using (evaluation_id)"
+            " where v.task = ? and starts_with(v.kernel_id, ?) limit 2",
+            [str(self.task), kernel_id],
+        )
+        if len(rows) != 1:
+            return None
+        evaluation = records.evaluation_from(rows[0], **records.measured_of(self._read, rows[0]["evaluation_id"]))
+        level = standing(evaluation.level.value, flags(evaluation.facts))
+        text = f"Kernel {evaluation.kernel_id[:12]}, {level}: {verdict(evaluation)}"
+        return Result(bounded(text), failed=not evaluation.correct, evaluation=evaluation)
+
+    # --- the run ----------------------------------------------------------------------------------------------------
+
+    def _open(self) -> list[Question]:
+        return [q for q in open_questions(self._folder) if q.request_id.startswith(f"{self.task}#")]
+
+    def _key(self, prefix: str) -> str:
+        """The one open question whose id begins so. It raises ArgumentError."""
+        found = [question.cache_key for question in self._open() if question.cache_key.startswith(prefix)]
+        if len(found) != 1:
+            raise ArgumentError(f"{len(found) or 'no'} open questions have an id that begins with {prefix}")
+        return found[0]
+
+    def _best(self) -> Anchor:
+        baseline = Kernel(self._operator.name, self.task.target, self._operator.naive(self.task.target))
+        rows = self._read(
+            "select k.*, b.log_speedup, b.log_speedup_se from best b join kernels k using (kernel_id)"
+            " where b.task = ? limit 1",
+            [str(self.task)],
+        )
+        if not rows:
+            return Anchor(baseline, 0.0, 0.0)
+        return Anchor(records.kernel_from(rows[0]), rows[0]["log_speedup"], rows[0]["log_speedup_se"])
+
+    def _manual(self) -> str:
+        device = {"device": self._config.device.name} if self._config.device else {}
+        params = {"workload_set": self._config.workload_set, **device}
+        return manual(Request(self.task, 0, "rewrite", (), 0, params), self._operator)
+
+    def _read(self, sql: str, parameters: Sequence[Any] = ()) -> list[dict[str, Any]]:
+        with open_reader(self._folder) as connection:
+            rows: list[dict[str, Any]] = connection.sql(sql, params=list(parameters)).to_arrow_table().to_pylist()
+        return rows
+
+    async def _rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[dict[str, Any]]:
+        return await asyncio.to_thread(self._read, sql, parameters)

@@ -1,0 +1,331 @@
+"""The sections of a comparison's report."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from evo.compare.cells import CONFIG
+from evo.compare.config import USED
+from evo.compare.curves import POINTS
+from evo.compare.inference import FACTORS, THRESHOLDS, Summary
+from evo.report import comparison_sql as sql
+from evo.report import comparison_words as words
+from evo.report.comparison_data import Material
+from evo.report.comparison_figures import curve_figure, effect_figure, task_figure
+from evo.report.document import (
+    Block,
+    Column,
+    Document,
+    Figure,
+    Figures,
+    Listing,
+    Section,
+    Table,
+    Words,
+    amount,
+    bounds,
+    count,
+    dollars,
+    level,
+    number,
+    probability,
+    ratio,
+    seconds,
+    share,
+    text,
+    time_us,
+    yes,
+)
+from evo.version import engine_version
+from operators.defaults import with_defaults
+
+LINK = "kernel-"
+"""What the anchor of a winner's file begins with."""
+MOST_SOURCES = 4_000_000
+"""Characters of winners' files in a report; the fastest of every task come first."""
+EVERY = 8
+"""Of the points of a curve so many make one row of its table."""
+
+Row = dict[str, Any]
+
+
+def document(seen: Material, now: float) -> Document:
+    """The whole report; `now` is in seconds since 1970."""
+    made = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    sections = [
+        _result(seen), _arms(seen), _curves(seen), _used(seen), _cells(seen), *_winners(seen), _failures(seen),
+        _checks(seen), _made_of(seen), Section("How to read this", [Words(items=words.HOW_TO_READ)], "how-to-read"),
+    ]  # fmt: skip
+    return Document(
+        f"Comparison {seen.made.name}", words.told(seen), [*words.notices(seen)], sections,
+        f"Made by kernel-evo {engine_version()} of {seen.folder} at {made}.",
+    )  # fmt: skip
+
+
+def _result(seen: Material) -> Section:
+    """The primary endpoint."""
+    found, reference = seen.found, seen.found.reference
+    beside = {effect.arm: effect for effect in found.effects}
+    rows: list[Row] = []
+    for row in seen.rows(sql.beside(reference)):
+        effect = beside[row["arm"]]
+        rows.append(row | {
+            "unpaired": effect.unpaired, "low": _bound(effect.low), "high": _bound(effect.high),
+            "p_holm": None if math.isnan(effect.p_holm) else effect.p_holm, "seen_from": _bound(effect.detectable),
+            "verdict": str(effect.verdict), "judging_se": effect.judging_se,
+        })  # fmt: skip
+    columns = [
+        text("arm", "arm"), number(f"ratio to {reference}", "ratio", ratio),
+        bounds("95 % interval", "low", "high", computed=True),
+        number("p (Holm)", "p_holm", probability, computed=True), text("verdict", "verdict", computed=True),
+        number("seen from", "seen_from", ratio, computed=True), number("operators", "operators", count),
+        number("cells", "pairs", count), number("unpaired cells", "unpaired", count, computed=True),
+        number("error of judging (ln)", "judging_se", lambda value: f"{value:.2g}", computed=True),
+    ]  # fmt: skip
+    blocks: list[Block] = [Words(items=[words.verdict(effect) for effect in found.effects])]
+    if found.effects:
+        figure = effect_figure(found.effects, seen.arms, found.difference)
+        blocks.append(Figures(seen.series(effect.arm for effect in found.effects), [figure]))
+    blocks.append(Table(
+        f"Arms beside {reference}, at equal {USED[seen.made.limit[0]]}", columns, rows,
+        seen.query(sql.beside(reference)), words.arms_program(seen) if rows else None,
+        empty="Nothing is judged that could be compared.",
+    ))  # fmt: skip
+    own = [text("arm", "arm"), text("operator", "operator"), number("cells", "pairs", count)]
+    blocks.append(Table(
+        "The same, operator by operator: what the test is about", [*own, number("ratio", "ratio", ratio)],
+        seen.rows(sql.by_operator(reference)), seen.query(sql.by_operator(reference)), folded=True,
+    ))  # fmt: skip
+    return Section("Result", blocks, "result")
+
+
+def _arms(seen: Material) -> Section:
+    """Each arm by itself."""
+    beside = {summary.arm: summary for summary in seen.found.summaries}
+    rows = [row | _interval_of(beside[row["arm"]]) for row in seen.rows(sql.ARMS)]
+    columns = [
+        text("arm", "arm"), number("geometric mean", "speedup", ratio),
+        bounds("95 % interval", "low", "high", computed=True), number("median", "median", ratio),
+        number("correct", "correct", share),
+        *(number(f"> {factor}x", f"above_{factor}", share) for factor in FACTORS),
+        number("score P", "score", ratio),
+        *(number(f"Fast-{tau}", f"fast_{tau}", share) for tau in THRESHOLDS), number("cells", "cells", count),
+    ]  # fmt: skip
+    told = Words(
+        "Speedups over naive of judged winners. Operators have one vote each; correct: cells with a winner of their "
+        "own that passed the judgement; > 1x: of all cells those that are correct and faster; score P: that of "
+        "MSKernelBench, the mean speedup weighted by naive's time, its median over cells; Fast-t: cells with a score "
+        "of t or more."
+    )
+    table = Table(
+        "Arms by themselves", columns, rows, seen.query(sql.ARMS), words.arms_program(seen) if rows else None,
+        empty="No winner is judged yet.",
+    )  # fmt: skip
+    blocks: list[Block] = [told, table]
+    judged = [row for row in seen.rows(sql.CELLS) if row["judged_speedup"] is not None]
+    if judged:
+        blocks.append(Figures(seen.series(seen.arms), [task_figure(judged, seen.arms)]))
+    return Section("Arms by themselves", blocks, "arms")
+
+
+def _curves(seen: Material) -> Section:
+    """Best so far against every budget that was used."""
+    used, limit = {curve.budget for curve in seen.curves}, seen.made.limit[0]
+    kinds = sorted(used, key=lambda kind: (kind != limit, list(USED).index(kind)))
+    figures: list[Figure] = []
+    tables: list[Block] = []
+    for kind in kinds:
+        own = [curve for curve in seen.curves if curve.budget == kind]
+        figures.append(curve_figure(own, seen.arms))
+        bands = {
+            (curve.arm, place): {"low": _bound(curve.low[place]), "high": _bound(curve.high[place])}
+            for curve in own
+            for place in range(POINTS)
+        }
+        shown = [row for row in seen.rows(sql.curve(kind)) if row["i"] % EVERY == 0]
+        tables.append(Table(
+            f"Best so far by {USED[kind]}, every eighth point",
+            [
+                text("arm", "arm"), number(USED[kind], "used", lambda value: f"{value:,.5g}"),
+                number("speedup", "speedup", ratio), bounds("95 % band", "low", "high", computed=True),
+            ],
+            [row | bands[row["arm"], row["i"]] for row in shown], seen.query(sql.curve(kind)),
+            words.curves_program(seen), folded=True,
+        ))  # fmt: skip
+    told = Words(
+        "Geometric means of the best so far, by the searches' own verdicts, against what a cell had used by then. A "
+        "cell that has ended keeps its last value. Bands are pointwise 95 % intervals over operators and seeds."
+    )
+    if not figures:
+        return Section("Best so far", [Words("No cell has judged anything yet.")], "curves")
+    return Section("Best so far", [told, Figures(seen.series(seen.arms), figures), *tables], "curves")
+
+
+def _used(seen: Material) -> Section:
+    """What every arm used, of each kind."""
+    counts = [
+        ("evaluations", "evaluations"), ("repairs among these", "repairs"), ("trials of tunables", "trials"),
+        ("duplicates", "duplicates"), ("rejected", "rejected"), ("checks", "checks"),
+    ]  # fmt: skip
+    columns = [
+        text("arm", "arm"), number("cells", "cells", count), *(number(title, name, count) for title, name in counts),
+        number("evaluator s", "evaluator_s", seconds), number("calls", "calls", count),
+        number("failed calls", "failed_calls", count), number("tokens in", "tokens_in", amount),
+        number("tokens out", "tokens_out", amount), number("US dollars", "cost_usd", dollars),
+        number("lost tokens, at most", "lost_tokens", amount), number("lost US dollars, at most", "lost_usd", dollars),
+    ]  # fmt: skip
+    asked = [
+        text("arm", "arm"), text("model", "model", code=True), text("who answered", "author", code=True),
+        number("calls", "calls", count), number("failed", "failed", count), number("tokens in", "tokens_in", amount),
+        number("tokens out", "tokens_out", amount), number("US dollars", "cost_usd", dollars),
+    ]  # fmt: skip
+    told = Words(
+        "All cells of an arm together. An evaluation is a kernel that reached the compiler and was no duplicate. Lost: "
+        "what calls without a known end may have cost besides, charged to no arm."
+    )
+    blocks: list[Block] = [told, Table("What arms used", columns, seen.rows(sql.USED), seen.query(sql.USED))]
+    if any(map(seen.made.models_of, seen.arms)):
+        blocks.append(Table("Language models", asked, seen.rows(sql.MODELS), seen.query(sql.MODELS)))
+    return Section("What it took", blocks, "used")
+
+
+def _cells(seen: Material) -> Section:
+    columns = [
+        text("task", "task"), text("arm", "arm"), number("seed", "seed", str), text("standing", "standing"),
+        number("own speedup", "own_speedup", ratio), level("own verdict"),
+        number("judged speedup", "judged_speedup", ratio),
+        bounds("95 % interval", "judged_low", "judged_high"),
+        Column("correct", ("correct",), lambda value: "" if value is None else yes(value), numeric=False),
+        number("evaluations", "evaluations", count), number("trials", "trials", count),
+        number("tokens", "tokens", amount), number("US dollars", "cost_usd", dollars),
+        number("evaluator s", "evaluator_s", seconds), text("winner", "kernel", code=True, link=LINK),
+        text("ended", "reason"), text("run", "run", code=True),
+    ]  # fmt: skip
+    told = Words(
+        "Own: by the search's own verdicts. A cell without a winner has the naive kernel alone, or nothing yet."
+    )
+    table = Table("Cells", columns, seen.rows(sql.CELLS), seen.query(sql.CELLS), empty="No cell is begun yet.")
+    return Section("Cells", [told, table], "cells")
+
+
+def _winners(seen: Material) -> Iterator[Section]:
+    """Task by task all distinct winners as they were judged, beside naive and the library."""
+    rows = seen.rows(sql.WINNERS)
+    told = Words(
+        "Distinct winners of every task, judged anew in turns with the naive kernel and the vendor's library, and then "
+        "in turns with the one that came out fastest. Times are geometric means over workloads; over library or over "
+        "the fastest: above 1x it is faster than that."
+    )
+    yield Section("Winners", [told] if rows else [Words("No cell has a winner of its own yet.")], "winners")
+    columns = [
+        text("kernel", "kernel", code=True, link=LINK), text("of", "cells"), text("verdict", "verdict"),
+        number("speedup", "speedup", ratio), bounds("95 % interval", "speedup_low", "speedup_high"),
+        number("time", "latency_us", time_us), number("naive", "naive_us", time_us),
+        number("library", "library_us", time_us), number("over library", "over_library", ratio),
+        number("over fastest", "over_fastest", ratio), bounds("95 % interval", "over_fastest_low", "over_fastest_high"),
+        text("message", "message", code=True),
+    ]  # fmt: skip
+    sources = _sources(seen)
+    for task in dict.fromkeys(row["task"] for row in rows):
+        own = [row for row in rows if row["task"] == task]
+        table = Table(f"Winners at {task}", columns, own, seen.query(sql.WINNERS))
+        blocks: list[Block] = [table, _times(seen, task)]
+        blocks += [sources[row["kernel_id"]] for row in own if row["kernel_id"] in sources]
+        yield Section(task, blocks, inner=True)
+
+
+def _times(seen: Material, task: str) -> Table:
+    rows = [row for row in seen.rows(sql.TIMES) if row["task"] == task]
+    columns = [
+        text("kernel", "kernel", code=True), text("workload", "workload"), number("time", "latency_us", time_us),
+        number("naive", "naive_us", time_us), number("library", "library_us", time_us),
+        number("speedup", "speedup", ratio), bounds("95 % interval", "speedup_low", "speedup_high"),
+        number("pairs", "pairs", count),
+    ]  # fmt: skip
+    return Table("Workload by workload", columns, rows, seen.query(sql.TIMES), folded=True, empty="Nothing was timed.")
+
+
+def _sources(seen: Material) -> dict[str, Block]:
+    """Winners' files by kernel id, the fastest of every task first, as far as there is room."""
+    known = {row["kernel_id"]: row for row in seen.rows(sql.SOURCES)}
+    places: dict[str, int] = {}
+    ranked = []
+    for row in seen.rows(sql.WINNERS):
+        places[row["task"]] = place = places.get(row["task"], -1) + 1
+        ranked.append((place, row))
+    found: dict[str, Block] = {}
+    room = MOST_SOURCES
+    for _, row in sorted(ranked, key=lambda each: each[0]):
+        if kernel := known.get(row["kernel_id"]):
+            file = with_defaults(kernel["source"], json.loads(kernel["values_json"]))
+            query = seen.query(sql.source(row["kernel_id"]))
+            room -= len(file)
+            shown = file if room >= 0 else "(left out for the size of this report; the query below has it)"
+            title = f"{row['kernel']}, of {row['cells']}: source"
+            found[row["kernel_id"]] = Listing(title, shown, f"{LINK}{row['kernel']}", query)
+    return found
+
+
+def _failures(seen: Material) -> Section:
+    columns = [
+        text("arm", "arm"), text("kind", "status"), number("kernels", "count", count),
+        text("one message", "example", code=True),
+    ]  # fmt: skip
+    told = Words("Of all that was proposed; no_child: answers that led to no kernel. Slower kernels are no failures.")
+    rows, query = seen.rows(sql.FAILURES), seen.query(sql.FAILURES)
+    table = Table("Failures by kind", columns, rows, query, empty="Nothing failed.")
+    return Section("Failures", [told, table], "failures")
+
+
+def _checks(seen: Material) -> Section:
+    """Whether arms were kept apart, and what winners were judged on."""
+    found = seen.hermetic
+    row = {"cells": found.cells, "prompts": found.prompts, "kernels": found.kernels, "leaks": len(found.leaks)}
+    shown: list[tuple[str, str, Callable[[Any], str]]] = [
+        ("cells", "cells", count), ("prompts read", "prompts", count), ("kernels of others", "kernels", count),
+        ("leaks", "leaks", count),
+    ]  # fmt: skip
+    columns = [number(title, name, show, computed=True) for title, name, show in shown]
+    leaked = [text("run", "run", code=True), text("request", "request_id", code=True), text("what", "what", code=True)]
+    shapes = [text("task", "task"), number("shapes drawn", "drawn", count)]
+    blocks: list[Block] = [
+        Words(f"{found}.".replace("check hermetic", "Check hermetic, of what each cell was told of others", 1)),
+        Table("Check hermetic", columns, [row], program=words.hermetic_program(seen)),
+    ]
+    if found.leaks:
+        blocks.append(Table("Leaks", leaked, [leak.as_row() for leak in found.leaks]))
+    blocks.append(Table(
+        "Hidden shapes that were drawn for the judgement, besides the operator's own", shapes,
+        seen.rows(sql.SHAPES_DRAWN), seen.query(sql.SHAPES_DRAWN), empty="Nothing is judged yet.",
+    ))  # fmt: skip
+    return Section("Checks", blocks, "checks")
+
+
+def _made_of(seen: Material) -> Section:
+    """The configuration, machines and versions."""
+    columns = [
+        text("kernel-evo", "engine_version"), text("machine", "host_json", code=True), number("cells", "cells", count),
+        text("first began", "first_began"), text("last began", "last_began"),
+    ]  # fmt: skip
+    rows = seen.rows(sql.HOSTS)
+    devices = [text("target", "target"), text("device, as prompts tell of it", "device")]
+    told = [{"target": target, "device": device.name} for target, device in seen.begun.devices.items()]
+    return Section("What was compared", [
+        Table("Versions and machines", columns, rows, seen.query(sql.HOSTS), empty="No cell is begun yet."),
+        Table("Devices", devices, told),
+        Listing(f"The whole configuration: {seen.folder / CONFIG}", seen.made.model_dump_json(indent=2)),
+    ], "compared")  # fmt: skip
+
+
+def _interval_of(summary: Summary) -> Row:
+    known = math.isfinite(summary.high)
+    return {"low": summary.low if known else None, "high": summary.high if known else None}
+
+
+def _bound(log_ratio: float) -> float | None:
+    """A bound as a ratio; None where there is none."""
+    return math.exp(log_ratio) if math.isfinite(log_ratio) else None

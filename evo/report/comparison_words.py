@@ -1,0 +1,186 @@
+"""What a comparison's report says in sentences: verdicts, what must be known first, and how to read it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+
+from evo.compare.cells import Standing
+from evo.compare.config import USED
+from evo.compare.inference import LEAST_BLOCKS, Effect, Verdict
+from evo.compare.power import nothing_concluded
+from evo.report import comparison_sql as sql
+from evo.report.comparison_data import Material
+from evo.report.document import Program, interval, probability
+from mutators.llm_settings import is_outside
+
+
+def told(seen: Material) -> str:
+    """One sentence about the whole."""
+    made, (kind, amount) = seen.made, seen.made.limit
+    tasks = len({cell.result.task for cell in seen.cells})
+    arms = _several(len(made.arms), "arm")
+    return (
+        f"{arms} at {_several(tasks, 'task')} with {_several(len(made.seeds), 'seed')} each, every cell with "
+        f"{amount:,.10g} {USED[kind]}. Primary endpoint: the log speedup over naive of each cell's winner, judged "
+        f"anew, beside the same cell of {made.reference_arm}; a failure counts as naive. Registered difference: "
+        f"{100 * made.difference:.3g} %."
+    )
+
+
+def notices(seen: Material) -> Iterator[str]:
+    """What must be known before a number is read; nothing where all is as it should be."""
+    yield from _demonstration(seen)
+    if seen.hermetic.leaks:
+        yield f"Cells heard of what they should not know; no verdict below can be trusted. {seen.hermetic}"
+    yield from _unfinished(seen)
+    made, found = seen.made, seen.found
+    if failed := sorted(summary.arm for summary in found.summaries if not summary.correct):
+        yield f"No winner of {', '.join(failed)} passed the judgement: all cells judged so far count as naive there."
+    if len(made.arms) == 1:
+        yield "There is one arm: nothing is compared, speedups are over the naive kernel alone."
+        return
+    if not found.effects:
+        yield f"No cell of the reference {made.reference_arm} is judged yet: no arm can be held against it."
+        return
+    most = max(effect.operators for effect in found.effects)
+    if why := nothing_concluded(most, made.tested):
+        yield (f"{why[0].upper()}{why[1:]}. The numbers describe these cells, and say nothing of other operators.")
+    elif len(made.tested) < len(made.arms) - 1:
+        yield f"Verdicts are registered of {', '.join(made.tested)}; the other arms are described."
+    if most < LEAST_BLOCKS:
+        yield f"Intervals over operators, and bands of curves, need {LEAST_BLOCKS} operators; there are none here."
+
+
+def _demonstration(seen: Material) -> Iterator[str]:
+    arms = sorted(arm for arm in seen.made.arms if any(map(is_outside, seen.made.models_of(arm))))
+    authors = sorted({row["author"] for row in seen.rows(sql.MODELS) if row["author"]})
+    if arms or authors:
+        by = f" (they called themselves {', '.join(authors)})" if authors else ""
+        yield (
+            f"Demonstration: answers to {', '.join(arms) or 'some questions'} were given from outside by people or "
+            f"agents{by}, not by a model that can be asked again. Their tokens and dollars are what was told with "
+            "them. It shows that the arms work, and is no measurement of any model."
+        )
+
+
+def _unfinished(seen: Material) -> Iterator[str]:
+    counts = Counter(cell.result.standing for cell in seen.cells)
+    if counts[Standing.FAILED]:
+        results = [cell.result for cell in seen.cells if cell.result.standing is Standing.FAILED]
+        shown = ", ".join(sorted({f"{result.arm} at {result.task}" for result in results})[:6])
+        yield f"{counts[Standing.FAILED]} cells could not be searched, and are no part of any figure: {shown}."
+    under_way = len(seen.cells) - counts[Standing.DONE] - counts[Standing.FAILED]
+    if under_way:
+        yield (
+            f"Unfinished: {under_way} of {len(seen.cells)} cells are not over ({counts[Standing.NEW]} not begun), and "
+            f"winners are judged when all are. Figures of arms below are of the {_several(seen.found.judged, 'cell')} "
+            "that can be told of so far."
+        )
+    if seen.found.judged < counts[Standing.DONE] and not under_way:
+        yield f"Unfinished: {seen.found.judged} of {counts[Standing.DONE]} cells that are over are judged."
+
+
+def verdict(effect: Effect) -> str:
+    """What the comparison says of an arm, in a sentence."""
+    bounds = f"95 % interval {interval(math.exp(effect.low), math.exp(effect.high))}"
+    if math.isinf(effect.high):
+        bounds = "no interval of so few operators"
+    size = f"its winners are {math.exp(effect.log_ratio):.3g} times as fast as those of {effect.reference} ({bounds})"
+    match effect.verdict:
+        case Verdict.FASTER | Verdict.SLOWER:
+            said = f"{effect.verdict} than {effect.reference}, p = {probability(effect.p_holm)} after Holm: {size}."
+        case Verdict.EQUAL:
+            said = f"equal to {effect.reference} within the registered difference: {size}."
+        case Verdict.DESCRIBED:
+            said = f"described, no verdict of it is registered; {seen_from(effect)}. As measured, {size}."
+        case _:
+            chance = f"p = {probability(effect.p_holm)} after Holm"
+            said = f"not concluded, {chance}; {seen_from(effect)}. As measured, {size}."
+    return f"{effect.arm}: {said}"
+
+
+def seen_from(effect: Effect) -> str:
+    """How large a difference would have been seen."""
+    if math.isinf(effect.detectable):
+        few = _several(effect.operators, "operator")
+        return f"with {few} no difference, however large, would have been told from chance"
+    return f"a difference of {100 * math.expm1(effect.detectable):.0f} % would have been seen at 80 % power"
+
+
+HOW_TO_READ = (
+    "A verdict is about other operators than these: it says whether the difference holds beyond the operators that "
+    "were tried, so that few operators conclude little, however many seeds there are.",
+    "Not concluded does not mean equal: a difference smaller than the one that would have been seen may well be there. "
+    "Equal is said where any difference of the registered size would have been seen and the interval lies "
+    "within it.",
+    "All speedups of verdicts are of winners that were judged anew: on hidden shapes drawn after the searches, new "
+    "inputs, fresh processes. What a search measured itself is the luckiest of its many estimates, and stands in the "
+    "table of cells as the own speedup; curves have nothing else.",
+    "A cell without a correct winner counts as naive, 1x: that is what its user would be left with.",
+    "Arms have equal budgets in the registered kind alone. What else they used is in its own table: an arm that wins "
+    "by ten times the evaluator's time has won something else.",
+    "Below each table is the query that gives its numbers; what statistics make of them is worked out by the "
+    "program beside it.",
+)
+
+
+# --- programs --------------------------------------------------------------------------------------------------------
+
+
+def arms_program(seen: Material) -> Program:
+    """Works out what `evo.compare.conclusions` says from the rows of a query."""
+    return Program(f'''
+from pathlib import Path
+
+from evo.compare.conclusions import concluded
+from evo.compare.folder import begun
+from evo.compare.inference import Outcome
+from evo.folders import find_runs
+from evo.store import query
+
+folder = Path({str(seen.folder)!r})
+made, cells = begun(folder)
+rows = query(find_runs(folder.parent, {seen.where!r}), """
+{sql.OUTCOMES}
+""").to_pylist()
+# Tests: scipy.stats.permutation_test over operators, scipy.stats.bootstrap over operators and seeds, Holm over arms.
+found = concluded(made, [Outcome(**row) for row in rows], len(cells))
+for each in (*found.summaries, *found.effects):
+    print(each)
+''')
+
+
+def curves_program(seen: Material) -> Program:
+    """Works out the bands of curves."""
+    return Program(f"""
+from pathlib import Path
+
+from evo.compare.conclusions import resampling
+from evo.compare.curves import curves
+from evo.compare.folder import stored
+from evo.compare.results import cell_results
+
+folder = Path({str(seen.folder)!r})
+results = [result for result in cell_results(folder) if result.curve]
+found = curves(results, resampling(stored(folder).config))  # scipy.stats.bootstrap over operators and seeds
+for curve in found:
+    print(curve.arm, curve.budget, curve.used, curve.log_speedup, curve.low, curve.high)
+""")
+
+
+def hermetic_program(seen: Material) -> Program:
+    """Checks anew what every cell was told."""
+    return Program(f"""
+from pathlib import Path
+
+from evo.compare.hermetic import hermetic
+
+found = hermetic(Path({str(seen.folder)!r}))
+print(found, *found.leaks, sep="\\n")
+""")
+
+
+def _several(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

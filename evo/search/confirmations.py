@@ -1,0 +1,175 @@
+"""The last act of a run: each task's leader is measured a second time, independently."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+from evo import rows as records
+from evo.clock import RunClock
+from evo.codec import Row
+from evo.journal import Journal
+from evo.rows import Rows
+from evo.search.parents import Parents
+from evo.search.task import TaskState
+from evo.search.verdicts import Verdicts
+from evo.workers.pool import Pool, Undone
+from fitness.evaluation import Level
+from operators.errors import OperatorError
+from operators.spec import Task
+
+MOST_SHARE = 0.3
+"""Of the time limit, kept at most for confirming the leaders at the end: the search has the rest."""
+SPARE = 1.3
+"""So many times what a confirmation takes when nothing disturbs it is kept for it."""
+LEAST_OF_EXPECTED = 0.5
+"""Of what a confirmation is expected to take must be left for it to be tried: nothing else has a use for the time, and
+what takes longer is given up."""
+NAMED = 3
+"""Operators that are named of those whose leaders are confirmed side by side."""
+ATTEMPTS = 5
+"""How many of a task's leaders may fail their confirmation before the run ends without a confirmed best."""
+
+
+class Confirmations:
+    """Confirms leaders, the greatest gain first, and says how much time that will take.
+
+    As many are confirmed side by side as kernels can be timed at once: two that share a device would each take longer,
+    and both be lost where the time is enough for one.
+    """
+
+    def __init__(
+        self,
+        states: Mapping[Task, TaskState],
+        store: Journal,
+        pool: Pool,
+        verdicts: Verdicts,
+        parents: Parents,
+        clock: RunClock,
+        *,
+        commit: Callable[[Rows], Awaitable[None]],
+        give_up: Callable[[TaskState, str], Awaitable[None]],
+    ) -> None:
+        """`give_up` hears of a task whose operator turns out to be at fault, and why."""
+        self._states = states
+        self._store = store
+        self._pool = pool
+        self._verdicts = verdicts
+        self._parents = parents
+        self._clock = clock
+        self._commit = commit
+        self._give_up = give_up
+        self._queue: deque[tuple[TaskState, int]] = deque()
+        """Tasks whose leader is to be confirmed, each with how often that was tried."""
+        self._running: list[str] = []
+        """Operators whose leader is being confirmed."""
+
+    def needed_s(self) -> float:
+        """Return what confirming the leaders would take now, as far as the time limit allows; 0 without a limit.
+
+        A naive kernel that leads is no discovery: it is confirmed if there is time left.
+        """
+        waiting = [
+            state
+            for state in self._states.values()
+            if state.fastest and state.fastest[1] not in state.confirmed and not state.led_by_baseline
+        ]
+        waiting.sort(key=lambda state: -state.fastest[0] if state.fastest else 0.0)
+        if not waiting:
+            return 0.0
+        needed_s = SPARE * _makespan(map(self.expected_s, waiting), self._pool.judges)
+        return min(needed_s, MOST_SHARE * self._clock.limit_s) + self._clock.ending_s
+
+    def expected_s(self, state: TaskState) -> float:
+        """Return what a confirmation of one task will take: what one took, else by what all levels took in this run."""
+        if state.confirm_s:
+            return state.confirm_s
+        states = self._states.values()
+        known = [(each.confirm_s, each.guessed_confirm_s) for each in states if each.confirm_s]
+        guessed = sum(guess for _, guess in known)
+        scale = sum(took for took, guess in known if guess) / guessed if guessed else 1.0
+        guess = state.guessed_confirm_s or max(each.guessed_confirm_s for each in states)
+        return scale * guess or max((took for took, _ in known), default=0.0)
+
+    @property
+    def phase(self) -> str:
+        """What is going on, in words."""
+        if not self._running:
+            return "confirming"
+        others = f" and {len(self._running) - NAMED} others" if len(self._running) > NAMED else ""
+        waiting = f", {len(self._queue)} more to come" if self._queue else ""
+        return f"confirming {', '.join(self._running[:NAMED])}{others}{waiting}"
+
+    async def confirm_leaders(self, place: str) -> None:
+        """Give each task's leader a confirmation if it has none and there is time for one; on all devices at once.
+
+        `place` tells these confirmations from those of other sessions.
+        """
+        leaders = {row["task"]: row for row in self._leaders() if row["level"] != Level.CONFIRMED.value}
+        found = [(state, leaders[str(state.task)]) for state in self._states.values() if str(state.task) in leaders]
+        # The naive kernel comes after every other one, even one that is slower than it.
+        found.sort(key=lambda each: (each[1]["kernel_id"] == each[0].baseline.id, -each[1]["log_speedup"]))
+        self._queue.extend((state, 0) for state, _ in found)
+        await asyncio.gather(*(self._work(place) for _ in range(self._pool.judges)))
+
+    async def _work(self, place: str) -> None:
+        """Confirm one leader after the other, until no task waits that there may be time for."""
+        while self._queue:
+            state, attempt = self._next()
+            if self._clock.grace_s < LEAST_OF_EXPECTED * self.expected_s(state):
+                continue
+            name = state.task.operator
+            self._running.append(name)
+            try:
+                if await self._confirm_leader(state, f"{place}.{attempt}") and attempt + 1 < ATTEMPTS:
+                    self._queue.append((state, attempt + 1))  # after those of other tasks
+            except OperatorError as error:
+                await self._give_up(state, str(error))
+            except Undone:  # it stays unconfirmed, as for want of time
+                continue
+            finally:
+                self._running.remove(name)
+
+    def _next(self) -> tuple[TaskState, int]:
+        """The first in the queue that there should be time for, else the shortest; it leaves the queue.
+
+        Naive kernels come after all others, even after such as there may not be time for.
+        """
+        waiting = [each for each in self._queue if not each[0].led_by_baseline] or self._queue
+        fitting = (each for each in waiting if self.expected_s(each[0]) <= self._clock.grace_s)
+        chosen = next(fitting, None) or min(waiting, key=lambda each: self.expected_s(each[0]))
+        self._queue.remove(chosen)
+        return chosen
+
+    async def _confirm_leader(self, state: TaskState, place: str) -> bool:
+        """Give the leader of a task a confirmation; whether another one leads since then."""
+        if not (leader := self._unconfirmed(state.task)):
+            return False
+        kernel = self._parents.find((leader["kernel_id"], ""), baseline=state.baseline).kernel
+        last = await self._verdicts.confirm(state.task, kernel)
+        state.confirm(kernel.id, last.stage_ms.get("confirm", 0.0) / 1e3 if last.correct else 0.0)
+        name = f"{state.task}/final/{place}"
+        await self._commit(records.evaluation_rows(last, evaluation_id=name, request_id=None, at=self._clock.now()))
+        return bool(self._unconfirmed(state.task))
+
+    def _unconfirmed(self, task: Task) -> Row | None:
+        """The leader of a task, if it is not confirmed."""
+        return next((row for row in self._leaders(task) if row["level"] != Level.CONFIRMED.value), None)
+
+    def _leaders(self, task: Task | None = None) -> list[Row]:
+        """The fastest kernel of every task, or of this one, as it stands now."""
+        sql = "select task, kernel_id, level, log_speedup from best"
+        rows: list[Row] = self._store.rows(
+            f"{sql} where task = ?" if task else sql, [str(task)] if task else []
+        ).to_pylist()
+        return rows
+
+
+def _makespan(jobs_s: Iterable[float], devices: int) -> float:
+    """Return when the last of these jobs ends, taken up in their order by whichever device is free."""
+    ends = [0.0] * devices
+    for job_s in jobs_s:
+        heapq.heapreplace(ends, ends[0] + job_s)
+    return max(ends)

@@ -1,0 +1,183 @@
+"""One request, from what is known of its parents to what its strategy will be told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from evo import rows as records
+from evo.individual import Individual
+from evo.journal import Journal
+from evo.rows import Rows
+from evo.search.history import Done
+from evo.search.knowledge import Brief
+from evo.search.naive import is_naive
+from evo.search.opening import Benches
+from evo.search.parents import Parents
+from evo.search.task import Bound, TaskState
+from evo.search.verdicts import VerdictSource
+from evo.workers.pool import Undone
+from fitness.evaluation import Evaluation
+from mutators.base import Client, Kind, Parent, Proposal, Request
+from mutators.bench import Bench
+from mutators.briefing import Briefing, Origin, Winner
+from mutators.dialogue import DRAFTS
+from mutators.llm_settings import is_outside
+from mutators.registry import asks_model, needs_bench, propose
+from operators.kernel import Kernel
+
+PROPOSING_THREADS = 2
+
+
+class Execution:
+    """Carries requests out: mutators propose, `verdicts` judge, and rows say what became of it."""
+
+    def __init__(
+        self,
+        store: Journal,
+        verdicts: VerdictSource,
+        client: Client | None,
+        now: Callable[[], float],
+        *,
+        check: bool = True,
+    ) -> None:
+        """`check` says whether drafts are tried out by mutators that can do without."""
+        self.parents = Parents(store)
+        self.benches: Benches | None = None
+        """Where drafts can be tried out; None: nowhere."""
+        self._check = check
+        self._store = store
+        self._verdicts = verdicts
+        self._client = client
+        self._now = now
+        self._stored_kernels: set[str] = set()
+        """Ids of kernels whose source the store has, or will have with a commit under way."""
+        self._threads = ThreadPoolExecutor(max_workers=PROPOSING_THREADS, thread_name_prefix="propose")
+
+    def restore(self) -> None:
+        """Learn which kernels are stored."""
+        self._stored_kernels = set(self._store.rows("select kernel_id from kernels").column(0).to_pylist())
+
+    def close(self) -> None:
+        """End the threads; what they work on leads to nothing."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def propose(self, state: TaskState, request: Request, bound: Bound) -> Proposal:
+        """Return the answer of a mutator. It raises UserError and OutOfBudget where a model's client does."""
+        parents = tuple(self.parents.find(source, baseline=state.baseline) for source in bound.sources)
+        if not asks_model(request):
+            return await propose(request, parents, state.operator, threads=self._threads)
+        if parents:
+            briefing = self._briefing(state, request, bound.brief) if bound.brief else None
+            parents = (replace(parents[0], profile=bound.notes, briefing=briefing), *parents[1:])
+        earlier = tuple(self.parents.earlier(name) for name in request.earlier)
+        bench = self._bench(state, request, parents)
+        return await propose(request, parents, state.operator, client=self._client, earlier=earlier, bench=bench)
+
+    def _bench(self, state: TaskState, request: Request, parents: tuple[Parent, ...]) -> Bench | None:
+        """Where the drafts of a request can be tried out."""
+        if self.benches is None or not parents or request.kind is not Kind.CHILD:
+            return None
+        # Who answers from outside has a workbench there (`evo mcp`), and another question might never be answered.
+        wanted = request.params.get(DRAFTS, "check" if self._check else "none") != "none"
+        checks = wanted and not is_outside(request.model)
+        if not checks and not needs_bench(request.mutator):
+            return None
+        return self.benches.open(state, request, parents[0])
+
+    def kernel_rows(self, kernel: Kernel) -> Rows:
+        """Return the row of a kernel that is not stored yet, or about to be; it is from now on."""
+        if kernel.id in self._stored_kernels:
+            return {}
+        self._stored_kernels.add(kernel.id)
+        return {"kernels": [records.kernel_row(kernel)]}
+
+    def _briefing(self, state: TaskState, request: Request, brief: Brief) -> Briefing:
+        """Return what a prompt may tell, with the kernels that were named."""
+        origin = None
+        if brief.origin:
+            there, known = state.source_state(request), brief.origin.known
+            kernel = self.parents.find(known.source, baseline=there.baseline).kernel
+            origin = Origin(there.operator, there.task, kernel, known.speedup, known.standing, brief.origin.helped)
+        winners = tuple(
+            Winner(self.parents.find(known.source, baseline=state.baseline).kernel, known.standing, wins)
+            for known, wins in brief.winners
+        )
+        return Briefing(
+            state.knowledge.device, brief.naive_us, brief.library,
+            best_id=brief.best.source[0] if brief.best else "",
+            best=brief.best.standing if brief.best else {},
+            parents=brief.parents, tried=brief.tried, helped=brief.helped, fruitless=brief.fruitless,
+            failed=brief.failed, winners=winners, open_here=brief.open_here, open_elsewhere=brief.open_elsewhere,
+            asked_before=brief.asked_before, origin=origin,
+            verdict_on=lambda text: state.knowledge.verdict_on(text, brief.programs),
+        )  # fmt: skip
+
+    async def profile(self, state: TaskState, request: Request, bound: Bound) -> Done:
+        """Return the end of a request for a profile."""
+        source = bound.sources[0]
+        parent = self.parents.find(source, baseline=state.baseline)
+        proposal, profiled = await self._verdicts.profile(state, request, parent, source[1])
+        return replace(self.without_kernel(state, request, proposal), profiled=profiled)
+
+    def without_kernel(self, state: TaskState, request: Request, proposal: Proposal) -> Done:
+        """Return the end of a request that led to no kernel: to words, to metrics, or to nothing."""
+        rows: Rows = {"proposals": [records.proposal_row(request, proposal, at=self._now())]}
+        told = Individual(
+            request, seconds=proposal.evaluator_s, cost_usd=proposal.cost_usd, description=proposal.description,
+            unavailable=proposal.unavailable,
+            failure=proposal.failure, text=proposal.text, metrics=dict(proposal.metrics or {}),
+        )  # fmt: skip
+        return Done(state, told, rows)
+
+    def without_machine(self, state: TaskState, request: Request, failure: str) -> Done:
+        """Return the end of a request that this machine lacked memory or files for: nothing to learn from."""
+        done = self.without_kernel(state, request, Proposal(failure=failure))
+        return replace(done, individual=replace(done.individual, unavailable=True))
+
+    async def judge(self, state: TaskState, request: Request, proposal: Proposal) -> Done:
+        """Return the end of a request that led to a kernel.
+
+        Without the naive kernel nothing can be judged: where that is left undone, it raises Undone. It raises
+        OperatorError where the operator is at fault.
+        """
+        kernel = proposal.kernel
+        assert kernel
+        rows: Rows = {"proposals": [records.proposal_row(request, proposal, at=self._now())]}
+        rows |= self.kernel_rows(kernel)
+        try:
+            levels = await self._verdicts.evaluate(state, request, kernel)
+        except Undone as error:
+            if is_naive(request):
+                raise
+            rows["proposals"][0] |= {"failure": str(error)}
+            untold = Individual(
+                request, kernel, seconds=proposal.evaluator_s, cost_usd=proposal.cost_usd,
+                description=proposal.description, unavailable=True, failure=str(error),
+            )  # fmt: skip
+            return Done(state, untold, rows)
+        for evaluation, at in levels:
+            name = records.evaluation_id(request, evaluation.level)
+            rows = records.join(
+                rows, records.evaluation_rows(evaluation, evaluation_id=name, request_id=request.id, at=at)
+            )
+        told = Individual(
+            request, kernel, records.as_stored(levels[-1].evaluation),
+            proposal.evaluator_s + _until_screened_s(levels[0].evaluation), proposal.cost_usd, proposal.description,
+        )  # fmt: skip
+        return Done(state, told, rows)
+
+    def remember(self, done: Done) -> None:
+        """Keep what was just told at hand, if it is what a child of the kernel would be asked with."""
+        individual = done.individual
+        kernel, evaluation = individual.kernel, individual.evaluation
+        if kernel is None or evaluation is None:
+            return
+        name = records.evaluation_id(individual.request, evaluation.level)
+        if done.state.verdicts[kernel.id] == name:
+            self.parents.told(kernel, evaluation, name)
+
+
+def _until_screened_s(screened: Evaluation) -> float:
+    return sum(screened.stage_ms.get(stage, 0.0) for stage in ("build", "verify", "time")) / 1e3

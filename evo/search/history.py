@@ -1,0 +1,256 @@
+"""What a run has asked and told: the order of it all, and what each step teaches strategies and driver.
+
+The store numbers and commits every ask and every tell before it counts. Told again in that order, they bring a new
+session to where the last one ended: what was asked is what is stored, whatever a strategy would ask today.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import cast
+
+from evo import rows as records
+from evo.budget import Budget
+from evo.codec import Row
+from evo.individual import WITHOUT_KERNEL, Individual
+from evo.journal import Journal
+from evo.rows import Rows
+from evo.search.naive import is_naive, naive_fault
+from evo.search.task import Outstanding, TaskState, bind
+from evo.search.verdicts import TakenProfile
+from evo.strategies.base import Leader
+from fitness.evaluation import Status
+from fitness.profiling import Profile
+from mutators.base import Kind, Request
+from operators.kernel import Kernel
+from operators.spec import Task
+
+NOT_WANTED = 0
+"""How many requests were wanted by an ask that no strategy answered: those of guests."""
+NO_EVALUATION = (Status.INVALID, Status.UNSUPPORTED)
+"""Verdicts that are charged to no budget: the compiler saw nothing."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """A finished request: its individual and the rows to be committed with its tell."""
+
+    state: TaskState
+    individual: Individual
+    rows: Rows
+    profiled: TakenProfile | None = None
+    """The profile that the request asked for, if it was taken now."""
+
+
+class History:
+    """The past of one run, which it alone makes longer: its owner asks and delivers through it."""
+
+    def __init__(
+        self,
+        states: Mapping[Task, TaskState],
+        store: Journal,
+        budget: Budget,
+        *,
+        workload_set: str,
+        commit: Callable[[Rows], Awaitable[None]],
+        now: Callable[[], float],
+    ) -> None:
+        self._states = states
+        self._store = store
+        self._budget = budget
+        self._workload_set = workload_set
+        self._commit = commit
+        self._now = now
+        self.seq = 0
+        """The place of the last ask, tell or profile."""
+        for state in states.values():
+            state.seen.profiles.read = partial(self._profile, state.task)
+
+    # --- longer -----------------------------------------------------------------------------------------------------
+
+    def ask(self, state: TaskState, wanted: int) -> tuple[list[Outstanding], Rows]:
+        """Ask a strategy; return its requests with what is known of their parents now, and the rows to be committed."""
+        requests = state.strategy.ask(wanted)
+        state.asked(requests)
+        if not requests:
+            return [], {}
+        rows = records.ask_rows(requests, seq=self._next(), wanted=wanted, at=self._now())
+        return [(request, bind(state, request)) for request in requests], rows
+
+    def invite(self, requests: Sequence[Request]) -> tuple[list[Outstanding], Rows]:
+        """Take requests for guests of one task for asked, though no strategy did; return what `ask` does."""
+        rows = records.ask_rows(requests, seq=self._next(), wanted=NOT_WANTED, at=self._now())
+        return [(request, bind(self._receive(request), request)) for request in requests], rows
+
+    async def deliver(self, arrived: Sequence[Done | TakenProfile]) -> list[TaskState]:
+        """Commit tells and profiles in one transaction, then let them count in the same order.
+
+        It returns the tasks that cannot go on since then.
+        """
+        # A request that waited for another's verdict on the same kernel is told after that one.
+        ordered = sorted(arrived, key=lambda done: isinstance(done, Done) and done.individual.repeats)
+        steps = [step for done in ordered for step in _steps(done)]
+        rows = [self._rows(step) for step in steps]
+        await self._commit(records.join(*rows))
+        sound = [state for state in self._states.values() if not state.fault]
+        for step, written in zip(steps, rows, strict=True):
+            if isinstance(step, TakenProfile):
+                self._charge(step.state, step.seconds)
+                step.state.profiled(step.kernel_id, step.profile)
+            else:
+                step.state.strategy.tell(step.individual)
+                heard = self._count(step.state, step.individual)
+                self._charge(step.state, written["proposals"][0]["evaluate_s"])
+                for state, leader in heard:
+                    state.strategy.hear(leader)
+        return [state for state in sound if state.fault]
+
+    def profiled_again(self, row: Row) -> None:
+        """Let a stored profile count."""
+        state = self._states[Task.parse(row["task"])]
+        state.profiled(row["kernel_id"], records.profile_from(row))
+        self._charge(state, row["seconds"])
+
+    def next_profile(self, rows: Iterable[Row]) -> list[Row]:
+        """Return rows of a profile with the next place in the history."""
+        seq = self._next()
+        return [row | {"seq": seq} for row in rows]
+
+    def _receive(self, request: Request) -> TaskState:
+        """The state of a guest's task, which knows the guest from now on."""
+        state, params = self._states[request.task], request.params
+        state.guests.add(Kernel(state.operator.name, request.task.target, params["source"], params["values"]).id)
+        return state
+
+    def _rows(self, step: Done | TakenProfile) -> Rows:
+        """What is to be committed with its place in the history."""
+        if isinstance(step, TakenProfile):
+            return step.rows | {"profiles": self.next_profile(step.rows["profiles"])}
+        seq = self._next()
+        parents = step.rows["proposals"][0]["parents"]
+        generation, is_new = step.state.born(parents, step.individual.request, step.individual.kernel)
+        rows = records.placed(step.rows, generation=generation, is_new=is_new)
+        return records.join(rows, records.tell_rows(step.individual, seq=seq, at=self._now()))
+
+    def _next(self) -> int:
+        self.seq += 1
+        return self.seq
+
+    def _charge(self, state: TaskState, seconds: float) -> None:
+        """Charge what evaluators took for one request or profile."""
+        self._budget.charge("evaluator_s", seconds)
+        if state.task.target == "cuda":
+            self._budget.charge("gpu_s", seconds)
+
+    def _count(self, state: TaskState, individual: Individual) -> list[tuple[TaskState, Leader]]:
+        """The part of a tell that a resume repeats itself; it returns who is to hear of a task's new leader."""
+        state.told += 1
+        leader_then = state.knowledge.best
+        state.knowledge.told(individual)
+        self._take_note(state, individual)
+        if not state.relatives or individual.kernel is None or state.knowledge.best is leader_then:
+            return []
+        leader = state.leader(individual.kernel)
+        return [(other, leader) for other in (state, *state.relatives.values())] if leader else []
+
+    def _take_note(self, state: TaskState, individual: Individual) -> None:
+        state.statuses[individual.status] += 1
+        if not individual.unavailable and individual.request.kind not in WITHOUT_KERNEL:
+            state.idle = 0 if individual.fresh else state.idle + 1
+        kernel, evaluation = individual.kernel, individual.evaluation
+        if kernel is None or evaluation is None:
+            return
+        state.seen.born(kernel.id, individual.request.parents, evaluation.estimate)
+        if is_naive(individual.request) and not evaluation.correct:
+            state.fault = naive_fault(state.operator, state.task, evaluation, workload_set=self._workload_set)
+        if individual.fresh and evaluation.correct and not is_naive(individual.request):
+            state.screened(individual.seconds)
+        standing, leader = evaluation.standing, state.fastest
+        if individual.fresh and standing is not None and (leader is None or standing > leader[0]):
+            state.fastest = standing, kernel.id
+            state.fastest_by = individual.request.mutator or individual.request.kind.value
+        if evaluation.status is Status.DUPLICATE:
+            self._budget.duplicates += 1
+        elif individual.request.kind is Kind.TRIAL:
+            self._budget.trials += 1
+        elif evaluation.status not in NO_EVALUATION:
+            self._budget.charge("evaluations", 1)
+        if kernel.id not in state.verdicts or evaluation.status is not Status.DUPLICATE:
+            state.verdicts[kernel.id] = records.evaluation_id(individual.request, evaluation.level)
+
+    # --- again ------------------------------------------------------------------------------------------------------
+
+    def restore(self, recall: Callable[[Individual], None]) -> list[Outstanding]:
+        """Apply the stored asks and tells again; return the requests that were never told.
+
+        `recall` hears of every individual.
+        """
+        outstanding: dict[str, Outstanding] = {}
+        for seq, entry in records.history(self._read):
+            self.seq = max(self.seq, seq)
+            if isinstance(entry, records.Asked):
+                for request in self._ask_again(entry.rows):
+                    outstanding[request.id] = request, bind(self._states[request.task], request)
+            elif isinstance(entry, records.Told):
+                recall(self._tell_again(entry.row))
+                del outstanding[entry.row["request_id"]]
+            else:
+                self.profiled_again(entry.row)
+        for row in self._read("select task, kernel_id, generation from individuals"):
+            self._states[Task.parse(row["task"])].generations[row["kernel_id"]] = row["generation"]
+        for row in self._read("select task, kernel_id, stands_at from best"):  # as the end of that session left it
+            self._states[Task.parse(row["task"])].fastest = row["stands_at"], row["kernel_id"]
+        for row in self._read(records.CONFIRMED):
+            self._states[Task.parse(row["task"])].confirm(row["kernel_id"], row["took_ms"] / 1e3)
+        for row in self._read(records.FULL):
+            self._states[Task.parse(row["task"])].full(row["took_ms"] / 1e3)
+        return list(outstanding.values())
+
+    def earlier_wall_s(self) -> float:
+        """Return the time that earlier sessions took: each from its start to its last sign of life."""
+        when = "epoch(created_at) as moment"
+        starts = [row["moment"] for row in self._read(f"select {when} from events where kind = 'session' order by 1")]
+        tables = " union all ".join(f"select {when} from {table}" for table in ("events", "asks", "tells"))
+        signs = [row["moment"] for row in self._read(f"{tables} order by moment")]
+        total = 0.0
+        for index, start in enumerate(starts):
+            end = starts[index + 1] if index + 1 < len(starts) else float("inf")
+            total += max((sign for sign in signs if start <= sign < end), default=start) - start
+        return total
+
+    def _ask_again(self, rows: list[Row]) -> list[Request]:
+        """The requests of a stored ask."""
+        state, requests = self._states[Task.parse(rows[0]["task"])], [*map(records.request_from, rows)]
+        if rows[0]["wanted"] == NOT_WANTED:
+            for request in requests:
+                self._receive(request)
+        else:
+            state.strategy.asked(requests, rows[0]["wanted"])
+            state.asked(requests)
+        return requests
+
+    def _tell_again(self, row: Row) -> Individual:
+        individual = records.individual_from(row)
+        state = self._states[individual.request.task]
+        state.strategy.tell(individual)
+        self._charge(state, row["evaluate_s"])
+        for listener, leader in self._count(state, individual):
+            listener.strategy.hear(leader)
+        return individual
+
+    def _profile(self, task: Task, kernel_id: str) -> Profile | None:
+        """What the store has of a kernel's profile, which is there before it counts."""
+        rows = self._store.rows(records.PROFILE_OF, [str(task), kernel_id] * 2).to_pylist()
+        return records.profile_from(rows[0]) if rows else None
+
+    def _read(self, sql: str) -> list[Row]:
+        return cast(list[Row], self._store.rows(sql).to_pylist())
+
+
+def _steps(done: Done | TakenProfile) -> list[Done | TakenProfile]:
+    """What counts one after the other: a request for a profile is told first, then others know the profile too."""
+    if isinstance(done, Done) and done.profiled:
+        return [replace(done, profiled=None), done.profiled]
+    return [done]

@@ -1,0 +1,316 @@
+"""What a run has found out about one task, as far as prompts tell it: told of every ask and tell, in their order.
+
+Nothing here reads a clock, a file or the store: the same asks and tells in the same order make the same briefings.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from evo import rows
+from evo.individual import Individual
+from evo.search.lessons import DESCRIBED, SAID, Lessons
+from evo.search.naive import is_naive
+from fitness.base import DeviceInfo
+from fitness.evaluation import Evaluation, Status, Timing
+from mutators.base import Kind, Request
+from mutators.briefing import Attempt, Ratio, Standing
+from mutators.novelty import text_digest
+from mutators.registry import asks_model
+from operators.spec import Task
+
+Source = tuple[str, str]
+"""A kernel id, and the id of the evaluation that was told of it."""
+REMEMBERED = 5_000
+"""Kernels whose standing is known, kernels of which is known what was tried on them, and questions; those used last."""
+TRIED_SHOWN, TRANSFORMS_SHOWN = 5, 2
+"""Attempts at one kernel that a briefing has: of language models, and of other mutators."""
+HELPED_SHOWN, FRUITLESS_SHOWN, FAILED_SHOWN, SIBLINGS_SHOWN, EARLIER_SHOWN = 6, 4, 4, 2, 3
+WINNERS_SHOWN = 2
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class Known:
+    """A correct kernel, and how it compares with the naive one."""
+
+    source: Source
+    speedup: Ratio
+    standing: Standing = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A `mutators.briefing.Origin` whose kernel is still to be fetched from the store."""
+
+    known: Known
+    helped: tuple[Attempt, ...]
+
+
+@dataclass(frozen=True)
+class Brief:
+    """A `Briefing` whose kernels are still to be fetched from the store; see `Knowledge.brief`."""
+
+    naive_us: Mapping[str, float] = field(default_factory=dict)
+    library: Standing = field(default_factory=dict)
+    best: Known | None = None
+    parents: Mapping[str, Standing] = field(default_factory=dict)
+    tried: tuple[Attempt, ...] = ()
+    helped: tuple[Attempt, ...] = ()
+    fruitless: tuple[Attempt, ...] = ()
+    failed: tuple[Attempt, ...] = ()
+    winners: tuple[tuple[Known, tuple[str, ...]], ...] = ()
+    """With the workloads that they win."""
+    open_here: int = 0
+    open_elsewhere: int = 0
+    asked_before: int = 0
+    origin: Origin | None = None
+    programs: int = 0
+    """How many of the programs that are remembered may be told of."""
+
+
+class Knowledge:
+    """Owns what is known of one task. `siblings` are of other tasks of the run whose lessons may serve this one."""
+
+    def __init__(
+        self,
+        task: Task,
+        *,
+        device: DeviceInfo | None = None,
+        independent: bool = False,
+        earlier: Iterable[Attempt] = (),
+    ) -> None:
+        """With `independent`, attempts of a strategy are to know nothing of each other: no briefing tells of others.
+
+        `earlier` are lessons of other runs, those of most worth first.
+        """
+        self.device = device
+        self.independent = independent
+        self.siblings: list[Knowledge] = []
+        self.lessons = Lessons()
+        self._earlier = tuple(earlier)
+        self._task = str(task)
+        self._naive_us: dict[str, float] = {}
+        self._naive_id = ""
+        self._library: Standing = {}
+        self._known: OrderedDict[str, Known] = OrderedDict()
+        """By kernel id."""
+        self._best: Known | None = None
+        self._fastest: dict[str, Known] = {}
+        """By workload."""
+        self._tried: OrderedDict[str, tuple[deque[Attempt], deque[Attempt]]] = OrderedDict()
+        """By kernel id: attempts of models, and of others."""
+        self._open: dict[str, str] = {}
+        """By id of a request that waits for a model: the kernel that it begins from."""
+        self._asked: OrderedDict[str, int] = OrderedDict()
+        """By question, how often it was asked."""
+        self._programs: dict[str, tuple[int, str]] = {}
+        """By text digest, of what models, guests and authors wrote: how many were told before, and the verdict."""
+
+    # --- being asked ------------------------------------------------------------------------------------------------
+
+    def brief(self, request: Request) -> Brief | None:
+        """Return what the request's prompt may tell, and take note that it is asked; None where no model is."""
+        if not asks_model(request):
+            return None
+        question = _question(request)
+        base = request.parents[0] if request.parents else ""
+        found = Brief(
+            dict(self._naive_us),
+            self._library,
+            parents={name: known.standing for name in request.parents if (known := self._recall(name))},
+            asked_before=self._asked.get(question, 0),
+        )
+        if not self.independent:
+            found = self._of_others(request, base, found)
+        _remember(self._asked, question, found.asked_before + 1)
+        self._open[request.id] = base
+        return found
+
+    def verdict_on(self, text: str, programs: int) -> str:
+        """Return the verdict on a program, by its text digest, if it was among the first `programs` that were told."""
+        number, verdict = self._programs.get(text, (programs, ""))
+        return verdict if number < programs else ""
+
+    def origin(self, kernel_id: str) -> Origin | None:
+        """Return what those hear who carry a kernel of this task over to another; None where nothing is known of it."""
+        known = self._recall(kernel_id)
+        return Origin(known, self.lessons.helped(HELPED_SHOWN)) if known else None
+
+    def _of_others(self, request: Request, base: str, found: Brief) -> Brief:
+        models, others = self._tried.get(self._base(request), (deque[Attempt](), deque[Attempt]()))
+        tried = (*others, *models)
+        helped = self.lessons.helped(HELPED_SHOWN)
+        here = sum(place == base for place in self._open.values())
+        return replace(
+            found,
+            best=self._best,
+            tried=tried,
+            helped=(*helped, *self._from_siblings(request.source_task), *self._from_earlier(helped=True)),
+            fruitless=self.lessons.fruitless(FRUITLESS_SHOWN, (*tried, *helped)),
+            failed=(*self._from_earlier(helped=False), *self.lessons.failed(FAILED_SHOWN, (*tried, *helped))),
+            winners=self._winners(request),
+            programs=len(self._programs),
+            open_here=here,
+            open_elsewhere=len(self._open) - here,
+        )
+
+    def _from_siblings(self, source_task: str) -> Iterable[Attempt]:
+        """The most of what helped on other tasks; what helped on `source_task` is told beside its kernel."""
+        akin = (each for each in self.siblings if each._task != source_task)
+        found = [attempt for each in akin for attempt in each.lessons.helped(SIBLINGS_SHOWN)]
+        order = sorted(found, key=lambda a: (-(a.gain.log if a.gain else 0.0), a.task, a.description))
+        return order[:SIBLINGS_SHOWN]
+
+    def _from_earlier(self, *, helped: bool) -> tuple[Attempt, ...]:
+        return tuple(attempt for attempt in self._earlier if (attempt.gain is not None) is helped)[:EARLIER_SHOWN]
+
+    def _winners(self, request: Request) -> tuple[tuple[Known, tuple[str, ...]], ...]:
+        """The kernels that are the fastest on some workload, those that win most of them first; no parents."""
+        wins: dict[str, list[str]] = {}
+        for workload, known in self._fastest.items():
+            wins.setdefault(known.source[0], []).append(workload)
+        by_id = {known.source[0]: known for known in self._fastest.values()}
+        others = [name for name in wins if name not in request.parents and name != self._naive_id]
+        order = sorted(others, key=lambda name: (-len(wins[name]), -by_id[name].speedup.log, name))
+        return tuple((by_id[name], tuple(wins[name])) for name in order[:WINNERS_SHOWN])
+
+    @property
+    def best(self) -> Known | None:
+        """The kernel that is the fastest for certain."""
+        return self._best
+
+    @property
+    def over_library(self) -> float | None:
+        """Library time / best time, geometric mean over workloads; None where no confirmation has timed the library."""
+        mine = self._best.standing if self._best else {}
+        logs = [mine[name].log - ratio.log for name, ratio in self._library.items() if name in mine]
+        return math.exp(sum(logs) / len(logs)) if logs else None
+
+    @property
+    def naive_us(self) -> Mapping[str, float]:
+        """By workload, the naive kernel's time."""
+        return self._naive_us
+
+    # --- being told -------------------------------------------------------------------------------------------------
+
+    def told(self, individual: Individual) -> None:
+        """Learn what became of a request."""
+        request, evaluation = individual.request, individual.evaluation
+        self._open.pop(request.id, None)
+        if is_naive(request) and evaluation and evaluation.correct:
+            self._naive_id = evaluation.kernel_id
+            self._naive_us = {timing.workload: timing.latency_us for timing in evaluation.timings}
+        base = self._base(request)
+        if request.kind in (Kind.CHILD, Kind.GUEST) and base and not individual.unavailable:
+            self._attempted(individual, base)
+        if individual.kernel and evaluation and (asks_model(request) or request.kind in (Kind.ANCESTOR, Kind.GUEST)):
+            known = len(self._programs), evaluation.verdict.value
+            self._programs.setdefault(text_digest(individual.kernel), known)
+        if evaluation and individual.fresh and evaluation.correct:
+            self._learn(individual, evaluation)
+
+    def _base(self, request: Request) -> str:
+        """The kernel that an idea is tried on: the first of the parents that is known to be right, else the first."""
+        known = (name for name in request.parents if name in self._known)
+        return next(known, request.parents[0] if request.parents else "")
+
+    def _attempted(self, individual: Individual, base: str) -> None:
+        by_model = asks_model(individual.request) or individual.request.kind is Kind.GUEST
+        if individual.evaluation is None and not by_model:
+            return  # nothing was tried: no rewrite of that kind applies
+        attempt = self._attempt(individual, base)
+        models, others = self._tried.get(base) or (deque(maxlen=TRIED_SHOWN), deque(maxlen=TRANSFORMS_SHOWN))
+        (models if by_model else others).append(attempt)
+        _remember(self._tried, base, (models, others))
+        self.lessons.learn(replace(attempt, task=self._task), by_model=by_model)
+
+    def _attempt(self, individual: Individual, base: str) -> Attempt:
+        evaluation = individual.evaluation
+        said = individual.description[:DESCRIBED] or individual.request.mutator
+        if evaluation is None:
+            return Attempt(said, individual.status, message=individual.failure[:SAID])
+        if evaluation.status is Status.DUPLICATE:
+            known = f"a program that was known: {evaluation.verdict.value}"
+            return Attempt(said, Status.DUPLICATE.value, message=known)
+        gain = self._gain(evaluation, base)
+        message = "" if gain or evaluation.correct else evaluation.message[:SAID]
+        return Attempt(said, evaluation.verdict.value, gain, message)
+
+    def _gain(self, evaluation: Evaluation, base: str) -> Ratio | None:
+        """Over a kernel: from their own pairing where there was one, else by way of what both were paired with."""
+        known, estimate = self._known.get(base), evaluation.estimate
+        if evaluation.anchor_id == base and evaluation.log_ratio is not None:
+            return Ratio(evaluation.log_ratio, evaluation.log_ratio_se or 0.0)
+        if known is None or estimate is None:
+            return None
+        se = evaluation.log_speedup_se
+        if se is None:  # raced out: its verdict has the error of its own pairs alone
+            anchor = self._known.get(evaluation.anchor_id or "")
+            se = math.hypot(evaluation.log_ratio_se or 0.0, anchor.speedup.se if anchor else 0.0)
+        return Ratio(estimate, se).over(known.speedup)
+
+    def _learn(self, individual: Individual, evaluation: Evaluation) -> None:
+        """Take note of a correct kernel."""
+        assert evaluation.log_speedup is not None and evaluation.log_speedup_se is not None
+        source = evaluation.kernel_id, rows.evaluation_id(individual.request, evaluation.level)
+        speedup = Ratio(evaluation.log_speedup, evaluation.log_speedup_se)
+        known = Known(source, speedup, self._standing(evaluation))
+        _remember(self._known, source[0], known)
+        if self._best is None or speedup.low > self._best.speedup.low:
+            self._best = known
+        for workload, ratio in known.standing.items():
+            fastest = self._fastest.get(workload)
+            if fastest is None or ratio.low > fastest.standing[workload].low:
+                self._fastest[workload] = known
+        if evaluation.library_timings:
+            beside = _ratios(evaluation.library_timings)
+            placed = {name: ratio.over(beside[name]) for name, ratio in known.standing.items() if name in beside}
+            self._library = placed or self._library  # a kernel that has no standing places nothing
+
+    def _recall(self, kernel_id: str) -> Known | None:
+        """What is known of a kernel; what is in use stays known."""
+        found = self._known.get(kernel_id)
+        if found:
+            self._known.move_to_end(kernel_id)
+        return found
+
+    def _standing(self, evaluation: Evaluation) -> Standing:
+        """By way of the anchor, per workload; all of it moved so that the mean is the verdict's speedup."""
+        ratios = _ratios(evaluation.timings)
+        if evaluation.kernel_id == self._naive_id:
+            return {workload: Ratio(0.0, 0.0) for workload in ratios}  # by definition, whatever its pairs showed
+        anchor = self._recall(evaluation.anchor_id or "")
+        if evaluation.anchor_id != self._naive_id:
+            if anchor is None or not anchor.standing.keys() >= ratios.keys():
+                return {}
+            via = anchor.standing
+            ratios = {w: Ratio(r.log + via[w].log, math.hypot(r.se, via[w].se)) for w, r in ratios.items()}
+        if not ratios:
+            return {}
+        assert evaluation.log_speedup is not None
+        shift = evaluation.log_speedup - sum(ratio.log for ratio in ratios.values()) / len(ratios)
+        return {workload: Ratio(ratio.log + shift, ratio.se) for workload, ratio in ratios.items()}
+
+
+def _ratios(timings: Iterable[Timing]) -> dict[str, Ratio]:
+    return {timing.workload: Ratio(timing.log_ratio, timing.log_ratio_se) for timing in timings}
+
+
+def _question(request: Request) -> str:
+    """What makes two questions the same but for what happened between them."""
+    said = json.dumps(dict(request.params), sort_keys=True, default=str)
+    return "\n".join((request.mutator, *request.parents, request.template, request.model, request.thread, said))
+
+
+def _remember(table: OrderedDict[str, Value], key: str, value: Value) -> None:
+    """Keep the latest REMEMBERED entries."""
+    table[key] = value
+    table.move_to_end(key)
+    if len(table) > REMEMBERED:
+        table.popitem(last=False)

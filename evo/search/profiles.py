@@ -1,0 +1,60 @@
+"""Profiles that are taken beside a search: for the next question about a kernel, while nothing waits for them."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import nullcontext
+
+from evo.search.parents import Parents
+from evo.search.task import Bound, TaskState
+from evo.search.verdicts import TakenProfile, Verdicts, can_be_profiled
+from evo.workers.pool import Pool
+from mutators.base import Parent, Request
+from mutators.registry import asks_model
+
+
+class Profiles:
+    """Has kernels profiled that questions are about, each once, and never more than a judge's share of the pool."""
+
+    def __init__(self, verdicts: Verdicts, parents: Parents, pool: Pool, *, waits: bool = False) -> None:
+        """With `waits`, what finds no room waits for it, rather than for the next question about the kernel.
+
+        So a cell of a comparison comes to know the same whenever it is interrupted.
+        """
+        self._room = asyncio.Semaphore(pool.judges) if waits else None
+        self._verdicts = verdicts
+        self._parents = parents
+        self._pool = pool
+        self.running: dict[str, asyncio.Task[TakenProfile]] = {}
+        """By kernel id, the profiles that are being taken."""
+
+    def want(self, state: TaskState, request: Request, bound: Bound) -> list[asyncio.Task[TakenProfile]]:
+        """Begin to profile the kernels that a question shows, if they can be and were not; return the tasks."""
+        params = request.params
+        if not asks_model(request) or params.get("profiler") == "none" or "profile_of" in params:
+            return []
+        begun = []
+        for kernel_id, evaluation_id in bound.sources[: 2 if request.mutator == "crossover" else 1]:
+            known = kernel_id in state.seen.profiles or kernel_id in self.running
+            if known or not evaluation_id or (self._room is None and len(self.running) >= self._pool.judges):
+                continue
+            kernel = self._parents.find((kernel_id, evaluation_id), baseline=state.baseline)
+            if can_be_profiled(kernel):
+                begun.append(self._begin(state, kernel, evaluation_id))
+        return begun
+
+    def _begin(self, state: TaskState, parent: Parent, evaluation_id: str) -> asyncio.Task[TakenProfile]:
+        kernel_id = parent.kernel.id
+        task = asyncio.ensure_future(self._taken(state, parent, evaluation_id))
+        self.running[kernel_id] = task
+        task.add_done_callback(lambda _: self.running.pop(kernel_id))
+        return task
+
+    async def _taken(self, state: TaskState, parent: Parent, evaluation_id: str) -> TakenProfile:
+        async with self._room or nullcontext():
+            return await self._verdicts.take_profile(state, parent, evaluation_id)
+
+    def cancel(self) -> None:
+        """Cancel all of them: no further question will be asked that they could serve."""
+        for task in self.running.values():
+            task.cancel()

@@ -1,0 +1,253 @@
+"""What a driver knows of one task, and what of it a request is asked with."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Protocol
+
+from evo.budget import Budget
+from evo.config import RunConfig
+from evo.individual import new_programs
+from evo.search.knowledge import Brief, Knowledge
+from evo.search.profile_notes import Notes, Seen
+from evo.strategies.base import Leader, Strategy
+from fitness.profiling import Profile
+from mutators.base import Kind, Request
+from mutators.briefing import Attempt
+from mutators.prompts.informed import limits, place
+from mutators.registry import asks_model
+from operators.alike import alike
+from operators.catalog import same_family
+from operators.kernel import Kernel
+from operators.spec import Operator, Task
+
+if TYPE_CHECKING:
+    from evo.workers.pool import Pool
+
+Source = tuple[str, str]
+"""A parent as a request was asked for: kernel id, and the evaluation told of it by then; empty where none was."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What was known when a request was asked for, so that its prompt is the same whenever it is answered."""
+
+    sources: tuple[Source, ...]
+    """The request's parents, in its order."""
+    notes: Notes = ()
+    """Of the profiles of its parents, as far as they were taken."""
+    brief: Brief | None = None
+    """What a prompt may tell besides; None where no model is asked, or the run is older than that."""
+
+
+Outstanding = tuple[Request, Bound]
+CONFIRM_S = 4.0
+"""A confirmation's timing alone takes about as long, whatever the kernel."""
+CONFIRM_TO_FULL, CONFIRM_TO_SCREEN = 2.5, 5.0
+"""The rest takes so many times as long as other levels, about (`python -m tests.bench.levels`)."""
+LEAST_CONFIRM_TO_FULL = 4.0
+"""A confirmation takes so many times as long as a full evaluation at least."""
+
+
+@dataclass
+class TaskState:
+    """What the driver knows of one task."""
+
+    operator: Operator
+    task: Task
+    strategy: Strategy
+    baseline: Kernel
+    knowledge: Knowledge
+    """What prompts may tell."""
+    verdicts: dict[str, str] = field(default_factory=dict)
+    """By kernel id, the evaluation that the strategy was told of; of several the first one that is no duplicate's."""
+    seen: Seen = field(default_factory=Seen)
+    """What profilers said of its kernels."""
+    begun: bool = False
+    """Whether the strategy has asked for all its ancestors: it wants something else by now, or nothing."""
+    in_flight: int = 0
+    told: int = 0
+    generations: dict[str, int] = field(default_factory=dict)
+    """By kernel id, of every kernel that was told."""
+    fastest: tuple[float, str] | None = None
+    """Standing (see `Evaluation.standing`) and kernel id of the fastest correct kernel that was told: the one that the
+    run's end confirms. What the strategy thinks its best may be another one that is as fast within its margin."""
+    fastest_by: str = ""
+    """The mutator that made it, or what kind of request it came with."""
+    guests: set[str] = field(default_factory=set)
+    """Ids of kernels that came from outside as guests."""
+    confirmed: set[str] = field(default_factory=set)
+    """Kernels that a confirmation looked at."""
+    confirm_s: float = 0.0
+    """What the shortest confirmation that was passed took, as others disturbed it least; 0 where there was none."""
+    full_s: float = 0.0
+    """The same of full evaluations."""
+    screen_s: float = 0.0
+    """The same of screenings, with the builds before them."""
+    idle: int = 0
+    """Requests in a row that led to no new program."""
+    fault: str = ""
+    """Why nothing can be judged any more, such as a naive kernel that is wrong; other tasks go on."""
+    statuses: Counter[str] = field(default_factory=Counter)
+    allowed_us: Mapping[str, float] = field(default_factory=dict)
+    """By workload, the least time that the machine allows; empty where that is not known."""
+    relatives: dict[Task, TaskState] = field(default_factory=dict)
+    """Tasks of the run whose kernels may serve this one: those of its operator, and of operators that are alike."""
+
+    @property
+    def candidates(self) -> int:
+        """Programs that were new."""
+        return new_programs(self.statuses)
+
+    @property
+    def led_by_baseline(self) -> bool:
+        """Whether nothing faster than the naive kernel is known."""
+        return self.fastest is not None and self.fastest[1] == self.baseline.id
+
+    @property
+    def load(self) -> int:
+        return self.told + self.in_flight
+
+    def asked(self, requests: Sequence[Request]) -> None:
+        """Take note of what the strategy asks for."""
+        self.begun = self.begun or not requests or any(request.kind is not Kind.ANCESTOR for request in requests)
+
+    def born(self, parents: Sequence[str], request: Request, kernel: Kernel | None) -> tuple[int, bool]:
+        """The generation of a child of these parents, told now, and whether it is new; takes note of it."""
+        places = [self.source_state(request) if parent == request.source else self for parent in parents]
+        known = [state.generations.get(parent, 0) for state, parent in zip(places, parents, strict=True)]
+        generation = 1 + max(known) if known else 0
+        is_new = kernel is not None and kernel.id not in self.generations
+        if kernel and is_new:
+            self.generations[kernel.id] = generation
+        return generation, is_new
+
+    def profiled(self, kernel_id: str, profile: Profile) -> None:
+        """What a profiler said of a kernel: it counts from now on."""
+        self.seen.profiles.learn(kernel_id, profile)
+        self.strategy.profiled(kernel_id, profile)
+
+    def source_state(self, request: Request) -> TaskState:
+        """The task that the last parent of one of its requests is a kernel of."""
+        return self.relatives[Task.parse(request.source_task)] if request.source_task else self
+
+    def leader(self, kernel: Kernel) -> Leader | None:
+        """The kernel as others hear of it, if it is the fastest for certain."""
+        best = self.knowledge.best
+        if best is None or best.source[0] != kernel.id:
+            return None
+        reached = place(best.standing, self.knowledge.naive_us, self.allowed_us)
+        return Leader(self.task, kernel, best.speedup.log, math.log(reached.share) if reached else None)
+
+    def screened(self, took_s: float) -> None:
+        """A screening was passed, and took so long."""
+        self.screen_s = _shorter(self.screen_s, took_s)
+
+    def full(self, took_s: float) -> None:
+        """A full evaluation was passed, and took so long."""
+        self.full_s = _shorter(self.full_s, took_s)
+
+    def confirm(self, kernel_id: str, took_s: float) -> None:
+        """A confirmation looked at a kernel, and took so long; 0 where that says nothing of others."""
+        self.confirmed.add(kernel_id)
+        self.confirm_s = _shorter(self.confirm_s, took_s)
+
+    @property
+    def least_confirm_s(self) -> float:
+        """What a confirmation will take at least: what one took, else by full evaluations; 0 where nothing is known."""
+        return self.confirm_s or LEAST_CONFIRM_TO_FULL * self.full_s
+
+    @property
+    def guessed_confirm_s(self) -> float:
+        """What it will take by other levels alone, as much as usually; 0 where nothing is known."""
+        rest_s = CONFIRM_TO_FULL * self.full_s or CONFIRM_TO_SCREEN * self.screen_s
+        return CONFIRM_S + rest_s if rest_s else 0.0
+
+
+def _shorter(known_s: float, took_s: float) -> float:
+    """The lesser of two times, of which 0 is none."""
+    return min(known_s, took_s) if known_s and took_s else known_s or took_s
+
+
+class Running(Protocol):
+    """A search or a replay, as those see it who show how it gets on."""
+
+    states: dict[Task, TaskState]
+    budget: Budget
+    phase: str
+
+    @property
+    def waits(self) -> str:
+        """What it waits for, in words; empty for nothing."""
+        ...
+
+    @property
+    def pool(self) -> Pool | None:
+        """Its evaluation workers; None where nothing is judged."""
+        ...
+
+
+def task_states(
+    config: RunConfig, make_strategy: Callable[[Operator, Task], Strategy] | None = None
+) -> dict[Task, TaskState]:
+    """Return what a driver knows of the tasks of a run before anything is asked."""
+    make = make_strategy or config.make_strategy
+    states = {
+        task: TaskState(
+            operator,
+            task,
+            make(operator, task),
+            Kernel(operator.name, task.target, operator.naive(task.target)),
+            Knowledge(
+                task, device=config.device, independent=config.independent, earlier=_earlier(config, operator, task)
+            ),
+            allowed_us=limits(operator, task, operator.workload_set(config.workload_set), config.device),
+        )
+        for operator, task in config.tasks()
+    }
+    for state in states.values():
+        akin = (other for other in states.values() if other is not state and _akin(other.operator, state.operator))
+        state.knowledge.siblings = [other.knowledge for other in akin]
+        state.relatives = {
+            other.task: other
+            for other in states.values()
+            if other is not state and alike(other.operator, state.operator)
+        }
+    return states
+
+
+def _earlier(config: RunConfig, operator: Operator, task: Task) -> list[Attempt]:
+    """Lessons of earlier runs that may help with a task: first those of its operator, then those of its family."""
+    akin = [operator.name, *(name for name in same_family(operator) if name != operator.name)]
+    found = [attempt for attempt in config.learnt if attempt.task.partition("/")[0] in akin]
+    return sorted(found, key=lambda attempt: attempt.task.partition("/")[0] != operator.name)
+
+
+def _akin(one: Operator, other: Operator) -> bool:
+    """Whether what helps one operator may help the other."""
+    return one.family == other.family
+
+
+def verdict_s(states: Mapping[Task, TaskState]) -> float:
+    """What a verdict that is under way may still take, if nothing disturbs it; 0 where none is or nothing is known."""
+    return max((state.full_s or state.screen_s for state in states.values() if state.in_flight), default=0.0)
+
+
+def bind(state: TaskState, request: Request) -> Bound:
+    """What is known now of the request's parents and task: to be called before the strategy is told more, and once.
+
+    The task's knowledge takes note that it is asked.
+    """
+    places = [state.source_state(request) if parent == request.source else state for parent in request.parents]
+    sources = tuple(
+        (parent, known.verdicts.get(parent, "")) for known, parent in zip(places, request.parents, strict=True)
+    )
+    timed = sources and sources[0][1] and asks_model(request)
+    notes = state.seen.lines(request) if timed else ()
+    brief = state.knowledge.brief(request)
+    if brief and request.source:
+        brief = replace(brief, origin=places[-1].knowledge.origin(request.source))
+    return Bound(sources, notes, brief)

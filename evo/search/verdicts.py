@@ -1,0 +1,288 @@
+"""Verdicts on kernels: each program is evaluated once, by a pool of workers; what is the same inherits."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Protocol, TypeVar
+
+from evo import rows as records
+from evo.rows import Rows
+from evo.search.heats import Entrant, Heat
+from evo.search.promises import announced, promise
+from evo.search.task import TaskState
+from evo.strategies.base import Rival
+from evo.workers.pool import DeviceLost, EngineError, JobOverdue, Pool, Undone, Waits, WorkerLost, never, tried
+from fitness.base import Anchor, Built
+from fitness.evaluation import Evaluation, Level, Status
+from fitness.levels import full_anchor, next_level
+from fitness.profiling import Profile
+from mutators.base import Kind, Parent, Proposal, Request
+from operators.errors import UserError
+from operators.kernel import Kernel
+from operators.spec import Task
+
+CONFIRM_SHARE = 0.1
+"""Of the time of evaluators, so much at most goes into confirmations before the run's end."""
+Answer = TypeVar("Answer")
+Note = Callable[[Rows], Awaitable[None]]
+"""Stores rows that belong to no request, such as events."""
+
+
+@dataclass(frozen=True)
+class TakenProfile:
+    """A profile that was taken, and its rows but for their place in the history."""
+
+    state: TaskState
+    kernel_id: str
+    profile: Profile
+    failure: str
+    """Why there is no profile, and `profile` is an empty one; empty where there is one."""
+    seconds: float
+    rows: Rows
+
+
+class Reached(NamedTuple):
+    """One level of a verdict, and when it was reached, by `time.time`."""
+
+    evaluation: Evaluation
+    at: float
+
+
+class VerdictSource(Protocol):
+    """Where the verdicts on a run's kernels come from: a pool of workers, or the store of a run that is replayed."""
+
+    async def evaluate(self, state: TaskState, request: Request, kernel: Kernel) -> tuple[Reached, ...]:
+        """Return the request's evaluations of a kernel, least severe first; one that says so for a duplicate.
+
+        It raises OperatorError where the operator is at fault, and Undone where no machine could judge it.
+        """
+        ...
+
+    async def profile(
+        self, state: TaskState, request: Request, parent: Parent, evaluation_id: str
+    ) -> tuple[Proposal, TakenProfile | None]:
+        """Return the answer to a request for a profile, and the profile if it is to be stored."""
+        ...
+
+
+@dataclass
+class _Known:
+    """What is known of one task's kernels, or is being found out."""
+
+    by_id: dict[str, asyncio.Future[Evaluation]] = field(default_factory=dict)
+    """Verdicts without timings, by kernel id."""
+    by_code: dict[str, asyncio.Future[Evaluation]] = field(default_factory=dict)
+    """The same by code digest."""
+    ancestors: Heat = field(default_factory=Heat)
+    """Those that are being screened."""
+
+
+class Verdicts:
+    """`VerdictSource` over a pool. It asks for the levels of a verdict, and keeps what was found of every program."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        note: Note,
+        now: Callable[[], float],
+        waits: Waits = never,
+    ) -> None:
+        """For `waits` see `evo.workers.pool.tried`."""
+        self._waits = waits
+        self.stopping = False
+        """Whether a lost worker's job is no longer tried again."""
+        self._pool = pool
+        self._note = note
+        self._now = now
+        self._known: defaultdict[Task, _Known] = defaultdict(_Known)
+        self._judging_s = 0.0
+        """Of evaluators, for what requests led to."""
+        self._confirming_s = 0.0
+        """Of these, for confirmations."""
+
+    def resume(self, judging_s: float, confirming_s: float) -> None:
+        """Take note of what earlier sessions spent: the share of confirmations is that of the whole run."""
+        self._judging_s, self._confirming_s = judging_s, confirming_s
+
+    def recall(self, task: Task, kernel: Kernel, evaluation: Evaluation) -> None:
+        """Take a stored verdict for known; the first one of a kernel stays."""
+        verdict: asyncio.Future[Evaluation] = asyncio.get_running_loop().create_future()
+        verdict.set_result(evaluation.bare())
+        known = self._known[task]
+        known.by_id.setdefault(kernel.id, verdict)
+        if evaluation.code_digest and evaluation.status is not Status.DUPLICATE:
+            known.by_code.setdefault(evaluation.code_digest, verdict)
+
+    async def evaluate(self, state: TaskState, request: Request, kernel: Kernel) -> tuple[Reached, ...]:
+        """See `VerdictSource.evaluate`."""
+        known = self._known[state.task]
+        with known.ancestors.entered() if request.kind is Kind.ANCESTOR else nullcontext() as ancestor:
+            return await self._evaluate(state, request, kernel, known, ancestor)
+
+    async def _evaluate(
+        self, state: TaskState, request: Request, kernel: Kernel, known: _Known, ancestor: Entrant | None
+    ) -> tuple[Reached, ...]:
+        """`ancestor` is its place among the task's ancestors, if it is one."""
+        if earlier := await announced(known.by_id, kernel.id):
+            return (self._reached(_duplicate(kernel, earlier)),)
+        with promise(known.by_id, kernel.id) as by_id:
+            built = await self._retried(state.task, kernel, lambda: self._pool.build(state.task, kernel))
+            if isinstance(built, Evaluation):
+                by_id.set_result(built)
+                return (self._reached(built),)
+            if earlier := await announced(known.by_code, built.code_digest):
+                inherited = _duplicate(kernel, earlier)
+                by_id.set_result(inherited)
+                return (self._reached(inherited),)
+            with promise(known.by_code, built.code_digest) as by_code:
+                levels = await self._judge(state, request, kernel, built, ancestor)
+                bare = levels[-1].evaluation.bare()
+                by_code.set_result(bare)
+                by_id.set_result(bare)
+                return levels
+
+    def _reached(self, evaluation: Evaluation) -> Reached:
+        return Reached(evaluation, self._now())
+
+    async def confirm(self, task: Task, kernel: Kernel) -> Evaluation:
+        """Return a second, independent verdict on a kernel, against the baseline."""
+        found = await self._retried(task, kernel, lambda: self._pool.confirm(task, kernel), Level.CONFIRMED)
+        return replace(found, level=Level.CONFIRMED)
+
+    async def beside(self, task: Task, kernel: Kernel, anchor: Anchor) -> Evaluation:
+        """Return a verdict on a kernel that is timed in turns with another one, each in a process of its own."""
+        found = await self._retried(task, kernel, lambda: self._pool.full(task, kernel, anchor), Level.FULL)
+        return replace(found, level=Level.FULL)
+
+    async def take_profile(self, state: TaskState, parent: Parent, evaluation_id: str) -> TakenProfile:
+        """Return what a profiler says of a kernel that `can_be_profiled`."""
+        assert parent.evaluation
+        kernel, began = parent.kernel, time.monotonic()
+        profile, failure = Profile(None, (), ()), ""
+        try:
+            profile = await self._pool.profile(state.task, kernel, parent.evaluation.timings)
+        except (WorkerLost, EngineError, UserError) as error:  # the search does without profilers
+            failure = f"{type(error).__name__}: {error}"
+        seconds = time.monotonic() - began
+        rows = records.profile_rows(
+            profile, evaluation_id, state.task, kernel.id, failure=failure, seconds=seconds, at=self._now()
+        )
+        return TakenProfile(state, kernel.id, profile, failure, seconds, rows)
+
+    async def profile(
+        self, state: TaskState, request: Request, parent: Parent, evaluation_id: str
+    ) -> tuple[Proposal, TakenProfile | None]:
+        """See `VerdictSource.profile`."""
+        if not can_be_profiled(parent):
+            return Proposal(failure="only a correct kernel with times of its own can be profiled"), None
+        taken = await self.take_profile(state, parent, evaluation_id)
+        if taken.failure:
+            return Proposal(failure=taken.failure, seconds=taken.seconds), taken
+        metrics = {metric.name: metric.value for metric in taken.profile.metrics}
+        bound = taken.profile.bottleneck.value if taken.profile.bottleneck else "unclear"
+        return Proposal(metrics=metrics, description=f"bottleneck: {bound}", seconds=taken.seconds), taken
+
+    async def _judge(
+        self, state: TaskState, request: Request, kernel: Kernel, built: Built, ancestor: Entrant | None
+    ) -> tuple[Reached, ...]:
+        """The levels that a kernel that compiled deserves, against the rival that its strategy names."""
+        rival = Rival() if ancestor else state.strategy.rival(request, built.cell)
+        leader = state.strategy.best
+        anchor = rival.anchor or (leader.as_anchor() if leader else Anchor(state.baseline, 0.0, 0.0))
+        first, *more = await self._levels(state, kernel, anchor, race=rival.race, ancestor=ancestor)
+        stage_ms = {"build": built.build_ms, **first.evaluation.stage_ms}
+        return (Reached(replace(first.evaluation, stage_ms=stage_ms), first.at), *more)
+
+    async def _levels(
+        self, state: TaskState, kernel: Kernel, anchor: Anchor, *, race: bool, ancestor: Entrant | None
+    ) -> list[Reached]:
+        """What `fitness.levels.judge` does, each level a job of the pool; a confirmation only within its share.
+
+        What was there before the search is no discovery: of ancestors only the fastest gets to the full level, and if
+        one is the best at the end, that confirms it.
+        """
+        pool, task = self._pool, state.task
+        results: tuple[Evaluation, ...] = ()
+        reached: list[Reached] = []
+        jobs: dict[Level, Callable[[], Awaitable[Evaluation]]] = {
+            Level.SCREEN: lambda: pool.screen(task, kernel, anchor, race=race),
+            Level.FULL: lambda: pool.full(task, kernel, full_anchor(results[0], anchor, state.baseline)),
+            Level.CONFIRMED: lambda: pool.confirm(task, kernel),
+        }
+        while level := next_level(results, race=race, best=_lead(state)):
+            if level is Level.CONFIRMED and (ancestor or not self._may_confirm(state)):
+                break
+            if level is Level.FULL and ancestor and not await ancestor.wins(results[-1].log_speedup or 0.0):
+                break
+            try:
+                found = await self._retried(task, kernel, jobs[level], level)
+            except Undone:
+                if level is Level.CONFIRMED:  # what was found before stands as it is; at its end the run tries again
+                    break
+                raise
+            results = (*results, found)
+            reached.append(self._reached(found))
+            self._count(state, found)
+        return reached
+
+    def _may_confirm(self, state: TaskState) -> bool:
+        """Whether one more confirmation keeps them all within their share of what was spent."""
+        least_s = state.least_confirm_s
+        return self._confirming_s + least_s <= CONFIRM_SHARE * (self._judging_s + least_s)
+
+    def _count(self, state: TaskState, found: Evaluation) -> None:
+        """Take note of what a level took."""
+        took_s = 1e-3 * sum(found.stage_ms.get(stage, 0.0) for stage in records.STAGES)
+        self._judging_s += took_s
+        if found.level is Level.FULL and found.correct:
+            state.full(took_s)
+        if found.level is Level.CONFIRMED:
+            self._confirming_s += took_s
+            state.confirm(found.kernel_id, took_s if found.correct else 0.0)
+
+    async def _retried(
+        self, task: Task, kernel: Kernel, call: Callable[[], Awaitable[Answer]], level: Level = Level.SCREEN
+    ) -> Answer | Evaluation:
+        """A job's answer, which takes several workers where some are lost; it raises what `evo.workers.pool.tried` does.
+
+        Only what befell two of them in the same way, and may be the kernel's doing, is a verdict on it.
+        """
+
+        async def lost(error: WorkerLost) -> None:
+            if self.stopping:
+                raise error
+            await self._note(records.event_rows("worker_lost", {"error": str(error)}, at=self._now(), task=task))
+
+        try:
+            return await tried(call, lost, self._waits)
+        except JobOverdue as error:
+            return Evaluation(kernel.id, str(task), level, Status.TIMEOUT, f"{error}, and was given up")
+        except DeviceLost:
+            message = "the device failed twice while it examined this kernel"
+            return Evaluation(kernel.id, str(task), level, Status.RUNTIME_ERROR, message)
+
+
+def can_be_profiled(parent: Parent) -> bool:
+    """Return whether a kernel is correct, and has times of its own that a profile explains."""
+    return bool(parent.evaluation and parent.evaluation.correct and parent.evaluation.timings)
+
+
+def _lead(state: TaskState) -> float:
+    """The log speedup of the leader of now: while one level is examined another one may come."""
+    leader = state.strategy.best
+    return leader.log_speedup if leader else 0.0
+
+
+def _duplicate(kernel: Kernel, verdict: Evaluation) -> Evaluation:
+    """The verdict that `kernel` inherits."""
+    original = verdict.duplicate_of or verdict.kernel_id
+    message = f"the same program as kernel {original[:12]}, which is {verdict.verdict}"
+    return replace(
+        verdict.bare(), kernel_id=kernel.id, status=Status.DUPLICATE, duplicate_of=original,
+        inherited=verdict.verdict, message=message,
+    )  # fmt: skip

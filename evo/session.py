@@ -1,0 +1,364 @@
+"""Runs a search from the command line's point of view: its folder, its processes, Ctrl-C, and how it is resumed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from evo import rows
+from evo.codec import compact, moment
+from evo.compatibility import ASKED_TASKS, Conditions, check_same, check_tasks, conditions, host
+from evo.config import RunConfig
+from evo.folders import CONFIG, DATABASE, began
+from evo.journal import Journal
+from evo.search.driver import Search
+from evo.store import Store, StoreError, query
+from evo.strategies.base import Strategy
+from evo.version import engine_version
+from evo.workers.local import LocalPool
+from evo.workers.pool import ClusterLost, SharedPool
+from evo.workers.worker import RunContext, WorkerSpec, gpu_specs, worker_cores
+from fitness.targets import NO_GPUS, GpuModels, devices, gpu_models
+from operators.errors import DiskError, MachineError, UserError, disk_error
+from operators.spec import Operator, Task
+
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that end a search in good order: Ctrl-C, a batch system's limit, a terminal that is closed."""
+OWN_CLUSTER = "local"
+"""What `Session.ray` is where a Ray cluster is started for the search alone, on this machine."""
+FRUITLESS = 3
+"""So many clusters in a row that were lost before the search got on mean that the machine lets none live."""
+BUILD_FOLDER = "build"
+"""What is compiled during a session, and the locks of its workers; there only meanwhile."""
+DEFINITIONS = "definitions"
+"""The event that holds what the run's operators were when it began."""
+DEFINITIONS_THEN = f"select detail_json from events where kind = '{DEFINITIONS}' limit 1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Session:
+    """How a session of a search is to be."""
+
+    ray: str = ""
+    """Nothing to work without Ray; `local`, or the address of a cluster that this machine belongs to."""
+    began: float = field(default_factory=time.time)
+    """When the user's command began, by `time.time`: the run's time counts from there."""
+    wait_s: float = 0.0
+    """How long it waits for what is told from outside when it has nothing else to do."""
+    only_confirm: bool = False
+    """Whether it only confirms the leaders that the time limit left unconfirmed, however long that takes."""
+
+
+def start(config: RunConfig, folder: Path, on_change: Callable[[Search], None], session: Session | None = None) -> str:
+    """It searches in a new folder and returns why that ended (`stopped` after Ctrl-C). It raises UserError."""
+    session = session or Session()
+
+    def begin() -> str:
+        with backend_of(session.ray) as backend:
+            store = _created(config, folder, backend.gpus(config))
+            return asyncio.run(backend.run(_search(config, folder, backend, store, on_change, session)))
+
+    try:
+        return _lasting(folder, session, begin, lambda again: _resumed(folder, {}, on_change, again))
+    except BaseException:
+        if not began(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+@contextmanager
+def _created(config: RunConfig, folder: Path, gpus: GpuModels) -> Iterator[Store]:
+    """The store of a new run."""
+    with _opened(folder, create=True) as store:
+        events = rows.event_rows(DEFINITIONS, conditions(config, gpus).definitions or {}, at=time.time())
+        store.commit({"runs": [run_row(config, folder, gpus)], **events}).result()
+        (folder / CONFIG).write_text(config.model_dump_json(indent=2), encoding="utf-8")
+        yield store
+
+
+@contextmanager
+def begun_or_resumed(config: RunConfig, folder: Path, backend: Backend) -> Iterator[Store]:
+    """The store of a run that is begun in `folder`, or goes on there. It raises UserError as `start` and `resume` do.
+
+    What conditions have changed since then, and count for no verdict, is added to the backend's notes.
+    """
+    if any(folder.glob(f"{DATABASE}*")):
+        with _opened(folder, create=False) as store:
+            if store.rows("select 1 from runs").num_rows:
+                backend.notes += _check_conditions(config, folder, backend, store)
+                yield store
+                return
+        shutil.rmtree(folder)  # it was cut off before it began
+    folder.mkdir(parents=True, exist_ok=True)
+    with _created(config, folder, backend.gpus(config)) as store:
+        yield store
+
+
+def run_row(config: RunConfig, folder: Path, gpus: GpuModels = NO_GPUS) -> dict[str, object]:
+    """What the store keeps of a run as such."""
+    cell = config.cell
+    return {
+        "comparison": cell.comparison if cell else None,
+        "arm": cell.arm if cell else None,
+        "run_id": folder.name,
+        "created_at": moment(time.time()),
+        "engine_version": engine_version(),
+        "seed": config.seed,
+        "config_json": config.to_json(),
+        "host_json": compact(host(gpus)),
+    }
+
+
+def resume(
+    folder: Path, budget: dict[str, float], on_change: Callable[[Search], None], session: Session | None = None
+) -> str:
+    """It continues where the store ends; `budget` replaces the stored limits it names. Else it is like `start`."""
+    session = session or Session()
+
+    def go_on(again: Session) -> str:
+        return _resumed(folder, budget, on_change, again)
+
+    return _lasting(folder, session, lambda: go_on(session), go_on)
+
+
+def _lasting(folder: Path, session: Session, first: Callable[[], str], again: Callable[[Session], str]) -> str:
+    """A search over as many clusters of its own as it takes; why it ended. FRUITLESS in a row are the last ones."""
+    search, fruitless = first, 0
+    with _explained(folder):
+        while True:
+            told = _told(folder)
+            try:
+                return search()
+            except ClusterLost as error:
+                fruitless = 0 if _told(folder) > told else fruitless + 1
+                if session.ray != OWN_CLUSTER or fruitless == FRUITLESS:
+                    raise
+                print(f"evo: {error}; the search goes on with another cluster", file=sys.stderr)
+                search = partial(again if began(folder) else lambda _: first(), replace(session, began=time.time()))
+
+
+def _told(folder: Path) -> int:
+    """How many requests are finished."""
+    return int(query(folder, "select count(*) as told from tells").to_pylist()[0]["told"]) if began(folder) else 0
+
+
+def _resumed(folder: Path, budget: dict[str, float], on_change: Callable[[Search], None], session: Session) -> str:
+    with backend_of(session.ray) as backend, _opened(folder, create=False) as store:
+        stored = store.rows("select config_json from runs").to_pylist()
+        if not stored:
+            raise UserError(f"{folder}: the run was stopped before it began; start a new one")
+        config = RunConfig.from_json(stored[0]["config_json"]).resolved()
+        if budget and config.cell:
+            raise UserError(f"{folder}: a cell of comparison {config.cell.comparison}, where all have the same budget")
+        backend.notes += _check_conditions(config, folder, backend, store)
+        if budget:
+            config = config.model_copy(update={"budget": {**config.budget, **budget}})
+        with suppress(FileNotFoundError):
+            os.utime(folder / CONFIG)
+        return asyncio.run(backend.run(_search(config, folder, backend, nullcontext(store), on_change, session)))
+
+
+def _check_conditions(config: RunConfig, folder: Path, backend: Backend, store: Journal) -> list[str]:
+    """See `evo.compatibility.check_same`."""
+    (run,) = store.rows("select engine_version, host_json from runs limit 1").to_pylist()
+    then = Conditions(run["engine_version"], dict(json.loads(run["host_json"])), _definitions(store))
+    check_tasks(store.rows(ASKED_TASKS).column("task").to_pylist(), config)
+    return check_same(then, conditions(config, backend.gpus(config)), config, run=folder.name)
+
+
+def _definitions(store: Journal) -> dict[str, dict[str, str]] | None:
+    """Those that the run began with; None: it does not say."""
+    found = store.rows(DEFINITIONS_THEN).to_pylist()
+    return json.loads(found[0]["detail_json"]) if found else None
+
+
+@contextmanager
+def _opened(folder: Path, *, create: bool) -> Iterator[Store]:
+    """The run's store; where something fails, what closing it would add does not hide that."""
+    store = Store(folder, create=create)
+    try:
+        yield store
+    except BaseException:
+        with suppress(UserError):
+            store.close()
+        raise
+    store.close()
+
+
+@contextmanager
+def _explained(folder: Path) -> Iterator[None]:
+    """A session that a machine ends is one line, which says what is safe and how it goes on."""
+    try:
+        yield
+    except DiskError as error:
+        raise DiskError(f"{error}; {_safe(folder, 'make room there and ')}") from error
+    except MachineError as error:
+        raise MachineError(f"{error}; {_safe(folder)}") from error
+    except OSError as error:
+        if disk := disk_error(error, folder):
+            raise DiskError(f"{disk}; {_safe(folder, 'make room there and ')}") from error
+        raise
+
+
+def _safe(folder: Path, cure: str = "") -> str:
+    if not folder.exists():
+        return "the run's folder was removed while it ran, and with it what was found"
+    if not began(folder):
+        return "nothing was begun"
+    try:
+        told = _told(folder)
+    except StoreError as error:
+        return f"what was acknowledged is in {folder}, which cannot be read now: {error}"
+    return (
+        f"all that was acknowledged is stored, {told} finished requests among it; {cure}go on with: evo resume {folder}"
+    )
+
+
+def run_context(config: RunConfig, folder: Path) -> RunContext:
+    """What evaluation workers need to know of a run whose compiled kernels are kept in `folder`."""
+    operators = tuple((operator.name, str(operator.folder)) for operator, _ in config.tasks())
+    return RunContext(tuple(dict(operators).items()), config.workload_set, str(folder.resolve()))
+
+
+class Backend(Protocol):
+    """Where a run's strategies and evaluation workers are."""
+
+    notes: list[str]
+    """What the user should know of it, each a sentence."""
+    closing_s: float
+    """What it needs to end its processes, besides what any run needs."""
+
+    def gpus(self, config: RunConfig) -> GpuModels:
+        """The models of GPU that the run's kernels run on. It raises UserError."""
+        ...
+
+    def maker(self, config: RunConfig, store: Journal) -> Callable[[Operator, Task], Strategy]:
+        """A function that makes the strategy of one task; some rebuild their state from the store."""
+        ...
+
+    def pool(self, config: RunConfig, folder: Path) -> SharedPool:
+        """Evaluation workers as a run with this configuration wants them, for it and any that want the same.
+
+        `folder`, which must exist, is for what the pool's runs have in common. It raises UserError.
+        """
+        ...
+
+    async def run(self, work: Coroutine[Any, Any, str]) -> str:
+        """It runs a search for as long as the backend itself lasts."""
+        ...
+
+    def close(self) -> None:
+        """The backend ends every process that it has started."""
+        ...
+
+
+class LocalBackend:
+    """The backend that works in this process and its children."""
+
+    closing_s = 0.0
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def gpus(self, config: RunConfig) -> GpuModels:
+        """The models of this machine's GPUs; see `Backend`."""
+        return gpu_models(config.target)
+
+    def maker(self, config: RunConfig, store: Journal) -> Callable[[Operator, Task], Strategy]:
+        """The configuration makes them; see `Backend`."""
+        return config.make_strategy
+
+    def pool(self, config: RunConfig, folder: Path) -> LocalPool:
+        """Worker processes; see `Backend`."""
+        base = WorkerSpec(str(folder.resolve()))
+        available = os.sched_getaffinity(0)
+        if config.target == "cuda":
+            return LocalPool(gpu_specs(base, devices("cuda"), builders=config.workers, cores=len(available)))
+        groups = worker_cores(config.workers, config.threads, available)
+        return LocalPool([replace(base, cores=group) for group in groups])
+
+    async def run(self, work: Coroutine[Any, Any, str]) -> str:
+        """It waits for the search."""
+        return await work
+
+    def close(self) -> None:
+        """It has nothing to end: a pool ends its own processes."""
+
+
+@contextmanager
+def backend_of(ray: str) -> Iterator[Backend]:
+    """The backend that a session asks for; see `Session.ray`."""
+    if not ray:
+        yield LocalBackend()
+        return
+    from evo.cluster.backend import ClusterBackend
+
+    with closing(ClusterBackend(ray)) as cluster:
+        yield cluster
+
+
+async def _search(
+    config: RunConfig,
+    folder: Path,
+    backend: Backend,
+    opening: AbstractContextManager[Store],
+    on_change: Callable[[Search], None],
+    session: Session,
+) -> str:
+    build = folder / BUILD_FOLDER
+    shutil.rmtree(build, ignore_errors=True)
+    build.mkdir(exist_ok=True)  # whoever tries drafts out beside the search may have made it just now
+    pool = backend.pool(config, build)  # first of all: its workers load what they need while the store opens
+    try:
+        with opening as store:
+            for note in (*store.notes, *backend.notes):
+                print(f"evo: {note}", file=sys.stderr)
+            search = Search(
+                config, store, pool.for_run(run_context(config, build)), make_strategy=backend.maker(config, store),
+                on_change=on_change, began=session.began, only_confirm=session.only_confirm, wait_s=session.wait_s,
+                closing_s=backend.closing_s,
+            )  # fmt: skip
+            with _reason_stored(store):
+                return await _interruptible(search)
+    finally:
+        await pool.close()
+        shutil.rmtree(build, ignore_errors=True)
+
+
+@contextmanager
+def _reason_stored(store: Journal) -> Iterator[None]:
+    """Keep in the store by what fault a session ends, before it is told elsewhere."""
+    try:
+        yield
+    except BaseException as error:
+        said = " ".join(str(error).split())
+        reason = said if isinstance(error, UserError) else f"{type(error).__name__}{f': {said}' if said else ''}"
+        with suppress(UserError, OSError):  # a store that fails has its own words for it
+            store.commit(rows.event_rows(rows.FAILED, {"reason": reason}, at=time.time())).result()
+        raise
+
+
+async def _interruptible(search: Search) -> str:
+    """Run a search, which signals end in good order."""
+    loop = asyncio.get_running_loop()
+
+    def interrupted() -> None:
+        if search.stopping:  # the second one gives up paid answers too; a third one ends the program the hard way
+            for number in ENDING:
+                loop.remove_signal_handler(number)
+        search.stop()
+
+    for number in ENDING:
+        loop.add_signal_handler(number, interrupted)
+    return await search.run()

@@ -1,0 +1,179 @@
+"""A task's population: islands of archives, migration between them, and what tuning has found out."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import replace
+from random import Random
+
+from evo.individual import Individual
+from evo.strategies.archive import MARGIN, AddStatus, Archive, Cell, Elite
+from mutators.base import Trial
+from operators.kernel import Kernel
+
+TRIALS_PER_SOURCE = 100
+SOURCES_REMEMBERED = 500
+NEAR = 0.8
+"""Of the fastest kernel's speed: what is at least as fast is near it."""
+
+
+class Population:
+    """Plain and single-threaded; its owner feeds it individuals in the order of the tells.
+
+    An island whose best is no better for `patience` of its individuals, and that is the worst one, is emptied and
+    starts again from the best of another one, as in FunSearch (Romera-Paredes et al., doi 10.1038/s41586-023-06924-6).
+    """
+
+    def __init__(self, *, islands: int, migration_interval: int, patience: int, cells: bool = True) -> None:
+        """Without `cells` an island holds its best kernel alone."""
+        self.islands = tuple(Archive() for _ in range(islands))
+        self.migration_interval = migration_interval
+        self.patience = patience
+        self._cells = cells
+        self.quiet = [0] * islands
+        """Per island, individuals since its best became better, or since its restart."""
+        self._best: Elite | None = None
+        self._trials: OrderedDict[str, dict[tuple[tuple[str, int], ...], Trial]] = OrderedDict()
+        """By source file and setting."""
+        self._added = 0
+
+    @property
+    def best(self) -> Elite | None:
+        """The fastest kernel of all islands."""
+        return self._best
+
+    def add(self, individual: Individual, island: int, axis: Cell = ()) -> AddStatus:
+        """Offer an individual to an island's archive, which rejects duplicates and failures; all of them are trials.
+
+        `axis` says where it lies along what cells have besides those of the evaluation.
+        """
+        self._remember(individual)
+        self.quiet[island] += 1
+        elite = elite_of(individual) if individual.fresh else None
+        if elite:
+            elite = replace(elite, cell=(*elite.cell, *axis) if self._cells else ())
+        status = self._offer(individual, elite, island) if elite else AddStatus.REJECTED
+        if elite:
+            self._added += 1
+            if self._added % self.migration_interval == 0:
+                self._migrate()
+        self._restart(island, Random(individual.request.seed))
+        return status
+
+    def refile(self, kernel_id: str, axis: Cell) -> None:
+        """Put a kernel where it turned out to lie along an axis of the archives, wherever it is an elite."""
+        for archive in self.islands if self._cells else ():
+            archive.refile(kernel_id, axis)
+
+    def elite(self, island: int, cell: Cell) -> Elite | None:
+        """The kernel that a newcomer to this cell has to beat."""
+        return self.islands[island].get(cell if self._cells else ())
+
+    def find(self, kernel_id: str) -> Elite | None:
+        """Return the elite that is this kernel; None where it is none, or none any more."""
+        best = (self._best,) if self._best else ()
+        everyone = (elite for elites in (best, *(each.ranked() for each in self.islands)) for elite in elites)
+        return next((elite for elite in everyone if elite.kernel.id == kernel_id), None)
+
+    def draw(self, island: int, rng: Random, *, pressure: float = 2.0) -> Iterator[Elite]:
+        """Distinct elites of one island, the fast ones more likely first: rank r with weight pressure**-r.
+
+        An island without any gives the fastest kernel of all.
+        """
+        pool = list(self.islands[island].ranked()) or ([self._best] if self._best else [])
+        return _by_rank(pool, rng, pressure=pressure)
+
+    def near_best(self, island: int, rng: Random) -> Iterator[Elite]:
+        """Distinct elites at least NEAR times as fast as the fastest of all: the island's own, else all islands'.
+
+        The fast ones come first more likely, as in `draw`. There is one as soon as there is any elite.
+        """
+        least = (self._best.log_speedup if self._best else 0.0) + math.log(NEAR)
+        for places in (self.islands[island : island + 1], self.islands):
+            near = {
+                elite.kernel.id: elite for place in places for elite in place.ranked() if elite.log_speedup >= least
+            }
+            if near:
+                pool = sorted(near.values(), key=lambda elite: (-elite.log_speedup, elite.cell))
+                return _by_rank(pool, rng, pressure=2.0)
+        return _by_rank([self._best] if self._best else [], rng, pressure=2.0)
+
+    def _remember(self, individual: Individual) -> None:
+        """Take an individual for a trial of its source file's tunables; duplicates too, or they would be tried again.
+
+        At most TRIALS_PER_SOURCE are kept of one file, and the files of SOURCES_REMEMBERED, the latest.
+        """
+        kernel, evaluation = individual.kernel, individual.evaluation
+        if kernel is None or evaluation is None:
+            return
+        known = self._trials.setdefault(kernel.source_id, {})
+        self._trials.move_to_end(kernel.source_id)
+        setting = tuple(sorted(kernel.values.items()))
+        if setting not in known or known[setting].log_speedup is None:
+            known[setting] = Trial(dict(kernel.values), evaluation.estimate)
+        if len(known) > TRIALS_PER_SOURCE:
+            del known[next(iter(known))]
+        if len(self._trials) > SOURCES_REMEMBERED:
+            self._trials.popitem(last=False)
+
+    def trials(self, kernel: Kernel) -> tuple[Trial, ...]:
+        """What is known of the settings of this kernel's source file, oldest first."""
+        return tuple(self._trials.get(kernel.source_id, {}).values())
+
+    def _offer(self, individual: Individual, elite: Elite, island: int) -> AddStatus:
+        evaluation = individual.evaluation
+        assert evaluation is not None
+        archive = self.islands[island]
+        current, leader = archive.get(elite.cell), archive.best
+        paired = current is not None and evaluation.anchor_id == current.kernel.id
+        if paired and evaluation.log_ratio_se is not None:
+            comparison_se = evaluation.log_ratio_se
+        else:
+            comparison_se = math.hypot(elite.log_speedup_se, current.log_speedup_se if current else 0.0)
+        status = archive.add(elite, comparison_se=comparison_se)
+        if status and (leader is None or elite.log_speedup > leader.log_speedup + MARGIN):
+            self.quiet[island] = 0
+        if status and (self._best is None or elite.log_speedup > self._best.log_speedup):
+            self._best = elite
+        return status
+
+    def _migrate(self) -> None:
+        """Every island offers its best to the next one."""
+        if len(self.islands) < 2:
+            return
+        leaders = [island.best for island in self.islands]
+        for index, leader in enumerate(leaders):
+            if leader:
+                self.islands[(index + 1) % len(self.islands)].add(leader, comparison_se=leader.log_speedup_se)
+
+    def _restart(self, island: int, rng: Random) -> None:
+        """Empty the island and give it the best of another one, if it is stuck and the worst."""
+        if self.quiet[island] < self.patience or len(self.islands) < 2:
+            return
+        bests = [archive.best for archive in self.islands]
+        mine = bests[island]
+        others = [best for index, best in enumerate(bests) if index != island and best]
+        if mine is None or not others or any(mine.log_speedup > best.log_speedup for best in others):
+            return
+        self.quiet[island] = 0
+        self.islands[island].clear()
+        founder = rng.choice(others)
+        self.islands[island].add(founder, comparison_se=founder.log_speedup_se)
+
+
+def _by_rank(pool: list[Elite], rng: Random, *, pressure: float) -> Iterator[Elite]:
+    """All of a pool, the first ones sooner more likely."""
+    while pool:
+        weights = [pressure**-rank for rank in range(len(pool))]
+        yield pool.pop(rng.choices(range(len(pool)), weights)[0])
+
+
+def elite_of(individual: Individual) -> Elite | None:
+    """What a correct individual is to an archive; None for any other."""
+    kernel, evaluation = individual.kernel, individual.evaluation
+    if kernel is None or evaluation is None or not evaluation.correct:
+        return None
+    assert evaluation.log_speedup is not None and evaluation.log_speedup_se is not None
+    return Elite(kernel, evaluation.cell, evaluation.log_speedup, evaluation.log_speedup_se)

@@ -1,0 +1,1 @@
+"""Evaluation workers: the pool of them, the order of its jobs, and the processes that do these."""

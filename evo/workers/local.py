@@ -1,0 +1,120 @@
+"""Evaluation workers as processes of this machine, without Ray."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from multiprocessing import Pipe
+
+from evo.workers import interpreter
+from evo.workers.pool import WorkerLost, WorkerPool
+from evo.workers.worker import Answer, Message, WorkerSpec
+
+ENTRY = "from evo.workers.worker import main; main()"
+REAP_S = 5.0
+"""A process that is not gone so long after its kill is stuck in the kernel of the system, and left there."""
+
+
+class LocalPool(WorkerPool):
+    """Worker processes of this machine."""
+
+    def __init__(self, specs: Sequence[WorkerSpec]) -> None:
+        """The thread that makes the pool must live as long: workers die with the thread that made them."""
+        super().__init__(specs, _LocalWorker)
+
+    async def close(self) -> None:
+        """See `evo.workers.pool.SharedPool`."""
+        # All before the first is waited for: the driver of a GPU takes seconds to give up what a process had there.
+        for worker in self._workers:
+            if isinstance(worker, _LocalWorker):
+                worker.signal()
+        await super().close()
+
+
+class _LocalWorker:
+    def __init__(self, spec: WorkerSpec) -> None:
+        self.spec = spec
+        # A thread of its own: one that waits for a process that cannot even be killed takes no other worker's.
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="worker")
+        self._starting = self._thread.submit(WorkerProcess, spec, dict(os.environ))
+        """The process, in time; where it cannot be started, the first job finds that out."""
+
+    async def ask(self, message: Message) -> Answer:
+        """See `evo.workers.pool.Worker`."""
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._thread, lambda: self._starting.result().ask(message))
+        except (EOFError, OSError, MemoryError) as error:
+            said = f": {error}" if str(error) else ""
+            raise WorkerLost(f"an evaluation worker ended during {message[0]} of {message[1]}{said}") from error
+
+    def signal(self) -> None:
+        """It is told to end at once, which nobody waits for yet."""
+        if process := self._started:
+            process.signal()
+
+    @property
+    def _started(self) -> WorkerProcess | None:
+        """Its process, which takes milliseconds to start; None: it could not be started."""
+        return None if self._starting.exception() else self._starting.result()
+
+    def close(self) -> None:
+        """See `evo.workers.pool.Worker`."""
+        if process := self._started:
+            process.kill()
+        self._thread.shutdown(wait=False)
+
+
+class WorkerProcess:
+    """A fresh interpreter, whatever program this one is: nothing of it is imported again there.
+
+    It dies with the thread that makes this.
+    """
+
+    def __init__(self, spec: WorkerSpec, environment: Mapping[str, str]) -> None:
+        self._connection, theirs = Pipe()
+        with theirs:
+            self._process = subprocess.Popen(
+                interpreter.command(ENTRY, str(theirs.fileno()), str(os.getpid())),
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                stdout=2,  # what an operator's reference prints is no part of what this program says, JSON perhaps
+                env=interpreter.environment(
+                    {**environment, **({"CUDA_VISIBLE_DEVICES": spec.device} if spec.device else {})}
+                ),
+            )
+        self._connection.send(spec)
+        self._asking = threading.Lock()
+
+    def ask(self, message: Message) -> Answer:
+        """The answer; it raises EOFError or OSError if the process ends before it answers."""
+        with self._asking:
+            try:
+                self._connection.send(message)
+                answer: Answer = self._connection.recv()
+                return answer
+            except (EOFError, OSError):
+                self._connection.close()
+                raise
+
+    def signal(self) -> None:
+        """It ends the process, without waiting for that."""
+        self._process.kill()
+
+    def kill(self) -> None:
+        """It ends the process at once and reaps it; any thread may call it, and twice.
+
+        A thread that waits in `ask` hears the end of the file, and closes it: closed here, its number could already
+        belong to the next worker, whose answers that thread would then read.
+        """
+        self._process.kill()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=REAP_S)
+        if self._asking.acquire(blocking=False):
+            self._connection.close()
+            self._asking.release()
