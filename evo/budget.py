@@ -6,7 +6,7 @@ import math
 import re
 from dataclasses import dataclass, field
 
-from mutators.spending import Spending
+from mutators.llm.spending import Spending
 from operators.errors import UserError
 
 UNITS = {

@@ -16,7 +16,7 @@ from fitness.base import Anchor, Fitness
 from fitness.evaluation import CheckError, Evaluation, Level, Status
 from fitness.levels import judge
 from fitness.targets import place
-from mutators.cpp_tree import SyntaxTree
+from mutators.analysis.cpp_tree import SyntaxTree
 from mutators.mutants import Mutant, chosen, mutants
 from operators.catalog import functions, load
 from operators.errors import OperatorError, PlanError, unknown

@@ -19,7 +19,7 @@ from fitness.base import DeviceInfo
 from fitness.metric_sets import PROVIDER, PROVIDERS
 from fitness.targets import check_target, device_info, measured_device
 from mutators.briefing import Attempt
-from mutators.llm_settings import LlmSettings
+from mutators.llm.settings import LlmSettings
 from operators.catalog import load, same_family
 from operators.champions import offered
 from operators.definition import first_problem

@@ -35,9 +35,9 @@ from evo.workbench.recorded import rows_of_use, stored_result
 from evo.workers.pool import Undone
 from mutators.base import Call, CallStatus, Kind, Message, Parent, Proposal, Request
 from mutators.bench import Result, Tool
-from mutators.llm_calls import cache_key
-from mutators.llm_settings import LlmSettings
-from mutators.tool_calling import content_of
+from mutators.llm.calls import cache_key
+from mutators.llm.settings import LlmSettings
+from mutators.llm.tools import content_of
 from operators.errors import UserError
 from operators.kernel import Kernel
 from operators.spec import CHAMPIONS, Task

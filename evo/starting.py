@@ -10,7 +10,7 @@ from evo.config import RunConfig
 from evo.inbox import Inbox
 from fitness.cpu import build as cpu
 from fitness.evaluation import Rejection
-from mutators.answers import Invitation
+from mutators.asking.answers import Invitation
 from operators.errors import PlanError, UserError
 from operators.files import read_text
 from operators.header import MAX_SOURCE_BYTES

@@ -191,7 +191,7 @@ class Call:
     tool_calls: tuple[ToolCall, ...] = ()
     """The tools that the answer calls, besides what it says in `answer`."""
     thoughts: Mapping[str, Any] = field(default_factory=dict)
-    """What the provider gave of the thoughts behind calls of tools: see `mutators.tool_calling.thoughts_of`."""
+    """What the provider gave of the thoughts behind calls of tools: see `mutators.llm.tools.thoughts_of`."""
 
     @property
     def message(self) -> Message:

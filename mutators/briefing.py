@@ -134,4 +134,4 @@ class Briefing:
     origin: Origin | None = None
     """Of a request with a source in another task."""
     verdict_on: Callable[[str], str] = lambda _: ""
-    """Of a program, by `mutators.novelty.text_digest`: the verdict that was known of it, or empty."""
+    """Of a program, by `mutators.asking.novelty.text_digest`: the verdict that was known of it, or empty."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
-from mutators.edit import AnswerError, child_source
+from mutators.edits import AnswerError, child_source
 
 LINES = "lines"
 """The name of this form, among the params of requests."""

@@ -15,9 +15,9 @@ from functools import cached_property
 from itertools import zip_longest
 from random import Random
 
-from mutators.cpp_tree import SyntaxTree
-from mutators.source_text import Edit, apply_edits
-from mutators.syntax import Node, walk
+from mutators.analysis.cpp_tree import SyntaxTree
+from mutators.analysis.source_text import Edit, apply_edits
+from mutators.analysis.syntax import Node, walk
 from operators.dtypes import ACCUMULATOR, DTYPES
 from operators.kernel import Kernel
 

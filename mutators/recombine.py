@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from random import Random
 
+from mutators.analysis.cpp_tree import Function, SyntaxTree
+from mutators.analysis.plan_edit import with_tunables
+from mutators.analysis.plan_tables import PlanTables
+from mutators.analysis.source_text import Edit, apply_edits
+from mutators.analysis.syntax import Node, walk
 from mutators.base import Parent, Proposal, Request
-from mutators.cpp_tree import Function, SyntaxTree
-from mutators.plan_edit import with_tunables
-from mutators.plan_tables import PlanTables
-from mutators.source_text import Edit, apply_edits
-from mutators.syntax import Node, walk
 from operators.errors import PlanError
 from operators.kernel import Kernel
 from operators.lets import closure

@@ -15,19 +15,19 @@ from operators.extension import named_class
 from operators.spec import Operator
 
 MUTATORS: dict[str, str] = {
-    "agent": "mutators.agent:Agent",
-    "ancestor": "mutators.ancestor:Ancestor",
+    "agent": "mutators.asking.agent:Agent",
+    "ancestor": "mutators.given:Ancestor",
     "carry": "mutators.carry:Carry",
-    "crossover": "mutators.crossover:Crossover",
+    "crossover": "mutators.asking.crossover:Crossover",
     "guest": "mutators.guest:Guest",
-    "port": "mutators.port:Port",
+    "port": "mutators.asking.port:Port",
     "recombine": "mutators.recombine:Recombine",
-    "refine": "mutators.refine:Refine",
-    "repair": "mutators.repair:Repair",
-    "rewrite": "mutators.rewrite:Rewrite",
-    "say": "mutators.say:Say",
-    "transform": "mutators.transform:Transform",
-    "tune": "mutators.tune:Tune",
+    "refine": "mutators.asking.refine:Refine",
+    "repair": "mutators.asking.repair:Repair",
+    "rewrite": "mutators.asking.mutators:Rewrite",
+    "say": "mutators.asking.say:Say",
+    "transform": "mutators.transforms.mutator:Transform",
+    "tune": "mutators.tuning.tune:Tune",
 }
 """Name and `module:Class`; classes are made without arguments. A user's own are named as `module:Class`."""
 

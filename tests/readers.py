@@ -23,7 +23,7 @@ from fitness.cuda.emulation.ptx.reading import NotEmulated, parse
 from fitness.cuda.nvrtc import FILE
 from fitness.cuda.ptx import rare, traits
 from fitness.source import forbidden, hoisted, smuggled, without_comments
-from mutators.edit import AnswerError, Block, child_source, description, edited
+from mutators.edits import AnswerError, Block, child_source, description, edited
 from operators.catalog import load
 from operators.errors import PlanError
 from operators.plan import parse_plan

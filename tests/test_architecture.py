@@ -17,10 +17,10 @@ TARGETS = "targets.py"
 LAYERS = ("operators", "fitness", "mutators", "evo")
 HEAVY = {
     "duckdb": ("evo/store/",),
-    "optuna": ("mutators/tune.py", "mutators/samplers.py"),
-    "tree_sitter": ("mutators/syntax.py",),
-    "tree_sitter_cpp": ("mutators/syntax.py",),
-    "litellm": ("mutators/llm_library.py",),
+    "optuna": ("mutators/tuning/tune.py", "mutators/tuning/samplers.py"),
+    "tree_sitter": ("mutators/analysis/syntax.py",),
+    "tree_sitter_cpp": ("mutators/analysis/syntax.py",),
+    "litellm": ("mutators/llm/library.py",),
     "mcp": ("evo/outside/",),
     "mcp_types": ("evo/outside/",),
     "ray": ("evo/cluster/",),

@@ -14,7 +14,7 @@ from evo.cell import MOST_TRIALS, CellSettings
 from evo.config import PROFILERS, Amount, RunConfig, read_setting, read_toml
 from fitness.base import DeviceInfo
 from fitness.metric_sets import PROVIDER
-from mutators.llm_settings import LlmSettings
+from mutators.llm.settings import LlmSettings
 from operators.catalog import load
 from operators.definition import first_problem
 from operators.errors import UserError

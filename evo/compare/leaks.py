@@ -20,7 +20,7 @@ from evo.compare.cells import begun
 from evo.compare.config import Cell
 from evo.folders import DATABASE
 from evo.store import open_reader
-from mutators.tool_calling import content_of
+from mutators.llm.tools import content_of
 from operators.catalog import folders, load
 from operators.spec import Operator
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from evo.compare.config import USED, Cell, Comparison
 from evo.compare.running import cells_at_once
-from mutators.llm_settings import LlmSettings, is_outside
+from mutators.llm.settings import LlmSettings, is_outside
 
 
 @dataclass(frozen=True)
@@ -102,8 +102,8 @@ def _price(model: str, llm: LlmSettings) -> float:
         return max(told.input, told.output) / 1e6
     if is_outside(model):
         return 0.0
-    from mutators.llm import listed_price
-    from mutators.llm_library import litellm_module
+    from mutators.llm.client import listed_price
+    from mutators.llm.library import litellm_module
 
     found = listed_price(litellm_module(), model)
     return max(found.input, found.output) / 1e6 if found else math.inf

@@ -15,7 +15,7 @@ from evo.compare.cells import CONFIG, Standing, begun, folder_of, standing
 from evo.compare.config import Cell
 from evo.inbox import Inbox
 from evo.outside.questions import Desk, Question, Told, open_questions
-from mutators.llm_settings import is_outside
+from mutators.llm.settings import is_outside
 from operators.errors import UserError
 from operators.identity import digest
 

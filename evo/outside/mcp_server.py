@@ -14,7 +14,7 @@ from evo.outside.drafts import DraftWorkers, Sessions
 from evo.outside.mcp_tools import Studio
 from evo.outside.questions import config_of
 from evo.version import engine_version
-from mutators.answers import LineError, only_task
+from mutators.asking.answers import LineError, only_task
 from mutators.bench import Tool
 from operators.errors import UserError
 

@@ -24,10 +24,10 @@ from evo.workbench.tools import ArgumentError, Arguments, Submit, parsed, tool
 from evo.workers.jobs import Jobs
 from fitness.base import Anchor
 from fitness.flags import flags, standing
-from mutators.answers import Invitation
+from mutators.asking.answers import Invitation
+from mutators.asking.manual import manual
 from mutators.base import Request
 from mutators.bench import Result, Tool
-from mutators.manual import manual
 from mutators.prompts import shortened, untrusted
 from operators.defaults import with_defaults
 from operators.errors import UserError

@@ -12,9 +12,9 @@ from evo.config import RunConfig
 from evo.inbox import Inbox
 from evo.report.queries import quoted
 from evo.store import query
-from mutators.answers import Answer, Invitation, LineError, only_kernel, only_task, told
+from mutators.asking.answers import Answer, Invitation, LineError, only_kernel, only_task, told
 from mutators.base import Message
-from mutators.llm_settings import OUTSIDE, is_outside
+from mutators.llm.settings import OUTSIDE, is_outside
 from operators.errors import UserError
 
 URL = "/v1/chat/completions"

@@ -13,7 +13,7 @@ from evo.compare.power import nothing_concluded
 from evo.report import comparison_sql as sql
 from evo.report.comparison_data import Material
 from evo.report.document import Program, interval, probability
-from mutators.llm_settings import is_outside
+from mutators.llm.settings import is_outside
 
 
 def told(seen: Material) -> str:

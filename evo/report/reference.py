@@ -17,7 +17,7 @@ from evo.cell import CellSettings
 from evo.compare.config import Arm as CompareArm
 from evo.compare.config import Comparison
 from evo.config import STRATEGIES, RunConfig
-from mutators.llm_settings import LlmSettings, Price
+from mutators.llm.settings import LlmSettings, Price
 from mutators.registry import MUTATORS
 from mutators.transforms import TRANSFORMS
 from operators import definition, plan_keys, relations

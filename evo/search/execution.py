@@ -19,11 +19,11 @@ from evo.search.task import Bound, TaskState
 from evo.search.verdicts import VerdictSource
 from evo.workers.pool import Undone
 from fitness.evaluation import Evaluation
+from mutators.asking.dialogue import DRAFTS
 from mutators.base import Client, Kind, Parent, Proposal, Request
 from mutators.bench import Bench
 from mutators.briefing import Briefing, Origin, Winner
-from mutators.dialogue import DRAFTS
-from mutators.llm_settings import is_outside
+from mutators.llm.settings import is_outside
 from mutators.registry import asks_model, needs_bench, propose
 from operators.kernel import Kernel
 

@@ -10,7 +10,7 @@ from typing import Any
 from evo.search.history import Done
 from evo.search.task import Bound, TaskState
 from mutators.base import Kind, Request
-from mutators.outside import Tasks
+from mutators.llm.outside import Tasks
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,9 @@ from evo.search.lessons import DESCRIBED, SAID, Lessons
 from evo.search.naive import is_naive
 from fitness.base import DeviceInfo
 from fitness.evaluation import Evaluation, Status, Timing
+from mutators.asking.novelty import text_digest
 from mutators.base import Kind, Request
 from mutators.briefing import Attempt, Ratio, Standing
-from mutators.novelty import text_digest
 from mutators.registry import asks_model
 from operators.spec import Task
 

@@ -18,10 +18,10 @@ from evo import rows as records
 from evo.codec import Row, moment
 from evo.journal import Journal
 from mutators.base import Call, CallStatus
-from mutators.llm import LLM
-from mutators.llm_settings import LlmSettings, is_outside
-from mutators.outside import Models, OutsideClient
-from mutators.spending import Spending, Tally
+from mutators.llm.client import LLM
+from mutators.llm.outside import Models, OutsideClient
+from mutators.llm.settings import LlmSettings, is_outside
+from mutators.llm.spending import Spending, Tally
 
 SPOOL = "evo.answers"
 
@@ -85,7 +85,7 @@ class Spool:
 
 
 class StoredCalls:
-    """`mutators.llm_calls.CallStore` over a run's store."""
+    """`mutators.llm.calls.CallStore` over a run's store."""
 
     def __init__(self, store: Journal, *, now: Callable[[], float] = time.time) -> None:
         self._store = store

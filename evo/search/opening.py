@@ -11,9 +11,9 @@ from evo.workbench.recorded import Judgings, RecordedBench, ToolCalls
 from evo.workers.jobs import Jobs
 from evo.workers.pool import Waits, never
 from fitness.base import Anchor
+from mutators.asking.manual import manual
 from mutators.base import Parent, Request
 from mutators.bench import Bench
-from mutators.manual import manual
 
 
 class Benches(Protocol):

@@ -15,12 +15,12 @@ from evo.rows import Rows
 from evo.search.history import History
 from evo.search.in_flight import Errand
 from evo.search.task import TaskState
-from mutators.answers import Answer, Invitation, LineError, only_kernel, only_task, told
+from mutators.asking.answers import Answer, Invitation, LineError, only_kernel, only_task, told
 from mutators.base import Call, Kind, Request
-from mutators.llm_settings import LlmSettings
-from mutators.outside import OutsideClient
-from mutators.spending import Spending
-from mutators.usage import counted_outside
+from mutators.llm.outside import OutsideClient
+from mutators.llm.settings import LlmSettings
+from mutators.llm.spending import Spending
+from mutators.llm.usage import counted_outside
 from operators.kernel import Kernel
 from operators.spec import Task
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 
-from mutators.outside import Models, Tasks
+from mutators.llm.outside import Models, Tasks
 
 
 class Questions:

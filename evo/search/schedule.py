@@ -10,7 +10,7 @@ from evo.search.profiles import Profiles
 from evo.search.questions import Questions
 from evo.workers.pool import Pool
 from mutators.base import Kind
-from mutators.llm_settings import LlmSettings, is_outside
+from mutators.llm.settings import LlmSettings, is_outside
 
 
 class DraftJudgings:

@@ -248,7 +248,7 @@ class Verdicts:
     async def _retried(
         self, task: Task, kernel: Kernel, call: Callable[[], Awaitable[Answer]], level: Level = Level.SCREEN
     ) -> Answer | Evaluation:
-        """A job's answer, which takes several workers where some are lost; it raises what `evo.workers.pool.tried` does.
+        """A job's answer, which takes several workers if some are lost; `evo.workers.pool.tried` says what it raises.
 
         Only what befell two of them in the same way, and may be the kernel's doing, is a verdict on it.
         """

@@ -11,9 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from evo.individual import Individual
 from evo.strategies.archive import Elite
 from evo.strategies.population import elite_of
-from mutators.agent import cannot_call_tools
+from mutators.asking.agent import cannot_call_tools
 from mutators.base import Request
-from mutators.llm_settings import is_outside
+from mutators.llm.settings import is_outside
 
 FRUITLESS = 2
 """Kernels in a row that gained nothing, after which a session ends."""

@@ -3,7 +3,7 @@
 Faithful: a model with tools is the whole of variation: it reads the lineage, builds, checks, judges and profiles drafts
 within its dialogue, and hands a version in; a version becomes the next one's parent if it is at least as fast as the
 best, and the dialogue goes on with what became of it. A session that gained nothing twice ends, and a new one begins
-from the best. Different: the tools are those of `mutators.agent`, whose limits per dialogue are settings; the
+from the best. Different: the tools are those of `mutators.asking.agent`, whose limits per dialogue are settings; the
 judgements of drafts are charged as evaluations; and there is no supervisor but the limits, and a word to step back.
 """
 
@@ -18,8 +18,8 @@ from evo.individual import Individual
 from evo.strategies.agent import FRUITLESS, AgentSettings
 from evo.strategies.base import StrategyContext
 from evo.strategies.loop import LoopStrategy, Recipe, needs_models
-from mutators.agent import cannot_call_tools
-from mutators.llm_settings import is_outside
+from mutators.asking.agent import cannot_call_tools
+from mutators.llm.settings import is_outside
 from operators.errors import UserError
 
 

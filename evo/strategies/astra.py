@@ -28,7 +28,7 @@ from pydantic import Field
 from evo.individual import Individual
 from evo.strategies.loop import Recipe, Step
 from evo.strategies.published import Cast, CastSettings, PublishedLoop, Variant, fastest
-from mutators.llm_settings import is_outside
+from mutators.llm.settings import is_outside
 
 
 class AstraSettings(CastSettings):

@@ -26,9 +26,9 @@ from evo.strategies.tuning import Tuning
 from fitness.profiling import Profile
 from mutators.bandit import Arm, Bandit
 from mutators.base import Kind, Request
-from mutators.llm_settings import is_outside
+from mutators.llm.settings import is_outside
 from mutators.registry import MUTATORS
-from mutators.transform import transform_names
+from mutators.transforms.mutator import transform_names
 from operators.errors import unknown
 from operators.kernel import Kernel
 from operators.spec import Task

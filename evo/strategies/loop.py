@@ -17,8 +17,8 @@ from evo.strategies.base import Rival, StrategyContext
 from evo.strategies.outages import Outages
 from evo.strategies.plain import PlainStrategy, SettingsT
 from evo.strategies.population import elite_of
+from mutators.asking.dialogue import DRAFTS
 from mutators.base import Kind, Request
-from mutators.dialogue import DRAFTS
 from operators.errors import UserError
 from operators.kernel import Kernel
 
@@ -27,7 +27,7 @@ Params = Mapping[str, Any] | Callable[[Random], Mapping[str, Any]]
 
 
 Drafts = Literal["none", "build", "check"]
-"""How drafts are looked at in the dialogue in which they are written: see `mutators.dialogue.DRAFTS`."""
+"""How drafts are looked at in the dialogue in which they are written: see `mutators.asking.dialogue.DRAFTS`."""
 
 
 class LoopSettings(BaseModel):

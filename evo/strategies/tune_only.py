@@ -16,7 +16,7 @@ from evo.strategies.plain import PlainStrategy
 from evo.strategies.population import TRIALS_PER_SOURCE, elite_of
 from evo.strategies.tuning import Tuning
 from mutators.base import Kind, Request, Trial
-from mutators.transform import transform_names
+from mutators.transforms.mutator import transform_names
 from operators.kernel import Kernel
 
 

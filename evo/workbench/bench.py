@@ -19,7 +19,7 @@ from evo.workers.pool import Undone, Waits, WorkerLost, never, tried
 from fitness.base import Anchor
 from fitness.evaluation import Evaluation
 from mutators.bench import Result, Tool
-from mutators.edit import AnswerError, child_source
+from mutators.edits import AnswerError, child_source
 from operators.errors import DiskError, UserError, unknown
 from operators.kernel import Kernel
 from operators.spec import Operator, Task
@@ -50,7 +50,7 @@ class Workbench:
         submits: bool = True,
         waits: Waits = never,
     ) -> None:
-        """`start` is the kernel that the writer was given, and `manual` makes what `mutators.manual.manual` says.
+        """`start` is the kernel that the writer was given, and `manual` makes the text of `mutators.asking.manual`.
 
         Without `jobs` there are only tools that read. `anchor` names what drafts are timed beside, by default the naive
         kernel; `judgings` says how many more may be judged. What becomes of a draft that is handed in, a `Result` with

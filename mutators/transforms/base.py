@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from mutators.cpp_tree import SyntaxTree
-from mutators.source_text import Edit
+from mutators.analysis.cpp_tree import SyntaxTree
+from mutators.analysis.source_text import Edit
 from operators.dtypes import TARGETS
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from mutators.cpp_tree import Function, Loop, SyntaxTree, body_text
-from mutators.dataflow import Effects, effects, loop_effects
-from mutators.dependence import independent, separate
-from mutators.plan_edit import launch_list
-from mutators.polynomial import names_in
-from mutators.reduction import reductions
-from mutators.source_text import Edit, block, reindent
-from mutators.syntax import Node, field_of, walk
+from mutators.analysis.cpp_tree import Function, Loop, SyntaxTree, body_text
+from mutators.analysis.dataflow import Effects, effects, loop_effects
+from mutators.analysis.dependence import independent, separate
+from mutators.analysis.plan_edit import launch_list
+from mutators.analysis.polynomial import names_in
+from mutators.analysis.reduction import reductions
+from mutators.analysis.source_text import Edit, block, reindent
+from mutators.analysis.syntax import Node, field_of, walk
 from mutators.transforms.base import Site, transform
 from mutators.transforms.grid import Above, along_x, kernels
 from mutators.transforms.loops import fixed_outside, operand

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from mutators.cpp_tree import Function, SyntaxTree
-from mutators.plan_edit import launch_list
-from mutators.source_text import Edit, block, reindent
-from mutators.syntax import walk
+from mutators.analysis.cpp_tree import Function, SyntaxTree
+from mutators.analysis.plan_edit import launch_list
+from mutators.analysis.source_text import Edit, block, reindent
+from mutators.analysis.syntax import walk
 from mutators.transforms.base import Site, transform
 from mutators.transforms.grid import along_x, changed_scalars, kernels
 from mutators.transforms.loops import operand

@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from mutators.cpp_tree import Function, SyntaxTree
-from mutators.dataflow import effects
-from mutators.plan_tables import base_name
-from mutators.polynomial import names_in
-from mutators.source_text import Edit
-from mutators.syntax import Node, field_of, walk
+from mutators.analysis.cpp_tree import Function, SyntaxTree
+from mutators.analysis.dataflow import effects
+from mutators.analysis.plan_tables import base_name
+from mutators.analysis.polynomial import names_in
+from mutators.analysis.source_text import Edit
+from mutators.analysis.syntax import Node, field_of, walk
 from operators.launch import Launch
 
 PLACES = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"})

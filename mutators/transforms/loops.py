@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from mutators.cpp_tree import Loop, SyntaxTree, body_text
-from mutators.dataflow import Access, Effects, effects, loop_effects
-from mutators.dependence import independent, separate, tile_of
-from mutators.openmp import bound_to, directive
-from mutators.polynomial import names_in
-from mutators.reduction import reductions
-from mutators.source_text import INDENT, Edit, block, header, reindent
-from mutators.syntax import Node
+from mutators.analysis.cpp_tree import Loop, SyntaxTree, body_text
+from mutators.analysis.dataflow import Access, Effects, effects, loop_effects
+from mutators.analysis.dependence import independent, separate, tile_of
+from mutators.analysis.openmp import bound_to, directive
+from mutators.analysis.polynomial import names_in
+from mutators.analysis.reduction import reductions
+from mutators.analysis.source_text import INDENT, Edit, block, header, reindent
+from mutators.analysis.syntax import Node
 from mutators.transforms.base import Site, transform
 
 TILES = (32, 8, 16, 64, 128, 256)
@@ -27,7 +27,7 @@ def fixed_outside(loop: Loop, *others: Loop) -> bool:
 
 
 def point_bound(start: str, tile: str, bound: str) -> str:
-    """Where the loop within a tile ends; `mutators.dependence.tile_of` knows the form."""
+    """Where the loop within a tile ends; `mutators.analysis.dependence.tile_of` knows the form."""
     return f"({start} + {tile} < {bound} ? {start} + {tile} : {bound})"
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mutators.cpp_tree import Function, Loop, SyntaxTree
-from mutators.dataflow import PURE, effects, loop_effects, resolve
-from mutators.dependence import independent
-from mutators.plan_tables import base_name
-from mutators.polynomial import names_in
-from mutators.source_text import Edit
-from mutators.syntax import Node, field_of, walk
+from mutators.analysis.cpp_tree import Function, Loop, SyntaxTree
+from mutators.analysis.dataflow import PURE, effects, loop_effects, resolve
+from mutators.analysis.dependence import independent
+from mutators.analysis.plan_tables import base_name
+from mutators.analysis.polynomial import names_in
+from mutators.analysis.source_text import Edit
+from mutators.analysis.syntax import Node, field_of, walk
 from mutators.transforms.base import Site, transform
 from mutators.transforms.loops import fixed_outside
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mutators.cpp_tree import Loop, SyntaxTree
-from mutators.dataflow import loop_effects
-from mutators.dependence import independent
-from mutators.openmp import IN_LANES, IN_SHARES, admits, bound_to, dispensable, in_parallel
-from mutators.polynomial import split
-from mutators.reduction import reductions
-from mutators.source_text import Edit
+from mutators.analysis.cpp_tree import Loop, SyntaxTree
+from mutators.analysis.dataflow import loop_effects
+from mutators.analysis.dependence import independent
+from mutators.analysis.openmp import IN_LANES, IN_SHARES, admits, bound_to, dispensable, in_parallel
+from mutators.analysis.polynomial import split
+from mutators.analysis.reduction import reductions
+from mutators.analysis.source_text import Edit
 from mutators.transforms.base import Site, transform
 from mutators.transforms.loops import fixed_outside
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from mutators.cpp_tree import Loop, SyntaxTree, body_text
-from mutators.dataflow import effects, loop_effects
-from mutators.dependence import independent
-from mutators.polynomial import names_in
-from mutators.reduction import reductions
-from mutators.source_text import Edit, block, header, reindent
-from mutators.syntax import Node, walk
+from mutators.analysis.cpp_tree import Loop, SyntaxTree, body_text
+from mutators.analysis.dataflow import effects, loop_effects
+from mutators.analysis.dependence import independent
+from mutators.analysis.polynomial import names_in
+from mutators.analysis.reduction import reductions
+from mutators.analysis.source_text import Edit, block, header, reindent
+from mutators.analysis.syntax import Node, walk
 from mutators.transforms.base import Site, transform
 from mutators.transforms.loops import fixed_outside, operand, tile_headers
 

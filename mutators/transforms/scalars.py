@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from mutators.cpp_tree import Loop, SyntaxTree
-from mutators.dataflow import MATH, loop_effects
-from mutators.source_text import Edit
-from mutators.syntax import Node, field_of, walk
+from mutators.analysis.cpp_tree import Loop, SyntaxTree
+from mutators.analysis.dataflow import MATH, loop_effects
+from mutators.analysis.source_text import Edit
+from mutators.analysis.syntax import Node, field_of, walk
 from mutators.transforms.base import Site, transform
 
 _FLOATS = frozenset({"ACC", "float", "double"})

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from mutators.cpp_tree import Function, Loop, SyntaxTree, body_text
-from mutators.dataflow import effects, loop_effects
-from mutators.plan_edit import launch_list
-from mutators.polynomial import names_in
-from mutators.reduction import reductions
-from mutators.source_text import Edit, block, reindent
-from mutators.syntax import Node
+from mutators.analysis.cpp_tree import Function, Loop, SyntaxTree, body_text
+from mutators.analysis.dataflow import effects, loop_effects
+from mutators.analysis.plan_edit import launch_list
+from mutators.analysis.polynomial import names_in
+from mutators.analysis.reduction import reductions
+from mutators.analysis.source_text import Edit, block, reindent
+from mutators.analysis.syntax import Node
 from mutators.transforms.base import Site, transform
 from mutators.transforms.grid import Axis, guarded, kernels
 from mutators.transforms.loops import operand

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from mutators.cpp_tree import Function, Loop, SyntaxTree
-from mutators.dataflow import effects
-from mutators.dependence import independent
-from mutators.plan_edit import launch_list
-from mutators.reduction import reductions
-from mutators.source_text import Edit, block, reindent
-from mutators.syntax import Node, field_of, walk
+from mutators.analysis.cpp_tree import Function, Loop, SyntaxTree
+from mutators.analysis.dataflow import effects
+from mutators.analysis.dependence import independent
+from mutators.analysis.plan_edit import launch_list
+from mutators.analysis.reduction import reductions
+from mutators.analysis.source_text import Edit, block, reindent
+from mutators.analysis.syntax import Node, field_of, walk
 from mutators.transforms.base import Site, transform
 from mutators.transforms.grid import Above, along_x, changed_scalars, index_letter, kernels
 from mutators.transforms.loops import fixed_outside, operand

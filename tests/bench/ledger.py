@@ -33,7 +33,7 @@ from typing import Any
 
 from evo.replay import replay
 from evo.store import query
-from mutators.llm_settings import Price
+from mutators.llm.settings import Price
 from tests.evo.model_runs import MODEL, working
 from tests.mutators.llm_server import LlmServer, Reply
 

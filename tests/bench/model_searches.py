@@ -30,7 +30,7 @@ from typing import Any
 
 from evo.store import query
 from mutators.base import Parent, Request
-from mutators.transform import Transform
+from mutators.transforms.mutator import Transform
 from operators.catalog import load
 from operators.kernel import Kernel
 from operators.spec import Task

@@ -16,7 +16,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from random import Random
 
-from mutators.space import FACTS, Space
+from mutators.tuning.space import FACTS, Space
 from operators.champions import offered
 from operators.errors import PlanError
 from operators.header import read_header

@@ -24,7 +24,7 @@ from evo.search.knowledge import Brief, Knowledge
 from fitness.evaluation import Evaluation, Level, Status, Timing
 from mutators.base import Kind, Parent, Request
 from mutators.briefing import Briefing, Winner
-from mutators.llm_library import litellm_module
+from mutators.llm.library import litellm_module
 from mutators.prompts import conversation
 from operators.catalog import load
 from operators.kernel import Kernel

@@ -13,8 +13,8 @@ from random import Random
 from fitness.cuda.build import DIALECT
 from fitness.source import forbidden
 from mutators.base import Parent, Request, Trial
-from mutators.edit import AnswerError, child_source
-from mutators.tune import Tune
+from mutators.edits import AnswerError, child_source
+from mutators.tuning.tune import Tune
 from operators.catalog import load
 from operators.expression import ExpressionError, parse
 from operators.kernel import Kernel

@@ -8,9 +8,9 @@ setting on the cpu target, and keeps log speedups over the naive kernel by the s
 is to be what a quiet machine shows, so it takes one core (`taskset`) and no medians. `simulate` plays searches over
 these tables: the first trial is the default, and each tells what was measured. It prints, for every kernel and number
 of trials, how much slower than the fastest setting of its table the best one found is (percent, mean over the seeds),
-for random settings and for the mutator with each sampler of `mutators.samplers`; then the means over the tables, with
-95 % intervals over the seeds, and the processor time that a request takes. A table's fastest setting owes part of its
-lead to noise, for all of them alike. No similar file is known here, so that `siblings` play no part.
+for random settings and for the mutator with each sampler of `mutators.tuning.samplers`; then the means over the tables,
+with 95 % intervals over the seeds, and the processor time that a request takes. A table's fastest setting owes part of
+its lead to noise, for all of them alike. No similar file is known here, so that `siblings` play no part.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from fitness.cpu.target import CpuFitness
 from fitness.device import KernelFault, Session
 from fitness.evaluation import Rejection
 from mutators.base import Kind, Parent, Request, Trial
-from mutators.samplers import SAMPLERS
-from mutators.transform import Transform
-from mutators.tune import Tune
+from mutators.transforms.mutator import Transform
+from mutators.tuning.samplers import SAMPLERS
+from mutators.tuning.tune import Tune
 from operators.catalog import load
 from operators.kernel import Kernel
 from operators.plan import parse_plan

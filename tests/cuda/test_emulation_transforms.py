@@ -9,7 +9,7 @@ import pytest
 from fitness.cuda.emulation.target import emulated
 from fitness.evaluation import Rejection
 from mutators.base import Parent, Request
-from mutators.transform import Transform
+from mutators.transforms.mutator import Transform
 from operators.catalog import load
 from operators.kernel import Kernel
 from operators.spec import Task

@@ -30,7 +30,7 @@ from evo.strategies.base import Strategy
 from evo.workers.inline import InlinePool
 from mutators.base import Call, CallStatus, Client, Message, Request
 from mutators.bench import Tool
-from mutators.llm_calls import cache_key
+from mutators.llm.calls import cache_key
 from operators.spec import Operator, Task
 from tests.evo import model_runs
 

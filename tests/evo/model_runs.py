@@ -29,8 +29,8 @@ from evo.workers.inline import InlinePool
 from fitness.base import Anchor, Checked, Fitness
 from fitness.evaluation import CheckError, Evaluation, Level, Timing
 from fitness.scripted import ScriptedFitness
+from mutators.asking.repair import REPAIRABLE
 from mutators.base import Request
-from mutators.repair import REPAIRABLE
 from operators.kernel import Kernel
 from operators.spec import Task
 from tests.mutators.llm_server import LlmServer, Reply, Script

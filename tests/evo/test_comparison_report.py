@@ -41,7 +41,7 @@ from evo.report.render import FOLDER as ASSETS
 from evo.report.render import html
 from evo.store import open_readers
 from fitness.evaluation import Status
-from mutators.llm_settings import LlmSettings
+from mutators.llm.settings import LlmSettings
 from operators.kernel import Kernel
 from operators.spec import Operator
 from tests.evo.browser import CHROMIUM

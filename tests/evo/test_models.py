@@ -26,7 +26,7 @@ from evo.session import run_row
 from evo.store import Store, query
 from evo.workers.inline import InlinePool
 from mutators.base import Call, CallStatus
-from mutators.llm_settings import LlmSettings
+from mutators.llm.settings import LlmSettings
 from operators.errors import UserError
 from tests.evo import model_runs
 from tests.evo.test_cli import evo
@@ -357,7 +357,7 @@ def test_a_run_that_an_older_version_left_with_an_oversized_answer_goes_on(tmp_p
     """The answer stands in the store as it came; what is shown again of it is bounded."""
     folder = tmp_path / "run"
     prose = "prose " * 100_000
-    with patch("mutators.llm.CHARACTERS_PER_TOKEN", 10**6), patch("mutators.dialogue.MAX_ECHO", 10**9):
+    with patch("mutators.llm.client.CHARACTERS_PER_TOKEN", 10**6), patch("mutators.asking.dialogue.MAX_ECHO", 10**9):
         first, _ = search(
             folder,
             lambda request, number: Reply(prose) if number == 1 else child(request, number),

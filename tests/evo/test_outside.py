@@ -32,7 +32,7 @@ from evo.session import run_row
 from evo.store import Store, query
 from evo.strategies.base import StrategyContext
 from evo.strategies.islands import Islands
-from mutators.answers import Answer, Invitation, LineError, told
+from mutators.asking.answers import Answer, Invitation, LineError, told
 from mutators.base import CallStatus, Kind
 from operators.catalog import load
 from operators.errors import UserError

@@ -12,7 +12,7 @@ import pytest
 from evo.replay import compare, replay
 from evo.report.queries import model_costs
 from evo.store import Store, query
-from mutators.transform import Transform
+from mutators.transforms.mutator import Transform
 from operators.errors import UserError
 from operators.spec import Operator
 from tests.evo import model_runs

@@ -27,7 +27,7 @@ from fitness.evaluation import Status
 from mutators.bandit import Arm
 from mutators.base import Kind, Request
 from mutators.registry import MUTATORS
-from mutators.transform import transform_names
+from mutators.transforms.mutator import transform_names
 from operators.kernel import Kernel
 from operators.spec import Operator, Task
 from tests.evo.worlds import Event, World, play, repeat, restore

@@ -21,9 +21,9 @@ from evo.workers.pool import WorkerLost
 from fitness.base import Anchor, Built
 from fitness.evaluation import Evaluation, Status
 from fitness.scripted import ScriptedFitness, by_digest
+from mutators.asking.manual import manual
 from mutators.base import Request
 from mutators.bench import Result
-from mutators.manual import manual
 from operators.catalog import load
 from operators.errors import DiskError, OperatorError
 from operators.kernel import Kernel

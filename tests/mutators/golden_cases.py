@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mutators.cpp_tree import SyntaxTree
+from mutators.analysis.cpp_tree import SyntaxTree
 from mutators.transforms import TRANSFORMS, Site
 from operators.catalog import load
 

@@ -17,7 +17,7 @@ from fitness.cuda.profiler import assembled, placed
 from fitness.cuda.stalls import Sampled, StalledLine, quoted, stalled_lines
 from fitness.evaluation import Timing
 from fitness.profiling import Profile
-from mutators.agent import opening
+from mutators.asking.agent import opening
 from mutators.base import Message, Parent, Request
 from mutators.prompts import conversation
 from operators.catalog import load

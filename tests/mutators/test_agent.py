@@ -12,14 +12,14 @@ import pytest
 
 from evo.rows import CALL
 from fitness.evaluation import Evaluation, Level, Status
-from mutators.agent import CALL_TOOLS, HANDED_IN, NOT_KEPT, STAGNATING, cannot_call_tools
+from mutators.asking.agent import CALL_TOOLS, HANDED_IN, NOT_KEPT, STAGNATING, cannot_call_tools
 from mutators.base import CANNOT_CALL_TOOLS, Call, CallStatus, Earlier, Message, Proposal, ToolCall
 from mutators.bench import Result, Tool
-from mutators.llm import LLM
-from mutators.llm_calls import MemoryCalls
+from mutators.llm.calls import MemoryCalls
+from mutators.llm.client import LLM
+from mutators.llm.tools import MOST_THOUGHTS
 from mutators.registry import asks_model, needs_bench, propose
-from mutators.scripted_llm import ScriptedLLM
-from mutators.tool_calling import MOST_THOUGHTS
+from mutators.testing import ScriptedLLM
 from operators.kernel import Kernel
 from tests.mutators import prompt_cases as cases
 from tests.mutators.llm_server import LlmServer, Reply

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from mutators.answer_room import FIRST, GROWTH, UNKNOWN, most_tokens
+from mutators.asking.dialogue import answers, ask_for_child
 from mutators.base import CallStatus, Message, Parent, Proposal, Request
-from mutators.dialogue import answers, ask_for_child
-from mutators.llm import LLM
-from mutators.llm_settings import LlmSettings
+from mutators.llm.answer_room import FIRST, GROWTH, UNKNOWN, most_tokens
+from mutators.llm.client import LLM
+from mutators.llm.settings import LlmSettings
 from operators.kernel import Kernel
 from operators.spec import Operator, Task
 from tests.mutators.llm_server import LlmServer, Reply

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from mutators.asking.dialogue import TRIES_WITH_CHECKS
 from mutators.base import CallStatus, Proposal
 from mutators.bench import Result, Tool
-from mutators.dialogue import TRIES_WITH_CHECKS
 from mutators.registry import needs_bench, propose, takes_bench
-from mutators.scripted_llm import ScriptedLLM
+from mutators.testing import ScriptedLLM
 from operators.kernel import Kernel
 from tests.mutators import prompt_cases as cases
 from tests.mutators.test_rewrite import BROKEN, GOOD, LOST

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+from mutators.asking.crossover import Crossover
 from mutators.base import Parent
-from mutators.crossover import Crossover
-from mutators.scripted_llm import ScriptedLLM
+from mutators.testing import ScriptedLLM
 from tests.mutators import prompt_cases as cases
 
 ANSWER = "CHANGE: default of B\n<<<<<<< SEARCH\nBLOCK = [256, 128]\n=======\nBLOCK = [128, 512]\n>>>>>>> REPLACE"

@@ -9,8 +9,8 @@ import pytest
 
 from fitness.cuda.emulation.target import emulated
 from fitness.evaluation import Rejection
-from mutators.cpp_tree import SyntaxTree
-from mutators.transform import apply, sites_of
+from mutators.analysis.cpp_tree import SyntaxTree
+from mutators.transforms.mutator import apply, sites_of
 from operators.catalog import load
 from operators.kernel import Kernel
 

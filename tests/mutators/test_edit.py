@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from mutators.edit import MAX_DESCRIPTION, AnswerError, Block, child_source, description, edited, parse_blocks
+from mutators.edits import MAX_DESCRIPTION, AnswerError, Block, child_source, description, edited, parse_blocks
 from operators.catalog import load
 
 NAIVE = load("softmax").ancestor("naive", "cpu").read_text()

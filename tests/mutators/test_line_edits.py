@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mutators.edit import AnswerError
+from mutators.edits import AnswerError
 from mutators.line_edits import line_edited, numbered
 
 FILE = "one\ntwo\nthree\nfour\n"

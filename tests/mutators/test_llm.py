@@ -18,14 +18,14 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from mutators.base import Call, CallStatus, Message, OutOfBudget, Request
-from mutators.llm import LLM
-from mutators.llm_calls import MemoryCalls
-from mutators.llm_faults import translate
-from mutators.llm_library import litellm_module
-from mutators.llm_settings import LlmSettings
-from mutators.spending import Spending
-from mutators.usage import COUNTS, counted, plain
-from mutators.wire import MOST_BODY
+from mutators.llm.calls import MemoryCalls
+from mutators.llm.client import LLM
+from mutators.llm.faults import translate
+from mutators.llm.library import litellm_module
+from mutators.llm.settings import LlmSettings
+from mutators.llm.spending import Spending
+from mutators.llm.usage import COUNTS, counted, plain
+from mutators.llm.wire import MOST_BODY
 from operators.errors import UserError
 from operators.spec import Task
 from tests.mutators.llm_server import LlmServer, Reply, Script

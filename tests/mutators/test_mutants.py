@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from mutators.cpp_tree import SyntaxTree
+from mutators.analysis.cpp_tree import SyntaxTree
 from mutators.mutants import Mutant, chosen, mutants
 from operators.catalog import load
 from operators.kernel import Kernel

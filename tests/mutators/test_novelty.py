@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fitness.source import without_comments
+from mutators.asking.novelty import text_digest
 from mutators.base import Proposal
 from mutators.briefing import Attempt, Briefing, Ratio
-from mutators.novelty import text_digest
 from mutators.registry import propose
-from mutators.scripted_llm import ScriptedLLM
+from mutators.testing import ScriptedLLM
 from operators.kernel import Kernel
 from tests.mutators import prompt_cases as cases
 from tests.mutators.test_checking import ScriptedBench

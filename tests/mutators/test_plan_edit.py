@@ -4,7 +4,7 @@ import tomllib
 
 import pytest
 
-from mutators.plan_edit import launch_list, with_tunables
+from mutators.analysis.plan_edit import launch_list, with_tunables
 
 LAUNCH = '[[launch]]\nkernel = "f"\nargs = []\n'
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from mutators.base import Call, CallStatus, Message, Request
-from mutators.llm import LLM
-from mutators.llm_settings import LlmSettings
-from mutators.prompt_cache import marked
+from mutators.llm.client import LLM
+from mutators.llm.prompt_cache import marked
+from mutators.llm.settings import LlmSettings
 from operators.spec import Task
 from tests.mutators.llm_server import LlmServer, Reply
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fitness.cpu.gate import HEADERS
 from fitness.evaluation import Evaluation, Level, Status
 from mutators.base import Parent
-from mutators.edit import child_source
+from mutators.edits import child_source
 from mutators.prompts import MAX_MESSAGE, complaint, conversation, fenced, follow_up, listed, shortened, untrusted
 from operators.catalog import load
 from operators.plan import parse_plan

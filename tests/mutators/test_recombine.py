@@ -9,7 +9,7 @@ import pytest
 
 from mutators.base import Parent, Proposal, Request
 from mutators.recombine import PARTS, Recombine
-from mutators.transform import Transform
+from mutators.transforms.mutator import Transform
 from operators.catalog import load
 from operators.kernel import Kernel
 from operators.plan import Zero, parse_plan

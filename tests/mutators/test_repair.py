@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from fitness.evaluation import Evaluation, Level, Status
+from mutators.asking.repair import REPAIRABLE, Repair
 from mutators.base import Parent
-from mutators.repair import REPAIRABLE, Repair
-from mutators.scripted_llm import ScriptedLLM
+from mutators.testing import ScriptedLLM
 from tests.mutators import prompt_cases as cases
 
 ANSWER = """CHANGE: index without offset

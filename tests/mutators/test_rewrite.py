@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from mutators.asking.mutators import Rewrite
 from mutators.base import Call, CallStatus, OutOfBudget, Parent, Proposal, Request
-from mutators.llm import LLM
+from mutators.llm.client import LLM
 from mutators.registry import mutator, propose
-from mutators.rewrite import Rewrite
-from mutators.scripted_llm import ScriptedLLM
+from mutators.testing import ScriptedLLM
 from operators.errors import UserError
 from operators.kernel import Kernel
 from operators.plan import parse_plan

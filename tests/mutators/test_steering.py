@@ -8,9 +8,9 @@ import pytest
 
 from fitness.profiling import Bottleneck
 from mutators.base import Parent, Request
-from mutators.steering import SUITS, ordered
-from mutators.transform import Transform
 from mutators.transforms import TRANSFORMS
+from mutators.transforms.mutator import Transform
+from mutators.transforms.steering import SUITS, ordered
 from operators.catalog import load
 from operators.kernel import Kernel
 from operators.spec import Task

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from mutators.base import Parent, Proposal, Request
 from mutators.registry import MUTATORS, mutator
-from mutators.transform import Transform
 from mutators.transforms import TRANSFORMS
+from mutators.transforms.mutator import Transform
 from operators.catalog import load
 from operators.errors import UserError
 from operators.kernel import Kernel

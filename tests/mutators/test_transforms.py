@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mutators.cpp_tree import SyntaxTree
-from mutators.transform import apply, sites_of
+from mutators.analysis.cpp_tree import SyntaxTree
 from mutators.transforms import TRANSFORMS
+from mutators.transforms.mutator import apply, sites_of
 from operators.catalog import load
 from tests.mutators import golden_cases as golden
 from tests.mutators.running import SHAPES, Built, build_all, inputs

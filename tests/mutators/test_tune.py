@@ -12,10 +12,10 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from fitness.evaluation import Evaluation, Level, Status
-from mutators import samplers
 from mutators.base import Parent, Proposal, Request, Trial
-from mutators.samplers import SAMPLERS, Surrogate
-from mutators.tune import Tune
+from mutators.tuning import samplers
+from mutators.tuning.samplers import SAMPLERS, Surrogate
+from mutators.tuning.tune import Tune
 from operators.catalog import load
 from operators.kernel import Kernel
 from operators.plan import parse_plan

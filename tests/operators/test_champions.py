@@ -13,8 +13,8 @@ from evo.compatibility import KERNEL_FILES, conditions
 from evo.config import RunConfig
 from evo.report.operators import one
 from fitness.targets import GpuModels
-from mutators.ancestor import Ancestor
 from mutators.base import Request
+from mutators.given import Ancestor
 from operators.catalog import folders, load
 from operators.champions import champions, offered
 from operators.dtypes import ACCUMULATOR

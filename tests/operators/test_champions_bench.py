@@ -15,7 +15,7 @@ import pytest
 from fitness.evaluation import Level, LibraryTiming, Status, Timing
 from fitness.roofline import Peaks, roofline
 from fitness.scripted import ScriptedFitness
-from mutators.edit import AnswerError, child_source
+from mutators.edits import AnswerError, child_source
 from operators.catalog import folders, load
 from operators.champions import champions
 from operators.kernel import Kernel

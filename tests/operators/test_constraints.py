@@ -14,8 +14,8 @@ from fitness.cuda.build import compile_cuda
 from fitness.cuda.emulation import look
 from fitness.evaluation import Rejection, Status
 from mutators.base import Parent, Request, Trial
-from mutators.space import space_of
-from mutators.tune import Tune
+from mutators.tuning.space import space_of
+from mutators.tuning.tune import Tune
 from operators.catalog import load
 from operators.errors import PlanError
 from operators.kernel import Kernel

@@ -9,7 +9,7 @@ import pytest
 from fitness.cuda.emulation.target import EmulatedKernel, Emulation
 from fitness.evaluation import Rejection, Status
 from mutators.base import Parent, Request
-from mutators.tune import Tune
+from mutators.tuning.tune import Tune
 from operators.catalog import load
 from operators.errors import PlanError
 from operators.kernel import Kernel

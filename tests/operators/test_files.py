@@ -10,8 +10,8 @@ import pytest
 
 from evo.config import read_config
 from evo.evaluate import _source
-from mutators.ancestor import Ancestor
 from mutators.base import Request
+from mutators.given import Ancestor
 from operators import catalog, files
 from operators.definition import read_operator
 from operators.errors import OperatorError, UserError

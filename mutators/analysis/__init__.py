@@ -1,0 +1,1 @@
+"""Analysis of kernel files: their syntax tree, data flow and dependences."""

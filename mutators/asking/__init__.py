@@ -1,0 +1,1 @@
+"""Mutators that ask a language model, and the dialogue with it."""

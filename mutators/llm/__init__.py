@@ -1,0 +1,1 @@
+"""Language models: clients, settings, calls, faults, usage and spending."""

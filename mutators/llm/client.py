@@ -1,0 +1,401 @@
+"""Language models of any provider, by litellm: retries, limits, costs, and answers that are never paid twice."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import math
+import os
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from random import Random
+from types import ModuleType
+from typing import Any
+from urllib.parse import urlsplit
+
+from mutators.base import CANNOT_CALL_TOOLS, Call, CallStatus, Message, OutOfBudget, Request, ToolCall
+from mutators.bench import Tool
+from mutators.llm.answer_room import cut_before
+from mutators.llm.answer_room import most_tokens as most_room
+from mutators.llm.breaker import Breaker
+from mutators.llm.calls import CallStore, MemoryCalls, cache_key
+from mutators.llm.faults import CallFailed, Fault, known, one_line, translated
+from mutators.llm.library import litellm_module
+from mutators.llm.prompt_cache import marked
+from mutators.llm.settings import LlmSettings, Price
+from mutators.llm.spending import Reservation, Spending, TooLarge
+from mutators.llm.tools import calls_of, content_of, described, thoughts_of
+from mutators.llm.usage import Usage, counted, most_tokens
+from mutators.llm.wire import ARRIVAL, Arrival
+from operators.errors import UserError
+
+TOKENS_PER_MESSAGE = 16
+"""Upper bound of what a message has besides its text."""
+CHARACTERS_PER_TOKEN = 16
+"""Of what a model writes, on average: far more than there are. Longer answers are cut."""
+LONGEST_BACKOFF_S = 60.0
+LONGEST_RETRY_AFTER_S = 600.0
+"""A provider that asks for a longer pause is taken to have failed."""
+CONNECT_TIMEOUT_S = 10.0
+
+LOG = logging.getLogger(__name__)
+
+
+class LLM:
+    """`mutators.base.Client` for real models. Lives in one event loop."""
+
+    def __init__(
+        self,
+        settings: LlmSettings,
+        *,
+        spending: Spending | None = None,
+        calls: CallStore | None = None,
+        say: Callable[[str], None] = LOG.warning,
+    ) -> None:
+        """`say` gets what the user should know once, such as that a model has no price."""
+        self.settings = settings
+        self.spending = spending or Spending()
+        self.calls = calls or MemoryCalls()
+        self._say = say
+        self._prices: dict[str, Price | None] = {}
+        self._places = asyncio.Semaphore(settings.concurrency)
+        self._breakers: defaultdict[str, Breaker] = defaultdict(lambda: Breaker(settings.pause_s))
+        self._under_way: set[asyncio.Task[Any]] = set()
+        self._finishing = False
+
+    def finish(self) -> None:
+        """Send nothing more: calls that are not sent yet raise OutOfBudget. What is under way is paid, and goes on."""
+        self._finishing = True
+
+    def under_way(self) -> set[asyncio.Task[Any]]:
+        """Tasks that wait for a provider's answer, and not for their turn."""
+        return set(self._under_way)
+
+    def held(self) -> set[asyncio.Task[Any]]:
+        """Tasks that wait for models that are put aside; they take no place from others."""
+        return {task for breaker in self._breakers.values() for task in breaker.held}
+
+    async def complete(
+        self,
+        messages: Sequence[Message],
+        *,
+        request: Request,
+        role: str,
+        model: str = "",
+        sample: int = 0,
+        tools: Sequence[Tool] = (),
+    ) -> Call:
+        """Answer a conversation as `Client.complete` says."""
+        model = model or self.settings.models[0]
+        key = partial(cache_key, self.settings, messages, request=request, model=model, tools=tools)
+
+        def find(sample: int) -> Call | None:
+            return self.calls.find(key(sample=sample))
+
+        if stored := find(sample):
+            return stored
+        cut = cut_before(find, sample)
+        litellm = await asyncio.to_thread(litellm_module)
+        room = self._room(litellm, model, messages, len(cut))
+        if cut and room <= self._room(litellm, model, messages, len(cut) - 1):
+            return cut[0]  # it would be cut at the same place
+        call = Call(request.id, role, model, tuple(messages), sample, key(sample=sample), CallStatus.FAILED)
+        if tools and not self._calls_tools(litellm, model):
+            call = replace(call, error=CANNOT_CALL_TOOLS)
+            await self.calls.add(call)
+            return call
+        breaker = self._breakers[model]
+        async with breaker.turn() as trial:
+            began = time.monotonic()
+            # A trial holds back every call that waits for this model, so it asks once.
+            course = _Course(call, room, tuple(tools))
+            call, fault = await self._persist(course, attempts=1 if trial else self.settings.attempts)
+            if fault and not fault.alive and (fault.kind == "setup" or breaker.silent_since(began)):
+                call = replace(call, status=CallStatus.UNAVAILABLE)
+            await self.calls.add(call)
+            if fault and fault.kind == "budget":
+                raise OutOfBudget(fault.text)
+            await self._learn(breaker, call, fault, began)
+        return call
+
+    async def check(self) -> None:
+        """Raise UserError for what no call could overcome, without a call of a model.
+
+        That is a provider that litellm does not know, a key that is missing, a server of one's own that is not there,
+        and a limit in dollars on a model whose price is not known. A server that answered before is only away.
+        """
+        if not self.settings.asked:
+            return
+        litellm = await asyncio.to_thread(litellm_module)
+        for model in self.settings.asked:
+            _check_provider(litellm, model, self.settings.api_base)
+            if self._price(litellm, model) is None and self.spending.limit_usd < math.inf:
+                raise UserError(
+                    f"model {model}: its price is not known, so that a budget in dollars would not hold; "
+                    "limit tokens, such as --budget 2Mtok, or set llm.prices"
+                )
+        if self.settings.api_base and not self.calls.heard():
+            await _check_server(self.settings.api_base)
+
+    async def _learn(self, breaker: Breaker, call: Call, fault: Fault | None, began: float) -> None:
+        """Put the model aside, or take it back, for what became of a call.
+
+        Raises UserError for what is wrong with the settings (a key, a model's name), as long as no model of the run has
+        answered: that is its start, and somebody is there to mend it. Later a search goes on with what it has.
+        """
+        if fault and fault.kind == "setup" and not self.calls.heard():
+            raise UserError(f"model {call.model} has not answered yet and fails: {fault.text}")
+        if fault and call.status is CallStatus.UNAVAILABLE:
+            if breaker.failed(began, fault.retry_after_s):
+                await self.calls.note("model_out", {"model": call.model, "error": call.error})
+                self._say(f"model {call.model} is put aside and tried again later: {call.error}")
+        elif (fault is None or fault.alive) and breaker.answered(began):
+            await self.calls.note("model_back", {"model": call.model})
+            self._say(f"model {call.model} answers again")
+
+    async def _persist(self, course: _Course, attempts: int) -> tuple[Call, Fault | None]:
+        """Attempts until one succeeds, none is left or no further one makes sense; and what was wrong with the last.
+
+        Raises OutOfBudget before the first one. Cancelled at whatever place, it keeps what attempts may have cost.
+        """
+        litellm = await asyncio.to_thread(litellm_module)
+        began = time.monotonic()
+        try:
+            fault = await self._attempts(litellm, course, attempts)
+        except asyncio.CancelledError:
+            if course.call.attempts:
+                await self.calls.add(replace(course.call, latency_s=time.monotonic() - began))
+            raise
+        return replace(course.call, latency_s=time.monotonic() - began), fault
+
+    async def _attempts(self, litellm: ModuleType, course: _Course, attempts: int) -> Fault | None:
+        """What was wrong with the last one."""
+        # Calls that fail together come back at different times; the key makes the waits of one call repeatable.
+        random = Random(course.call.cache_key)
+        for attempt in range(1, attempts + 1):
+            try:
+                fault = await self._attempt(litellm, course)
+            except OutOfBudget as error:
+                if attempt == 1:
+                    raise
+                fault = Fault(str(error), "budget", turned_away=True)
+            except TooLarge as error:
+                fault = Fault(f"it is too large for the budget: {error}", "size", turned_away=True)
+                course.call = replace(course.call, error=fault.text)
+            if fault is None or fault.kind != "transient" or fault.retry_after_s > LONGEST_RETRY_AFTER_S:
+                break
+            if attempt == attempts:
+                break
+            backoff = min(self.settings.backoff_s * 2 ** (attempt - 1), LONGEST_BACKOFF_S)
+            await asyncio.sleep(max(backoff * random.uniform(0.5, 1.5), fault.retry_after_s))
+        return fault
+
+    async def _attempt(self, litellm: ModuleType, course: _Course) -> Fault | None:
+        """One request to the provider. Raises OutOfBudget and TooLarge before it is made."""
+        call = course.call
+        price, most_out = self._price(litellm, call.model), self._most_out(litellm, course.room)
+        most_in = sum(most_tokens(content_of(message)) + TOKENS_PER_MESSAGE for message in call.messages)
+        most_in += most_tokens(json.dumps(described(course.tools))) if course.tools else 0
+        most_usd = _dollars(price, most_in, most_out)
+        async with self._places, self.spending.reserve(call.model, most_in + most_out, most_usd) as room:
+            if self._finishing:
+                room.free()
+                raise OutOfBudget("the search has ended")
+            with self._paid():
+                if not call.attempts:
+                    await self.calls.announce(call, room.tokens, room.cost_usd)
+                return await self._sent(litellm, course, room, most_in, most_out)
+
+    async def _sent(
+        self, litellm: ModuleType, course: _Course, room: Reservation, most_in: int, most_out: int
+    ) -> Fault | None:
+        """Send one request that has room in the budget; what was wrong with what came of it."""
+        call = replace(course.call, attempts=course.call.attempts + 1)
+        arrival = Arrival(CHARACTERS_PER_TOKEN * course.room)
+        try:
+            with translated():
+                async with asyncio.timeout(self.settings.timeout_s):
+                    response = await self._send(litellm, course, arrival)
+                answer = _read(response, arrival, most_in=most_in, most_out=most_out)
+        except asyncio.CancelledError:
+            course.call = _failed(call, Fault("interrupted", "transient", turned_away=False), room)
+            raise
+        except CallFailed as failed:
+            course.call = _failed(call, failed.fault, room)
+            return failed.fault
+        usage = answer.usage
+        price = self._price(litellm, call.model)
+        cost_usd = min(self._cost(litellm, call.model, price, response, usage), room.cost_usd)
+        room.settle(usage.tokens_in, usage.tokens_out, cost_usd, told=not usage.doubt)
+        course.call = _answered(call, answer, cost_usd)
+        return None
+
+    @contextmanager
+    def _paid(self) -> Iterator[None]:
+        task = asyncio.current_task()
+        assert task
+        self._under_way.add(task)
+        try:
+            yield
+        finally:
+            self._under_way.discard(task)
+
+    def _calls_tools(self, litellm: ModuleType, model: str) -> bool:
+        """Whether a model can call tools, as far as anybody knows."""
+        if model in self.settings.tools:
+            return self.settings.tools[model]
+        info = known(lambda: litellm.get_model_info(model))
+        return info is None or bool(info.get("supports_function_calling"))
+
+    def _room(self, litellm: ModuleType, model: str, messages: Sequence[Message], cuts: int) -> int:
+        """See `answer_room.most_tokens`."""
+        return most_room(self.settings, known(lambda: litellm.get_model_info(model)), messages, cuts=cuts)
+
+    def _most_out(self, litellm: ModuleType, room: int) -> int:
+        """Tokens that an answer may have, thoughts included: some providers count these apart."""
+        effort = (self.settings.reasoning_effort or "none").upper()
+        thoughts: int = getattr(litellm.constants, f"DEFAULT_REASONING_EFFORT_{effort}_THINKING_BUDGET", 0)
+        return room + thoughts
+
+    async def _send(self, litellm: ModuleType, course: _Course, arrival: Arrival) -> Any:
+        """The provider's answer as the library has it; `arrival` gets what was seen of it before."""
+        call = course.call
+        options: dict[str, Any] = {**self.settings.parameters, "max_tokens": course.room}
+        if self.settings.seeds:
+            options["seed"] = int(call.cache_key[:7], 16)
+        if course.tools:
+            # Our tools are no MCP servers'; litellm would import the package `mcp` to find that out.
+            options |= {"tools": described(course.tools), "_skip_mcp_handler": True}
+        if self.settings.api_base:
+            options["api_base"] = self.settings.api_base
+            if call.model.startswith("openai/") and "OPENAI_API_KEY" not in os.environ:
+                options["api_key"] = "none"  # the library insists on one, servers of one's own do not
+        token = ARRIVAL.set(arrival)
+        try:
+            return await litellm.acompletion(
+                model=call.model,
+                messages=marked(call.messages, _provider(litellm, call.model)),
+                timeout=self.settings.timeout_s,
+                num_retries=0,
+                max_retries=0,
+                drop_params=True,
+                **options,
+            )
+        finally:
+            ARRIVAL.reset(token)
+
+    def _price(self, litellm: ModuleType, model: str) -> Price | None:
+        """The model's price; None where it is unknown, which the user is told once and which counts as 0."""
+        if model not in self._prices:
+            price = self.settings.prices.get(model) or listed_price(litellm, model)
+            self._prices[model] = price
+            if price is None:
+                self._say(f"the price of {model} is not known and counts as 0; set llm.prices to have dollars counted")
+        return self._prices[model]
+
+    def _cost(self, litellm: ModuleType, model: str, price: Price | None, response: Any, usage: Usage) -> float:
+        """What the call cost; litellm knows of discounts for what the provider had in its cache."""
+        usual = _dollars(price, usage.tokens_in, usage.tokens_out)
+        if price is None or model in self.settings.prices or usage.doubt:
+            return usual
+        cost_usd = known(
+            lambda: float(litellm.completion_cost(response.model_copy(update={"model": model}), model=model))
+        )
+        return cost_usd if cost_usd is not None and 0 <= cost_usd < math.inf else usual
+
+
+@dataclass
+class _Course:
+    """A call as far as it has come."""
+
+    call: Call
+    room: int
+    """Tokens that its answer may have."""
+    tools: tuple[Tool, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Answer:
+    text: str
+    status: CallStatus
+    usage: Usage
+    error: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    thoughts: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _read(response: Any, arrival: Arrival, *, most_in: int, most_out: int) -> _Answer:
+    choice, usage = response.choices[0], getattr(response, "usage", None)
+    status = {"length": CallStatus.CUT, "content_filter": CallStatus.REFUSED}.get(choice.finish_reason)
+    text = (choice.message.content or "").encode(errors="replace").decode()  # half a surrogate pair is no text
+    error, characters = "", max(arrival.characters, len(text))
+    if characters > arrival.most_characters:
+        text, status = text[: arrival.most_characters], CallStatus.CUT
+        error = f"of {characters} characters, more than its limit of tokens can hold, the first {len(text)} are kept"
+    said = arrival.usage if arrival.read else usage.model_dump() if usage else None
+    tools = calls_of(choice.message)
+    written = "".join((text, *(call.name + call.arguments for call in tools)))
+    counts = counted(said, written, most_in=most_in, most_out=most_out)
+    thoughts = thoughts_of(choice.message) if tools else {}
+    return _Answer(text, status or CallStatus.ANSWERED, counts, error, tools, thoughts)
+
+
+def _failed(call: Call, fault: Fault, room: Reservation) -> Call:
+    if fault.turned_away:
+        room.free()
+    else:
+        call = replace(call, lost_tokens=call.lost_tokens + room.tokens, lost_usd=call.lost_usd + room.cost_usd)
+    return replace(call, status=CallStatus.REFUSED if fault.kind == "refused" else CallStatus.FAILED, error=fault.text)
+
+
+def _answered(call: Call, answer: _Answer, cost_usd: float) -> Call:
+    return replace(
+        call, status=answer.status, answer=answer.text, error=answer.error, tokens_in=answer.usage.tokens_in,
+        tokens_out=answer.usage.tokens_out, cost_usd=cost_usd, usage_json=answer.usage.said,
+        usage_doubt=answer.usage.doubt, tool_calls=answer.tool_calls, thoughts=answer.thoughts,
+    )  # fmt: skip
+
+
+def _dollars(price: Price | None, tokens_in: int, tokens_out: int) -> float:
+    return price.cost_usd(tokens_in, tokens_out) if price else 0.0
+
+
+def listed_price(litellm: ModuleType, model: str) -> Price | None:
+    """What litellm's table says that the model costs; None where it is not there."""
+    info = known(lambda: litellm.get_model_info(model))
+    if info is None:
+        return None
+    return Price(input=1e6 * (info["input_cost_per_token"] or 0), output=1e6 * (info["output_cost_per_token"] or 0))
+
+
+def _provider(litellm: ModuleType, model: str) -> str:
+    """What litellm calls the model's provider; empty where it knows none."""
+    return known(lambda: str(litellm.get_llm_provider(model)[1])) or ""
+
+
+def _check_provider(litellm: ModuleType, model: str, api_base: str | None) -> None:
+    try:
+        with translated():
+            litellm.get_llm_provider(model)
+            wanted = litellm.validate_environment(model)["missing_keys"]
+    except CallFailed as failed:
+        raise UserError(f"model {model}: {failed.fault.text}") from failed
+    missing = [name for name in wanted if name.endswith("_API_KEY")]
+    if missing and not api_base:  # a server of one's own may not want a key
+        raise UserError(f"model {model}: set {' and '.join(missing)} in the environment")
+
+
+async def _check_server(address: str) -> None:
+    place = urlsplit(address)
+    port = place.port or {"http": 80, "https": 443}[place.scheme]
+    try:
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            _, writer = await asyncio.open_connection(place.hostname, port)
+    except (OSError, TimeoutError) as error:
+        raise UserError(f"llm.api_base {address}: no server answers there: {one_line(error)}") from error
+    writer.close()

@@ -1,0 +1,145 @@
+"""The mutator that changes a kernel's structure without a language model."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+from fitness.profiling import Bottleneck
+from mutators.analysis.cpp_tree import SyntaxTree
+from mutators.analysis.plan_edit import with_tunables
+from mutators.analysis.source_text import apply_edits
+from mutators.analysis.syntax import Unreadable
+from mutators.base import Parent, Proposal, Request
+from mutators.transforms import TRANSFORMS, Site
+from mutators.transforms.steering import ordered
+from mutators.tuning.space import bad_params, drawn, space_of, with_setting
+from operators.errors import PlanError, UserError, unknown
+from operators.kernel import Kernel
+from operators.spec import Operator
+
+MAX_COUNT = 32
+
+
+class Transform:
+    """Applies transforms of `mutators.transforms` at places drawn from the request's seed.
+
+    Params: `rewrite` names one (any otherwise: uniform over those that apply, then over their places), `count` how many
+    are made in a row (1). With `bottleneck`, the class of what limits the parent, those that suit it tend to be tried
+    first (`mutators.transforms.steering`). New tunables come with a default, so that the child runs as it is and `tune`
+    can take over; with `random_values` (false) all tunables of the child get random values instead, such as its plan
+    allows (for the params `workload_set` and `facts` see `Tune`). A child's header always parses and its code holds no
+    more syntax errors than its parent's; whether it compiles and is right is for the evaluator to say.
+    """
+
+    name = "transform"
+
+    def applies(self, kernel: Kernel, operator: Operator) -> bool:
+        """True for every kernel of a target that some transform serves."""
+        return kernel.operator == operator.name and any(kernel.target in r.targets for r in TRANSFORMS.values())
+
+    def propose(self, request: Request, parents: tuple[Parent, ...], operator: Operator) -> Proposal:
+        """The first parent, changed. A failure says what is missing."""
+        started = time.perf_counter()
+        kernel, description, failure = _child(request, parents, operator)
+        return Proposal(kernel, description, failure, seconds=time.perf_counter() - started)
+
+
+def transform_names(target: str) -> tuple[str, ...]:
+    """The transforms that serve a target, in alphabetical order."""
+    return tuple(name for name, transform in TRANSFORMS.items() if target in transform.targets)
+
+
+def _child(request: Request, parents: tuple[Parent, ...], operator: Operator) -> tuple[Kernel | None, str, str]:
+    wish, count = request.params.get("rewrite"), request.params.get("count", 1)
+    bottleneck = request.params.get("bottleneck", "")
+    problem = _bad_wish(wish, count, bottleneck) or ("" if parents else "transform needs a parent")
+    random_values = request.params.get("random_values", False)
+    if not problem and random_values:
+        problem = bad_params(request, parents[0].kernel)
+    if problem:
+        return None, "transform", problem
+    parent, random = parents[0].kernel, Random(request.seed)
+    text, made = parent.source, []
+    try:
+        for _ in range(count):
+            tree = SyntaxTree(text, operator, parent.target, request.task.dtype)
+            step = _step(tree, wish, random, bottleneck)
+            if step is None:
+                break
+            text = step[0]
+            made.append(step[1])
+    except PlanError as error:
+        return None, "transform", f"the parent's plan cannot be used: {error}"
+    if not made:
+        # Replays compare this text with what runs have stored since before transforms were called so.
+        what = f"`{wish}` applies nowhere" if wish else "no rewrite applies"
+        return None, "transform", f"{what} in this {operator.name} kernel"
+    child = Kernel(parent.operator, parent.target, text, dict(parent.values))
+    if random_values:
+        child, values = _with_random_values(child, request, operator, random)
+        made.append(values)
+    return child, "; ".join(made), ""
+
+
+def _with_random_values(child: Kernel, request: Request, operator: Operator, random: Random) -> tuple[Kernel, str]:
+    """The child with random values, and which; as it was where there is nothing to choose, or nothing that fits."""
+    try:
+        space = space_of(child, request, operator)
+        setting = drawn(space, random) if space.size > 1 else None
+    except UserError as error:
+        return child, f"kept values: {error}"
+    return with_setting(child, space, setting) if setting else (child, "kept values")
+
+
+def _bad_wish(wish: Any, count: Any, bottleneck: Any) -> str:
+    """What is wrong with the params; empty if nothing is."""
+    if wish is not None and wish not in TRANSFORMS:
+        return unknown("rewrite", str(wish), TRANSFORMS)
+    if type(count) is not int or not 1 <= count <= MAX_COUNT:
+        return f"count must be an integer from 1 to {MAX_COUNT}, not {count!r}"
+    if bottleneck and bottleneck not in list(Bottleneck):
+        return unknown("bottleneck", str(bottleneck), [each.value for each in Bottleneck])
+    return ""
+
+
+def _step(tree: SyntaxTree, wish: str | None, random: Random, bottleneck: str) -> tuple[str, str] | None:
+    """One transform: the new text and what was done. None where nothing applies."""
+    names = [wish] if wish else list(transform_names(tree.target))
+    if bottleneck:
+        names = ordered(names, Bottleneck(bottleneck), random)
+    else:
+        random.shuffle(names)
+    for name in names:
+        sites = list(sites_of(tree, name))
+        random.shuffle(sites)
+        for site in sites:
+            text = apply(tree, site)
+            if text is not None:
+                return text, f"{name}: {site.description}"
+    return None
+
+
+def sites_of(tree: SyntaxTree, name: str) -> Iterator[Site]:
+    """The places where a transform applies, in the order of the file."""
+    transform = TRANSFORMS[name]
+    if tree.target in transform.targets:
+        try:
+            yield from transform.sites(tree)
+        except (Unreadable, RecursionError):
+            return  # broken or absurdly nested code: what was found so far is all there is
+
+
+def apply(tree: SyntaxTree, site: Site) -> str | None:
+    """The file after one transform, or None where the result would not be a usable file."""
+    text = apply_edits(tree.data, site.edits).decode()
+    changed = with_tunables(text, site.tune)
+    if changed is None or changed == tree.text:
+        return None
+    try:
+        child = SyntaxTree(changed, tree.operator, tree.target, tree.dtype)
+    except PlanError:
+        return None  # too many tunables, mostly
+    return changed if child.error_count <= tree.error_count else None
