@@ -19,10 +19,10 @@ from fitness.targets import place
 from mutators.analysis.cpp_tree import SyntaxTree
 from mutators.mutants import Mutant, chosen, mutants
 from operators.catalog import functions, load
+from operators.definition.spec import HIDDEN_NEEDED, Operator, Task, Workload
 from operators.errors import OperatorError, PlanError, unknown
 from operators.kernel import Kernel
-from operators.plan import parse_plan
-from operators.spec import HIDDEN_NEEDED, Operator, Task, Workload
+from operators.plan.reading import parse_plan
 
 Say = Callable[[str], None]
 Along = Callable[[Sequence[Mutant]], Iterable[Mutant]]

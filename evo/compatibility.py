@@ -17,8 +17,8 @@ from evo.config import RunConfig
 from evo.version import engine_version
 from fitness.cpu.cores import groups, processor
 from fitness.targets import GpuModels
+from operators.definition.fingerprint import fingerprint
 from operators.errors import UserError
-from operators.fingerprint import fingerprint
 from operators.identity import digest
 
 ASKED_TASKS = "select distinct task from asks"
@@ -36,7 +36,7 @@ class Conditions:
     """Its version."""
     host: Mapping[str, Any]
     definitions: Mapping[str, Mapping[str, str]] | None
-    """By operator: see `operators.fingerprint`. None: not known."""
+    """By operator: see `operators.definition.fingerprint`. None: not known."""
 
 
 def conditions(config: RunConfig, gpus: GpuModels) -> Conditions:

@@ -22,11 +22,11 @@ from mutators.briefing import Attempt
 from mutators.llm.settings import LlmSettings
 from operators.catalog import load, same_family
 from operators.champions import offered
-from operators.definition import first_problem
+from operators.definition.reading import first_problem
+from operators.definition.spec import Operator, Task
 from operators.errors import UserError, unknown
 from operators.extension import named_class
 from operators.files import read_text
-from operators.spec import Operator, Task
 
 STRATEGIES: Mapping[str, str] = {
     "islands": "evo.strategies.islands:Islands",

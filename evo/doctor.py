@@ -40,7 +40,7 @@ extern "C" int evo_test(float* x) {
 """
 OURS = {
     "evo": "evo/cli/commands.py",
-    "operators": "operators/spec.py",
+    "operators": "operators/definition/spec.py",
     "mutators": "mutators/base.py",
     "fitness": "fitness/base.py",
 }

@@ -19,10 +19,10 @@ from fitness.profiling import Profile
 from fitness.targets import fitness
 from fitness.timing import Ratio, mean, smallest_detectable
 from operators.catalog import load
+from operators.definition.spec import Task
 from operators.errors import UserError, unknown
 from operators.files import read_text
 from operators.kernel import Kernel
-from operators.spec import Task
 
 TARGET_OF = {".cpp": "cpu", ".cc": "cpu", ".cu": "cuda"}
 

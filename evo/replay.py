@@ -38,9 +38,9 @@ from mutators.bench import Result, Tool
 from mutators.llm.calls import cache_key
 from mutators.llm.settings import LlmSettings
 from mutators.llm.tools import content_of
+from operators.definition.spec import CHAMPIONS, Task
 from operators.errors import UserError
 from operators.kernel import Kernel
-from operators.spec import CHAMPIONS, Task
 
 COMMITS_UNDER_WAY = 64
 UNDONE = f"""

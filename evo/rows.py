@@ -14,8 +14,8 @@ from evo.journal import Journal
 from fitness.evaluation import CheckError, Evaluation, Level, LibraryTiming, Status, Timing
 from fitness.profiling import Bottleneck, Metric, Profile
 from mutators.base import Call, CallStatus, Kind, Message, Proposal, Request, ToolCall
+from operators.definition.spec import Task
 from operators.kernel import Kernel
-from operators.spec import Task
 
 Rows = dict[str, list[Row]]
 

@@ -10,7 +10,7 @@ from evo.config import RunConfig
 from evo.report.queries import quoted
 from evo.store import query
 from fitness.evaluation import Evaluation
-from operators.spec import Operator
+from operators.definition.spec import Operator
 
 PUBLISHED = "published"
 NOTE = (

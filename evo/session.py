@@ -30,8 +30,8 @@ from evo.workers.local import LocalPool
 from evo.workers.pool import ClusterLost, SharedPool
 from evo.workers.worker import RunContext, WorkerSpec, gpu_specs, worker_cores
 from fitness.targets import NO_GPUS, GpuModels, devices, gpu_models
+from operators.definition.spec import Operator, Task
 from operators.errors import DiskError, MachineError, UserError, disk_error
-from operators.spec import Operator, Task
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that end a search in good order: Ctrl-C, a batch system's limit, a terminal that is closed."""

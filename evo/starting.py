@@ -11,12 +11,12 @@ from evo.inbox import Inbox
 from fitness.cpu import build as cpu
 from fitness.evaluation import Rejection
 from mutators.asking.answers import Invitation
+from operators.definition.spec import Operator, Task
 from operators.errors import PlanError, UserError
 from operators.files import read_text
-from operators.header import MAX_SOURCE_BYTES
 from operators.kernel import Kernel
-from operators.plan import Plan, parse_plan
-from operators.spec import Operator, Task
+from operators.plan.header import MAX_SOURCE_BYTES
+from operators.plan.reading import Plan, parse_plan
 
 SUFFIXES = {"cpu": (".cpp", ".cc"), "cuda": (".cu",)}
 

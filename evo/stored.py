@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 from evo.rows import LIBRARY_TIMING
 from fitness.evaluation import CheckError, LibraryTiming, Timing
 from fitness.profiling import Bottleneck, Metric, Profile
-from operators.defaults import with_defaults
 from operators.errors import UserError
-from operators.header import read_header
+from operators.plan.defaults import with_defaults
+from operators.plan.header import read_header
 
 Row = dict[str, Any]
 Read = Callable[[str, Mapping[str, Any]], list[Row]]

@@ -23,8 +23,8 @@ from fitness.evaluation import CheckError, Rejection, Status
 from fitness.memory import Memory
 from fitness.pipeline import Pipeline
 from fitness.verify import Oracle, worst
+from operators.definition.spec import Workload
 from operators.kernel import Kernel
-from operators.spec import Workload
 
 FAMILIES = 2
 """Input families for each shape, as of a confirmation."""

@@ -26,9 +26,9 @@ from fitness.doubts import departures
 from fitness.inputs import FEW, TORCH_DTYPES, Inputs
 from fitness.places import Place
 from operators.catalog import Functions
+from operators.definition.spec import Operator, Tensor
 from operators.dtypes import ACCUMULATOR, DTYPES, DType, resolve_dtype
 from operators.errors import OperatorError
-from operators.spec import Operator, Tensor
 
 WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int32}
 """By the bytes of an element, as what its bits are compared: nothing that fp64 does not hold."""

@@ -42,7 +42,7 @@ class DeviceInfo:
     name: str
     """In words, with the figures that a programmer of kernels asks for first."""
     facts: Mapping[str, int] = field(default_factory=dict)
-    """By the names that expressions of plans have for them (`operators.plan.FACTS`)."""
+    """By the names that expressions of plans have for them (`operators.plan.reading.FACTS`)."""
     details: tuple[str, ...] = ()
     """What else an expert would ask of it, each in words: units and their instructions, registers, memories."""
     peaks: Peaks | None = None

@@ -17,8 +17,8 @@ import torch
 
 from fitness.compare import Bound, Judgement, bound, judge
 from fitness.inputs import TORCH_DTYPES
+from operators.definition.spec import LONGEST_CHAIN
 from operators.dtypes import DType
-from operators.spec import LONGEST_CHAIN
 
 A_OUT = 1.01
 """One rounding to the output type, and a little."""

@@ -10,8 +10,8 @@ from typing import Any
 from fitness.compare import Judgement
 from fitness.inputs import Inputs
 from fitness.memory import Memory
+from operators.definition.spec import Workload
 from operators.relations import Relation
-from operators.spec import Workload
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from fitness.device import LARGE, NAN, Device, KernelFault, Prepared, Sample, Se
 from fitness.evaluation import CheckError, Status
 from fitness.memory import Memory
 from fitness.verify import Oracle
-from operators.spec import Workload
+from operators.definition.spec import Workload
 
 CALLS_S, CALLS_TO_NAIVE = 20.0, 5.0
 """So long may the checked calls of one level take in all, beside so many times what the naive kernel took for them."""

@@ -11,7 +11,7 @@ from itertools import cycle
 import numpy as np
 
 from fitness.inputs import FEW, SPECIALS
-from operators.spec import Workload
+from operators.definition.spec import Workload
 
 REVEALING = (FEW, SPECIALS)
 """Families of outliers and of special values: most faults that others miss show in them."""

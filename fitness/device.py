@@ -16,10 +16,10 @@ from fitness.memory import Memory
 from fitness.profiling import Profile
 from fitness.roofline import Peaks
 from fitness.timing import Spread
+from operators.definition.spec import Workload
 from operators.errors import MachineError
 from operators.kernel import Kernel
 from operators.libraries import LibraryCall
-from operators.spec import Workload
 
 NAN = 0xFF
 """The byte that makes a NaN of every floating type."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from fitness.inputs import SCALE_EXPONENT
+from operators.definition.spec import Operator
 from operators.dtypes import resolve_dtype
-from operators.spec import Operator
 
 ZEROS = ("structured", "mixture")
 """Families that hold zeros, where a tensor has them among its specials."""

@@ -12,9 +12,9 @@ import torch
 
 from operators import drawing
 from operators.catalog import Functions
+from operators.definition.spec import Distribution, Operator, Pattern, Tensor
 from operators.dtypes import DType, resolve_dtype
 from operators.errors import OperatorError
-from operators.spec import Distribution, Operator, Pattern, Tensor
 
 FEW = "few"
 SPECIALS = "specials"

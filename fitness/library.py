@@ -24,11 +24,11 @@ from fitness.device import NAN, UNANSWERED, KernelFault, Session
 from fitness.evaluation import Status
 from fitness.native import cache_folder, publish
 from fitness.timed import Placed
+from operators.definition.spec import Operator
 from operators.errors import OperatorError
 from operators.files import read_bytes
 from operators.identity import digest
 from operators.libraries import LIBRARIES, Arrays, LibraryCall
-from operators.spec import Operator
 
 ROUNDS = range(3, 10)
 """A call is timed so often on every workload at least, and at most."""

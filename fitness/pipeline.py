@@ -24,8 +24,8 @@ from fitness.stand import Stand
 from fitness.timed import dealt
 from fitness.timing import CONFIRM, FULL, ITSELF, SCREEN, RaceResult
 from fitness.verify import Oracle, worst
+from operators.definition.spec import Operator, Task, Workload
 from operators.kernel import Kernel
-from operators.spec import Operator, Task, Workload
 
 SCREEN_HIDDEN = 3
 FULL_HIDDEN = 10

@@ -13,7 +13,7 @@ from fitness.cases import Case, Related
 from fitness.compare import Judgement, judge, place_of
 from fitness.inputs import TORCH_DTYPES
 from fitness.places import Place
-from operators.spec import Operator, Tensor
+from operators.definition.spec import Operator, Tensor
 
 Tensors = Mapping[str, torch.Tensor]
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Literal
 
 from fitness.native import publish
+from operators.definition.spec import Operator
 from operators.dtypes import resolve_dtype
-from operators.spec import Operator
 
 MARGIN = 1.05
 """Peaks are believed up to this factor; also a data sheet's figure may be beaten a little."""

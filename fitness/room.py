@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from operators.definition.spec import Operator, Workload
 from operators.dtypes import resolve_dtype
-from operators.plan import ResolvedPlan
-from operators.spec import Operator, Workload
+from operators.plan.reading import ResolvedPlan
 
 SHARE = 8
 """The scratch of one kernel gets this part of a machine's or a GPU's memory: other kernels are judged beside it."""

@@ -8,9 +8,9 @@ from typing import Any
 from fitness.base import Anchor, Built, Checked
 from fitness.evaluation import Evaluation, Level, Rejection, Status, Timing
 from fitness.profiling import Metric, Profile
+from operators.definition.spec import Operator, Task
 from operators.identity import digest
 from operators.kernel import Kernel
-from operators.spec import Operator, Task
 
 Script = Callable[[Kernel], Status | float]
 """The log speedup of a correct kernel, or how it fails."""

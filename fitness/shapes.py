@@ -11,10 +11,10 @@ import numpy as np
 from fitness.evaluation import Rejection, Status
 from fitness.inputs import Inputs, draw
 from fitness.verify import Oracle
-from operators.header import read_header
+from operators.definition.spec import HIDDEN_NEEDED, Operator, Task, Workload
 from operators.kernel import Kernel
-from operators.plan import Plan, ResolvedPlan
-from operators.spec import HIDDEN_NEEDED, Operator, Task, Workload
+from operators.plan.header import read_header
+from operators.plan.reading import Plan, ResolvedPlan
 
 
 class Shapes:

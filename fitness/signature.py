@@ -10,10 +10,10 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from operators.definition.spec import Operator
 from operators.dtypes import DType, resolve_dtype
-from operators.plan import Argument, ResolvedPlan
-from operators.spec import Operator
-from operators.tensor_map import TENSOR_MAP_BYTES
+from operators.plan.reading import Argument, ResolvedPlan
+from operators.plan.tensor_map import TENSOR_MAP_BYTES
 
 KINDS = ("integer", "float", "pointer", "other")
 """As the shims number them."""

@@ -20,9 +20,9 @@ from fitness.timed import Seat, TimedInputs
 from fitness.timing import Schedule
 from fitness.vendor import Vendor
 from fitness.verify import Oracle
+from operators.definition.spec import Operator, Task, Workload
 from operators.errors import OperatorError
 from operators.kernel import Kernel
-from operators.spec import Operator, Task, Workload
 
 ANCHORS_KEPT = 4
 

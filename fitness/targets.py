@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from fitness.base import Builder, DeviceInfo, Fitness
 from fitness.roofline import Peaks
+from operators.definition.spec import Operator, Task
 from operators.errors import UserError
-from operators.spec import Operator, Task
 
 if TYPE_CHECKING:
     from fitness.admission import Place

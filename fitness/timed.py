@@ -22,7 +22,7 @@ import numpy as np
 from fitness.cases import Case
 from fitness.device import Session
 from fitness.inputs import FEW
-from operators.spec import Workload
+from operators.definition.spec import Workload
 
 NOMINAL = "nominal"
 NOMINAL_SETS = 2

@@ -10,9 +10,9 @@ from fitness.library import Accept, Choice, Place, choose, keep, kept, versions
 from fitness.measure import Guest, GuestSeat
 from fitness.timed import Placed, TimedInputs
 from fitness.verify import Oracle
+from operators.definition.spec import Operator, Task, Workload
 from operators.errors import OperatorError
 from operators.libraries import LibraryCall
-from operators.spec import Operator, Task, Workload
 
 Begun = tuple[LibraryCall, Sequence[int], Session]
 """A call, the numbers of the workloads that it is called on, and a session that starts."""

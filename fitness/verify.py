@@ -41,10 +41,10 @@ from fitness.memory import Memory
 from fitness.places import CpuPlace, Place
 from fitness.related import Relating
 from operators.catalog import Functions
+from operators.definition.spec import Operator, Tensor, Workload
 from operators.dtypes import DTYPES, DType
 from operators.errors import OperatorError
 from operators.relations import Relation
-from operators.spec import Operator, Tensor, Workload
 
 SECOND_DRAWS = 8
 """Inputs on which the rms of trusted implementations is looked at again before a kernel fails by it."""

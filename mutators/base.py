@@ -11,9 +11,9 @@ from typing import Any, Protocol
 from fitness.evaluation import Evaluation
 from mutators.bench import Bench, Tool
 from mutators.briefing import Briefing
+from operators.definition.spec import Operator, Task
 from operators.identity import digest
 from operators.kernel import Kernel
-from operators.spec import Operator, Task
 
 
 @dataclass(frozen=True)

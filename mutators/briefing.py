@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fitness.base import DeviceInfo
+from operators.definition.spec import Operator, Task
 from operators.kernel import Kernel
-from operators.spec import Operator, Task
 
 Z95 = 1.96
 """Standard errors from the middle to either end of a 95 % interval."""

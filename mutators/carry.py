@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from mutators.base import Parent, Proposal, Request
+from operators.definition.spec import Operator
 from operators.kernel import Kernel
-from operators.spec import Operator
 
 
 class Carry:

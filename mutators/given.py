@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from mutators.base import Parent, Proposal, Request
+from operators.definition.spec import Operator
 from operators.files import read_text
 from operators.kernel import Kernel
-from operators.spec import Operator
 
 
 class Ancestor:

@@ -15,11 +15,11 @@ from mutators.analysis.plan_tables import PlanTables
 from mutators.analysis.source_text import Edit, apply_edits
 from mutators.analysis.syntax import Node, walk
 from mutators.base import Parent, Proposal, Request
+from operators.definition.spec import Operator
 from operators.errors import PlanError
 from operators.kernel import Kernel
-from operators.lets import closure
-from operators.plan import Zero
-from operators.spec import Operator
+from operators.plan.lets import closure
+from operators.plan.reading import Zero
 
 DRAWS = 24
 """How many different mixtures are looked at before there is said to be none."""

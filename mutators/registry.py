@@ -10,9 +10,9 @@ from typing import cast
 
 from mutators.base import Client, Earlier, Kind, LlmMutator, Mutator, Parent, Proposal, Request
 from mutators.bench import Bench
+from operators.definition.spec import Operator
 from operators.errors import UserError
 from operators.extension import named_class
-from operators.spec import Operator
 
 MUTATORS: dict[str, str] = {
     "agent": "mutators.asking.agent:Agent",

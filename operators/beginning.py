@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from operators.catalog import ROOT, folders, load
+from operators.definition.spec import CPP_KEYWORDS, IDENTIFIER, RESERVED, Operator
 from operators.errors import UserError, unknown
 from operators.files import read_text
 from operators.libraries import LIBRARIES
-from operators.plan import parse_plan
-from operators.spec import CPP_KEYWORDS, IDENTIFIER, RESERVED, Operator
+from operators.plan.reading import parse_plan
 
 TEMPLATES = ROOT / "shared" / "templates"
 FORMS: Mapping[str, str] = {

@@ -13,11 +13,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from operators.definition import read_operator
+from operators.definition.reading import read_operator
+from operators.definition.spec import Operator
 from operators.errors import OperatorError, unknown
 from operators.files import read_bytes
 from operators.libraries import LIBRARIES, UNNAMED, LibraryCall, own
-from operators.spec import Operator
 
 ROOT = Path(__file__).parent
 FUNCTIONS: Mapping[str, str] = {

@@ -19,10 +19,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from operators.definition import first_problem
+from operators.definition.reading import first_problem
+from operators.definition.spec import CHAMPIONS, Operator
 from operators.errors import OperatorError
 from operators.files import read_text
-from operators.spec import CHAMPIONS, Operator
 
 RECORDS = "champions.toml"
 HEAD = "# Where the kernels of this folder come from, and what was measured of them there.\n"

@@ -15,7 +15,7 @@ class Kernel:
     """One implementation of an operator.
 
     It is not bound to a dtype: the same source serves every dtype of the operator. Building one never fails; whether
-    the source is any good is for `operators.plan.parse_plan` and the fitness stages to say.
+    the source is any good is for `operators.plan.reading.parse_plan` and the fitness stages to say.
     """
 
     operator: str

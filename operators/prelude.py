@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from operators.definition.spec import Operator
 from operators.dtypes import ACCUMULATOR, DTYPES, resolve_dtype
-from operators.plan import Plan
-from operators.spec import Operator
+from operators.plan.reading import Plan
 
 INT_MAX = 2**31 - 1
 CUDA_HEADERS: Mapping[str, str] = {"bf16": "cuda_bf16.h", "fp16": "cuda_fp16.h"}

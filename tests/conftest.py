@@ -12,7 +12,7 @@ from hypothesis import settings
 
 from evo.store import writer
 from operators.catalog import load
-from operators.spec import Operator
+from operators.definition.spec import Operator
 
 DATA = Path(__file__).parent / "data"
 

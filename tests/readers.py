@@ -26,7 +26,7 @@ from fitness.source import forbidden, hoisted, smuggled, without_comments
 from mutators.edits import AnswerError, Block, child_source, description, edited
 from operators.catalog import load
 from operators.errors import PlanError
-from operators.plan import parse_plan
+from operators.plan.reading import parse_plan
 
 TIMES = 16
 LEAST_S = 0.005

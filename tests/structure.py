@@ -45,8 +45,9 @@ class Module:
 
     @property
     def is_operators_own(self) -> bool:
-        """Whether it belongs to one operator, or is shared by some: it stands in a folder below operators/."""
-        return self.name.startswith("operators.") and self.name.count(".") > 1
+        """Whether it belongs to one operator, or some share it: it stands in the folder of a family, or in shared/."""
+        first, _, rest = self.name.partition(".")
+        return first == "operators" and "." in rest and not rest.startswith(("definition.", "plan."))
 
     @property
     def lines(self) -> int:

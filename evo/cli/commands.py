@@ -280,7 +280,7 @@ def best(
     from evo.folders import find_run
     from evo.report.queries import best_kernels
     from evo.report.status import standings
-    from operators.defaults import with_defaults
+    from operators.plan.defaults import with_defaults
 
     folder = find_run(runs, run)
     if package:

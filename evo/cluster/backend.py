@@ -26,8 +26,8 @@ from evo.strategies.base import Strategy
 from evo.workers.pool import EngineError, WorkerPool, value_of
 from evo.workers.worker import WorkerSpec, gpu_specs, worker_cores
 from fitness.targets import GpuModels, devices, gpu_models
+from operators.definition.spec import Operator, Task
 from operators.errors import UserError
-from operators.spec import Operator, Task
 
 START_LIMIT_S = 120.0
 """How long actors may take to start before the cluster is taken to have no room for them."""

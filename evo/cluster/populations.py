@@ -20,7 +20,7 @@ from evo.workers.pool import EngineError
 from fitness.profiling import Profile
 from mutators.base import Request
 from operators.catalog import load
-from operators.spec import Operator, Task
+from operators.definition.spec import Operator, Task
 
 PAGE_TELLS = 2_000
 """Tells that are read from the store, and sent to an actor, at a time."""

@@ -15,7 +15,7 @@ from evo.folders import DATABASE
 from evo.search.driver import FAULTY, WAITS
 from evo.store import Connection, StoreError, open_reader
 from fitness.base import DeviceInfo
-from operators.definition import first_problem
+from operators.definition.reading import first_problem
 from operators.errors import UserError
 
 CONFIG = "comparison.json"

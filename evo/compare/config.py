@@ -16,7 +16,7 @@ from fitness.base import DeviceInfo
 from fitness.metric_sets import PROVIDER
 from mutators.llm.settings import LlmSettings
 from operators.catalog import load
-from operators.definition import first_problem
+from operators.definition.reading import first_problem
 from operators.errors import UserError
 from operators.identity import digest
 

@@ -9,8 +9,8 @@ from itertools import pairwise
 from pathlib import Path
 from random import Random
 
+from operators.definition.spec import Operator
 from operators.files import read_text
-from operators.spec import Operator
 
 NEAR = 4
 """A size becomes one that differs by at most a fourth of it."""
@@ -65,7 +65,7 @@ def near(dims: Mapping[str, int], rng: Random) -> dict[str, int]:
 
 
 def dict_name(dims: Mapping[str, int]) -> str:
-    """As `operators.spec.Workload.name`."""
+    """As `operators.definition.spec.Workload.name`."""
     return ",".join(f"{name}={value}" for name, value in dims.items())
 
 

@@ -37,9 +37,9 @@ from evo.workers.pool import SharedPool
 from fitness.base import Anchor
 from fitness.evaluation import Evaluation
 from operators.catalog import load
+from operators.definition.spec import Operator, Task
 from operators.errors import OperatorError
 from operators.kernel import Kernel
-from operators.spec import Operator, Task
 
 FOLDER = "judgement"
 STORE = "store"

@@ -22,7 +22,7 @@ from evo.folders import DATABASE
 from evo.store import open_reader
 from mutators.llm.tools import content_of
 from operators.catalog import folders, load
-from operators.spec import Operator
+from operators.definition.spec import Operator
 
 TOLD = """
     select 'starts from the kernel file ' || json_extract_string(request_json, '$.params.name') as what, request_id

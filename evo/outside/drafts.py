@@ -22,9 +22,9 @@ from fitness.base import Anchor, Built, Checked
 from fitness.evaluation import Evaluation, Timing
 from fitness.profiling import Profile
 from fitness.targets import devices
+from operators.definition.spec import Task
 from operators.errors import UserError
 from operators.kernel import Kernel
-from operators.spec import Task
 
 LOG = "mcp.log"
 """What sessions say that were begun for a mind outside, in the run's folder."""

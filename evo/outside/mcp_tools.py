@@ -29,10 +29,10 @@ from mutators.asking.manual import manual
 from mutators.base import Request
 from mutators.bench import Result, Tool
 from mutators.prompts import shortened, untrusted
-from operators.defaults import with_defaults
+from operators.definition.spec import Operator, Task
 from operators.errors import UserError
 from operators.kernel import Kernel
-from operators.spec import Operator, Task
+from operators.plan.defaults import with_defaults
 
 LOOK_EVERY_S = 2.0
 """A reader's snapshot of a run that is being written is about as old."""

@@ -20,11 +20,11 @@ from fitness.evaluation import Level, Status, called
 from fitness.timing import Z_INTERVAL, Ratio, mean
 from operators.catalog import load
 from operators.champions import Champion, champions, standing, write_champion
+from operators.definition.fingerprint import fingerprint
+from operators.definition.spec import CHAMPIONS, Operator, Task
 from operators.errors import PlanError, UserError
-from operators.fingerprint import fingerprint
 from operators.kernel import Kernel
-from operators.plan import parse_plan
-from operators.spec import CHAMPIONS, Operator, Task
+from operators.plan.reading import parse_plan
 
 CONFIRMED = """select kernel_id from verdicts
 where task = $task and status = 'correct' and level = 'confirmed'

@@ -13,13 +13,21 @@ from dataclasses import dataclass
 
 from evo.packaging.cpp_expressions import choice, literal, number
 from fitness.signature import Param, check_arguments
+from operators.definition.spec import CPP_KEYWORDS, Operator, Tensor
 from operators.dtypes import DTYPES, resolve_dtype
 from operators.expression import Expression
-from operators.launch import BLOCK_LIMITS, GRID_LIMITS, MAX_CLUSTER_BLOCKS, Argument, Launch, ResolvedBuffer, together
-from operators.plan import FACTS, Plan, ResolvedPlan, Step, TensorMap
-from operators.plan_model import argument_kinds
-from operators.spec import CPP_KEYWORDS, Operator, Tensor
-from operators.tensor_map import DATA_TYPES, SWIZZLES
+from operators.plan.launch import (
+    BLOCK_LIMITS,
+    GRID_LIMITS,
+    MAX_CLUSTER_BLOCKS,
+    Argument,
+    Launch,
+    ResolvedBuffer,
+    together,
+)
+from operators.plan.model import argument_kinds
+from operators.plan.reading import FACTS, Plan, ResolvedPlan, Step, TensorMap
+from operators.plan.tensor_map import DATA_TYPES, SWIZZLES
 
 TAKEN = frozenset(("all", "cases", "evo_plan", "help", "install", "linux", "main", "package", "std", "test", "unix"))
 """What a namespace or a target of CMake cannot be called, or should not."""

@@ -22,10 +22,10 @@ from fitness.cpu.cores import plan_facts
 from fitness.evaluation import Rejection
 from fitness.package import cases, loading
 from fitness.signature import Param
+from operators.definition.portable import signature
 from operators.errors import UserError
-from operators.header import read_header
-from operators.plan import Plan, parse_plan
-from operators.portable import signature
+from operators.plan.header import read_header
+from operators.plan.reading import Plan, parse_plan
 from operators.prelude import prelude
 
 CARRIED = Path(loading.__file__).parent

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from evo.version import engine_version
 from operators.catalog import load
 from operators.champions import champions
+from operators.definition.spec import CHAMPIONS, Operator, Task
 from operators.errors import UserError, unknown
 from operators.files import read_text
 from operators.kernel import Kernel
-from operators.spec import CHAMPIONS, Operator, Task
 
 if TYPE_CHECKING:
     from evo.api import Run

@@ -41,7 +41,7 @@ from evo.report.document import (
     yes,
 )
 from evo.version import engine_version
-from operators.defaults import with_defaults
+from operators.plan.defaults import with_defaults
 
 LINK = "kernel-"
 """What the anchor of a winner's file begins with."""

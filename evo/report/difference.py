@@ -13,7 +13,7 @@ from evo.report.terminal import interval, microseconds, times
 from evo.stored import StoredKernel
 from fitness.flags import standing
 from operators.errors import PlanError
-from operators.header import read_header
+from operators.plan.header import read_header
 
 SHORT = 12
 """Digits of an id that are shown."""

@@ -13,7 +13,7 @@ from fitness.roofline import roofline
 from fitness.targets import check_target, peaks, present_target
 from operators.catalog import declared_libraries, functions
 from operators.champions import Champion, champions
-from operators.spec import Operator
+from operators.definition.spec import Operator
 
 
 def listing(operators: Iterable[Operator]) -> list[dict[str, Any]]:

@@ -20,11 +20,13 @@ from evo.config import STRATEGIES, RunConfig
 from mutators.llm.settings import LlmSettings, Price
 from mutators.registry import MUTATORS
 from mutators.transforms import TRANSFORMS
-from operators import definition, plan_keys, relations
+from operators import relations
 from operators.catalog import FUNCTIONS
-from operators.definition import Formula, Sizes
-from operators.forms import FORMS
+from operators.definition import reading
+from operators.definition.forms import FORMS
+from operators.definition.reading import Formula, Sizes
 from operators.libraries import call, direct, own
+from operators.plan import keys as plan_keys
 
 REQUIRED = "required"
 WORDS = {str: "text", int: "integer", float: "number", bool: "true or false", Any: "any value"}
@@ -51,7 +53,7 @@ class Page:
 
 def operator_pages() -> list[Page]:
     """What an operator's folder may hold: operator.toml, its forms, reference.py, and the headers of kernel files."""
-    keys = [_model_page(f"operator.toml {table}".strip(), model) for table, model in definition.TABLES.items()]
+    keys = [_model_page(f"operator.toml {table}".strip(), model) for table, model in reading.TABLES.items()]
     forms = [Entry(path.stem, "form", "", _first_comment(path.read_text(encoding="utf-8"))) for path in _forms()]
     functions = [Entry(f"{name}(...)", "function", "", meaning) for name, meaning in FUNCTIONS.items()]
     functions[0] = Entry(functions[0].name, "function", REQUIRED, functions[0].meaning)

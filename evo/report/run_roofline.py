@@ -8,9 +8,9 @@ from typing import Any
 from fitness.roofline import Peaks, roofline
 from fitness.targets import device_info, peaks
 from operators.catalog import load
+from operators.definition.spec import Operator, Task
 from operators.errors import UserError
 from operators.expression import ExpressionError
-from operators.spec import Operator, Task
 
 Row = dict[str, Any]
 UNKNOWN = Peaks("unknown", float("inf"), float("inf"), {}, 0.0)

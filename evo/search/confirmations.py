@@ -17,8 +17,8 @@ from evo.search.task import TaskState
 from evo.search.verdicts import Verdicts
 from evo.workers.pool import Pool, Undone
 from fitness.evaluation import Level
+from operators.definition.spec import Task
 from operators.errors import OperatorError
-from operators.spec import Task
 
 MOST_SHARE = 0.3
 """Of the time limit, kept at most for confirming the leaders at the end: the search has the rest."""

@@ -39,8 +39,8 @@ from evo.workbench.recorded import StoredToolCalls
 from evo.workers.pool import Pool, Undone
 from mutators.base import Client, Kind, OutOfBudget
 from mutators.registry import asks_model
+from operators.definition.spec import Operator, Task
 from operators.errors import DiskError, OperatorError, machine_error
-from operators.spec import Operator, Task
 
 STOPPED, CONFIRMED = "stopped", "confirmed"
 WAITS, FAULTY = "waits for", "no task can be judged"

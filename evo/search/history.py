@@ -24,8 +24,8 @@ from evo.strategies.base import Leader
 from fitness.evaluation import Status
 from fitness.profiling import Profile
 from mutators.base import Kind, Request
+from operators.definition.spec import Task
 from operators.kernel import Kernel
-from operators.spec import Task
 
 NOT_WANTED = 0
 """How many requests were wanted by an ask that no strategy answered: those of guests."""

@@ -22,7 +22,7 @@ from mutators.asking.novelty import text_digest
 from mutators.base import Kind, Request
 from mutators.briefing import Attempt, Ratio, Standing
 from mutators.registry import asks_model
-from operators.spec import Task
+from operators.definition.spec import Task
 
 Source = tuple[str, str]
 """A kernel id, and the id of the evaluation that was told of it."""

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from fitness.evaluation import Status
 from mutators.briefing import Attempt, Ratio
+from operators.definition.spec import Task
 from operators.errors import UserError
-from operators.spec import Task
 
 KEPT = 64
 LEAST_GAIN = 0.01

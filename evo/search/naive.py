@@ -9,7 +9,7 @@ from evo.strategies.base import ANCESTOR
 from fitness.evaluation import Evaluation, Status
 from mutators.base import Request
 from operators.catalog import folders
-from operators.spec import Operator, Task
+from operators.definition.spec import Operator, Task
 
 MESSAGE_LENGTH = 300
 WORDS = {

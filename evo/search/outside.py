@@ -21,8 +21,8 @@ from mutators.llm.outside import OutsideClient
 from mutators.llm.settings import LlmSettings
 from mutators.llm.spending import Spending
 from mutators.llm.usage import counted_outside
+from operators.definition.spec import Task
 from operators.kernel import Kernel
-from operators.spec import Task
 
 NOT_TAKEN = "not_taken"
 """The event that says which line of the inbox could not be taken, and why."""

@@ -19,10 +19,10 @@ from mutators.base import Kind, Request
 from mutators.briefing import Attempt
 from mutators.prompts.informed import limits, place
 from mutators.registry import asks_model
-from operators.alike import alike
 from operators.catalog import same_family
+from operators.definition.related import alike
+from operators.definition.spec import Operator, Task
 from operators.kernel import Kernel
-from operators.spec import Operator, Task
 
 if TYPE_CHECKING:
     from evo.workers.pool import Pool

@@ -22,9 +22,9 @@ from fitness.evaluation import Evaluation, Level, Status
 from fitness.levels import full_anchor, next_level
 from fitness.profiling import Profile
 from mutators.base import Kind, Parent, Proposal, Request
+from operators.definition.spec import Task
 from operators.errors import UserError
 from operators.kernel import Kernel
-from operators.spec import Task
 
 CONFIRM_SHARE = 0.1
 """Of the time of evaluators, so much at most goes into confirmations before the run's end."""

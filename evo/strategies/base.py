@@ -14,10 +14,10 @@ from fitness.base import Anchor, DeviceInfo
 from fitness.metric_sets import PROVIDER, PROVIDERS
 from fitness.profiling import Profile
 from mutators.base import Kind, Request, Trial
+from operators.definition.spec import Operator, Task
 from operators.errors import UserError, unknown
 from operators.identity import digest
 from operators.kernel import Kernel
-from operators.spec import Operator, Task
 
 ANCESTOR = Kind.ANCESTOR.value
 """The mutator name of requests for a kernel file of the operator's own folder; `params["name"]` says which."""

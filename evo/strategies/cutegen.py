@@ -30,7 +30,7 @@ from evo.strategies.loop import Recipe, Step
 from evo.strategies.published import Cast, CastSettings, PublishedLoop, Variant, fastest
 from mutators.line_edits import LINES
 from mutators.prompts.informed import CUTE
-from operators.spec import Operator
+from operators.definition.spec import Operator
 
 STEPS_BEFORE_PROFILE: Mapping[str, int] = {"product": 6, "convolution": 6, "reduction": 5, "loss": 3, "elementwise": 2}
 """By class of kernel, the steps without a profile (`scripts/run_profiled_sample.py` of the release)."""

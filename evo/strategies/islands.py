@@ -29,9 +29,9 @@ from mutators.base import Kind, Request
 from mutators.llm.settings import is_outside
 from mutators.registry import MUTATORS
 from mutators.transforms.mutator import transform_names
+from operators.definition.spec import Task
 from operators.errors import unknown
 from operators.kernel import Kernel
-from operators.spec import Task
 
 MOST_BARREN = 2_000
 """Files of which is known what cannot be made of them, the latest."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from evo.individual import Individual
 from evo.strategies.base import Leader
-from operators.spec import Task
+from operators.definition.spec import Task
 
 AS_IT_STANDS = ""
 """In the place of a model's name: the kernel itself is tried."""

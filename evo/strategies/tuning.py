@@ -14,7 +14,7 @@ from evo.strategies.base import StrategyContext
 from mutators.base import Request
 from operators.errors import PlanError
 from operators.kernel import Kernel
-from operators.plan import parse_plan
+from operators.plan.reading import parse_plan
 
 FILES = 500
 """Files whose best settings are remembered, the latest."""

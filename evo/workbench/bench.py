@@ -20,9 +20,9 @@ from fitness.base import Anchor
 from fitness.evaluation import Evaluation
 from mutators.bench import Result, Tool
 from mutators.edits import AnswerError, child_source
+from operators.definition.spec import Operator, Task
 from operators.errors import DiskError, UserError, unknown
 from operators.kernel import Kernel
-from operators.spec import Operator, Task
 
 LEAST_DIGITS = 6
 """Of an id that names a kernel."""

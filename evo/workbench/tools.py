@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from mutators.bench import Tool
-from operators.definition import first_problem
+from operators.definition.reading import first_problem
 
 MOST_SOURCE = 256_000
 """Characters of a kernel file."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from evo.workers.worker import RunContext
-from operators.spec import Task
+from operators.definition.spec import Task
 
 W = TypeVar("W")
 Key = tuple[RunContext, Task]

@@ -10,8 +10,8 @@ from evo.workers.worker import RunContext
 from fitness.base import Anchor, Built, Checked, Fitness
 from fitness.evaluation import Evaluation, Timing
 from fitness.profiling import Profile
+from operators.definition.spec import Task
 from operators.kernel import Kernel
-from operators.spec import Task
 
 
 class InlinePool:

@@ -8,8 +8,8 @@ from typing import Protocol
 from fitness.base import Anchor, Built, Checked
 from fitness.evaluation import Evaluation, Timing
 from fitness.profiling import Profile
+from operators.definition.spec import Task
 from operators.kernel import Kernel
-from operators.spec import Task
 
 
 class Jobs(Protocol):

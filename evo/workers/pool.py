@@ -16,9 +16,9 @@ from evo.workers.worker import BUILD_JOBS, PROBE, SPENT, Answer, Message, RunCon
 from fitness.base import Anchor, Built, Checked, job_limit_s
 from fitness.evaluation import Evaluation, Timing
 from fitness.profiling import Profile
+from operators.definition.spec import Task
 from operators.errors import DeviceError, DiskError, MachineError, OperatorError, UserError
 from operators.kernel import Kernel
-from operators.spec import Task
 
 Found = TypeVar("Found")
 Waits = Callable[[str, float], bool]

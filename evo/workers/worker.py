@@ -20,8 +20,8 @@ from fitness.base import Builder
 from fitness.cpu.cores import groups, stay_on
 from fitness.targets import builder, check_device, fitness, prepare
 from operators.catalog import load
+from operators.definition.spec import Task
 from operators.errors import DeviceError, DiskError, OperatorError, UserError, machine_error
-from operators.spec import Task
 
 PR_SET_PDEATHSIG = 1
 ALL_JOBS = frozenset({"build", "emulate", "spot_check", "screen", "full", "confirm", "profile"})

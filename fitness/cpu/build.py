@@ -36,11 +36,11 @@ from fitness.native import CXX, compiler_version, include_folders, precompiled, 
 from fitness.sandbox import run_confined
 from fitness.signature import MAX_TABLE_BYTES, Param, TableError, parameter_table
 from fitness.source import forbidden, hoisted, smuggled
+from operators.definition.spec import Operator
 from operators.identity import digest
 from operators.kernel import Kernel
-from operators.plan import Plan
+from operators.plan.reading import Plan
 from operators.prelude import prelude
-from operators.spec import Operator
 
 FLAGS = (
     "-std=c++17", "-O3", "-march=native", "-fopenmp", "-fPIC", "-fvisibility=hidden", "-pipe", "-w", "-fno-rtti",

@@ -53,7 +53,7 @@ def processor() -> str:
 
 
 def plan_facts(threads: int) -> dict[str, int]:
-    """Return what plans of kernels that run on so many cores may know: `operators.plan.FACTS` names them."""
+    """Return what plans of kernels that run on so many cores may know: `operators.plan.reading.FACTS` names them."""
     return {"cpu_count": threads, "l2_bytes": _l2_bytes()}
 
 

@@ -20,7 +20,7 @@ from fitness.evaluation import Timing
 from fitness.native import CXX
 from fitness.profiling import Bottleneck, Metric, Profile, classify
 from fitness.roofline import Peaks, Roofline, roofline
-from operators.spec import Workload
+from operators.definition.spec import Workload
 
 REMARKS = 20
 MANY_MISPREDICTIONS = 5.0

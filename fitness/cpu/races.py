@@ -28,7 +28,7 @@ from fitness.native import CXX, built, toolchain_folders
 from fitness.sandbox import run_confined
 from fitness.verify import Oracle
 from operators.kernel import Kernel
-from operators.plan import Plan, ResolvedPlan
+from operators.plan.reading import Plan, ResolvedPlan
 
 TIMEOUT_S = 10.0
 """Of the calls on one shape."""

@@ -23,8 +23,8 @@ from fitness.memory import Region
 from fitness.native import built
 from fitness.sandbox import GIB, kill_group, start_child
 from fitness.signature import packed
-from operators.plan import ResolvedPlan
-from operators.spec import Operator
+from operators.definition.spec import Operator
+from operators.plan.reading import ResolvedPlan
 
 LOAD, BIND, PLAN, RUN, MAP = 1, 2, 3, 4, 5
 OK, ERROR, SIGNAL, TIMEOUT, EXIT, FORGED, CLOCK_SET = range(7)

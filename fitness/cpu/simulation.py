@@ -30,11 +30,11 @@ from fitness.profiling import Metric
 from fitness.roofline import traffic
 from fitness.sandbox import Outcome, run_confined
 from operators.catalog import functions
+from operators.definition.spec import Operator, Workload
 from operators.dtypes import resolve_dtype
 from operators.errors import PlanError
 from operators.kernel import Kernel
-from operators.plan import Plan
-from operators.spec import Operator, Workload
+from operators.plan.reading import Plan
 
 SIMULATED_WORK = 2e7
 """Operations plus bytes of the shape that is simulated, some 50 times slower than it runs."""

@@ -41,11 +41,11 @@ from fitness.signature import check_arguments
 from fitness.timing import Spread
 from fitness.verify import Oracle
 from operators.catalog import functions
+from operators.definition.spec import Operator, Task, Workload
 from operators.errors import PlanError
 from operators.kernel import Kernel
 from operators.libraries import LibraryCall
-from operators.plan import Plan, ResolvedPlan, parse_plan
-from operators.spec import Operator, Task, Workload
+from operators.plan.reading import Plan, ResolvedPlan, parse_plan
 
 CLOCK_SETTINGS = 2
 """So often may somebody set the machine's time during a call before the call is given up."""

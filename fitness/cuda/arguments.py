@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from fitness.cuda.program import KernelCall, Program, Value
 from fitness.signature import Param, packed
-from operators.plan import ResolvedPlan
-from operators.spec import Operator
+from operators.definition.spec import Operator
+from operators.plan.reading import ResolvedPlan
 
 
 def program(plan: ResolvedPlan, params: Mapping[str, tuple[Param, ...]], operator: Operator) -> Program:

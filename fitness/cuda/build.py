@@ -20,12 +20,12 @@ from fitness.cuda.state import PROBE, PROBE_KERNELS, Reference, detached, object
 from fitness.evaluation import Rejection, Status
 from fitness.signature import Param, TableError
 from fitness.source import Dialect, forbidden
+from operators.definition.spec import Operator
 from operators.errors import PlanError, UserError
 from operators.identity import digest
 from operators.kernel import Kernel
-from operators.plan import Plan, parse_plan
+from operators.plan.reading import Plan, parse_plan
 from operators.prelude import prelude, translation_unit
-from operators.spec import Operator
 
 ARCH = "sm_90a"
 """What is compiled for where no GPU is there to ask."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fitness.cuda.program import KernelCall, Program
-from operators.tensor_map import DATA_TYPES, TENSOR_MAP_BYTES, ResolvedTensorMap
+from operators.plan.tensor_map import DATA_TYPES, TENSOR_MAP_BYTES, ResolvedTensorMap
 
 
 def enqueue(

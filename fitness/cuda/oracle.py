@@ -15,7 +15,7 @@ from fitness.inputs import Inputs
 from fitness.memory import Memory
 from fitness.verify import Oracle
 from operators.catalog import Functions
-from operators.spec import Operator
+from operators.definition.spec import Operator
 
 assert compare  # it has tensors on a GPU compared there
 T = TypeVar("T")

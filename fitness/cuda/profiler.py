@@ -11,7 +11,7 @@ from fitness.cuda.ncu import Figures, classify_measured, notes
 from fitness.evaluation import Timing
 from fitness.profiling import Metric, Profile, classify
 from fitness.roofline import Peaks, Roofline, roofline
-from operators.spec import Operator, Workload
+from operators.definition.spec import Operator, Workload
 
 FACTS: Mapping[str, str] = {
     "registers": "",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from operators.tensor_map import ResolvedTensorMap
+from operators.plan.tensor_map import ResolvedTensorMap
 
 Value = tuple[str, str] | bytes
 """("buffer", name), ("map", name), or the bytes of a number."""

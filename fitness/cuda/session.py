@@ -19,7 +19,7 @@ from fitness.cuda.runner import NO_MEMORY, Runner
 from fitness.cuda.runners import MOST_IDLE, SPARES, Runners
 from fitness.device import UNANSWERED, KernelFault, KilledFromOutside, Sample
 from fitness.evaluation import Status
-from operators.plan import ResolvedPlan
+from operators.plan.reading import ResolvedPlan
 
 T = TypeVar("T")
 Resolve = Callable[[Question, Runner], tuple[ResolvedPlan, Program]]

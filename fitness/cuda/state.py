@@ -25,7 +25,7 @@ import numpy as np
 
 from fitness.cuda.cubin import INSTRUCTION_BYTES, OPCODE, Cubin, CubinError, Relocation, Section, Symbol
 from fitness.cuda.program import Table
-from operators.tensor_map import TENSOR_MAP_BYTES
+from operators.plan.tensor_map import TENSOR_MAP_BYTES
 
 RUNTIME = {
     "malloc": "allocates on the device; declare a [[buffer]]",

@@ -46,12 +46,12 @@ from fitness.timed import NOMINAL_SETS, STANDING_SETS, most_company
 from fitness.timing import Spread
 from fitness.verify import Oracle
 from operators.catalog import functions
+from operators.definition.spec import Operator, Task, Workload
 from operators.dtypes import resolve_dtype
 from operators.errors import DeviceError, OperatorError, PlanError
 from operators.kernel import Kernel
 from operators.libraries import LibraryCall
-from operators.plan import Plan, ResolvedPlan, parse_plan
-from operators.spec import Operator, Task, Workload
+from operators.plan.reading import Plan, ResolvedPlan, parse_plan
 
 T = TypeVar("T")
 AUDITED_WORK = 1_000_000

@@ -13,9 +13,9 @@ import torch
 from fitness.cases import Case
 from fitness.verify import Oracle
 from operators.catalog import functions
+from operators.definition.spec import Operator, Workload
 from operators.dtypes import resolve_dtype
-from operators.plan import Plan
-from operators.spec import Operator, Workload
+from operators.plan.reading import Plan
 
 FAMILIES = ("nominal", "scaled", "mixture")
 MOST_ELEMENTS = 1 << 15

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from fitness.signature import Param, check_arguments
+from operators.definition.portable import operator_of
+from operators.definition.spec import Operator, Tensor
 from operators.dtypes import DTYPES, DType, resolve_dtype
 from operators.expression import ExpressionError
-from operators.plan import Plan, ResolvedPlan, parse_plan
-from operators.portable import operator_of
-from operators.spec import Operator, Tensor
+from operators.plan.reading import Plan, ResolvedPlan, parse_plan
 
 FORMAT = 1
 """Of plan.json."""

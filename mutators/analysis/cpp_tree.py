@@ -15,8 +15,8 @@ from typing import Any
 from mutators.analysis.plan_tables import base_name
 from mutators.analysis.source_text import INDENT, Edit, apply_edits, block, reindent
 from mutators.analysis.syntax import Node, deeper_than, parsed, walk
-from operators.plan import Plan, parse_plan
-from operators.spec import CPP_KEYWORDS, RESERVED, Operator
+from operators.definition.spec import CPP_KEYWORDS, RESERVED, Operator
+from operators.plan.reading import Plan, parse_plan
 
 MAX_DEPTH = 250
 """Files that nest more deeply have no functions here: analyses recurse, and no real kernel does."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from mutators.analysis.plan_edit import HEADER
-from operators.plan import Plan, Zero
+from operators.plan.reading import Plan, Zero
 
 _TABLE = re.compile(r"^[ \t]*\[(\[?)[ \t]*(\w+)(?:\.(\w+))?[ \t]*\]\]?[ \t]*(?:#.*)?$", re.MULTILINE)
 _TOP_KEY = re.compile(r"^[ \t]*(?:requires|deterministic|zero)[ \t]*=.*\n?", re.MULTILINE)

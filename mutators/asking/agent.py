@@ -19,8 +19,8 @@ from mutators.bench import Bench, Result
 from mutators.edits import AnswerError, child_source, description
 from mutators.llm.tools import content_of
 from mutators.prompts import conversation, follow_up, rendered
+from operators.definition.spec import Operator
 from operators.kernel import Kernel
-from operators.spec import Operator
 
 MOST_SILENT = 2
 """Answers in a row that call no tool, after which a dialogue ends."""

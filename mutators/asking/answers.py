@@ -10,9 +10,9 @@ from typing import Any, NoReturn
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mutators.base import CallStatus
-from operators.definition import first_problem
+from operators.definition.reading import first_problem
+from operators.definition.spec import Task
 from operators.errors import quote
-from operators.spec import Task
 
 MOST_LINE_BYTES = 4 << 20
 MOST_TEXT = 1 << 20

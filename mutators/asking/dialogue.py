@@ -12,10 +12,10 @@ from mutators.bench import Bench, Result, Tool
 from mutators.edits import AnswerError, child_source, description
 from mutators.line_edits import LINES, line_edited
 from mutators.prompts import complaint, fault, shortened
+from operators.definition.spec import Operator
 from operators.errors import PlanError
 from operators.kernel import Kernel
-from operators.plan import parse_plan
-from operators.spec import Operator
+from operators.plan.reading import parse_plan
 
 TRIES = 2
 """Answers asked for until one can be used."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from mutators.base import Parent, Request
 from mutators.prompts import conversation
+from operators.definition.spec import Operator
 from operators.kernel import Kernel
-from operators.spec import Operator
 
 ANSWER = "# Your answer"
 """The title of what a system message says of the form of answers, with which it ends."""

@@ -15,9 +15,9 @@ from mutators.base import Request
 from mutators.briefing import Attempt, Briefing
 from mutators.llm.settings import is_outside
 from operators.errors import PlanError
-from operators.header import read_header
 from operators.identity import digest
 from operators.kernel import Kernel
+from operators.plan.header import read_header
 
 JUDGED = frozenset((Status.CORRECT.value, Status.SLOWER.value, Status.DUPLICATE.value))
 """Verdicts that tell what an idea is worth; one that led to a kernel that fails may be tried again, and better."""

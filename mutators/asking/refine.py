@@ -6,8 +6,8 @@ from mutators.asking.dialogue import ask_for_child
 from mutators.base import Client, Earlier, Parent, Proposal, Request
 from mutators.bench import Bench
 from mutators.prompts import continued
+from operators.definition.spec import Operator
 from operators.kernel import Kernel
-from operators.spec import Operator
 
 
 class Refine:

@@ -7,8 +7,8 @@ from mutators.asking.dialogue import ask_for_child
 from mutators.base import Client, Earlier, Parent, Proposal, Request
 from mutators.bench import Bench
 from mutators.prompts import conversation
+from operators.definition.spec import Operator
 from operators.kernel import Kernel
-from operators.spec import Operator
 
 REPAIRABLE = frozenset((
     Status.INVALID, Status.COMPILE_ERROR, Status.UNSUPPORTED, Status.RUNTIME_ERROR, Status.TIMEOUT, Status.WRONG,

@@ -7,8 +7,8 @@ import time
 from mutators.asking.dialogue import answers, no_answer
 from mutators.base import CallStatus, Client, Earlier, Parent, Proposal, Request
 from mutators.prompts import continued
+from operators.definition.spec import Operator
 from operators.kernel import Kernel
-from operators.spec import Operator
 
 
 class Say:

@@ -21,10 +21,10 @@ from mutators.base import Earlier, Kind, Message, Parent, Request
 from mutators.briefing import Briefing, Origin
 from mutators.line_edits import numbered
 from mutators.prompts import informed
+from operators.definition.spec import Operator, Scalar, Task, Tensor
 from operators.dtypes import DTYPES, resolve_dtype
 from operators.expression import FUNCTIONS
-from operators.plan import FACTS
-from operators.spec import Operator, Scalar, Task, Tensor
+from operators.plan.reading import FACTS
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -17,9 +17,9 @@ from fitness.evaluation import Evaluation
 from fitness.roofline import Peaks, allowed_us
 from mutators.base import Parent
 from mutators.briefing import Attempt, Briefing, Ratio, Standing, Winner, mean
+from operators.definition.spec import HIDDEN_NEEDED, LONGEST_CHAIN, Operator, Task, Tensor, Workload
 from operators.dtypes import DTYPES
 from operators.expression import ExpressionError
-from operators.spec import HIDDEN_NEEDED, LONGEST_CHAIN, Operator, Task, Tensor, Workload
 
 FOLDER = Path(__file__).parent / "examples"
 

@@ -16,7 +16,7 @@ from mutators.analysis.syntax import Node, field_of, walk
 from mutators.transforms.base import Site, transform
 from mutators.transforms.grid import Above, along_x, kernels
 from mutators.transforms.loops import fixed_outside, operand
-from operators.launch import Launch
+from operators.plan.launch import Launch
 
 WARP = 32
 LANES = (32, 16, 8, 4, 2)

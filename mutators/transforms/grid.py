@@ -12,7 +12,7 @@ from mutators.analysis.plan_tables import base_name
 from mutators.analysis.polynomial import names_in
 from mutators.analysis.source_text import Edit
 from mutators.analysis.syntax import Node, field_of, walk
-from operators.launch import Launch
+from operators.plan.launch import Launch
 
 PLACES = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"})
 BARRIERS = ("__sync", "__shfl", "__shared__", "__ballot", "__any", "__all", "cooperative_groups", "barrier", "goto")

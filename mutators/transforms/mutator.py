@@ -16,9 +16,9 @@ from mutators.base import Parent, Proposal, Request
 from mutators.transforms import TRANSFORMS, Site
 from mutators.transforms.steering import ordered
 from mutators.tuning.space import bad_params, drawn, space_of, with_setting
+from operators.definition.spec import Operator
 from operators.errors import PlanError, UserError, unknown
 from operators.kernel import Kernel
-from operators.spec import Operator
 
 MAX_COUNT = 32
 

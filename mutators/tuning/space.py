@@ -10,11 +10,11 @@ from itertools import islice, product
 from random import Random
 
 from mutators.base import Request
+from operators.definition.spec import Operator, Workload
 from operators.dtypes import ACCUMULATOR
 from operators.errors import PlanError
 from operators.kernel import Kernel
-from operators.plan import Plan, parse_plan
-from operators.spec import Operator, Workload
+from operators.plan.reading import Plan, parse_plan
 
 FACTS: Mapping[str, Mapping[str, int]] = {
     "cpu": {"cpu_count": 8, "l2_bytes": 2**20},

@@ -9,10 +9,10 @@ from random import Random
 
 from mutators.base import Parent, Proposal, Request, Trial
 from mutators.tuning.space import MAX_LISTED, MAX_SAMPLES, Setting, Space, bad_params, space_of, with_setting
+from operators.definition.spec import Operator
 from operators.errors import OperatorError, PlanError
 from operators.kernel import Kernel
-from operators.plan import parse_plan
-from operators.spec import Operator
+from operators.plan.reading import parse_plan
 
 Known = Mapping[Setting, float | None]
 """What is known of settings: their log speedup, None for failed and running ones."""
@@ -27,8 +27,8 @@ class Tune:
     the plan rules out for one of the workloads is never proposed.
 
     Params: `workload_set` names the workloads that a setting must fit (all of the operator's otherwise), `facts` gives
-    the device's facts (`operators.plan.FACTS`), `siblings` the best values of similar files (a list of tables, the
-    most similar first), `under_way` the seeds of requests for the same file that are not told yet: what those would
+    the device's facts (`operators.plan.reading.FACTS`), `siblings` the best values of similar files (a list of tables,
+    the most similar first), `under_way` the seeds of requests for the same file that are not told yet: what those would
     propose by what is known now is not proposed again. That is what they did propose unless something was told since.
     """
 

@@ -24,8 +24,8 @@ from typing import Any
 
 from fitness.evaluation import Status
 from operators.catalog import folders, load
+from operators.definition.spec import Operator, Workload
 from operators.kernel import Kernel
-from operators.spec import Operator, Workload
 from tests.operators.sampling import SAMPLE
 
 FOLDER = Path(__file__).parent

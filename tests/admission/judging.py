@@ -9,7 +9,7 @@ from fitness.base import Anchor, Built
 from fitness.cpu.target import CpuFitness
 from fitness.evaluation import Evaluation, Level, Status
 from fitness.levels import judge
-from operators.spec import Task
+from operators.definition.spec import Task
 from tests.admission.cases import Case, cases, small
 
 

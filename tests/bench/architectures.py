@@ -24,8 +24,8 @@ from pathlib import Path
 from fitness.cuda.build import ARCH, CudaBuild, compile_cuda
 from operators.catalog import folders, load
 from operators.champions import offered
+from operators.definition.spec import CHAMPIONS
 from operators.kernel import Kernel
-from operators.spec import CHAMPIONS
 
 MNEMONICS = {
     "tensor": "IMMA HMMA DMMA HGMMA IGMMA QGMMA UTCHMMA UTCIMMA UTCQMMA",

@@ -44,8 +44,8 @@ from fitness.base import Anchor
 from fitness.levels import judge
 from fitness.targets import fitness
 from operators.catalog import load
+from operators.definition.spec import Task
 from operators.kernel import Kernel
-from operators.spec import Task
 from tests.bench.cores import groups_of_cores
 
 STRATEGIES = ("islands", "best_of_n", "random", "tune_only")

@@ -36,8 +36,8 @@ from rich.table import Table
 from fitness.device import NAN
 from fitness.evaluation import Evaluation, Rejection, Status
 from fitness.pipeline import Pipeline
+from operators.definition.spec import Tensor
 from operators.kernel import Kernel
-from operators.spec import Tensor
 from tests.redteam.arena import HERE, WORKLOADS, Arena, Entrant, Outcome, Secret, canaries, operator, short_timings
 
 CANARIES = (

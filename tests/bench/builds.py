@@ -20,8 +20,8 @@ from fitness.cpu import build
 from fitness.cpu.target import CpuFitness
 from fitness.evaluation import Rejection
 from operators.catalog import load
+from operators.definition.spec import Task
 from operators.kernel import Kernel
-from operators.spec import Task
 
 OPERATORS = ("tests/data/axpb", "softmax", "matrix_mul", "layer_norm", "prefix_sum")
 WITH_HEADERS = "#include <cmath>\n#include <algorithm>\n#include <immintrin.h>\n"

@@ -35,10 +35,10 @@ from fitness.inputs import TORCH_DTYPES, Inputs
 from fitness.native import CXX
 from fitness.verify import Oracle
 from operators.catalog import folders, functions, load
+from operators.definition.spec import Operator, Workload
 from operators.dtypes import resolve_dtype
-from operators.plan import parse_plan
+from operators.plan.reading import parse_plan
 from operators.prelude import prelude
-from operators.spec import Operator, Workload
 
 TOO_MANY = 100_000
 """Outputs of a case that every family and dtype gets; larger workloads get nominal inputs only."""

@@ -24,8 +24,8 @@ from evo.workers.worker import RunContext, WorkerSpec
 from fitness.base import Anchor
 from fitness.evaluation import Timing
 from operators.catalog import load
+from operators.definition.spec import Task
 from operators.kernel import Kernel
-from operators.spec import Task
 
 
 def main() -> None:

@@ -37,10 +37,10 @@ from fitness.targets import peaks
 from fitness.timing import Ratio, mean
 from operators.catalog import folders, load
 from operators.champions import Champion, champions
+from operators.definition.spec import Operator, Task
 from operators.errors import DeviceError, UserError
 from operators.expression import ExpressionError
 from operators.kernel import Kernel
-from operators.spec import Operator, Task
 from tests.bench.champion_lines import lines
 
 LEVELS = tuple(Level)

@@ -39,8 +39,8 @@ from fitness.pipeline import Pipeline
 from fitness.timed import Seat
 from fitness.timing import CONFIRM, SCREEN, RaceResult, Schedule, smallest_detectable
 from operators.catalog import load
+from operators.definition.spec import Task
 from operators.kernel import Kernel
-from operators.spec import Task
 from tests.bench.cores import groups_of_cores
 
 PATIENT = replace(CONFIRM, looks=(20, 80, 320, 640, 1280), budget_s=math.inf)

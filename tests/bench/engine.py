@@ -53,9 +53,9 @@ from fitness.scripted import scripted
 from mutators.base import Call, CallStatus, Client, Message, Parent, Proposal, Request
 from mutators.registry import MUTATORS, mutator
 from operators.catalog import load
+from operators.definition.spec import Operator, Task
 from operators.identity import digest
 from operators.kernel import Kernel
-from operators.spec import Operator, Task
 from tests.evo import model_runs
 from tests.mutators.llm_server import LlmServer, Reply
 

@@ -22,7 +22,7 @@ from fitness.cuda.driver import device_facts
 from fitness.cuda.target import CudaFitness
 from fitness.evaluation import Rejection
 from operators.catalog import load
-from operators.spec import Task
+from operators.definition.spec import Task
 from tests.bench.comparisons import SCHEDULES, Comparison, compare, kept, recorded, summary
 
 

@@ -23,7 +23,7 @@ from fitness.device import NAN, KernelFault
 from fitness.measure import Pairing
 from fitness.timing import FULL
 from operators.catalog import folders, load
-from operators.spec import Task
+from operators.definition.spec import Task
 
 ROUNDS = 5
 

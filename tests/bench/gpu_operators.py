@@ -42,10 +42,10 @@ from fitness.evaluation import Rejection
 from fitness.roofline import roofline
 from fitness.signature import check_arguments
 from operators.catalog import folders, functions, load
+from operators.definition.spec import Operator, Workload
 from operators.errors import OperatorError, PlanError
 from operators.kernel import Kernel
-from operators.plan import parse_plan
-from operators.spec import Operator, Workload
+from operators.plan.reading import parse_plan
 
 SETS = ("realistic", "published")
 LIBRARY = "library"

@@ -32,8 +32,8 @@ from fitness.evaluation import Evaluation, Level
 from fitness.levels import judge
 from fitness.targets import devices
 from operators.catalog import load
+from operators.definition.spec import Task
 from operators.kernel import Kernel
-from operators.spec import Task
 from tests.gpu.kernels import FAULTS, REDUCE, ROWS, SOFTMAX, STORE
 from tests.gpu.processes import kill, runners
 

@@ -21,11 +21,11 @@ from torch.utils.cpp_extension import load_inline
 from fitness.cuda.driver import device_facts
 from fitness.inputs import TORCH_DTYPES, draw
 from operators.catalog import functions, load
+from operators.definition.spec import Operator
 from operators.dtypes import resolve_dtype
 from operators.kernel import Kernel
-from operators.plan import ResolvedPlan, parse_plan
+from operators.plan.reading import ResolvedPlan, parse_plan
 from operators.prelude import translation_unit
-from operators.spec import Operator
 
 DTYPE = "fp32"
 TRIALS, TIMINGS = 5, 100

@@ -22,7 +22,7 @@ from fitness.base import Anchor
 from fitness.cuda.target import CudaFitness
 from fitness.levels import judge
 from operators.catalog import load
-from operators.spec import Task
+from operators.definition.spec import Task
 
 
 def main() -> None:

@@ -31,7 +31,7 @@ from fitness.places import CpuPlace
 from fitness.timed import COMPANY, NOMINAL, NOMINAL_SETS, dealt, most_company
 from fitness.verify import Oracle
 from operators.catalog import functions, load
-from operators.spec import Workload
+from operators.definition.spec import Workload
 from tests.bench.calibration import RIGHT, Kernels
 
 STAGES = ("screen", "full", "confirm")

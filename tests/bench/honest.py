@@ -37,9 +37,9 @@ from fitness.evaluation import CheckError, Evaluation, Level, Rejection, Status
 from fitness.pipeline import Pipeline
 from operators.catalog import folders, load
 from operators.champions import offered
+from operators.definition.spec import Operator, Task, Workload
 from operators.errors import DeviceError
 from operators.kernel import Kernel
-from operators.spec import Operator, Task, Workload
 from tests.bench.champions import climb
 
 RIGHT = Path(__file__).parent.parent / "redteam" / "right"

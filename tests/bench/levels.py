@@ -23,8 +23,8 @@ from fitness.base import Anchor
 from fitness.evaluation import Evaluation
 from fitness.targets import fitness
 from operators.catalog import load
+from operators.definition.spec import Task
 from operators.kernel import Kernel
-from operators.spec import Task
 
 
 def main() -> None:

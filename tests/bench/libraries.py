@@ -26,8 +26,8 @@ from fitness.library import Choice
 from fitness.pipeline import Pipeline
 from fitness.targets import fitness, present_target
 from operators.catalog import folders, load
+from operators.definition.spec import Task
 from operators.errors import UserError
-from operators.spec import Task
 
 
 def told(choice: Choice) -> dict[str, Any]:

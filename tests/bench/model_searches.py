@@ -32,8 +32,8 @@ from evo.store import query
 from mutators.base import Parent, Request
 from mutators.transforms.mutator import Transform
 from operators.catalog import load
+from operators.definition.spec import Task
 from operators.kernel import Kernel
-from operators.spec import Task
 from tests.evo.model_runs import source_in
 from tests.mutators.llm_server import LlmServer, Reply
 

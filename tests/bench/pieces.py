@@ -18,10 +18,10 @@ from random import Random
 
 from mutators.tuning.space import FACTS, Space
 from operators.champions import offered
+from operators.definition.spec import Operator
 from operators.errors import PlanError
-from operators.header import read_header
-from operators.plan import parse_plan
-from operators.spec import Operator
+from operators.plan.header import read_header
+from operators.plan.reading import parse_plan
 
 CHAINS = Path(__file__).parent / "chains"
 """Chains written by hand, `OPERATOR/NUMBER-IDEA.cu` or `.cpp`, the best kernel last."""

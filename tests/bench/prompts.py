@@ -27,8 +27,8 @@ from mutators.briefing import Briefing, Winner
 from mutators.llm.library import litellm_module
 from mutators.prompts import conversation
 from operators.catalog import load
+from operators.definition.spec import Operator, Task
 from operators.kernel import Kernel
-from operators.spec import Operator, Task
 from tests.mutators import informed_cases as cases
 
 HEADING = re.compile(r"^# (.*)$", re.MULTILINE)

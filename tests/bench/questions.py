@@ -53,9 +53,9 @@ from fitness.evaluation import Evaluation, Level, Status, Timing
 from mutators.base import Kind, Request
 from mutators.registry import asks_model
 from operators.catalog import load
+from operators.definition.spec import Task
 from operators.identity import digest
 from operators.kernel import Kernel
-from operators.spec import Task
 from tests.bench.model_searches import MODEL
 from tests.evo.worlds import World
 

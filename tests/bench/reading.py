@@ -16,10 +16,10 @@ from mutators.base import Parent, Request, Trial
 from mutators.edits import AnswerError, child_source
 from mutators.tuning.tune import Tune
 from operators.catalog import load
+from operators.definition.spec import Task
 from operators.expression import ExpressionError, parse
 from operators.kernel import Kernel
-from operators.plan import parse_plan
-from operators.spec import Task
+from operators.plan.reading import parse_plan
 
 REPEATS = 5
 EXPRESSIONS = ("(" * 500, "n(" * 250, "min(" * 100 + "1, 1" + ")" * 100, "1+" * 249 + "1", "9 ** 9 ** 9 ** 9")

@@ -25,8 +25,8 @@ from evo.workers.worker import BUILDERS_PER_GPU
 from fitness.base import Anchor, Built, Fitness
 from fitness.evaluation import Evaluation
 from fitness.scripted import scripted
+from operators.definition.spec import Task
 from operators.kernel import Kernel
-from operators.spec import Task
 
 
 class WaitingPool(InlinePool):

@@ -39,9 +39,9 @@ from mutators.transforms.mutator import Transform
 from mutators.tuning.samplers import SAMPLERS
 from mutators.tuning.tune import Tune
 from operators.catalog import load
+from operators.definition.spec import Task
 from operators.kernel import Kernel
-from operators.plan import parse_plan
-from operators.spec import Task
+from operators.plan.reading import parse_plan
 
 TABLES = Path(__file__).parent.parent / "data" / "tuning.json.xz"
 CHAINS: Mapping[str, tuple[str, ...]] = {

@@ -7,7 +7,7 @@ import struct
 from fitness.cuda.arguments import program
 from fitness.signature import Param
 from operators.catalog import load
-from operators.plan import ResolvedPlan, parse_plan
+from operators.plan.reading import ResolvedPlan, parse_plan
 
 SOURCE = """/*! evo
 [[buffer]]

@@ -11,7 +11,7 @@ from fitness.signature import check_arguments
 from operators.catalog import load
 from operators.errors import PlanError
 from operators.kernel import Kernel
-from operators.plan import parse_plan
+from operators.plan.reading import parse_plan
 from tests.cuda.test_target import H100
 from tests.gpu import canaries, marks
 

@@ -18,10 +18,10 @@ from fitness.cuda.emulation.target import emulated
 from fitness.evaluation import CheckError, Rejection, Status
 from operators.catalog import folders, load
 from operators.champions import offered
+from operators.definition.spec import Operator
 from operators.errors import UserError
 from operators.kernel import Kernel
-from operators.plan import parse_plan
-from operators.spec import Operator
+from operators.plan.reading import parse_plan
 from tests.gpu.kernels import FEATURES, HALF, REDUCE, ROWS, SOFTMAX, STORE
 
 Verdict = tuple[CheckError, ...] | Rejection

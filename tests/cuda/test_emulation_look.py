@@ -19,9 +19,9 @@ from fitness.cuda.emulation.routes import OWN, Likeness, Routes, missing, shrunk
 from fitness.cuda.emulation.target import FACTS
 from fitness.evaluation import Status
 from operators.catalog import load
+from operators.definition.spec import Operator, Workload
 from operators.kernel import Kernel
-from operators.plan import parse_plan
-from operators.spec import Operator, Workload
+from operators.plan.reading import parse_plan
 
 GPU = {"sm_count": 132, "warp_size": 32, "max_shared_bytes": 227 << 10, "l2_bytes": 50 << 20}
 

@@ -22,9 +22,9 @@ from fitness.cuda.emulation.target import Emulation, _Session, emulated
 from fitness.evaluation import Rejection, Status
 from fitness.source import ASSEMBLY, tokenized
 from operators.catalog import load
+from operators.definition.spec import Workload
 from operators.errors import UserError
 from operators.kernel import Kernel
-from operators.spec import Workload
 
 AXPB = load(str(Path(__file__).parents[1] / "data" / "axpb"))
 SOURCE = (Path(__file__).parent / "ptx.cu").read_text(encoding="utf-8")

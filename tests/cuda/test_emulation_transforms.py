@@ -11,8 +11,8 @@ from fitness.evaluation import Rejection
 from mutators.base import Parent, Request
 from mutators.transforms.mutator import Transform
 from operators.catalog import load
+from operators.definition.spec import Task
 from operators.kernel import Kernel
-from operators.spec import Task
 from tests.cuda.test_emulation import TILE
 from tests.gpu.kernels import SOFTMAX
 

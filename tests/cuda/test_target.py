@@ -13,9 +13,9 @@ from fitness.cuda.target import CudaDevice, CudaKernel
 from fitness.evaluation import Rejection, Status
 from fitness.verify import Oracle
 from operators.catalog import functions, load
+from operators.definition.spec import Task
 from operators.errors import UserError
 from operators.kernel import Kernel
-from operators.spec import Task
 from tests.gpu.kernels import SOFTMAX
 
 H100 = DeviceFacts(

@@ -27,7 +27,7 @@ from fitness.profiling import Bottleneck
 from fitness.roofline import Peaks, Roofline
 from fitness.sandbox import Outcome
 from operators.catalog import load
-from operators.spec import Workload
+from operators.definition.spec import Workload
 
 DATA = Path(__file__).parent.parent / "data" / "cuda"
 CSV = (DATA / "ncu_two_launches.csv").read_text()

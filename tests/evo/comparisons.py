@@ -18,8 +18,8 @@ from evo.workers.inline import InlinePool
 from evo.workers.worker import RunContext
 from fitness.base import Fitness
 from operators.catalog import load
+from operators.definition.spec import Task
 from operators.kernel import Kernel
-from operators.spec import Task
 from tests.evo.model_runs import FENCE, MODEL, TimedFitness, another, source_in
 from tests.mutators.llm_server import LlmServer, Reply, Script
 

@@ -31,7 +31,7 @@ from evo.workers.inline import InlinePool
 from mutators.base import Call, CallStatus, Client, Message, Request
 from mutators.bench import Tool
 from mutators.llm.calls import cache_key
-from operators.spec import Operator, Task
+from operators.definition.spec import Operator, Task
 from tests.evo import model_runs
 
 STRATEGIES: Sequence[dict[str, Any]] = (

@@ -31,8 +31,8 @@ from fitness.evaluation import CheckError, Evaluation, Level, Timing
 from fitness.scripted import ScriptedFitness
 from mutators.asking.repair import REPAIRABLE
 from mutators.base import Request
+from operators.definition.spec import Task
 from operators.kernel import Kernel
-from operators.spec import Task
 from tests.mutators.llm_server import LlmServer, Reply, Script
 
 MODEL = "openai/scripted"

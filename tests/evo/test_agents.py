@@ -20,8 +20,8 @@ from evo.strategies.agent import AgentSessions, AgentSettings, Session
 from evo.strategies.archive import Elite
 from fitness.evaluation import Evaluation, Level, Status
 from mutators.base import Request
+from operators.definition.spec import Task
 from operators.kernel import Kernel
-from operators.spec import Task
 from tests.evo import model_runs
 from tests.mutators.llm_server import LlmServer, Reply
 

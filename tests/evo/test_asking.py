@@ -17,8 +17,8 @@ from evo.strategies.tuning import Tuning
 from fitness.evaluation import Evaluation, Level, Status, Timing
 from mutators.bandit import Arm
 from mutators.base import Kind, Request
+from operators.definition.spec import Operator
 from operators.kernel import Kernel
-from operators.spec import Operator
 from tests.evo.test_strategies import MODELS, TASK, make, told
 from tests.evo.worlds import TUNABLE, World, play
 

@@ -13,8 +13,8 @@ from evo.strategies.bottlenecks import STEPS_BACK, Bottlenecks
 from evo.strategies.islands import Islands
 from fitness.profiling import Bottleneck, Profile
 from mutators.base import Request
+from operators.definition.spec import Operator
 from operators.kernel import Kernel
-from operators.spec import Operator
 from tests.evo.test_strategies import TASK, make
 from tests.evo.worlds import World
 

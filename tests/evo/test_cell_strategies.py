@@ -16,8 +16,8 @@ from evo.strategies.tune_only import TuneOnly
 from evo.strategies.tuned import LAST_TRIALS, Tuned
 from fitness.evaluation import Status
 from mutators.base import Kind, Request
+from operators.definition.spec import Operator
 from operators.kernel import Kernel
-from operators.spec import Operator
 from tests.evo.test_strategies import MODELS, TASK, StrategyContract, make
 from tests.evo.worlds import Event, World, by_chance, play, repeat, restore
 

@@ -17,10 +17,10 @@ from evo.cli.commands import app
 from evo.packaging.champion import choices, place_of, take
 from operators.catalog import load
 from operators.champions import champions, offered, standing, write_champion
+from operators.definition.fingerprint import fingerprint
+from operators.definition.spec import Operator
 from operators.errors import UserError
-from operators.fingerprint import fingerprint
 from operators.kernel import Kernel
-from operators.spec import Operator
 from tests.store.rows import History, event, run
 from tests.store.story import Store, joined
 

@@ -15,9 +15,9 @@ from evo.cli.commands import app
 from fitness import targets
 from fitness.admission import Admission
 from operators.catalog import load
+from operators.definition.spec import Task
 from operators.errors import UserError
 from operators.kernel import Kernel
-from operators.spec import Task
 
 AXPB = Path(__file__).parents[1] / "data" / "axpb"
 BLIND = {

@@ -31,9 +31,9 @@ from evo.workers.local import ENTRY
 from evo.workers.pool import Pool, WorkerLost
 from fitness.base import Built
 from fitness.scripted import scripted
+from operators.definition.spec import Operator, Task
 from operators.errors import UserError
 from operators.kernel import Kernel
-from operators.spec import Operator, Task
 
 AXPB = str(Path(__file__).parents[1] / "data" / "axpb")
 MakeStrategy = Callable[[Operator, Task], Strategy]

@@ -20,8 +20,8 @@ from evo.compare.power import Spread, detectable, least_operators, nothing_concl
 from evo.compare.size import sizing
 from evo.config import DEFAULT_SETS
 from operators.catalog import folders, load
+from operators.definition.spec import Task
 from operators.errors import UserError
-from operators.spec import Task
 from tests.bench.effects import REFERENCE, World, simulated
 
 

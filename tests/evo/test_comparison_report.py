@@ -42,8 +42,8 @@ from evo.report.render import html
 from evo.store import open_readers
 from fitness.evaluation import Status
 from mutators.llm.settings import LlmSettings
+from operators.definition.spec import Operator
 from operators.kernel import Kernel
-from operators.spec import Operator
 from tests.evo.browser import CHROMIUM
 from tests.evo.comparisons import comparison, run, serving
 from tests.evo.model_runs import FENCE, another, source_in

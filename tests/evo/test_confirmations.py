@@ -14,8 +14,8 @@ from evo.search.confirmations import ATTEMPTS, MOST_SHARE, SPARE, Confirmations
 from evo.search.knowledge import Knowledge
 from evo.search.task import CONFIRM_S, CONFIRM_TO_FULL, CONFIRM_TO_SCREEN, TaskState
 from fitness.evaluation import Evaluation, Level, Status
+from operators.definition.spec import Task
 from operators.kernel import Kernel
-from operators.spec import Task
 
 
 @dataclass

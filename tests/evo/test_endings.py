@@ -18,8 +18,8 @@ from evo.workers.inline import InlinePool
 from evo.workers.pool import Job, WorkerLost
 from fitness.evaluation import Evaluation, Timing
 from fitness.profiling import Profile
+from operators.definition.spec import Task
 from operators.kernel import Kernel
-from operators.spec import Task
 from tests.evo import model_runs
 from tests.mutators.llm_server import LlmServer, Reply
 

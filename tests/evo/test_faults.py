@@ -55,7 +55,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Evo
 
 def session_reader() -> Callable[[Path], Any]:
     """As a process of its own would read a folder: every time anew."""
-    from operators.definition import read_operator
+    from operators.definition.reading import read_operator
 
     return read_operator
 

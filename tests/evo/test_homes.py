@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from evo.workers.dispatch import Waiting, WaitingJobs
 from evo.workers.homes import FURTHER, MOVING_S, Homes, Key
 from evo.workers.worker import JUDGE_JOBS, RunContext, WorkerSpec
-from operators.spec import Task
+from operators.definition.spec import Task
 
 RUN = RunContext((("softmax", "softmax"),), "cpu", "build")
 JUDGE = WorkerSpec("build", jobs=JUDGE_JOBS)

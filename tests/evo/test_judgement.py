@@ -28,9 +28,9 @@ from evo.workers.worker import RunContext
 from fitness.base import Anchor, Fitness
 from fitness.evaluation import Evaluation, Level, LibraryTiming, Status
 from operators.catalog import load
+from operators.definition.spec import Operator, Task
 from operators.errors import OperatorError
 from operators.kernel import Kernel
-from operators.spec import Operator, Task
 from tests.evo.comparisons import ScriptedBackend, ScriptedPool, comparison, run
 from tests.evo.model_runs import TimedFitness
 

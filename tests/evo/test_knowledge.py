@@ -11,8 +11,8 @@ from evo.individual import Individual
 from evo.search.knowledge import FAILED_SHOWN, HELPED_SHOWN, TRIED_SHOWN, WINNERS_SHOWN, Brief, Knowledge
 from fitness.evaluation import Evaluation, Level, LibraryTiming, Status, Timing
 from mutators.base import Kind, Request
+from operators.definition.spec import Task
 from operators.kernel import Kernel
-from operators.spec import Task
 
 TASK = Task("axpb", "fp32", "cpu")
 WORKLOADS = ("small", "large")

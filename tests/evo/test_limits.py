@@ -18,8 +18,8 @@ from evo.workers.pool import Job
 from fitness.base import Anchor, Fitness
 from fitness.evaluation import Evaluation
 from fitness.scripted import ScriptedFitness
+from operators.definition.spec import Task
 from operators.kernel import Kernel
-from operators.spec import Task
 from tests.evo.test_search import config, rows, stages
 
 VERDICT_S = 1.0

@@ -26,8 +26,8 @@ from evo.workers.inline import InlinePool
 from fitness.base import DeviceInfo
 from fitness.evaluation import Status
 from mutators.base import Kind, Request
+from operators.definition.spec import Operator, Task
 from operators.errors import UserError
-from operators.spec import Operator, Task
 from tests.evo import model_runs
 from tests.evo.worlds import World
 from tests.mutators.llm_server import LlmServer, Reply

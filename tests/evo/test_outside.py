@@ -35,8 +35,8 @@ from evo.strategies.islands import Islands
 from mutators.asking.answers import Answer, Invitation, LineError, told
 from mutators.base import CallStatus, Kind
 from operators.catalog import load
+from operators.definition.spec import Operator, Task
 from operators.errors import UserError
-from operators.spec import Operator, Task
 from tests.evo import model_runs
 from tests.evo.outside_runs import MODEL, USAGE, answer, answer_all, config, session, tell
 from tests.evo.test_cli import evo

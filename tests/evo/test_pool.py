@@ -43,9 +43,9 @@ from fitness.evaluation import Evaluation, Status
 from fitness.native import built as built_program
 from fitness.native import cache_folder
 from operators.catalog import load
+from operators.definition.spec import Task
 from operators.errors import DeviceError, OperatorError
 from operators.kernel import Kernel
-from operators.spec import Task
 
 TASK = Task("softmax", "fp32", "cuda")
 KERNEL = Kernel("softmax", "cuda", "...")

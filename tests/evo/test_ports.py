@@ -18,10 +18,10 @@ from evo.store import query
 from evo.strategies.base import Leader, StrategyContext
 from evo.strategies.islands import Islands
 from mutators.base import Request
-from operators.alike import alike
 from operators.catalog import load
+from operators.definition.related import alike
+from operators.definition.spec import Task
 from operators.kernel import Kernel
-from operators.spec import Task
 from tests.evo import model_runs
 from tests.evo.worlds import TUNABLE, World, play
 from tests.mutators.llm_server import Reply

@@ -21,8 +21,8 @@ from evo.report.progress import LINE_EVERY_S, LINE_LENGTH, QUIET_S, Progress
 from evo.report.terminal import times
 from evo.search.knowledge import Knowledge
 from evo.search.task import TaskState
+from operators.definition.spec import Task
 from operators.kernel import Kernel
-from operators.spec import Task
 
 
 class Running:

@@ -17,10 +17,10 @@ from fitness.metric_sets import PROVIDER
 from mutators.base import Earlier, Kind, Parent, Request
 from mutators.prompts import FOLDER, conversation
 from operators.catalog import folders, load
+from operators.definition.spec import Operator, Task
 from operators.errors import UserError
 from operators.extension import named_class
 from operators.kernel import Kernel
-from operators.spec import Operator, Task
 from tests.evo import stories
 from tests.evo.worlds import World
 from tests.mutators.prompt_cases import AXPB, failed, parents

@@ -13,9 +13,9 @@ from evo.cli.commands import app
 from evo.config import STRATEGIES, RunConfig
 from evo.report.reference import Page, operator_pages, run_pages
 from mutators.registry import MUTATORS
-from operators import plan_keys
 from operators.catalog import FUNCTIONS
-from operators.definition import TABLES
+from operators.definition.reading import TABLES
+from operators.plan import keys as plan_keys
 
 README = Path(__file__).parents[2] / "README.md"
 

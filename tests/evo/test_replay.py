@@ -13,8 +13,8 @@ from evo.replay import compare, replay
 from evo.report.queries import model_costs
 from evo.store import Store, query
 from mutators.transforms.mutator import Transform
+from operators.definition.spec import Operator
 from operators.errors import UserError
-from operators.spec import Operator
 from tests.evo import model_runs
 from tests.evo.test_cli import evo
 

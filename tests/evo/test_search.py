@@ -24,9 +24,9 @@ from fitness.evaluation import Evaluation, Level, Status
 from fitness.scripted import ScriptedFitness, scripted
 from mutators.base import Mutator, Parent, Proposal, Request
 from mutators.registry import mutator
+from operators.definition.spec import Operator, Task
 from operators.errors import OperatorError
 from operators.kernel import Kernel
-from operators.spec import Operator, Task
 
 SOFTMAX, MATMUL = Task("softmax", "fp32", "cpu"), Task("matrix_mul", "fp32", "cpu")
 

@@ -24,8 +24,8 @@ from fitness.base import Anchor, Built
 from fitness.evaluation import Status
 from fitness.scripted import ScriptedFitness, by_digest
 from operators.catalog import load
+from operators.definition.spec import Operator, Task
 from operators.kernel import Kernel
-from operators.spec import Operator, Task
 from tests.evo.twins import AXPB, difference
 
 TASK = Task("axpb", "fp32", "cpu")

@@ -20,8 +20,8 @@ from fitness import counters
 from fitness.metric_sets import PROVIDERS
 from fitness.profiling import Bottleneck, Metric, Profile
 from mutators.base import Request
+from operators.definition.spec import Operator
 from operators.errors import UserError
-from operators.spec import Operator
 from tests.evo.test_strategies import TASK, make
 from tests.evo.worlds import World
 

@@ -28,8 +28,8 @@ from mutators.bandit import Arm
 from mutators.base import Kind, Request
 from mutators.registry import MUTATORS
 from mutators.transforms.mutator import transform_names
+from operators.definition.spec import Operator, Task
 from operators.kernel import Kernel
-from operators.spec import Operator, Task
 from tests.evo.worlds import Event, World, play, repeat, restore
 
 TASK = Task("axpb", "fp32", "cpu")

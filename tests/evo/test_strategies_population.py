@@ -12,8 +12,8 @@ from evo.strategies.archive import AddStatus, Archive, Elite
 from evo.strategies.population import SOURCES_REMEMBERED, TRIALS_PER_SOURCE, Population
 from fitness.evaluation import Evaluation, Level, Status
 from mutators.base import Request
+from operators.definition.spec import Task
 from operators.kernel import Kernel
-from operators.spec import Task
 
 TASK = Task("axpb", "fp32", "cpu")
 

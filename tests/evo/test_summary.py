@@ -18,7 +18,7 @@ from evo.report.status import Standing, TaskSummary, standing, standings, summar
 from evo.report.terminal import console, interval, problem_lines, standing_cells, summary_table, tally, times
 from evo.store import Store
 from fitness.evaluation import Evaluation, Level, LibraryTiming, Status, Timing
-from operators.spec import Task
+from operators.definition.spec import Task
 from tests.store.rows import TASK, run
 
 Row = dict[str, Any]

@@ -25,9 +25,9 @@ from mutators.asking.manual import manual
 from mutators.base import Request
 from mutators.bench import Result
 from operators.catalog import load
+from operators.definition.spec import Task
 from operators.errors import DiskError, OperatorError
 from operators.kernel import Kernel
-from operators.spec import Task
 from tests.evo.model_runs import TimedFitness, config, session
 
 SOFTMAX = load("softmax")

@@ -12,10 +12,10 @@ from evo.individual import Individual
 from evo.strategies.base import ANCESTOR, Rival, Strategy
 from fitness.evaluation import Evaluation, Level, Status, Timing
 from mutators.base import Kind, Request
+from operators.definition.spec import Operator, Task
 from operators.identity import digest
 from operators.kernel import Kernel
-from operators.plan import parse_plan
-from operators.spec import Operator, Task
+from operators.plan.reading import parse_plan
 
 TUNABLE = """/*! evo
 [tune]

@@ -16,10 +16,10 @@ from fitness.cpu.build import compiled as run_compiler
 from fitness.evaluation import Rejection, Status
 from fitness.native import built, precompiled
 from fitness.sandbox import Outcome
+from operators.definition.spec import Operator
 from operators.errors import DiskError, MachineError
 from operators.kernel import Kernel
-from operators.plan import parse_plan
-from operators.spec import Operator
+from operators.plan.reading import parse_plan
 from tests.fitness.kernels import LOOP, RIGHT, axpb_kernel
 
 

@@ -25,8 +25,8 @@ from fitness.memory import Region
 from fitness.sandbox import kill_group
 from fitness.timing import FULL, SCREEN, Ratio, Schedule
 from operators.catalog import load
+from operators.definition.spec import Operator, Task
 from operators.kernel import Kernel
-from operators.spec import Operator, Task
 from tests.bench.kills import descendants
 from tests.fitness.kernels import LOOP, RIGHT, axpb_kernel
 

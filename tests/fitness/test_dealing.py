@@ -10,7 +10,7 @@ from fitness.inputs import FEW, OVERWHELMING, SPECIALS, carriers, overwhelming
 from fitness.timed import NOMINAL, dealt
 from fitness.verify import Oracle
 from operators.catalog import functions, load
-from operators.spec import Workload
+from operators.definition.spec import Workload
 
 SHAPES = [Workload("test", {"n": n}) for n in (3, 8, 100, 1023)]
 

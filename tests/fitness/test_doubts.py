@@ -12,8 +12,8 @@ from fitness.cases import Case
 from fitness.inputs import FAMILIES
 from fitness.verify import Oracle, worst
 from operators.catalog import functions, load
+from operators.definition.spec import Operator, Workload
 from operators.errors import OperatorError
-from operators.spec import Operator, Workload
 from tests.fitness.test_verify import filled
 from tests.operators.running import Runner
 

@@ -10,9 +10,9 @@ import pytest
 from fitness.cpu.build import CpuBuild, build
 from fitness.cpu.flagged import flagged
 from fitness.flags import CLOCK, OWN_ADDRESS, PLACE, UNREAD
+from operators.definition.spec import Operator
 from operators.kernel import Kernel
-from operators.plan import parse_plan
-from operators.spec import Operator
+from operators.plan.reading import parse_plan
 
 HEAD = '/*! evo\n[[launch]]\nkernel = "axpb"\nargs = ["x", "b", "y", "alpha", "n"]\n*/\n'
 BODY = 'extern "C" void axpb(const T* x, const T* b, T* y, T alpha, int n) {{\n{}\n}}\n'

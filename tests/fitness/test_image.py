@@ -19,9 +19,9 @@ from fitness.cpu.runner import Runner, plan_words
 from fitness.device import KernelFault, KilledFromOutside
 from fitness.memory import Region
 from fitness.signature import TableError, parameter_table
+from operators.definition.spec import Operator
 from operators.kernel import Kernel
-from operators.plan import parse_plan
-from operators.spec import Operator
+from operators.plan.reading import parse_plan
 from tests.fitness.kernels import LOOP, RIGHT, axpb_kernel
 from tests.redteam.processes import descendants
 

@@ -24,9 +24,9 @@ from fitness.inputs import (
     sample,
 )
 from operators.catalog import functions, load
+from operators.definition.spec import Distribution, Special, Tensor
 from operators.dtypes import DTYPES
 from operators.expression import parse
-from operators.spec import Distribution, Special, Tensor
 
 
 @pytest.fixture(scope="module", autouse=True, params=["numpy", "torch"])

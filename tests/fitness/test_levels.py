@@ -12,8 +12,8 @@ from fitness.base import Anchor
 from fitness.evaluation import Evaluation, Level, Status
 from fitness.levels import NEW_BEST, full_anchor, judge, next_level
 from fitness.scripted import ScriptedFitness
+from operators.definition.spec import Task
 from operators.kernel import Kernel
-from operators.spec import Task
 
 NAIVE, PARENT, CHILD = (Kernel("softmax", "cpu", name) for name in ("naive", "parent", "child"))
 TASK = Task("softmax", "fp32", "cpu")

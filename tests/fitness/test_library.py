@@ -25,10 +25,10 @@ from fitness.evaluation import Status
 from fitness.library import CLOSE, Choice, Place, Tried, choose, handed, keep, kept, known, taken
 from fitness.timed import STANDING_SETS
 from operators.catalog import declared_libraries, functions, load
+from operators.definition.fingerprint import fingerprint
+from operators.definition.spec import Operator, Task
 from operators.errors import OperatorError
-from operators.fingerprint import fingerprint
 from operators.libraries import LibraryCall, call, direct, own
-from operators.spec import Operator, Task
 from tests.bench import libraries
 from tests.fitness.kernels import RIGHT, axpb_kernel
 

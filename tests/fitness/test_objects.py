@@ -14,8 +14,8 @@ from fitness.cpu.build import CpuBuild, build
 from fitness.cpu.gate import section_objection
 from fitness.evaluation import Rejection, Status
 from fitness.sandbox import Outcome
-from operators.plan import parse_plan
-from operators.spec import Operator
+from operators.definition.spec import Operator
+from operators.plan.reading import parse_plan
 from tests.bench.fuzz.elf import Sample
 from tests.fitness.kernels import RIGHT, axpb_kernel
 

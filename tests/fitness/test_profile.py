@@ -16,9 +16,9 @@ from fitness.evaluation import Timing
 from fitness.profiling import Bottleneck, Profile, classify
 from fitness.roofline import Peaks, Roofline, roofline
 from operators.catalog import load
+from operators.definition.spec import Operator, Workload
 from operators.kernel import Kernel
-from operators.plan import parse_plan
-from operators.spec import Operator, Workload
+from operators.plan.reading import parse_plan
 from tests.fitness.kernels import LOOP, axpb_kernel
 
 PEAKS = Peaks("round numbers", read_gb_s=10.0, copy_gb_s=10.0, gflop_s={"fp32": 100.0}, empty_us=1.0, threads=2)

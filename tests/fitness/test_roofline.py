@@ -20,7 +20,7 @@ from fitness.cuda.peaks import FLOPS_PER_CLOCK
 from fitness.native import ToolchainError, checks
 from fitness.roofline import MARGIN, Peaks, floor_us, products, roofline, traffic, ways
 from operators.catalog import load
-from operators.spec import Operator
+from operators.definition.spec import Operator
 
 THREADS = len(os.sched_getaffinity(0))
 ROUND = Peaks("round numbers", read_gb_s=10.0, copy_gb_s=8.0, gflop_s={"fp32": 100.0}, empty_us=1.0)

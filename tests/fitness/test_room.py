@@ -17,9 +17,9 @@ from fitness.room import footprint
 from fitness.timed import COMPANY, NOMINAL_SETS, TimedInputs
 from fitness.verify import Oracle
 from operators.catalog import functions, load
+from operators.definition.spec import Operator, Task, Workload
 from operators.expression import parse
-from operators.plan import parse_plan
-from operators.spec import Operator, Task, Workload
+from operators.plan.reading import parse_plan
 from tests.fitness.kernels import RIGHT, axpb_kernel
 
 GIB = 1 << 30

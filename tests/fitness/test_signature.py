@@ -15,7 +15,7 @@ from fitness.signature import Param, check_arguments
 from operators.catalog import load
 from operators.errors import UserError
 from operators.kernel import Kernel
-from operators.plan import ResolvedPlan, parse_plan
+from operators.plan.reading import ResolvedPlan, parse_plan
 
 OPERATOR = load("rms_norm")
 DECLARED = """

@@ -10,7 +10,7 @@ from fitness.cpu.build import MAX_LOG_COLUMNS, tidy_log
 from fitness.cpu.gate import DIALECT
 from fitness.cuda.build import MAX_LOG_LINES, scrub_log
 from fitness.source import MAX_EXPANDED, forbidden, hoisted, smuggled
-from operators.header import MAX_SOURCE_BYTES
+from operators.plan.header import MAX_SOURCE_BYTES
 
 WORDS = (
     "#include <cmath>", '#include "vector"', "  #\tinclude <array>  // why", "%:include <limits>", "int x;", "\r", "",

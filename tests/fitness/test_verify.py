@@ -22,9 +22,9 @@ from fitness.memory import Region
 from fitness.places import CpuPlace
 from fitness.verify import Oracle, worst
 from operators.catalog import functions, load
+from operators.definition.spec import Workload
 from operators.dtypes import DTYPES
 from operators.errors import OperatorError
-from operators.spec import Workload
 from tests.operators.sampling import SAMPLE
 
 Sum = Callable[[np.ndarray], np.ndarray]

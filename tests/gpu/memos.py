@@ -16,8 +16,8 @@ from fitness.device import NAN, KernelFault
 from fitness.evaluation import Rejection
 from fitness.levels import judge
 from operators.catalog import load
+from operators.definition.spec import Task
 from operators.kernel import Kernel
-from operators.spec import Task
 from tests.gpu.marks import MEMOS
 
 

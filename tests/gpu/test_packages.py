@@ -21,7 +21,7 @@ from evo.packaging.subject import Subject, from_file
 from fitness.cuda.target import SPREAD
 from fitness.inputs import draw
 from operators.catalog import functions
-from operators.plan import parse_plan
+from operators.plan.reading import parse_plan
 
 pytestmark = pytest.mark.gpu
 

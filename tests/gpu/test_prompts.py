@@ -13,8 +13,8 @@ from fitness.levels import judge
 from fitness.targets import fitness, measured_device
 from mutators.prompts import informed
 from operators.catalog import load
+from operators.definition.spec import Task
 from operators.kernel import Kernel
-from operators.spec import Task
 
 DATA = Path(__file__).parents[1] / "data"
 

@@ -13,8 +13,8 @@ from evo.workers.worker import RunContext, WorkerSpec, gpu_specs
 from fitness.base import Anchor, Built
 from fitness.evaluation import Status
 from fitness.targets import devices
+from operators.definition.spec import Task
 from operators.kernel import Kernel
-from operators.spec import Task
 from tests.evo.twins import AXPB, difference
 
 pytestmark = pytest.mark.gpu

@@ -24,8 +24,8 @@ from fitness.measure import LIBRARY_PAIRS
 from fitness.pipeline import Pipeline
 from fitness.targets import fitness
 from operators.catalog import folders, load
+from operators.definition.spec import Task
 from operators.kernel import Kernel
-from operators.spec import Task
 from tests.conftest import DATA
 from tests.gpu.kernels import EXAMPLES, FAULTS, FEATURES, OUTLIVED, OUTLIVED_NS, REJECTED, ROWS, SOFTMAX
 from tests.gpu.processes import kill, runners

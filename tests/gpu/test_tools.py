@@ -14,8 +14,8 @@ from fitness.evaluation import Evaluation, Level, Status
 from fitness.levels import judge
 from fitness.targets import fitness
 from operators.catalog import load
+from operators.definition.spec import Task
 from operators.kernel import Kernel
-from operators.spec import Task
 from tests.gpu.kernels import AUDITED, FEATURES, SOFTMAX, TF32_PRODUCT, TWO_LAUNCHES
 
 pytestmark = pytest.mark.gpu

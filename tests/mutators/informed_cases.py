@@ -15,8 +15,8 @@ from mutators.base import Message, Parent, Request
 from mutators.briefing import Attempt, Briefing, Ratio, Standing, Winner
 from mutators.prompts import conversation
 from operators.catalog import load
+from operators.definition.spec import Operator, Task, Workload
 from operators.kernel import Kernel
-from operators.spec import Operator, Task, Workload
 
 FOLDER = Path(__file__).parent / "golden" / "prompts" / "informed"
 OPERATORS = {"softmax": "fp32", "matrix_mul": "bf16", "spmv_csr": "fp32"}

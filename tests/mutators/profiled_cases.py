@@ -21,8 +21,8 @@ from mutators.asking.agent import opening
 from mutators.base import Message, Parent, Request
 from mutators.prompts import conversation
 from operators.catalog import load
+from operators.definition.spec import Task
 from operators.kernel import Kernel
-from operators.spec import Task
 from tests.mutators import informed_cases as informed
 
 FOLDER = informed.FOLDER.parent / "profiled"

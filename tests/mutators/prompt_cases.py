@@ -8,8 +8,8 @@ from fitness.evaluation import Evaluation, Level, Status, Timing
 from mutators.base import Earlier, Parent, Request
 from mutators.prompts import complaint, conversation, follow_up
 from operators.catalog import load
+from operators.definition.spec import Operator, Task
 from operators.kernel import Kernel
-from operators.spec import Operator, Task
 
 FOLDER = Path(__file__).parent / "golden" / "prompts"
 AXPB = Path(__file__).parents[1] / "data" / "axpb"

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from operators.plan import Plan, parse_plan
+from operators.definition.spec import Operator
+from operators.plan.reading import Plan, parse_plan
 from operators.prelude import translation_unit
-from operators.spec import Operator
 
 FACTS = {"cpu_count": 2, "l2_bytes": 2**20}
 FLAGS = ("-O2", "-std=c++17", "-fopenmp", "-shared", "-fPIC", "-w")

@@ -12,8 +12,8 @@ from mutators.base import CallStatus, Message, Parent, Proposal, Request
 from mutators.llm.answer_room import FIRST, GROWTH, UNKNOWN, most_tokens
 from mutators.llm.client import LLM
 from mutators.llm.settings import LlmSettings
+from operators.definition.spec import Operator, Task
 from operators.kernel import Kernel
-from operators.spec import Operator, Task
 from tests.mutators.llm_server import LlmServer, Reply
 
 MODEL = "openai/scripted"

@@ -17,8 +17,8 @@ from mutators.base import Parent, Request
 from mutators.briefing import Attempt, Briefing, Ratio
 from mutators.prompts import conversation, informed
 from operators.catalog import load
+from operators.definition.spec import Operator, Task
 from operators.kernel import Kernel
-from operators.spec import Operator, Task
 from tests.mutators import informed_cases as cases
 from tests.mutators.test_prompts import INJECTIONS, MARK, outside
 

@@ -26,8 +26,8 @@ from mutators.llm.settings import LlmSettings
 from mutators.llm.spending import Spending
 from mutators.llm.usage import COUNTS, counted, plain
 from mutators.llm.wire import MOST_BODY
+from operators.definition.spec import Task
 from operators.errors import UserError
-from operators.spec import Task
 from tests.mutators.llm_server import LlmServer, Reply, Script
 
 MODEL = "openai/scripted"

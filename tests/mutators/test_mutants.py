@@ -11,7 +11,7 @@ from mutators.analysis.cpp_tree import SyntaxTree
 from mutators.mutants import Mutant, chosen, mutants
 from operators.catalog import load
 from operators.kernel import Kernel
-from operators.plan import parse_plan
+from operators.plan.reading import parse_plan
 from tests.operators.sampling import SAMPLE
 
 SUM = """/*! evo

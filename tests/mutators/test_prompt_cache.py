@@ -12,7 +12,7 @@ from mutators.base import Call, CallStatus, Message, Request
 from mutators.llm.client import LLM
 from mutators.llm.prompt_cache import marked
 from mutators.llm.settings import LlmSettings
-from operators.spec import Task
+from operators.definition.spec import Task
 from tests.mutators.llm_server import LlmServer, Reply
 
 ASKED: tuple[Message, ...] = ({"role": "system", "content": "Be terse."}, {"role": "user", "content": "Say a word."})

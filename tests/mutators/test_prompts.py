@@ -15,7 +15,7 @@ from mutators.base import Parent
 from mutators.edits import child_source
 from mutators.prompts import MAX_MESSAGE, complaint, conversation, fenced, follow_up, listed, shortened, untrusted
 from operators.catalog import load
-from operators.plan import parse_plan
+from operators.plan.reading import parse_plan
 from tests.mutators import prompt_cases as cases
 
 

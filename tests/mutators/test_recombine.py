@@ -11,9 +11,9 @@ from mutators.base import Parent, Proposal, Request
 from mutators.recombine import PARTS, Recombine
 from mutators.transforms.mutator import Transform
 from operators.catalog import load
+from operators.definition.spec import Task
 from operators.kernel import Kernel
-from operators.plan import Zero, parse_plan
-from operators.spec import Task
+from operators.plan.reading import Zero, parse_plan
 from tests.mutators.running import CompileError, build_all
 
 A = """\

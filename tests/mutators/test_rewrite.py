@@ -16,10 +16,10 @@ from mutators.base import Call, CallStatus, OutOfBudget, Parent, Proposal, Reque
 from mutators.llm.client import LLM
 from mutators.registry import mutator, propose
 from mutators.testing import ScriptedLLM
+from operators.definition.spec import Operator
 from operators.errors import UserError
 from operators.kernel import Kernel
-from operators.plan import parse_plan
-from operators.spec import Operator
+from operators.plan.reading import parse_plan
 from tests.mutators import prompt_cases as cases
 from tests.mutators.llm_server import LlmServer, Reply
 from tests.mutators.test_llm import settings

@@ -12,8 +12,8 @@ from mutators.transforms import TRANSFORMS
 from mutators.transforms.mutator import Transform
 from mutators.transforms.steering import SUITS, ordered
 from operators.catalog import load
+from operators.definition.spec import Task
 from operators.kernel import Kernel
-from operators.spec import Task
 
 
 def test_every_class_has_transforms_that_suit_with_a_reason_each() -> None:

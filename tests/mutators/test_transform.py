@@ -12,10 +12,10 @@ from mutators.registry import MUTATORS, mutator
 from mutators.transforms import TRANSFORMS
 from mutators.transforms.mutator import Transform
 from operators.catalog import load
+from operators.definition.spec import Task
 from operators.errors import UserError
 from operators.kernel import Kernel
-from operators.plan import parse_plan
-from operators.spec import Task
+from operators.plan.reading import parse_plan
 from tests.mutators.running import Built, CompileError, build_all
 
 OPERATORS = ("softmax", "matrix_mul", "spmv_csr")

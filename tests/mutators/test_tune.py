@@ -17,9 +17,9 @@ from mutators.tuning import samplers
 from mutators.tuning.samplers import SAMPLERS, Surrogate
 from mutators.tuning.tune import Tune
 from operators.catalog import load
+from operators.definition.spec import Task
 from operators.kernel import Kernel
-from operators.plan import parse_plan
-from operators.spec import Task
+from operators.plan.reading import parse_plan
 
 SPACE = {"AA": [1, 2, 4, 8, 16, 32, 64], "BB": [1, 2, 4, 8, 16, 32], "CC": [3, 5, 7, 9], "DD": [0, 1]}
 

@@ -13,10 +13,10 @@ import torch
 from fitness.cpu.build import FLAGS, LIBRARIES, LINK_FLAGS
 from fitness.inputs import TORCH_DTYPES, Inputs
 from fitness.native import CXX
+from operators.definition.spec import Operator
 from operators.dtypes import resolve_dtype
-from operators.plan import Plan, Step, parse_plan
+from operators.plan.reading import Plan, Step, parse_plan
 from operators.prelude import translation_unit
-from operators.spec import Operator
 
 FACTS = {
     "sm_count": 132, "warp_size": 32, "max_shared_bytes": 232448, "l2_bytes": 50 * 2**20, "cpu_count": 2,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from operators.definition.spec import Operator, Scalar, Tensor, Tolerance
 from operators.expression import parse
-from operators.spec import Operator, Scalar, Tensor, Tolerance
 
 DIMS = ("rows", "cols")
 NAMES = (*DIMS, "total", "longest")

@@ -13,9 +13,9 @@ from fitness.compare import judge
 from fitness.verify import Oracle
 from operators.beginning import FORMS, TEMPLATES, begin, templates
 from operators.catalog import functions, load
+from operators.definition.spec import Operator
 from operators.errors import UserError
-from operators.plan import parse_plan
-from operators.spec import Operator
+from operators.plan.reading import parse_plan
 from tests.operators.running import FACTS, Runner
 
 EXAMPLES = ("segment_sum", "tridiagonal")

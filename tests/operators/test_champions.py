@@ -17,11 +17,11 @@ from mutators.base import Request
 from mutators.given import Ancestor
 from operators.catalog import folders, load
 from operators.champions import champions, offered
+from operators.definition.spec import Operator, Task
 from operators.dtypes import ACCUMULATOR
 from operators.errors import OperatorError
 from operators.kernel import Kernel
-from operators.plan import parse_plan
-from operators.spec import Operator, Task
+from operators.plan.reading import parse_plan
 from tests.operators.test_operator_folders import FACTS
 
 NAMES = sorted(name for name, folder in folders().items() if (folder / "champions").exists())

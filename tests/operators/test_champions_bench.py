@@ -18,8 +18,8 @@ from fitness.scripted import ScriptedFitness
 from mutators.edits import AnswerError, child_source
 from operators.catalog import folders, load
 from operators.champions import champions
+from operators.definition.spec import Task
 from operators.kernel import Kernel
-from operators.spec import Task
 from tests.bench import champions as bench
 from tests.bench import pieces
 from tests.bench.champion_lines import lines

@@ -17,10 +17,10 @@ from mutators.base import Parent, Request, Trial
 from mutators.tuning.space import space_of
 from mutators.tuning.tune import Tune
 from operators.catalog import load
+from operators.definition.spec import Task
 from operators.errors import PlanError
 from operators.kernel import Kernel
-from operators.plan import Plan, parse_plan
-from operators.spec import Task
+from operators.plan.reading import Plan, parse_plan
 from tests.operators.sample import FACTS, OPERATOR, header
 
 LAUNCH = '[[launch]]\nkernel = "f"\ngrid = [1]\nblock = [32]\n'

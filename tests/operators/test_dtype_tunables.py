@@ -11,11 +11,11 @@ from fitness.evaluation import Rejection, Status
 from mutators.base import Parent, Request
 from mutators.tuning.tune import Tune
 from operators.catalog import load
+from operators.definition.spec import Task
 from operators.errors import PlanError
 from operators.kernel import Kernel
-from operators.plan import parse_plan
+from operators.plan.reading import parse_plan
 from operators.prelude import prelude
-from operators.spec import Task
 from tests.operators.sample import FACTS, OPERATOR, header
 
 LAUNCH = '[[launch]]\nkernel = "f"\ngrid = ["VECTOR"]\nblock = ["BLOCK"]\n'

@@ -13,10 +13,10 @@ from evo.evaluate import _source
 from mutators.base import Request
 from mutators.given import Ancestor
 from operators import catalog, files
-from operators.definition import read_operator
+from operators.definition.fingerprint import fingerprint
+from operators.definition.reading import read_operator
+from operators.definition.spec import Task
 from operators.errors import OperatorError, UserError
-from operators.fingerprint import fingerprint
-from operators.spec import Task
 from tests.redteam.arena import AXPB
 
 HUGE_BYTES = 1 << 40

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators import forms
 from operators.catalog import folders, load
-from operators.definition import read_operator
-from operators.fingerprint import _code, fingerprint
+from operators.definition import forms
+from operators.definition.fingerprint import _code, fingerprint
+from operators.definition.reading import read_operator
 from tests.conftest import DATA
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from operators.definition import read_operator
+from operators.definition.reading import read_operator
+from operators.definition.shapes import completed, hidden
 from operators.errors import OperatorError
-from operators.shapes import completed, hidden
 
 OWN = """
 name = "mine"

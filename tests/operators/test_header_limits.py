@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from operators.errors import PlanError
-from operators.header import MAX_HEADER_BYTES, MAX_LINES
-from operators.launch import MAX_TERMS
-from operators.plan import parse_plan
+from operators.plan.header import MAX_HEADER_BYTES, MAX_LINES
+from operators.plan.launch import MAX_TERMS
+from operators.plan.reading import parse_plan
 from tests.operators.sample import FACTS, OPERATOR
 
 LAUNCH = '[[launch]]\nkernel = "f"\nargs = ["x"]\n'

@@ -7,7 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from operators.errors import PlanError
-from operators.plan import Plan, ResolvedPlan, parse_plan
+from operators.plan.reading import Plan, ResolvedPlan, parse_plan
 from tests.operators.sample import FACTS, OPERATOR, header
 
 DIMS = {"rows": 6, "cols": 100, "longest": 9}

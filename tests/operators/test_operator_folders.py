@@ -16,10 +16,10 @@ from fitness.compare import judge
 from fitness.inputs import CANCELLATION, TORCH_DTYPES, Inputs, draw, families
 from fitness.verify import Oracle
 from operators.catalog import folders, functions, load
+from operators.definition.spec import Operator, Workload
 from operators.dtypes import DTYPES, resolve_dtype
 from operators.expression import parse
-from operators.plan import parse_plan
-from operators.spec import Operator, Workload
+from operators.plan.reading import parse_plan
 from tests.operators.running import FACTS, Runner
 from tests.operators.sampling import SAMPLE, every_operator
 from tests.operators.second import SECOND

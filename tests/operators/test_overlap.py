@@ -15,7 +15,7 @@ from fitness.cuda.launcher import Launcher
 from fitness.evaluation import Rejection, Status
 from operators.catalog import load
 from operators.kernel import Kernel
-from operators.plan import parse_plan
+from operators.plan.reading import parse_plan
 from tests.gpu.kernels import OVERLAP, WAIT
 from tests.operators.sample import FACTS
 

@@ -4,10 +4,10 @@ import re
 
 import pytest
 
+from operators.definition.spec import RESERVED
 from operators.errors import PlanError
-from operators.plan import FACTS as FACT_NAMES
-from operators.plan import Argument, Plan, ResolvedPlan, Step, parse_plan
-from operators.spec import RESERVED
+from operators.plan.reading import FACTS as FACT_NAMES
+from operators.plan.reading import Argument, Plan, ResolvedPlan, Step, parse_plan
 from tests.operators.sample import FACTS, OPERATOR, header
 
 DIMS = {"rows": 6, "cols": 100, "longest": 9}

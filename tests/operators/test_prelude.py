@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from operators.errors import PlanError
-from operators.plan import parse_plan
+from operators.plan.reading import parse_plan
 from operators.prelude import NEWER_VECTOR_MATH, VECTOR_MATH, prelude, translation_unit
 from tests.operators.sample import OPERATOR, header
 

@@ -11,7 +11,7 @@ import pytest
 from fitness.compare import judge
 from fitness.verify import Oracle
 from operators.catalog import folders, functions, load
-from operators.spec import Operator
+from operators.definition.spec import Operator
 from tests.operators.running import Runner
 
 README = Path(__file__).parents[2] / "README.md"

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from operators.catalog import load
-from operators.definition import read_operator
+from operators.definition.reading import read_operator
+from operators.definition.spec import Distribution, Operator, Task
 from operators.errors import MachineError, OperatorError
-from operators.spec import Distribution, Operator, Task
 
 GOOD = """
 name = "scale_rows"

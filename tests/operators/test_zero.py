@@ -13,7 +13,7 @@ from fitness.evaluation import Rejection, Status
 from operators.catalog import load
 from operators.errors import PlanError
 from operators.kernel import Kernel
-from operators.plan import Plan, parse_plan
+from operators.plan.reading import Plan, parse_plan
 from tests.operators.sample import FACTS, OPERATOR, header
 
 LAUNCH = '[[launch]]\nkernel = "f"\ngrid = [1]\nblock = [32]\n'

@@ -26,7 +26,7 @@ from fitness.signature import check_arguments
 from operators.dtypes import resolve_dtype
 from operators.errors import PlanError, UserError
 from operators.kernel import Kernel
-from operators.plan import Plan, ResolvedPlan, parse_plan
+from operators.plan.reading import Plan, ResolvedPlan, parse_plan
 from tests.package.fakes import FACTS, STREAM, FakeArray, FakeDriver, FakeLibrary, printed_like_cpp
 
 SCRATCH = 1 << 50

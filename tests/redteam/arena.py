@@ -41,8 +41,8 @@ from fitness.cpu.target import CpuFitness
 from fitness.evaluation import Evaluation, Level, Status
 from fitness.levels import judge
 from operators.catalog import load
+from operators.definition.spec import Operator, Task, Workload
 from operators.kernel import Kernel
-from operators.spec import Operator, Task, Workload
 
 HERE = Path(__file__).parent
 AXPB = HERE.parent / "data" / "axpb"

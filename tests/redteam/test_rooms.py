@@ -17,9 +17,9 @@ from fitness.cpu.simulation import Simulation, Subject, simulate
 from fitness.cuda.emulation import build as emulation
 from fitness.cuda.emulation.target import emulated
 from fitness.evaluation import Rejection
+from operators.definition.spec import Operator, Workload
 from operators.kernel import Kernel
-from operators.plan import parse_plan
-from operators.spec import Operator, Workload
+from operators.plan.reading import parse_plan
 from tests.redteam.arena import HERE
 from tests.redteam.processes import adopt_orphans, descendants, left_over
 from tests.redteam.test_escape import HOOKS, at_load, kernel

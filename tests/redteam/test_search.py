@@ -16,7 +16,7 @@ from evo.session import run_row
 from evo.store import Store, query
 from evo.workers.inline import InlinePool
 from fitness import pipeline
-from operators.spec import Task
+from operators.definition.spec import Task
 from tests.evo.model_runs import FENCE, config
 from tests.mutators.llm_server import LlmServer, Reply
 from tests.redteam.arena import AXPB, TIMING_BUDGET_S, Arena, Entrant, Outcome, Secret, canaries, short_timings

@@ -13,11 +13,11 @@ from fitness.cuda.cubin import read_cubin
 from fitness.cuda.emulation.look import OWN_FAULTS
 from fitness.cuda.emulation.target import Emulation
 from fitness.evaluation import Rejection, Status
+from operators.definition.spec import Operator
 from operators.errors import UserError
-from operators.header import read_header
 from operators.identity import digest
 from operators.kernel import Kernel
-from operators.spec import Operator
+from operators.plan.header import read_header
 
 CALL_S = 10.0
 """What an emulated call may take; hidden shapes are small."""

@@ -31,11 +31,11 @@ from fitness.native import CXX, built, compiler_version, precompiled, toolchain_
 from fitness.sandbox import run_confined
 from fitness.signature import Param, TableError
 from fitness.source import ASSEMBLY, MAX_EXPANDED, forbidden
+from operators.definition.spec import Operator
 from operators.identity import digest
 from operators.kernel import Kernel
-from operators.plan import Plan
+from operators.plan.reading import Plan
 from operators.prelude import translation_unit
-from operators.spec import Operator
 
 HERE = Path(__file__).parent
 INCLUDE = HERE / "include"

@@ -17,10 +17,10 @@ from fitness.cuda.emulation.target import FACTS, EmulatedKernel, Emulation
 from fitness.evaluation import CheckError, Rejection, Status
 from fitness.native import ToolchainError
 from fitness.verify import worst
+from operators.definition.spec import HIDDEN, Operator, Workload
 from operators.errors import OperatorError
 from operators.kernel import Kernel
-from operators.plan import Plan
-from operators.spec import HIDDEN, Operator, Workload
+from operators.plan.reading import Plan
 
 LOOK_S, LOOK_SHAPES = 15.0, 4
 """Shapes are begun in so many seconds, and so many hidden ones at most; routes come on top."""

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 
+from operators.definition.spec import Operator, Workload
 from operators.errors import PlanError
 from operators.expression import ExpressionError
 from operators.kernel import Kernel
-from operators.lets import Environment
-from operators.plan import Plan, environment
-from operators.spec import Operator, Workload
+from operators.plan.lets import Environment
+from operators.plan.reading import Plan, environment
 
 Route = tuple[bool, ...]
 """For every launch of a plan whether it happens, and then for all that it clears on conditions whether it does."""

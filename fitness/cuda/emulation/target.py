@@ -26,10 +26,10 @@ from fitness.shapes import Shapes
 from fitness.signature import check_arguments
 from fitness.verify import Oracle, worst
 from operators.catalog import functions
+from operators.definition.spec import Operator, Task, Workload
 from operators.errors import PlanError
 from operators.kernel import Kernel
-from operators.plan import Plan, ResolvedPlan, parse_plan
-from operators.spec import Operator, Task, Workload
+from operators.plan.reading import Plan, ResolvedPlan, parse_plan
 
 RUN_TIMEOUT_S = 60.0
 FACTS: Mapping[str, int] = {

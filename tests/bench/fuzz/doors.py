@@ -24,10 +24,10 @@ from fitness.device import KernelFault
 from fitness.evaluation import Rejection
 from fitness.sandbox import Outcome
 from operators.catalog import load
+from operators.definition.spec import Workload
 from operators.errors import PlanError
 from operators.kernel import Kernel
-from operators.plan import parse_plan
-from operators.spec import Workload
+from operators.plan.reading import parse_plan
 from tests.redteam.arena import AXPB, Arena, Secret
 
 FACTS = {"sm_count": 132, "warp_size": 32, "max_shared_bytes": 232448, "l2_bytes": 50 << 20}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from operators.spec import CPP_KEYWORDS
+from operators.definition.spec import CPP_KEYWORDS
 
 MAX_KERNEL_CHARACTERS = 200
 

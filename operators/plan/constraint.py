@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from operators.expression import Expression, ExpressionError
-from operators.lets import closure, with_lets
+from operators.plan.lets import closure, with_lets
 
 
 @dataclass(frozen=True)

@@ -12,18 +12,18 @@ from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from operators import plan_keys
-from operators.constraint import Constraint, constraint
+from operators.definition.spec import CPP_KEYWORDS, IDENTIFIER, RESERVED, Operator
 from operators.dtypes import ACCUMULATOR, DTYPES, TARGETS
 from operators.errors import PlanError, quote, unknown
 from operators.expression import Expression
-from operators.header import Header, Section, read_header, show
-from operators.kernel_name import check_function_name, check_name_expression
-from operators.launch import Argument, ArgumentKind, Buffer, Launch, ResolvedBuffer, Step, Zero, together
-from operators.lets import in_order
-from operators.plan_model import FACTS, Plan, ResolvedPlan, argument_kinds, environment
-from operators.spec import CPP_KEYWORDS, IDENTIFIER, RESERVED, Operator
-from operators.tensor_map import L2_PROMOTIONS, MAX_RANK, OOB_FILLS, SWIZZLES, ResolvedTensorMap, TensorMap
+from operators.plan import keys
+from operators.plan.constraint import Constraint, constraint
+from operators.plan.header import Header, Section, read_header, show
+from operators.plan.kernel_name import check_function_name, check_name_expression
+from operators.plan.launch import Argument, ArgumentKind, Buffer, Launch, ResolvedBuffer, Step, Zero, together
+from operators.plan.lets import in_order
+from operators.plan.model import FACTS, Plan, ResolvedPlan, argument_kinds, environment
+from operators.plan.tensor_map import L2_PROMOTIONS, MAX_RANK, OOB_FILLS, SWIZZLES, ResolvedTensorMap, TensorMap
 
 __all__ = [
     "FACTS", "Argument", "ArgumentKind", "Buffer", "Launch", "Plan", "ResolvedBuffer", "ResolvedPlan",
@@ -69,13 +69,11 @@ class _Reader:
         self.numbers = operator.shape_names | FACTS[target] - {"blocks_per_sm"}
 
     def plan(self) -> Plan:
-        misplaced = {
-            key: "belongs into a [[launch]] table" for key in plan_keys.CUDA_LAUNCH if key not in plan_keys.TOP
-        }
+        misplaced = {key: "belongs into a [[launch]] table" for key in keys.CUDA_LAUNCH if key not in keys.TOP}
         misplaced["where"] = "belongs into [tune]"
         if self.target == "cpu":
             misplaced["tensor_map"] = "exists on the cuda target only"
-        self.top.only([key for key in plan_keys.TOP if key not in misplaced], misplaced)
+        self.top.only([key for key in keys.TOP if key not in misplaced], misplaced)
         # Tunables and named expressions first, which all else may use; then buffers, which maps and launches name.
         tune = self._tune()
         by_dtype = _tune_by_dtype(self._tune_section, tune)
@@ -221,7 +219,7 @@ class _Reader:
         return dtype
 
     def _buffer(self, section: Section) -> Buffer:
-        section.only(plan_keys.BUFFER)
+        section.only(keys.BUFFER)
         name = section.string("name", "partial")
         shape = section.items("shape", 1, MAX_BUFFER_RANK, '["rows", "256"]')
         self._new_name(section, "name", name, "a buffer")
@@ -229,7 +227,7 @@ class _Reader:
         return Buffer(name, self._dtype(section), axes, section.line)
 
     def _tensor_map(self, section: Section, buffers: tuple[Buffer, ...]) -> TensorMap:
-        section.only(plan_keys.TENSOR_MAP)
+        section.only(keys.TENSOR_MAP)
         name = self._new_name(section, "name", section.string("name", "x_map"), "a tensor map")
         tensor = section.string("tensor", "x")
         tensors = {t.name for t in self.operator.tensors} | {b.name for b in buffers}
@@ -264,7 +262,7 @@ class _Reader:
             section = Section(self.header, content, ("group", name), f"group `{name[:60]}`")
             if not IDENTIFIER.fullmatch(name):
                 raise section.error("has no proper name; use letters, digits and _, a letter first")
-            section.only(plan_keys.GROUP)
+            section.only(keys.GROUP)
             if "repeat" not in section.table:
                 raise section.error('is missing; write repeat = "ceil_log2(n)"', "repeat")
             groups[name] = self._expression(section, "repeat", section.table["repeat"], self.numbers)
@@ -272,8 +270,8 @@ class _Reader:
 
     def _launch(self, section: Section, kinds: Mapping[str, ArgumentKind], groups: Mapping[str, Expression]) -> Launch:
         cuda = self.target == "cuda"
-        elsewhere = {} if cuda else dict.fromkeys((*plan_keys.CUDA_LAUNCH, "tensor_map"), _CPU_ONLY_NOTE)
-        section.only(plan_keys.CUDA_LAUNCH if cuda else plan_keys.CPU_LAUNCH, elsewhere)
+        elsewhere = {} if cuda else dict.fromkeys((*keys.CUDA_LAUNCH, "tensor_map"), _CPU_ONLY_NOTE)
+        section.only(keys.CUDA_LAUNCH if cuda else keys.CPU_LAUNCH, elsewhere)
         kernel = self._kernel(section)
         group = self._group_name(section, groups)
         names = self.numbers | {"i"} if group else self.numbers
@@ -349,7 +347,7 @@ class _Reader:
         if not isinstance(entry, dict):
             return entry, None
         section = Section(self.header, entry, ("zero",), f"zero {index + 1}")
-        section.only(plan_keys.ZERO)
+        section.only(keys.ZERO)
         name = section.string("name", "counters")
         if "when" not in entry:
             raise section.error(f'is missing; write when = "n > 4096", or "{name[:60]}" alone', "when")

@@ -13,13 +13,9 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from operators.dtypes import ACCUMULATOR, DTYPES, TARGETS
-from operators.errors import OperatorError
-from operators.expression import Expression, ExpressionError, parse
-from operators.files import read_text
-from operators.forms import Inherited, complete
-from operators.shapes import completed
-from operators.spec import (
+from operators.definition.forms import Inherited, complete
+from operators.definition.shapes import completed
+from operators.definition.spec import (
     CPP_KEYWORDS,
     HIDDEN,
     IDENTIFIER,
@@ -35,6 +31,10 @@ from operators.spec import (
     Tolerance,
     Workload,
 )
+from operators.dtypes import ACCUMULATOR, DTYPES, TARGETS
+from operators.errors import OperatorError
+from operators.expression import Expression, ExpressionError, parse
+from operators.files import read_text
 
 REFERENCE_ARGUMENTS = frozenset({"outputs", "prepared", "dtype", "rng", "family"})
 """What the functions of reference.py may be given besides the dims, tensors and scalars."""

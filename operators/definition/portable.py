@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from operators.definition.spec import Operator, Scalar, Tensor, Tolerance
 from operators.expression import parse
-from operators.spec import Operator, Scalar, Tensor, Tolerance
 
 
 def signature(operator: Operator) -> dict[str, Any]:

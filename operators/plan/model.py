@@ -1,6 +1,6 @@
 """A kernel's plan as data: what a header declares, and what that comes to for one workload and one setting.
 
-`operators.plan` reads headers and is what others import.
+`operators.plan.reading` reads headers and is what others import.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 
-from operators.constraint import Constraint
+from operators.definition.spec import Operator
 from operators.dtypes import ACCUMULATOR, DTYPES, resolve_dtype
 from operators.errors import PlanError, unknown
 from operators.expression import Expression, ExpressionError
-from operators.launch import (
+from operators.plan.constraint import Constraint
+from operators.plan.launch import (
     MAX_BUFFER_BYTES,
     ArgumentKind,
     Buffer,
@@ -27,9 +28,8 @@ from operators.launch import (
     resolve_buffer,
     unroll,
 )
-from operators.lets import Environment, with_lets
-from operators.spec import Operator
-from operators.tensor_map import ResolvedTensorMap, TensorMap, resolve_tensor_map
+from operators.plan.lets import Environment, with_lets
+from operators.plan.tensor_map import ResolvedTensorMap, TensorMap, resolve_tensor_map
 
 FACTS: Mapping[str, frozenset[str]] = MappingProxyType(
     {

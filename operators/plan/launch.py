@@ -10,7 +10,7 @@ from typing import Literal
 from operators.dtypes import resolve_dtype
 from operators.errors import PlanError
 from operators.expression import Expression, ExpressionError
-from operators.lets import Environment
+from operators.plan.lets import Environment
 
 MAX_STEPS = 4096
 MAX_TERMS = 2**17

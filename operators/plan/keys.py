@@ -1,11 +1,11 @@
-"""The keys that a kernel file's header may have, with what they mean: what `operators.plan` checks against."""
+"""The keys that a kernel file's header may have, with what they mean: what `operators.plan.reading` checks against."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from operators.tensor_map import L2_PROMOTIONS, OOB_FILLS, SWIZZLES
+from operators.plan.tensor_map import L2_PROMOTIONS, OOB_FILLS, SWIZZLES
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-FORMS = Path(__file__).parent / "shared"
+FORMS = Path(__file__).parents[1] / "shared"
 _LISTED = re.compile(r"\b(workload|hidden|tensor|scalar)\[(\d+)\]")
 _KEY = re.compile(r"\b(cost|tolerance|derived|data_dims|dtypes)\.(\w+)")
 _SETTING = re.compile(r"^(\w+) \w+=")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from operators.spec import Operator
+from operators.definition.spec import Operator
 
 
 def alike(one: Operator, other: Operator) -> bool:

@@ -1,4 +1,4 @@
-"""What an operator is: what `operators.definition` makes of an operator folder's `operator.toml`."""
+"""What an operator is: what `operators.definition.reading` makes of an operator folder's `operator.toml`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The header of a kernel file as a table: finding it, reading its TOML, and saying where in the file something stands.
 
-What the keys mean is not known here; `operators.plan` knows.
+What the keys mean is not known here; `operators.plan.reading` knows.
 """
 
 from __future__ import annotations

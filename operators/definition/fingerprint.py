@@ -9,12 +9,12 @@ from collections.abc import Iterator, Set
 from pathlib import Path
 from typing import Any
 
-from operators.definition import declared
+from operators.definition.reading import declared
+from operators.definition.spec import Operator
 from operators.errors import OperatorError
 from operators.files import read_bytes
 from operators.identity import digest
 from operators.libraries import LIBRARIES
-from operators.spec import Operator
 
 DECIDING = ("name", "dims", "derived", "data_dims", "tensor", "scalar", "workload", "hidden", "cost", "tolerance")
 """Of operator.toml; the rest is for readers, or says which tasks there are."""

@@ -1,0 +1,1 @@
+"""Definitions of operators: what `operator.toml` says, read, checked and as data."""
