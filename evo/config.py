@@ -127,7 +127,7 @@ class RunConfig(BaseModel):
         return config
 
     def _learnt(self) -> tuple[Attempt, ...]:
-        from evo.search.lessons import earlier
+        from evo.lessons import earlier
 
         tasks = self.tasks()
         names = {name for operator, _ in tasks for name in (operator.name, *same_family(operator))}

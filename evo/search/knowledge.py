@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from evo import rows
 from evo.individual import Individual
-from evo.search.lessons import DESCRIBED, SAID, Lessons
+from evo.lessons import DESCRIBED, SAID, Lessons
 from evo.search.naive import is_naive
 from fitness.base import DeviceInfo
 from fitness.evaluation import Evaluation, Status, Timing

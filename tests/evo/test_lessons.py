@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from evo.config import RunConfig
+from evo.lessons import EARLIER_FAILED, EARLIER_HELPED, KEPT, Lessons, earlier
 from evo.replay import replay
-from evo.search.lessons import EARLIER_FAILED, EARLIER_HELPED, KEPT, Lessons, earlier
 from evo.store import query
 from mutators.briefing import Attempt, Ratio
 from operators.errors import UserError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import OrderedDict
 from collections.abc import Collection, Iterable
 from pathlib import Path
@@ -84,7 +85,6 @@ def earlier(folder: Path, operators: Collection[str], *, target: str) -> tuple[A
 
     Every idea says on which task, and on what device. It raises UserError for a folder that holds no run.
     """
-    from evo.config import RunConfig  # which reads lessons as it is resolved
     from evo.store import query
 
     try:
@@ -94,8 +94,8 @@ def earlier(folder: Path, operators: Collection[str], *, target: str) -> tuple[A
         raise UserError(f"lessons: {error}") from None
     if not stored:
         raise UserError(f"lessons: {folder} holds no run")
-    device = RunConfig.from_json(stored[0]["config_json"]).device
-    where = f" on {device.name.partition(' (')[0]}" if device else ""
+    device = json.loads(stored[0]["config_json"]).get("device")
+    where = f" on {device['name'].partition(' (')[0]}" if device else ""
     known = Lessons()
     for row in rows:
         task = Task.parse(row["task"])
