@@ -1,16 +1,18 @@
-"""One kernel file, judged outside of any run."""
+"""One kernel judged outside a run: its verdict in words and as JSON, and the score of MSKernelBench."""
 
 from __future__ import annotations
 
 import json
 import math
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from evo.config import DEFAULT_SETS
+from evo.config import DEFAULT_SETS, RunConfig
+from evo.report.queries import quoted
+from evo.store import query
 from fitness.base import Anchor
 from fitness.evaluation import Evaluation, Timing, library_calls
 from fitness.flags import beside, flags
@@ -19,7 +21,7 @@ from fitness.profiling import Profile
 from fitness.targets import fitness
 from fitness.timing import Ratio, mean, smallest_detectable
 from operators.catalog import load
-from operators.definition.spec import Task
+from operators.definition.spec import Operator, Task
 from operators.errors import UserError, unknown
 from operators.files import read_text
 from operators.kernel import Kernel
@@ -142,3 +144,42 @@ def timing_line(timing: Timing, other: str) -> str:
 def _times(ratio: Ratio, more: str = "") -> str:
     value, low, high = (math.exp(ratio.value + sign * 1.96 * ratio.se) for sign in (0, -1, 1))
     return f"{value:.2f}x (95 %: {low:.2f}-{high:.2f}{more})"
+
+
+PUBLISHED = "published"
+NOTE = (
+    "P = sum T(N) S(N) / sum T(N), with MSKernelBench's weights T, S over our baseline. That is not the paper's P: its "
+    "baselines allocate memory in every call and often use a single block; ours do neither."
+)
+
+
+def score(operator: Operator, speedups: Mapping[str, float]) -> float | None:
+    """The weighted mean of speedups over the baseline, by workload name; None unless every published size has one."""
+    published = [w for w in operator.workloads if w.set == PUBLISHED]
+    if not published or any(w.name not in speedups for w in published):
+        return None
+    return sum(w.weight * speedups[w.name] for w in published) / sum(w.weight for w in published)
+
+
+def evaluation_score(operator: Operator, evaluation: Evaluation) -> float | None:
+    """The score of a kernel that was timed in pairs with the baseline itself."""
+    return score(operator, {t.workload: math.exp(t.log_ratio) for t in evaluation.timings})
+
+
+def run_scores(folder: Path) -> dict[str, float]:
+    """Scores by task of confirmed best kernels, which were timed beside the baseline, in runs of the published set."""
+    found: dict[str, float] = {}
+    rows = query(folder, "select config_json from runs").to_pylist()
+    if not rows:
+        return found  # it was stopped before it began
+    config = RunConfig.from_json(rows[0]["config_json"])
+    for operator, task in config.tasks() if config.workload_set == PUBLISHED else ():
+        timings = query(
+            folder,
+            "select t.workload, t.log_ratio from best b join timings t using (evaluation_id) "
+            f"where b.level = 'confirmed' and b.task = {quoted(str(task))}",
+        ).to_pylist()
+        value = score(operator, {row["workload"]: math.exp(row["log_ratio"]) for row in timings})
+        if value is not None:
+            found[str(task)] = value
+    return found

@@ -18,15 +18,12 @@ from typing import Any, NoReturn, cast
 
 from evo import rows as records
 from evo.budget import Budget
-from evo.codec import Row, moment
 from evo.compatibility import ASKED_TASKS, check_tasks
 from evo.config import RunConfig
 from evo.individual import UNAVAILABLE, Individual
-from evo.journal import Journal
-from evo.rows import Rows
-from evo.search.execution import Execution
+from evo.rows import Journal, Row, Rows, moment
+from evo.search.execution import Execution, RunBenches
 from evo.search.history import NOT_WANTED, Done, History
-from evo.search.opening import RunBenches
 from evo.search.task import Bound, Outstanding, TaskState, task_states
 from evo.search.verdicts import Reached, TakenProfile
 from evo.session import run_row

@@ -4,18 +4,99 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from concurrent.futures import Future
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
+from enum import Enum
 from itertools import pairwise
-from typing import Any, cast
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar, cast
 
-from evo.codec import Codec, Column, Row, compact, moment
 from evo.individual import UNAVAILABLE, Individual
-from evo.journal import Journal
 from fitness.evaluation import CheckError, Evaluation, Level, LibraryTiming, Status, Timing
 from fitness.profiling import Bottleneck, Metric, Profile
 from mutators.base import Call, CallStatus, Kind, Message, Proposal, Request, ToolCall
 from operators.definition.spec import Task
 from operators.kernel import Kernel
+
+Item = TypeVar("Item")
+Row = dict[str, Any]
+
+
+def compact(value: Any) -> str:
+    """Return canonical JSON. It raises TypeError for what has no place in it."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), default=_plain)
+
+
+def moment(seconds: float) -> datetime:
+    """Return seconds since the epoch as the store keeps them."""
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} has no place in a row")
+
+
+def _as_is(value: Any) -> Any:
+    return value.value if isinstance(value, Enum) else value
+
+
+@dataclass(frozen=True)
+class Column:
+    """How one field of a dataclass is kept; by default as it is, under its own name."""
+
+    name: str
+    """In the table."""
+    encode: Callable[[Any], Any] = _as_is
+    decode: Callable[[Any], Any] = lambda value: value
+
+
+class Codec(Generic[Item]):
+    """Rows of one dataclass. Fields that `but` names are kept elsewhere; those of `special` in columns of their own."""
+
+    def __init__(self, kind: type[Item], *, but: tuple[str, ...] = (), **special: Column) -> None:
+        self._kind = kind
+        named = [field.name for field in fields(kind) if field.name not in but]  # type: ignore[arg-type]
+        self._columns = {name: special.get(name, Column(name)) for name in named}
+
+    def row(self, item: Item) -> Row:
+        """Return the item's columns."""
+        return {column.name: column.encode(getattr(item, name)) for name, column in self._columns.items()}
+
+    def item(self, row: Mapping[str, Any], **others: Any) -> Item:
+        """Return the item of a row, with `others` for the fields that rows of this table do not hold."""
+        decoded = {name: column.decode(row[column.name]) for name, column in self._columns.items()}
+        return self._kind(**decoded, **others)
+
+
+class Journal(Protocol):
+    """It takes rows and acknowledges them, and answers the engine's own queries; any thread may call its methods."""
+
+    folder: Path
+    """The run's folder."""
+    waits: Callable[[str, float], bool]
+    """Of a reason and of seconds: whether batches go on to wait for a disk that has been full for so long. The owner of
+    the journal sets it; at first nothing is waited for."""
+    notes: list[str]
+    """What was out of the ordinary when it was opened, each a sentence for the user."""
+
+    def commit(self, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> Future[None]:
+        """It appends rows to several tables in one transaction; batches are committed in the order of the calls.
+
+        The future is done after the commit, and fails, or the call does, with StoreError.
+        """
+        ...
+
+    def rows(self, sql: str, parameters: Sequence[Any] = ()) -> Any:
+        """An Arrow table; it sees every batch committed before the call, blocks, and raises StoreError."""
+        ...
+
+    def close(self) -> None:
+        """It commits what waits and closes; a second call does nothing."""
+        ...
+
 
 Rows = dict[str, list[Row]]
 

@@ -175,8 +175,7 @@ def run(
     from evo.budget import parse_limits
     from evo.config import read_config
     from evo.folders import new_folder
-    from evo.session import Session, start
-    from evo.starting import invitations, put
+    from evo.session import Session, invitations, put, start
     from operators.catalog import of_family
 
     named = [*operators, *(name for wanted in family for name in of_family(wanted))]
@@ -364,8 +363,7 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Judge one kernel file as severely as a new best, and print the whole verdict."""
-    from evo.evaluate import evaluate_file, profile_lines, verdict_json, verdict_lines
-    from evo.score import NOTE, evaluation_score
+    from evo.evaluate import NOTE, evaluate_file, evaluation_score, profile_lines, verdict_json, verdict_lines
     from operators.catalog import load
 
     evaluations, seen = evaluate_file(
@@ -433,10 +431,10 @@ def searching(folder: Path, search: Any, *, as_json: bool) -> None:
 def _show_summary(
     folder: Path, tasks: Sequence[TaskSummary], *, as_json: bool, every: bool = False, found: Health | None = None
 ) -> None:
+    from evo.evaluate import NOTE, run_scores
     from evo.report.queries import last_changes, model_costs, open_questions
     from evo.report.sessions import session_lines, sessions
     from evo.report.terminal import problem_lines
-    from evo.score import NOTE, run_scores
 
     spent, scores, waiting = model_costs(folder), run_scores(folder), open_questions(folder)
     if found and not as_json:

@@ -13,8 +13,7 @@ from evo.report.output import as_json as json_of
 from operators.errors import UserError
 
 if TYPE_CHECKING:
-    from evo.api import Run
-    from evo.stored import StoredKernel
+    from evo.api import Run, StoredKernel
 
 
 Kernel = Annotated[

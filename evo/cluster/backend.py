@@ -21,7 +21,7 @@ from evo.cluster.scratch import Scratch
 from evo.cluster.workers import HostedWorker, RemoteWorker, WorkerActor, describe_machine, shipped_files
 from evo.compatibility import ACCELERATOR
 from evo.config import RunConfig
-from evo.journal import Journal
+from evo.rows import Journal
 from evo.strategies.base import Strategy
 from evo.workers.pool import EngineError, WorkerPool, value_of
 from evo.workers.worker import WorkerSpec, gpu_specs, worker_cores

@@ -12,7 +12,7 @@ from evo import rows
 from evo.cluster.connection import TRIES, ActorGone, Cluster, Host
 from evo.config import RunConfig
 from evo.individual import Individual
-from evo.journal import Journal
+from evo.rows import Journal
 from evo.search.history import NOT_WANTED
 from evo.strategies.archive import Cell, Elite
 from evo.strategies.base import Leader, Rival, Strategy

@@ -10,8 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from evo.cell import MOST_TRIALS, CellSettings
-from evo.config import PROFILERS, Amount, RunConfig, read_setting, read_toml
+from evo.config import MOST_TRIALS, PROFILERS, Amount, CellSettings, RunConfig, read_setting, read_toml
 from fitness.base import DeviceInfo
 from fitness.metric_sets import PROVIDER
 from mutators.llm.settings import LlmSettings

@@ -11,11 +11,10 @@ from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any
 
-from evo.api import Run
+from evo.api import Ancestor, Run, StoredKernel, Verdict
 from evo.compatibility import ACCELERATOR, KERNEL_FILES
 from evo.report.run_roofline import placed, stored_peaks
 from evo.session import DEFINITIONS_THEN
-from evo.stored import Ancestor, StoredKernel, Verdict
 from fitness.evaluation import Level, Status, called
 from fitness.timing import Z_INTERVAL, Ratio, mean
 from operators.catalog import load

@@ -135,7 +135,7 @@ def arms_program(seen: Material) -> Program:
 from pathlib import Path
 
 from evo.compare.conclusions import concluded
-from evo.compare.folder import begun
+from evo.compare.cells import begun
 from evo.compare.inference import Outcome
 from evo.folders import find_runs
 from evo.store import query
@@ -159,7 +159,7 @@ from pathlib import Path
 
 from evo.compare.conclusions import resampling
 from evo.compare.curves import curves
-from evo.compare.folder import stored
+from evo.compare.cells import stored
 from evo.compare.results import cell_results
 
 folder = Path({str(seen.folder)!r})
@@ -175,7 +175,7 @@ def hermetic_program(seen: Material) -> Program:
     return Program(f"""
 from pathlib import Path
 
-from evo.compare.hermetic import hermetic
+from evo.compare.leaks import hermetic
 
 found = hermetic(Path({str(seen.folder)!r}))
 print(found, *found.leaks, sep="\\n")

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from difflib import unified_diff
 from typing import Any
 
+from evo.api import StoredKernel
 from evo.report.fitted import Field, Fitted
 from evo.report.terminal import interval, microseconds, times
-from evo.stored import StoredKernel
 from fitness.flags import standing
 from operators.errors import PlanError
 from operators.plan.header import read_header

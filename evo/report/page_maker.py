@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 from evo.report.health import Health, health
-from evo.workers import interpreter
+from evo.workers.interpreter import fresh_environment, fresh_python
 from operators.errors import UserError
 
 ENTRY = "from evo.report.page_maker import main; main()"
@@ -75,10 +75,10 @@ class Maker:
         own, theirs = Pipe()
         with theirs:
             self._process = subprocess.Popen(
-                interpreter.command(ENTRY, str(theirs.fileno()), str(self._folder)),
+                fresh_python(ENTRY, str(theirs.fileno()), str(self._folder)),
                 pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, stdout=2,
                 start_new_session=True,  # Ctrl-C is for us alone
-                env=interpreter.environment(os.environ),
+                env=fresh_environment(os.environ),
             )  # fmt: skip
         self._connection = own
         return own

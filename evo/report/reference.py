@@ -13,10 +13,9 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from evo.cell import CellSettings
 from evo.compare.config import Arm as CompareArm
 from evo.compare.config import Comparison
-from evo.config import STRATEGIES, RunConfig
+from evo.config import STRATEGIES, CellSettings, RunConfig
 from mutators.llm.settings import LlmSettings, Price
 from mutators.registry import MUTATORS
 from mutators.transforms import TRANSFORMS

@@ -7,10 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from evo.api import Ancestor, Run, StoredKernel
+from evo.api import Ancestor, Run, StoredKernel, principal_chain
 from evo.report import run_sql as sql
 from evo.report.document import Query
-from evo.stored import principal_chain
 from operators.errors import UserError
 
 Row = dict[str, Any]

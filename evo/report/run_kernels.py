@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from evo.api import StoredKernel, Verdict
 from evo.report import run_sql as sql
 from evo.report.document import (
     Block,
@@ -25,7 +26,6 @@ from evo.report.document import (
 )
 from evo.report.queries import quoted as literal
 from evo.report.run_data import Material, Row
-from evo.stored import StoredKernel, Verdict
 from fitness import flags
 from fitness.evaluation import Timing
 

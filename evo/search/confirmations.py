@@ -8,12 +8,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from evo import rows as records
-from evo.clock import RunClock
-from evo.codec import Row
-from evo.journal import Journal
-from evo.rows import Rows
-from evo.search.parents import Parents
-from evo.search.task import TaskState
+from evo.budget import RunClock
+from evo.rows import Journal, Row, Rows
+from evo.search.task import Parents, TaskState
 from evo.search.verdicts import Verdicts
 from evo.workers.pool import Pool, Undone
 from fitness.evaluation import Level

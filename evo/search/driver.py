@@ -13,34 +13,40 @@ from contextlib import nullcontext
 from typing import Any
 
 from evo import rows as records
-from evo.budget import Budget
-from evo.clock import CLOSING_S, TICK_S, Patience, RunClock
+from evo.budget import CLOSING_S, TICK_S, Budget, Patience, RunClock
 from evo.config import RunConfig
 from evo.individual import Individual
-from evo.journal import Journal
-from evo.rows import Rows
+from evo.rows import Journal, Rows
 from evo.search.confirmations import Confirmations
-from evo.search.execution import Execution
+from evo.search.execution import Execution, RunBenches
 from evo.search.history import Done, History
-from evo.search.in_flight import Errand, InFlight
-from evo.search.last_trials import ask_last_trials
-from evo.search.models import interrupted_calls, open_client, restore_spending
-from evo.search.opening import RunBenches
+from evo.search.models import Questions, interrupted_calls, open_client, restore_spending
 from evo.search.outside import Arrivals
-from evo.search.profiles import Profiles
-from evo.search.questions import Questions
-from evo.search.schedule import Admission, DraftJudgings, Postponed
-from evo.search.standstill import Standstill
+from evo.search.schedule import Admission, DraftJudgings, Errand, InFlight, Postponed
 from evo.search.task import Outstanding, TaskState, task_states, verdict_s
-from evo.search.verdicts import TakenProfile, Verdicts
-from evo.search.watchdog import Watchdog
+from evo.search.verdicts import Profiles, TakenProfile, Verdicts
+from evo.search.watchdog import Standstill, Watchdog
 from evo.strategies.base import Strategy
+from evo.strategies.tuned import LAST_TRIALS
 from evo.workbench.recorded import StoredToolCalls
 from evo.workers.pool import Pool, Undone
 from mutators.base import Client, Kind, OutOfBudget
 from mutators.registry import asks_model
 from operators.definition.spec import Operator, Task
 from operators.errors import DiskError, OperatorError, machine_error
+
+
+def ask_last_trials(states: Iterable[TaskState], history: History) -> tuple[list[Errand], Rows]:
+    """Ask each strategy that has nothing under way for its next trial; return what is to be committed too."""
+    asked: list[Errand] = []
+    rows: list[Rows] = []
+    for state in states:
+        if not state.fault and not state.in_flight:
+            found, written = history.ask(state, LAST_TRIALS)
+            asked += [Errand(state, *each) for each in found]
+            rows.append(written)
+    return asked, records.join(*rows)
+
 
 STOPPED, CONFIRMED = "stopped", "confirmed"
 WAITS, FAULTY = "waits for", "no task can be judged"

@@ -1,31 +1,82 @@
-"""One request, from what is known of its parents to what its strategy will be told."""
+"""One request, from what is known of its parents to what its strategy will be told, its workbench included."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Protocol
 
 from evo import rows as records
 from evo.individual import Individual
-from evo.journal import Journal
-from evo.rows import Rows
+from evo.rows import Journal, Rows
 from evo.search.history import Done
 from evo.search.knowledge import Brief
 from evo.search.naive import is_naive
-from evo.search.opening import Benches
-from evo.search.parents import Parents
-from evo.search.task import Bound, TaskState
+from evo.search.task import Bound, Parents, TaskState
 from evo.search.verdicts import VerdictSource
-from evo.workers.pool import Undone
+from evo.workbench.bench import Read, Workbench
+from evo.workbench.recorded import Judgings, RecordedBench, ToolCalls
+from evo.workers.jobs import Jobs
+from evo.workers.pool import Undone, Waits, never
+from fitness.base import Anchor
 from fitness.evaluation import Evaluation
 from mutators.asking.dialogue import DRAFTS
+from mutators.asking.manual import manual
 from mutators.base import Client, Kind, Parent, Proposal, Request
 from mutators.bench import Bench
 from mutators.briefing import Briefing, Origin, Winner
 from mutators.llm.settings import is_outside
 from mutators.registry import asks_model, needs_bench, propose
 from operators.kernel import Kernel
+
+
+class Benches(Protocol):
+    """Where a request's dialogue gets its workbench from."""
+
+    def open(self, state: TaskState, request: Request, parent: Parent) -> Bench:
+        """Return the workbench of a request with this principal parent."""
+        ...
+
+
+class RunBenches:
+    """`Benches` of a search, or of its replay."""
+
+    def __init__(
+        self,
+        calls: ToolCalls,
+        jobs: Jobs,
+        judgings: Judgings,
+        read: Read,
+        now: Callable[[], float],
+        waits: Waits = never,
+    ) -> None:
+        """`read` answers queries to the run's store, of which every answer is kept in `calls`.
+
+        For `waits` see `evo.workers.pool.tried`.
+        """
+        self._waits = waits
+        self._calls = calls
+        self._jobs = jobs
+        self._read = read
+        self._now = now
+        self._judgings = judgings
+
+    def open(self, state: TaskState, request: Request, parent: Parent) -> Bench:
+        """See `Benches.open`. Drafts are timed beside the best kernel known, as children are."""
+
+        def anchor() -> Anchor:
+            leader = state.strategy.best
+            return leader.as_anchor() if leader else Anchor(state.baseline, 0.0, 0.0)
+
+        bench = Workbench(
+            state.operator, state.task, start=parent.kernel, manual=lambda: manual(request, state.operator, parent),
+            read=self._read,
+            jobs=self._jobs, anchor=anchor, waits=self._waits,
+        )  # fmt: skip
+        most = request.params.get("evaluations", 0)
+        return RecordedBench(request, bench, self._calls, self._judgings, now=self._now, most_judged=most)
+
 
 PROPOSING_THREADS = 2
 

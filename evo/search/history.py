@@ -13,10 +13,8 @@ from typing import cast
 
 from evo import rows as records
 from evo.budget import Budget
-from evo.codec import Row
 from evo.individual import WITHOUT_KERNEL, Individual
-from evo.journal import Journal
-from evo.rows import Rows
+from evo.rows import Journal, Row, Rows
 from evo.search.naive import is_naive, naive_fault
 from evo.search.task import Outstanding, TaskState, bind
 from evo.search.verdicts import TakenProfile

@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 
 from evo import rows as records
 from evo.inbox import Inbox
-from evo.journal import Journal
-from evo.rows import Rows
+from evo.rows import Journal, Rows
 from evo.search.history import History
-from evo.search.in_flight import Errand
+from evo.search.schedule import Errand
 from evo.search.task import TaskState
 from mutators.asking.answers import Answer, Invitation, LineError, only_kernel, only_task, told
 from mutators.base import Call, Kind, Request

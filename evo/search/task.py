@@ -1,21 +1,24 @@
-"""What a driver knows of one task, and what of it a request is asked with."""
+"""The state of one task: what its requests need, and the parents that its prompts show."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from evo import rows
 from evo.budget import Budget
 from evo.config import RunConfig
 from evo.individual import new_programs
+from evo.rows import Journal
 from evo.search.knowledge import Brief, Knowledge
 from evo.search.profile_notes import Notes, Seen
 from evo.strategies.base import Leader, Strategy
+from fitness.evaluation import Evaluation
 from fitness.profiling import Profile
-from mutators.base import Kind, Request
+from mutators.base import Call, Earlier, Kind, Message, Parent, Request
 from mutators.briefing import Attempt
 from mutators.prompts.informed import limits, place
 from mutators.registry import asks_model
@@ -26,6 +29,7 @@ from operators.kernel import Kernel
 
 if TYPE_CHECKING:
     from evo.workers.pool import Pool
+
 
 Source = tuple[str, str]
 """A parent as a request was asked for: kernel id, and the evaluation told of it by then; empty where none was."""
@@ -251,3 +255,64 @@ def bind(state: TaskState, request: Request) -> Bound:
     if brief and request.source:
         brief = replace(brief, origin=places[-1].knowledge.origin(request.source))
     return Bound(sources, notes, brief)
+
+
+PARENTS_CACHED = 5_000
+
+
+class Parents:
+    """Kernels with the verdicts that a request was bound to; the latest are kept at hand, all others are stored."""
+
+    def __init__(self, store: Journal) -> None:
+        self._store = store
+        self._cached: OrderedDict[Source, Parent] = OrderedDict()
+
+    def find(self, source: Source, *, baseline: Kernel) -> Parent:
+        """A kernel with its verdict, as they stood when a child of it was asked for.
+
+        `baseline` is the task's naive kernel, which models are asked to better before anything is stored of it.
+        """
+        if source == (baseline.id, ""):
+            return Parent(baseline)
+        if source not in self._cached:
+            self._keep(source, self._stored(*source))
+        self._cached.move_to_end(source)
+        return self._cached[source]
+
+    def told(self, kernel: Kernel, evaluation: Evaluation, evaluation_id: str) -> None:
+        """Keep at hand what a child of the kernel would be asked with from now on."""
+        self._keep((kernel.id, evaluation_id), Parent(kernel, evaluation))
+
+    def earlier(self, request_id: str) -> Earlier:
+        """Return an earlier request with what became of it; it must have been told, so it is stored for good."""
+        (told,) = self._rows(rows.TOLD_OF, [request_id])
+        name = told["evaluation_id"]
+        measured = rows.measured_of(self._rows, name) if name else {}
+        became = rows.individual_from({**told, **measured})
+        calls = self._rows(rows.ANSWERED_CALLS, [request_id])
+        return Earlier(
+            became.request, became.kernel, became.evaluation, became.text, became.metrics, became.description,
+            became.failure, _conversation(rows.CALL.item(calls[-1])) if calls else (),
+        )  # fmt: skip
+
+    def _keep(self, source: Source, parent: Parent) -> None:
+        self._cached[source] = parent
+        if len(self._cached) > PARENTS_CACHED:
+            self._cached.popitem(last=False)
+
+    def _rows(self, sql: str, parameters: list[Any]) -> list[dict[str, Any]]:
+        return cast(list[dict[str, Any]], self._store.rows(sql, parameters).to_pylist())
+
+    def _stored(self, kernel_id: str, evaluation_id: str) -> Parent:
+        kernel = rows.kernel_from(self._rows("select * from kernels where kernel_id = ?", [kernel_id])[0])
+        if not evaluation_id:
+            return Parent(kernel)
+        by_id = "select * from {} where evaluation_id = ? order by rowid"
+        (verdict,) = self._rows(by_id.format("evaluations"), [evaluation_id])
+        timings, errors = (self._rows(by_id.format(table), [evaluation_id]) for table in ("timings", "errors"))
+        return Parent(kernel, rows.evaluation_from(verdict, timings=timings, errors=errors))
+
+
+def _conversation(call: Call) -> tuple[Message, ...]:
+    """The messages of a call and its answer."""
+    return (*call.messages, call.message)

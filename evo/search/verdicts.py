@@ -1,20 +1,19 @@
-"""Verdicts on kernels: each program is evaluated once, by a pool of workers; what is the same inherits."""
+"""Verdicts of a search: each kernel is judged once, races among ancestors, profiles beside the search."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
-from contextlib import nullcontext
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from evo import rows as records
 from evo.rows import Rows
-from evo.search.heats import Entrant, Heat
-from evo.search.promises import announced, promise
-from evo.search.task import TaskState
+from evo.search.task import Bound, Parents, TaskState
 from evo.strategies.base import Rival
 from evo.workers.pool import DeviceLost, EngineError, JobOverdue, Pool, Undone, Waits, WorkerLost, never, tried
 from fitness.base import Anchor, Built
@@ -22,9 +21,93 @@ from fitness.evaluation import Evaluation, Level, Status
 from fitness.levels import full_anchor, next_level
 from fitness.profiling import Profile
 from mutators.base import Kind, Parent, Proposal, Request
+from mutators.registry import asks_model
 from operators.definition.spec import Task
 from operators.errors import UserError
 from operators.kernel import Kernel
+
+
+class Entrant:
+    """A place in a heat, from its entry until it is known how fast it is, or that it is out."""
+
+    def __init__(self, heat: Heat) -> None:
+        self._heat = heat
+        self._running = True
+
+    async def wins(self, log_speedup: float) -> bool:
+        """Return whether nothing else in the heat is faster; it waits until that is known of all who entered."""
+        self._heat.best = max(self._heat.best, log_speedup)
+        self.leave()
+        await self._heat.over.wait()
+        return log_speedup >= self._heat.best
+
+    def leave(self) -> None:
+        """The others do not wait for this one any longer."""
+        if self._running:
+            self._running = False
+            self._heat.running -= 1
+            if not self._heat.running:
+                self._heat.over.set()
+
+
+class Heat:
+    """Kernels enter whenever they like, also while others wait for the end."""
+
+    def __init__(self) -> None:
+        self.running = 0
+        """How many have neither a time nor left."""
+        self.best = -math.inf
+        """The greatest log speedup of any that ever ran."""
+        self.over = asyncio.Event()
+        """Set while none is running."""
+
+    @contextmanager
+    def entered(self) -> Iterator[Entrant]:
+        """A place in it, for as long as it is examined; to leave early, or to fail, takes it out."""
+        entrant = Entrant(self)
+        self.running += 1
+        self.over.clear()
+        try:
+            yield entrant
+        finally:
+            entrant.leave()
+
+
+Promised = TypeVar("Promised")
+
+
+async def announced(place: dict[str, asyncio.Future[Promised]], key: str) -> Promised | None:
+    """What another request found, or is about to find, under this key; None: no request looks for it.
+
+    Waiting for it does not cancel it, and its own cancelling is not ours: then the next one is asked.
+    """
+    while earlier := place.get(key):
+        try:
+            return await asyncio.shield(earlier)
+        except asyncio.CancelledError:
+            waiting = asyncio.current_task()
+            if not earlier.cancelled() or (waiting and waiting.cancelling()):
+                raise
+    return None
+
+
+class promise(Generic[Promised]):
+    """Announces a verdict under a key, and takes the announcement back when it never comes."""
+
+    def __init__(self, place: dict[str, asyncio.Future[Promised]], key: str) -> None:
+        self._place = place
+        self._key = key
+
+    def __enter__(self) -> asyncio.Future[Promised]:
+        self._future: asyncio.Future[Promised] = asyncio.get_running_loop().create_future()
+        self._place[self._key] = self._future
+        return self._future
+
+    def __exit__(self, *_: object) -> None:
+        if not self._future.done():
+            del self._place[self._key]
+            self._future.cancel()
+
 
 CONFIRM_SHARE = 0.1
 """Of the time of evaluators, so much at most goes into confirmations before the run's end."""
@@ -286,3 +369,50 @@ def _duplicate(kernel: Kernel, verdict: Evaluation) -> Evaluation:
         verdict.bare(), kernel_id=kernel.id, status=Status.DUPLICATE, duplicate_of=original,
         inherited=verdict.verdict, message=message,
     )  # fmt: skip
+
+
+class Profiles:
+    """Has kernels profiled that questions are about, each once, and never more than a judge's share of the pool."""
+
+    def __init__(self, verdicts: Verdicts, parents: Parents, pool: Pool, *, waits: bool = False) -> None:
+        """With `waits`, what finds no room waits for it, rather than for the next question about the kernel.
+
+        So a cell of a comparison comes to know the same whenever it is interrupted.
+        """
+        self._room = asyncio.Semaphore(pool.judges) if waits else None
+        self._verdicts = verdicts
+        self._parents = parents
+        self._pool = pool
+        self.running: dict[str, asyncio.Task[TakenProfile]] = {}
+        """By kernel id, the profiles that are being taken."""
+
+    def want(self, state: TaskState, request: Request, bound: Bound) -> list[asyncio.Task[TakenProfile]]:
+        """Begin to profile the kernels that a question shows, if they can be and were not; return the tasks."""
+        params = request.params
+        if not asks_model(request) or params.get("profiler") == "none" or "profile_of" in params:
+            return []
+        begun = []
+        for kernel_id, evaluation_id in bound.sources[: 2 if request.mutator == "crossover" else 1]:
+            known = kernel_id in state.seen.profiles or kernel_id in self.running
+            if known or not evaluation_id or (self._room is None and len(self.running) >= self._pool.judges):
+                continue
+            kernel = self._parents.find((kernel_id, evaluation_id), baseline=state.baseline)
+            if can_be_profiled(kernel):
+                begun.append(self._begin(state, kernel, evaluation_id))
+        return begun
+
+    def _begin(self, state: TaskState, parent: Parent, evaluation_id: str) -> asyncio.Task[TakenProfile]:
+        kernel_id = parent.kernel.id
+        task = asyncio.ensure_future(self._taken(state, parent, evaluation_id))
+        self.running[kernel_id] = task
+        task.add_done_callback(lambda _: self.running.pop(kernel_id))
+        return task
+
+    async def _taken(self, state: TaskState, parent: Parent, evaluation_id: str) -> TakenProfile:
+        async with self._room or nullcontext():
+            return await self._verdicts.take_profile(state, parent, evaluation_id)
+
+    def cancel(self) -> None:
+        """Cancel all of them: no further question will be asked that they could serve."""
+        for task in self.running.values():
+            task.cancel()

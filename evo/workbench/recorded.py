@@ -7,9 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol, cast
 
 from evo import rows as records
-from evo.codec import Row, compact, moment
-from evo.journal import Journal
-from evo.rows import Rows
+from evo.rows import Journal, Row, Rows, compact, moment
 from evo.workbench.bench import Workbench
 from fitness.evaluation import Level
 from mutators.base import Request

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing import Pipe
 
-from evo.workers import interpreter
+from evo.workers.interpreter import fresh_environment, fresh_python
 from evo.workers.pool import WorkerLost, WorkerPool
 from evo.workers.worker import Answer, Message, WorkerSpec
 
@@ -80,11 +80,11 @@ class WorkerProcess:
         self._connection, theirs = Pipe()
         with theirs:
             self._process = subprocess.Popen(
-                interpreter.command(ENTRY, str(theirs.fileno()), str(os.getpid())),
+                fresh_python(ENTRY, str(theirs.fileno()), str(os.getpid())),
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
                 stdout=2,  # what an operator's reference prints is no part of what this program says, JSON perhaps
-                env=interpreter.environment(
+                env=fresh_environment(
                     {**environment, **({"CUDA_VISIBLE_DEVICES": spec.device} if spec.device else {})}
                 ),
             )

@@ -44,11 +44,11 @@ from unittest.mock import patch
 
 from evo.config import RunConfig
 from evo.individual import Individual
-from evo.journal import Journal
+from evo.rows import Journal
 from evo.search.driver import Search
 from evo.search.models import StoredCalls, open_client
 from evo.store import Store
-from evo.workers.inline import InlinePool
+from evo.workers.testing import InlinePool
 from fitness.scripted import scripted
 from mutators.base import Call, CallStatus, Client, Message, Parent, Proposal, Request
 from mutators.registry import MUTATORS, mutator

@@ -470,7 +470,7 @@ def _launcher() -> Any:
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Markdown: a line for each operator and dtype, then what was not right, too slow, or lost."""
-    from evo.score import NOTE
+    from evo.evaluate import NOTE
 
     sizes = [row for row in rows if "us" in row]
     devices = ", ".join(sorted({row["device"] for row in sizes}))
@@ -516,7 +516,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _cells(operator: Operator, rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     """Geometric means over sizes: the naive time, speedups over it, the fastest kernel's share of the roofline; P."""
-    from evo.score import score
+    from evo.evaluate import score
 
     def over_naive(name: str) -> list[float]:
         return [r["us"]["naive"] / r["us"][name] for r in rows if name in r["us"]]

@@ -20,7 +20,7 @@ from pathlib import Path
 from evo.config import RunConfig
 from evo.search.driver import Search
 from evo.store import Store
-from evo.workers.inline import InlinePool
+from evo.workers.testing import InlinePool
 from evo.workers.worker import BUILDERS_PER_GPU
 from fitness.base import Anchor, Built, Fitness
 from fitness.evaluation import Evaluation

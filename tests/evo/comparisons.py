@@ -14,7 +14,7 @@ from evo.compare.config import Comparison
 from evo.compare.running import Running, prepare, run_on
 from evo.config import RunConfig
 from evo.session import LocalBackend
-from evo.workers.inline import InlinePool
+from evo.workers.testing import InlinePool
 from evo.workers.worker import RunContext
 from fitness.base import Fitness
 from operators.catalog import load

@@ -27,7 +27,7 @@ from evo.search.driver import Search
 from evo.session import run_row
 from evo.store import Store, query
 from evo.strategies.base import Strategy
-from evo.workers.inline import InlinePool
+from evo.workers.testing import InlinePool
 from mutators.base import Call, CallStatus, Client, Message, Request
 from mutators.bench import Tool
 from mutators.llm.calls import cache_key

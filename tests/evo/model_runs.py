@@ -25,7 +25,7 @@ from evo.session import run_row
 from evo.store import Store
 from evo.strategies.archive import Cell, Elite
 from evo.strategies.base import Ancestors, Chooser, Rival, StrategyContext
-from evo.workers.inline import InlinePool
+from evo.workers.testing import InlinePool
 from fitness.base import Anchor, Checked, Fitness
 from fitness.evaluation import CheckError, Evaluation, Level, Timing
 from fitness.scripted import ScriptedFitness

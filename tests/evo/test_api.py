@@ -57,11 +57,11 @@ def test_queries_answer_in_arrow_and_bind_parameters(runs: Path) -> None:
 
 def test_data_frames_need_their_package_and_say_so(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = evo.open("20260101", runs=runs)
-    monkeypatch.setattr("evo.frames.find_spec", lambda name: None)
+    monkeypatch.setattr("evo.api.find_spec", lambda name: None)
     for package in ("pandas", "polars"):
         with pytest.raises(UserError, match=f"needs the package {package}: .*pip install {package}"):
             opened.sql("from best", to=package)
-    monkeypatch.setattr("evo.frames.find_spec", lambda name: name)
+    monkeypatch.setattr("evo.api.find_spec", lambda name: name)
     monkeypatch.setitem(sys.modules, "polars", SimpleNamespace(from_arrow=lambda table: ("frame", table.num_rows)))
     assert opened.sql("from best", to="polars") == ("frame", 1)
     with pytest.raises(UserError, match="unknown form `panda`; did you mean `pandas`"):

@@ -20,15 +20,15 @@ from evo.cluster.connection import HERE, knock
 from evo.cluster.guard import marked
 from evo.cluster.scratch import Scratch
 from evo.config import RunConfig
-from evo.journal import Journal
 from evo.replay import replay
+from evo.rows import Journal
 from evo.search.driver import Search
 from evo.session import run_context, run_row
 from evo.store import Store, query
 from evo.strategies.base import Strategy
-from evo.workers.inline import InlinePool
 from evo.workers.local import ENTRY
 from evo.workers.pool import Pool, WorkerLost
+from evo.workers.testing import InlinePool
 from fitness.base import Built
 from fitness.scripted import scripted
 from operators.definition.spec import Operator, Task

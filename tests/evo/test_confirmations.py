@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from evo.clock import OVERRUN, RunClock
+from evo.budget import OVERRUN, RunClock
 from evo.search.confirmations import ATTEMPTS, MOST_SHARE, SPARE, Confirmations
 from evo.search.knowledge import Knowledge
 from evo.search.task import CONFIRM_S, CONFIRM_TO_FULL, CONFIRM_TO_SCREEN, TaskState

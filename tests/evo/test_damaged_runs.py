@@ -13,7 +13,7 @@ import pytest
 
 from evo.session import LocalBackend
 from evo.store import Store
-from evo.workers.inline import InlinePool
+from evo.workers.testing import InlinePool
 from fitness.scripted import scripted
 from tests.evo.test_cli import evo
 

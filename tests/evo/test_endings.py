@@ -14,8 +14,8 @@ from evo.search.driver import Search
 from evo.search.watchdog import RESTARTS_AFTER, Watchdog
 from evo.session import run_row
 from evo.store import Store, query
-from evo.workers.inline import InlinePool
 from evo.workers.pool import Job, WorkerLost
+from evo.workers.testing import InlinePool
 from fitness.evaluation import Evaluation, Timing
 from fitness.profiling import Profile
 from operators.definition.spec import Task

@@ -17,14 +17,14 @@ import duckdb
 import pytest
 import torch
 
-from evo import clock, compatibility, folders, session, version
+from evo import budget, compatibility, folders, session, version
 from evo.compatibility import Conditions, check_same
 from evo.config import RunConfig
 from evo.search.driver import Search
 from evo.search.history import History
 from evo.store import query
-from evo.workers.inline import InlinePool
 from evo.workers.pool import ClusterLost, EngineError, value_of
+from evo.workers.testing import InlinePool
 from evo.workers.worker import answered
 from fitness.device import KilledFromOutside
 from fitness.native import ToolchainError
@@ -107,7 +107,7 @@ def test_a_disk_that_takes_no_more_rows_ends_the_run_and_loses_nothing(
             file_size(log.stat().st_size)
         return heard
 
-    monkeypatch.setattr(clock, "ROOM_S", 0.0)
+    monkeypatch.setattr(budget, "ROOM_S", 0.0)
     with monkeypatch.context() as patch:
         patch.setattr(History, "_count", fill)
         result = command("run", str(operator), "--budget", "1000evals")
@@ -126,7 +126,7 @@ def test_a_disk_that_takes_no_more_rows_ends_the_run_and_loses_nothing(
 def test_a_disk_that_is_full_for_a_while_is_waited_for_and_nothing_is_lost(
     command: Evo, operator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file_size: Callable[[int], None]
 ) -> None:
-    count, waits, asked = History._count, clock.Patience.waits, []
+    count, waits, asked = History._count, budget.Patience.waits, []
 
     def fill(history: History, state: Any, individual: Any) -> Any:
         heard = count(history, state, individual)
@@ -135,14 +135,14 @@ def test_a_disk_that_is_full_for_a_while_is_waited_for_and_nothing_is_lost(
             file_size(log.stat().st_size)
         return heard
 
-    def look(patience: clock.Patience, reason: str, waited_s: float) -> bool:
+    def look(patience: budget.Patience, reason: str, waited_s: float) -> bool:
         asked.append(reason)
         if len(asked) == 3:
             file_size(resource.getrlimit(resource.RLIMIT_FSIZE)[1])
         return waits(patience, reason, waited_s)
 
     monkeypatch.setattr(History, "_count", fill)
-    monkeypatch.setattr(clock.Patience, "waits", look)
+    monkeypatch.setattr(budget.Patience, "waits", look)
     monkeypatch.setattr("evo.store.writer.LOOK_FOR_ROOM_S", 0.01)
     code, _, err = command("run", str(operator), "--budget", "12evals")
     assert code == 0 and len(asked) >= 3
@@ -155,13 +155,13 @@ def test_a_disk_that_is_full_for_a_while_is_waited_for_and_nothing_is_lost(
 
 def test_a_stop_does_not_wait_for_a_disk() -> None:
     said: list[str] = []
-    patience = clock.Patience(clock.RunClock(lambda: 0.0), said.append, said.append)
+    patience = budget.Patience(budget.RunClock(lambda: 0.0), said.append, said.append)
     assert patience.waits("full", 0.0) and patience.waits("full", 5.0)
-    assert not patience.waits("full", clock.ROOM_S)
+    assert not patience.waits("full", budget.ROOM_S)
     assert said == ["full; the search waits for that to end, 60 minutes at most", "full"]
     patience.over = True
     assert not patience.waits("full", 0.0)
-    spent = clock.Patience(clock.RunClock(lambda: 9.0, limit_s=5.0, began=0.0), said.append, said.append)
+    spent = budget.Patience(budget.RunClock(lambda: 9.0, limit_s=5.0, began=0.0), said.append, said.append)
     assert not spent.waits("full", 0.0)
 
 
@@ -177,7 +177,7 @@ def test_a_disk_that_takes_no_build_is_not_the_kernels_fault(
         return build(stage, kernel)
 
     monkeypatch.setattr(ScriptedFitness, "build", fail)
-    monkeypatch.setattr(clock, "ROOM_S", 0.0)
+    monkeypatch.setattr(budget, "ROOM_S", 0.0)
     result = command("run", str(operator), "--budget", "1000evals")
     one_line(result, 1, "/somewhere/build", "make room there", "evo resume")
     (folder,) = (tmp_path / "runs").iterdir()

@@ -6,7 +6,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from evo.frames import counted
+from evo.api import counted
 from operators.errors import UserError
 
 

@@ -7,7 +7,7 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evo.search.heats import Heat
+from evo.search.verdicts import Heat
 
 FATES = st.lists(st.tuples(st.sampled_from(["runs", "fails", "slow to start"]), st.integers(-3, 3)), max_size=6)
 

@@ -22,8 +22,8 @@ from evo.compare.results import cell_results
 from evo.config import RunConfig
 from evo.folders import DATABASE
 from evo.store import query
-from evo.workers.inline import InlinePool
 from evo.workers.pool import EngineError
+from evo.workers.testing import InlinePool
 from evo.workers.worker import RunContext
 from fitness.base import Anchor, Fitness
 from fitness.evaluation import Evaluation, Level, LibraryTiming, Status

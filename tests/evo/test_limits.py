@@ -13,8 +13,8 @@ import pytest
 from evo.config import RunConfig
 from evo.search.driver import CONFIRMED, Search
 from evo.store import Store
-from evo.workers.inline import InlinePool
 from evo.workers.pool import Job
+from evo.workers.testing import InlinePool
 from fitness.base import Anchor, Fitness
 from fitness.evaluation import Evaluation
 from fitness.scripted import ScriptedFitness
@@ -150,7 +150,7 @@ def session(
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evo.clock.TICK_S", 0.001)
+    monkeypatch.setattr("evo.budget.TICK_S", 0.001)
 
 
 @pytest.mark.parametrize("hangs", [["screen"], ["screen", "confirm"]])

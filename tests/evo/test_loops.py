@@ -22,7 +22,7 @@ from evo.store import Store, query
 from evo.strategies.base import Rival, StrategyContext
 from evo.strategies.loop import LoopStrategy, Recipe
 from evo.strategies.refine import Refinement
-from evo.workers.inline import InlinePool
+from evo.workers.testing import InlinePool
 from fitness.base import DeviceInfo
 from fitness.evaluation import Status
 from mutators.base import Kind, Request

@@ -24,7 +24,7 @@ from evo.search.driver import Search
 from evo.search.models import SPOOL, StoredCalls
 from evo.session import run_row
 from evo.store import Store, query
-from evo.workers.inline import InlinePool
+from evo.workers.testing import InlinePool
 from mutators.base import Call, CallStatus
 from mutators.llm.settings import LlmSettings
 from operators.errors import UserError

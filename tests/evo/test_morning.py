@@ -13,7 +13,7 @@ import pytest
 from evo import rows as records
 from evo.report.health import health
 from evo.report.sessions import session_lines, sessions
-from evo.search.standstill import WAITED_S, Standstill
+from evo.search.watchdog import WAITED_S, Standstill
 from evo.session import _reason_stored
 from evo.store import Store, query
 from operators.errors import UserError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from evo.score import score
+from evo.evaluate import score
 from operators.catalog import load
 
 

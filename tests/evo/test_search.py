@@ -17,8 +17,8 @@ from evo.search import execution
 from evo.search.driver import Search
 from evo.store import Store, query
 from evo.workers import pool
-from evo.workers.inline import InlinePool
 from evo.workers.pool import TRIED_AFTER_S, DeviceLost, JobOverdue, WorkerLost
+from evo.workers.testing import InlinePool
 from fitness.base import Anchor
 from fitness.evaluation import Evaluation, Level, Status
 from fitness.scripted import ScriptedFitness, scripted

@@ -65,7 +65,7 @@ def test_a_question_loads_nothing_that_it_does_not_need(folder: Path, form: str)
     unneeded = ("numpy", "pandas", "pyarrow.parquet", "operators.catalog", "evo.config", "evo.api")
     program = f"""if True:
         import atexit, sys
-        from evo.cli import main
+        from evo.cli.commands import main
         atexit.register(lambda: print("loaded", *(name for name in {unneeded} if name in sys.modules)))
         sys.argv = ["evo", "sql", {str(folder)!r}, "select count(*) as found from kernels", "--format", {form!r}]
         main()

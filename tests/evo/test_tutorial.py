@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from evo.cli.commands import app
 from evo.session import LocalBackend
-from evo.workers.inline import InlinePool
+from evo.workers.testing import InlinePool
 from tests.evo.model_runs import stages
 from tests.evo.test_readme import README
 from tests.structure import ROOT

@@ -16,8 +16,8 @@ from evo.workbench.bench import Workbench
 from evo.workbench.telling import MOST_CHARACTERS, file_of
 from evo.workbench.tools import ARGUMENTS, tool
 from evo.workers import pool
-from evo.workers.inline import InlinePool
 from evo.workers.pool import WorkerLost
+from evo.workers.testing import InlinePool
 from fitness.base import Anchor, Built
 from fitness.evaluation import Evaluation, Status
 from fitness.scripted import ScriptedFitness, by_digest

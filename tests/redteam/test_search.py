@@ -14,7 +14,7 @@ from evo.config import RunConfig
 from evo.search.driver import Search
 from evo.session import run_row
 from evo.store import Store, query
-from evo.workers.inline import InlinePool
+from evo.workers.testing import InlinePool
 from fitness import pipeline
 from operators.definition.spec import Task
 from tests.evo.model_runs import FENCE, config
