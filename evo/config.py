@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from evo.budget import KINDS
 from evo.strategies.base import StrategyContext
-from evo.strategies.tuned import Tuned
+from evo.strategies.tuning import Tuned
 from fitness.base import DeviceInfo
 from fitness.metric_sets import PROVIDER, PROVIDERS
 from fitness.targets import check_target, device_info, measured_device
@@ -50,16 +50,16 @@ class CellSettings(BaseModel):
 
 STRATEGIES: Mapping[str, str] = {
     "islands": "evo.strategies.islands:Islands",
-    "agent": "evo.strategies.agent_alone:AgentAlone",
+    "agent": "evo.strategies.agent:AgentAlone",
     "astra": "evo.strategies.astra:Astra",
     "best_of_n": "evo.strategies.controls:BestOfN",
     "cudaforge": "evo.strategies.cudaforge:CudaForge",
     "cudamaster": "evo.strategies.cudamaster:CudaMaster",
     "cutegen": "evo.strategies.cutegen:CuTeGen",
-    "one_shot": "evo.strategies.one_shot:OneShot",
-    "random": "evo.strategies.random_search:RandomSearch",
+    "one_shot": "evo.strategies.controls:OneShot",
+    "random": "evo.strategies.controls:RandomSearch",
     "refine": "evo.strategies.refine:Refinement",
-    "tune_only": "evo.strategies.tune_only:TuneOnly",
+    "tune_only": "evo.strategies.controls:TuneOnly",
 }
 """Name and `module:Class`; imported late. A user's own is named as `module:Class`."""
 Amount = Annotated[float, Field(gt=0, allow_inf_nan=False)]

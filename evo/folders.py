@@ -62,7 +62,7 @@ def find_runs(runs: Path, name: str) -> Path | list[Path]:
     if (Path(name) / DATABASE).exists():
         return Path(name)
     if Path(name).is_file():
-        from evo.store.attaching import holds_several
+        from evo.store.several import holds_several
 
         return [Path(name)] if holds_several(Path(name)) else Path(name)
     for place in (Path(name), runs / name):

@@ -113,7 +113,7 @@ def _asked(runs: Path, run: str, query: str, name: str, params: dict[str, str], 
 
 
 def _show_schema(*, as_json: bool) -> None:
-    from evo.store.dictionary import relations
+    from evo.store.schema import relations
 
     found = relations()
     if as_json:
@@ -175,7 +175,7 @@ def merge(
 ) -> None:
     """Put runs of one or several machines into one file, each whole: asked with evo sql, it is like several runs."""
     from evo.folders import find_runs
-    from evo.store.merging import merge as merged
+    from evo.store.export import merge as merged
 
     if out.suffix != DUCKDB:
         raise UserError(f"{out}: name a new file that ends in {DUCKDB}")

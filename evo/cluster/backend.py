@@ -15,9 +15,8 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from evo.cluster.connection import ActorGone, Cluster
+from evo.cluster.connection import ActorGone, Cluster, Scratch
 from evo.cluster.populations import RemotePopulations, RemoteStrategy
-from evo.cluster.scratch import Scratch
 from evo.cluster.workers import HostedWorker, RemoteWorker, WorkerActor, describe_machine, shipped_files
 from evo.compatibility import ACCELERATOR
 from evo.config import RunConfig

@@ -14,8 +14,8 @@ from evo.config import RunConfig
 from evo.individual import Individual
 from evo.rows import Journal
 from evo.search.history import NOT_WANTED
-from evo.strategies.archive import Cell, Elite
 from evo.strategies.base import Leader, Rival, Strategy
+from evo.strategies.population import Cell, Elite
 from evo.workers.pool import EngineError
 from fitness.profiling import Profile
 from mutators.base import Request

@@ -8,8 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from evo.cluster.connection import ActorGone, Cluster, Host
-from evo.cluster.scratch import Scratch
+from evo.cluster.connection import ActorGone, Cluster, Host, Scratch
 from evo.version import engine_version
 from evo.workers.local import WorkerProcess
 from evo.workers.pool import WorkerLost, value_of

@@ -21,7 +21,7 @@ from evo.store import open_reader
 from evo.workbench.bench import Workbench
 from evo.workbench.telling import MOST_CHARACTERS, bounded, verdict
 from evo.workbench.tools import ArgumentError, Arguments, Submit, parsed, tool
-from evo.workers.jobs import Jobs
+from evo.workers.pool import Jobs
 from fitness.base import Anchor
 from fitness.flags import flags, standing
 from mutators.asking.answers import Invitation

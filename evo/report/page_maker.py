@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 from evo.report.health import Health, health
-from evo.workers.interpreter import fresh_environment, fresh_python
+from evo.workers.local import fresh_environment, fresh_python
 from operators.errors import UserError
 
 ENTRY = "from evo.report.page_maker import main; main()"

@@ -27,7 +27,7 @@ from evo.search.task import Outstanding, TaskState, task_states, verdict_s
 from evo.search.verdicts import Profiles, TakenProfile, Verdicts
 from evo.search.watchdog import Standstill, Watchdog
 from evo.strategies.base import Strategy
-from evo.strategies.tuned import LAST_TRIALS
+from evo.strategies.tuning import LAST_TRIALS
 from evo.workbench.recorded import StoredToolCalls
 from evo.workers.pool import Pool, Undone
 from mutators.base import Client, Kind, OutOfBudget

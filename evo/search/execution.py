@@ -17,8 +17,7 @@ from evo.search.task import Bound, Parents, TaskState
 from evo.search.verdicts import VerdictSource
 from evo.workbench.bench import Read, Workbench
 from evo.workbench.recorded import Judgings, RecordedBench, ToolCalls
-from evo.workers.jobs import Jobs
-from evo.workers.pool import Undone, Waits, never
+from evo.workers.pool import Jobs, Undone, Waits, never
 from fitness.base import Anchor
 from fitness.evaluation import Evaluation
 from mutators.asking.dialogue import DRAFTS

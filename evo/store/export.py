@@ -1,19 +1,59 @@
-"""A run for other tools: Parquet files, or one DuckDB file that opens without this package."""
+"""Files that hold what runs hold: exports of one run, merges of several."""
 
 from __future__ import annotations
 
+import platform
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import duckdb
 import pyarrow.parquet as pq
 
-from evo.store.attaching import attach
-from evo.store.dictionary import relations
-from evo.store.errors import StoreError
-from evo.store.joined import MAIN, identifier, literal
+from evo.store.errors import StoreError, store_error
 from evo.store.reader import BATCH_ROWS, open_reader
-from evo.store.schema import VERSION_TABLE, make, tables
-from evo.store.writing import new_database
+from evo.store.schema import VERSION_TABLE, make, note_format, relations, tables
+from evo.store.several import MAIN, MERGED, Attached, attach, identifier, join_runs, literal
+from evo.store.writer import CONFIG, STORAGE_VERSION
+from evo.version import engine_version
+
+
+@contextmanager
+def new_database(out: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection to a database that will be the file `out`, which must not exist. It raises StoreError."""
+    if out.exists():
+        raise StoreError(f"{out}: exists already; name another file")
+    part = out.with_name(f"{out.name}.{uuid.uuid4().hex}.part")
+    try:
+        config = {**CONFIG, "storage_compatibility_version": STORAGE_VERSION}
+        with duckdb.connect(str(part), config=config) as connection:
+            yield connection
+            connection.execute("CHECKPOINT")
+        _place(part, out)
+    except duckdb.Error as error:
+        raise store_error(f"{out} cannot be written", error) from error
+    except FileExistsError:
+        raise StoreError(f"{out}: exists already; name another file") from None
+    except OSError as error:
+        raise StoreError(f"{out}: cannot be written: {error.strerror}") from None
+    finally:
+        for file in (part, part.with_name(f"{part.name}.wal")):
+            file.unlink(missing_ok=True)
+
+
+def _place(part: Path, out: Path) -> None:
+    """Give a finished file its name. It raises FileExistsError."""
+    try:
+        out.hardlink_to(part)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links
+        if out.exists():
+            raise FileExistsError(out) from None
+        part.rename(out)
 
 
 def export_duckdb(folder: Path, out: Path) -> Path:
@@ -65,3 +105,95 @@ def _write(connection: duckdb.DuckDBPyConnection, name: str, out: Path) -> Path:
             writer.write_batch(batch)
     part.replace(path)
     return path
+
+
+PROVENANCE = f"""
+    CREATE TABLE {MAIN}.{MERGED} (
+        run            VARCHAR NOT NULL,
+        run_id         VARCHAR NOT NULL,
+        arm            VARCHAR,
+        seed           BIGINT,
+        began_at       TIMESTAMPTZ NOT NULL,
+        engine_version VARCHAR NOT NULL,
+        host_json      VARCHAR NOT NULL,
+        origin         VARCHAR NOT NULL,
+        merged_on      VARCHAR NOT NULL,
+        merged_by      VARCHAR NOT NULL,
+        merged_at      TIMESTAMPTZ NOT NULL
+    );
+    COMMENT ON TABLE {MAIN}.{MERGED} IS '{{about}}';
+"""
+ABOUT = (
+    "The runs in this file. run: its schema, and what the column run of other relations says. run_id, began_at,"
+    " engine_version, host_json: as the run itself has them. origin: the folder or file that it was read from, on the"
+    " machine merged_on, by the kernel-evo merged_by."
+)
+
+
+def merge(sources: Sequence[Path], out: Path) -> list[Attached]:
+    """It writes the runs of `sources`, folders or files that hold some, into the new file `out`, and returns them.
+
+    It raises StoreError for what cannot be merged: what is no run, one that has not begun, and one that is there twice.
+    """
+    with new_database(out) as connection:
+        ((own,),) = connection.execute("SELECT current_database()").fetchall()
+        held = [run for place, source in enumerate(sources) for run in attach(connection, f"s{place}", source)]
+        runs = _named_apart(_distinct(held))
+        connection.execute(PROVENANCE.format(about=ABOUT))
+        for run in runs:
+            connection.execute(f"CREATE SCHEMA {identifier(run.run)}; USE {identifier(own)}.{identifier(run.run)}")
+            make(connection)
+            _take(connection, run)
+        connection.execute(f"USE {identifier(own)}.{MAIN}")
+        _note_origins(connection, runs)
+        join_runs(connection, own)
+        for place in range(len(sources)):
+            connection.execute(f"DETACH s{place}")
+    return runs
+
+
+def _distinct(runs: Sequence[Attached]) -> Sequence[Attached]:
+    """They, of which each must have begun, and be there once."""
+    seen: dict[tuple[object, ...], Attached] = {}
+    for run in runs:
+        if run.run_id is None:
+            raise StoreError(f"{run.origin}: the run was stopped before it began, and holds nothing to merge")
+        key = (run.run_id, run.began_s, run.seed)
+        if key in seen:
+            raise StoreError(f"{seen[key].origin} and {run.origin} are the same run, {run.run_id}: name one of them")
+        seen[key] = run
+    return runs
+
+
+def _named_apart(runs: Sequence[Attached]) -> list[Attached]:
+    """Every run gets a name of its own; those whose folders are called the same have a number behind it."""
+    taken = {MAIN, "information_schema", "pg_catalog", "temp"}
+    named = []
+    for run in runs:
+        name, number = run.run, 1
+        while name.lower() in taken:
+            number += 1
+            name = f"{run.run}-{number}"
+        taken.add(name.lower())
+        named.append(replace(run, run=name))
+    return named
+
+
+def _take(connection: duckdb.DuckDBPyConnection, run: Attached) -> None:
+    """Copy a run's rows, in their order, into the tables of the current schema."""
+    for name in tables(connection):
+        connection.execute(f"INSERT INTO {name} BY NAME SELECT * FROM {run.place}.{name}")
+
+
+def _note_origins(connection: duckdb.DuckDBPyConnection, runs: Iterable[Attached]) -> None:
+    now = datetime.now(UTC)
+    for run in runs:
+        connection.execute(
+            f"INSERT INTO {MERGED} SELECT $run, run_id, $arm, $seed, created_at, engine_version, host_json, $origin,"
+            f" $on, $by, $now FROM {run.place}.runs LIMIT 1",
+            {
+                "run": run.run, "arm": run.arm, "seed": run.seed, "origin": str(run.origin.absolute()),
+                "on": platform.node(), "by": engine_version(), "now": now,
+            },
+        )  # fmt: skip
+    note_format(connection)

@@ -16,9 +16,8 @@ import duckdb
 import pyarrow as pa
 
 from evo.store.errors import StoreError, one_line, store_error
-from evo.store.reaching import reached
 from evo.store.schema import check_format
-from evo.store.several import Union
+from evo.store.several import Union, reached
 
 Where = Path | Sequence[Path]
 """One run's folder, or those of several runs that are asked together."""

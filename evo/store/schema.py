@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,3 +117,58 @@ def concatenated(batches: Iterable[Mapping[str, pa.Table]]) -> dict[str, pa.Tabl
         for name, rows in batch.items():
             parts.setdefault(name, []).append(rows)
     return {name: pa.concat_tables(tables) for name, tables in parts.items()}
+
+
+MEANINGS = Path(__file__).with_name("columns.toml")
+OF_ALL = "all"
+COLUMNS = """
+    SELECT
+        c.table_name AS relation, v.view_name IS NOT NULL AS is_view, coalesce(t.comment, v.comment, '') AS about,
+        c.column_name AS name, c.data_type AS type, NOT c.is_nullable AND v.view_name IS NULL AS required,
+        coalesce(c.comment, '') AS meaning
+    FROM duckdb_columns() AS c
+    LEFT JOIN duckdb_tables() AS t ON t.table_name = c.table_name
+    LEFT JOIN duckdb_views() AS v ON v.view_name = c.table_name AND NOT v.internal
+    WHERE NOT c.internal AND c.table_name <> ?
+    ORDER BY is_view, relation, c.column_index
+"""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column."""
+
+    name: str
+    type: str
+    required: bool
+    """Whether it always has a value, as its table declares it."""
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A table or a view."""
+
+    name: str
+    is_view: bool
+    about: str
+    columns: tuple[Column, ...]
+
+
+def relations() -> list[Relation]:
+    """Every table, then every view, in the order of their names."""
+    meanings = column_meanings()
+    with duckdb.connect(":memory:") as connection:
+        make(connection)
+        rows = connection.execute(COLUMNS, [VERSION_TABLE]).fetchall()
+    found: dict[tuple[str, bool, str], list[Column]] = {}
+    for relation, is_view, about, name, kind, required, said in rows:
+        meaning = said or meanings.get(relation, {}).get(name) or meanings[OF_ALL].get(name, "")
+        column = Column(name, kind.replace("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ"), required, meaning)
+        found.setdefault((relation, is_view, about), []).append(column)
+    return [Relation(name, view, about, tuple(columns)) for (name, view, about), columns in found.items()]
+
+
+def column_meanings() -> Mapping[str, Mapping[str, str]]:
+    """What columns mean: of all relations by name, and by relation where it is something else there."""
+    return tomllib.loads(MEANINGS.read_text(encoding="utf-8"))

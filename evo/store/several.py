@@ -1,20 +1,168 @@
-"""Several runs as one database: each table and view has the rows of all of them, and says of which run they are."""
+"""Several runs as one database: attached, joined, and reached while other processes write to them."""
 
 from __future__ import annotations
 
+import json
 import re
 import resource
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import duckdb
 
-from evo.store.attaching import attach
-from evo.store.errors import StoreError
-from evo.store.joined import MAIN, MERGED, Attached, labelled
-from evo.store.schema import VERSION_TABLE
+from evo.store import snapshots
+from evo.store.errors import StoreError, one_line
+from evo.store.schema import VERSION_TABLE, check_format
+from evo.store.writer import FILE, lock_holder
+
+LABELS = ("run", "arm", "seed")
+"""Columns that every relation has first."""
+MERGED = "merged_runs"
+"""The table that makes a file one that holds several runs, each in a schema of its own."""
+MAIN = "main"
+
+
+@dataclass(frozen=True)
+class Attached:
+    """One run on a connection."""
+
+    place: str
+    """What its relations' names begin with in SQL, but for the dot."""
+    schema: str
+    run: str
+    arm: str | None
+    seed: int | None
+    origin: Path
+    """Its folder, or the file that holds it."""
+    run_id: str | None = None
+    """None where it was stopped before it began."""
+    began_s: float | None = None
+    """By `time.time`."""
+
+    def columns(self) -> str:
+        """What every relation has first, as SQL."""
+        seed = "NULL" if self.seed is None else str(int(self.seed))
+        return f"{literal(self.run)}::VARCHAR AS run, {literal(self.arm)}::VARCHAR AS arm, {seed}::BIGINT AS seed"
+
+
+def literal(value: str | None) -> str:
+    """A literal of SQL; whatever a folder is called, it is no more than that."""
+    return "NULL" if value is None else "'" + value.replace("'", "''") + "'"
+
+
+def identifier(name: str) -> str:
+    """A name in SQL, whatever letters it has."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def labelled(connection: duckdb.DuckDBPyConnection, database: str, name: str, runs: Sequence[Attached]) -> list[str]:
+    """By run, the query for a relation's rows with the labels before them; the first run's is in `database`."""
+    own = connection.execute(
+        "SELECT list(column_name) FROM duckdb_columns() WHERE database_name = ? AND schema_name = ? AND table_name = ?",
+        [database, runs[0].schema, name],
+    ).fetchall()[0][0]
+    hidden = [label for label in LABELS if label in own]
+    star = f"* EXCLUDE ({', '.join(hidden)})" if hidden else "*"
+    return [f"SELECT {run.columns()}, {star} FROM {run.place}.{name}" for run in runs]
+
+
+def join_runs(connection: duckdb.DuckDBPyConnection, own: str) -> None:
+    """Make the relations of the main schema: views over those of all runs."""
+    rows = connection.execute(f"SELECT run, arm, seed, origin FROM {MERGED} ORDER BY rowid").fetchall()
+    runs = [Attached(identifier(run), run, run, arm, seed, Path(origin)) for run, arm, seed, origin in rows]
+    names = connection.execute(
+        """
+        SELECT table_name FROM duckdb_tables() WHERE database_name = $own AND schema_name = $run
+        UNION ALL
+        SELECT view_name FROM duckdb_views() WHERE database_name = $own AND schema_name = $run AND NOT internal
+        """,
+        {"own": own, "run": runs[0].schema},
+    ).fetchall()
+    for (name,) in names:
+        if name != VERSION_TABLE:
+            parts = labelled(connection, own, name, runs)
+            connection.execute(f"CREATE OR REPLACE VIEW {MAIN}.{name} AS {' UNION ALL BY NAME '.join(parts)}")
+
+
+OPEN_WAIT_S = 10.0
+Opened = TypeVar("Opened")
+
+
+def reached(folder: Path, connect: Callable[[Path], Opened]) -> Opened:
+    """What `connect` makes of the file that shows the run in `folder` now. It raises StoreError and duckdb.Error.
+
+    A file that was handed on (`evo export`, `evo merge`) is a folder of its own.
+    """
+    own = folder if folder.is_file() else folder / FILE
+    if not own.exists():
+        raise StoreError(f"{folder}: no {FILE} there; is this a run's folder?")
+    deadline_s = time.monotonic() + OPEN_WAIT_S
+    while True:
+        file = own if own == folder else snapshots.ask(folder) or own
+        try:
+            return connect(file)
+        except duckdb.Error as error:
+            # Between two of the writer's states: it is opening or closing, or a newer snapshot replaced this one.
+            replaced = file != own and not file.exists()
+            holder = lock_holder(error)
+            if not replaced and holder is None:
+                raise StoreError(f"{file} cannot be read: {one_line(error)}") from error
+            if time.monotonic() > deadline_s:
+                raise StoreError(f"run {folder.name} is held by {holder}, which serves no readers") from error
+        time.sleep(0.02)
+
+
+def attach(connection: duckdb.DuckDBPyConnection, database: str, folder: Path) -> list[Attached]:
+    """Attach a run's folder, or a file with one or several runs, read-only as `database`. It raises StoreError."""
+
+    def connect(file: Path) -> Path:
+        connection.execute(f"ATTACH {literal(str(file))} AS {database} (READ_ONLY)")
+        check_format(connection, file, database)
+        return file
+
+    reached(folder, connect)
+    try:
+        if not _has(connection, database, MERGED):
+            name = folder.stem if folder.is_file() else folder.name
+            return [_attached(connection, database, MAIN, name, folder)]
+        held = connection.execute(f"SELECT run FROM {database}.{MAIN}.{MERGED} ORDER BY rowid").fetchall()
+        return [_attached(connection, database, run, run, folder) for (run,) in held]
+    except duckdb.Error as error:
+        raise StoreError(f"{folder} cannot be read beside the others: {one_line(error)}") from error
+
+
+def _has(connection: duckdb.DuckDBPyConnection, database: str, table: str) -> bool:
+    """Asked of that database alone: DuckDB's list of tables goes through all that are attached."""
+    try:
+        connection.execute(f"FROM {database}.{MAIN}.{table} LIMIT 0")
+    except duckdb.CatalogException:
+        return False
+    return True
+
+
+def _attached(connection: duckdb.DuckDBPyConnection, database: str, schema: str, name: str, folder: Path) -> Attached:
+    place = f"{database}.{identifier(schema)}"
+    sql = f"SELECT arm, seed, config_json, run_id, epoch(created_at) FROM {place}.runs LIMIT 1"
+    rows = connection.execute(sql).fetchall()
+    arm, seed, config, run_id, began_s = rows[0] if rows else (None, None, "{}", None, None)
+    if arm is None:
+        with suppress(ValueError, AttributeError):
+            arm = json.loads(config).get("strategy")
+    return Attached(place, schema, name, arm, seed, folder, run_id, began_s)
+
+
+def holds_several(file: Path) -> bool:
+    """Whether a file that was handed on holds runs that were merged. It raises StoreError for what is no database."""
+    try:
+        with duckdb.connect(str(file), read_only=True) as connection:
+            return bool(connection.execute("FROM duckdb_tables() WHERE table_name = ?", [MERGED]).fetchall())
+    except duckdb.Error as error:
+        raise StoreError(f"{file} cannot be read: {one_line(error)}") from error
+
 
 LISTING = re.compile(r"\b(show|describe|summarize|duckdb_\w+|information_schema)\b", re.IGNORECASE)
 """What may ask for relations without naming them."""

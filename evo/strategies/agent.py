@@ -1,4 +1,4 @@
-"""Dialogues of the mutator `agent` that go on: the model hears what became of its kernel, and hands in the next."""
+"""Sessions of agents: within a population, and as a strategy of their own."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from evo.individual import Individual
-from evo.strategies.archive import Elite
-from evo.strategies.population import elite_of
+from evo.strategies.base import StrategyContext
+from evo.strategies.loop import LoopStrategy, Recipe, needs_models
+from evo.strategies.population import Elite, elite_of
 from mutators.asking.agent import cannot_call_tools
 from mutators.base import Request
 from mutators.llm.settings import is_outside
+from operators.errors import UserError
 
 FRUITLESS = 2
 """Kernels in a row that gained nothing, after which a session ends."""
@@ -103,3 +105,62 @@ class AgentSessions:
         )  # fmt: skip
         if goes_on.handed_in < self._settings.kernels and goes_on.fruitless < FRUITLESS:
             self._open.setdefault(model, goes_on)
+
+
+class AgentAloneSettings(AgentSettings):
+    """Settings of the strategy `agent`."""
+
+    n: int = Field(16, ge=1)
+    """Lines of versions, independent of each other; the search ends with the last one, if its budget does not end it
+    before."""
+    width: int = Field(1, ge=1, le=1024)
+    """How many of them go on side by side."""
+    sessions: int = Field(16, ge=1, le=1000)
+    """Conversations, one after the other, of one line."""
+
+
+class AgentAlone(LoopStrategy[AgentAloneSettings]):
+    """Lines of sessions, each from the best version of its line. The models take turns by line."""
+
+    Settings = AgentAloneSettings
+
+    def __init__(self, context: StrategyContext, settings: Mapping[str, Any]) -> None:
+        """It raises UserError without a model that may call tools."""
+        super().__init__(context, settings)
+        needs_models(context, "agent")
+        self._models = [model for model in context.models if not is_outside(model)]
+        if not self._models:
+            raise UserError("the strategy agent needs a model that calls tools, and nobody outside can; see `evo mcp`")
+
+    @property
+    def width(self) -> int | None:
+        """See `LoopStrategy.width`."""
+        return self.settings.width
+
+    def recipe(self, number: int, start: Individual) -> Recipe | None:
+        """Return one line of versions."""
+        model = self._models[number % len(self._models)]
+        return self._line(start, model) if number < self.settings.n else None
+
+    def _line(self, start: Individual, model: str) -> Recipe:
+        best = start
+        limits = self.settings.model_dump(include=set(AgentSettings.model_fields) - {"kernels"})
+        for _ in range(self.settings.sessions):
+            thread, fruitless = "", 0
+            for _ in range(self.settings.kernels):
+                assert best.kernel
+                params = limits | ({"stagnant": fruitless} if fruitless else {})
+                child = yield self.child("agent", best.kernel, models=[model], thread=thread, params=params)
+                if cannot_call_tools(child.failure):
+                    return
+                if child.kernel is None:
+                    break
+                is_better = child.correct and _log_speedup(child) >= _log_speedup(best)
+                best, fruitless, thread = child if is_better else best, 0 if is_better else fruitless + 1, child.id
+                if fruitless >= FRUITLESS:
+                    break
+
+
+def _log_speedup(individual: Individual) -> float:
+    assert individual.evaluation
+    return individual.evaluation.log_speedup or 0.0

@@ -1,23 +1,22 @@
-"""The control arm `best_of_n`: independent attempts from the naive kernel, of which the best is kept.
-
-Repeated sampling is KernelBench's baseline (arXiv:2502.10517): one prompt, N samples at a high temperature, the fastest
-correct one. Faithful: an attempt is one answer, whose failure nobody is told of, and attempts know nothing of each
-other. Different: the prompt is ours, with the naive kernel in place of the reference module, and says how often it was
-asked before, as no two questions of a run are the same; and more can be asked of an attempt (`steps`, `repairs`,
-`drafts`).
-"""
+"""Controls that a search must beat: best of n, one shot, random search, tuning alone."""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from random import Random
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from evo.individual import Individual
 from evo.strategies.base import StrategyContext
-from evo.strategies.loop import Drafts, LoopStrategy, Recipe, Step
+from evo.strategies.loop import Drafts, LoopStrategy, PlainStrategy, Recipe, Step, needs_models
+from evo.strategies.population import TRIALS_PER_SOURCE, Elite, elite_of
+from evo.strategies.tuning import Tuning
 from fitness.evaluation import Status
+from mutators.base import Kind, Request, Trial
+from mutators.transforms.mutator import transform_names
 from operators.errors import UserError
 from operators.kernel import Kernel
 
@@ -103,3 +102,164 @@ class BestOfN(LoopStrategy[BestOfNSettings]):
 def _works(child: Individual) -> bool:
     """Whether the next child can be made from it."""
     return bool(child.evaluation and child.evaluation.verdict in (Status.CORRECT, Status.SLOWER))
+
+
+class OneShotSettings(BestOfNSettings):
+    """Settings of the strategy `one_shot`: those of `best_of_n`, with nothing to be chosen but `drafts`."""
+
+    n: int = Field(1, ge=1, le=1)
+    """One attempt."""
+    steps: int | None = Field(1, ge=1, le=1)
+    """One child."""
+    repairs: int = Field(0, ge=0, le=0)
+    """There are none."""
+
+
+class OneShot(BestOfN):
+    """`BestOfN` with n = 1 and no repairs."""
+
+    Settings = OneShotSettings
+
+    def __init__(self, context: StrategyContext, settings: Mapping[str, Any]) -> None:
+        """It raises UserError without a model."""
+        super().__init__(context, settings)
+        needs_models(context, "one_shot")
+
+
+class RandomSettings(BaseModel):
+    """Settings of the strategy `random`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    most_steps: int = Field(6, ge=1, le=32)
+    """Transforms per child: between 1 and this, equally likely."""
+
+
+class RandomSearch(LoopStrategy[RandomSettings]):
+    """Every child is the naive kernel after a random number of random transforms, with random values of its tunables.
+
+    It asks nothing more once it was told that no transform applies.
+    """
+
+    Settings = RandomSettings
+    _barren = False
+
+    def recipe(self, number: int, start: Individual) -> Recipe | None:
+        """Return a loop of a single child."""
+        return None if self._barren else self._single(start)
+
+    def _single(self, start: Individual) -> Recipe:
+        assert start.kernel
+        child = yield self.child("transform", start.kernel, params=self._drawn)
+        self._barren = self._barren or child.kernel is None
+
+    def _drawn(self, rng: Random) -> dict[str, Any]:
+        return {"count": rng.randint(1, self.settings.most_steps), "random_values": True}
+
+
+class TuneOnlySettings(BaseModel):
+    """Settings of the strategy `tune_only`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    rewrites: bool = True
+    """Whether the naive kernel's children by a single transform are tuned besides the naive kernel itself, which often
+    declares no tunables."""
+    explore: float = Field(0.3, ge=0, le=1)
+    """How often a file is drawn from all alike rather than by the rank of its best setting."""
+    trials: int = Field(TRIALS_PER_SOURCE, ge=1, le=TRIALS_PER_SOURCE)
+    """Requests for settings of one file."""
+
+
+@dataclass
+class _File:
+    """One source file and what is known of its settings."""
+
+    kernel: Kernel
+    trials: list[Trial]
+    best: float
+    asked: int = 0
+    exhausted: bool = False
+
+
+class TuneOnly(PlainStrategy[TuneOnlySettings]):
+    """First every transform of the naive kernel, once; then values for the tunables that these files declare, and the
+    operator's other kernels if the run starts from them.
+
+    A file is tuned if it was correct with its defaults. No such child is ever transformed again, so that it asks
+    nothing more once every setting of every file was asked for.
+    """
+
+    Settings = TuneOnlySettings
+
+    def __init__(self, context: StrategyContext, settings: Mapping[str, Any]) -> None:
+        super().__init__(context, settings)
+        self._openings = transform_names(context.task.target) if self.settings.rewrites else ()
+        self._files: dict[str, _File] = {}
+        """By source id, in the order of their tells."""
+        self._asked: dict[int, _File] = {}
+        """By the number of a request under way."""
+        self._tuning = Tuning(self.context)
+
+    def next(self, number: int, ancestor: Individual, rng: Random) -> Request | None:
+        """See `PlainStrategy.next`."""
+        opening = number - len(self.ancestors)
+        if opening < len(self._openings):
+            params = {"rewrite": self._openings[opening]}
+            naive = self.ancestors.correct["naive"].kernel
+            return self.context.request(number, "transform", [naive.id], rng, params)
+        left = [f for f in self._files.values() if not f.exhausted and f.asked < self.settings.trials]
+        if not left or not self._tuning.left:
+            return None
+        left.sort(key=lambda file: -file.best)
+        pressure = 1.0 if rng.random() < self.settings.explore else 2.0
+        file = rng.choices(left, [pressure**-rank for rank in range(len(left))])[0]
+        parents, trials = [file.kernel.id], tuple(file.trials)
+        params = self._tuning.params(file.kernel)
+        return self.context.request(number, "tune", parents, rng, params, kind=Kind.TRIAL, trials=trials)
+
+    def taken(self, request: Request) -> None:
+        """See `PlainStrategy.taken`."""
+        if request.kind is not Kind.TRIAL:
+            return
+        self._tuning.take(1)
+        file = next((file for file in self._files.values() if file.kernel.id in request.parents), None)
+        if file:
+            file.asked += 1
+            self._asked[request.number] = file
+            self._tuning.asked(request, file.kernel)
+
+    def tell(self, individual: Individual) -> str:
+        """See `Strategy.tell`."""
+        status = super().tell(individual)
+        elite = elite_of(individual)
+        if elite and individual.request.kind is Kind.ANCESTOR:
+            self._consider(elite)
+        return status
+
+    def heard(self, individual: Individual) -> None:
+        """See `PlainStrategy.heard`."""
+        kernel, evaluation = individual.kernel, individual.evaluation
+        elite = elite_of(individual)
+        self._tuning.told(individual)
+        if individual.request.kind is Kind.CHILD:
+            if elite:  # also one that is the same program with its defaults
+                self._consider(elite)
+            return
+        file = self._asked.pop(individual.request.number, None)
+        if file is None:
+            return
+        if kernel is None or evaluation is None:
+            file.exhausted = True
+            return
+        file.trials.append(Trial(dict(kernel.values), evaluation.estimate))
+        if elite:
+            file.best = max(file.best, elite.log_speedup)
+
+    def _consider(self, elite: Elite) -> None:
+        """Take a file up, if it declares something to choose; once."""
+        if elite.kernel.source_id in self._files:
+            return
+        tunable = self._tuning.tunable(elite.kernel)
+        trial = Trial(dict(elite.kernel.values), elite.log_speedup)
+        self._files[elite.kernel.source_id] = _File(elite.kernel, [trial], elite.log_speedup, exhausted=not tunable)

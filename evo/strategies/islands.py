@@ -13,16 +13,11 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from evo.individual import Individual
 from evo.strategies.agent import AgentSessions, AgentSettings
-from evo.strategies.archive import MARGIN, Cell, Elite
-from evo.strategies.base import Ancestors, Chooser, Leader, Rival, StrategyContext
-from evo.strategies.bottlenecks import Bottlenecks
-from evo.strategies.ideas import SETTLED, Idea, Ideas, as_parent
-from evo.strategies.outages import Outages
-from evo.strategies.parents import Pair, Pairs
-from evo.strategies.population import TRIALS_PER_SOURCE, Population, elite_of
-from evo.strategies.ports import Ports
-from evo.strategies.repairs import Failure, Repairs
-from evo.strategies.tuning import Tuning
+from evo.strategies.base import Ancestors, Chooser, Leader, Outages, Rival, StrategyContext
+from evo.strategies.parents import Bottlenecks, Pair, Pairs
+from evo.strategies.population import MARGIN, TRIALS_PER_SOURCE, Cell, Elite, Population, elite_of
+from evo.strategies.repairs import Failure, Ports, Repairs
+from evo.strategies.tuning import SETTLED, Idea, Ideas, Tuning, as_parent
 from fitness.profiling import Profile
 from mutators.bandit import Arm, Bandit
 from mutators.base import Kind, Request

@@ -1,17 +1,21 @@
-"""What a strategy's requests for settings of tunables are told: what proved best elsewhere, and what is under way."""
+"""Tuning of a population's best kernels: which, when, for which ideas, and as a strategy's last act."""
 
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
-from collections.abc import Mapping
+from collections import OrderedDict, deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 from evo.individual import Individual
-from evo.strategies.base import StrategyContext
-from mutators.base import Request
+from evo.strategies.base import Leader, Rival, Strategy, StrategyContext
+from evo.strategies.population import Cell, Elite, elite_of
+from fitness.evaluation import Status
+from fitness.profiling import Profile
+from mutators.bandit import Arm
+from mutators.base import Kind, Request, Trial
 from operators.errors import PlanError
 from operators.kernel import Kernel
 from operators.plan.reading import parse_plan
@@ -123,3 +127,171 @@ class Tuning:
         except PlanError:
             return {}
         return plan.for_dtype(self._context.task.dtype).tune
+
+
+LAST_TRIALS = -1
+"""What is wanted by an ask that only trials of tunables may answer, because all else is used up; see `Tuned`."""
+
+
+class Tuned:
+    """A strategy whose best kernel is tuned at the end: an ask for LAST_TRIALS begins that, and ends all else.
+
+    The file is that of the strategy's best kernel by then; without tunables there is nothing to try. Trials come one
+    after the other, each with what is known of those before it.
+    """
+
+    def __init__(self, strategy: Strategy, context: StrategyContext) -> None:
+        """At most `context.trials` are asked for."""
+        self._strategy = strategy
+        self._context = context
+        self._number = 0
+        self._first: int | None = None
+        """The number of the first trial; None before it."""
+        self._tuning = Tuning(context)
+        self._file: Elite | None = None
+        self._trials: list[Trial] = []
+        self._best: Elite | None = None
+        """Of the trials."""
+
+    def ask(self, count: int) -> list[Request]:
+        """See `Strategy.ask`; a count of LAST_TRIALS asks for a trial."""
+        if count == LAST_TRIALS:
+            trial = self._trial()
+            requests = [trial] if trial else []
+            self.asked(requests, count)
+            return requests
+        requests = self._strategy.ask(count) if self._first is None else []
+        self._count(requests)
+        return requests
+
+    def asked(self, requests: Sequence[Request], count: int) -> None:
+        """See `Strategy.asked`."""
+        self._count(requests)
+        if count != LAST_TRIALS:
+            self._strategy.asked(requests, count)
+            return
+        for request in requests:
+            if self._first is None:
+                self._first, self._file = request.number, self._strategy.best
+            self._tuning.take(1)
+            if self._file:
+                self._tuning.asked(request, self._file.kernel)
+
+    def hear(self, leader: Leader) -> None:
+        """See `Strategy.hear`."""
+        self._strategy.hear(leader)
+
+    def profiled(self, kernel_id: str, profile: Profile) -> None:
+        """See `Strategy.profiled`."""
+        self._strategy.profiled(kernel_id, profile)
+
+    def tell(self, individual: Individual) -> str:
+        """See `Strategy.tell`."""
+        if self._first is None or individual.request.number < self._first:
+            return self._strategy.tell(individual)
+        kernel, evaluation, elite = individual.kernel, individual.evaluation, elite_of(individual)
+        self._tuning.told(individual)
+        if kernel is None or evaluation is None:
+            self._tuning.left = 0  # every setting was tried
+            return individual.status
+        self._trials.append(Trial(dict(kernel.values), evaluation.estimate))
+        if elite and individual.fresh and elite.log_speedup > _log_speedup(self.best):
+            self._best = elite
+        return individual.status
+
+    def rival(self, request: Request, cell: Cell) -> Rival:
+        """See `Strategy.rival`."""
+        if self._first is None or request.number < self._first:
+            return self._strategy.rival(request, cell)
+        return Rival(self.best.as_anchor(), race=True) if self.best else Rival()
+
+    @property
+    def best(self) -> Elite | None:
+        """The fastest kernel it knows."""
+        return max(filter(None, (self._strategy.best, self._best)), key=_log_speedup, default=None)
+
+    def _count(self, requests: Sequence[Request]) -> None:
+        self._number = max((self._number, *(request.number + 1 for request in requests)))
+
+    def _trial(self) -> Request | None:
+        file = self._file or self._strategy.best
+        if file is None or not self._tuning.tunable(file.kernel) or not self._tuning.left:
+            return None
+        trials = (Trial(dict(file.kernel.values), file.log_speedup), *self._trials)
+        return self._context.request(
+            self._number, "tune", [file.kernel.id], self._context.rng(self._number), self._tuning.params(file.kernel),
+            kind=Kind.TRIAL, trials=trials,
+        )  # fmt: skip
+
+
+def _log_speedup(elite: Elite | None) -> float:
+    return elite.log_speedup if elite else float("-inf")
+
+
+SETTLED = (Status.CORRECT, Status.SLOWER)
+"""Verdicts on answers whose tunables are worth a trial: those that are right."""
+
+
+@dataclass
+class Idea:
+    """A model's answer, and what its settings have shown so far."""
+
+    answer: Elite
+    """See `as_parent`."""
+    arm: Arm
+    parents: tuple[str, ...]
+    """Ids of the kernels that the answer was made from."""
+    best_log_speedup: float
+    """Of these."""
+    gain: float
+    """In log speedup over them: the largest of the settings so far; 0 where none is clearly faster."""
+    seconds: float
+    cost_usd: float
+    left: int
+    """Settings that may still be asked for."""
+    under_way: int = 0
+
+    @property
+    def settled(self) -> bool:
+        """Whether all that was to be tried is told."""
+        return self.left <= 0 and not self.under_way
+
+    def tried(self, individual: Individual, gain: float) -> None:
+        """Learn what became of one of its settings, whose gain is counted like that of the answer."""
+        self.under_way -= 1
+        self.seconds += individual.seconds
+        if individual.kernel is None:  # there is no other setting
+            self.left = 0
+        self.gain = max(self.gain, gain)
+
+
+def as_parent(individual: Individual) -> Elite:
+    """Return an answer as requests for its settings take it, also one that was raced out and is no elite."""
+    kernel, evaluation = individual.kernel, individual.evaluation
+    assert kernel and evaluation
+    return Elite(kernel, evaluation.cell, evaluation.estimate or 0.0, evaluation.log_speedup_se or 0.0)
+
+
+class Ideas:
+    """Ideas that wait for trials of their settings, the oldest first."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Idea] = deque()
+
+    def add(self, idea: Idea) -> None:
+        """Take up an idea that has trials left."""
+        self._waiting.append(idea)
+
+    def next(self) -> Idea | None:
+        """Return the idea that has the next trial; None where none waits."""
+        return next((idea for idea in self._waiting if idea.left > 0), None)
+
+    def take(self, kernel_id: str) -> Idea | None:
+        """Count a trial of the idea whose answer this kernel is; return that, None where none of them waits."""
+        while self._waiting and self._waiting[0].left <= 0:
+            self._waiting.popleft()
+        idea = next((idea for idea in self._waiting if idea.left > 0 and idea.answer.kernel.id == kernel_id), None)
+        if idea:
+            idea.left -= 1
+            idea.under_way += 1
+        return idea

@@ -14,8 +14,7 @@ from evo import rows as records
 from evo.workbench import telling
 from evo.workbench import tools as given
 from evo.workbench.tools import ARGUMENTS, ArgumentError, parsed, tool
-from evo.workers.jobs import Jobs
-from evo.workers.pool import Undone, Waits, WorkerLost, never, tried
+from evo.workers.pool import Jobs, Undone, Waits, WorkerLost, never, tried
 from fitness.base import Anchor
 from fitness.evaluation import Evaluation
 from mutators.bench import Result, Tool

@@ -5,15 +5,27 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing import Pipe
 
-from evo.workers.interpreter import fresh_environment, fresh_python
 from evo.workers.pool import WorkerLost, WorkerPool
 from evo.workers.worker import Answer, Message, WorkerSpec
+
+
+def fresh_python(entry: str, *arguments: str) -> list[str]:
+    """What runs the statement `entry`, which finds the arguments in `sys.argv`."""
+    # -P: what is called `types.py` in the current folder is no module of ours.
+    return [sys.executable, "-P", "-c", entry, *arguments]
+
+
+def fresh_environment(given: Mapping[str, str]) -> dict[str, str]:
+    """The variables `given`, and where modules are found."""
+    return {**given, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+
 
 ENTRY = "from evo.workers.worker import main; main()"
 REAP_S = 5.0

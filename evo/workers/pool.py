@@ -9,9 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, cast
 
-from evo.workers.dispatch import WaitingJobs
-from evo.workers.homes import Homes, Key
-from evo.workers.jobs import Jobs
+from evo.workers.dispatch import Homes, Key, WaitingJobs
 from evo.workers.worker import BUILD_JOBS, PROBE, SPENT, Answer, Message, RunContext, WorkerSpec
 from fitness.base import Anchor, Built, Checked, job_limit_s
 from fitness.evaluation import Evaluation, Timing
@@ -19,6 +17,31 @@ from fitness.profiling import Profile
 from operators.definition.spec import Task
 from operators.errors import DeviceError, DiskError, MachineError, OperatorError, UserError
 from operators.kernel import Kernel
+
+
+class Jobs(Protocol):
+    """Methods of `fitness.base.Fitness`, done elsewhere."""
+
+    async def build(self, task: Task, kernel: Kernel) -> Built | Evaluation:
+        """See `fitness.base.Builder`."""
+        ...
+
+    async def emulate(self, task: Task, kernel: Kernel) -> Checked:
+        """See `fitness.base.Builder`."""
+        ...
+
+    async def spot_check(self, task: Task, kernel: Kernel) -> Checked:
+        """See `fitness.base.Fitness`."""
+        ...
+
+    async def screen(self, task: Task, kernel: Kernel, anchor: Anchor, *, race: bool) -> Evaluation:
+        """See `fitness.base.Fitness`."""
+        ...
+
+    async def profile(self, task: Task, kernel: Kernel, timings: Sequence[Timing]) -> Profile:
+        """See `fitness.base.Fitness`."""
+        ...
+
 
 Found = TypeVar("Found")
 Waits = Callable[[str, float], bool]
@@ -210,7 +233,7 @@ class WorkerPool:
     """A fixed number of workers, for any number of runs; a worker that is lost is replaced, its job is WorkerLost.
 
     Before another worker takes the place of one on a GPU, it shows that the GPU computes; a GPU that does not is left
-    out. A kernel is judged where its task is at home, see `evo.workers.homes`, and compiled on the same machine if a
+    out. A kernel is judged where its task is at home, see `evo.workers.dispatch`, and compiled on the same machine if a
     worker is free there, else on any. Which of the jobs that wait comes first, see `evo.workers.dispatch`.
     """
 

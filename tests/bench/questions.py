@@ -44,11 +44,10 @@ from typing import Any
 from evo import rows as records
 from evo.individual import Individual
 from evo.store import query
-from evo.strategies.archive import MARGIN
 from evo.strategies.base import StrategyContext
 from evo.strategies.islands import Islands
-from evo.strategies.kinship import Kinship
-from evo.strategies.population import NEAR
+from evo.strategies.parents import Kinship
+from evo.strategies.population import MARGIN, NEAR
 from fitness.evaluation import Evaluation, Level, Status, Timing
 from mutators.base import Kind, Request
 from mutators.registry import asks_model

@@ -23,8 +23,8 @@ from evo.individual import Individual
 from evo.search.driver import Search
 from evo.session import run_row
 from evo.store import Store
-from evo.strategies.archive import Cell, Elite
 from evo.strategies.base import Ancestors, Chooser, Rival, StrategyContext
+from evo.strategies.population import Cell, Elite
 from evo.workers.testing import InlinePool
 from fitness.base import Anchor, Checked, Fitness
 from fitness.evaluation import CheckError, Evaluation, Level, Timing

@@ -17,7 +17,7 @@ from evo.replay import replay
 from evo.report.queries import model_costs
 from evo.store import query
 from evo.strategies.agent import AgentSessions, AgentSettings, Session
-from evo.strategies.archive import Elite
+from evo.strategies.population import Elite
 from fitness.evaluation import Evaluation, Level, Status
 from mutators.base import Request
 from operators.definition.spec import Task

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evo.strategies.archive import MARGIN, AddStatus, Archive, Elite
+from evo.strategies.population import MARGIN, AddStatus, Archive, Elite
 from operators.kernel import Kernel
 
 

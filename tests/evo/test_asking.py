@@ -12,7 +12,7 @@ import pytest
 
 from evo.individual import Individual
 from evo.strategies.islands import Islands
-from evo.strategies.kinship import Kinship
+from evo.strategies.parents import Kinship
 from evo.strategies.tuning import Tuning
 from fitness.evaluation import Evaluation, Level, Status, Timing
 from mutators.bandit import Arm

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from evo.individual import Individual
-from evo.strategies.archive import Archive, Elite
-from evo.strategies.bottlenecks import STEPS_BACK, Bottlenecks
 from evo.strategies.islands import Islands
+from evo.strategies.parents import STEPS_BACK, Bottlenecks
+from evo.strategies.population import Archive, Elite
 from fitness.profiling import Bottleneck, Profile
 from mutators.base import Request
 from operators.definition.spec import Operator

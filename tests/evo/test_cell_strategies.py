@@ -10,10 +10,9 @@ import pytest
 from pydantic import ValidationError
 
 from evo.individual import Individual
+from evo.strategies.controls import RandomSearch, TuneOnly
 from evo.strategies.islands import Islands
-from evo.strategies.random_search import RandomSearch
-from evo.strategies.tune_only import TuneOnly
-from evo.strategies.tuned import LAST_TRIALS, Tuned
+from evo.strategies.tuning import LAST_TRIALS, Tuned
 from fitness.evaluation import Status
 from mutators.base import Kind, Request
 from operators.definition.spec import Operator

@@ -16,9 +16,8 @@ from typing import Any
 import pytest
 
 from evo.cluster.backend import ClusterBackend
-from evo.cluster.connection import HERE, knock
+from evo.cluster.connection import HERE, Scratch, knock
 from evo.cluster.guard import marked
-from evo.cluster.scratch import Scratch
 from evo.config import RunConfig
 from evo.replay import replay
 from evo.rows import Journal
@@ -290,7 +289,7 @@ def test_machines_that_join_take_part_if_they_are_alike(monkeypatch: pytest.Monk
 
 
 def test_what_a_killed_holder_left_is_removed_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evo.cluster.scratch.SCRATCH", tmp_path)
+    monkeypatch.setattr("evo.cluster.connection.SCRATCH", tmp_path)
     left = tmp_path / f"evo-{os.getuid()}-left"
     left.mkdir()
     (left / "lock").touch()

@@ -7,8 +7,7 @@ import asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evo.workers.dispatch import Waiting, WaitingJobs
-from evo.workers.homes import FURTHER, MOVING_S, Homes, Key
+from evo.workers.dispatch import FURTHER, MOVING_S, Homes, Key, Waiting, WaitingJobs
 from evo.workers.worker import JUDGE_JOBS, RunContext, WorkerSpec
 from operators.definition.spec import Task
 

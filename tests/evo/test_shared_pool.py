@@ -284,7 +284,7 @@ def test_what_a_reference_prints_is_no_result_of_the_program(tmp_path: Path, cap
 
 
 def test_operators_are_shipped_to_workers_on_other_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evo.cluster.scratch.SCRATCH", tmp_path)
+    monkeypatch.setattr("evo.cluster.connection.SCRATCH", tmp_path)
     runs = [
         RunContext((("axpb", str(place)), ("softmax", str(load("softmax").folder))), "cpu", f"/elsewhere/{n}/build")
         for n, place in enumerate((AXPB, difference(tmp_path)))

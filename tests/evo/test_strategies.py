@@ -12,17 +12,15 @@ from pydantic import ValidationError
 
 from evo.config import STRATEGIES, RunConfig
 from evo.individual import Individual
-from evo.strategies.agent_alone import AgentAlone
+from evo.strategies.agent import AgentAlone
 from evo.strategies.astra import Astra
 from evo.strategies.base import ANCESTOR, Strategy, StrategyContext
-from evo.strategies.controls import BestOfN
+from evo.strategies.controls import BestOfN, RandomSearch, TuneOnly
 from evo.strategies.cudaforge import CudaForge
 from evo.strategies.cudamaster import CudaMaster
 from evo.strategies.cutegen import CuTeGen
 from evo.strategies.islands import Islands
-from evo.strategies.random_search import RandomSearch
 from evo.strategies.refine import Refinement
-from evo.strategies.tune_only import TuneOnly
 from fitness.evaluation import Status
 from mutators.bandit import Arm
 from mutators.base import Kind, Request

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evo.individual import Individual
-from evo.strategies.archive import AddStatus, Archive, Elite
-from evo.strategies.population import SOURCES_REMEMBERED, TRIALS_PER_SOURCE, Population
+from evo.strategies.population import SOURCES_REMEMBERED, TRIALS_PER_SOURCE, AddStatus, Archive, Elite, Population
 from fitness.evaluation import Evaluation, Level, Status
 from mutators.base import Request
 from operators.definition.spec import Task

@@ -14,8 +14,7 @@ from typer.testing import CliRunner, Result
 import evo
 from evo.cli.commands import app
 from evo.store import Store, StoreError, query
-from evo.store.export import export_duckdb, export_parquet
-from evo.store.merging import merge
+from evo.store.export import export_duckdb, export_parquet, merge
 from evo.store.named import named_query
 from operators.errors import UserError
 from tests.store.rows import TASK, event, run

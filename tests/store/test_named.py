@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from evo.store import StoreError, query
-from evo.store.dictionary import OF_ALL, column_meanings, relations
 from evo.store.named import named_queries, named_query
+from evo.store.schema import OF_ALL, column_meanings, relations
 from tests.store.rows import TASK, History
 from tests.store.story import stored, story
 

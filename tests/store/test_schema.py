@@ -10,7 +10,7 @@ import duckdb
 import pytest
 
 from evo.store import Store, StoreError, query, schema
-from evo.store.merging import merge
+from evo.store.export import merge
 from tests.store.rows import START_S, event, run
 
 DOCUMENTED = {
