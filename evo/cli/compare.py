@@ -63,11 +63,11 @@ def compare(
     from evo.compare.results import cell_results
     from evo.compare.running import compare as run
     from evo.compare.running import prepare
-    from evo.report.comparison_progress import Progress
+    from evo.report.comparison.progress import Progress
 
     made = read_comparison(config, models=llm, settings=set_)
     if report:
-        from evo.report.comparison import check_report
+        from evo.report.comparison.report import check_report
 
         check_report(report)  # rather now than when all is over
     folder = folder_of(runs, made.name)
@@ -112,7 +112,7 @@ def _checked(folder: Path) -> Hermetic:
 
 
 def _report(folder: Path, out: Path, results: Sequence[CellResult], checked: Hermetic) -> None:
-    from evo.report.comparison import write_report
+    from evo.report.comparison.report import write_report
 
     written = write_report(folder, out, results, checked)
     print(f"evo: report: {', '.join(map(str, written))}", file=sys.stderr)

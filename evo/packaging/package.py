@@ -12,11 +12,11 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
-from evo.packaging import words
 from evo.packaging.cpp import Source, identifier
 from evo.packaging.cpp_files import FOLDER, NVCC_OPTIONS, cpp_files
 from evo.packaging.subject import Subject, packed_by
 from evo.packaging.vendored import ENGINE, ROOT, relative, vendored
+from evo.packaging.words import lineage_text, readme_text, verdict_text
 from fitness.cpu import build as cpu
 from fitness.cpu.cores import plan_facts
 from fitness.evaluation import Rejection
@@ -83,7 +83,7 @@ def _files(subject: Subject, scratch: Path, name: str) -> dict[str, str | bytes]
     files |= cpp_files(source, head, stored, made.cmake)
     for each in ("operator.toml", "reference.py"):
         files[f"operator/{each}"] = (operator.folder / each).read_text(encoding="utf-8")
-    files["VERDICT.md"] = words.verdict_text(subject)
+    files["VERDICT.md"] = verdict_text(subject)
     said: dict[str, Any] = {"task": str(subject.task), "kernel_id": subject.kernel.id}
     said |= {
         "conditions": dict(subject.conditions),
@@ -92,9 +92,9 @@ def _files(subject: Subject, scratch: Path, name: str) -> dict[str, str | bytes]
         "lineage": list(subject.lineage),
     }
     files["verdict.json"] = json.dumps(said, indent=1, default=str) + "\n"
-    files["LINEAGE.md"] = words.lineage_text(subject)
+    files["LINEAGE.md"] = lineage_text(subject)
     files["LICENSE"] = _license()
-    files["README.md"] = words.readme_text(subject, name=name, arch=made.more.get("arch", ""))
+    files["README.md"] = readme_text(subject, name=name, arch=made.more.get("arch", ""))
     return files
 
 

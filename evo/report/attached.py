@@ -15,7 +15,7 @@ from evo.report.queries import last_changes
 from evo.report.status import summary
 from evo.report.terminal import console, latest, many_line, summary_table
 
-EVERY_S = 2.0
+LOOK_EVERY_S = 2.0
 ROOM_BESIDE, LEAST_SHOWN = 8, 4
 """Lines of a terminal that are kept for what is said beside the table; tasks that are shown at least."""
 
@@ -28,16 +28,16 @@ def attach(folder: Path, *, sleep: Callable[[float], None] = time.sleep) -> str:
         while True:
             found = health(folder)
             if made.is_terminal:
-                live.update(_view(folder, made.height, found.line), refresh=True)
+                live.update(_attached_view(folder, made.height, found.line), refresh=True)
             elif (line := f"{found.line}; {many_line(summary(folder))}") != last:
                 last = line
                 made.print(line, soft_wrap=True)
             if found.state != "running":
                 return found.line
-            sleep(EVERY_S)
+            sleep(LOOK_EVERY_S)
 
 
-def _view(folder: Path, height: int, line: str) -> Group:
+def _attached_view(folder: Path, height: int, line: str) -> Group:
     tasks = summary(folder)
     room = max(height - ROOM_BESIDE, LEAST_SHOWN)
     shown = latest(tasks, last_changes(folder), room) if len(tasks) > room else tasks

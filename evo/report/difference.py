@@ -11,7 +11,7 @@ from typing import Any
 from evo.api import StoredKernel
 from evo.report.fitted import Field, Fitted
 from evo.report.terminal import interval, microseconds, times
-from fitness.flags import standing
+from fitness import flags
 from operators.errors import PlanError
 from operators.plan.header import read_header
 
@@ -37,7 +37,7 @@ def verdicts_table(found: dict[str, Any]) -> Fitted:
     )  # fmt: skip
     rows = [
         (
-            name, k["kernel_id"][:SHORT], k["task"], k["status"] or "not judged", standing(k["level"], k["flagged"]),
+            name, k["kernel_id"][:SHORT], k["task"], k["status"] or "not judged", flags.standing(k["level"], k["flagged"]),
             times(k["speedup"]), interval(k["speedup_low"], k["speedup_high"]),
         )
         for name, k in (("A", found["a"]), ("B", found["b"]))

@@ -30,10 +30,10 @@ from evo.compare.leaks import Leak
 from evo.compare.running import prepare
 from evo.folders import find_runs
 from evo.report.charts import SERIES
-from evo.report.comparison import write, write_report
-from evo.report.comparison_data import Material, material
-from evo.report.comparison_sections import document
-from evo.report.comparison_words import notices, verdict
+from evo.report.comparison.data import Material, material
+from evo.report.comparison.report import write, write_report
+from evo.report.comparison.sections import document
+from evo.report.comparison.words import notices, verdict
 from evo.report.document import Document, Section, Table, Words, text
 from evo.report.markdown import escaped, markdown
 from evo.report.output import as_json

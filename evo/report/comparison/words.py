@@ -10,8 +10,8 @@ from evo.compare.cells import Standing
 from evo.compare.config import USED
 from evo.compare.inference import LEAST_BLOCKS, Effect, Verdict
 from evo.compare.power import nothing_concluded
-from evo.report import comparison_sql as sql
-from evo.report.comparison_data import Material
+from evo.report.comparison import sql
+from evo.report.comparison.data import Material
 from evo.report.document import Program, interval, probability
 from mutators.llm.settings import is_outside
 

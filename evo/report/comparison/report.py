@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 from evo.compare.leaks import Hermetic
 from evo.compare.results import CellResult
 from evo.report.charts import check_drawing
-from evo.report.comparison_data import Material, material
-from evo.report.comparison_sections import document
-from evo.report.comparison_tables import tables
+from evo.report.comparison.data import Material, material
+from evo.report.comparison.sections import document
+from evo.report.comparison.tables import tables
 from evo.report.markdown import markdown
 from evo.report.render import html
 from operators.errors import UserError

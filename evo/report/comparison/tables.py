@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from evo.compare.inference import Effect, Summary
 from evo.compare.results import curves_table, results_table
-from evo.report import comparison_sql as sql
-from evo.report.comparison_data import Material
+from evo.report.comparison import sql
+from evo.report.comparison.data import Material
 
 
 def tables(seen: Material) -> dict[str, pa.Table]:

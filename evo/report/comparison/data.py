@@ -16,7 +16,7 @@ from evo.compare.judgement import JudgedCell, judged_cells
 from evo.compare.leaks import Hermetic, hermetic
 from evo.compare.results import CellResult, cell_results
 from evo.folders import find_runs
-from evo.report import comparison_sql as sql
+from evo.report.comparison import sql
 from evo.report.document import Query
 from evo.store import open_readers
 
@@ -59,7 +59,7 @@ class Material:
         return {arm: self.arms.index(arm) for arm in arms}
 
     def rows(self, query: str) -> Rows:
-        """The answer to a query of `evo.report.comparison_sql`."""
+        """The answer to a query of `evo.report.comparison.sql`."""
         return self.answers[query]
 
     def query(self, text: str) -> Query:

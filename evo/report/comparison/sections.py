@@ -12,10 +12,9 @@ from evo.compare.cells import CONFIG
 from evo.compare.config import USED
 from evo.compare.curves import POINTS
 from evo.compare.inference import FACTORS, THRESHOLDS, Summary
-from evo.report import comparison_sql as sql
-from evo.report import comparison_words as words
-from evo.report.comparison_data import Material
-from evo.report.comparison_figures import curve_figure, effect_figure, task_figure
+from evo.report.comparison import sql, words
+from evo.report.comparison.charts import curve_figure, effect_figure, task_figure
+from evo.report.comparison.data import Material
 from evo.report.document import (
     Block,
     Column,
