@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from evo.config import DEFAULT_SETS, RunConfig
-from evo.report.queries import quoted
+from evo.report.status import quoted
 from evo.store import query
 from fitness.base import Anchor
 from fitness.evaluation import Evaluation, Timing, library_calls

@@ -14,16 +14,12 @@ import typer
 
 from evo.cli.compare import compares
 from evo.cli.completion import operator_names
-from evo.cli.export import promotes
-from evo.cli.machine import machine, show_pages
-from evo.cli.operators import own
+from evo.cli.export import packages, promotes
+from evo.cli.operators import machine, own, show_pages
 from evo.cli.outside import login, outside
-from evo.cli.package import packages
-from evo.cli.report import reports
-from evo.cli.runs import looks
+from evo.cli.runs import looks, reports, uis
 from evo.cli.shared import RUNS, AsJson, RunName, Runs
 from evo.cli.sql import asks
-from evo.cli.ui import uis
 from evo.report.output import as_json as json_of
 from evo.report.output import raw, safe_streams
 from operators.errors import MachineError, UserError
@@ -230,7 +226,7 @@ def replay(run: RunName = "last", runs: Runs = RUNS, as_json: AsJson = False) ->
     """Repeat a run from its stored answers and evaluations, and say whether it is the same one, kernel by kernel."""
     from evo.folders import find_run
     from evo.replay import replay as repeat
-    from evo.report.progress import Progress
+    from evo.report.live import Progress
 
     with Progress() as progress:
         done = repeat(find_run(runs, run), progress)
@@ -277,8 +273,7 @@ def best(
 ) -> None:
     """The best kernel of each task."""
     from evo.folders import find_run
-    from evo.report.queries import best_kernels
-    from evo.report.status import standings
+    from evo.report.status import best_kernels, standings
     from operators.plan.defaults import with_defaults
 
     folder = find_run(runs, run)
@@ -318,7 +313,7 @@ def lineage(
 ) -> None:
     """How a kernel came to be: all its ancestors, parents before children."""
     from evo.folders import find_run
-    from evo.report import queries
+    from evo.report import status as queries
 
     folder = find_run(runs, run)
     if kernel:
@@ -400,7 +395,7 @@ def _detach(runs: Path, resumed: Path | None = None) -> None:
 
 def searching(folder: Path, search: Any, *, as_json: bool) -> None:
     """Show a search while it runs, and what came of it; `search` is called with what shows it. It raises typer.Exit."""
-    from evo.report.progress import Progress
+    from evo.report.live import Progress
     from evo.report.status import summary
 
     with Progress() as progress:
@@ -432,8 +427,7 @@ def _show_summary(
     folder: Path, tasks: Sequence[TaskSummary], *, as_json: bool, every: bool = False, found: Health | None = None
 ) -> None:
     from evo.evaluate import NOTE, run_scores
-    from evo.report.queries import last_changes, model_costs, open_questions
-    from evo.report.sessions import session_lines, sessions
+    from evo.report.status import last_changes, model_costs, open_questions, session_lines, sessions
     from evo.report.terminal import problem_lines
 
     spent, scores, waiting = model_costs(folder), run_scores(folder), open_questions(folder)
@@ -482,8 +476,7 @@ def _show_best(kernels: Sequence[dict[str, Any]], known: Mapping[str, tuple[Stan
 
 def _package(run: Path, folder: Path, task: str) -> None:
     from evo.api import Run
-    from evo.packaging.package import write_package
-    from evo.packaging.subject import from_run
+    from evo.packaging.package import from_run, write_package
 
     subject = from_run(Run(run), task)
     write_package(subject, folder)

@@ -15,10 +15,10 @@ from evo.report.output import as_json as json_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from evo.compare.cells import CellResult
     from evo.compare.config import Comparison
     from evo.compare.judgement import JudgedCell
     from evo.compare.leaks import Hermetic, Leak
-    from evo.compare.results import CellResult
 
 FAILED, INTERRUPTED = 1, 130
 
@@ -57,10 +57,9 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Compare strategies under one budget, or go on with a comparison; each cell is a run in runs/compare-NAME/."""
-    from evo.compare.cells import Standing, folder_of, stored
+    from evo.compare.cells import Standing, cell_results, folder_of, stored
     from evo.compare.config import read_comparison
     from evo.compare.judgement import judge
-    from evo.compare.results import cell_results
     from evo.compare.running import compare as run
     from evo.compare.running import prepare
     from evo.report.comparison.progress import Progress
@@ -119,7 +118,7 @@ def _report(folder: Path, out: Path, results: Sequence[CellResult], checked: Her
 
 
 def _show_plan(made: Comparison, *, as_json: bool) -> None:
-    from evo.compare.plan import plan
+    from evo.compare.conclusions import plan
     from evo.compare.running import check
     from evo.report.terminal import rows_table, show
 
@@ -132,9 +131,8 @@ def _show_plan(made: Comparison, *, as_json: bool) -> None:
 
 
 def _show_sizing(made: Comparison, folder: Path, *, as_json: bool) -> None:
-    from evo.compare.cells import CONFIG
-    from evo.compare.results import cell_results
-    from evo.compare.size import sizing
+    from evo.compare.cells import CONFIG, cell_results
+    from evo.compare.conclusions import sizing
 
     found = sizing(made, made.cells(), cell_results(folder) if (folder / CONFIG).exists() else ())
     print(json_of(found.as_row()) if as_json else "\n".join(found.lines()))

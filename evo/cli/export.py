@@ -1,8 +1,10 @@
-"""The command that makes what a run found the champion of its operator."""
+"""The commands that hand a kernel on: to its operator as champion, or as a package to take away."""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -47,3 +49,21 @@ def champion(
         print(each.line)
     taken = sum(each.record is not None for each in chosen)
     print(f"{taken} of {len(chosen)} champions {'would be replaced' if dry_run else 'are new'}")
+
+
+packages = typer.Typer()
+
+
+@packages.command()
+def package(
+    operator: Annotated[str, typer.Argument(help="Name, or folder of your own.")],
+    kernel: Annotated[str, typer.Argument(help="Kernel file, or one of the operator's own, such as champions/h200.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="New folder; nothing is overwritten.")],
+    target: Annotated[str, typer.Option(help="cpu or cuda; default: by the file's ending.")] = "",
+    dtype: Annotated[str, typer.Option(help="Element type.")] = "",
+) -> None:
+    """Write a kernel into a folder that works without kernel-evo: code, loader, test, verdict, lineage."""
+    from evo.packaging.package import from_file, write_package
+
+    write_package(from_file(operator, kernel, target=target, dtype=dtype), folder)
+    print(f"{operator}: {kernel} written to {folder}", file=sys.stderr)

@@ -1,11 +1,11 @@
-"""The commands for operators of one's own: new, check."""
+"""The commands for operators, one's own among them, and for what this machine can do."""
 
 from __future__ import annotations
 
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from mutators.mutants import Mutant
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from evo.report.reference import Page
+
 
 FAILED = 1
 LIMIT = "5min"
@@ -96,3 +102,69 @@ def _watched(tried: Sequence[Mutant]) -> Iterable[Mutant]:
     from rich.progress import track
 
     return track(tried, "mutants", console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
+
+
+machine = typer.Typer()
+
+
+@machine.command()
+def operators(
+    operator: Annotated[str, typer.Argument(help="Show this one.", autocompletion=operator_names)] = "",
+    family: Annotated[str, typer.Option(help="Only this family.")] = "",
+    target: Annotated[str, typer.Option(help="Whose roofline: cpu or cuda; default: the GPU's if there is one.")] = "",
+    schema: Annotated[bool, typer.Option("--schema", help="List what an operator's files may hold instead.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List the operators, or show one with its workloads and the least time that a device needs for each."""
+    if schema:
+        from evo.report.reference import operator_pages
+
+        show_pages(operator_pages(), as_json=as_json)
+        return
+    from evo.report.reference import listing, one, workload_cells, workloads
+    from operators.catalog import folders, load, of_family
+
+    if operator:
+        known = load(operator)
+        rows, placed = one(known), workloads(known, target)
+        if as_json:
+            print(json_of({**{row["property"]: row["value"] for row in rows}, **placed}))
+            return
+        _show_rows(["property", "value"], rows, as_json=False)
+        cells = [workload_cells(row) for row in placed["workloads"]]
+        print(f"\nroofline of {placed['device']}:")
+        _show_rows(list(cells[0]), cells, as_json=False)
+        return
+    rows = listing(load(name) for name in (of_family(family) if family else folders()))
+    _show_rows(list(rows[0]), rows, as_json=as_json)
+
+
+@machine.command()
+def doctor(as_json: AsJson = False) -> None:
+    """Check what this machine can do, and say how to cure what it cannot."""
+    from evo.doctor import examine
+
+    findings = examine()
+    _show_rows(["check", "state", "detail", "cure"], [f.row() for f in findings], as_json=as_json)
+    if any(f.state == "missing" for f in findings):
+        raise typer.Exit(FAILED)
+
+
+def show_pages(pages: Sequence[Page], *, as_json: bool) -> None:
+    """Print pages of what may be set, as tables or as JSON."""
+    if as_json:
+        print(json_of([asdict(page) for page in pages]))
+        return
+    from evo.report.terminal import page_table, show
+
+    for page in pages:
+        show(page_table(page))
+
+
+def _show_rows(names: Sequence[str], rows: Sequence[dict[str, Any]], *, as_json: bool) -> None:
+    if as_json:
+        print(json_of(rows))
+        return
+    from evo.report.terminal import rows_table, show
+
+    show(rows_table(names, rows))

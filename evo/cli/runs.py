@@ -1,8 +1,10 @@
-"""The commands that look at runs: all there are, and two kernels of one."""
+"""The commands that look at runs: all there are, two kernels of one, a run's report, written or served."""
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -33,7 +35,7 @@ looks = typer.Typer()
 @looks.command("list")
 def list_runs(runs: Runs = RUNS, as_json: AsJson = False) -> None:
     """The runs there are: when each began, its tasks, how it is, its best kernel, and what it used."""
-    from evo.report.listing import runs_in, runs_table
+    from evo.report.health import runs_in, runs_table
 
     rows = runs_in(runs)
     if as_json:
@@ -50,7 +52,7 @@ def list_runs(runs: Runs = RUNS, as_json: AsJson = False) -> None:
 def attach(run: RunName = "last", runs: Runs = RUNS) -> None:
     """Watch a run that another process works on, such as one of --detach; Ctrl-C ends the look and leaves the run."""
     from evo.folders import find_run
-    from evo.report.attached import attach as watch
+    from evo.report.live import attach as watch
 
     folder = find_run(runs, run)
     try:
@@ -71,7 +73,7 @@ def diff(
     """What leads from one kernel of a run to another: source, plan, tunables, and the verdicts beside each other."""
     from evo.api import Run
     from evo.folders import find_run
-    from evo.report.difference import difference
+    from evo.report.run_kernels import difference
 
     with Run(find_run(runs, run)) as opened:
         kernels = _meant(opened, a, task), _meant(opened, b, task)
@@ -95,7 +97,7 @@ def _meant(run: Run, name: str, task: str) -> StoredKernel:
 
 
 def _show(found: dict[str, Any]) -> None:
-    from evo.report.difference import tunables_table, verdicts_table, workloads_table
+    from evo.report.run_kernels import tunables_table, verdicts_table, workloads_table
     from evo.report.terminal import show
 
     show(verdicts_table(found))
@@ -112,3 +114,77 @@ def _show(found: dict[str, Any]) -> None:
         print(f"\n{part}: {'no difference' if not found[part] else ''}".rstrip())
         if found[part]:
             print(found[part])
+
+
+reports = typer.Typer()
+
+
+@reports.command()
+def report(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Folder, id or its beginning, or `last`.")] = "last",
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE.html", help="Write to this new file. Default: RUN-report.html here.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
+    runs: Runs = RUNS,
+) -> None:
+    """Write what a run found and how as one file of HTML, which needs no network; also while the run goes on."""
+    from evo.folders import find_runs
+    from evo.report.run import write_report
+
+    where = find_runs(runs, run)
+    if isinstance(where, list):
+        raise UserError(f"{run} names several runs; write a report of each")
+    print(write_report(where, out or Path(f"{where.stem}-report.html"), replace=force))
+
+
+INTERRUPTED = 130
+LOOPBACK = "127.0.0.1"
+uis = typer.Typer()
+
+
+@uis.command()
+def ui(
+    run: RunName = "last",
+    host: Annotated[
+        str, typer.Option(help="Serve at this address. Any but a loopback one is open to others.")
+    ] = LOOPBACK,
+    port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, help="0: any free one. Default: 8080, or any free one.", show_default=False),
+    ] = None,
+    open_: Annotated[bool, typer.Option("--open", help="Open it in the browser as well.")] = False,
+    runs: Runs = RUNS,
+) -> None:
+    """Serve a run's report as a page that keeps up with the search, to this machine's browsers; Ctrl-C ends it."""
+    from evo.folders import find_run
+    from evo.report.charts import check_drawing
+    from evo.report.server import Maker, Watched, is_loopback, server
+
+    check_drawing()
+    folder = find_run(runs, run)
+    maker = Maker(folder)
+    watched = Watched(folder, maker)
+    try:
+        with server(watched, host, port) as serving:
+            if error := watched.first().error:
+                raise UserError(error)
+            name, number = serving.socket.getsockname()[:2]
+            address = f"http://{f'[{name}]' if ':' in name else name}:{number}/"
+            if not is_loopback(name):
+                print(
+                    f"evo: whoever reaches {address} can read this run, prompts and sources included", file=sys.stderr
+                )
+            print(f"run {folder} is shown at {address} (Ctrl-C ends it)", flush=True)
+            watched.look()
+            if open_:
+                import webbrowser
+
+                webbrowser.open(address)
+            serving.serve_forever()
+    except KeyboardInterrupt:
+        maker.close()
+        sys.stdout.flush()
+        os._exit(INTERRUPTED)  # threads that still serve a reader are neither waited for nor stopped half-way by Python
+    finally:
+        maker.close()

@@ -1,6 +1,6 @@
 """The judgement of a comparison: the winner of every cell is judged anew, on what no search has seen.
 
-When the searches are over, each task's hidden shapes are joined by others, drawn now (`evo.compare.hidden`), and all
+When the searches are over, each task's hidden shapes are joined by others, drawn now (`evo.compare.judgement`), and all
 distinct winners of the task, of whatever arm and seed, are confirmed one after the other in random order: every shape
 with new inputs, in fresh processes that time it in turns with the naive kernel and the vendor's library. The naive
 kernel comes first, by itself, as a control: drawn shapes with which it is not right are given up. At last the winners
@@ -15,19 +15,19 @@ import asyncio
 import json
 import shutil
 import time
+import tomllib
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
-from random import SystemRandom
+from random import Random, SystemRandom
 
 from evo import rows as records
-from evo.compare.cells import Standing, begun
+from evo.compare.cells import CellResult, Standing, begun, cell_results
 from evo.compare.config import Cell
-from evo.compare.hidden import with_drawn_shapes
 from evo.compare.inference import Outcome
-from evo.compare.results import CellResult, cell_results
 from evo.compare.running import WORK, at_work
 from evo.rows import Rows
 from evo.search.verdicts import Verdicts
@@ -39,7 +39,80 @@ from fitness.evaluation import Evaluation
 from operators.catalog import load
 from operators.definition.spec import Operator, Task
 from operators.errors import OperatorError
+from operators.files import read_text
 from operators.kernel import Kernel
+
+NEAR = 4
+"""A size becomes one that differs by at most a fourth of it."""
+SMALL = 128
+"""Smaller sizes keep all powers of two that divide them: tiles and vectors are made for them."""
+TRIES = 20
+FILE = "operator.toml"
+
+
+def with_drawn_shapes(operator: Operator, folder: Path, rng: Random) -> int:
+    """Write the operator to a new folder with more hidden shapes, drawn near its own; return how many were added.
+
+    Nothing else differs. Where its file lists hidden shapes in a way that cannot be added to, it gets none.
+    """
+    text = read_text(operator.folder / FILE)
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(operator.folder, folder, ignore=shutil.ignore_patterns("champions", "__pycache__"))
+    drawn = {dict_name(dims): dims for dims in drawn_shapes(operator, rng)}
+    own = tomllib.loads(text).get("hidden")
+    if own is not None and text.count("[[hidden]]") != len(own):
+        return 0
+    inherited = [] if own is not None else [dict(workload.dims) for workload in operator.hidden]
+    tables = [_table(dims, "its form") for dims in inherited] + [_table(dims, "judgement") for dims in drawn.values()]
+    (folder / FILE).write_text("\n".join([text.rstrip("\n"), *tables, ""]), encoding="utf-8")
+    return len(drawn)
+
+
+def drawn_shapes(operator: Operator, rng: Random) -> Iterator[dict[str, int]]:
+    """For each hidden shape one near it that is none of them, where there is one."""
+    known = {dict_name(workload.dims) for workload in operator.hidden}
+    for workload in operator.hidden:
+        for _ in range(TRIES):
+            dims = near(workload.dims, rng)
+            if dict_name(dims) not in known:
+                known.add(dict_name(dims))
+                yield dims
+                break
+
+
+def near(dims: Mapping[str, int], rng: Random) -> dict[str, int]:
+    """Other sizes, in which equal ones stay equal, larger ones larger, and powers of two still divide what they did.
+
+    What else a kernel or a reference asks of them, such as no more entries than a matrix has room for, is most often
+    fulfilled by that. Powers beyond a fourth of a size of SMALL or more may divide it no longer.
+    """
+    for _ in range(TRIES):
+        moved = {size: rng.choice(_neighbours(size)) for size in sorted({*dims.values()})}
+        values = list(moved.values())
+        if all(low < high for low, high in pairwise(values)):
+            return {name: moved[size] for name, size in dims.items()}
+    return dict(dims)
+
+
+def dict_name(dims: Mapping[str, int]) -> str:
+    """As `operators.definition.spec.Workload.name`."""
+    return ",".join(f"{name}={value}" for name, value in dims.items())
+
+
+def _neighbours(size: int) -> list[int]:
+    if size < NEAR:
+        return [size]
+    step = size & -size
+    if size >= SMALL:
+        step = min(step, 1 << (size // NEAR).bit_length() - 1)
+    most = size // NEAR // step
+    return [size + step * count for count in range(-most, most + 1)]
+
+
+def _table(dims: Mapping[str, int], source: str) -> str:
+    sizes = ", ".join(f"{name} = {size}" for name, size in dims.items())
+    return f'\n[[hidden]]\nsource = "{source}"\ndims = {{ {sizes} }}'
+
 
 FOLDER = "judgement"
 STORE = "store"

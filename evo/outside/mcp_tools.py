@@ -19,8 +19,7 @@ from evo.outside.drafts import Sessions
 from evo.outside.questions import Desk, Question, open_questions
 from evo.store import open_reader
 from evo.workbench.bench import Workbench
-from evo.workbench.telling import MOST_CHARACTERS, bounded, verdict
-from evo.workbench.tools import ArgumentError, Arguments, Submit, parsed, tool
+from evo.workbench.tools import MOST_CHARACTERS, ArgumentError, Arguments, Submit, bounded, parsed, tool, verdict
 from evo.workers.pool import Jobs
 from fitness.base import Anchor
 from fitness.flags import flags, standing

@@ -10,7 +10,7 @@ from typing import Any
 
 from evo.config import RunConfig
 from evo.inbox import Inbox
-from evo.report.queries import quoted
+from evo.report.status import quoted
 from evo.store import query
 from mutators.asking.answers import Answer, Invitation, LineError, only_kernel, only_task, told
 from mutators.base import Message

@@ -13,7 +13,7 @@ from typing import Any
 
 from evo.api import Ancestor, Run, StoredKernel, Verdict
 from evo.compatibility import ACCELERATOR, KERNEL_FILES
-from evo.report.run_roofline import placed, stored_peaks
+from evo.report.run_data import placed, stored_peaks
 from evo.session import DEFINITIONS_THEN
 from fitness.evaluation import Level, Status, called
 from fitness.timing import Z_INTERVAL, Ratio, mean

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from evo.packaging import cpp
-from evo.packaging.cpp import Source
-from evo.packaging.cpp_expressions import literal
+from evo.packaging.cpp import Source, literal
 from fitness.package import loading
 
 FOLDER = "cpp"

@@ -2,31 +2,325 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import math
+import platform
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping
-from dataclasses import astuple, dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass, field
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evo.packaging.cpp import Source, identifier
 from evo.packaging.cpp_files import FOLDER, NVCC_OPTIONS, cpp_files
-from evo.packaging.subject import Subject, packed_by
-from evo.packaging.vendored import ENGINE, ROOT, relative, vendored
-from evo.packaging.words import lineage_text, readme_text, verdict_text
+from evo.version import engine_version
 from fitness.cpu import build as cpu
 from fitness.cpu.cores import plan_facts
 from fitness.evaluation import Rejection
+from fitness.flags import standing
 from fitness.package import cases, loading
 from fitness.signature import Param
+from operators.catalog import load
+from operators.champions import champions
 from operators.definition.portable import signature
-from operators.errors import UserError
+from operators.definition.spec import CHAMPIONS, Operator, Task
+from operators.errors import UserError, unknown
+from operators.files import read_text
+from operators.kernel import Kernel
 from operators.plan.header import read_header
 from operators.plan.reading import Plan, parse_plan
 from operators.prelude import prelude
+
+if TYPE_CHECKING:
+    from evo.api import Run
+
+
+TARGET_OF = {".cpp": "cpu", ".cc": "cpu", ".cu": "cuda"}
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A kernel to take away."""
+
+    operator: Operator
+    task: Task
+    kernel: Kernel
+    origin: str
+    """Where it is from, in words."""
+    verdict: Mapping[str, Any] | None
+    """As verdict.json has it; None: it was never judged there."""
+    conditions: Mapping[str, Any] = field(default_factory=dict)
+    """What the verdict was given on: device, driver, versions."""
+    lineage: Sequence[Mapping[str, Any]] = ()
+    """Its ancestors and itself, parents before children."""
+
+
+def from_run(run: Run, task: str = "") -> Subject:
+    """Return the best kernel of a run's task. It raises UserError where there is none, or are several."""
+    found = run.best(task)
+    if not found:
+        raise UserError(f"run {run.id} has no correct kernel{f' of a task {task}...' if task else ' yet'}")
+    if len(found) > 1:
+        raise UserError(f"--package takes one kernel; choose with --task among {', '.join(k.task for k in found)}")
+    (best,) = found
+    wanted = Task.parse(best.task)
+    named = {load(name).name: name for name in run.config["operators"]}
+    operator = load(named.get(wanted.operator, wanted.operator))
+    (row,) = run.sql("select engine_version, host_json from runs limit 1").to_pylist()
+    host = {"engine_version": row["engine_version"], **json.loads(row["host_json"])}
+    if threads := run.config.get("threads"):
+        host["threads"] = threads
+    shown = {"run": run.id, "workload_set": run.config.get("workload_set", "")}
+    return Subject(
+        operator,
+        wanted,
+        Kernel(best.operator, best.target, best.source, best.values),
+        f"run {run.id} of kernel-evo",
+        {**shown, **_plain(best.verdict)} if best.verdict else None,
+        host,
+        [_plain(each) for each in run.lineage(best.id, best.task)],
+    )
+
+
+def from_file(operator_name: str, name: str, *, target: str = "", dtype: str = "") -> Subject:
+    """Return a kernel file, or one of the operator's own by its name, such as `champions/h200`. It raises UserError."""
+    operator = load(operator_name)
+    file = Path(name)
+    if not file.suffix:
+        known = {f"{each}.cu": "cuda" for each in _names(operator, "cuda")}
+        known |= {f"{each}.cpp": "cpu" for each in _names(operator, "cpu")}
+        matches = [each for each in known if each.rpartition(".")[0] == name and target in ("", known[each])]
+        if not matches:
+            raise UserError(unknown("kernel", name, [each.rpartition(".")[0] for each in known]))
+        file = operator.folder / matches[0]
+    target = target or TARGET_OF.get(file.suffix, "")
+    offered = operator.dtypes.get(target, ())
+    if not offered or (dtype and dtype not in offered):
+        raise UserError(
+            f"operator {operator.name} has {', '.join(offered) or 'no dtype'} on {target or 'no target'}, not "
+            f"{dtype or 'any'}; the target is told by the ending, .cu or .cpp, or by --target"
+        )
+    try:
+        source = read_text(file)
+    except OSError as error:
+        raise UserError(f"{file}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{file}: is not UTF-8 text (byte {error.start + 1}); a kernel file is C++ source") from None
+    wanted = dtype or offered[0]
+    ours = file.resolve().is_relative_to(operator.folder.resolve())
+    origin = f"{operator.name}'s own {file.name}" if ours else f"the file {file.name}"
+    judged = champions(operator.folder) if ours and file.parent.name == CHAMPIONS else ()
+    record = next((c for c in judged if c.file == file.name and c.dtype == wanted), None)
+    kernel = Kernel(operator.name, target, source)
+    author = record.author if record else None
+    itself: dict[str, Any] = {
+        "kernel_id": kernel.id,
+        "parents": [],
+        "mutator": "file",
+        "author": author,
+        "description": origin,
+    }
+    verdict = record.model_dump(mode="json") if record else None
+    conditions = {"device": record.device} if record else {}
+    return Subject(operator, Task(operator.name, wanted, target), kernel, origin, verdict, conditions, [itself])
+
+
+def packed_by() -> dict[str, str]:
+    """Return what made the package."""
+    return {"engine_version": engine_version(), "python": platform.python_version()}
+
+
+def _names(operator: Operator, target: str) -> list[str]:
+    champions_of = {name for dtype in operator.dtypes.get(target, ()) for name in operator.champions(target, dtype)}
+    return [*operator.ancestors(target), *sorted(champions_of)]
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    made: dict[str, Any] = json.loads(json.dumps(asdict(value), default=str))
+    return made
+
+
+ROOT = Path(__file__).parents[2]
+OURS = ("operators", "fitness")
+ENGINE = "engine"
+"""The folder in a package that they lie in."""
+_IMPORT = re.compile(rf"^(\s*)from ((?:{'|'.join(OURS)})(?:\.\w+)*) import ", re.MULTILINE)
+NOTE = "# A copy of kernel-evo's {module}, its imports made relative; Apache-2.0, see LICENSE.\n"
+
+
+def vendored(*roots: str) -> dict[str, str]:
+    """Return the files, by path in the package, of these modules and of all of ours that they import."""
+    files: dict[str, str] = {}
+    for module in _closure(roots):
+        path = Path(ENGINE, *module.split("."))
+        files[f"{path}.py"] = relative(module, _path(module).read_text(encoding="utf-8"), "." * (module.count(".") + 1))
+        for folder in path.parents:
+            if folder != Path():
+                files.setdefault(str(folder / "__init__.py"), '"""Parts of kernel-evo that this kernel needs."""\n')
+    return dict(sorted(files.items()))
+
+
+def relative(module: str, text: str, prefix: str) -> str:
+    """Return a module's text with imports of ours relative; `prefix` leads from it to the folder that holds them."""
+    return NOTE.format(module=module) + _IMPORT.sub(rf"\1from {prefix}\2 import ", text)
+
+
+def _closure(roots: tuple[str, ...]) -> Mapping[str, None]:
+    found: dict[str, None] = {}
+    waiting = list(roots)
+    while waiting:
+        module = waiting.pop()
+        if module not in found:
+            found[module] = None
+            waiting += _imported(module)
+    return dict.fromkeys(sorted(found))
+
+
+def _imported(module: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(_path(module).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import) and any(name.name.split(".")[0] in OURS for name in node.names):
+            raise ValueError(f"{module} says `import {node.names[0].name}`; packages copy `from ... import ...` alone")
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in OURS:
+            inside = [f"{node.module}.{name.name}" for name in node.names]
+            yield from [name for name in inside if _path(name).is_file()] or [node.module]
+
+
+def _path(module: str) -> Path:
+    return ROOT.joinpath(*module.split(".")).with_suffix(".py")
+
+
+UNCONFIRMED = (
+    "**Not confirmed.** These figures are of level `{level}`: nobody repeated them, and the luckiest of "
+    "many kernels looks faster than it is. `evo resume RUN --confirm` confirms what leads."
+)
+FLAGGED = (
+    "**Flagged.** Its machine code {reasons}. That is allowed, and with it a kernel may tell a timed call from a "
+    "checked one: read it before you trust the figures."
+)
+NEVER = "Never judged where this package was made. `evo evaluate {operator} FILE` judges it as severely as a new best."
+
+
+def verdict_text(subject: Subject) -> str:
+    """VERDICT.md."""
+    lines = [f"# Verdict on {subject.kernel.id[:12]} ({subject.task})", ""]
+    verdict = subject.verdict
+    if verdict is None:
+        return "\n".join([*lines, NEVER.format(operator=subject.operator.name), ""])
+    if verdict.get("level") != "confirmed":
+        lines += [UNCONFIRMED.format(level=verdict.get("level")), ""]
+    lines += [f"From {subject.origin}; status {verdict.get('status')}, level {verdict.get('level')}.", ""]
+    if verdict.get("flagged"):
+        lines += [FLAGGED.format(reasons=verdict["flagged"]), ""]
+    if verdict.get("speedup"):
+        interval = _interval(verdict["speedup"], verdict["speedup_low"], verdict["speedup_high"])
+        lines += [f"{interval}: the naive kernel's time over this one's, a geometric mean over the workloads.", ""]
+    lines += _table("Against the kernel it was timed in pairs with", "other", verdict.get("timings", ()))
+    lines += _table("Against the vendor's library", "library", verdict.get("library_timings", ()))
+    known = {k: v for k, v in verdict.items() if k.startswith(("over_", "of_")) and v is not None}
+    lines += [f"- {name.replace('_', ' ')}: {value}" for name, value in known.items()]
+    lines += ["", verdict["note"]] if verdict.get("note") else []
+    lines += [*_checks(verdict.get("errors", ())), "", "## Measured on", ""]
+    return "\n".join([*lines, *(f"- {name}: {_shown(value)}" for name, value in subject.conditions.items()), ""])
+
+
+def _interval(value: float, low: float, high: float) -> str:
+    return f"{value:.2f}x (95 %: {low:.2f}-{high:.2f})"
+
+
+def _table(title: str, other: str, timings: Iterable[Mapping[str, Any]]) -> list[str]:
+    rows = []
+    for t in timings:
+        value, low, high = (math.exp(t["log_ratio"] + sign * 1.96 * t["log_ratio_se"]) for sign in (0, -1, 1))
+        times = f"{t['latency_us']:.2f} | {t['anchor_latency_us']:.2f}"
+        rows.append(f"| {t['workload']} | {times} | {_interval(value, low, high)} | {t['pairs']} |")
+    if not rows:
+        return []
+    return [f"## {title}", "", f"| workload | us | {other}, us | ratio | pairs |", "|---|---|---|---|---|", *rows, ""]
+
+
+def _checks(errors: Iterable[Mapping[str, Any]]) -> list[str]:
+    rows = [
+        f"| {e['workload']} | {e['tensor']} | {e['family']} | {e['max_ratio']:.3g} | {e['rms_ratio']:.3g} |"
+        for e in errors
+    ]
+    if not rows:
+        return []
+    head = "| shape | output | inputs | worst error | rms |"
+    said = "Hidden shapes and workloads that it passed; errors as parts of what is allowed, against fp64."
+    return ["", "## Checks", "", said, "", head, "|---|---|---|---|---|", *rows]
+
+
+def _shown(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def lineage_text(subject: Subject) -> str:
+    """LINEAGE.md."""
+    lines = [f"# How {subject.kernel.id[:12]} came to be", "", f"From {subject.origin}. Parents before children.", ""]
+    for each in subject.lineage:
+        by = each.get("author") or each.get("model")
+        parents = ", ".join(parent[:12] for parent in each["parents"]) or "none"
+        said = f"- `{each['kernel_id'][:12]}` by {each['mutator']}{f' ({by})' if by else ''}, parents: {parents}"
+        if each.get("speedup"):
+            said += f", {each['speedup']:.2f}x ({standing(each.get('level'), each.get('flagged'))})"
+        words = " ".join((each.get("description") or "").split())
+        lines.append(said + (f": {words}" if words else ""))
+    return "\n".join([*lines, ""])
+
+
+def readme_text(subject: Subject, *, name: str, arch: str) -> str:
+    """README.md; `arch` is what the cubin is for, empty on cpu."""
+    operator, cuda = subject.operator, subject.task.target == "cuda"
+    inputs = ", ".join(tensor.name for tensor in operator.inputs)
+    arrays = "CUDA tensors of torch or CuPy's arrays" if cuda else "torch's tensors in main memory or numpy's arrays"
+    shapes = "\n".join(
+        f"- {t.name} ({t.role}, {t.dtype}): [{', '.join(axis.text for axis in t.shape)}]" for t in operator.tensors
+    )
+    return f"""# {operator.name}, {subject.task.dtype}, {subject.task.target}
+
+    {operator.formula}
+
+{shapes}
+
+`T` is {subject.task.dtype}. Kernel `{subject.kernel.id}` from {subject.origin}; VERDICT.md says how fast and how
+right it was found to be, LINEAGE.md how it came to be.
+
+    import {name}
+    kernel = {name}.load()
+    {", ".join(t.name for t in operator.outputs)} = kernel({inputs})      # {arrays}; out=... for memory of your own
+
+`kernel.py` says what it needs; `python -m pytest test_kernel.py` compares it with the fp64 reference. It was built
+for the tunables in plan.json, which are constants in {"kernel.cu" if cuda else "kernel.cpp"}.
+{_without_python(subject, identifier(name), arch)}"""
+
+
+def _without_python(subject: Subject, name: str, arch: str) -> str:
+    dims = ", ".join((*subject.operator.dims, *subject.operator.data_dims))
+    if subject.task.target == "cpu":
+        use = f"""    {name}::run({{{dims}}}, {{...}});      // sizes, and where the arrays begin
+
+It is compiled with `kernel.cpp`, which wants the flags that `cpp/CMakeLists.txt` has."""
+    else:
+        use = f"""    {name}::Kernel kernel("cpp/kernel.{arch}.cubin");      // after cudaSetDevice or the like
+    kernel.launch({{{dims}}}, {{...}}, stream);      // sizes, and where the arrays begin; a cudaStream_t or CUstream
+
+It needs CUDA's headers of 12.4 or newer and the driver (`g++ -std=c++17 {name}.cpp ... -lcuda`), no runtime library.
+The cubin is for {arch}; `nvcc -cubin -arch=... {NVCC_OPTIONS} kernel.cu` makes one for another GPU."""
+    return f"""
+## Without Python
+
+`cpp/{name}.hpp` and `.cpp` are a launcher in C++17 that does what the plan says, for any dims:
+
+    #include "{name}.hpp"
+{use}
+
+`cmake -S cpp -B build && cmake --build build && ctest --test-dir build` builds it, with a test on the same cases.
+"""
+
 
 CARRIED = Path(loading.__file__).parent
 LOADERS = {"cuda": "on_cuda", "cpu": "on_cpu"}

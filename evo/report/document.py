@@ -1,7 +1,7 @@
 """What a report says, before anyone decides how it looks: sections of words, tables, figures and kernels.
 
 Each table and figure has the query that its numbers come from. `evo.report.render` makes a file of HTML of a document,
-`evo.report.markdown` one of Markdown. All text is plain text here; whoever renders it escapes it.
+`evo.report.render` one of Markdown. All text is plain text here; whoever renders it escapes it.
 """
 
 from __future__ import annotations

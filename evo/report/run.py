@@ -2,15 +2,433 @@
 
 from __future__ import annotations
 
+import json
 import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from evo.api import Run
-from evo.report.charts import check_drawing
+from evo.report import run_sql as sql
+from evo.report.charts import check_drawing, map_figure, progress_figure, roofline_figure
+from evo.report.document import (
+    Block,
+    Column,
+    Document,
+    Figures,
+    Fold,
+    Listing,
+    Query,
+    Section,
+    Table,
+    Words,
+    amount,
+    bounds,
+    count,
+    dollars,
+    level,
+    number,
+    quoted,
+    ratio,
+    seconds,
+    share,
+    text,
+    time_us,
+)
+from evo.report.health import spent, used
 from evo.report.render import html
-from evo.report.run_data import material
-from evo.report.run_sections import document
+from evo.report.run_data import Lineage, Material, Row, material, placed, stored_peaks, texts
+from evo.report.run_kernels import LINK, kernel_folds
+from evo.version import engine_version
 from operators.errors import UserError
+
+NAMED = 8
+"""Tasks that a sentence names."""
+OUTAGES = ("model_out", "worker_lost")
+
+
+def told(seen: Material) -> str:
+    """One sentence about the run."""
+    rows = seen.rows(sql.STANDINGS)
+    right, sure = len(seen.champions), sum(row["level"] == "confirmed" for row in rows)
+    kernels = sum(row["kernels"] or 0 for row in rows)
+    return (
+        f"{kernels:,} kernels of {len(rows)} tasks were judged by strategy {seen.config.get('strategy', '?')}; {right} "
+        f"tasks have a correct one, and {sure} of these a best one that is confirmed."
+    )
+
+
+def notices(seen: Material) -> Iterator[str]:
+    """What must be known before a number is read."""
+    if seen.is_running:
+        yield "The search goes on: this is how it stood when the report was made, which is not its result."
+    if not seen.row:
+        yield "The run was stopped before it began."
+    elif not seen.champions:
+        yield "No kernel is correct: there is no result."
+    if flagged := [f"{row['task']}, which {row['flagged']}" for row in seen.champions if row["flagged"]]:
+        yield f"Flagged, which is allowed and wants a look at the code, are the leaders of {_named(flagged)}."
+    if open_ := _unconfirmed(seen):
+        yield (
+            f"Unconfirmed are the leaders of {len(open_)} tasks ({_named(open_)}): until a confirmation in fresh "
+            "processes a kernel may be lucky, or wrong."
+        )
+    if not seen.is_running and (ending := [*seen.rows(sql.ENDINGS)][-1:]) and ending[0]["kind"] != "finished":
+        reason = json.loads(ending[0]["detail_json"]).get("reason", "")
+        why = f" ({ending[0]['kind']}: {reason})" if ending[0]["kind"] == "failed" else ""
+        yield f"The search did not end by itself{why}; it goes on with: evo resume {quoted(seen.run)}"
+
+
+def attention(seen: Material) -> Iterator[str]:
+    """What somebody should look at, each with the command that helps."""
+    for row in seen.rows(sql.FAULTS):
+        yield f"Operator at fault: {row['task']} could not go on: {json.loads(row['detail_json']).get('reason', '?')}"
+    if held := seen.rows(sql.QUARANTINED):
+        yield f"{len(held)} kernels are in quarantine; look at them below before anything of their kind is believed."
+    if open_ := _unconfirmed(seen):
+        again = f"confirm with: evo resume {quoted(seen.run)} --confirm"
+        yield f"Unconfirmed leaders: {_named(open_)}; {again}"
+    if seen.questions:
+        yield f"{seen.questions} questions wait for answers from outside: evo ask {quoted(seen.run)}"
+    for row in seen.rows(sql.EVENTS):
+        if row["kind"] in OUTAGES:
+            yield f"{row['kind'].replace('_', ' ')}, {row['times']} times, at last: {row['latest']}"
+
+
+def _unconfirmed(seen: Material) -> list[str]:
+    return [row["task"] for row in seen.champions if row["level"] != "confirmed"]
+
+
+def _named(tasks: list[str]) -> str:
+    more = f" and {len(tasks) - NAMED} more" if len(tasks) > NAMED else ""
+    return ", ".join(tasks[:NAMED]) + more
+
+
+MOST_ROWS = 200
+"""Of a table; its query gives them all."""
+MOST_DRAWN = 12
+"""Tasks that have figures of both kinds of progress, maps and rooflines; of more there is one figure each."""
+MOST_EXAMPLES = 20
+MOST_EXAMPLE = 4000
+"""Characters of an example of a failure."""
+OF_MODELS = ("cost_usd", "likely_lost_usd")
+Folds = Mapping[tuple[str, str], Fold]
+
+
+def document(seen: Material, now: float) -> Document:
+    """The whole report; `now` is in seconds since 1970."""
+    made = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    folds = kernel_folds(seen)
+    sections = [
+        _summary(seen), Section("What needs a person", [*_attention(seen)], "attention"), _progress(seen),
+        *_lineages(seen, folds), _archive(seen, folds), _roofline(seen), _failures(seen), _gains(seen), _tuning(seen),
+        _spent(seen),
+    ]  # fmt: skip
+    return Document(
+        f"Run {seen.run.rstrip('/').rpartition('/')[2]}", told(seen), [*notices(seen)], sections,
+        f"Made by kernel-evo {engine_version()} of {seen.run} at {made}.",
+    )  # fmt: skip
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+
+def table(seen: Material, caption: str, columns: Sequence[Column], query: str, **more: Any) -> Table:
+    """The answer to a query as a table; of many rows the first ones, which the caption says."""
+    rows = seen.rows(query)
+    return cut(caption, columns, rows, seen.query(query), **more)
+
+
+def cut(caption: str, columns: Sequence[Column], rows: Sequence[Row], query: Query, **more: Any) -> Table:
+    """A table of the first rows, without the columns that say nothing of any; the caption says where there are more."""
+    if len(rows) > MOST_ROWS:
+        caption = f"{caption}: the first {MOST_ROWS} of {len(rows):,}"
+    rows = rows[:MOST_ROWS]
+    said = [column for column in columns if any(_says(column, row) for row in rows)]
+    return Table(caption, said, rows, query, **more)
+
+
+def _says(column: Column, row: Row) -> bool:
+    """Whether there is anything of it to be told: a run without models has neither their names nor their dollars."""
+    return column.text(row) not in ("", "-") and not (column.names[0] in OF_MODELS and not row.get(column.names[0]))
+
+
+def kernel(title: str = "kernel", name: str = "kernel_id") -> Column:
+    """A column of kernels' ids, which lead to all about them."""
+    return Column(title, (name,), _short, numeric=False, code=True, link=LINK, link_names=("task", name))
+
+
+def _short(kernel_id: str | None) -> str:
+    return (kernel_id or "-")[:12]
+
+
+def speedups() -> list[Column]:
+    """The speedup with its interval and the level that it was measured at."""
+    return [number("speedup", "speedup", ratio), bounds("95 %", "speedup_low", "speedup_high"), level()]
+
+
+def outcome() -> Column:
+    """What became of kernels, in words."""
+    return Column("what", ("status",), lambda status: status.replace("_", " "), numeric=False)
+
+
+def makers() -> list[Column]:
+    """What made a kernel."""
+    return [text("mutator", "mutator"), text("model", "model", code=True), text("change", "description", code=True)]
+
+
+# --- sections --------------------------------------------------------------------------------------------------------
+
+
+def _summary(seen: Material) -> Section:
+    columns = [
+        text("task", "task"), kernel("best"), number("time", "best_us", time_us), *speedups(),
+        number("over library", "over_library", ratio), bounds("95 %", "library_low", "library_high"),
+        number("kernels", "kernels", count), number("correct", "correct", count),
+        number("evaluations", "evaluations", count), number("evaluator s", "evaluator_s", seconds),
+        number("US dollars", "cost_usd", dollars), text("made by", "mutator"),
+    ]  # fmt: skip
+    made = table(seen, "The best kernel of each task", columns, sql.STANDINGS, empty="Nothing was asked for yet.")
+    host, config = json.loads(seen.row.get("host_json") or "{}"), seen.config
+    device, machine = (config.get("device") or {}).get("name"), host.get("processor")
+    shown = {
+        "strategy": config.get("strategy"), "target": config.get("target"), "workloads": config.get("workload_set"),
+        "device": device, "GPUs": ", ".join(host.get("gpus", ())),
+        "machine": None if machine and machine in (device or "") else machine,
+        "used": used(spent(seen.rows(sql.USED)[0]), config.get("budget") or {}),
+        "models": ", ".join((config.get("llm") or {}).get("models", ())), "seed": config.get("seed"),
+        "began": f"{seen.row['created_at']:%Y-%m-%d %H:%M %Z}" if seen.row else None,
+        "kernel-evo": seen.row.get("engine_version"),
+    }  # fmt: skip
+    items = [f"{name}: {value}" for name, value in shown.items() if value not in (None, "")]
+    listing = Listing(
+        "Every setting", json.dumps(config, indent=2), query=Query(seen.run, "select config_json from runs")
+    )
+    return Section("Summary", [made, Words(items=items), listing], "summary")
+
+
+def _attention(seen: Material) -> Iterator[Block]:
+    found = [*attention(seen)]
+    yield Words(items=found) if found else Words("Nothing.")
+    if seen.rows(sql.QUARANTINED):
+        columns = [
+            text("task", "task"), kernel(), text("mutator", "mutator"), text("author", "author", code=True),
+            text("message", "message", code=True), text("when", "judged_at"),
+        ]  # fmt: skip
+        yield table(seen, "Kernels in quarantine: too fast or too odd to be believed", columns, sql.QUARANTINED)
+    columns = [
+        text("event", "kind"), text("task", "task"), number("times", "times", count), text("latest", "latest_at"),
+        text("what the latest says", "latest", code=True),
+    ]  # fmt: skip
+    yield table(seen, "Alarms and other events", columns, sql.EVENTS, folded=True, empty="There are none.")
+
+
+def _progress(seen: Material) -> Section:
+    leaders: dict[str, list[Row]] = {}
+    for row in seen.rows(sql.PROGRESS):
+        leaders.setdefault(row["task"], []).append(row)
+    ends = {row["task"]: row for row in seen.rows(sql.ENDS)}
+    kinds = ("evaluation", "elapsed_s") if len(leaders) <= MOST_DRAWN else ("evaluation",)
+    drawn = [progress_figure(task, rows, ends[task], kind) for task, rows in leaders.items() for kind in kinds]
+    blocks: list[Block] = [Words(
+        "Each step is a kernel that became the best; the band is the 95 % interval of its verdict. With hindsight: a "
+        "kernel counts with the verdict that counts now, and not at all if it was refuted. What is not confirmed is "
+        "drawn where it was measured, but ranks by the lower end of its interval: so the best kernel of a task may be "
+        "another one than the last leader."
+    )]  # fmt: skip
+    if drawn:
+        blocks.append(Figures({"best so far": 0}, drawn, in_pairs=len(kinds) == 2))
+    columns = [
+        text("task", "task"), number("evaluation", "evaluation", count), number("after s", "elapsed_s", seconds),
+        kernel(), number("speedup", "best_speedup", ratio), bounds("95 %", "speedup_low", "speedup_high"), level(),
+        *makers(), text("author", "author", code=True),
+    ]  # fmt: skip
+    blocks.append(table(seen, "Leaders", columns, sql.PROGRESS, empty="No kernel was correct yet."))
+    pauses = [
+        text("task", "task"), number("best", "best_speedup", ratio), number("improvements", "improvements", count),
+        number("evaluations since", "evaluations_since", count), number("seconds since", "seconds_since", seconds),
+        number("longest pause, evaluations", "longest_evaluations", count),
+    ]  # fmt: skip
+    blocks.append(table(seen, "How long nothing better came", pauses, "stagnation", folded=True))
+    return Section("Progress", blocks, "progress")
+
+
+def _lineages(seen: Material, folds: Folds) -> Iterator[Section]:
+    more = seen.left_out + len(seen.kernels) - len(folds)
+    rest = (
+        f" {more:,} more kernels of lineages and cells are not in this file: evo.open({seen.run!r}).kernel(ID) in "
+        "Python has all about each." if more else ""
+    )  # fmt: skip
+    words = "How the best kernel of each task came to be, step by step; open a kernel for its source, difference to its"
+    told = Words(f"{words} parent, verdict, metrics, and what a model was asked and answered.{rest}")
+    yield Section("Lineage", [told] if seen.lineages else [Words("No kernel is correct yet.")], "lineage")
+    for each in seen.lineages:
+        yield Section(each.task, [*_lineage(seen, each, folds)], f"lineage-{each.task}", inner=True)
+
+
+def _lineage(seen: Material, each: Lineage, folds: Folds) -> Iterator[Block]:
+    path = [(step.task, step.kernel_id) for step in each.path]
+    columns = [
+        number("generation", "generation", count), kernel(), *makers(), text("author", "author", code=True),
+        text("status", "status"), *speedups(),
+    ]  # fmt: skip
+    parents = [kernel_id for task, kernel_id in path if task == each.task][:-1]
+    ancestors, siblings = (Query(seen.run, text) for text in texts(each.task, each.kernel_id, parents))
+    rows = [vars(step) for step in each.path]
+    yield cut(f"From the first ancestor to the best of {each.task}", columns, rows, ancestors)
+    yield from (folds[key] for key in reversed(path) if key in folds)
+    if len(each.ancestors) > len(path):
+        yield cut("All ancestors, through both parents of crossovers", columns, each.ancestors, ancestors, folded=True)
+    if each.siblings:
+        own = [kernel("parent", "parent_id"), kernel(), *makers(), text("status", "status"), *speedups()]
+        caption = f"Siblings along the way: the fastest {sql.SIBLINGS} children of each"
+        yield cut(caption, own, each.siblings, siblings, folded=True)
+
+
+def _archive(seen: Material, folds: Folds) -> Section:
+    cells: dict[str, list[Row]] = {}
+    for row in seen.rows(sql.ELITES):
+        cells.setdefault(row["task"], []).append(row)
+    blocks: list[Block] = [Words(
+        "Cells of the behaviour space, read off what the compiler made: how memory is read and what computes, how "
+        "threads cooperate, how large the code is; each with its fastest correct kernel. The stronger the colour, "
+        "the faster."
+    )]  # fmt: skip
+    if drawn := [map_figure(task, rows) for task, rows in [*cells.items()][:MOST_DRAWN]]:
+        blocks.append(Figures({}, drawn))
+    columns = [text("task", "task"), text("cell", "cell", code=True), kernel(), *speedups(), *makers()]
+    blocks.append(table(seen, "The best kernel of each cell", columns, sql.ELITES, empty="No cell is filled yet."))
+    told = {(step.task, step.kernel_id) for each in seen.lineages for step in each.path}
+    others = [fold for key, fold in folds.items() if key not in told]
+    if others:
+        blocks.append(Fold(f"All about {len(others)} kernels of cells that led to no best one", others))
+    return Section("Archive", blocks, "archive")
+
+
+def _roofline(seen: Material) -> Section:
+    limits, drawn, rows = stored_peaks(seen.config), [], []
+    timed: dict[str, list[Row]] = {}
+    for row in seen.rows(sql.ROOFLINE):
+        timed.setdefault(row["task"], []).append(row)
+    named = {name.rstrip("/").rpartition("/")[2]: name for name in seen.config.get("operators", ())}
+    for task, timings in timed.items():
+        points = placed(task, timings, named, limits)
+        rows += points
+        if shown := [row for row in points if row["flops"] and row["bytes"]]:
+            drawn.append(roofline_figure(task, task.split("/")[1], shown, limits))
+    words = (
+        "Bytes are the least that any algorithm moves, operations those of the plain one: a cleverer algorithm may lie "
+        "above the line. " + (f"Peaks of {limits.device}." if limits else
+        "The device's peaks are not known, as the run holds none, so that there is no line.")
+    )  # fmt: skip
+    columns = [
+        text("task", "task"), text("workload", "workload", code=True), number("best", "latency_us", time_us),
+        number("measured beside", "anchor_latency_us", time_us),
+        number("naive", "naive_us", time_us, computed=True),
+        number("attainable", "attainable_us", time_us, computed=True), text("limit", "bound", computed=True),
+        number("attained", "efficiency", share, computed=True),
+        number("operations per byte", "intensity", lambda value: f"{value:.3g}", computed=True),
+    ]  # fmt: skip
+    blocks: list[Block] = [Words(words)]
+    if drawn:
+        blocks.append(Figures({"best (dots)": 0, "naive (crosses)": 1}, drawn[:MOST_DRAWN]))
+    empty = "No kernel was timed, or its operator is not on this machine."
+    query = seen.query(sql.ROOFLINE)
+    blocks.append(cut("Best and naive kernels below the roof", columns, rows, query, empty=empty))
+    return Section("Roofline", blocks, "roofline")
+
+
+def _failures(seen: Material) -> Section:
+    columns = [
+        text("task", "task"), outcome(), number("times", "count", count),
+        text("latest message", "example", code=True),
+    ]  # fmt: skip
+    repeated = [
+        text("operator", "operator"), outcome(), number("times", "times", count),
+        number("seconds", "seconds", seconds), Column("mutators", ("mutators",), ", ".join, numeric=False),
+        text("message", "reason", code=True),
+    ]  # fmt: skip
+    examples = [
+        Listing(f"{row['operator']}, {row['status']}, {row['times']} times: {row['reason'][:100]}",
+                row["example"][:MOST_EXAMPLE])
+        for row in seen.rows("repeated_failures")[:MOST_EXAMPLES]
+    ]  # fmt: skip
+    return Section("Failures", [
+        table(seen, "By kind", columns, sql.FAILURES, empty="Nothing failed."),
+        table(seen, "Failures that repeat; N stands for numbers", repeated, "repeated_failures", empty="None repeats."),
+        *([Fold("Examples of those", examples)] if examples else []),
+    ], "failures")  # fmt: skip
+
+
+def _gains(seen: Material) -> Section:
+    paid = [number("US dollars", "cost_usd", dollars), number("moved per dollar", "raised_per_usd", _log)]
+
+    def gain(caption: str, first: Iterable[Column], query: str, *, usd: bool, **more: Any) -> Table:
+        columns = [
+            text("operator", "operator"), *first, number("tries", "proposals", count), number("new", "kernels", count),
+            number("correct", "correct", count), number("improved", "improved", count),
+            number("moved the best, ln", "raised", _log), number("seconds", "seconds", seconds),
+            number("moved per hour", "raised_per_hour", lambda value: f"{value:,.1f}"),
+            *(paid if usd else ()),
+        ]  # fmt: skip
+        return table(seen, caption, columns, query, **more)
+
+    shares = [
+        text("task", "task"), kernel(), text("mutator", "mutator"), text("model", "model", code=True),
+        text("author", "author", code=True), number("kernels", "kernels", count),
+        number("log speedup", "log_speedup", _log), number("share", "share", share),
+    ]  # fmt: skip
+    guests = [
+        text("task", "task"), text("author", "author", code=True), number("kernels", "kernels", count),
+        number("correct", "correct", count), kernel(), number("best", "best_speedup", ratio),
+        number("moved the best, ln", "raised", _log), number("in the best's lineage", "in_best", count),
+    ]  # fmt: skip
+    return Section("What helped", [
+        table(seen, "Who contributed to the best kernels", shares, "contributors", empty="No kernel is correct yet."),
+        gain("Mutators", [text("mutator", "mutator")], "mutators", usd=True),
+        gain("Rewrites of the mutator transform", [text("rewrite", "rewrite")], "rewrites", usd=False),
+        gain("Models", [text("model", "model", code=True)], "models", usd=True, empty="No model made a kernel."),
+        table(seen, "People and agents", guests, "outside", empty="Nobody outside brought a kernel."),
+    ], "gains")  # fmt: skip
+
+
+def _tuning(seen: Material) -> Section:
+    columns = [
+        text("task", "task"), kernel("best setting"), number("speedup", "speedup", ratio), level(),
+        number("gain, ln", "gain", _log), number("trials", "trials", count), number("settings", "settings", count),
+        number("correct", "correct", count), number("seconds", "seconds", seconds),
+        text("values", "values_json", code=True),
+    ]  # fmt: skip
+    made = table(seen, "Files whose tunables were tried", columns, "tuning", empty="No tunables were tried.")
+    return Section("Tuning", [made], "tuning")
+
+
+def _spent(seen: Material) -> Section:
+    paid = [
+        text("model", "model", code=True), number("calls", "calls", count), number("failed", "failed_calls", count),
+        number("tokens in", "tokens_in", amount), number("tokens out", "tokens_out", amount),
+        number("US dollars", "cost_usd", dollars), number("likely lost, US dollars", "likely_lost_usd", dollars),
+        number("seconds", "seconds", seconds),
+    ]  # fmt: skip
+    lost = [
+        text("task", "task"), text("activity", "activity"), text("what came of it", "outcome"),
+        number("times", "times", count), number("seconds", "seconds", seconds), number("of the task's", "share", share),
+    ]  # fmt: skip
+    saved = [
+        text("task", "task"), text("mutator", "mutator"), number("children", "children", count),
+        number("same source", "same_source", count), number("same code", "same_code", count),
+        number("seconds saved", "saved_s", seconds),
+    ]  # fmt: skip
+    return Section("Money and time", [
+        table(seen, "Language models", paid, sql.COSTS, empty="No model was called."),
+        table(seen, "Where time went; activities overlap", lost, "lost_time", empty="Nothing took time yet."),
+        table(seen, "What known programs saved", saved, "duplicates", folded=True),
+    ], "spent")  # fmt: skip
+
+
+def _log(value: float) -> str:
+    return f"{value:.3f}"
 
 
 def report_page(folder: Path, *, live: str | None = None) -> str:

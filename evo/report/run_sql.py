@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from evo.report import listing
-from evo.report.queries import quoted
+from evo.report import health
+from evo.report.status import quoted
 
 SIBLINGS = 12
 """Children of each parent on the way to a champion, the fastest first."""
@@ -49,7 +49,7 @@ COSTS = """select model, calls, failed_calls, doubted_calls, tokens_in, tokens_o
     seconds
 from cost order by cost_usd desc, model"""
 
-USED = listing.SQL
+USED = health.SQL
 """What the run used, of what `evo list` tells of it."""
 
 QUARANTINED = f"""select v.task, v.kernel_id, left(v.message, {MESSAGE}) as message, i.mutator, i.author, v.judged_at

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from evo import rows as records
-from evo.workbench import telling
+from evo.workbench import tools
 from evo.workbench import tools as given
 from evo.workbench.tools import ARGUMENTS, ArgumentError, parsed, tool
 from evo.workers.pool import Jobs, Undone, Waits, WorkerLost, never, tried
@@ -81,11 +81,11 @@ class Workbench:
         try:
             result = await getattr(self, f"_{name}")(parsed(name, arguments))
         except (ArgumentError, AnswerError) as error:
-            return Result(telling.bounded(str(error)), failed=True)
+            return Result(tools.bounded(str(error)), failed=True)
         except DiskError:
             raise
         except UserError as error:  # of an operator, say, whose reference fails
-            return Result(telling.bounded(f"{name} is not possible: {error}"), failed=True)
+            return Result(tools.bounded(f"{name} is not possible: {error}"), failed=True)
         made = cast(Result, result)
         return replace(made, bases=self.bases(made.kernel)) if made.kernel else made
 
@@ -115,20 +115,20 @@ class Workbench:
     async def _read_kernel(self, wanted: given.ReadKernel) -> Result:
         kernel = await self._found(wanted.kernel)
         evaluation = await self._evaluation(kernel)
-        told = telling.verdict(evaluation) if evaluation else "It was not judged yet."
-        return Result(telling.bounded(f"Kernel {telling.name_of(kernel)}:\n{telling.file_of(kernel)}\n{told}"))
+        told = tools.verdict(evaluation) if evaluation else "It was not judged yet."
+        return Result(tools.bounded(f"Kernel {tools.name_of(kernel)}:\n{tools.file_of(kernel)}\n{told}"))
 
     async def _lineage(self, wanted: given.Lineage) -> Result:
         columns = "kernel_id, parents, mutator, description, status, log_speedup, generation, created_at"
         if not wanted.kernel:
             fastest = f"select {columns} from lineage where task = ? and log_speedup is not null and status = 'correct'"
             rows = await self._rows(f"{fastest} order by log_speedup desc limit ?", [str(self.task), wanted.limit])
-            return Result(telling.bounded(f"The fastest kernels, the best one first:\n{telling.table(rows)}"))
+            return Result(tools.bounded(f"The fastest kernels, the best one first:\n{tools.table(rows)}"))
         kernel = await self._found(wanted.kernel)
         ancestors = f"select {columns} from ancestors(?, ?) order by generation, created_at"
         rows = await self._rows(ancestors, [str(self.task), self.bases(kernel)[0] if self.bases(kernel) else kernel.id])
-        told = telling.table(rows[-wanted.limit :])
-        return Result(telling.bounded(f"How {telling.name_of(kernel)} came to be, the oldest first:\n{told}"))
+        told = tools.table(rows[-wanted.limit :])
+        return Result(tools.bounded(f"How {tools.name_of(kernel)} came to be, the oldest first:\n{told}"))
 
     async def _lessons(self, wanted: given.Lessons) -> Result:
         gains = """
@@ -149,19 +149,19 @@ class Workbench:
         for title, sql in (
             ("What gained most", gains.format("desc")), ("What lost", gains.format("asc")), ("What failed", failures),
         ):  # fmt: skip
-            parts.append(f"{title}:\n{telling.table(await self._rows(sql, limits))}")
-        return Result(telling.bounded("\n\n".join(parts)))
+            parts.append(f"{title}:\n{tools.table(await self._rows(sql, limits))}")
+        return Result(tools.bounded("\n\n".join(parts)))
 
     async def _operator(self, wanted: given.ReadOperator) -> Result:
-        return Result(telling.bounded(self._manual().partition(DOCS)[0].strip()))
+        return Result(tools.bounded(self._manual().partition(DOCS)[0].strip()))
 
     async def _docs(self, wanted: given.Docs) -> Result:
         _, title, text = self._manual().partition(DOCS)
-        return Result(telling.bounded(f"{title}{text}".strip()))
+        return Result(tools.bounded(f"{title}{text}".strip()))
 
     async def _diff(self, wanted: given.Diff) -> Result:
         old, new = [await self._found(name) for name in (wanted.old, wanted.new)]
-        return Result(telling.bounded(telling.differences(old, new)))
+        return Result(tools.bounded(tools.differences(old, new)))
 
     # --- work -------------------------------------------------------------------------------------------------------
 
@@ -181,7 +181,7 @@ class Workbench:
         found = await self._done(lambda: jobs.build(self.task, kernel))
         failed = isinstance(found, Evaluation)
         seconds = 1e-3 * (found.stage_ms.get("build", 0.0) if isinstance(found, Evaluation) else found.build_ms)
-        text = telling.bounded(telling.built(kernel, found))
+        text = tools.bounded(tools.built(kernel, found))
         return Result(text, failed=failed, kernel=kernel, seconds=seconds)
 
     async def _check(self, wanted: given.Check) -> Result:
@@ -196,7 +196,7 @@ class Workbench:
             looks.append(await self._done(lambda: jobs.spot_check(self.task, kernel)))
         seconds = built.seconds + sum(look.seconds for look in looks)
         last = looks[-1]
-        text = telling.bounded(telling.checked(kernel, last, emulated=len(looks) == 1))
+        text = tools.bounded(tools.checked(kernel, last, emulated=len(looks) == 1))
         unsaid = {"not_emulated": looks[0].lack} if looks[0].lack else {}
         return Result(text, failed=last.rejection is not None, kernel=kernel, seconds=seconds, unsaid=unsaid)
 
@@ -211,9 +211,9 @@ class Workbench:
         found = await self._done(lambda: jobs.screen(self.task, kernel, self._anchor(), race=False))
         self._timed[kernel.id] = found
         seconds = built.seconds + 1e-3 * sum(found.stage_ms.get(stage, 0.0) for stage in records.STAGES)
-        text = f"Draft {telling.name_of(kernel)}: {telling.verdict(found, workloads=wanted.workloads)}"
+        text = f"Draft {tools.name_of(kernel)}: {tools.verdict(found, workloads=wanted.workloads)}"
         return Result(
-            telling.bounded(text), failed=not found.correct, kernel=kernel, evaluation=found, evaluations=1,
+            tools.bounded(text), failed=not found.correct, kernel=kernel, evaluation=found, evaluations=1,
             seconds=seconds,
         )  # fmt: skip
 
@@ -226,14 +226,14 @@ class Workbench:
         began = asyncio.get_running_loop().time()
         found = await self._done(lambda: jobs.profile(self.task, kernel, timed.timings))
         seconds = asyncio.get_running_loop().time() - began
-        return Result(telling.bounded(telling.profiled(found)), kernel=kernel, seconds=seconds)
+        return Result(tools.bounded(tools.profiled(found)), kernel=kernel, seconds=seconds)
 
     async def _submit(self, wanted: given.Submit) -> Result:
         kernel = await self._found(wanted.kernel)
         if kernel.id not in self._drafts:
             raise ArgumentError("only a draft of your own can be submitted: build one")
         change = " ".join(wanted.change.split())
-        text = f"Draft {telling.name_of(kernel)} is submitted."
+        text = f"Draft {tools.name_of(kernel)} is submitted."
         return Result(text, kernel=kernel, change=change)
 
     # --- kernels and rows -------------------------------------------------------------------------------------------

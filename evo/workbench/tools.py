@@ -1,15 +1,22 @@
-"""The arguments of the tools: checked when they arrive, and described by JSON schemas."""
+"""Tools of a workbench: the arguments they take, and what they answer, in words."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import unified_diff
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from fitness.base import Built, Checked
+from fitness.evaluation import Evaluation, Timing
+from fitness.profiling import Profile
 from mutators.bench import Tool
+from mutators.prompts import MAX_MESSAGE, shortened, untrusted
 from operators.definition.reading import first_problem
+from operators.kernel import Kernel
 
 MOST_SOURCE = 256_000
 """Characters of a kernel file."""
@@ -160,3 +167,125 @@ def parsed(
     except ValidationError as error:
         known = ", ".join(kinds[name].model_fields) or "none"
         raise ArgumentError(f"{first_problem(error)}; arguments of `{name}` are: {known}") from None
+
+
+MOST_CHARACTERS = 24_000
+"""Of what a tool says."""
+MOST_FILE = 20_000
+"""Of a kernel file in it; what does not fit is left out of its middle."""
+MOST_VALUES = 2_000
+"""Of the values of a kernel's tunables."""
+SHOWN_DIGITS = 12
+MOST_CHANGE = 160
+MOST_ROWS = 64
+
+
+def name_of(kernel: Kernel | str) -> str:
+    """Return the digits by which a kernel is called."""
+    return (kernel if isinstance(kernel, str) else kernel.id)[:SHOWN_DIGITS]
+
+
+def file_of(kernel: Kernel) -> str:
+    """Return a kernel's file, and the values of its tunables that were set, whose names are its author's too."""
+    values = shortened(", ".join(f"{name} = {value}" for name, value in kernel.values.items()), MOST_VALUES)
+    told = f"\nTunables:\n{untrusted(values)}" if values else ""
+    return untrusted(shortened(kernel.source, MOST_FILE), "cpp") + told
+
+
+def built(kernel: Kernel, found: Built | Evaluation) -> str:
+    """Return what a build came to."""
+    if isinstance(found, Evaluation):
+        reason = untrusted(shortened(found.message or "without a word", MAX_MESSAGE))
+        return f"Draft {name_of(kernel)} was not built: {_words(found.status)}.\n{reason}"
+    facts = "; ".join(f"{name} {_fact(value)}" for name, value in sorted(found.facts.items()) if _tellable(value))
+    told = f"\nThe compiler's facts:\n{untrusted(shortened(facts, MAX_MESSAGE))}" if facts else ""
+    return f"Draft {name_of(kernel)} is built.{told}"
+
+
+def checked(kernel: Kernel, look: Checked, *, emulated: bool) -> str:
+    """Return what a look at a kernel came to."""
+    where = (look.scope or "on a few small shapes") + (" (emulated on a CPU)" if emulated else "")
+    if look.rejection:
+        reason = untrusted(shortened(look.rejection.message or "without a word", MAX_MESSAGE))
+        return f"Draft {name_of(kernel)} fails {where}: {_words(look.rejection.status)}.\n{reason}"
+    worst = max((error.worst_ratio for error in look.errors), default=0.0)
+    return f"Draft {name_of(kernel)} is right {where}; its worst error is at {worst:.2g} of its bound."
+
+
+def verdict(evaluation: Evaluation, *, workloads: Sequence[str] = ()) -> str:
+    """Return a verdict with its times, of these workloads alone if any are named."""
+    lines = []
+    if evaluation.log_speedup is None:
+        lines.append(f"Verdict: {_words(evaluation.verdict)}.")
+    else:
+        interval = _interval(evaluation.log_speedup, evaluation.log_speedup_se)
+        lines.append(f"It is correct and {interval} times as fast as the naive kernel.")
+    if evaluation.message:
+        lines.append(untrusted(shortened(evaluation.message, MAX_MESSAGE)))
+    if evaluation.anchor_id and evaluation.log_ratio is not None:
+        ratio = _interval(evaluation.log_ratio, evaluation.log_ratio_se)
+        lines.append(f"Timed beside kernel {name_of(evaluation.anchor_id)}, it is {ratio} times as fast as that.")
+    lines += _times(evaluation.timings, workloads)
+    if evaluation.errors:
+        lines.append(f"Its worst error is at {max(e.worst_ratio for e in evaluation.errors):.2g} of its bound.")
+    return "\n".join(lines)
+
+
+def profiled(found: Profile) -> str:
+    """Return what a profiler says."""
+    notes = untrusted("\n".join(found.notes) or "nothing")
+    return f"Bottleneck: {found.bottleneck.value if found.bottleneck else 'unclear'}\n{notes}"
+
+
+def differences(old: Kernel, new: Kernel) -> str:
+    """Return what the newer kernel changes of the older one."""
+    before, after = (kernel.source.splitlines() for kernel in (old, new))
+    lines = list(unified_diff(before, after, name_of(old), name_of(new), lineterm="", n=3))
+    if dict(old.values) != dict(new.values):
+        lines.append(f"tunables: {dict(old.values)} before, {dict(new.values)} now")
+    return untrusted(shortened("\n".join(lines), MOST_FILE), "diff") if lines else "They are the same."
+
+
+def table(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return one line for each row of `lineage`, the changes that their authors named among them."""
+    return untrusted("\n".join(map(_line, rows)) or "nothing yet")
+
+
+def bounded(text: str) -> str:
+    """Return at most about MOST_CHARACTERS of a text."""
+    return shortened(text, MOST_CHARACTERS)
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    speedup = f", {math.exp(row['log_speedup']):.3g}x naive" if row.get("log_speedup") is not None else ""
+    gain = f", {math.exp(row['gain']):.3g} times as fast as its parent" if row.get("gain") is not None else ""
+    change = shortened(" ".join((row.get("description") or "").split()), MOST_CHANGE)
+    how = f" by {row['mutator']}" if row.get("mutator") else ""
+    message = f": {shortened(' '.join(row['message'].split()), MOST_CHANGE)}" if row.get("message") else ""
+    return f"{name_of(row['kernel_id'])}{how}: {change or 'no words'}; {_words(row['status'])}{speedup}{gain}{message}"
+
+
+def _times(timings: Sequence[Timing], wanted: Sequence[str]) -> list[str]:
+    shown = [t for t in timings if not wanted or t.workload in wanted][:MOST_ROWS]
+    return [
+        f"- {t.workload}: {t.latency_us:.3g} us, {_interval(t.log_ratio, t.log_ratio_se)} times as fast" for t in shown
+    ]
+
+
+def _interval(log_ratio: float, se: float | None) -> str:
+    """A ratio with its 95 % interval."""
+    low, high = (math.exp(log_ratio + side * 1.96 * (se or 0.0)) for side in (-1, 1))
+    unclear = ", not resolved" if low < 1 < high else ""
+    return f"{math.exp(log_ratio):.3g} ({low:.3g} to {high:.3g}{unclear})"
+
+
+def _words(status: Any) -> str:
+    return str(getattr(status, "value", status) or "not judged yet").replace("_", " ")
+
+
+def _tellable(value: Any) -> bool:
+    return bool(value) and isinstance(value, int | float | str)
+
+
+def _fact(value: Any) -> str:
+    return "yes" if value is True else f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,6 +1,6 @@
 """What one call of a program does, step by step, and how a launch is told to the driver.
 
-It imports nothing but what a program is made of: packages of kernels carry it as it stands (`evo.packaging.vendored`).
+It imports nothing but what a program is made of: packages of kernels carry it as it stands (`evo.packaging.package`).
 """
 
 from __future__ import annotations

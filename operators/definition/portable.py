@@ -1,6 +1,6 @@
 """An operator's signature as plain data, and back: what a plan is read and resolved against, without the folder.
 
-Packages of kernels carry this module as it stands (`evo.packaging.vendored`).
+Packages of kernels carry this module as it stands (`evo.packaging.package`).
 """
 
 from __future__ import annotations

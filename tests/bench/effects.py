@@ -20,8 +20,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import stats
 
-from evo.compare.inference import Effect, Outcome, Verdict, effects, spread
-from evo.compare.power import Spread, detectable
+from evo.compare.inference import Effect, Outcome, Spread, Verdict, detectable, effects, spread
 
 REFERENCE = "reference"
 THOUSANDS = 4000

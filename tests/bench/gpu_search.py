@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from evo.report.operators import workloads
+from evo.report.reference import workloads
 from operators.catalog import load
 from tests.bench.gpu_throughput import EVO, asked
 

@@ -24,7 +24,7 @@ import duckdb
 import pyarrow as pa
 
 from evo.config import RunConfig
-from evo.report import queries
+from evo.report import status
 from evo.report.status import summary
 from evo.store import open_reader, schema
 from evo.store.writer import FILE, STORAGE_VERSION
@@ -305,9 +305,9 @@ def measure(folder: Path, repeat: int, only: list[str]) -> dict[str, Any]:
         print(name, found[name], file=sys.stderr, flush=True)
     if not only or "summary" in only:
         found["summary_s"] = cpu_s(lambda: summary(folder), repeat)
-        found["best_kernels_s"] = cpu_s(lambda: queries.best_kernels(folder), repeat)
+        found["best_kernels_s"] = cpu_s(lambda: status.best_kernels(folder), repeat)
     if not only or "ancestry" in only:
-        found["lineage_s"] = cpu_s(lambda: queries.ancestry(folder, task, kernel), repeat)
+        found["lineage_s"] = cpu_s(lambda: status.ancestry(folder, task, kernel), repeat)
     return found
 
 

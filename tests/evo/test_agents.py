@@ -14,7 +14,7 @@ import pytest
 
 from evo.individual import Individual
 from evo.replay import replay
-from evo.report.queries import model_costs
+from evo.report.status import model_costs
 from evo.store import query
 from evo.strategies.agent import AgentSessions, AgentSettings, Session
 from evo.strategies.population import Elite

@@ -315,7 +315,7 @@ def test_a_kernel_is_exported_to_the_letter_and_shown_harmlessly(
 ) -> None:
     source = f"// {HOSTILE}\nvoid f() {{}}\n"
     row = {"task": "t", "kernel_id": "k" * 32, "speedup": 2.0, "level": "full", "source": source, "values": {}}
-    monkeypatch.setattr("evo.report.queries.best_kernels", lambda folder: [row])
+    monkeypatch.setattr("evo.report.status.best_kernels", lambda folder: [row])
     evo(monkeypatch, capsys, "best", str(run_folder), "--export", str(tmp_path / "k.cpp"))
     assert (tmp_path / "k.cpp").read_bytes().decode() == source
     assert source in evo(monkeypatch, capsys, "best", str(run_folder), "--show")[1]  # a pipe

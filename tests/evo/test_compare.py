@@ -18,10 +18,9 @@ import pytest
 
 from evo import rows
 from evo.cli.commands import main
-from evo.compare.cells import Standing, standing
+from evo.compare.cells import CellResult, Standing, cell_results, curves_table, results_table, standing
 from evo.compare.config import Cell, Comparison, read_comparison
 from evo.compare.leaks import hermetic
-from evo.compare.results import CellResult, cell_results, curves_table, results_table
 from evo.compare.running import Running, prepare
 from evo.config import read_config
 from evo.outside.comparison_questions import ComparisonDesk, comparison_questions

@@ -13,11 +13,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evo.cli.commands import main
+from evo.compare.conclusions import curves, sizing
 from evo.compare.config import read_comparison
-from evo.compare.curves import curves
-from evo.compare.inference import Outcome, Verdict, effects, hierarchical_interval, holm, spread, summaries
-from evo.compare.power import Spread, detectable, least_operators, nothing_concluded, sizes
-from evo.compare.size import sizing
+from evo.compare.inference import (
+    Outcome,
+    Spread,
+    Verdict,
+    detectable,
+    effects,
+    hierarchical_interval,
+    holm,
+    least_operators,
+    nothing_concluded,
+    sizes,
+    spread,
+    summaries,
+)
 from evo.config import DEFAULT_SETS
 from operators.catalog import folders, load
 from operators.definition.spec import Task

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from evo.report.attached import attach
 from evo.report.health import health, state_of
+from evo.report.live import attach
 from tests.evo import test_search
 from tests.evo.test_runs import EVO, OPERATOR
 

@@ -285,7 +285,7 @@ def test_a_machine_on_which_no_cluster_lives_is_one_line(
 def test_progress_that_cannot_be_shown_ends_no_search(
     command: Evo, operator: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("evo.report.progress.LINE_EVERY_S", 0.0)
+    monkeypatch.setattr("evo.report.live.LINE_EVERY_S", 0.0)
     shown = []
 
     def fail(*arguments: Any, **options: Any) -> None:
@@ -293,7 +293,7 @@ def test_progress_that_cannot_be_shown_ends_no_search(
         raise OSError(errno.EIO, "Input/output error")
 
     with monkeypatch.context() as patch:
-        patch.setattr("evo.report.progress.Progress._show", fail)
+        patch.setattr("evo.report.live.Progress._show", fail)
         assert command("run", str(operator), "--budget", "6evals")[0] == 0
     assert shown
 

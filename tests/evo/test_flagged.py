@@ -11,12 +11,11 @@ import pytest
 
 from evo.api import Run
 from evo.evaluate import verdict_json, verdict_lines
-from evo.packaging import subject, words
-from evo.report.markdown import markdown
-from evo.report.operators import _measured
-from evo.report.render import html
+from evo.packaging import package
+from evo.report.reference import _measured
+from evo.report.render import html, markdown
+from evo.report.run import document
 from evo.report.run_data import material
-from evo.report.run_sections import document
 from evo.report.status import TaskSummary
 from evo.report.terminal import many_line, summary_table, unfolded
 from evo.store.named import named_query
@@ -101,10 +100,10 @@ def test_the_table_that_a_run_ends_with_tells() -> None:
 def test_a_package_tells_in_words_and_figures(folder: Path) -> None:
     with Run(folder) as run:
         (best,) = run.best()
-        known = subject._plain(best.verdict)
+        known = package._plain(best.verdict)
     assert known["flagged"] == SAID
-    softmax = subject.from_file("softmax", "naive", target="cpu")
-    text = words.verdict_text(replace(softmax, verdict=known))
+    softmax = package.from_file("softmax", "naive", target="cpu")
+    text = package.verdict_text(replace(softmax, verdict=known))
     assert f"**Flagged.** Its machine code {SAID}." in text
 
 

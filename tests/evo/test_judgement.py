@@ -14,11 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evo.compare.cells import stored
+from evo.compare.cells import cell_results, stored
 from evo.compare.conclusions import conclusions
-from evo.compare.hidden import near, with_drawn_shapes
-from evo.compare.judgement import FOLDER, STORE, judge, judge_on, judged_cells, outcomes
-from evo.compare.results import cell_results
+from evo.compare.judgement import FOLDER, STORE, judge, judge_on, judged_cells, near, outcomes, with_drawn_shapes
 from evo.config import RunConfig
 from evo.folders import DATABASE
 from evo.store import query

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from evo.report.health import LEAST_FREE, MOST_LOST, Health, health
-from evo.report.listing import runs_in, runs_table
+from evo.report.health import LEAST_FREE, MOST_LOST, Health, health, runs_in, runs_table
 from evo.report.status import TaskSummary
 from evo.report.terminal import latest, many_line
 from evo.store import Store

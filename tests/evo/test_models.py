@@ -18,7 +18,7 @@ from unittest.mock import patch
 import pytest
 
 from evo.replay import replay
-from evo.report.queries import model_costs
+from evo.report.status import model_costs
 from evo.report.terminal import costs_line
 from evo.search.driver import Search
 from evo.search.models import SPOOL, StoredCalls

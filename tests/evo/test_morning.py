@@ -12,7 +12,7 @@ import pytest
 
 from evo import rows as records
 from evo.report.health import health
-from evo.report.sessions import session_lines, sessions
+from evo.report.status import session_lines, sessions
 from evo.search.watchdog import WAITED_S, Standstill
 from evo.session import _reason_stored
 from evo.store import Store, query

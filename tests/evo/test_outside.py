@@ -23,7 +23,7 @@ from evo.config import RunConfig
 from evo.inbox import Inbox
 from evo.outside.questions import Desk, open_questions
 from evo.replay import replay
-from evo.report.queries import model_costs
+from evo.report.status import model_costs
 from evo.search.history import History
 from evo.search.models import restore_spending
 from evo.search.outside import NOT_TAKEN

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from evo.replay import replay
-from evo.report.queries import ancestry
+from evo.report.status import ancestry
 from evo.store import query
 from evo.strategies.base import Leader, StrategyContext
 from evo.strategies.islands import Islands

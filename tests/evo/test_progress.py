@@ -16,8 +16,7 @@ from rich.console import Console
 
 from evo.budget import Budget
 from evo.report.gpus import GpuLoad, GpuWatch, load_of
-from evo.report.live import TaskLine, View
-from evo.report.progress import LINE_EVERY_S, LINE_LENGTH, QUIET_S, Progress
+from evo.report.live import LINE_EVERY_S, LINE_LENGTH, QUIET_S, Progress, TaskLine, View
 from evo.report.terminal import times
 from evo.search.knowledge import Knowledge
 from evo.search.task import TaskState
@@ -138,7 +137,7 @@ def test_lines_of_many_tasks_are_short(phase: str, capsys: Any) -> None:
 def test_a_terminal_shows_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = StringIO()
     monkeypatch.setattr(
-        "evo.report.progress.console",
+        "evo.report.live.console",
         lambda stderr: Console(file=screen, force_terminal=True, highlight=False, width=200),
     )
     search = Running([SOFTMAX, GELU], {"wall_s": 60.0})

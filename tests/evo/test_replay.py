@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from evo.replay import compare, replay
-from evo.report.queries import model_costs
+from evo.report.status import model_costs
 from evo.store import Store, query
 from mutators.transforms.mutator import Transform
 from operators.definition.spec import Operator

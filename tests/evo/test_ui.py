@@ -18,11 +18,9 @@ from typing import Any
 
 import pytest
 
-from evo.report import watched as watching
+from evo.report import server as watching
 from evo.report.health import Finding, Health
-from evo.report.page_maker import Made, Maker, Wish
-from evo.report.server import is_ours, server
-from evo.report.watched import Reading, Trace, Watched, due
+from evo.report.server import Made, Maker, Reading, Trace, Watched, Wish, due, is_ours, server
 from evo.store import Store
 from tests.evo.browser import CHROMIUM, Tab, tab
 from tests.evo.test_cli import evo

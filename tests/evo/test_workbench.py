@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from evo.store import Store
 from evo.workbench.bench import Workbench
-from evo.workbench.telling import MOST_CHARACTERS, file_of
-from evo.workbench.tools import ARGUMENTS, tool
+from evo.workbench.tools import ARGUMENTS, MOST_CHARACTERS, file_of, tool
 from evo.workers import pool
 from evo.workers.pool import WorkerLost
 from evo.workers.testing import InlinePool

@@ -17,7 +17,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evo.report.operators import one
+from evo.report.reference import one
 from fitness import library, vendor
 from fitness.cpu.target import CpuDevice, CpuFitness
 from fitness.device import KernelFault, Sample

@@ -16,8 +16,7 @@ import torch
 from cuda.pathfinder import find_nvidia_header_directory
 
 from evo.evaluate import evaluate_file
-from evo.packaging.package import write_package
-from evo.packaging.subject import Subject, from_file
+from evo.packaging.package import Subject, from_file, write_package
 from fitness.cuda.target import SPREAD
 from fitness.inputs import draw
 from operators.catalog import functions

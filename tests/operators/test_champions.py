@@ -11,7 +11,7 @@ import pytest
 
 from evo.compatibility import KERNEL_FILES, conditions
 from evo.config import RunConfig
-from evo.report.operators import one
+from evo.report.reference import one
 from fitness.targets import GpuModels
 from mutators.base import Request
 from mutators.given import Ancestor

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from evo.packaging import cpp_files
-from evo.packaging.cpp import identifier
-from evo.packaging.cpp_expressions import choice, number
+from evo.packaging.cpp import choice, identifier, number
 from operators.expression import MAX_MAGNITUDE, Expression, ExpressionError, parse
 
 NAMES = ("a", "b", "c")

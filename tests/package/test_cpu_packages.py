@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from evo.packaging.package import write_package
-from evo.packaging.subject import from_file
+from evo.packaging.package import from_file, write_package
 
 ALONE = """
 import runpy, sys

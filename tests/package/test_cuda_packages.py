@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 from cuda.pathfinder import find_nvidia_header_directory
 
-from evo.packaging.package import write_package
-from evo.packaging.subject import Subject, from_file
+from evo.packaging.package import Subject, from_file, write_package
 from fitness.cuda import launcher, launching
 from fitness.cuda.arguments import program
 from fitness.cuda.build import CudaBuild, compile_cuda

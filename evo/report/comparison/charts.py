@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from evo.compare.conclusions import Curve
 from evo.compare.config import USED
-from evo.compare.curves import Curve
 from evo.compare.inference import Effect
 from evo.report.charts import HEIGHT, WIDTH, series_scales
 from evo.report.document import Figure

@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evo.compare.cells import Begun, stored
-from evo.compare.conclusions import Conclusions, conclusions, resampling
+from evo.compare.cells import Begun, CellResult, cell_results, stored
+from evo.compare.conclusions import Conclusions, Curve, conclusions, curves, resampling
 from evo.compare.config import USED, Comparison
-from evo.compare.curves import Curve, curves
 from evo.compare.judgement import JudgedCell, judged_cells
 from evo.compare.leaks import Hermetic, hermetic
-from evo.compare.results import CellResult, cell_results
 from evo.folders import find_runs
 from evo.report.comparison import sql
 from evo.report.document import Query

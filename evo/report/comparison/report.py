@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
+from evo.compare.cells import CellResult
 from evo.compare.leaks import Hermetic
-from evo.compare.results import CellResult
 from evo.report.charts import check_drawing
 from evo.report.comparison.data import Material, material
 from evo.report.comparison.sections import document
 from evo.report.comparison.tables import tables
-from evo.report.markdown import markdown
-from evo.report.render import html
+from evo.report.render import html, markdown
 from operators.errors import UserError
 
 HTML, MARKDOWN = "report.html", "report.md"

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from evo.compare.cells import CONFIG
+from evo.compare.conclusions import POINTS
 from evo.compare.config import USED
-from evo.compare.curves import POINTS
 from evo.compare.inference import FACTORS, THRESHOLDS, Summary
 from evo.report.comparison import sql, words
 from evo.report.comparison.charts import curve_figure, effect_figure, task_figure

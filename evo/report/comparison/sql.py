@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from textwrap import dedent, indent
 
-from evo.compare.curves import POINTS
+from evo.compare.conclusions import POINTS
 from evo.compare.inference import FACTORS, THRESHOLDS
 from evo.compare.judgement import COMPARED, JUDGED, SHAPES, STORE
-from evo.report.queries import quoted
+from evo.report.status import quoted
 from evo.search.driver import FAULTY, WAITS
 
 CELL_OF = f"run <> '{STORE}'"
@@ -291,7 +291,7 @@ SOURCES = f"select kernel_id, source, values_json from kernels where {JUDGED_IN}
 
 
 def curve(budget: str) -> str:
-    """Mean best so far of every arm against one kind of budget, as `evo.compare.curves` works it out."""
+    """Mean best so far of every arm against one kind of budget, as `evo.compare.conclusions` works it out."""
     last = POINTS - 1
     return f"""with
 points as (  -- steps: the best so far of a cell by what it had used

@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from evo.compare.cells import curves_table, results_table
 from evo.compare.inference import Effect, Summary
-from evo.compare.results import curves_table, results_table
 from evo.report.comparison import sql
 from evo.report.comparison.data import Material
 

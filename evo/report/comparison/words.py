@@ -8,8 +8,7 @@ from collections.abc import Iterator
 
 from evo.compare.cells import Standing
 from evo.compare.config import USED
-from evo.compare.inference import LEAST_BLOCKS, Effect, Verdict
-from evo.compare.power import nothing_concluded
+from evo.compare.inference import LEAST_BLOCKS, Effect, Verdict, nothing_concluded
 from evo.report.comparison import sql
 from evo.report.comparison.data import Material
 from evo.report.document import Program, interval, probability
@@ -158,9 +157,9 @@ def curves_program(seen: Material) -> Program:
 from pathlib import Path
 
 from evo.compare.conclusions import resampling
-from evo.compare.curves import curves
+from evo.compare.conclusions import curves
 from evo.compare.cells import stored
-from evo.compare.results import cell_results
+from evo.compare.cells import cell_results
 
 folder = Path({str(seen.folder)!r})
 results = [result for result in cell_results(folder) if result.curve]
