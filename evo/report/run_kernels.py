@@ -231,7 +231,8 @@ def verdicts_table(found: dict[str, Any]) -> Fitted:
     rows = [
         (
             name, k["kernel_id"][:SHORT], k["task"], k["status"] or "not judged",
-            flags.standing(k["level"], k["flagged"]), times(k["speedup"]), interval(k["speedup_low"], k["speedup_high"]),
+            flags.standing(k["level"], k["flagged"]), times(k["speedup"]),
+            interval(k["speedup_low"], k["speedup_high"]),
         )
         for name, k in (("A", found["a"]), ("B", found["b"]))
     ]  # fmt: skip
