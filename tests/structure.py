@@ -12,7 +12,9 @@ from __future__ import annotations
 import ast
 import io
 import math
+import re
 import tokenize
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,6 +24,9 @@ from operators.catalog import FUNCTIONS
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("operators", "fitness", "mutators", "evo")
+SQL = re.compile(r"\b(?:select\b.+?\bfrom|insert\s+into|delete\s+from|update\s+\w+\s+set)\b", re.IGNORECASE | re.DOTALL)
+ASKS_STORES = ("evo.store.", "evo.rows", "evo.api")
+"""Modules that may hold SQL: these and what is below them."""
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -88,6 +93,26 @@ class Module:
     def classes(self) -> tuple[ast.ClassDef, ...]:
         """Every class."""
         return tuple(n for n in ast.walk(self.tree) if isinstance(n, ast.ClassDef))
+
+    @cached_property
+    def imported_at_all(self) -> frozenset[tuple[str, str]]:
+        """As `imported`, of all imports that the file holds."""
+        names: set[tuple[str, str]] = set()
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                names.update((alias.name, "") for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                names.update((node.module or "", alias.name) for alias in node.names)
+        return frozenset(names)
+
+    @property
+    def holds_sql(self) -> bool:
+        """Whether a string of it, docstrings left out, is SQL or a part of some."""
+        said = {
+            id(n.value) for n in ast.walk(self.tree) if isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant)
+        }
+        strings = (n for n in ast.walk(self.tree) if isinstance(n, ast.Constant) and isinstance(n.value, str))
+        return any(SQL.search(str(n.value)) for n in strings if id(n) not in said)
 
     @property
     def public(self) -> Iterator[tuple[str, Function | ast.ClassDef, bool]]:
@@ -215,19 +240,87 @@ class Structure:
         code = sum(len(module.code_lines) for module in self.modules)
         return 100 * sum(len(module.comment_lines) for module in self.modules) / max(code, 1)
 
+    @cached_property
+    def names(self) -> dict[str, Module]:
+        """Every module, by what `import` calls it."""
+        return {module.name: module for module in self.modules}
+
+    def _known(self, imported: frozenset[tuple[str, str]]) -> set[str]:
+        return {f"{m}.{n}" if f"{m}.{n}" in self.names else m for m, n in imported} & self.names.keys()
+
     @property
     def cycles(self) -> list[tuple[str, ...]]:
         """Modules that import each other in a circle, one circle each time one is closed."""
-        names = {module.name: module for module in self.modules}
-        graph = {
-            name: sorted({f"{m}.{n}" if f"{m}.{n}" in names else m for m, n in module.imported} & names.keys())
-            for name, module in names.items()
-        }
-        found: list[tuple[str, ...]] = []
-        done: set[str] = set()
-        for name in graph:
-            _search(name, (), graph, done, found)
+        return circles({name: sorted(self._known(module.imported)) for name, module in self.names.items()})
+
+    def room(self, name: str) -> str:
+        """The package that a module stands in; one that stands directly in one of PACKAGES is a room of its own."""
+        is_package = name in self.names and self.names[name].path.name == "__init__.py"
+        return name if is_package or name.count(".") < 2 else name.rpartition(".")[0]
+
+    @property
+    def rooms(self) -> dict[str, dict[str, list[str]]]:
+        """Which rooms each room imports from, at load time or later, and which modules do; operators' own left out."""
+        found: dict[str, dict[str, list[str]]] = {}
+        for name, module in self.names.items():
+            if not module.is_operators_own:
+                arrows = found.setdefault(self.room(name), {})
+                for other in self._known(module.imported_at_all):
+                    if self.room(other) != self.room(name):
+                        arrows.setdefault(self.room(other), []).append(name)
         return found
+
+    @property
+    def room_cycles(self) -> list[tuple[str, ...]]:
+        """Rooms that import each other in a circle."""
+        return circles({room: sorted(arrows) for room, arrows in self.rooms.items()})
+
+    @property
+    def folders(self) -> Counter[str]:
+        """Modules in each folder, `__init__.py` and `__main__.py` left out."""
+        return Counter(
+            str(module.path.parent.relative_to(ROOT))
+            for module in self.modules
+            if not module.path.stem.startswith("__") and not module.is_operators_own
+        )
+
+    @property
+    def single(self) -> dict[str, bool]:
+        """Modules, packages and operators' own left out, and whether exactly one other module imports each."""
+        importers: dict[str, set[str]] = defaultdict(set)
+        for name, module in self.names.items():
+            for other in self._known(module.imported_at_all) - {name}:
+                importers[other].add(name)
+        return {
+            module.place: len(importers[name]) == 1
+            for name, module in self.names.items()
+            if not module.path.stem.startswith("__") and not module.is_operators_own
+        }
+
+    @property
+    def namesakes(self) -> dict[str, list[str]]:
+        """Names that several public classes have, with the modules of these."""
+        found: dict[str, list[str]] = defaultdict(list)
+        for module in self.modules:
+            for node in module.tree.body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and not module.is_operators_own:
+                    found[node.name].append(module.place)
+        return {name: places for name, places in sorted(found.items()) if len(places) > 1}
+
+    @property
+    def with_sql(self) -> list[str]:
+        """Modules that hold SQL and are none of those that ask stores."""
+        asks = tuple(ASKS_STORES)
+        return [m.place for m in self.modules if m.holds_sql and not f"{m.name}.".startswith(asks)]
+
+
+def circles(graph: Mapping[str, Sequence[str]]) -> list[tuple[str, ...]]:
+    """Circles of a graph, one each time one is closed."""
+    found: list[tuple[str, ...]] = []
+    done: set[str] = set()
+    for name in graph:
+        _search(name, (), graph, done, found)
+    return found
 
 
 def _search(
@@ -236,7 +329,7 @@ def _search(
     if name in trail:
         found.append((*trail[trail.index(name) :], name))
     elif name not in done:
-        for other in graph[name]:
+        for other in graph.get(name, ()):
             _search(other, (*trail, name), graph, done, found)
         done.add(name)
 
@@ -266,6 +359,11 @@ def table() -> list[tuple[str, ...]]:
         ("public with docstring, %", [f"{share(part.public):.1f}" for part in parts]),
         ("comments per 100 code lines", [f"{part.comments:.1f}" for part in parts]),
         ("import cycles", [len(part.cycles) for part in parts]),
+        ("import cycles of packages", [len(part.room_cycles) for part in parts]),
+        ("modules with one importer, %", [f"{share(part.single):.1f}" for part in parts]),
+        ("modules in the fullest folder", [max(part.folders.values()) for part in parts]),
+        ("class names used twice", [len(part.namesakes) for part in parts]),
+        ("modules with SQL beside the store", [len(part.with_sql) for part in parts]),
     ]
     return [("", *PACKAGES, "all"), *((name, *map(str, values)) for name, values in rows)]
 
@@ -274,13 +372,20 @@ def main() -> None:
     """Print the table, then what is largest and what lacks words."""
     for name, *cells in table():
         print(f"{name:34}" + "".join(f"{cell:>12}" for cell in cells))
+    print(f"{'lines of README.md':34}{(ROOT / 'README.md').read_text(encoding='utf-8').count(chr(10)):>12}")
     whole = Structure.read()
     for title, sizes, limit in (
-        ("files over 500 lines", whole.file_lines, 500),
-        ("classes over 300 lines", whole.class_lines, 300),
+        ("files over 900 lines", whole.file_lines, 900),
+        ("classes over 500 lines", whole.class_lines, 500),
         ("bodies over 40 lines", whole.body_lines, 40),
     ):
         print(f"\n{title}:", *(f"  {size:5} {place}" for place, size in sizes.items() if size > limit), sep="\n")
+    print(
+        "\nfolders:", *(f"  {count:5} {place}" for place, count in whole.folders.most_common() if count > 9), sep="\n"
+    )
+    print("\ncircles of packages:", *(f"  {' -> '.join(circle)}" for circle in whole.room_cycles), sep="\n")
+    print("\nclass names used twice:", *(f"  {n}: {', '.join(p)}" for n, p in whole.namesakes.items()), sep="\n")
+    print("\nSQL beside the store:", *(f"  {place}" for place in whole.with_sql), sep="\n")
     print("\nbroad handlers that do not raise:", *(f"  {place}" for place in whole.swallowing), sep="\n")
     print("\npublic without docstring:", *(f"  {place}" for place, told in whole.public.items() if not told), sep="\n")
 

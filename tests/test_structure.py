@@ -13,6 +13,43 @@ MOST_CLASS_LINES = 500
 MOST_SWALLOWING = 6
 LEAST_DOCUMENTED = 95
 """Percent."""
+MOST_MODULES = 18
+"""In one folder."""
+MOST_AT_ROOT = 16
+"""Modules that stand in evo/ itself."""
+UNSORTED = ("fitness", "fitness/cuda")
+"""Folders that hold more as yet."""
+FLOORS = {
+    "operators": (
+        "operators cupy_stream drawing dtypes errors identity libraries shared",
+        "expression extension files kernel relations",
+        "definition",
+        "catalog champions plan",
+        "beginning prelude",
+    ),
+    "mutators": (
+        "mutators analysis bandit bench briefing edits",
+        "base line_edits mutants",
+        "carry given guest llm prompts recombine registry tuning",
+        "asking testing transforms",
+    ),
+    "evo": (
+        "budget doctor inbox individual version workers",
+        "rows store strategies",
+        "api lessons workbench",
+        "config",
+        "check_operator compatibility folders search",
+        "evo cluster",
+        "session",
+        "compare replay",
+        "report",
+        "evaluate outside packaging report.comparison",
+        "cli",
+    ),
+}
+"""The packages and single modules within each package, from the ground up: each imports from floors below it alone."""
+UP = {"fitness.cuda": "fitness.cuda.emulation"}
+"""Imports within functions that lead up: a kernel is tried without a GPU before it takes one."""
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +82,35 @@ def test_what_is_public_is_documented(product: Structure) -> None:
 
 def test_modules_do_not_import_each_other_in_circles(product: Structure) -> None:
     assert product.cycles == []
+
+
+def test_packages_do_not_import_each_other_in_circles(product: Structure) -> None:
+    known = {frozenset(pair) for pair in UP.items()}
+    assert [circle for circle in product.room_cycles if frozenset(circle) not in known] == []
+
+
+def test_imports_lead_down_from_floor_to_floor(product: Structure) -> None:
+    floors = {
+        name if name == top else f"{top}.{name}": floor
+        for top, rows in FLOORS.items()
+        for floor, row in enumerate(rows)
+        for name in row.split()
+    }
+    rooms = {room: arrows for room, arrows in product.rooms.items() if room.partition(".")[0] in FLOORS}
+    assert rooms.keys() <= floors.keys(), "a new package or module needs a floor"
+    up = [
+        f"{room} -> {other}: {modules}"
+        for room, arrows in rooms.items()
+        for other, modules in arrows.items()
+        if other.partition(".")[0] == room.partition(".")[0] and floors[other] >= floors[room] and UP.get(room) != other
+    ]
+    assert not up
+
+
+def test_no_folder_holds_too_many_modules(product: Structure) -> None:
+    full = {place: count for place, count in product.folders.items() if count > MOST_MODULES and place not in UNSORTED}
+    assert not full
+    assert product.folders["evo"] <= MOST_AT_ROOT
 
 
 SAMPLE = '''"""A module."""
@@ -124,6 +190,28 @@ def test_a_circle_of_imports_is_found_where_it_holds_when_modules_load() -> None
     }
     modules = tuple(sample(text, name) for name, text in texts.items())
     assert Structure(modules).cycles == [("sample.first", "sample.second", "sample.third", "sample.first")]
+
+
+def test_what_stands_between_packages_is_measured() -> None:
+    texts = {
+        "sample": "",
+        "sample.low": "",
+        "sample.low.one": 'ASKED = "select a from b"\nclass Name: ...',
+        "sample.low.two": '"""To select words from a page."""\ndef late():\n    import sample.high.three',
+        "sample.high": "",
+        "sample.high.three": "from sample.low import one\nclass Name: ...",
+    }
+    packages = ("sample", "sample.low", "sample.high")
+    places = {name: name.replace(".", "/") + ("/__init__" if name in packages else "") for name in texts}
+    structure = Structure(
+        tuple(Module(ROOT / f"{places[name]}.py", ast.parse(text), text) for name, text in texts.items())
+    )
+    assert structure.rooms["sample.low"] == {"sample.high": ["sample.low.two"]}
+    assert structure.room_cycles == [("sample.low", "sample.high", "sample.low")]
+    assert structure.folders == {"sample/low": 2, "sample/high": 1}
+    assert structure.single == {"sample/low/one.py": True, "sample/low/two.py": False, "sample/high/three.py": True}
+    assert structure.namesakes == {"Name": ["sample/low/one.py", "sample/high/three.py"]}
+    assert structure.with_sql == ["sample/low/one.py"]
 
 
 def test_percentiles_are_the_nearest_ranks() -> None:
