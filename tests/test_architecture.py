@@ -24,16 +24,16 @@ HEAVY = {
     "mcp": ("evo/outside/",),
     "mcp_types": ("evo/outside/",),
     "ray": ("evo/cluster/",),
-    "cupy": ("fitness/cuda/", "fitness/library.py", "fitness/package/", "operators/"),
+    "cupy": ("fitness/cuda/", "fitness/judging/library.py", "evo/packaging/runtime/", "operators/"),
     "vl_convert": ("evo/report/charts.py",),
-    "cuda": ("fitness/cuda/", "fitness/package/on_cuda.py"),
+    "cuda": ("fitness/cuda/", "evo/packaging/runtime/on_cuda.py"),
     "elftools": (
         "fitness/cpu/build.py",
         "fitness/cpu/gate.py",
-        "fitness/cuda/cubin.py",
-        "fitness/cuda/emulation/build.py",
+        "fitness/cuda/compile/cubin.py",
+        "fitness/emulator/build.py",
     ),
-    "torch": ("fitness/", "operators/"),
+    "torch": ("fitness/", "operators/", "evo/packaging/runtime/"),
 }
 """Library and the only places that may import it; `operators/` because of the operators' own reference.py."""
 
@@ -43,12 +43,12 @@ LOADERS = re.compile(
 """Words by which native code comes into a process, or is found there."""
 MAY_LOAD = {
     "fitness/native/image.hpp": "maps code of candidates: looks up what they import, in libraries that are there",
-    "fitness/native.py": "our own checks.cpp",
-    "fitness/compare.py": "names the type of the same",
-    "fitness/cuda/line.py": "the driver, asked for its version",
-    "fitness/cuda/nvrtc.py": "our own confine.cpp",
-    "fitness/cuda/runner_process.py": "our own confine.cpp",
-    "fitness/package/on_cpu.py": "a package's kernel, in the process of whoever chose to use it",
+    "fitness/sandbox/native.py": "our own checks.cpp",
+    "fitness/oracle/compare.py": "names the type of the same",
+    "fitness/cuda/compile/line.py": "the driver, asked for its version",
+    "fitness/cuda/compile/nvrtc.py": "our own confine.cpp",
+    "fitness/cuda/running/runner_process.py": "our own confine.cpp",
+    "evo/packaging/runtime/on_cpu.py": "a package's kernel, in the process of whoever chose to use it",
     "evo/doctor.py": "the C library, and a test program of ours",
     "evo/workers/worker.py": "the C library",
     "evo/store/copying.py": "the C library",
@@ -62,6 +62,12 @@ Import = tuple[str, int, bool]
 
 def modules() -> list[Path]:
     return [path for layer in LAYERS for path in sorted((ROOT / layer).rglob("*.py"))]
+
+
+def neutral() -> list[Path]:
+    """Modules of fitness/ that belong to no target."""
+    found = (path.relative_to(ROOT / "fitness") for path in sorted((ROOT / "fitness").rglob("*.py")))
+    return [ROOT / "fitness" / path for path in found if path.parts[0] not in ("cpu", "cuda", "emulator")]
 
 
 def imports(path: Path) -> Iterator[Import]:
@@ -89,10 +95,10 @@ def test_a_package_uses_only_what_stands_to_its_left(path: Path) -> None:
         assert top != "tests", f"{path}:{line}: imports {module}"
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "fitness").glob("*.py")), ids=lambda p: p.name)
+@pytest.mark.parametrize("path", neutral(), ids=lambda p: str(p.relative_to(ROOT)))
 def test_only_the_registry_of_targets_knows_a_target(path: Path) -> None:
     for module, line, _ in imports(path):
-        known = path.name == TARGETS or not module.startswith(("fitness.cpu", "fitness.cuda"))
+        known = path.name == TARGETS or not module.startswith(("fitness.cpu", "fitness.cuda", "fitness.emulator"))
         assert known, f"{path}:{line}: imports {module}"
 
 
@@ -129,7 +135,7 @@ def test_code_of_candidates_is_mapped_by_programs_that_are_walled_in_first() -> 
     assert {place for place, text in texts.items() if place.endswith(".py") and starts.search(text)} == {
         "fitness/cpu/runner.py",
         "fitness/cpu/simulation.py",
-        "fitness/cuda/emulation/build.py",
+        "fitness/emulator/build.py",
     }
     for place in ("fitness/cpu/runner.py", "fitness/cpu/simulation.py"):
         assert "alone=True" in texts[place]

@@ -48,7 +48,7 @@ FLOORS = {
     ),
 }
 """The packages and single modules within each package, from the ground up: each imports from floors below it alone."""
-UP = {"fitness.cuda": "fitness.cuda.emulation"}
+UP = {"fitness.cuda": "fitness.emulator"}
 """Imports within functions that lead up: a kernel is tried without a GPU before it takes one."""
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from fitness.signature import Param, check_arguments
+from fitness.judging.signature import Param, check_arguments
 from operators.definition.spec import CPP_KEYWORDS, Operator, Tensor
 from operators.dtypes import DTYPES, resolve_dtype
 from operators.expression import Expression

@@ -12,12 +12,12 @@ import numpy as np
 
 from evo.packaging import cpp
 from evo.packaging.cpp import Source, literal
-from fitness.package import loading
+from evo.packaging.runtime import loading
 
 FOLDER = "cpp"
 STATIC = Path(loading.__file__).parent / FOLDER
 NVCC_OPTIONS = "-std=c++17 --expt-relaxed-constexpr -w"
-"""For kernel.cu, where NVRTC has `fitness.cuda.nvrtc.OPTIONS`."""
+"""For kernel.cu, where NVRTC has `fitness.cuda.compile.nvrtc.OPTIONS`."""
 OF_TARGET = {"cuda": "driver.hpp", "cpu": "machine.hpp"}
 """What a launcher includes besides its own header."""
 

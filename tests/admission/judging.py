@@ -5,10 +5,10 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from fitness.base import Anchor, Built
 from fitness.cpu.target import CpuFitness
 from fitness.evaluation import Evaluation, Level, Status
-from fitness.levels import judge
+from fitness.judging.base import Anchor, Built
+from fitness.judging.levels import judge
 from operators.definition.spec import Task
 from tests.admission.cases import Case, cases, small
 

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from fitness.cuda.build import CudaBuild, compile_cuda
-from fitness.signature import check_arguments
+from fitness.cuda.compile.build import CudaBuild, compile_cuda
+from fitness.judging.signature import check_arguments
 from operators.catalog import load
 from operators.errors import PlanError
 from operators.kernel import Kernel

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from fitness.cuda.build import CudaBuild, compile_cuda
-from fitness.cuda.emulation import target
-from fitness.cuda.emulation.__main__ import main
-from fitness.cuda.emulation.build import flags
-from fitness.cuda.emulation.target import emulated
+from fitness.cuda.compile.build import CudaBuild, compile_cuda
+from fitness.emulator import target
+from fitness.emulator.__main__ import main
+from fitness.emulator.build import flags
+from fitness.emulator.target import emulated
 from fitness.evaluation import CheckError, Rejection, Status
 from operators.catalog import folders, load
 from operators.champions import offered

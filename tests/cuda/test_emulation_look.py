@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fitness.base import Checked
-from fitness.cuda.emulation import look
-from fitness.cuda.emulation import routes as emulated_routes
-from fitness.cuda.emulation.look import looked_at
-from fitness.cuda.emulation.routes import OWN, Likeness, Routes, missing, shrunk
-from fitness.cuda.emulation.target import FACTS
+from fitness.emulator import look
+from fitness.emulator import routes as emulated_routes
+from fitness.emulator.look import looked_at
+from fitness.emulator.routes import OWN, Likeness, Routes, missing, shrunk
+from fitness.emulator.target import FACTS
 from fitness.evaluation import Status
+from fitness.judging.base import Checked
 from operators.catalog import load
 from operators.definition.spec import Operator, Workload
 from operators.kernel import Kernel

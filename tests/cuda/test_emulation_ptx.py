@@ -16,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fitness.cuda.build import CudaBuild, compile_cuda
-from fitness.cuda.emulation.ptx.assembly import translated
-from fitness.cuda.emulation.target import Emulation, _Session, emulated
+from fitness.cuda.compile.build import CudaBuild, compile_cuda
+from fitness.emulator.ptx.assembly import translated
+from fitness.emulator.target import Emulation, _Session, emulated
 from fitness.evaluation import Rejection, Status
-from fitness.source import ASSEMBLY, tokenized
+from fitness.sandbox.source import ASSEMBLY, tokenized
 from operators.catalog import load
 from operators.definition.spec import Workload
 from operators.errors import UserError

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fitness.cuda.build import CudaBuild, compile_cuda
-from fitness.cuda.cubin import CubinError, read_cubin
-from fitness.cuda.nvrtc import Compiled, Job, compile_here, include_folders
-from fitness.cuda.state import PROBE, PROBE_KERNELS, Reference, detached, objection, reference, tables
+from fitness.cuda.compile.build import CudaBuild, compile_cuda
+from fitness.cuda.compile.cubin import CubinError, read_cubin
+from fitness.cuda.compile.nvrtc import Compiled, Job, compile_here, include_folders
+from fitness.cuda.compile.state import PROBE, PROBE_KERNELS, Reference, detached, objection, reference, tables
 from operators.catalog import load
 from operators.kernel import Kernel
 from tests.gpu.canaries import gelu

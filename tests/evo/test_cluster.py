@@ -28,8 +28,8 @@ from evo.strategies.base import Strategy
 from evo.workers.local import ENTRY
 from evo.workers.pool import Pool, WorkerLost
 from evo.workers.testing import InlinePool
-from fitness.base import Built
-from fitness.scripted import scripted
+from fitness.judging.base import Built
+from fitness.testing import scripted
 from operators.definition.spec import Operator, Task
 from operators.errors import UserError
 from operators.kernel import Kernel

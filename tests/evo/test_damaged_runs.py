@@ -14,7 +14,7 @@ import pytest
 from evo.session import LocalBackend
 from evo.store import Store
 from evo.workers.testing import InlinePool
-from fitness.scripted import scripted
+from fitness.testing import scripted
 from tests.evo.test_cli import evo
 
 AXPB = str(Path(__file__).parents[1] / "data" / "axpb")

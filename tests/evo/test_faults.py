@@ -26,10 +26,10 @@ from evo.store import query
 from evo.workers.pool import ClusterLost, EngineError, value_of
 from evo.workers.testing import InlinePool
 from evo.workers.worker import answered
-from fitness.device import KilledFromOutside
-from fitness.native import ToolchainError
-from fitness.scripted import ScriptedFitness, scripted
+from fitness.judging.device import KilledFromOutside
+from fitness.sandbox.native import ToolchainError
 from fitness.targets import GpuModels
+from fitness.testing import ScriptedFitness, scripted
 from operators.errors import DiskError, MachineError, UserError
 from operators.kernel import Kernel
 from tests.evo.test_cli import evo

@@ -23,8 +23,8 @@ from evo.store import query
 from evo.workers.pool import EngineError
 from evo.workers.testing import InlinePool
 from evo.workers.worker import RunContext
-from fitness.base import Anchor, Fitness
 from fitness.evaluation import Evaluation, Level, LibraryTiming, Status
+from fitness.judging.base import Anchor, Fitness
 from operators.catalog import load
 from operators.definition.spec import Operator, Task
 from operators.errors import OperatorError

@@ -15,9 +15,9 @@ from evo.search.driver import CONFIRMED, Search
 from evo.store import Store
 from evo.workers.pool import Job
 from evo.workers.testing import InlinePool
-from fitness.base import Anchor, Fitness
 from fitness.evaluation import Evaluation
-from fitness.scripted import ScriptedFitness
+from fitness.judging.base import Anchor, Fitness
+from fitness.testing import ScriptedFitness
 from operators.definition.spec import Task
 from operators.kernel import Kernel
 from tests.evo.test_search import config, rows, stages

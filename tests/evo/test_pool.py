@@ -38,10 +38,10 @@ from evo.workers.worker import (
     answered,
     gpu_specs,
 )
-from fitness.base import Anchor, Built
 from fitness.evaluation import Evaluation, Status
-from fitness.native import built as built_program
-from fitness.native import cache_folder
+from fitness.judging.base import Anchor, Built
+from fitness.sandbox.native import built as built_program
+from fitness.sandbox.native import cache_folder
 from operators.catalog import load
 from operators.definition.spec import Task
 from operators.errors import DeviceError, OperatorError

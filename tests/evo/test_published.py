@@ -13,7 +13,7 @@ from evo.replay import replay
 from evo.strategies.base import StrategyContext
 from evo.strategies.cutegen import CLASSES, STEPS_BEFORE_PROFILE, class_of
 from fitness.evaluation import Status
-from fitness.metric_sets import PROVIDER
+from fitness.profiling.metric_sets import PROVIDER
 from mutators.base import Earlier, Kind, Parent, Request
 from mutators.prompts import FOLDER, conversation
 from operators.catalog import folders, load

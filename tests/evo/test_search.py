@@ -19,9 +19,9 @@ from evo.store import Store, query
 from evo.workers import pool
 from evo.workers.pool import TRIED_AFTER_S, DeviceLost, JobOverdue, WorkerLost
 from evo.workers.testing import InlinePool
-from fitness.base import Anchor
 from fitness.evaluation import Evaluation, Level, Status
-from fitness.scripted import ScriptedFitness, scripted
+from fitness.judging.base import Anchor
+from fitness.testing import ScriptedFitness, scripted
 from mutators.base import Mutator, Parent, Proposal, Request
 from mutators.registry import mutator
 from operators.definition.spec import Operator, Task

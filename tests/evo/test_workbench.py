@@ -17,9 +17,9 @@ from evo.workbench.tools import ARGUMENTS, MOST_CHARACTERS, file_of, tool
 from evo.workers import pool
 from evo.workers.pool import WorkerLost
 from evo.workers.testing import InlinePool
-from fitness.base import Anchor, Built
 from fitness.evaluation import Evaluation, Status
-from fitness.scripted import ScriptedFitness, by_digest
+from fitness.judging.base import Anchor, Built
+from fitness.testing import ScriptedFitness, by_digest
 from mutators.asking.manual import manual
 from mutators.base import Request
 from mutators.bench import Result

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fitness.compare import bound, judge
+from fitness.oracle.compare import bound, judge
 
 NUMBERS = st.floats(-4, 4, width=32) | st.sampled_from([math.nan, math.inf, -math.inf, 0.0, -0.0, 1e30])
 BOUNDS = st.sampled_from([0.0, 1e-310, 1e-3, 0.5, math.inf])

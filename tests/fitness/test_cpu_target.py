@@ -13,17 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from fitness import checks
-from fitness.base import Anchor, Built
 from fitness.cpu.runner import Runner
 from fitness.cpu.target import CpuDevice, CpuFitness, CpuKernel, CpuSession
-from fitness.device import KernelFault, KilledFromOutside
 from fitness.evaluation import Evaluation, Level, Rejection, Status
-from fitness.levels import judge
-from fitness.measure import LIBRARY_PAIRS, Measurement, Pairing
-from fitness.memory import Region
-from fitness.sandbox import kill_group
-from fitness.timing import FULL, SCREEN, Ratio, Schedule
+from fitness.judging import checks
+from fitness.judging.base import Anchor, Built
+from fitness.judging.device import KernelFault, KilledFromOutside
+from fitness.judging.levels import judge
+from fitness.judging.paired import LIBRARY_PAIRS, Measurement, Pairing
+from fitness.judging.timing import FULL, SCREEN, Ratio, Schedule
+from fitness.sandbox.memory import Region
+from fitness.sandbox.processes import kill_group
 from operators.catalog import load
 from operators.definition.spec import Operator, Task
 from operators.kernel import Kernel

@@ -16,9 +16,9 @@ from fitness.cpu.cores import plan_facts
 from fitness.cpu.gate import section_objection
 from fitness.cpu.image import Image, Refused, image
 from fitness.cpu.runner import Runner, plan_words
-from fitness.device import KernelFault, KilledFromOutside
-from fitness.memory import Region
-from fitness.signature import TableError, parameter_table
+from fitness.judging.device import KernelFault, KilledFromOutside
+from fitness.judging.signature import TableError, parameter_table
+from fitness.sandbox.memory import Region
 from operators.definition.spec import Operator
 from operators.kernel import Kernel
 from operators.plan.reading import parse_plan

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fitness.inputs import (
+from fitness.oracle.inputs import (
     BESIDE,
     CANCELLATION,
     FAMILIES,

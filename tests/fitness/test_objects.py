@@ -13,7 +13,7 @@ from fitness.cpu import build as module
 from fitness.cpu.build import CpuBuild, build
 from fitness.cpu.gate import section_objection
 from fitness.evaluation import Rejection, Status
-from fitness.sandbox import Outcome
+from fitness.sandbox.processes import Outcome
 from operators.definition.spec import Operator
 from operators.plan.reading import parse_plan
 from tests.bench.fuzz.elf import Sample

@@ -13,8 +13,8 @@ from fitness.cpu.build import CpuBuild, build
 from fitness.cpu.profiler import parse_remarks, profile
 from fitness.cpu.simulation import Subject, parse_callgrind, simulated_shape
 from fitness.evaluation import Timing
-from fitness.profiling import Bottleneck, Profile, classify
-from fitness.roofline import Peaks, Roofline, roofline
+from fitness.profiling.profiles import Bottleneck, Profile, classify
+from fitness.profiling.roofline import Peaks, Roofline, roofline
 from operators.catalog import load
 from operators.definition.spec import Operator, Workload
 from operators.kernel import Kernel

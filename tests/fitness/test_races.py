@@ -10,8 +10,8 @@ import pytest
 
 from fitness.cpu.races import Found, audited
 from fitness.cpu.target import CpuFitness
-from fitness.device import KernelFault
 from fitness.evaluation import Rejection, Status
+from fitness.judging.device import KernelFault
 from operators.kernel import Kernel
 from tests.redteam.arena import Arena, Secret
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from fitness.cpu.build import CpuBuild, build
-from fitness.cuda import nvrtc
-from fitness.cuda.build import CudaBuild, compile_cuda
-from fitness.signature import Param, check_arguments
+from fitness.cuda.compile import nvrtc
+from fitness.cuda.compile.build import CudaBuild, compile_cuda
+from fitness.judging.signature import Param, check_arguments
 from operators.catalog import load
 from operators.errors import UserError
 from operators.kernel import Kernel

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from fitness.cpu.build import MAX_LOG_COLUMNS, tidy_log
 from fitness.cpu.gate import DIALECT
-from fitness.cuda.build import MAX_LOG_LINES, scrub_log
-from fitness.source import MAX_EXPANDED, forbidden, hoisted, smuggled
+from fitness.cuda.compile.build import MAX_LOG_LINES, scrub_log
+from fitness.sandbox.source import MAX_EXPANDED, forbidden, hoisted, smuggled
 from operators.plan.header import MAX_SOURCE_BYTES
 
 WORDS = (

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fitness.timed import COMPANY, NOMINAL, NOMINAL_SETS, TimedInputs, dealt, most_company
+from fitness.judging.timed_inputs import COMPANY, NOMINAL, NOMINAL_SETS, TimedInputs, dealt, most_company
 
 FAMILIES = ("nominal", "scaled", "integers", "structured", "specials", "mixture")
 

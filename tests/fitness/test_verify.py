@@ -13,14 +13,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fitness.bounds import Precision, analysed, element_bound, naively, rms_limit
-from fitness.cases import Case, Question, Trusted
-from fitness.compare import judge as compare
 from fitness.evaluation import CheckError
-from fitness.inputs import TORCH_DTYPES
-from fitness.memory import Region
-from fitness.places import CpuPlace
-from fitness.verify import Oracle, worst
+from fitness.oracle.bounds import Precision, analysed, element_bound, naively, rms_limit
+from fitness.oracle.cases import Case, Question, Trusted
+from fitness.oracle.compare import judge as compare
+from fitness.oracle.inputs import TORCH_DTYPES
+from fitness.oracle.places import CpuPlace
+from fitness.oracle.verify import Oracle, worst
+from fitness.sandbox.memory import Region
 from operators.catalog import functions, load
 from operators.definition.spec import Workload
 from operators.dtypes import DTYPES

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from fitness.base import Anchor, Built
-from fitness.cuda.runner import Runner
+from fitness.cuda.running.runner import Runner
 from fitness.evaluation import Evaluation, Level, Status
-from fitness.levels import judge
+from fitness.judging.base import Anchor, Built
+from fitness.judging.levels import judge
 from fitness.targets import fitness
 from operators.catalog import load
 from operators.definition.spec import Task

@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from fitness.cuda.emulation.target import emulated
+from fitness.emulator.target import emulated
 from fitness.evaluation import Rejection
 from mutators.analysis.cpp_tree import SyntaxTree
 from mutators.transforms.mutator import apply, sites_of

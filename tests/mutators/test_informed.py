@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from fitness.base import Anchor, DeviceInfo
 from fitness.evaluation import Status
-from fitness.roofline import allowed_us
+from fitness.judging.base import Anchor, DeviceInfo
+from fitness.profiling.roofline import allowed_us
 from fitness.targets import fitness
 from mutators.base import Parent, Request
 from mutators.briefing import Attempt, Briefing, Ratio

@@ -168,7 +168,7 @@ def _built(
 
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
 def test_cuda_children_compile(dtype: str) -> None:
-    from fitness.cuda.build import CudaBuild, compile_cuda
+    from fitness.cuda.compile.build import CudaBuild, compile_cuda
 
     for operator in OPERATORS:
         parent = naive(operator, "cuda")

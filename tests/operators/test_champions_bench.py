@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from fitness.evaluation import Level, LibraryTiming, Status, Timing
-from fitness.roofline import Peaks, roofline
-from fitness.scripted import ScriptedFitness
+from fitness.profiling.roofline import Peaks, roofline
+from fitness.testing import ScriptedFitness
 from mutators.edits import AnswerError, child_source
 from operators.catalog import folders, load
 from operators.champions import champions

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fitness.cuda import nvrtc
-from fitness.cuda.build import CudaBuild, compile_cuda
+from fitness.cuda.compile import nvrtc
+from fitness.cuda.compile.build import CudaBuild, compile_cuda
 from operators.catalog import folders, load
 from operators.champions import offered
 from operators.errors import UserError

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from fitness.inputs import draw, families
+from fitness.oracle.inputs import draw, families
 from operators import drawing
 from operators.catalog import folders, functions, load
 from operators.dtypes import DTYPES

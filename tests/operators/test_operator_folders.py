@@ -11,10 +11,10 @@ import pytest
 import scipy.sparse
 import torch
 
-from fitness.cases import Case
-from fitness.compare import judge
-from fitness.inputs import CANCELLATION, TORCH_DTYPES, Inputs, draw, families
-from fitness.verify import Oracle
+from fitness.oracle.cases import Case
+from fitness.oracle.compare import judge
+from fitness.oracle.inputs import CANCELLATION, TORCH_DTYPES, Inputs, draw, families
+from fitness.oracle.verify import Oracle
 from operators.catalog import folders, functions, load
 from operators.definition.spec import Operator, Workload
 from operators.dtypes import DTYPES, resolve_dtype

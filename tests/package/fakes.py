@@ -113,7 +113,7 @@ class FakeArray:
 
 
 class FakeLibrary:
-    """`fitness.package.loading.Torch` for arrays without memory; new ones lie far apart."""
+    """`evo.packaging.runtime.loading.Torch` for arrays without memory; new ones lie far apart."""
 
     def __init__(self, view: type) -> None:
         self._view = view

@@ -17,11 +17,11 @@ import pytest
 from cuda.pathfinder import find_nvidia_header_directory
 
 from evo.packaging.package import Subject, from_file, write_package
-from fitness.cuda import launcher, launching
-from fitness.cuda.arguments import program
-from fitness.cuda.build import CudaBuild, compile_cuda
-from fitness.cuda.launcher import Launcher
-from fitness.signature import check_arguments
+from fitness.cuda.compile.build import CudaBuild, compile_cuda
+from fitness.cuda.running import launcher, launching
+from fitness.cuda.running.arguments import program
+from fitness.cuda.running.launcher import Launcher
+from fitness.judging.signature import check_arguments
 from operators.dtypes import resolve_dtype
 from operators.errors import PlanError, UserError
 from operators.kernel import Kernel
@@ -258,7 +258,7 @@ def _told_by_package(
     """What the package's loader tells the driver, and where it put its scratch."""
     operator = packed.subject.operator
     driver = FakeDriver()
-    library = FakeLibrary(packed.engine("fitness.package.loading").View)
+    library = FakeLibrary(packed.engine("evo.packaging.runtime.loading").View)
     kernel = packed.kernel.load()
     from cuda.bindings import driver as bindings
 
@@ -267,7 +267,7 @@ def _told_by_package(
     loaded.functions = {name: name for name in kernel.package.params}
     kernel._loaded[0] = loaded
     with monkeypatch.context() as patch:
-        driver.use_in(patch, packed.kernel, packed.engine("fitness.cuda.launching"))
+        driver.use_in(patch, packed.kernel, packed.engine("fitness.cuda.running.launching"))
         patch.setattr(packed.kernel, "library_of", lambda *_: library)
         out = [arrays[tensor.name] for tensor in operator.outputs if tensor.role == "out"]
         kernel(*(arrays[tensor.name] for tensor in operator.inputs), out=out, **dims)

@@ -15,7 +15,7 @@ from evo.search.driver import Search
 from evo.session import run_row
 from evo.store import Store, query
 from evo.workers.testing import InlinePool
-from fitness import pipeline
+from fitness.judging import pipeline
 from operators.definition.spec import Task
 from tests.evo.model_runs import FENCE, config
 from tests.mutators.llm_server import LlmServer, Reply
