@@ -38,7 +38,7 @@ FLOORS = {
     "mutators": (
         "mutators analysis bandit bench briefing edits",
         "base line_edits mutants",
-        "carry given guest llm prompts recombine registry tuning",
+        "given llm prompts recombine registry tuning",
         "asking testing transforms",
     ),
     "evo": (

@@ -27,7 +27,7 @@ from evo.individual import Individual
 from evo.strategies.base import StrategyContext
 from evo.strategies.loop import LoopSettings, LoopStrategy, Recipe, Step, needs_models
 from fitness.profiling.metric_sets import PROVIDER
-from mutators.asking.repair import REPAIRABLE
+from mutators.asking.mutators import REPAIRABLE
 from operators.errors import UserError, unknown
 from operators.kernel import Kernel
 

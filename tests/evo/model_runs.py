@@ -29,7 +29,7 @@ from evo.workers.testing import InlinePool
 from fitness.evaluation import CheckError, Evaluation, Level, Timing
 from fitness.judging.base import Anchor, Checked, Fitness
 from fitness.testing import ScriptedFitness
-from mutators.asking.repair import REPAIRABLE
+from mutators.asking.mutators import REPAIRABLE
 from mutators.base import Request
 from operators.definition.spec import Task
 from operators.kernel import Kernel
