@@ -173,9 +173,10 @@ class RunnerProcess(Launcher):
     def define(self, slot: int, program: Program) -> dict[str, Any]:
         """Make a graph of what one call does to a slot's buffers."""
         place = self.slots[slot]
+        maps = self.tensor_maps(program, place.addresses)
         call("StreamBeginCapture", self.stream, self.cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
         try:
-            self.enqueue(program, place.addresses, place.sizes)
+            self.enqueue(program, place.addresses, place.sizes, maps)
         except CudaError:
             with contextlib.suppress(CudaError):
                 call("StreamEndCapture", self.stream)
