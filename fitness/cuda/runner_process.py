@@ -25,7 +25,7 @@ from fitness.channel import receive_frame, send_frame
 from fitness.cuda.driver import CudaError, call
 from fitness.cuda.launcher import Arguments, Launcher
 from fitness.cuda.launching import pointer
-from fitness.cuda.program import Program, Table
+from fitness.cuda.program import KernelCall, Program, Table
 
 READY = b"{}"
 HOLD_NS = 50_000_000
@@ -124,11 +124,7 @@ class RunnerProcess(Launcher):
         self.allow_shared(self.harness["scribble"])
         self._scribble(0)
         self._flush()
-        self._own("find_barriers", 1, 1, 0, pointer(self.host_address + 320))
-        call("StreamSynchronize", self.stream)
-        found = ctypes.c_uint64.from_address(self.host + 320).value
-        self.barriers = found // BARRIERS_BYTES * BARRIERS_BYTES
-        self.barriers_before = int(call("MemAlloc", BARRIERS_BYTES)) if found else 0
+        self._find_barriers()
         return {}
 
     def load(self, cubin: bytes, lowered: Mapping[str, str], tables: Sequence[Table]) -> dict[str, Any]:
@@ -216,7 +212,7 @@ class RunnerProcess(Launcher):
         than to others.
         """
         graph = self.slots[slot].graph
-        watched = self.slots[slot].cooperative and self.barriers != 0
+        watched = self.slots[slot].cooperative
         if watched:
             self._around_barriers("copy_words", pointer(self.barriers_before))
         self._scribble(poison * 0x01010101)
@@ -276,6 +272,15 @@ class RunnerProcess(Launcher):
         blocks = 4 * self.facts.sm_count
         self._own("flush_write", blocks, 512, 0, pointer(self.flush), count, struct.pack("<f", self.ticket % 1024))
         self._own("flush_read", blocks, 512, 0, pointer(self.flush), count, pointer(self.sink + 256))
+
+    def _find_barriers(self) -> None:
+        """Learn where the driver keeps barriers, which it decides when the first cooperative launch is made."""
+        launch = KernelCall("find_barriers", (), (1, 1, 1), (1, 1, 1), (), 0, cooperative=True)
+        self.start(self.harness[launch.kernel], launch, [pointer(self.host_address + 320)])
+        call("StreamSynchronize", self.stream)
+        found = ctypes.c_uint64.from_address(self.host + 320).value
+        self.barriers = found // BARRIERS_BYTES * BARRIERS_BYTES
+        self.barriers_before = int(call("MemAlloc", BARRIERS_BYTES))
 
     def _around_barriers(self, kernel: str, other: bytes, last: bytes | None = None) -> None:
         """Launch one of our kernels over the page that the driver keeps barriers in."""
