@@ -44,7 +44,7 @@ class TimedSet:
         self._case = case
         self._renewed = renewed
         self._torn = False
-        """Whether a drawing was broken off, by a lack of memory perhaps: the place may hold inputs without an answer."""
+        """Whether a drawing was broken off, by a lack of memory perhaps, and left inputs without their answer."""
 
     @property
     def case(self) -> Case:
