@@ -6,7 +6,7 @@ result when they do: right to the end, they show that nothing lasts.
 
 from __future__ import annotations
 
-from tests.gpu.canaries import STORE, WRONG, Canary, caught, gelu, structural
+from tests.gpu.canaries import STORE, Canary, caught, gelu, structural
 
 PAST = "past the end"
 ADDRESS = "address of a parameter"
@@ -25,12 +25,16 @@ BY_ADDRESS = (
 )
 """Takes the address of one of the kernel's parameters."""
 MAP = '[[tensor_map]]\nname = "map"\ntensor = "x"\nshape = ["n"]\nbox = [256]'
+POINTER = "const CUtensorMap* map"
+MARK = (
+    "volatile int* at = (volatile int*)%s; if (i == 0) { if (*at == 0x7A11C0DE) right = ACC(12345); *at = 0x7A11C0DE; }"
+)
+"""Looks for a mark at an address, and leaves one."""
 AGAIN = 'group = "again"\n[group.again]\nrepeat = 2'
 
 
-def forgotten(tries: str, source: str, *, open_because: str = "") -> Canary:
-    says = f"{WRONG}|illegal memory|compute-sanitizer" if open_because else ""
-    return Canary(tries, "gelu", source, says, open_because=open_because)
+def forgotten(tries: str, source: str) -> Canary:
+    return Canary(tries, "gelu", source, "")
 
 
 def mapped(parameter: str, body: str, before: str = "") -> str:
@@ -122,7 +126,7 @@ PARAMETER_MARKS = {
         ),
         ADDRESS,
     ),
-    "parameter passed by value": forgotten(
+    "parameter passed by value": structural(
         "changes a structure among its parameters, and looks for the change",
         mapped(
             "Words map",
@@ -130,16 +134,18 @@ PARAMETER_MARKS = {
             f"at[k] = 0x7A11C0DE; {STORE} if (at[(k + n) & 31] == 777777777) y[i] = x[i];",
             "struct alignas(64) Words { int w[32]; };",
         ),
+        "is a tensor map, the parameter must be",
     ),
-    "parameter of a tensor map": forgotten(
-        "leaves a mark in a tensor map, whose address it gets as all who take one",
-        mapped(
-            "const __grid_constant__ CUtensorMap map",
-            f"{BY_ADDRESS % 0} volatile int* at = (volatile int*)(a + 124); "
-            f"if (i == 0) {{ if (*at == 0x7A11C0DE) right = ACC(12345); *at = 0x7A11C0DE; }} {STORE}",
-        ),
-        open_because="the address of a tensor map is what it is used by; whether the memory can be written to, and "
-        "whether what was written lasts, is the driver's choice",
+    "parameter of a tensor map": structural(
+        "takes a tensor map by value, and leaves a mark in it by its address",
+        mapped("const __grid_constant__ CUtensorMap map", f"{BY_ADDRESS % 0} {MARK % '(a + 124)'} {STORE}"),
+        ADDRESS,
+    ),
+    "parameter that points to a tensor map": Canary(
+        "leaves a mark in a tensor map, through the pointer to it",
+        "gelu",
+        mapped(POINTER, f"{MARK % '((const char*)map + 124)'} {STORE}"),
+        "illegal memory|read-only",
     ),
 }
 GRAPH_MARKS = {
@@ -222,9 +228,10 @@ def memo(where: str) -> str:
 
 
 MEMOS = {
-    "memo behind a tensor map": remembering(
-        "keeps count of inputs that it has met in memory behind a tensor map, and is quick on those",
+    "memo behind a tensor map": structural(
+        "keeps count of inputs that it has met in memory behind a tensor map by value, and is quick on those",
         mapped("const __grid_constant__ CUtensorMap map", f"{BY_ADDRESS % 0} {memo('a + (512 << 10)')}", before=MEMO),
+        ADDRESS,
     ),
     "memo behind barrier words": remembering(
         "the same behind the words of a cooperative launch's barrier",
@@ -242,8 +249,8 @@ KINDS = {"slack": SLACK_MARKS, "parameters": PARAMETER_MARKS, "graphs": GRAPH_MA
 MARKS = SLACK_MARKS | PARAMETER_MARKS | GRAPH_MARKS | MEMOS
 AFTER = {
     "slack": gelu("marks[i] = __float_as_int((float)right); y[i] = store(ACC(__int_as_float(marks[i])));", marks=True),
-    "parameter": mapped("const __grid_constant__ CUtensorMap map", STORE),
-    "memo": mapped("const __grid_constant__ CUtensorMap map", STORE),
+    "parameter": mapped(POINTER, STORE),
+    "memo": mapped(POINTER, STORE),
     "graph": gelu("if (marks[i]++ == 0) " + STORE, top='zero = ["marks"]', launch=AGAIN, marks=True),
 }
 """A right kernel for each first word of the names above, made of the same, which is judged behind each."""
