@@ -115,8 +115,8 @@ def _can_view(param: Param, element: DType) -> bool:
 
 def _value_problem(param: Param, argument: Argument, operator: Operator) -> str | None:
     if argument.kind == "map":
-        fits = param.kind == "other" and param.size == TENSOR_MAP_BYTES
-        return None if fits else "is a tensor map, the parameter must be `const __grid_constant__ CUtensorMap`"
+        points = param.kind == "pointer" and (param.pointee_kind, param.pointee_size) == ("other", TENSOR_MAP_BYTES)
+        return None if points and param.pointee_const else "is a tensor map, the parameter must be `const CUtensorMap*`"
     if param.kind not in ("integer", "float"):
         return f"is a number, the parameter is a {_named(param.kind)}"
     if argument.kind == "integer":

@@ -41,8 +41,17 @@ class TimedSet:
 
     def __init__(self, case: Case, renewed: Callable[[Case], Case] | None = None) -> None:
         """`renewed` draws other inputs like those of a case in their place; None: they stay."""
-        self.case = case
+        self._case = case
         self._renewed = renewed
+        self._torn = False
+        """Whether a drawing was broken off, by a lack of memory perhaps, and left inputs without their answer."""
+
+    @property
+    def case(self) -> Case:
+        """The inputs that lie there, with their answer; drawn anew after a drawing that was broken off."""
+        if self._torn:
+            self.renew()
+        return self._case
 
     @property
     def renewable(self) -> bool:
@@ -52,7 +61,13 @@ class TimedSet:
     def renew(self) -> None:
         """Draw other inputs in the same place. Sessions learn of it when `Seat.placed` next hands them the set."""
         if self._renewed is not None:
-            self.case = self._renewed(self.case)
+            self._torn = True
+            self._case = self._renewed(self._case)
+            self._torn = False
+
+    def replace(self, case: Case) -> None:
+        """Let another case, in memory of its own, take the place of this one."""
+        self._case, self._torn = case, False
 
 
 class Seat:
@@ -140,7 +155,7 @@ class TimedInputs:
         """Draw all nominal sets anew, with answers of their own, in other memory."""
         for workload, sets in zip(self._workloads, self.nominal, strict=True):
             for timed in sets:
-                timed.case = self._draw(workload, NOMINAL)
+                timed.replace(self._draw(workload, NOMINAL))
 
     def standing(self, number: int) -> list[Case]:
         """Nominal sets of a workload that stay as they are, drawn when they are first asked for."""

@@ -28,8 +28,10 @@ def refusal(source: str) -> str | None:
     if not isinstance(made, CudaBuild):
         return made.message
     try:
-        plan = parse_plan(source, operator, "cuda").resolve(
-            operator, dtype="fp32", dims={"n": 1000}, values={}, facts=H100.plan_facts
+        declared = parse_plan(source, operator, "cuda")
+        occupancy = dict.fromkeys(declared.occupancy_kernels, 1)
+        plan = declared.resolve(
+            operator, dtype="fp32", dims={"n": 1000}, values={}, facts=H100.plan_facts, occupancy=occupancy
         )
     except PlanError as error:
         return str(error)

@@ -89,6 +89,7 @@ def test_wmma_without_operand_types_multiplies_halves_and_narrow_arithmetic_is_s
     assert lower_precision(traits(ptx), "bf16") == ()
 
 
+TOGETHER = ROWS.replace('kernel = "f"', 'kernel = "f"\ncooperative = true')
 READS = (
     ("%globaltimer", CLOCK), ("%clock64", CLOCK), ("%pm0_64", CLOCK), ("%gridid", PLACE), ("%envreg1", PLACE),
     ("%smid", PLACE), ("%warpid", PLACE), ("%tid.x", ""), ("%laneid", ""), ("%nctaid.y", ""),
@@ -101,7 +102,14 @@ def test_clocks_and_numbers_of_places_are_flagged(register: str, reason: str) ->
     letter, kind = {64: ("l", "unsigned long long"), 32: ("r", "unsigned")}[bits]
     asks = f'asm volatile("mov.u{bits} %0, {register};" : "={letter}"(now));'
     read = f"    {kind} now; {asks} out[0] = store((ACC)now);\n}}\n"
-    assert built("softmax", ROWS + read).facts["flagged"] == [reason] * bool(reason)
+    assert built("softmax", TOGETHER + read).facts["flagged"] == [reason] * bool(reason)
+
+
+def test_only_a_cooperative_launch_may_ask_for_its_barrier() -> None:
+    source = ROWS.replace('extern "C"', COOPERATIVE + 'extern "C"') + "    cg::this_grid().sync();\n}\n"
+    found = compile_cuda(Kernel("softmax", "cuda", source), load("softmax"), "fp32")
+    assert isinstance(found, Rejection) and found.status is Status.INVALID
+    assert "add `cooperative = true` to the [[launch]]" in found.message
 
 
 def test_a_function_is_called_by_its_address_and_not_reckoned_with() -> None:
@@ -144,7 +152,7 @@ CHRONO = "    out[0] = store((ACC)cuda::std::chrono::high_resolution_clock::now(
 def test_what_the_kernel_itself_does_is_flagged_and_neither_sizes_nor_what_headers_do(
     before: str, body: str, reasons: list[str], uncommon: str
 ) -> None:
-    source = ROWS.replace('extern "C"', before + 'extern "C"') + body + "}\n"
+    source = TOGETHER.replace('extern "C"', before + 'extern "C"') + body + "}\n"
     facts = built("softmax", source).facts
     assert (facts["flagged"], facts["uncommon"]) == (reasons, uncommon)
 
@@ -159,7 +167,7 @@ def test_machine_instructions_are_counted() -> None:
 @pytest.mark.parametrize("case", sorted(REJECTED))
 def test_state_between_calls_and_the_devices_runtime_are_refused(case: str) -> None:
     before, body, text = REJECTED[case]
-    source = ROWS.replace('extern "C"', before + 'extern "C"') + body + "}\n"
+    source = TOGETHER.replace('extern "C"', before + 'extern "C"') + body + "}\n"
     result = compile_cuda(Kernel("softmax", "cuda", source), load("softmax"), "fp32")
     assert isinstance(result, Rejection)
     assert (result.status, text in result.message) == (Status.INVALID, True)

@@ -14,9 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cuda.bindings import driver as bindings
 from cuda.pathfinder import find_nvidia_header_directory
 
+from evo.packaging.cpp_files import STATIC
 from evo.packaging.package import Subject, from_file, write_package
+from evo.packaging.runtime import on_cuda
 from fitness.cuda.compile.build import CudaBuild, compile_cuda
 from fitness.cuda.running import launcher, launching
 from fitness.cuda.running.arguments import program
@@ -146,6 +149,55 @@ def test_the_launcher_in_cpp_launches_what_the_engine_launches(
     assert refused < len(calls) - 4
 
 
+DESCRIPTORS = """
+#include <cstdio>
+#include "driver.hpp"
+int main() {
+    evo_plan::Descriptors descriptors;
+    std::vector<CUdeviceptr> found;
+    for (unsigned i = 0; i < 1100; ++i) {
+        CUtensorMap made = {};
+        std::memcpy(&made, &i, sizeof i);
+        found.push_back(descriptors.address(made));
+        std::printf("%llu %llu\\n", found.back(), descriptors.address(made));
+    }
+}
+"""
+
+
+def test_descriptors_keep_their_places_in_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over several chunks, each where no other is and once only; the thread's mode is restored where a call fails."""
+    fake = FakeDriver()
+    monkeypatch.setattr(on_cuda, "call", fake.call)
+    descriptors = on_cuda.Descriptors(bindings)
+    made = [number.to_bytes(128, "little") for number in range(1100)]
+    found = [descriptors.address(each) for each in made]
+    assert {at: fake.copied[at] for at in found} == dict(zip(found, made, strict=True)) == fake.copied
+    assert [descriptors.address(each) for each in made] == found
+
+    def failing(function: str, *arguments: object) -> object:
+        if function == "MemcpyHtoDAsync":
+            raise RuntimeError(function)
+        return fake.call(function, *arguments)
+
+    monkeypatch.setattr(on_cuda, "call", failing)
+    with pytest.raises(RuntimeError):
+        descriptors.address(bytes(128)[1:] + b"1")
+    assert fake.mode == bindings.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL
+    monkeypatch.setattr(on_cuda, "call", fake.call)
+    assert descriptors.address(bytes(128)[1:] + b"1") not in found
+
+
+def test_descriptors_keep_their_places_in_cpp(fake_driver: Path, tmp_path: Path) -> None:
+    (tmp_path / "main.cpp").write_text(DESCRIPTORS)
+    folders = [f"-I{folder}" for folder in (CUDA_HEADERS, STATIC, STATIC / "cuda")]
+    build = ["g++", "-std=c++17", *WARNINGS, *folders, "main.cpp", str(fake_driver), f"-Wl,-rpath,{fake_driver.parent}"]
+    subprocess.run([*build, "-Wno-unused-function", "-o", "main"], cwd=tmp_path, check=True)
+    told = subprocess.run([tmp_path / "main"], capture_output=True, text=True, check=True).stdout.splitlines()
+    pairs = [line.split() for line in told]
+    assert len({first for first, _ in pairs}) == len(pairs) == 1100 and all(first == again for first, again in pairs)
+
+
 def _refusal(packed: Packed, dims: dict[str, int]) -> str | None:
     """Why the engine would not launch the kernel; None where it would."""
     operator, dtype = packed.subject.operator, packed.subject.task.dtype
@@ -200,7 +252,9 @@ def _told_by_engine(
     with monkeypatch.context() as patch:
         engine.use_in(patch, launcher, launching)
         runner = _launcher(packed.built.lowered)
-        runner.enqueue(program(resolved, packed.built.params, operator), addresses, sizes)
+        patch.setattr(runner, "readonly", engine.readonly)
+        wanted = program(resolved, packed.built.params, operator)
+        runner.enqueue(wanted, addresses, sizes, runner.tensor_maps(wanted, addresses))
     return engine.told
 
 
@@ -237,9 +291,7 @@ def _told_by_cpp(packed: Packed, driver: Path, folder: Path, calls: list[list[in
 
 def _launcher(names: Any) -> Launcher:
     runner = Launcher.__new__(Launcher)
-    from cuda.bindings import driver
-
-    runner.cu, runner.stream, runner.functions = driver, STREAM, {name: name for name in names}
+    runner.cu, runner.stream, runner.functions = bindings, STREAM, {name: name for name in names}
     return runner
 
 
@@ -260,11 +312,10 @@ def _told_by_package(
     driver = FakeDriver()
     library = FakeLibrary(packed.engine("evo.packaging.runtime.loading").View)
     kernel = packed.kernel.load()
-    from cuda.bindings import driver as bindings
-
     loaded = packed.kernel.Loaded.__new__(packed.kernel.Loaded)
     loaded.cu, loaded.facts, loaded._context = bindings, FACTS, None
     loaded.functions = {name: name for name in kernel.package.params}
+    loaded.descriptors = packed.kernel.Descriptors(bindings)
     kernel._loaded[0] = loaded
     with monkeypatch.context() as patch:
         driver.use_in(patch, packed.kernel, packed.engine("fitness.cuda.running.launching"))

@@ -11,18 +11,22 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from evo.packaging.runtime.loading import Called, Cupy, Package, Torch, library_of
 from fitness.cuda.compile.program import KernelCall, Program
 from fitness.cuda.running import launching
 from fitness.cuda.running.arguments import program
+from operators.plan.tensor_map import TENSOR_MAP_BYTES
 
 LIBRARIES: Mapping[str, Callable[[], Any]] = {"torch": Torch, "cupy": Cupy}
+CHUNK_BYTES = 64 << 10
+"""Memory for descriptors of tensor maps that is allocated at a time."""
 
 
 def load(folder: str | Path | None = None) -> CudaKernel:
@@ -96,6 +100,7 @@ class Loaded:
             self.functions = {n: call("ModuleGetFunction", module, s.encode()) for n, s in symbols.items()}
             for function in self.functions.values():
                 launching.allow_shared(self.cu, call, function, self.facts["max_shared_bytes"])
+        self.descriptors = Descriptors(self.cu)
 
     def current(self) -> _Current:
         """The GPU's context is the thread's own while this is entered."""
@@ -113,14 +118,58 @@ class Loaded:
             config, placed = launching.configuration(self.cu, launch, stream), launching.Placed(values)
             call("LaunchKernelEx", config, self.functions[launch.kernel], placed.address, 0)
 
+        made = ((each.name, launching.tensor_map(self.cu, call, each, addresses[each.tensor])) for each in wanted.maps)
         launching.enqueue(
             wanted,
             addresses,
             sizes,
-            encode=lambda declared, address: launching.tensor_map(self.cu, call, declared, address),
+            {name: self.descriptors.address(descriptor) for name, descriptor in made},
             clear=lambda address, size: call("MemsetD8Async", address, 0, size, stream),
             start=start,
         )
+
+
+class Descriptors:
+    """Descriptors of tensor maps in a GPU's memory, where kernels find them.
+
+    None is ever overwritten or freed, as launches that wait and CUDA graphs go on using them: each distinct one takes
+    128 bytes for good.
+    """
+
+    def __init__(self, cu: Any) -> None:
+        self._cu = cu
+        self._lock = Lock()
+        self._addresses: dict[bytes, int] = {}
+        self._chunk = 0
+        self._stream: Any = None
+
+    def address(self, descriptor: bytes) -> int:
+        """Where the descriptor lies, to which it is copied first if it is new."""
+        with self._lock:
+            if descriptor not in self._addresses:
+                with self._beside_captures():
+                    self._addresses[descriptor] = self._copied(descriptor)
+            return self._addresses[descriptor]
+
+    def _copied(self, descriptor: bytes) -> int:
+        if self._stream is None:
+            self._stream = call("StreamCreate", self._cu.CUstream_flags.CU_STREAM_NON_BLOCKING)
+        offset = len(self._addresses) * TENSOR_MAP_BYTES % CHUNK_BYTES
+        if offset == 0:
+            self._chunk = int(call("MemAlloc", CHUNK_BYTES))
+        call("MemcpyHtoDAsync", self._chunk + offset, descriptor, TENSOR_MAP_BYTES, self._stream)
+        call("StreamSynchronize", self._stream)
+        return self._chunk + offset
+
+    @contextmanager
+    def _beside_captures(self) -> Iterator[None]:
+        """The thread may allocate and wait, though a stream is being captured; nothing of that becomes part of it."""
+        relaxed = self._cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+        before = call("ThreadExchangeStreamCaptureMode", relaxed)
+        try:
+            yield
+        finally:
+            call("ThreadExchangeStreamCaptureMode", before)
 
 
 class _Current:

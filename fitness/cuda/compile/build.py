@@ -15,7 +15,7 @@ from fitness.cuda.compile.cubin import Cubin, CubinError, read_cubin
 from fitness.cuda.compile.line_table import Lines, read_lines
 from fitness.cuda.compile.nvrtc import FILE, HEADERS, OPTIONS, Job, include_folders, version
 from fitness.cuda.compile.program import Table
-from fitness.cuda.compile.ptx import Rare, lower_precision, rare, tells_places, traits, written
+from fitness.cuda.compile.ptx import Rare, Traits, lower_precision, rare, tells_places, traits, written
 from fitness.cuda.compile.state import PROBE, PROBE_KERNELS, Reference, detached, objection, reference, tables
 from fitness.evaluation import Rejection, Status
 from fitness.judging.signature import Param, TableError
@@ -150,7 +150,9 @@ def compile_cuda(
     try:
         cubin = read_cubin(made.cubin)
         problem = _never_waits(cubin, plan, lowered) or objection(cubin, _reference(compiler, arch))
-        if problem or (problem := _keeps(cubin, made.ptx)):
+        found = traits(made.ptx)
+        problem = problem or _keeps(cubin, made.ptx) or _asks(found, plan)
+        if problem:
             return Rejection(Status.INVALID, problem)
         params = {
             name: cubin.parameters(lowered[name], made.lowered[shim]) for name, shim in zip(names, shims, strict=True)
@@ -165,7 +167,7 @@ def compile_cuda(
             f"it takes {stack} bytes of local memory per thread, for arrays and spilled registers; at most "
             f"{MAX_STACK_BYTES} are allowed",
         )
-    facts = _facts(cubin, made.ptx, plan, kernels, dtype, arch)
+    facts = _facts(cubin, found, plan, kernels, dtype, arch)
     suspicious, unusual = _told_by_lines(made.ptx, job, compiler)
     facts["flagged"] = list(suspicious)
     facts["uncommon"] = ", ".join(unusual) or "none"
@@ -179,6 +181,14 @@ def _keeps(cubin: Cubin, ptx: str) -> str | None:
         f"it writes to the __device__ variable `{name}`, which would live on between calls; declare scratch memory as "
         "a [[buffer]]"
     )
+
+
+def _asks(found: Traits, plan: Plan) -> str | None:
+    """What is wrong with code that learns where the driver keeps barriers, of launches that have none: runners watch
+    that memory around cooperative launches alone."""
+    if not found.environment or any(launch.cooperative for launch in plan.launches):
+        return None
+    return "it asks for the barrier of the grid; add `cooperative = true` to the [[launch]] that waits for all blocks"
 
 
 def _never_waits(cubin: Cubin, plan: Plan, lowered: Mapping[str, str]) -> str | None:
@@ -279,9 +289,8 @@ def code_digest(build: CudaBuild, *, resolved: str, dtype: str, device: str) -> 
 
 
 def _facts(
-    cubin: Cubin, ptx: str, plan: Plan, kernels: Mapping[str, KernelFacts], dtype: str, arch: str
+    cubin: Cubin, found: Traits, plan: Plan, kernels: Mapping[str, KernelFacts], dtype: str, arch: str
 ) -> dict[str, Any]:
-    found = traits(ptx)
     return {
         "code_bytes": cubin.code_bytes(),
         "registers": max(k.registers for k in kernels.values()),

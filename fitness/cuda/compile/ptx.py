@@ -107,6 +107,8 @@ class Traits:
     block: bool
     """Barriers of a block."""
     cluster: bool
+    environment: bool
+    """Reads a word that the driver keeps for a launch, such as the address of a cooperative launch's barrier."""
     shared: bool
     """Reads or writes shared memory."""
     tensor_types: tuple[str, ...]
@@ -167,7 +169,8 @@ def _bodies(code: str) -> Iterator[str]:
 
 def traits(ptx: str) -> Traits:
     """The traits of all that entries and functions contain."""
-    opcodes = {i.opcode: i.parts for i in instructions(ptx)}
+    found = instructions(ptx)
+    opcodes = {i.opcode: i.parts for i in found}
     of_global = [parts for parts in opcodes.values() if parts[0] in ("ld", "st") and "global" in parts]
     of_memory = {opcode: parts for opcode, parts in opcodes.items() if parts[0] in ("ld", "st", "atom", "red")}
     products = [parts for opcode, parts in opcodes.items() if opcode.startswith(_PRODUCTS)]
@@ -181,6 +184,7 @@ def traits(ptx: str) -> Traits:
         warp=_any(opcodes, "shfl.", "vote.", "match.", "redux.", "bar.warp."),
         block=any(_BARRIER.match(opcode) for opcode in opcodes),
         cluster=_any(opcodes, "barrier.cluster", "mapa.") or any("shared::cluster" in opcode for opcode in of_memory),
+        environment=any("%envreg" in i.operands for i in found),
         shared=any(part.startswith("shared") for parts in of_memory.values() for part in parts),
         tensor_types=tuple(sorted({name for parts in products for name in _tensor_types(parts)})),
         scalar_types=tuple(sorted({name for parts in opcodes.values() for name in _scalar_types(parts)})),

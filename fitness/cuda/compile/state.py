@@ -7,9 +7,6 @@ of a kernel's parameters, in bank 0, of which one leads to constant memory and o
 memory of the driver's where marks of one call were found by the next. Code names a bank and an offset in every such
 access, and an offset that is computed counts as all of them.
 
-A tensor map is used by its address among the parameters, so a kernel that takes one gets it; what else it does with
-that address is not seen here.
-
 A variable with an initial value is a table: whether it is only read, machine code does not tell, so that it is loaded
 into memory that nothing can write to. `__device__ const` tables are such, and those of sin() and its relatives.
 """
@@ -25,7 +22,6 @@ import numpy as np
 
 from fitness.cuda.compile.cubin import INSTRUCTION_BYTES, OPCODE, Cubin, CubinError, Relocation, Section, Symbol
 from fitness.cuda.compile.program import Table
-from operators.plan.tensor_map import TENSOR_MAP_BYTES
 
 RUNTIME = {
     "malloc": "allocates on the device; declare a [[buffer]]",
@@ -126,21 +122,15 @@ def objection(cubin: Cubin, known: Reference) -> str | None:
 
     It raises CubinError for a cubin whose symbols or relocations are broken.
     """
-    code = [(section.name, list(_accesses(section))) for section in cubin.sections if section.is_code]
-    accesses = [access for _, found in code for access in found]
+    accesses = _all_accesses(cubin)
     tabled = {relocation.entry_at for relocation in _tabled(cubin, accesses)}
     reached = sorted(_reached(cubin, accesses), key=lambda relocation: relocation.symbol.section != 0)
     for relocation in reached:  # what is called says more than what it is given
         if relocation.entry_at not in tabled and (problem := _problem(cubin, relocation.symbol)):
             return problem
-    for name, found in code:
-        among = [access for access in found if access.bank == _PARAMETERS]
-        for access in among:
-            if problem := _parameter_problem(access, known):
-                return problem
-        takes = any(access.meets_any(known.parameter_window) for access in among)
-        if takes and TENSOR_MAP_BYTES not in cubin.noted_sizes(name.removeprefix(".text.")):
-            return "it takes the address of a parameter, by which it could be written to; copy it to a variable"
+    for access in accesses:
+        if access.bank == _PARAMETERS and (problem := _parameter_problem(access, known)):
+            return problem
     return None
 
 
@@ -173,6 +163,8 @@ def _parameter_problem(access: _Access, known: Reference) -> str | None:
             "it takes the address of a __constant__ variable, by which it could be written to; index the variable "
             "itself, in functions that are inlined"
         )
+    if access.meets_any(known.parameter_window):
+        return "it takes the address of a parameter, by which it could be written to; copy it to a variable"
     return None
 
 

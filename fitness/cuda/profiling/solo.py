@@ -85,7 +85,7 @@ def run(solo: Solo) -> None:
                 if size:
                     call("MemcpyHtoDAsync", addresses[name], run_.data[name], size, launcher.stream)
         call("StreamSynchronize", launcher.stream)
-        launcher.enqueue(run_.program, addresses, run_.sizes)
+        launcher.enqueue(run_.program, addresses, run_.sizes, launcher.tensor_maps(run_.program, addresses))
         call("StreamSynchronize", launcher.stream)
         for address in addresses.values():
             call("MemFree", address)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 from fitness.cuda.compile.program import KernelCall, Program, Table
@@ -22,14 +23,14 @@ class Launcher:
         self.stream = call("StreamCreate", self.cu.CUstream_flags.CU_STREAM_NON_BLOCKING)
         self.functions: dict[str, Any] = {}
         self._module: Any = None
-        self._tables: ReadonlyMemory | None = None
+        self._readonly: list[ReadonlyMemory] = []
+        """What the candidate's tables and descriptors lie in."""
 
     def load_kernels(self, cubin: bytes, lowered: Mapping[str, str], tables: Sequence[Table]) -> None:
         """`lowered` are the kernels' symbols by name expression."""
         if tables:
-            self._tables = ReadonlyMemory(self.facts.ordinal, [table.data for table in tables])
             image = bytearray(cubin)
-            for table, address in zip(tables, self._tables.addresses, strict=True):
+            for table, address in zip(tables, self.readonly([table.data for table in tables]), strict=True):
                 image[table.offset : table.offset + 8] = pointer(address)
             cubin = bytes(image)
         self._module = call("ModuleLoadData", cubin)
@@ -42,12 +43,37 @@ class Launcher:
         self.functions.clear()
         if self._module is not None:
             call("ModuleUnload", self._module)
-        if self._tables is not None:
-            self._tables.free()
-        self._module = self._tables = None
+        self._module = None
+        while self._readonly:
+            self._readonly.pop().free()
 
-    def enqueue(self, program: Program, addresses: Mapping[str, int], sizes: Mapping[str, int]) -> None:
-        """One call of the candidate into the stream, on buffers at these addresses, of these sizes in bytes."""
+    def readonly(self, parts: Sequence[bytes]) -> list[int]:
+        """Addresses of copies of `parts` that kernels can only read, until the candidate is forgotten.
+
+        Nothing of the candidate may run meanwhile.
+        """
+        wanted = sum(map(_placed_bytes, parts))
+        if not self._readonly or self._readonly[-1].left_bytes < wanted:
+            self._readonly.append(ReadonlyMemory(self.facts.ordinal, wanted))
+        return self._readonly[-1].add(parts)
+
+    def tensor_maps(self, program: Program, addresses: Mapping[str, int]) -> dict[str, int]:
+        """Addresses of the descriptors of a program's tensor maps, on buffers at these addresses.
+
+        No two calls share a descriptor, and none is ever overwritten: the device may keep a copy of what it has read.
+        """
+        if not program.maps:
+            return {}
+        made = [launching.tensor_map(self.cu, call, each, addresses[each.tensor]) for each in program.maps]
+        return dict(zip((each.name for each in program.maps), self.readonly(made), strict=True))
+
+    def enqueue(
+        self, program: Program, addresses: Mapping[str, int], sizes: Mapping[str, int], maps: Mapping[str, int]
+    ) -> None:
+        """One call of the candidate into the stream, on buffers at these addresses, of these sizes in bytes.
+
+        `maps` is what `tensor_maps` made for it.
+        """
 
         def start(number: int, launch: KernelCall, values: list[bytes]) -> None:
             try:
@@ -59,7 +85,7 @@ class Launcher:
             program,
             addresses,
             sizes,
-            encode=lambda declared, address: launching.tensor_map(self.cu, call, declared, address),
+            maps,
             clear=lambda address, size: call("MemsetD8Async", address, 0, size, self.stream),
             start=start,
         )
@@ -75,37 +101,51 @@ class Launcher:
 
 
 class ReadonlyMemory:
-    """Memory of the device that kernels can only read."""
+    """Memory of the device that kernels can only read; we write to it while none runs."""
 
-    def __init__(self, ordinal: int, parts: Sequence[bytes]) -> None:
-        """It holds `parts`, each from a multiple of 256 bytes on. It raises CudaError."""
-        cu = driver()
-        data = b"".join(part + bytes(-len(part) % 256) for part in parts)
+    def __init__(self, ordinal: int, least_bytes: int) -> None:
+        """It has room for so many bytes, and for what is left of its last granule. It raises CudaError."""
         granule = granularity(ordinal)
-        self._bytes = max(-(-len(data) // granule), 1) * granule
+        self._bytes = max(-(-least_bytes // granule), 1) * granule
+        self._used = 0
+        self._access = driver().CUmemAccessDesc()
+        self._access.location = allocation(ordinal).location
         self._handle = call("MemCreate", self._bytes, allocation(ordinal), 0)
         self._address = int(call("MemAddressReserve", self._bytes, 0, 0, 0))
         call("MemMap", self._address, self._bytes, 0, self._handle, 0)
-        access, flags = cu.CUmemAccessDesc(), cu.CUmemAccess_flags
-        access.location = allocation(ordinal).location
-        access.flags = flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-        call("MemSetAccess", self._address, self._bytes, [access], 1)
-        call("MemcpyHtoD", self._address, data, len(data))
+
+    @property
+    def left_bytes(self) -> int:
+        """Bytes that can still be added."""
+        return self._bytes - self._used
+
+    def add(self, parts: Sequence[bytes]) -> list[int]:
+        """Addresses of copies of `parts`, each from a multiple of 256 bytes on. It raises CudaError."""
+        flags = driver().CUmemAccess_flags
+        data = b"".join(part + bytes(_placed_bytes(part) - len(part)) for part in parts)
+        begin = self._address + self._used
+        self._allow(flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+        call("MemcpyHtoD", begin, data, len(data))
         call("CtxSynchronize")  # a small copy returns before its last part is written, and would be refused
-        access.flags = flags.CU_MEM_ACCESS_FLAGS_PROT_READ
-        call("MemSetAccess", self._address, self._bytes, [access], 1)
-        self.addresses = []
-        """Of the parts."""
-        at = self._address
-        for part in parts:
-            self.addresses.append(at)
-            at += -(-len(part) // 256) * 256
+        self._allow(flags.CU_MEM_ACCESS_FLAGS_PROT_READ)
+        self._used += len(data)
+        ends = accumulate(map(_placed_bytes, parts), initial=begin)
+        return [at for at, _ in zip(ends, parts, strict=False)]
 
     def free(self) -> None:
         """It gives the memory back, which nothing may use any more."""
         call("MemUnmap", self._address, self._bytes)
         call("MemRelease", self._handle)
         call("MemAddressFree", self._address, self._bytes)
+
+    def _allow(self, flag: Any) -> None:
+        self._access.flags = flag
+        call("MemSetAccess", self._address, self._bytes, [self._access], 1)
+
+
+def _placed_bytes(part: bytes) -> int:
+    """Bytes that a part takes of such memory."""
+    return -(-len(part) // 256) * 256
 
 
 class Arguments:

@@ -18,17 +18,16 @@ def enqueue(
     program: Program,
     addresses: Mapping[str, int],
     sizes: Mapping[str, int],
+    maps: Mapping[str, int],
     *,
-    encode: Callable[[ResolvedTensorMap, int], bytes],
     clear: Callable[[int, int], object],
     start: Callable[[int, KernelCall, list[bytes]], object],
 ) -> None:
     """Make one call of a program, on buffers at these addresses, of these sizes in bytes.
 
-    `encode` makes the descriptor of a tensor map at an address, `clear` zeroes so many bytes at an address, `start`
+    `maps` are the addresses of the descriptors of its tensor maps, `clear` zeroes so many bytes at an address, `start`
     launches the kernel of this number, counted from 1, with the bytes of its arguments.
     """
-    maps = {m.name: encode(m, addresses[m.tensor]) for m in program.maps}
     for name in program.zero:
         if sizes[name]:
             clear(addresses[name], sizes[name])
@@ -36,11 +35,11 @@ def enqueue(
         start(number, launch, [_bytes_of(value, addresses, maps) for value in launch.args])
 
 
-def _bytes_of(value: tuple[str, str] | bytes, addresses: Mapping[str, int], maps: Mapping[str, bytes]) -> bytes:
+def _bytes_of(value: tuple[str, str] | bytes, addresses: Mapping[str, int], maps: Mapping[str, int]) -> bytes:
     if isinstance(value, bytes):
         return value
     kind, name = value
-    return maps[name] if kind == "map" else pointer(addresses[name])
+    return pointer((maps if kind == "map" else addresses)[name])
 
 
 def pointer(address: int) -> bytes:
@@ -52,14 +51,13 @@ class Placed:
     """A launch's arguments in memory, as the driver is given them; it copies them before it returns."""
 
     def __init__(self, values: Sequence[bytes]) -> None:
-        # Tensor maps must lie on 64 bytes.
-        self._memory = ctypes.create_string_buffer(64 + sum(-(-len(value) // 64) * 64 for value in values))
-        at = -(-ctypes.addressof(self._memory) // 64) * 64
+        self._memory = ctypes.create_string_buffer(8 * max(len(values), 1))
+        at = ctypes.addressof(self._memory)
         self._pointers = (ctypes.c_void_p * max(len(values), 1))()
         for number, value in enumerate(values):
             ctypes.memmove(at, value, len(value))
             self._pointers[number] = at
-            at += -(-len(value) // 64) * 64
+            at += 8
 
     @property
     def address(self) -> int:

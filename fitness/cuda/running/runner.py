@@ -39,6 +39,7 @@ KEPT_IDLE_BYTES = 256 << 20
 """The same of a runner that waits for its next candidate."""
 READABLE = ":".join(("/usr", "/lib", "/lib64", "/etc/ld.so.cache", "/proc", "/sys", "/dev/null"))
 """What a runner may still open once it has made its context: what the driver loads late."""
+TOUCHED = "it writes to the driver's memory around the grid's barrier; declare scratch memory as a [[buffer]]"
 NO_MEMORY = "the device has no memory left"
 IN_WORDS = {
     "CUDA_ERROR_ILLEGAL_ADDRESS": (
@@ -200,6 +201,8 @@ class Runner:
         answer = self._do("run", slot, cold, poison, timeout_s, timeout_s=timeout_s + GRACE_S, when="while it ran")
         if answer.get("overdue"):
             raise KernelFault(Status.TIMEOUT, f"it did not finish within {timeout_s:.2f} s")
+        if answer.get("touched"):
+            raise KernelFault(Status.RUNTIME_ERROR, TOUCHED)
         return _whole(answer, "elapsed_ns"), _whole(answer, "seen_ns")
 
     def _do(

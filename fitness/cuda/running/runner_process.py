@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fitness.cuda.compile.program import Program, Table
+from fitness.cuda.compile.program import KernelCall, Program, Table
 from fitness.cuda.running.driver import CudaError, call
 from fitness.cuda.running.launcher import Arguments, Launcher
 from fitness.cuda.running.launching import pointer
@@ -39,7 +39,13 @@ LOCAL_SIZES = (2048, 4096, 8192, 17408)
 LOCAL_REACH = 1024
 """So far beyond its own local memory may a thread reach before it faults, which begins with the first byte of it: on an
 H100 less than that."""
-OWN_KERNELS = ("flush_write", "flush_read", "scribble", "hold", "stamp", *(f"scribble_local_{n}" for n in LOCAL_SIZES))
+BARRIERS_BYTES = 2 << 20
+"""Of the driver's memory around the barrier words of cooperative launches: a page."""
+UNCHANGED = 2**32 - 1
+OWN_KERNELS = (
+    "flush_write", "flush_read", "scribble", "hold", "stamp", "find_barriers", "copy_words", "find_change",
+    *(f"scribble_local_{n}" for n in LOCAL_SIZES),
+)  # fmt: skip
 NOT_STICKY = frozenset(
     f"CUDA_ERROR_{name}"
     for name in (
@@ -71,6 +77,8 @@ class _Slot:
     sizes: dict[str, int] = field(default_factory=dict)
     graph: Any = None
     """Executable; None until there is a plan."""
+    cooperative: bool = False
+    """Whether any of its launches is, so that its kernels may know where the driver keeps barriers."""
 
 
 class RunnerProcess(Launcher):
@@ -87,7 +95,7 @@ class RunnerProcess(Launcher):
         self.sink = int(call("MemAlloc", 4096))
         call("MemsetD8", self.sink, 0, 4096)
         self.host = int(call("MemHostAlloc", 4096, self.cu.CU_MEMHOSTALLOC_DEVICEMAP))
-        self.flag, self.holds = (ctypes.c_uint32.from_address(self.host + at) for at in (0, 192))
+        self.flag, self.holds, self.changed = (ctypes.c_uint32.from_address(self.host + at) for at in (0, 192, 256))
         self.clock, self.stamped = (ctypes.c_uint64.from_address(self.host + at) for at in (64, 128))
         self.host_address = int(call("MemHostGetDevicePointer", self.host, 0))
         self.ticket = 0
@@ -98,6 +106,8 @@ class RunnerProcess(Launcher):
         """Of LOCAL_SIZES the one that covers what the candidate has; 0 where it has none."""
         self.blocks_of_locals = 0
         """That came to fill local memory so far."""
+        self.barriers = self.barriers_before = 0
+        """The page that barriers lie in, and where it is copied to before a call."""
         self.harness: dict[str, Any] = {}
         self.arguments: dict[str, Arguments] = {}
         self.mappings: dict[int, _Mapping] = {}
@@ -114,7 +124,7 @@ class RunnerProcess(Launcher):
         self.allow_shared(self.harness["scribble"])
         self._scribble(0)
         self._flush()
-        call("StreamSynchronize", self.stream)
+        self._find_barriers()
         return {}
 
     def load(self, cubin: bytes, lowered: Mapping[str, str], tables: Sequence[Table]) -> dict[str, Any]:
@@ -173,9 +183,10 @@ class RunnerProcess(Launcher):
     def define(self, slot: int, program: Program) -> dict[str, Any]:
         """Make a graph of what one call does to a slot's buffers."""
         place = self.slots[slot]
+        maps = self.tensor_maps(program, place.addresses)
         call("StreamBeginCapture", self.stream, self.cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
         try:
-            self.enqueue(program, place.addresses, place.sizes)
+            self.enqueue(program, place.addresses, place.sizes, maps)
         except CudaError:
             with contextlib.suppress(CudaError):
                 call("StreamEndCapture", self.stream)
@@ -185,6 +196,7 @@ class RunnerProcess(Launcher):
             if any(launch.overlap for launch in program.calls):
                 _join(graph)
             place.graph = call("GraphInstantiate", graph, 0)
+            place.cooperative = any(launch.cooperative for launch in program.calls)
             call("GraphUpload", place.graph, self.stream)
             call("StreamSynchronize", self.stream)
         finally:
@@ -200,6 +212,9 @@ class RunnerProcess(Launcher):
         than to others.
         """
         graph = self.slots[slot].graph
+        watched = self.slots[slot].cooperative
+        if watched:
+            self._around_barriers("copy_words", pointer(self.barriers_before))
         self._scribble(poison * 0x01010101)
         if cold:
             self._flush()
@@ -212,11 +227,16 @@ class RunnerProcess(Launcher):
         call("GraphLaunch", graph, self.stream)
         call("EventRecord", self.end, self.stream)
         self._own("stamp", 1, 1, 0, pointer(self.host_address + 128))
+        if watched:
+            self.changed.value = UNCHANGED
+            before = pointer(self.barriers_before)
+            self._around_barriers("find_change", before, last=pointer(self.host_address + 256))
         let_go = self._let_go()
         self._wait(time.monotonic() + timeout_s)
         elapsed_ns = round(1e6 * call("EventElapsedTime", self.begin, self.end))
         # Where the stream was held for too long it had gone on before; where its notice was read late, nobody knows.
-        return {"elapsed_ns": elapsed_ns, "seen_ns": self.stamped.value - let_go if let_go else elapsed_ns}
+        seen_ns = self.stamped.value - let_go if let_go else elapsed_ns
+        return {"elapsed_ns": elapsed_ns, "seen_ns": seen_ns, "touched": watched and self.changed.value != UNCHANGED}
 
     # --- parts ----------------------------------------------------------------------------------------------------
 
@@ -252,6 +272,20 @@ class RunnerProcess(Launcher):
         blocks = 4 * self.facts.sm_count
         self._own("flush_write", blocks, 512, 0, pointer(self.flush), count, struct.pack("<f", self.ticket % 1024))
         self._own("flush_read", blocks, 512, 0, pointer(self.flush), count, pointer(self.sink + 256))
+
+    def _find_barriers(self) -> None:
+        """Learn where the driver keeps barriers, which it decides when the first cooperative launch is made."""
+        launch = KernelCall("find_barriers", (), (1, 1, 1), (1, 1, 1), (), 0, cooperative=True)
+        self.start(self.harness[launch.kernel], launch, [pointer(self.host_address + 320)])
+        call("StreamSynchronize", self.stream)
+        found = ctypes.c_uint64.from_address(self.host + 320).value
+        self.barriers = found // BARRIERS_BYTES * BARRIERS_BYTES
+        self.barriers_before = int(call("MemAlloc", BARRIERS_BYTES))
+
+    def _around_barriers(self, kernel: str, other: bytes, last: bytes | None = None) -> None:
+        """Launch one of our kernels over the page that the driver keeps barriers in."""
+        arguments = pointer(self.barriers), other, _int(BARRIERS_BYTES // 4), *(() if last is None else (last,))
+        self._own(kernel, self.facts.sm_count, SCRIBBLE_THREADS, 0, *arguments)
 
     def _hold(self) -> None:
         self.ticket = (self.ticket + 1) % 2**32

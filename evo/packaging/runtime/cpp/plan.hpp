@@ -186,8 +186,8 @@ private:
 
 // --- arguments ---------------------------------------------------------------------------------------------------------
 
-struct alignas(64) Argument {
-    unsigned char bytes[128] = {};
+struct Argument {
+    alignas(8) unsigned char bytes[8] = {};
 };
 
 class Arguments {

@@ -5,7 +5,9 @@
 
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <memory>
+#include <mutex>
 
 #include "plan.hpp"
 
@@ -37,6 +39,60 @@ inline int attribute(CUdevice device, CUdevice_attribute which) {
     return number;
 }
 
+// While one lives, its thread may allocate and wait although a stream is being captured; none of that is captured.
+class BesideCaptures {
+public:
+    BesideCaptures() { driver(cuThreadExchangeStreamCaptureMode(&mode_), "cuThreadExchangeStreamCaptureMode"); }
+    ~BesideCaptures() { cuThreadExchangeStreamCaptureMode(&mode_); }
+    BesideCaptures(const BesideCaptures&) = delete;
+    BesideCaptures& operator=(const BesideCaptures&) = delete;
+
+private:
+    CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+};
+
+// Descriptors of tensor maps in the GPU's memory, where kernels find them. None is overwritten, or freed before all are,
+// as launches that wait and CUDA graphs go on using them: each distinct one takes 128 bytes.
+class Descriptors {
+public:
+    Descriptors() = default;
+    ~Descriptors() {
+        for (const CUdeviceptr chunk : chunks_) cuMemFree(chunk);
+        if (stream_) cuStreamDestroy(stream_);
+    }
+    Descriptors(const Descriptors&) = delete;
+    Descriptors& operator=(const Descriptors&) = delete;
+
+    // Where the descriptor lies, to which it is copied first if it is new.
+    CUdeviceptr address(const CUtensorMap& descriptor) {
+        const std::string bytes(reinterpret_cast<const char*>(&descriptor), sizeof descriptor);
+        const std::lock_guard<std::mutex> alone(mutex_);
+        const auto known = addresses_.find(bytes);
+        if (known != addresses_.end()) return known->second;
+        const BesideCaptures beside;
+        return addresses_.emplace(bytes, copied(descriptor)).first->second;
+    }
+
+private:
+    static constexpr std::size_t CHUNK = 512;  // as many are allocated at a time
+    CUdeviceptr copied(const CUtensorMap& descriptor) {
+        if (!stream_) driver(cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+        if (addresses_.size() == CHUNK * chunks_.size()) {
+            CUdeviceptr chunk = 0;
+            driver(cuMemAlloc(&chunk, CHUNK * sizeof descriptor), "cuMemAlloc");
+            chunks_.push_back(chunk);
+        }
+        const CUdeviceptr place = chunks_.back() + addresses_.size() % CHUNK * sizeof descriptor;
+        driver(cuMemcpyHtoDAsync(place, &descriptor, sizeof descriptor, stream_), "cuMemcpyHtoDAsync");
+        driver(cuStreamSynchronize(stream_), "cuStreamSynchronize");
+        return place;
+    }
+    std::mutex mutex_;
+    std::map<std::string, CUdeviceptr> addresses_;
+    std::vector<CUdeviceptr> chunks_;
+    CUstream stream_ = nullptr;
+};
+
 // The code in a context, with the kernels in the order of their symbols.
 class Module {
 public:
@@ -61,6 +117,7 @@ public:
 
     Facts facts;
     std::vector<CUfunction> functions;
+    mutable Descriptors descriptors;
 
 private:
     void add(const char* symbol) {
@@ -215,21 +272,19 @@ inline CUtensorMap tensor_map(const MapKind& kind, const Extent& of, const std::
     return made;
 }
 
-// Made when a launch first asks for it, and not again.
+// Where a descriptor lies, which is made when a launch first asks for it, and not again.
 template <class F>
 class Map {
 public:
     explicit Map(const F& make) : make_(make) {}
-    const CUtensorMap& operator()() {
-        if (!made_) map_ = make_();
-        made_ = true;
-        return map_;
+    CUdeviceptr operator()() {
+        if (address_ == 0) address_ = make_();
+        return address_;
     }
 
 private:
     F make_;
-    bool made_ = false;
-    CUtensorMap map_ = {};
+    CUdeviceptr address_ = 0;
 };
 
 }  // namespace evo_plan
