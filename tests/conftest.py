@@ -14,12 +14,9 @@ from hypothesis import settings
 from evo.store import writer
 from operators.catalog import load
 from operators.spec import Operator
+from tests.choosing import BRIEF, FULL
 
 DATA = Path(__file__).parent / "data"
-
-# No deadline: a busy machine may stop any example for a while.
-settings.register_profile("brief", deadline=None, max_examples=20)
-settings.register_profile("full", deadline=None)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -27,7 +24,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    settings.load_profile("full" if config.getoption("--slow") else "brief")
+    settings.load_profile(FULL if config.getoption("--slow") else BRIEF)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fitness.base import Checked
@@ -22,6 +22,7 @@ from operators.catalog import load
 from operators.kernel import Kernel
 from operators.plan import parse_plan
 from operators.spec import Operator, Workload
+from tests.choosing import examples
 
 GPU = {"sm_count": 132, "warp_size": 32, "max_shared_bytes": 227 << 10, "l2_bytes": 50 << 20}
 
@@ -154,7 +155,7 @@ def routes(source: str, operator: Operator, facts: Mapping[str, int]) -> Routes:
     return Routes(parse_plan(source, operator, "cuda"), kernel, operator, "fp32", facts)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(least=st.integers(1, 1 << 22), modulus=st.sampled_from([1, 2, 4, 16]), n=st.integers(1 << 22, 1 << 26))
 def test_a_small_shape_goes_the_way_of_the_large_one(least: int, modulus: int, n: int) -> None:
     operator = load(str(Path(__file__).parents[1] / "data" / "axpb"))

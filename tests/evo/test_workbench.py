@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from evo import pool
@@ -28,6 +28,7 @@ from operators.catalog import load
 from operators.errors import DiskError, OperatorError
 from operators.kernel import Kernel
 from operators.spec import Task
+from tests.choosing import examples
 from tests.evo.model_runs import TimedFitness, config, session
 
 SOFTMAX = load("softmax")
@@ -220,7 +221,7 @@ json_values = st.recursive(
 names = st.sampled_from(["start", "best", "naive", NAIVE.id[:12]]) | st.text(max_size=20)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.sampled_from(sorted(ARGUMENTS)) | st.text(max_size=10),
     st.text(max_size=60)

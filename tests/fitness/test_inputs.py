@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fitness.inputs import (
@@ -27,6 +27,7 @@ from operators.catalog import functions, load
 from operators.dtypes import DTYPES
 from operators.expression import parse
 from operators.spec import Distribution, Special, Tensor
+from tests.choosing import examples
 
 
 @pytest.fixture(scope="module", autouse=True, params=["numpy", "torch"])
@@ -64,7 +65,7 @@ def drawn(name: str, family: str, dtype: str = "fp32", seed: int = 0) -> Inputs:
     )
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(
     st.sampled_from([*FAMILIES, CANCELLATION]),
     st.sampled_from(LAWS),

@@ -4,7 +4,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mutators.base import Parent, Proposal, Request
@@ -16,6 +16,7 @@ from operators.errors import UserError
 from operators.kernel import Kernel
 from operators.plan import parse_plan
 from operators.spec import Task
+from tests.choosing import examples
 from tests.mutators.running import Built, CompileError, build_all
 
 OPERATORS = ("softmax", "matrix_mul", "spmv_csr")
@@ -114,7 +115,7 @@ def test_no_parents_is_a_failure() -> None:
     assert Transform().propose(request, (), load("softmax")).failure == "transform needs a parent"
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.integers(0, 2**32), st.sampled_from(OPERATORS), st.sampled_from(["cpu", "cuda"]), st.integers(1, 6))
 def test_mutilated_parents_never_raise(seed: int, operator: str, target: str, cuts: int) -> None:
     random, parent = Random(seed), naive(operator, target)
