@@ -27,7 +27,7 @@ from operators.catalog import functions, load
 from operators.dtypes import DTYPES
 from operators.expression import parse
 from operators.spec import Distribution, Special, Tensor
-from tests.choosing import examples
+from tests.choosing import examples, some_slow
 
 
 @pytest.fixture(scope="module", autouse=True, params=["numpy", "torch"])
@@ -261,7 +261,7 @@ def keeps(name: str, matrix: torch.Tensor) -> bool:
     return torch.equal(matrix.nan_to_num(7.0), other.nan_to_num(7.0))
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("dtype", some_slow(FLOATS, 1))
 @pytest.mark.parametrize("name", ["symmetric_matrix_mul", "upper_triangular_matrix_mul", "lower_triangular_matrix_mul"])
 def test_every_family_and_relation_keeps_what_a_tensor_declares_of_its_matrices(name: str, dtype: str) -> None:
     offers = functions(load(name).folder)

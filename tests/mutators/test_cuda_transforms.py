@@ -13,6 +13,7 @@ from mutators.cpp_tree import SyntaxTree
 from mutators.transform import apply, sites_of
 from operators.catalog import load
 from operators.kernel import Kernel
+from tests.choosing import some_slow
 
 ROWS = """/*! evo
 [tune]
@@ -95,7 +96,7 @@ def sites(body: str, transform: str, head: str = ROWS) -> list[str]:
     return [text for site in sites_of(tree, transform) if (text := apply(tree, site))]
 
 
-@pytest.mark.parametrize("case", RIGHT)
+@pytest.mark.parametrize("case", some_slow(RIGHT, 1))
 def test_rows_are_shared_by_blocks_and_by_neighbours_in_a_warp(case: str) -> None:
     by_block, by_lanes = sites(RIGHT[case], "share_rows")
     variants = [Kernel("softmax", "cuda", by_block)]
