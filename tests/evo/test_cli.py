@@ -129,6 +129,7 @@ def test_a_row_of_a_real_run_is_of_one_pairing(run_folder: Path, monkeypatch: py
     assert stored["times"] == pytest.approx(stored["speedup"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -177,6 +178,7 @@ def test_best_can_be_taken_away_as_a_package_once(
     assert code == 2 and "nothing is overwritten" in said and said.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_run_starts_from_a_kernel_of_the_users_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:

@@ -28,6 +28,7 @@ from evo.store import Store, query
 from mutators.base import Call, CallStatus
 from mutators.llm_settings import LlmSettings
 from operators.errors import UserError
+from tests.choosing import some_slow
 from tests.evo import model_runs
 from tests.evo.test_cli import evo
 from tests.mutators.llm_server import LlmServer, Reply, Script
@@ -48,6 +49,7 @@ def llm(**changes: Any) -> dict[str, Any]:
     return {"models": [model_runs.MODEL], "max_tokens": 1000, "backoff_s": 0.01} | changes
 
 
+@pytest.mark.slow
 def test_every_call_is_kept_and_the_ledger_is_what_is_spent(tmp_path: Path) -> None:
     roles: set[str] = set()
     for seed in range(10):  # what comes of an answer depends on what was told before it, and repairs need a failure
@@ -102,6 +104,7 @@ def test_an_answered_call_survives_kill_9_and_is_not_paid_again(tmp_path: Path) 
     assert done.equal, done.difference
 
 
+@pytest.mark.slow
 def test_a_budget_of_tokens_ends_the_run_and_a_larger_one_takes_up_what_was_open(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     ask = {"evaluations": 20, "tokens": 30_000}
@@ -152,7 +155,9 @@ def test_a_budget_of_calls_is_kept_across_sessions(tmp_path: Path) -> None:
     assert replay(folder).equal
 
 
-@pytest.mark.parametrize("fault", [Reply(status=429, error="Rate limit"), Reply(status=500, error="out of order")])
+@pytest.mark.parametrize(
+    "fault", some_slow([Reply(status=429, error="Rate limit"), Reply(status=500, error="out of order")], 1)
+)
 def test_a_model_that_never_answers_leaves_the_search_to_its_mutators(tmp_path: Path, fault: Reply) -> None:
     async def silent() -> str:
         async with LlmServer(lambda request, number: fault) as server:

@@ -16,7 +16,7 @@ from operators.errors import UserError
 from operators.kernel import Kernel
 from operators.plan import parse_plan
 from operators.spec import Task
-from tests.choosing import examples
+from tests.choosing import examples, some_slow
 from tests.mutators.running import Built, CompileError, build_all
 
 OPERATORS = ("softmax", "matrix_mul", "spmv_csr")
@@ -31,7 +31,7 @@ def propose(kernel: Kernel, seed: int = 0, **params: object) -> Proposal:
     return Transform().propose(request, (Parent(kernel),), load(kernel.operator))
 
 
-@pytest.mark.parametrize("target", ["cpu", "cuda"])
+@pytest.mark.parametrize("target", some_slow(["cpu", "cuda"], 1))
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_the_same_request_makes_the_same_child(operator: str, target: str) -> None:
     children = [[propose(naive(operator, target), seed, count=3) for seed in range(8)] for _ in range(2)]
@@ -131,7 +131,7 @@ def test_mutilated_parents_never_raise(seed: int, operator: str, target: str, cu
     assert (proposal.kernel is None) == bool(proposal.failure)
 
 
-@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("operator", some_slow(OPERATORS, 1))
 def test_chains_of_transforms_compile_and_are_right(operator: str, tmp_path: Path) -> None:
     chains = []
     for seed in range(10):
@@ -167,6 +167,7 @@ def _built(
     return built, problems
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
 def test_cuda_children_compile(dtype: str) -> None:
     from fitness.cuda.build import CudaBuild, compile_cuda
@@ -198,7 +199,7 @@ def test_catalog_resolves_every_name_and_hints_at_typos() -> None:
         mutator("transfrom")
 
 
-@pytest.mark.parametrize("target", ["cpu", "cuda"])
+@pytest.mark.parametrize("target", some_slow(["cpu", "cuda"], 1))
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_random_values_are_declared_ones_that_fit(operator: str, target: str) -> None:
     spread = set()

@@ -120,6 +120,7 @@ def test_a_package_launches_what_the_engine_launches(packed: Packed, monkeypatch
     assert compared >= 4
 
 
+@pytest.mark.slow
 def test_the_launcher_in_cpp_launches_what_the_engine_launches(
     packed: Packed, fake_driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -276,6 +277,7 @@ def _told_by_package(
     return driver.told, {name: (1 << 50) + ((n + 1) << 40) for n, name in enumerate(buffers)}
 
 
+@pytest.mark.slow
 def test_the_code_compiles_alone(packed: Packed) -> None:
     source = (packed.folder / "kernel.cu").read_bytes()
     cubin, symbols = packed.kernel.compile_source(packed.kernel.load().package, source, "sm_90a")
