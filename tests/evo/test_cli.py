@@ -33,20 +33,6 @@ def evo(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *ar
     return code, captured.out, captured.err
 
 
-@pytest.fixture(scope="module")
-def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run of the real engine on the smallest operator, through the command line."""
-    runs = tmp_path_factory.mktemp("runs")
-    operator = str(Path(__file__).parents[1] / "data" / "axpb")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sys.argv", ["evo", "run", operator, "--budget", "6evals", "--runs", str(runs), "--workers", "1"])
-        try:
-            cli.main()
-        except SystemExit as stop:
-            assert not stop.code
-    return next(runs.iterdir())
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
