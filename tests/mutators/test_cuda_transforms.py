@@ -232,7 +232,7 @@ def vectors(source: str) -> list[str]:
     return [text for site in sites_of(tree, "vectorize") if (text := apply(tree, site))]
 
 
-@pytest.mark.parametrize("dtype", some_slow(["fp32", "bf16"], 2))
+@pytest.mark.parametrize("dtype", some_slow(["fp32", "bf16"], 1))
 @pytest.mark.parametrize(
     ("old", "new"),
     [
@@ -289,7 +289,7 @@ def guarded_children(body: str, transform: str) -> list[str]:
     return [text for site in sites_of(tree, transform) if (text := apply(tree, site))]
 
 
-@pytest.mark.parametrize("transform", some_slow(["coarsen", "vectorize"], 1))
+@pytest.mark.parametrize("transform", some_slow(some_slow(["coarsen", "vectorize"], 1), 1))
 @pytest.mark.parametrize("form", INSIDE)
 def test_what_stands_within_the_guard_is_taken_for_what_follows_it(form: str, transform: str) -> None:
     [child] = guarded_children(INSIDE[form], transform)
