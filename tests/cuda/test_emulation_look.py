@@ -126,6 +126,7 @@ def test_a_look_finds_what_only_a_large_shape_or_another_setting_meets(
     assert told in found.message
 
 
+@pytest.mark.slow
 def test_what_no_small_shape_reaches_is_said_and_never_forced(axpb: Operator) -> None:
     """The condition is what makes the launch right."""
     source = edited(
@@ -136,6 +137,7 @@ def test_what_no_small_shape_reaches_is_said_and_never_forced(axpb: Operator) ->
     assert found.rejection is None and "but not where launch 2 `wide` would run" in found.scope
 
 
+@pytest.mark.slow
 def test_a_fault_on_a_shape_that_makes_no_sense_is_none(axpb: Operator, tmp_path: Path) -> None:
     """Nobody named it, and the naive kernel is wrong on it too."""
     shutil.copytree(axpb.folder, tmp_path / "axpb")

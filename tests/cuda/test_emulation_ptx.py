@@ -25,7 +25,7 @@ from operators.catalog import load
 from operators.errors import UserError
 from operators.kernel import Kernel
 from operators.spec import Workload
-from tests.choosing import examples
+from tests.choosing import examples, some_slow
 
 AXPB = load(str(Path(__file__).parents[1] / "data" / "axpb"))
 SOURCE = (Path(__file__).parent / "ptx.cu").read_text(encoding="utf-8")
@@ -380,11 +380,10 @@ def test_a_kernel_on_tensor_cores_with_asynchronous_copies_is_right() -> None:
     assert not isinstance(found, Rejection), found
 
 
-FIRST = ("registers of A swapped", "no wait for a copy", "a wrong row for ldmatrix", "no barrier after the wait",
-         "a generic address for a shared one", "mma in half of a warp")  # fmt: skip
+FIRST = ("registers of A swapped", "no wait for a copy")
 
 
-@pytest.mark.parametrize("fault", [pytest.param(f, marks=[pytest.mark.slow] * (f not in FIRST)) for f in SEEDED])
+@pytest.mark.parametrize("fault", some_slow(SEEDED, FIRST))
 def test_a_seeded_fault_is_found(fault: str) -> None:
     found = multiplied(*SEEDED[fault])
     assert isinstance(found, Rejection)

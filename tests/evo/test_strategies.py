@@ -155,6 +155,7 @@ class TestIslands(StrategyContract):
     kind = Islands
 
 
+@pytest.mark.slow
 class TestManyIslands(StrategyContract):
     kind = Islands
     settings: ClassVar = {"islands": 5, "migration_interval": 3, "patience": 7}
@@ -165,6 +166,7 @@ class TestIslandsWithModels(StrategyContract):
     models = MODELS
 
 
+@pytest.mark.slow
 class TestIslandsOfSeveralAncestors(StrategyContract):
     kind = Islands
     settings: ClassVar = {"ancestors": ("naive", "tunable", "vector")}
