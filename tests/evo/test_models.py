@@ -267,8 +267,8 @@ def search(folder: Path, script: Script, *, stop_after: int | None = None, **cha
     return asyncio.run(asyncio.wait_for(everything(), HANGS_S))
 
 
-@pytest.mark.parametrize("strategy", ["asking", "best_of_n", "islands"])
-@pytest.mark.parametrize("status", [401, 402, 404])
+@pytest.mark.parametrize("strategy", some_slow(["asking", "best_of_n", "islands"], 1))
+@pytest.mark.parametrize("status", some_slow([401, 402, 404], 1))
 def test_a_model_that_is_gone_for_a_while_neither_ends_the_run_nor_is_asked_without_end(
     strategy: str, status: int, tmp_path: Path
 ) -> None:
