@@ -289,8 +289,8 @@ def guarded_children(body: str, transform: str) -> list[str]:
     return [text for site in sites_of(tree, transform) if (text := apply(tree, site))]
 
 
-@pytest.mark.parametrize("transform", some_slow(some_slow(["coarsen", "vectorize"], 1), 1))
-@pytest.mark.parametrize("form", INSIDE)
+@pytest.mark.parametrize("transform", some_slow(["coarsen", "vectorize"], 1))
+@pytest.mark.parametrize("form", some_slow(INSIDE, 1))
 def test_what_stands_within_the_guard_is_taken_for_what_follows_it(form: str, transform: str) -> None:
     [child] = guarded_children(INSIDE[form], transform)
     name = {"coarsen": "PER_THREAD", "vectorize": "VECTOR"}[transform]
