@@ -108,6 +108,7 @@ def fake_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return library
 
 
+@pytest.mark.slow
 def test_a_package_launches_what_the_engine_launches(packed: Packed, monkeypatch: pytest.MonkeyPatch) -> None:
     compared = 0
     for dims in _dims(packed):
