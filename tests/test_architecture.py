@@ -7,9 +7,8 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).parent.parent
 TARGETS = "targets.py"
@@ -70,8 +69,13 @@ def neutral() -> list[Path]:
     return [ROOT / "fitness" / path for path in found if path.parts[0] not in ("cpu", "cuda", "emulator")]
 
 
-def imports(path: Path) -> Iterator[Import]:
+@cache
+def imports(path: Path) -> tuple[Import, ...]:
     """(module, line, whether it is imported when the file is)."""
+    return tuple(_imports(path))
+
+
+def _imports(path: Path) -> Iterator[Import]:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     late = {id(n) for f in ast.walk(tree) if isinstance(f, ast.FunctionDef | ast.AsyncFunctionDef) for n in ast.walk(f)}
     for node in ast.walk(tree):
@@ -86,28 +90,40 @@ def imports(path: Path) -> Iterator[Import]:
                 yield name if is_module else node.module or "", node.lineno, id(node) not in late
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(ROOT)))
-def test_a_package_uses_only_what_stands_to_its_left(path: Path) -> None:
-    allowed = LAYERS[: LAYERS.index(path.relative_to(ROOT).parts[0]) + 1]
-    for module, line, _ in imports(path):
-        top = module.split(".")[0]
-        assert top not in LAYERS or top in allowed, f"{path}:{line}: imports {module}"
-        assert top != "tests", f"{path}:{line}: imports {module}"
+def every_import() -> Iterator[tuple[str, str, int]]:
+    """(place of the file, module that it imports, line)."""
+    for path in modules():
+        for module, line, _ in imports(path):
+            yield path.relative_to(ROOT).as_posix(), module, line
 
 
-@pytest.mark.parametrize("path", neutral(), ids=lambda p: str(p.relative_to(ROOT)))
-def test_only_the_registry_of_targets_knows_a_target(path: Path) -> None:
-    for module, line, _ in imports(path):
-        known = path.name == TARGETS or not module.startswith(("fitness.cpu", "fitness.cuda", "fitness.emulator"))
-        assert known, f"{path}:{line}: imports {module}"
+def test_a_package_uses_only_what_stands_to_its_left() -> None:
+    above = {layer: {*LAYERS[at + 1 :], "tests"} for at, layer in enumerate(LAYERS)}
+    offenders = [
+        f"{place}:{line}: imports {module}"
+        for place, module, line in every_import()
+        if module.split(".")[0] in above[place.split("/")[0]]
+    ]
+    assert not offenders
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(ROOT)))
-def test_heavy_libraries_stay_where_they_belong(path: Path) -> None:
-    place = str(path.relative_to(ROOT))
-    for module, line, _ in imports(path):
-        homes = HEAVY.get(module.split(".")[0])
-        assert homes is None or place.startswith(homes), f"{place}:{line}: imports {module}"
+def test_only_the_registry_of_targets_knows_a_target() -> None:
+    offenders = [
+        f"{path.name}:{line}: imports {module}"
+        for path in neutral()
+        for module, line, _ in imports(path)
+        if path.name != TARGETS and module.startswith(("fitness.cpu", "fitness.cuda", "fitness.emulator"))
+    ]
+    assert not offenders
+
+
+def test_heavy_libraries_stay_where_they_belong() -> None:
+    offenders = [
+        f"{place}:{line}: imports {module}"
+        for place, module, line in every_import()
+        if not place.startswith(HEAVY.get(module.split(".")[0], ("",)))
+    ]
+    assert not offenders
 
 
 def native_and_python() -> dict[str, str]:

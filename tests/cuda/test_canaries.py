@@ -52,6 +52,7 @@ def test_what_must_run_to_be_found_out_builds(name: str) -> None:
     assert refusal(CANARIES[name].source) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RIGHT)
 def test_what_they_are_made_of_builds(name: str) -> None:
     assert refusal(RIGHT[name]) is None

@@ -10,6 +10,7 @@ from fitness.evaluation import Rejection, Status
 from fitness.flags import CLOCK, HELD_ADDRESS, OWN_ADDRESS, PLACE
 from operators.catalog import load
 from operators.kernel import Kernel
+from tests.choosing import some_slow
 from tests.gpu.kernels import FEATURES, REJECTED, ROWS, SOFTMAX
 
 pytestmark = pytest.mark.usefixtures("headers")
@@ -31,7 +32,7 @@ CELLS = {
 }
 
 
-@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+@pytest.mark.parametrize("dtype", some_slow(["fp32", "bf16"], 1))
 @pytest.mark.parametrize(("name", "feature"), [(name, f) for name, kernels in FEATURES.items() for f in kernels])
 def test_cells_follow_from_the_code(name: str, feature: str, dtype: str) -> None:
     assert built(name, FEATURES[name][feature], dtype).cell[:3] == CELLS[feature]
@@ -136,7 +137,7 @@ CHRONO = "    out[0] = store((ACC)cuda::std::chrono::high_resolution_clock::now(
 
 @pytest.mark.parametrize(
     ("before", "body", "reasons", "uncommon"),
-    [
+    some_slow([
         ("", "    __shared__ float tile[10000];\n    tile[threadIdx.x] = 1;\n    __syncthreads();\n    "
          "out[threadIdx.x] = store((ACC)tile[threadIdx.x ^ 1]);\n", [], "none"),
         ("", "    ((float*)0x7f0000000000ull)[threadIdx.x] = 1;\n", [HELD_ADDRESS], "none"),
@@ -147,7 +148,7 @@ CHRONO = "    out[0] = store((ACC)cuda::std::chrono::high_resolution_clock::now(
         ("#include <cuda/barrier>\n", BARRIER + "    __nanosleep(20);\n", [], "sleep"),
         ("#include <cuda/std/chrono>\n", CHRONO, [CLOCK], "none"),
         ("#define WHEN clock64\n", "    out[0] = store((ACC)WHEN());\n", [CLOCK], "none"),
-    ],
+    ], 1),
 )  # fmt: skip
 def test_what_the_kernel_itself_does_is_flagged_and_neither_sizes_nor_what_headers_do(
     before: str, body: str, reasons: list[str], uncommon: str

@@ -16,6 +16,7 @@ from fitness.cuda.compile.nvrtc import Compiled, Job, compile_here, include_fold
 from fitness.cuda.compile.state import PROBE, PROBE_KERNELS, Reference, detached, objection, reference, tables
 from operators.catalog import load
 from operators.kernel import Kernel
+from tests.choosing import some_slow
 from tests.gpu.canaries import gelu
 from tests.gpu.kernels import ROWS
 
@@ -165,7 +166,7 @@ def test_a_kernel_of_a_tensor_map_allows_nothing_beside_it() -> None:
     assert "address of a parameter" in str(objection(read_cubin(made.cubin), known()))
 
 
-@pytest.mark.parametrize("name", HONEST)
+@pytest.mark.parametrize("name", some_slow(HONEST, 3))
 def test_what_honest_kernels_use_is_nobodys_memory(name: str) -> None:
     assert problem(HONEST[name]) is None
 

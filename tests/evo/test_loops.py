@@ -88,6 +88,7 @@ def column(folder: Path, sql: str) -> list[Any]:
 # --- words and profiles -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_loop_may_profile_and_plan_before_it_writes_and_is_the_same_in_pieces(tmp_path: Path) -> None:
     folder = tmp_path / "planned"
     server = run(folder, stops=(3, 6), strategy="tests.evo.test_loops:Planned", budget={"evaluations": 30})

@@ -350,6 +350,7 @@ LIBRARIES = (
 """
 
 
+@pytest.mark.slow
 def test_a_confirmation_times_the_fastest_call_of_each_workload(
     with_calls: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -171,6 +171,7 @@ def test_a_model_that_tells_a_chain_in_pieces_leads_to_its_end_with_blunders_bet
     assert pieces.chain(load("softmax"), "fp32", "cpu") is None
 
 
+@pytest.mark.slow
 def test_every_kernel_of_a_chain_has_a_plan_that_stands() -> None:
     operators = [load(name) for name in folders()]
     for dtype in ("fp32", "bf16"):

@@ -110,6 +110,7 @@ def fake_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return library
 
 
+@pytest.mark.slow
 def test_a_package_launches_what_the_engine_launches(packed: Packed, monkeypatch: pytest.MonkeyPatch) -> None:
     compared = 0
     for dims in _dims(packed):
@@ -122,6 +123,7 @@ def test_a_package_launches_what_the_engine_launches(packed: Packed, monkeypatch
     assert compared >= 4
 
 
+@pytest.mark.slow
 def test_the_launcher_in_cpp_launches_what_the_engine_launches(
     packed: Packed, fake_driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -326,6 +328,7 @@ def _told_by_package(
     return driver.told, {name: (1 << 50) + ((n + 1) << 40) for n, name in enumerate(buffers)}
 
 
+@pytest.mark.slow
 def test_the_code_compiles_alone(packed: Packed) -> None:
     source = (packed.folder / "kernel.cu").read_bytes()
     cubin, symbols = packed.kernel.compile_source(packed.kernel.load().package, source, "sm_90a")
