@@ -66,7 +66,7 @@ def test_a_compiler_that_gets_no_turn_is_waited_for(compiler: Compiler, monkeypa
 
 
 SHARED_BYTES = """
-from fitness.cuda import nvrtc
+from fitness.cuda.compile import nvrtc
 nvrtc.OPTIONS = ()  # without ptxas -v the compiler has nothing to say
 made = nvrtc.compile_here(nvrtc.Job("", (), "sm_90a", ()))
 assert made.cubin and not made.log, made  # a log of one byte: its end
