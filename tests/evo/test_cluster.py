@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
@@ -53,9 +54,10 @@ def kill(backend: ClusterBackend, title: str) -> int:
     """SIGKILL to every process of the cluster that calls itself so; how many there were."""
     killed = 0
     for pid in marked(backend.cluster.mark):
-        if Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").startswith(title.encode()):
-            os.kill(pid, signal.SIGKILL)
-            killed += 1
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # some end by themselves meanwhile
+            if Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").startswith(title.encode()):
+                os.kill(pid, signal.SIGKILL)
+                killed += 1
     return killed
 
 
