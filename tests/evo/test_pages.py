@@ -15,7 +15,16 @@ from evo.cli.commands import app
 from tests.structure import ROOT
 
 README = ROOT / "README.md"
-PAGES = sorted((README, *(page for folder in ("evo", "fitness", "mutators", "operators") for page in (ROOT / folder).rglob("*.md"))))
+PAGES = sorted(
+    (
+        README,
+        *(
+            page
+            for folder in ("evo", "fitness", "mutators", "operators", "tests/redteam")
+            for page in (ROOT / folder).rglob("*.md")
+        ),
+    )
+)
 MOST_README_LINES = 250
 COMMANDS = typer.main.get_command(app)
 assert isinstance(COMMANDS, TyperGroup)
@@ -35,8 +44,7 @@ def anchors(page: Path) -> set[str]:
 
 def command_lines(page: Path) -> Iterator[str]:
     """The words behind `evo` of each line of the page's blocks that begins with it."""
-    for line in re.findall(r"^    (?:\.venv/bin/)?evo (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE):
-        yield line
+    yield from re.findall(r"^    (?:\.venv/bin/)?evo (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
 
 
 def parse(words: list[str]) -> None:

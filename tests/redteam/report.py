@@ -97,8 +97,8 @@ result of each is one of
 * *caught*: it runs, and a check refuses it;
 * *open*: it passes, and the reason is given.
 
-`python -m tests.redteam.report` runs the canaries of the cpu target and writes this page; `--cuda` writes the part on the
-cuda target, whose canaries are in tests/gpu, and runs nothing. Canaries of the emulation and of profiles are in
+`python -m tests.redteam.report` runs the canaries of the cpu target and writes this page; `--cuda` writes the part on
+the cuda target, whose canaries are in tests/gpu, and runs nothing. Canaries of the emulation and of profiles are in
 `test_rooms.py`. [How a verdict is reached](../../fitness/README.md) names the checks."""
 
 
@@ -135,7 +135,7 @@ def summary_of_cuda() -> str:
     }
     tools = Counter(tool for _, tool, _ in AUDITED.values())
     lines = [
-        f"On the cuda target {len(CUDA)} canaries, in [tests/gpu](tests/gpu), whose tests want the following of them; "
+        f"On the cuda target {len(CUDA)} canaries, in [tests/gpu](../gpu), whose tests want the following of them; "
         "the structural ones need no GPU. Those that are *in vain* are right, as what they count on never comes.",
         f"{len(AUDITED)} more that pass every check by luck fall to compute-sanitizer, where it is installed: to "
         f"{', '.join(f'{tool} {count}' for tool, count in sorted(tools.items()))}.",
