@@ -101,7 +101,7 @@ class Budget:
 
 
 OVERRUN = 0.05
-"""Of its time limit, so much at most may a run take longer."""
+"""The share of its time limit by which a run may exceed it."""
 CLOSING_S = {"cpu": 1.0, "cuda": 5.0}
 """By target, what a session needs to end its processes and close its store, after all else: a driver takes its time to
 give up what a process had on a GPU."""

@@ -89,7 +89,7 @@ class RunConfig(BaseModel):
     """`islands`; a published agent loop, `agent`, `astra`, `cudaforge`, `cudamaster`, `cutegen` or `refine`; a control,
     `best_of_n`, `one_shot`, `random` or `tune_only`; or your own class, as `module:Class`."""
     settings: dict[str, Any] = {}
-    """Of the strategy, as listed for each below."""
+    """The strategy's settings, as listed for each below."""
     budget: dict[Literal[KINDS], Amount] = {"wall_s": 60.0}  # type: ignore[valid-type]
     """Limits by kind of spending; none: until Ctrl-C, or until nothing new turns up."""
     llm: LlmSettings | None = None

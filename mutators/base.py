@@ -134,7 +134,7 @@ class ToolCall:
     """By which what came of it is told."""
     name: str
     arguments: str
-    """As the model wrote them, meant to be a JSON object."""
+    """The arguments in the model's own text, meant to be a JSON object."""
 
 
 class CallStatus(StrEnum):
@@ -255,7 +255,7 @@ class Proposal:
     """Why there is no answer."""
     seconds: float = 0.0
     calls: tuple[Call, ...] = ()
-    """Of language models, in order; their client has stored them."""
+    """Calls of language models, in order; their client has stored them."""
     text: str = ""
     """What a language model said."""
     metrics: Mapping[str, float] | None = None
@@ -345,7 +345,7 @@ class LlmMutator(Protocol):
     name: str
 
     def applies(self, kernel: Kernel, operator: Operator) -> bool:
-        """As `Mutator.applies`."""
+        """See `Mutator.applies`."""
         ...
 
     async def propose(
@@ -357,7 +357,7 @@ class LlmMutator(Protocol):
         earlier: tuple[Earlier, ...] = (),
         bench: Bench | None = None,
     ) -> Proposal:
-        """As `Mutator.propose`; `earlier` are the requests of `request.earlier`, in its order.
+        """Return the child, like `Mutator.propose`; `earlier` are the requests of `request.earlier`, in its order.
 
         On a `bench`, if there is one, drafts can be tried out; a mutator without such a parameter is given none. It
         raises UserError and OutOfBudget where the client does.

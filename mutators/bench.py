@@ -36,11 +36,11 @@ class Result:
     change: str = ""
     """What a draft changes, in its author's words; only where it is handed in."""
     evaluation: Evaluation | None = None
-    """Of a draft that was judged."""
+    """The evaluation of a draft that was judged."""
     evaluations: int = 0
     """What is charged to the budget."""
     seconds: float = 0.0
-    """Of an evaluation worker."""
+    """Seconds of an evaluation worker."""
     unsaid: Mapping[str, Any] = field(default_factory=dict)
     """What a client is not told, plain JSON, such as why a look at a kernel was not possible."""
 

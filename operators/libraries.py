@@ -35,7 +35,7 @@ class LibraryCall:
     """One way to have the operator's result from a vendor's library."""
 
     name: str
-    """As the library's documentation has it; where several calls are needed, the one that does most."""
+    """The name in the library's documentation; where several calls are needed, the one that does most."""
     function: Callable[..., Any] | None = None
     """It gets what it names of dims, scalars, tensors in the task's dtype and `prepared`, as `library(...)` does, and
     returns what that returns. None: `library(...)` itself."""
@@ -48,7 +48,7 @@ class LibraryCall:
     arrays: Arrays = "torch"
     targets: tuple[str, ...] = ("cpu", "cuda")
     dtypes: tuple[str, ...] = ()
-    """Of tasks; empty: all that its arrays know."""
+    """Element types of tasks; empty: all that its arrays know."""
 
     @property
     def kind(self) -> str:

@@ -52,7 +52,7 @@ class Subject:
     origin: str
     """Where it is from, in words."""
     verdict: Mapping[str, Any] | None
-    """As verdict.json has it; None: it was never judged there."""
+    """The verdict in the form of verdict.json; None: it was never judged there."""
     conditions: Mapping[str, Any] = field(default_factory=dict)
     """What the verdict was given on: device, driver, versions."""
     lineage: Sequence[Mapping[str, Any]] = ()

@@ -37,7 +37,7 @@ CONFIG: Mapping[str, Any] = {
 
 
 def colour(place: int) -> str:
-    """That of the series at this place."""
+    """The colour of the series at this place."""
     return f"var(--series-{place % SERIES})"
 
 

@@ -22,14 +22,14 @@ class Query:
     """A question to stores, as a user asks it."""
 
     where: str
-    """Of which runs, as `evo sql` takes it."""
+    """The runs that it asks, in the words that `evo sql` takes."""
     sql: str
     rows: int = 0
     """Rows of its answer, where they are known."""
     timeout_s: int = 0
     """More time than users' queries have by themselves; 0: that is enough."""
     name: str = ""
-    """Of a worked query, which stands in place of its text."""
+    """The name of a worked query, which stands in place of its text."""
 
     @property
     def text(self) -> str:
@@ -240,7 +240,7 @@ def count(value: float) -> str:
 
 
 def amount(value: float) -> str:
-    """Of tokens: `12.5k`."""
+    """An amount of tokens in few characters: `12.5k`."""
     return tokens(value).removesuffix("tok")
 
 

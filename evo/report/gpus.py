@@ -35,7 +35,7 @@ class GpuLoad:
 
 
 NAMED = 3
-"""So many GPUs are told one by one, of more the least and the most."""
+"""The most GPUs that are named one by one; of more the least and the most are told."""
 
 
 def loads(gpus: Sequence[GpuLoad]) -> str:

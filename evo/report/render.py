@@ -50,7 +50,7 @@ def policy(*, live: bool) -> str:
 
 @cache
 def _script(*, live: bool) -> str:
-    """That of a live page first looks at what the other one will change."""
+    """The page's script; a live page's begins with the part that looks for changes."""
     return (_asset("live.js") if live else "") + _asset("page.js")
 
 

@@ -106,7 +106,7 @@ def _named(tasks: list[str]) -> str:
 
 
 MOST_ROWS = 200
-"""Of a table; its query gives them all."""
+"""Rows of a table at most; its query gives them all."""
 MOST_DRAWN = 12
 """Tasks that have figures of both kinds of progress, maps and rooflines; of more there is one figure each."""
 MOST_EXAMPLES = 20

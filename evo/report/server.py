@@ -127,7 +127,7 @@ LEAST_PAUSE_S = 1.0
 SNAPSHOT_S = 10.0
 """What was written so shortly before a page was begun may not be in it: readers share snapshots."""
 HEALTH_S = 30.0
-"""So often a run in which nothing happens is asked how it is."""
+"""Seconds after which the health of a run in which nothing happens is asked anew."""
 
 
 class Reads(Protocol):
@@ -143,7 +143,7 @@ class Trace:
     """What tells from outside, at no cost to its writer, whether a run has changed."""
 
     files: tuple[tuple[int, int], ...]
-    """Of the database and its log, when each was written last in nanoseconds since 1970, and its bytes."""
+    """The times at which the database and its log were written last, in nanoseconds since 1970, and their bytes."""
     is_running: bool
 
     @property
@@ -157,7 +157,7 @@ class Reading:
     """The last time that the run was read for a page, with or without success."""
 
     trace: Trace
-    """As it was before that."""
+    """The state of the run's files before that."""
     began_s: float
     """In seconds since 1970."""
     ended_s: float
@@ -166,7 +166,7 @@ class Reading:
 
 
 def trace(folder: Path) -> Trace:
-    """That of the run in `folder` now."""
+    """The state of the files of the run in `folder` now."""
     files = []
     for name in (DATABASE, f"{DATABASE}.wal"):
         try:
@@ -348,7 +348,7 @@ def is_ours(named: str, host: str) -> bool:
 
 
 def _name(named: str) -> str:
-    """Of `name`, `name:port` or `[address]:port`. It raises ValueError."""
+    """The name in `name`, `name:port` or `[address]:port`. It raises ValueError."""
     name, _, port = named.partition("]:") if named.startswith("[") else named.partition(":")
     if port and not (port.isascii() and port.isdigit()):
         raise ValueError(named)
@@ -376,7 +376,7 @@ def server(watched: Watched, host: str, port: int | None) -> ThreadingHTTPServer
         block_on_close = False  # whoever is still reading does not keep us
 
         def server_bind(self) -> None:
-            """As any server of TCP: nobody here wants the name that DNS has for the address, seconds later perhaps."""
+            """Bind like any TCP server, without the look-up of the address's name in DNS, which may take seconds."""
             TCPServer.server_bind(self)
 
         def handle_error(self, request: Any, client_address: Any) -> None:
@@ -434,7 +434,7 @@ def handler_of(answer: Callable[[str], Response], host: str) -> type[BaseHTTPReq
                 self.wfile.write(response.body)
 
         def version_string(self) -> str:
-            """Of us, no more than that."""
+            """The server's name, without the version of Python."""
             return "kernel-evo"
 
         def log_message(self, format: str, *args: Any) -> None:

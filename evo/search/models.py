@@ -206,7 +206,7 @@ _TALLIES = """
            coalesce(sum(lost_tokens), 0) as lost_tokens
     from calls group by model
 """
-"""Of every model what its calls came to, and what they might have cost at most; as the view `cost` has it."""
+"""A query for each model's tokens and what its calls might have cost at most, like the view `cost`."""
 
 
 def open_client(settings: LlmSettings, store: Journal, spending: Spending, say: Callable[[str], None]) -> Models:

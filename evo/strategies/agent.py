@@ -33,7 +33,7 @@ class AgentSettings(BaseModel):
     tokens: int = Field(default=400_000, ge=1)
     """In and out, of all its answers."""
     usd: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """Of all its answers; 0: as far as the run's budget goes."""
+    """Dollars for all answers of one dialogue; 0: no limit but the run's budget."""
     kernels: int = Field(default=4, ge=1, le=100)
     """Handed in one after the other in one conversation."""
 

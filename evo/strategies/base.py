@@ -36,7 +36,7 @@ class StrategyContext:
     operator: Operator
     task: Task
     seed: int
-    """Of the run."""
+    """The run's seed."""
     workload_set: str = ""
     """The workloads that kernels are timed on; empty: all that the operator has."""
     models: tuple[str, ...] = ()
@@ -110,7 +110,7 @@ class Leader:
     kernel: Kernel
     log_speedup: float
     log_share: float | None = None
-    """Of what the machine allows, as a logarithm; None where that is not known."""
+    """The logarithm of the share of what the machine allows; None where that is not known."""
 
     def ahead(self, other: Leader) -> float:
         """Return by how much it is further than another task's leader, as a log ratio.

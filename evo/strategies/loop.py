@@ -36,7 +36,7 @@ class PlainStrategy(Chooser, Generic[SettingsT]):
         self.settings: SettingsT = self.Settings(**settings)  # type: ignore[assignment]
         self.ancestors = Ancestors(context)
         self._best = Archive()
-        """Of a single cell."""
+        """An archive of a single cell."""
 
     @abstractmethod
     def next(self, number: int, ancestor: Individual, rng: Random) -> Request | None:

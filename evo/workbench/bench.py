@@ -24,7 +24,7 @@ from operators.errors import DiskError, UserError, unknown
 from operators.kernel import Kernel
 
 LEAST_DIGITS = 6
-"""Of an id that names a kernel."""
+"""The fewest digits of an id that name a kernel."""
 READING = ("read_kernel", "lineage", "lessons", "operator", "docs", "diff")
 WORKING = ("build", "check", "judge", "profile")
 Read = Callable[[str, Sequence[Any]], list[dict[str, Any]]]

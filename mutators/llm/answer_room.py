@@ -20,7 +20,7 @@ GROWTH = 4
 """An answer that was cut gets so many times the room."""
 LEAST = 1_024
 BYTES_PER_TOKEN = 3
-"""Of what is asked, about."""
+"""The assumed bytes of a prompt per token."""
 
 
 def most_tokens(

@@ -37,7 +37,7 @@ from operators.errors import UserError
 TOKENS_PER_MESSAGE = 16
 """Upper bound of what a message has besides its text."""
 CHARACTERS_PER_TOKEN = 16
-"""Of what a model writes, on average: far more than there are. Longer answers are cut."""
+"""The most characters of an answer per token, far more than there are on average. Longer answers are cut."""
 LONGEST_BACKOFF_S = 60.0
 LONGEST_RETRY_AFTER_S = 600.0
 """A provider that asks for a longer pause is taken to have failed."""

@@ -51,9 +51,9 @@ class Tally:
     """Tokens of one model's attempts, beside what they might have cost at most."""
 
     most_tokens: int = 0
-    """Of those whose cost is known."""
+    """The upper bound on tokens of attempts whose cost is known."""
     tokens: int = 0
-    """That these really cost."""
+    """The tokens that these really cost."""
     lost_tokens: int = 0
 
     @property

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 BYTES_PER_TOKEN = 2
-"""Of code and prose, tokenizers make a token of three to four bytes: what is reckoned with it is an upper bound."""
+"""The fewest bytes of a token; tokenizers make one of three to four bytes of code and prose, so counts are upper
+bounds."""
 USUAL_BYTES_PER_TOKEN = 4
 MOST_TOLD = 2**31
 MOST_SAID = 2_000

@@ -44,7 +44,7 @@ class Axis:
     start: str
     """The expression that it is declared with."""
     letter: str
-    """Of the direction: x, y or z."""
+    """The direction's letter: x, y or z."""
     bound: str
     """What it must be less than: an expression over parameters."""
     count: str

@@ -37,7 +37,7 @@ class Material:
     """All of the configuration, those that were not begun yet among them."""
     found: Conclusions
     curves: Sequence[Curve]
-    """Of cells whose naive kernel was judged."""
+    """The curves of cells whose naive kernel was judged."""
     hermetic: Hermetic
     answers: Mapping[str, Rows]
     """To the queries that the report prints, by the query."""
