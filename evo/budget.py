@@ -113,7 +113,7 @@ ROOM_S = 3600.0
 """How long a full disk is waited for: what makes room at night by itself, such as the rotation of logs and the clearing
 of caches, comes within the hour. Who has to be woken for it comes in the morning, and has the machine free by then."""
 FORGOTTEN_S = 60.0
-"""When nobody has asked for so long whether to wait, the next one who does is another wait."""
+"""After so long without a question whether to wait, the next question begins another wait."""
 
 
 class RunClock:

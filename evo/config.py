@@ -40,7 +40,7 @@ class CellSettings(BaseModel):
     arm: str = Field(min_length=1)
     """The name of the strategy with all that is set for it."""
     under_way: int = Field(1, ge=1, le=64)
-    """Requests under way at most, profiles included, whatever the pool and whoever else uses it. With 1, each is asked
+    """Requests under way at most, profiles included, whatever the pool and its other users. With 1, each is asked
     for with the knowledge of all that came before it, in every arm alike."""
     trials: int = Field(0, ge=0, le=MOST_TRIALS)
     """Settings of tunables that are asked for, at most."""

@@ -152,7 +152,7 @@ class CallStatus(StrEnum):
 
     @property
     def heard(self) -> bool:
-        """Whether the provider answered, in whatever way."""
+        """Whether the provider answered, in any way."""
         return self not in (CallStatus.FAILED, CallStatus.UNAVAILABLE)
 
 
@@ -337,7 +337,7 @@ class Mutator(Protocol):
 
 
 class LlmMutator(Protocol):
-    """A mutator that asks a language model, and waits for it without blocking anybody.
+    """A mutator that asks a language model, and waits for it without blocking the search.
 
     As pure as a `Mutator`, given the client's answers.
     """

@@ -23,7 +23,7 @@ class Tool:
 
 @dataclass(frozen=True)
 class Result:
-    """What a use of a tool came to: whatever was wrong with it is a text, never an exception."""
+    """What a use of a tool came to: a fault in it is a text, never an exception."""
 
     text: str
     """What the client is told; of bounded length."""

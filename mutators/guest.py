@@ -1,4 +1,4 @@
-"""The mutator that takes a kernel in which nobody asked for: its request holds it whole."""
+"""The mutator that takes in a kernel that no strategy asked for: its request holds it whole."""
 
 from __future__ import annotations
 

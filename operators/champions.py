@@ -189,7 +189,7 @@ def _head(path: Path) -> str:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Write a whole file at once, so that whoever reads it sees the old one or the new one."""
+    """Write a whole file at once, so that a reader sees the old one or the new one."""
     with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=".", encoding="utf-8", delete=False) as file:
         try:
             file.write(text)

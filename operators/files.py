@@ -1,4 +1,4 @@
-"""Files of users, read as far as such a file goes: whatever was named by mistake takes neither time nor memory."""
+"""Files of users, read as far as such a file goes: a file that was named by mistake takes neither time nor memory."""
 
 from __future__ import annotations
 

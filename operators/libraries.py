@@ -25,9 +25,9 @@ WITHOUT_BF16 = ("numpy", "cupy")
 NARROW = ("bf16", "fp16")
 CONVERTED = " (converted before)"
 """Ends the name of a call that gets an operand in another form or order than a kernel does. The conversion is not
-timed: the call is spared work that a kernel has to do, which whoever reads a comparison must know."""
+timed: the call is spared work that a kernel has to do, which a reader of a comparison must know."""
 UNNAMED = "library()"
-"""What a call is called that nobody named."""
+"""The name of a call without a name of its own."""
 
 
 @dataclass(frozen=True)

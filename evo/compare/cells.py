@@ -156,7 +156,7 @@ CURVE = """
 
 @dataclass(frozen=True)
 class Winner:
-    """The best kernel of a cell by the cell's own verdicts, which nobody has judged anew yet."""
+    """The best kernel of a cell by the cell's own verdicts, not judged anew yet."""
 
     kernel: Kernel
     level: str

@@ -43,7 +43,7 @@ class Arm(BaseModel):
     profile: Literal[PROFILERS] = PROVIDER  # type: ignore[valid-type]
     """What language models are shown of a profile, as for a run."""
     tuning: Literal["none", "own", "last"] = "none"
-    """Who tries settings of tunables: nobody; the strategy when it likes, within the comparison's `trials`; or, when
+    """Who tries settings of tunables: none does; the strategy when it likes, within the comparison's `trials`; or, when
     it has asked for all else, the engine with as many trials of its best kernel."""
     models: list[str] | None = None
     """Instead of those of `[llm]`; an empty list: no language model."""

@@ -30,7 +30,7 @@ WORK = ".work"
 
 @dataclass
 class Running:
-    """The state of a comparison under way, for whoever shows it."""
+    """The state of a comparison under way, to be shown."""
 
     cells: Sequence[Cell]
     at_once: int = 0
@@ -51,7 +51,7 @@ OnChange = Callable[[Running], None]
 def prepare(comparison: Comparison, runs: Path) -> tuple[Path, list[Cell]]:
     """Begin a comparison below `runs`, or take it up again; return its folder and cells. It raises UserError.
 
-    Whatever is wrong with any cell's configuration is found here, before anything is spent.
+    Every fault of a cell's configuration is found here, before anything is spent.
     """
     folder = folder_of(runs, comparison.name)
     if (folder / BEGUN).exists():
@@ -260,7 +260,7 @@ def cells_at_once(cells: Sequence[Cell], slots: int) -> int:
 
 @contextmanager
 def at_work(folder: Path, ray: str) -> Iterator[Backend]:
-    """The backend for whatever is done for a comparison; no other process does something for it meanwhile."""
+    """The backend for all work on a comparison; no other process does something for it meanwhile."""
     with _explained(folder), _alone(folder), backend_of(ray) as backend:
         yield backend
 

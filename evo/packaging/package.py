@@ -194,7 +194,7 @@ def _path(module: str) -> Path:
 
 
 UNCONFIRMED = (
-    "**Not confirmed.** These figures are of level `{level}`: nobody repeated them, and the luckiest of "
+    "**Not confirmed.** These figures are of level `{level}`: they were not repeated, and the luckiest of "
     "many kernels looks faster than it is. `evo resume RUN --confirm` confirms what leads."
 )
 FLAGGED = (

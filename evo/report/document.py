@@ -1,7 +1,7 @@
 """What a report says, before anyone decides how it looks: sections of words, tables, figures and kernels.
 
 Each table and figure has the query that its numbers come from. `evo.report.render` makes a file of HTML of a document,
-`evo.report.render` one of Markdown. All text is plain text here; whoever renders it escapes it.
+`evo.report.render` one of Markdown. All text is plain text here; the renderer escapes it.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Column:
     """Whether its numbers are the program's, not the query's."""
     numeric: bool = True
     code: bool = False
-    """Whether it is an id, or what somebody else wrote, to be shown to the letter."""
+    """Whether it is an id, or a text from outside, to be shown to the letter."""
     link: str = ""
     """Prefix of the anchor that a value of it leads to, where the document has that."""
     link_names: tuple[str, ...] = ()

@@ -23,7 +23,7 @@ class GpuLoad:
 
     index: str
     busy: int | None
-    """Percent of the sample's moment in which some kernel ran, whoever's; None where the device does not tell."""
+    """Percent of the sample's moment in which some kernel ran, of any process; None where the device does not tell."""
     used_mib: int | None
     total_mib: int | None
 

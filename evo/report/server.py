@@ -1,6 +1,6 @@
 """The server of `evo ui`: one page, and how the run is that it shows. There is nothing else to ask for.
 
-Whoever can reach the address can read the run; that is this machine alone unless a user says otherwise. Pages of other
+All who can reach the address can read the run: this machine alone, unless a user says otherwise. Pages of other
 sites cannot: the name by which a browser asks must be one of ours (DNS rebinding), nothing may be framed, and no answer
 is for another origin.
 """
@@ -98,7 +98,7 @@ class Maker:
 
 
 def main() -> None:
-    """Answer until nobody asks any more."""
+    """Answer until no browser asks any more."""
     os.nice(NICENESS)
     folder = Path(sys.argv[2])
     with Connection(int(sys.argv[1])) as connection, suppress(EOFError, BrokenPipeError, ConnectionResetError):
@@ -195,7 +195,7 @@ def due(now_s: float, found: Trace, last: Reading | None) -> bool:
 
 
 class Watched:
-    """A run, its newest page and its health. Any thread may ask; nothing is read while nobody does."""
+    """A run, its newest page and its health. Any thread may ask; nothing is read while none does."""
 
     def __init__(self, folder: Path, reads: Reads, clock: Callable[[], float] = time.time) -> None:
         """`clock` tells seconds since 1970."""
@@ -222,7 +222,7 @@ class Watched:
         return made
 
     def look(self) -> dict[str, Any]:
-        """How the run is and how old the newest page, for whoever shows it; this begins a newer one where it is due."""
+        """How the run is and how old the newest page is; this begins a newer one where it is due."""
         found, now_s = trace(self.folder), self._clock()
         with self._lock:
             if self._busy is None:
@@ -329,7 +329,7 @@ def is_ours(named: str, host: str) -> bool:
     """Whether a request that asks `named` (its header Host) means a server at `host`.
 
     A site that has its own name lead here is told by that name. An address cannot be had lead anywhere; a port may be
-    another one, which somebody forwards.
+    another one, which is forwarded.
     """
     try:
         name = _name(named)
@@ -380,7 +380,7 @@ def server(watched: Watched, host: str, port: int | None) -> ThreadingHTTPServer
             TCPServer.server_bind(self)
 
         def handle_error(self, request: Any, client_address: Any) -> None:
-            """A reader that went away is nobody's error."""
+            """A reader that went away is no error."""
 
     handler = handler_of(lambda path: respond(path, watched), host)
     for number in (PORT, 0) if port is None else (port,):
@@ -412,7 +412,7 @@ def handler_of(answer: Callable[[str], Response], host: str) -> type[BaseHTTPReq
         do_HEAD = do_GET
 
         def refuse(self) -> None:
-            """Refuse whatever wants to change something."""
+            """Refuse requests to change something."""
             self.close_connection = True  # its body is not read
             self._send(refusal(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD"), Allow="GET, HEAD")
 

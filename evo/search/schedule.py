@@ -28,7 +28,7 @@ class Errand:
 
 
 class InFlight:
-    """Owns the running tasks. Whatever it began, it also ends: nothing is left behind by a search that stops."""
+    """Owns the running tasks. It ends all that it began: nothing is left behind by a search that stops."""
 
     def __init__(self) -> None:
         self._begun: dict[asyncio.Task[Any], None] = {}

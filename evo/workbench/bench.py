@@ -1,6 +1,6 @@
 """The workbench: what a writer of kernels may read of a search, and have built, checked, judged and profiled.
 
-It keeps the drafts of one writer and nothing else; whatever is stored, charged or submitted is its owner's concern.
+It keeps the drafts of one writer and nothing else; what is stored, charged or submitted is its owner's concern.
 """
 
 from __future__ import annotations

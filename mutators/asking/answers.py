@@ -50,7 +50,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Invitation:
-    """A guest: a kernel that nobody asked for."""
+    """A guest: a kernel that no request asked for."""
 
     source: str
     author: str = ""

@@ -47,7 +47,7 @@ class CallFailed(Exception):
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """The border to litellm: whatever its providers' code lets through becomes a CallFailed."""
+    """The border to litellm: all that its providers' code lets through becomes a CallFailed."""
     try:
         yield
     except Exception as error:

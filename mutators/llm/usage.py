@@ -54,7 +54,7 @@ def counted(said: Any, text: str, *, most_in: int, most_out: int) -> Usage:
 def counted_outside(said: Any, text: str, asked: str) -> Usage:
     """The tokens of an answer from outside to the text `asked`, as they were told or, where they were not, estimated.
 
-    Nobody sent them on the search's behalf, so nothing bounds them: an agent may read and think more than it was asked.
+    They are not sent on the search's behalf, so nothing bounds them: an agent may read and think more than asked.
     """
     names = COUNTS if isinstance(said, Mapping) and COUNTS[0] in said else ("input_tokens", "output_tokens")
     counts = [said.get(name) if isinstance(said, Mapping) else None for name in names]

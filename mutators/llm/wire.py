@@ -32,7 +32,7 @@ class Arrival:
     characters: int = 0
     """What it had."""
     usage: Any = None
-    """What the provider said, whatever that was."""
+    """The provider's text, of any kind."""
     read: bool = False
     """Whether the answer came this way at all and was understood."""
 

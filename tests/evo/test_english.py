@@ -1,4 +1,4 @@
-"""Docstrings name their subject: none begins with a word that only refers to the line above it."""
+"""Plain English: docstrings name their subject, and riddle words stand neither there nor in pages."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.evo.test_pages import PAGES, name
 from tests.structure import ROOT
 
 OPENINGS = ("Of", "So", "That", "As")
+"""First words of docstrings that only refer to the line above."""
+RIDDLES = re.compile(r"\b(?:nobody|whoever|somebody|anybody|errand)\b", re.IGNORECASE)
 DONE = ("evo", "mutators", "operators")
 """Packages that are held to it; `fitness` and `tests` are not yet."""
 FINGERPRINTED = ("operators/algorithmic/simpson_int/reference.py", "operators/llm/triangle_attention/reference.py")
@@ -38,3 +41,19 @@ def test_docstrings_begin_with_their_subject(package: str) -> None:
         if re.match(rf"(?:{'|'.join(OPENINGS)})\b", text)
     ]
     assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("package", DONE)
+def test_docstrings_name_who_does_what(package: str) -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {riddle[0]}"
+        for path in sorted((ROOT / package).rglob("*.py"))
+        for line, text in docstrings(path)
+        if (riddle := RIDDLES.search(text))
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.parts[-2:] != ("redteam", "README.md")], ids=name)
+def test_pages_name_who_does_what(page: Path) -> None:
+    assert RIDDLES.findall(page.read_text(encoding="utf-8")) == []
