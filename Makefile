@@ -4,15 +4,19 @@ VENV := .venv
 EVO := $(VENV)/bin/evo
 BUDGET ?= 60s
 OPERATORS ?= softmax matrix_mul
-PYTEST_ARGS ?= --numprocesses 2 --dist loadfile
+# Of the ways to share tests out only `worksteal` and `load` come to an end when a process of pytest dies.
+PYTEST_ARGS ?= --numprocesses 2 --dist worksteal
 
-.PHONY: search test lint clean
+.PHONY: search test test-all lint clean
 
 search: $(VENV)/.installed
 	$(EVO) run $(OPERATORS) --target cpu --budget $(BUDGET)
 
 test: $(VENV)/.installed-test
 	$(VENV)/bin/python -m pytest $(PYTEST_ARGS)
+
+test-all: $(VENV)/.installed-test
+	$(VENV)/bin/python -m pytest --slow -o faulthandler_timeout=1800 $(PYTEST_ARGS)
 
 lint: $(VENV)/.installed-test
 	$(VENV)/bin/ruff check .

@@ -22,8 +22,8 @@ from evo.rows import LIBRARY_TIMING
 from evo.store import Connection, Limits, answer, has_writer, open_reader, query
 from evo.store.named import named_query
 from fitness.evaluation import CheckError, LibraryTiming, Timing
-from fitness.packages import pip
-from fitness.profiling import Bottleneck, Metric, Profile
+from fitness.install import pip
+from fitness.profiling.profiles import Bottleneck, Metric, Profile
 from operators.errors import UserError, unknown
 from operators.plan.defaults import with_defaults
 from operators.plan.header import read_header

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from evo.config import DEFAULT_SETS
-from fitness.admission import Admission, Tried
-from fitness.base import Anchor, Fitness
 from fitness.evaluation import CheckError, Evaluation, Level, Status
-from fitness.levels import judge
+from fitness.judging.base import Anchor, Fitness
+from fitness.judging.levels import judge
+from fitness.judging.mutation_test import Admission, Tried
 from fitness.targets import place
 from mutators.analysis.cpp_tree import SyntaxTree
 from mutators.mutants import Mutant, chosen, mutants

@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from evo.budget import KINDS
 from evo.strategies.base import StrategyContext
 from evo.strategies.tuning import Tuned
-from fitness.base import DeviceInfo
-from fitness.metric_sets import PROVIDER, PROVIDERS
+from fitness.judging.base import DeviceInfo
+from fitness.profiling.metric_sets import PROVIDER, PROVIDERS
 from fitness.targets import check_target, device_info, measured_device
 from mutators.briefing import Attempt
 from mutators.llm.settings import LlmSettings

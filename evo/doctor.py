@@ -14,9 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from fitness.cuda.line import LINES, check_driver, driver_cuda, fitting_extra
-from fitness.native import CXX, ToolchainError, cache_folder, checks, compiler_version
-from fitness.packages import (
+from fitness.cuda.compile.line import LINES, check_driver, driver_cuda, fitting_extra
+from fitness.install import (
     CUPY,
     MissingPackage,
     installed,
@@ -25,6 +24,7 @@ from fitness.packages import (
     reinstalling_toolchain,
     reinstalling_torch,
 )
+from fitness.sandbox.native import CXX, ToolchainError, cache_folder, checks, compiler_version
 from operators.errors import UserError
 
 OPENMP_TEST = """
@@ -42,7 +42,7 @@ OURS = {
     "evo": "evo/cli/commands.py",
     "operators": "operators/definition/spec.py",
     "mutators": "mutators/base.py",
-    "fitness": "fitness/base.py",
+    "fitness": "fitness/judging/base.py",
 }
 COUNTED_APART = """
 import ctypes, os
@@ -221,7 +221,7 @@ def _driver() -> Finding:
 
 
 def _nvrtc() -> Finding:
-    from fitness.cuda import nvrtc
+    from fitness.cuda.compile import nvrtc
 
     try:
         folders = nvrtc.include_folders()
@@ -255,7 +255,7 @@ def _cupy() -> Finding:
 
 
 def _cutlass() -> Finding:
-    from fitness.cuda.nvrtc import cutlass_folders
+    from fitness.cuda.compile.nvrtc import cutlass_folders
 
     folders = cutlass_folders()
     if not folders:
@@ -265,7 +265,7 @@ def _cutlass() -> Finding:
 
 
 def _gpus() -> Finding:
-    from fitness.cuda.driver import device_count, device_facts
+    from fitness.cuda.running.driver import device_count, device_facts
 
     try:
         found = [device_facts(ordinal) for ordinal in range(device_count())]
@@ -309,7 +309,7 @@ def _peaks() -> Finding:
 
 
 def _has_gpu() -> bool:
-    from fitness.cuda.driver import device_count
+    from fitness.cuda.running.driver import device_count
 
     try:
         return device_count() > 0
@@ -318,7 +318,7 @@ def _has_gpu() -> bool:
 
 
 def _ncu() -> Finding:
-    from fitness.cuda.tools import find_tool, profiling_is_for_root
+    from fitness.cuda.profiling.tools import find_tool, profiling_is_for_root
 
     path = find_tool("ncu")
     if path is None:
@@ -331,7 +331,7 @@ def _ncu() -> Finding:
 
 
 def _sanitizer() -> Finding:
-    from fitness.cuda.tools import find_tool
+    from fitness.cuda.profiling.tools import find_tool
 
     path = find_tool("compute-sanitizer")
     if path is None:

@@ -13,13 +13,13 @@ from typing import Any
 from evo.config import DEFAULT_SETS, RunConfig
 from evo.report.status import quoted
 from evo.store import query
-from fitness.base import Anchor
 from fitness.evaluation import Evaluation, Timing, library_calls
 from fitness.flags import beside, flags
-from fitness.levels import judge
-from fitness.profiling import Profile
+from fitness.judging.base import Anchor
+from fitness.judging.levels import judge
+from fitness.judging.timing import Ratio, mean, smallest_detectable
+from fitness.profiling.profiles import Profile
 from fitness.targets import fitness
-from fitness.timing import Ratio, mean, smallest_detectable
 from operators.catalog import load
 from operators.definition.spec import Operator, Task
 from operators.errors import UserError, unknown

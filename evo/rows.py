@@ -14,7 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 
 from evo.individual import UNAVAILABLE, Individual
 from fitness.evaluation import CheckError, Evaluation, Level, LibraryTiming, Status, Timing
-from fitness.profiling import Bottleneck, Metric, Profile
+from fitness.profiling.profiles import Bottleneck, Metric, Profile
 from mutators.base import Call, CallStatus, Kind, Message, Proposal, Request, ToolCall
 from operators.definition.spec import Task
 from operators.kernel import Kernel

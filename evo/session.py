@@ -434,8 +434,8 @@ def _check(file: Path, kernel: Kernel, operator: Operator, task: Task) -> None:
 
 def _built(kernel: Kernel, plan: Plan, operator: Operator, task: Task) -> object:
     if task.target == "cuda":
-        from fitness.cuda.build import ARCH, compile_cuda
-        from fitness.cuda.driver import present_arch
+        from fitness.cuda.compile.build import ARCH, compile_cuda
+        from fitness.cuda.running.driver import present_arch
 
         return compile_cuda(kernel, operator, task.dtype, arch=present_arch(ARCH))
     with tempfile.TemporaryDirectory(prefix="evo-") as folder:

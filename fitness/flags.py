@@ -1,8 +1,8 @@
 """What in a kernel is legal and suspicious: with it a kernel may tell a timed call from a checked one.
 
 Builds find it in machine code, PTX and symbols, never in a source's text, and keep the reasons as the fact `flagged`:
-`fitness.cuda.ptx.flagged` and `fitness.cpu.flagged.flagged` own the lists. No verdict depends on it. Wherever a level
-is told, `standing` says both, so that nobody reads `confirmed` and misses the rest.
+`fitness.cuda.compile.ptx.flagged` and `fitness.cpu.flagged.flagged` own the lists. No verdict depends on it. Wherever a
+level is told, `standing` says both, so that nobody reads `confirmed` and misses the rest.
 """
 
 from __future__ import annotations

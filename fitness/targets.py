@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fitness.base import Builder, DeviceInfo, Fitness
-from fitness.roofline import Peaks
+from fitness.judging.base import Builder, DeviceInfo, Fitness
+from fitness.profiling.roofline import Peaks
 from operators.definition.spec import Operator, Task
 from operators.errors import UserError
 
 if TYPE_CHECKING:
-    from fitness.admission import Place
+    from fitness.judging.mutation_test import Place
 
 MEASURE_TIMEOUT_S = 120.0
 """Of which most may be spent on loading libraries for the first time."""
@@ -29,7 +29,7 @@ def check_target(target: str) -> None:
     if target not in JUDGED_TARGETS:
         raise UserError(f"target {target}: there are {', '.join(JUDGED_TARGETS)}")
     if target == "cuda":
-        from fitness.cuda.driver import device_facts
+        from fitness.cuda.running.driver import device_facts
 
         device_facts()
 
@@ -64,7 +64,7 @@ def devices(target: str) -> list[str]:
     """The GPUs that this process sees, as CUDA_VISIBLE_DEVICES names them; none for other targets. Raises UserError."""
     if target != "cuda":
         return []
-    from fitness.cuda.driver import visible_devices
+    from fitness.cuda.running.driver import visible_devices
 
     return visible_devices()
 
@@ -85,7 +85,7 @@ def gpu_models(target: str) -> GpuModels:
     """The models of this machine's GPUs. It raises UserError."""
     if target != "cuda":
         return NO_GPUS
-    from fitness.cuda.driver import device_count, device_facts, driver_version
+    from fitness.cuda.running.driver import device_count, device_facts, driver_version
 
     return GpuModels(tuple(sorted({device_facts(n).name for n in range(device_count())})), driver_version())
 
@@ -93,7 +93,7 @@ def gpu_models(target: str) -> GpuModels:
 def device_info(target: str, *, threads: int = 0) -> DeviceInfo:
     """Return what kernels of this target run on here; `threads` as `RunConfig` has them. It raises UserError."""
     if target == "cuda":
-        from fitness.cuda.driver import device_facts
+        from fitness.cuda.running.driver import device_facts
 
         return device_facts().info
     from fitness.cpu.cores import device_info as cpu
@@ -168,12 +168,12 @@ def builder(operator: Operator, task: Task, *, workload_set: str, folder: Path, 
 
 
 def place(operator: Operator, task: Task, *, workload_set: str, folder: Path) -> Place:
-    """Where kernels of a task are tried untimed (`fitness.admission`); of cuda without a GPU, by emulation."""
-    from fitness.admission import DevicePlace
-    from fitness.pipeline import Pipeline
+    """Where kernels of a task are tried untimed (`fitness.judging.mutation_test`); without a GPU cuda is emulated."""
+    from fitness.judging.mutation_test import DevicePlace
+    from fitness.judging.pipeline import Pipeline
 
     if task.target == "cuda" and present_target([task.target]) != task.target:
-        from fitness.cuda.emulation.admission import EmulatedPlace
+        from fitness.emulator.admission import EmulatedPlace
 
         return EmulatedPlace(operator, task.dtype, folder)
     stage = fitness(operator, task, workload_set=workload_set, folder=folder)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fitness.base import DeviceInfo
+from fitness.judging.base import DeviceInfo
 from operators.definition.spec import Operator, Task
 from operators.kernel import Kernel
 

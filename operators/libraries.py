@@ -1,8 +1,8 @@
 """Calls of vendors' libraries that kernels are compared with: what an operator's `libraries.py` declares.
 
 It defines `LIBRARIES`, a sequence of `LibraryCall`: `own(NAME)` names the `library(...)` of reference.py, the others
-stand beside it. Which is the baseline of a workload is a matter of time (`fitness.library`); none of them decides a
-verdict, which is why the file is no part of an operator's fingerprint.
+stand beside it. Which is the baseline of a workload is a matter of time (`fitness.judging.library`); none of them
+decides a verdict, which is why the file is no part of an operator's fingerprint.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import shutil
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,25 +14,28 @@ from hypothesis import settings
 from evo.store import writer
 from operators.catalog import load
 from operators.definition.spec import Operator
+from tests.choosing import BRIEF, FULL
 
 DATA = Path(__file__).parent / "data"
 
-settings.register_profile("untimed", deadline=None)  # a busy machine may stop any example for a while
-settings.load_profile("untimed")
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--slow", action="store_true", help="also run tests that take minutes")
+    parser.addoption("--slow", action="store_true", help="also run the tests that the default leaves out")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    settings.load_profile(FULL if config.getoption("--slow") else BRIEF)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    for item in items:
-        if "slow" in item.keywords and not config.getoption("--slow"):
-            item.add_marker(pytest.mark.skip(reason="slow; run with --slow"))
-        if "gpu" in item.keywords and not _has_gpu():
-            item.add_marker(pytest.mark.skip(reason="no NVIDIA GPU"))
+    slow = [] if config.getoption("--slow") else [item for item in items if "slow" in item.keywords]
+    gpu = [] if _has_gpu() else [item for item in items if "gpu" in item.keywords]
+    if left_out := {*slow, *gpu}:
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]
 
 
+@cache
 def _has_gpu() -> bool:
     try:
         driver = ctypes.CDLL("libcuda.so.1")

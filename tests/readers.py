@@ -17,12 +17,12 @@ from fitness.cpu.gate import ALLOWED_SYMBOLS
 from fitness.cpu.loops import vector_work
 from fitness.cpu.profiler import parse_remarks
 from fitness.cpu.simulation import parse_callgrind
-from fitness.cuda.build import DIALECT, read_ptxas_log, scrub_log
-from fitness.cuda.emulation.ptx.assembly import translated
-from fitness.cuda.emulation.ptx.reading import NotEmulated, parse
-from fitness.cuda.nvrtc import FILE
-from fitness.cuda.ptx import rare, traits
-from fitness.source import forbidden, hoisted, smuggled, without_comments
+from fitness.cuda.compile.build import DIALECT, read_ptxas_log, scrub_log
+from fitness.cuda.compile.nvrtc import FILE
+from fitness.cuda.compile.ptx import rare, traits
+from fitness.emulator.ptx.assembly import translated
+from fitness.emulator.ptx.reading import NotEmulated, parse
+from fitness.sandbox.source import forbidden, hoisted, smuggled, without_comments
 from mutators.edits import AnswerError, Block, child_source, description, edited
 from operators.catalog import load
 from operators.errors import PlanError

@@ -7,9 +7,8 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).parent.parent
 TARGETS = "targets.py"
@@ -24,16 +23,16 @@ HEAVY = {
     "mcp": ("evo/outside/",),
     "mcp_types": ("evo/outside/",),
     "ray": ("evo/cluster/",),
-    "cupy": ("fitness/cuda/", "fitness/library.py", "fitness/package/", "operators/"),
+    "cupy": ("fitness/cuda/", "fitness/judging/library.py", "evo/packaging/runtime/", "operators/"),
     "vl_convert": ("evo/report/charts.py",),
-    "cuda": ("fitness/cuda/", "fitness/package/on_cuda.py"),
+    "cuda": ("fitness/cuda/", "evo/packaging/runtime/on_cuda.py"),
     "elftools": (
         "fitness/cpu/build.py",
         "fitness/cpu/gate.py",
-        "fitness/cuda/cubin.py",
-        "fitness/cuda/emulation/build.py",
+        "fitness/cuda/compile/cubin.py",
+        "fitness/emulator/build.py",
     ),
-    "torch": ("fitness/", "operators/"),
+    "torch": ("fitness/", "operators/", "evo/packaging/runtime/"),
 }
 """Library and the only places that may import it; `operators/` because of the operators' own reference.py."""
 
@@ -43,12 +42,12 @@ LOADERS = re.compile(
 """Words by which native code comes into a process, or is found there."""
 MAY_LOAD = {
     "fitness/native/image.hpp": "maps code of candidates: looks up what they import, in libraries that are there",
-    "fitness/native.py": "our own checks.cpp",
-    "fitness/compare.py": "names the type of the same",
-    "fitness/cuda/line.py": "the driver, asked for its version",
-    "fitness/cuda/nvrtc.py": "our own confine.cpp",
-    "fitness/cuda/runner_process.py": "our own confine.cpp",
-    "fitness/package/on_cpu.py": "a package's kernel, in the process of whoever chose to use it",
+    "fitness/sandbox/native.py": "our own checks.cpp",
+    "fitness/oracle/compare.py": "names the type of the same",
+    "fitness/cuda/compile/line.py": "the driver, asked for its version",
+    "fitness/cuda/compile/nvrtc.py": "our own confine.cpp",
+    "fitness/cuda/running/runner_process.py": "our own confine.cpp",
+    "evo/packaging/runtime/on_cpu.py": "a package's kernel, in the process of whoever chose to use it",
     "evo/doctor.py": "the C library, and a test program of ours",
     "evo/workers/worker.py": "the C library",
     "evo/store/copying.py": "the C library",
@@ -64,8 +63,19 @@ def modules() -> list[Path]:
     return [path for layer in LAYERS for path in sorted((ROOT / layer).rglob("*.py"))]
 
 
-def imports(path: Path) -> Iterator[Import]:
+def neutral() -> list[Path]:
+    """Modules of fitness/ that belong to no target."""
+    found = (path.relative_to(ROOT / "fitness") for path in sorted((ROOT / "fitness").rglob("*.py")))
+    return [ROOT / "fitness" / path for path in found if path.parts[0] not in ("cpu", "cuda", "emulator")]
+
+
+@cache
+def imports(path: Path) -> tuple[Import, ...]:
     """(module, line, whether it is imported when the file is)."""
+    return tuple(_imports(path))
+
+
+def _imports(path: Path) -> Iterator[Import]:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     late = {id(n) for f in ast.walk(tree) if isinstance(f, ast.FunctionDef | ast.AsyncFunctionDef) for n in ast.walk(f)}
     for node in ast.walk(tree):
@@ -80,28 +90,40 @@ def imports(path: Path) -> Iterator[Import]:
                 yield name if is_module else node.module or "", node.lineno, id(node) not in late
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(ROOT)))
-def test_a_package_uses_only_what_stands_to_its_left(path: Path) -> None:
-    allowed = LAYERS[: LAYERS.index(path.relative_to(ROOT).parts[0]) + 1]
-    for module, line, _ in imports(path):
-        top = module.split(".")[0]
-        assert top not in LAYERS or top in allowed, f"{path}:{line}: imports {module}"
-        assert top != "tests", f"{path}:{line}: imports {module}"
+def every_import() -> Iterator[tuple[str, str, int]]:
+    """(place of the file, module that it imports, line)."""
+    for path in modules():
+        for module, line, _ in imports(path):
+            yield path.relative_to(ROOT).as_posix(), module, line
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "fitness").glob("*.py")), ids=lambda p: p.name)
-def test_only_the_registry_of_targets_knows_a_target(path: Path) -> None:
-    for module, line, _ in imports(path):
-        known = path.name == TARGETS or not module.startswith(("fitness.cpu", "fitness.cuda"))
-        assert known, f"{path}:{line}: imports {module}"
+def test_a_package_uses_only_what_stands_to_its_left() -> None:
+    above = {layer: {*LAYERS[at + 1 :], "tests"} for at, layer in enumerate(LAYERS)}
+    offenders = [
+        f"{place}:{line}: imports {module}"
+        for place, module, line in every_import()
+        if module.split(".")[0] in above[place.split("/")[0]]
+    ]
+    assert not offenders
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(ROOT)))
-def test_heavy_libraries_stay_where_they_belong(path: Path) -> None:
-    place = str(path.relative_to(ROOT))
-    for module, line, _ in imports(path):
-        homes = HEAVY.get(module.split(".")[0])
-        assert homes is None or place.startswith(homes), f"{place}:{line}: imports {module}"
+def test_only_the_registry_of_targets_knows_a_target() -> None:
+    offenders = [
+        f"{path.name}:{line}: imports {module}"
+        for path in neutral()
+        for module, line, _ in imports(path)
+        if path.name != TARGETS and module.startswith(("fitness.cpu", "fitness.cuda", "fitness.emulator"))
+    ]
+    assert not offenders
+
+
+def test_heavy_libraries_stay_where_they_belong() -> None:
+    offenders = [
+        f"{place}:{line}: imports {module}"
+        for place, module, line in every_import()
+        if not place.startswith(HEAVY.get(module.split(".")[0], ("",)))
+    ]
+    assert not offenders
 
 
 def native_and_python() -> dict[str, str]:
@@ -129,7 +151,7 @@ def test_code_of_candidates_is_mapped_by_programs_that_are_walled_in_first() -> 
     assert {place for place, text in texts.items() if place.endswith(".py") and starts.search(text)} == {
         "fitness/cpu/runner.py",
         "fitness/cpu/simulation.py",
-        "fitness/cuda/emulation/build.py",
+        "fitness/emulator/build.py",
     }
     for place in ("fitness/cpu/runner.py", "fitness/cpu/simulation.py"):
         assert "alone=True" in texts[place]

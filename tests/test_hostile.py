@@ -69,6 +69,7 @@ def test_a_bad_kernel_is_a_verdict(name: str, tmp_path: Path, monkeypatch: pytes
     assert words in out
 
 
+@pytest.mark.slow
 def test_threads_are_no_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     file = tmp_path / "kernel.cpp"
     file.write_bytes(kernel(f"#pragma omp parallel for num_threads(2)\n{RIGHT}").replace(b"{ #", b"{\n#"))

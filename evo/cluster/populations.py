@@ -17,7 +17,7 @@ from evo.search.history import NOT_WANTED
 from evo.strategies.base import Leader, Rival, Strategy
 from evo.strategies.population import Cell, Elite
 from evo.workers.pool import EngineError
-from fitness.profiling import Profile
+from fitness.profiling.profiles import Profile
 from mutators.base import Request
 from operators.catalog import load
 from operators.definition.spec import Operator, Task

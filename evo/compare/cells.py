@@ -17,7 +17,7 @@ from evo.compare.config import Cell, Comparison
 from evo.folders import DATABASE
 from evo.search.driver import FAULTY, WAITS
 from evo.store import Connection, StoreError, open_reader
-from fitness.base import DeviceInfo
+from fitness.judging.base import DeviceInfo
 from operators.definition.reading import first_problem
 from operators.errors import UserError
 from operators.kernel import Kernel

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from evo.config import MOST_TRIALS, PROFILERS, Amount, CellSettings, RunConfig, read_setting, read_toml
-from fitness.base import DeviceInfo
-from fitness.metric_sets import PROVIDER
+from fitness.judging.base import DeviceInfo
+from fitness.profiling.metric_sets import PROVIDER
 from mutators.llm.settings import LlmSettings
 from operators.catalog import load
 from operators.definition.reading import first_problem

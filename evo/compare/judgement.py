@@ -34,8 +34,8 @@ from evo.search.verdicts import Verdicts
 from evo.session import ENDING, Backend, run_context, run_row
 from evo.store import Store, query
 from evo.workers.pool import SharedPool
-from fitness.base import Anchor
 from fitness.evaluation import Evaluation
+from fitness.judging.base import Anchor
 from operators.catalog import load
 from operators.definition.spec import Operator, Task
 from operators.errors import OperatorError

@@ -20,7 +20,7 @@ from evo.search.driver import Search
 from evo.session import BUILD_FOLDER, ENDING, Backend, backend_of, begun_or_resumed, run_context
 from evo.workers.pool import SharedPool
 from evo.workers.worker import RunContext
-from fitness.base import DeviceInfo
+from fitness.judging.base import DeviceInfo
 from fitness.targets import check_target, device_info, measured_device
 from operators.errors import DiskError, UserError, disk_error
 

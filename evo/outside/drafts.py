@@ -18,9 +18,9 @@ from evo.store.snapshots import has_writer
 from evo.workers.local import LocalPool
 from evo.workers.pool import Pool
 from evo.workers.worker import BUILD_JOBS, WorkerSpec, gpu_specs, worker_cores
-from fitness.base import Anchor, Built, Checked
 from fitness.evaluation import Evaluation, Timing
-from fitness.profiling import Profile
+from fitness.judging.base import Anchor, Built, Checked
+from fitness.profiling.profiles import Profile
 from fitness.targets import devices
 from operators.definition.spec import Task
 from operators.errors import UserError
@@ -47,15 +47,15 @@ class DraftWorkers:
         self._view: Pool | None = None
 
     async def build(self, task: Task, kernel: Kernel) -> Built | Evaluation:
-        """See `fitness.base.Builder`."""
+        """See `fitness.judging.base.Builder`."""
         return await self._started().build(task, kernel)
 
     async def emulate(self, task: Task, kernel: Kernel) -> Checked:
-        """See `fitness.base.Builder`."""
+        """See `fitness.judging.base.Builder`."""
         return await self._started().emulate(task, kernel)
 
     async def spot_check(self, task: Task, kernel: Kernel) -> Checked:
-        """See `fitness.base.Fitness`. It raises UserError where that would take a GPU."""
+        """See `fitness.judging.base.Fitness`. It raises UserError where that would take a GPU."""
         if task.target != "cpu":
             raise UserError(f"to run what cannot be emulated {SEARCHES}")
         return await self._started().spot_check(task, kernel)

@@ -21,8 +21,8 @@ from evo.store import open_reader
 from evo.workbench.bench import Workbench
 from evo.workbench.tools import MOST_CHARACTERS, ArgumentError, Arguments, Submit, bounded, parsed, tool, verdict
 from evo.workers.pool import Jobs
-from fitness.base import Anchor
 from fitness.flags import flags, standing
+from fitness.judging.base import Anchor
 from mutators.asking.answers import Invitation
 from mutators.asking.manual import manual
 from mutators.base import Request

@@ -16,7 +16,7 @@ from evo.compatibility import ACCELERATOR, KERNEL_FILES
 from evo.report.run_data import placed, stored_peaks
 from evo.session import DEFINITIONS_THEN
 from fitness.evaluation import Level, Status, called
-from fitness.timing import Z_INTERVAL, Ratio, mean
+from fitness.judging.timing import Z_INTERVAL, Ratio, mean
 from operators.catalog import load
 from operators.champions import Champion, champions, standing, write_champion
 from operators.definition.fingerprint import fingerprint

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from fitness.signature import Param, check_arguments
+from fitness.judging.signature import Param, check_arguments
 from operators.definition.spec import CPP_KEYWORDS, Operator, Tensor
 from operators.dtypes import DTYPES, resolve_dtype
 from operators.expression import Expression
@@ -129,7 +129,7 @@ POINTEES = {
 }  # fmt: skip
 """What the elements of a dtype are in the header; those of 16 bits have no type that all compilers share."""
 
-TYPES = {"pointer": "std::uintptr_t", "other": "CUtensorMap", "integer": "long long", "float": "double"}
+TYPES = {"pointer": "std::uintptr_t", "other": "std::uintptr_t", "integer": "long long", "float": "double"}
 """What an argument is worked out as, by its parameter's kind."""
 
 
@@ -307,13 +307,14 @@ def plan_function(source: Source) -> str:
         push = f"made.zero.push_back(at.{zero.name});"
         what = f"zero[{zero.name}]"
         body.append(push if zero.when is None else f"if (value({lazily(source, what, zero.when)}) != 0) {push}")
+    descriptors = ", [[maybe_unused]] Descriptors& descriptors" if source.cuda else ""
     return f"""struct Plan {{
     std::vector<Extent> zero;
     std::vector<Call> calls;
 }};
 
 Plan plan([[maybe_unused]] const Numbers& v, [[maybe_unused]] const Memory& at,
-          [[maybe_unused]] const std::vector<long long>& occupancy) {{
+          [[maybe_unused]] const std::vector<long long>& occupancy{descriptors}) {{
 {indented([*body, "return made;"])}}}
 """
 
@@ -338,7 +339,7 @@ def _map(source: Source, declared: TensorMap) -> list[str]:
     sizes = [listed("shape", declared.shape), listed("strides", declared.strides), listed("box", declared.box)]
     sizes.append(listed("element_strides", declared.element_strides))
     made = ", ".join((f"MapKind{{{', '.join(kind)}}}", f"at.{declared.tensor}", *sizes))
-    return [f"Map map_{declared.name}([&] {{ return tensor_map({made}); }});"]
+    return [f"Map map_{declared.name}([&] {{ return descriptors.address(tensor_map({made})); }});"]
 
 
 def _launch(source: Source, position: int, launch: Launch) -> list[str]:
@@ -393,7 +394,7 @@ def _argument(source: Source, what: str, kernel: str, expression: Expression, pa
         if param.kind in ("integer", "float"):
             value = next(scalar.value for scalar in source.operator.scalars if scalar.name == name)
             return _integer(int(value), param.size) if param.kind == "integer" else _real(value)
-        return f"at.{name}.address" if param.kind == "pointer" else f"map_{name}()"
+        return f"map_{name}()" if kinds[name] == "map" else f"at.{name}.address"
 
     type_ = TYPES[param.kind]
 

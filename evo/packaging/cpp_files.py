@@ -12,12 +12,12 @@ import numpy as np
 
 from evo.packaging import cpp
 from evo.packaging.cpp import Source, literal
-from fitness.package import loading
+from evo.packaging.runtime import loading
 
 FOLDER = "cpp"
 STATIC = Path(loading.__file__).parent / FOLDER
 NVCC_OPTIONS = "-std=c++17 --expt-relaxed-constexpr -w"
-"""For kernel.cu, where NVRTC has `fitness.cuda.nvrtc.OPTIONS`."""
+"""For kernel.cu, where NVRTC has `fitness.cuda.compile.nvrtc.OPTIONS`."""
 OF_TARGET = {"cuda": "driver.hpp", "cpu": "machine.hpp"}
 """What a launcher includes besides its own header."""
 
@@ -47,7 +47,8 @@ def cpp_files(source: Source, head: str, cases: bytes, more: Mapping[str, str]) 
 
 _CUDA = """
 // The kernel's code on a GPU. It belongs to the CUDA context that is current when it is made (cudaSetDevice makes one
-// so), which must be current where it is used too. Copies share the code. Several threads may launch at a time.
+// so), which must be current where it is used too. Copies share the code, which launches that wait and CUDA graphs that
+// were captured from launches need. Several threads may launch at a time.
 class Kernel {
 public:
     // Of a file with a cubin or fatbin of kernel.cu, or of its contents.
@@ -135,8 +136,8 @@ void Kernel::launch(const Dims& dims, const Tensors& tensors, void* scratch, CUs
     place_tensors(v, tensors, at);
     place_scratch(v, reinterpret_cast<std::uintptr_t>(scratch), at);
     std::vector<long long> blocks(module.functions.size(), 1);
-    if (ASKS_OCCUPANCY) blocks = occupancy(plan(v, at, blocks).calls, module.functions);
-    Plan planned = plan(v, at, blocks);
+    if (ASKS_OCCUPANCY) blocks = occupancy(plan(v, at, blocks, module.descriptors).calls, module.functions);
+    Plan planned = plan(v, at, blocks, module.descriptors);
     for (const Extent& extent : planned.zero) clear(extent, stream);
     for (Call& call : planned.calls) start(call, module.functions[call.kernel], stream);
 }

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from evo.packaging.cpp import Source, identifier
 from evo.packaging.cpp_files import FOLDER, NVCC_OPTIONS, cpp_files
+from evo.packaging.runtime import cases, loading
 from evo.version import engine_version
 from fitness.cpu import build as cpu
 from fitness.cpu.cores import plan_facts
 from fitness.evaluation import Rejection
 from fitness.flags import standing
-from fitness.package import cases, loading
-from fitness.signature import Param
+from fitness.judging.signature import Param
 from operators.catalog import load
 from operators.champions import champions
 from operators.definition.portable import signature
@@ -145,7 +145,7 @@ def _plain(value: Any) -> dict[str, Any]:
 
 
 ROOT = Path(__file__).parents[2]
-OURS = ("operators", "fitness")
+OURS = ("operators", "fitness", "evo")
 ENGINE = "engine"
 """The folder in a package that they lie in."""
 _IMPORT = re.compile(rf"^(\s*)from ((?:{'|'.join(OURS)})(?:\.\w+)*) import ", re.MULTILINE)
@@ -365,7 +365,7 @@ def _files(subject: Subject, scratch: Path, name: str) -> dict[str, str | bytes]
     files |= made.files
     files["plan.json"] = json.dumps(_plan(subject, plan, made), indent=1) + "\n"
     files["kernel.py"] = relative(
-        f"fitness.package.{module}", (CARRIED / f"{module}.py").read_text(encoding="utf-8"), f".{ENGINE}."
+        f"evo.packaging.runtime.{module}", (CARRIED / f"{module}.py").read_text(encoding="utf-8"), f".{ENGINE}."
     )
     about = f'"""{operator.name}, {dtype}: a kernel of kernel-evo; see README.md."""'
     files["__init__.py"] = f'{about}\n\nfrom .kernel import load\n\n__all__ = ["load"]\n'
@@ -405,10 +405,10 @@ class _Made:
 
 
 def _cuda(subject: Subject, plan: Plan, head: str) -> _Made:
-    from fitness.cuda.build import ARCH, compile_cuda
-    from fitness.cuda.compiler import Compiler
-    from fitness.cuda.driver import present_arch
-    from fitness.cuda.nvrtc import HEADERS, OPTIONS, Job, include_folders
+    from fitness.cuda.compile.build import ARCH, compile_cuda
+    from fitness.cuda.compile.compiler import Compiler
+    from fitness.cuda.compile.nvrtc import HEADERS, OPTIONS, Job, include_folders
+    from fitness.cuda.running.driver import present_arch
 
     kernel, operator, dtype = subject.kernel, subject.operator, subject.task.dtype
     built = compile_cuda(kernel, operator, dtype, arch=present_arch(ARCH))
@@ -471,8 +471,8 @@ def _header(source: str) -> str:
 
 def _roots(module: str) -> list[str]:
     text = (CARRIED / f"{module}.py").read_text(encoding="utf-8")
-    found = re.findall(r"^from ((?:operators|fitness)[\w.]*) import (\w+)", text, re.MULTILINE)
-    return [f"{where}.{name}" if where == "fitness.cuda" else where for where, name in found]
+    found = re.findall(rf"^from ((?:{'|'.join(OURS)})[\w.]*) import (\w+)", text, re.MULTILINE)
+    return [inside if _path(inside := f"{where}.{name}").is_file() else where for where, name in found]
 
 
 def _license() -> str:

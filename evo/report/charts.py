@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from evo.report.document import Figure
-from fitness.roofline import Peaks
+from fitness.profiling.roofline import Peaks
 from operators.errors import UserError
 
 SERIES = 12

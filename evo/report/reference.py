@@ -19,8 +19,8 @@ from evo.config import STRATEGIES, CellSettings, RunConfig
 from evo.report.terminal import microseconds
 from fitness.evaluation import called, named
 from fitness.flags import standing
-from fitness.library import Tried, known
-from fitness.roofline import roofline
+from fitness.judging.library import Tried, known
+from fitness.profiling.roofline import roofline
 from fitness.targets import check_target, peaks, present_target
 from mutators.llm.settings import LlmSettings, Price
 from mutators.registry import MUTATORS

@@ -10,7 +10,7 @@ from typing import Any
 from evo.api import Ancestor, Run, StoredKernel, principal_chain
 from evo.report import run_sql as sql
 from evo.report.document import Query
-from fitness.roofline import Peaks, roofline
+from fitness.profiling.roofline import Peaks, roofline
 from fitness.targets import device_info, peaks
 from operators.catalog import load
 from operators.definition.spec import Operator, Task

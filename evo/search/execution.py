@@ -18,8 +18,8 @@ from evo.search.verdicts import VerdictSource
 from evo.workbench.bench import Read, Workbench
 from evo.workbench.recorded import Judgings, RecordedBench, ToolCalls
 from evo.workers.pool import Jobs, Undone, Waits, never
-from fitness.base import Anchor
 from fitness.evaluation import Evaluation
+from fitness.judging.base import Anchor
 from mutators.asking.dialogue import DRAFTS
 from mutators.asking.manual import manual
 from mutators.base import Client, Kind, Parent, Proposal, Request

@@ -20,7 +20,7 @@ from evo.search.task import Outstanding, TaskState, bind
 from evo.search.verdicts import TakenProfile
 from evo.strategies.base import Leader
 from fitness.evaluation import Status
-from fitness.profiling import Profile
+from fitness.profiling.profiles import Profile
 from mutators.base import Kind, Request
 from operators.definition.spec import Task
 from operators.kernel import Kernel

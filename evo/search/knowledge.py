@@ -16,8 +16,8 @@ from evo import rows
 from evo.individual import Individual
 from evo.lessons import DESCRIBED, SAID, Lessons
 from evo.search.naive import is_naive
-from fitness.base import DeviceInfo
 from fitness.evaluation import Evaluation, Status, Timing
+from fitness.judging.base import DeviceInfo
 from mutators.asking.novelty import text_digest
 from mutators.base import Kind, Request
 from mutators.briefing import Attempt, Ratio, Standing

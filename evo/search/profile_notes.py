@@ -7,8 +7,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from fitness.metric_sets import PROVIDER, changes, compared, shown
-from fitness.profiling import Profile
+from fitness.profiling.metric_sets import PROVIDER, changes, compared, shown
+from fitness.profiling.profiles import Profile
 from mutators.base import Request
 
 KEPT = 256

@@ -17,7 +17,7 @@ from evo.search.knowledge import Brief, Knowledge
 from evo.search.profile_notes import Notes, Seen
 from evo.strategies.base import Leader, Strategy
 from fitness.evaluation import Evaluation
-from fitness.profiling import Profile
+from fitness.profiling.profiles import Profile
 from mutators.base import Call, Earlier, Kind, Message, Parent, Request
 from mutators.briefing import Attempt
 from mutators.prompts.informed import limits, place

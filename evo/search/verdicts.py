@@ -16,10 +16,10 @@ from evo.rows import Rows
 from evo.search.task import Bound, Parents, TaskState
 from evo.strategies.base import Rival
 from evo.workers.pool import DeviceLost, EngineError, JobOverdue, Pool, Undone, Waits, WorkerLost, never, tried
-from fitness.base import Anchor, Built
 from fitness.evaluation import Evaluation, Level, Status
-from fitness.levels import full_anchor, next_level
-from fitness.profiling import Profile
+from fitness.judging.base import Anchor, Built
+from fitness.judging.levels import full_anchor, next_level
+from fitness.profiling.profiles import Profile
 from mutators.base import Kind, Parent, Proposal, Request
 from mutators.registry import asks_model
 from operators.definition.spec import Task
@@ -284,7 +284,7 @@ class Verdicts:
     async def _levels(
         self, state: TaskState, kernel: Kernel, anchor: Anchor, *, race: bool, ancestor: Entrant | None
     ) -> list[Reached]:
-        """What `fitness.levels.judge` does, each level a job of the pool; a confirmation only within its share.
+        """What `fitness.judging.levels.judge` does, each level a job of the pool; a confirmation only within its share.
 
         What was there before the search is no discovery: of ancestors only the fastest gets to the full level, and if
         one is the best at the end, that confirms it.

@@ -11,9 +11,9 @@ from typing import Any, Protocol
 
 from evo.individual import Individual
 from evo.strategies.population import Cell, Elite
-from fitness.base import Anchor, DeviceInfo
-from fitness.metric_sets import PROVIDER, PROVIDERS
-from fitness.profiling import Profile
+from fitness.judging.base import Anchor, DeviceInfo
+from fitness.profiling.metric_sets import PROVIDER, PROVIDERS
+from fitness.profiling.profiles import Profile
 from mutators.base import Kind, Request, Trial
 from operators.definition.spec import Operator, Task
 from operators.errors import UserError, unknown
@@ -52,7 +52,7 @@ class StrategyContext:
     greedy: bool = False
     """Whether models answer the same question always alike: at temperature 0, without seeds."""
     profiler: str = PROVIDER
-    """What models are shown of profiles: a name of `fitness.metric_sets.PROVIDERS`."""
+    """What models are shown of profiles: a name of `fitness.profiling.metric_sets.PROVIDERS`."""
 
     def rng(self, number: int) -> Random:
         """Return the randomness of one request."""

@@ -79,7 +79,7 @@ class BestOfN(LoopStrategy[BestOfNSettings]):
         self, child: Individual, parent: Kernel, models: list[str]
     ) -> Generator[Step, Individual, Individual]:
         """What becomes of a child that a model may mend."""
-        from mutators.asking.repair import REPAIRABLE  # with its templates: not needed by runs without models
+        from mutators.asking.mutators import REPAIRABLE  # with its templates: not needed by runs without models
 
         failing: Kernel | None = None
         for _ in range(self.settings.repairs):

@@ -2,9 +2,9 @@
 
 Faithful: the coder writes a first kernel; from then on the judge reads the current one, and answers in JSON, with one
 critical issue where it fails, and with one bottleneck and one method where it is right, by 24 metrics of Nsight Compute
-that were chosen for their correlation with run time (`fitness.metric_sets.CUDAFORGE`). The coder gets that judgement
-and the kernel, and writes the whole file. No call sees a history; the latest kernel is always the next one's parent,
-and the best of all counts. Judge and coder may be two models (`roles`).
+that were chosen for their correlation with run time (`fitness.profiling.metric_sets.CUDAFORGE`). The coder gets that
+judgement and the kernel, and writes the whole file. No call sees a history; the latest kernel is always the next one's
+parent, and the best of all counts. Judge and coder may be two models (`roles`).
 
 Different, and why:
 

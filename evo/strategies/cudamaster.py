@@ -1,9 +1,9 @@
 """The strategy `cudamaster`: profile filter, planner, coder and debugger, three rounds (CUDAMaster, arXiv:2603.07169).
 
 Faithful: in each of three rounds the kernel is profiled and classified by three shares of peak (compute, DRAM, memory,
-cut at 30 %), and the planner is shown only the four metrics of its class (`fitness.metric_sets.CUDAMASTER`) with the
-history of plans and outcomes; it answers with one incremental strategy in words. The coder carries that out, and the
-debugger gets three attempts at errors of compiling, running or numbers.
+cut at 30 %), and the planner is shown only the four metrics of its class (`fitness.profiling.metric_sets.CUDAMASTER`)
+with the history of plans and outcomes; it answers with one incremental strategy in words. The coder carries that out,
+and the debugger gets three attempts at errors of compiling, running or numbers.
 
 Different, and why:
 

@@ -18,7 +18,7 @@ from evo.strategies.parents import Bottlenecks, Pair, Pairs
 from evo.strategies.population import MARGIN, TRIALS_PER_SOURCE, Cell, Elite, Population, elite_of
 from evo.strategies.repairs import Failure, Ports, Repairs
 from evo.strategies.tuning import SETTLED, Idea, Ideas, Tuning, as_parent
-from fitness.profiling import Profile
+from fitness.profiling.profiles import Profile
 from mutators.bandit import Arm, Bandit
 from mutators.base import Kind, Request
 from mutators.llm.settings import is_outside

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from evo.individual import Individual
 from evo.strategies.population import MARGIN, Cell, Elite, Population
-from fitness.profiling import Profile
+from fitness.profiling.profiles import Profile
 from mutators.bandit import Arm
 from mutators.base import Request
 from operators.kernel import Kernel

@@ -10,8 +10,8 @@ from enum import Enum
 from random import Random
 
 from evo.individual import Individual
-from fitness.base import Anchor
-from fitness.levels import LEAST_GAIN
+from fitness.judging.base import Anchor
+from fitness.judging.levels import LEAST_GAIN
 from mutators.base import Trial
 from operators.kernel import Kernel
 

@@ -26,8 +26,8 @@ from pydantic import Field
 from evo.individual import Individual
 from evo.strategies.base import StrategyContext
 from evo.strategies.loop import LoopSettings, LoopStrategy, Recipe, Step, needs_models
-from fitness.metric_sets import PROVIDER
-from mutators.asking.repair import REPAIRABLE
+from fitness.profiling.metric_sets import PROVIDER
+from mutators.asking.mutators import REPAIRABLE
 from operators.errors import UserError, unknown
 from operators.kernel import Kernel
 
@@ -110,8 +110,8 @@ class Cast:
     ) -> Step:
         """Return the step that asks for words: kernels are `shown`, and what became of earlier steps is told `about`.
 
-        `shows` is a choice of metrics (`fitness.metric_sets`) of the first kernel's profile, as far as there is one.
-        Without a `template` it is the one that is called like the role.
+        `shows` is a choice of metrics (`fitness.profiling.metric_sets`) of the first kernel's profile, as far as there
+        is one. Without a `template` it is the one that is called like the role.
         """
         return self.strategy.say(
             self._template(template or role),

@@ -65,7 +65,7 @@ class Repairs:
         tries = mended.tries + 1 if mended else 0
         if tries >= self._most_tries:
             return
-        from mutators.asking.repair import REPAIRABLE  # with its templates: not needed by runs without models
+        from mutators.asking.mutators import REPAIRABLE  # with its templates: not needed by runs without models
 
         kernel, evaluation = individual.kernel, individual.evaluation
         if kernel and evaluation and individual.fresh and evaluation.verdict in REPAIRABLE:

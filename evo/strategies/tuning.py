@@ -13,7 +13,7 @@ from evo.individual import Individual
 from evo.strategies.base import Leader, Rival, Strategy, StrategyContext
 from evo.strategies.population import Cell, Elite, elite_of
 from fitness.evaluation import Status
-from fitness.profiling import Profile
+from fitness.profiling.profiles import Profile
 from mutators.bandit import Arm
 from mutators.base import Kind, Request, Trial
 from operators.errors import PlanError

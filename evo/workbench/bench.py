@@ -15,8 +15,8 @@ from evo.workbench import tools
 from evo.workbench import tools as given
 from evo.workbench.tools import ARGUMENTS, ArgumentError, parsed, tool
 from evo.workers.pool import Jobs, Undone, Waits, WorkerLost, never, tried
-from fitness.base import Anchor
 from fitness.evaluation import Evaluation
+from fitness.judging.base import Anchor
 from mutators.bench import Result, Tool
 from mutators.edits import AnswerError, child_source
 from operators.definition.spec import Operator, Task

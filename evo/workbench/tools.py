@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from fitness.base import Built, Checked
 from fitness.evaluation import Evaluation, Timing
-from fitness.profiling import Profile
+from fitness.judging.base import Built, Checked
+from fitness.profiling.profiles import Profile
 from mutators.bench import Tool
 from mutators.prompts import MAX_MESSAGE, shortened, untrusted
 from operators.definition.reading import first_problem

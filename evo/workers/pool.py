@@ -11,35 +11,35 @@ from typing import Any, Protocol, TypeVar, cast
 
 from evo.workers.dispatch import Homes, Key, WaitingJobs
 from evo.workers.worker import BUILD_JOBS, PROBE, SPENT, Answer, Message, RunContext, WorkerSpec
-from fitness.base import Anchor, Built, Checked, job_limit_s
 from fitness.evaluation import Evaluation, Timing
-from fitness.profiling import Profile
+from fitness.judging.base import Anchor, Built, Checked, job_limit_s
+from fitness.profiling.profiles import Profile
 from operators.definition.spec import Task
 from operators.errors import DeviceError, DiskError, MachineError, OperatorError, UserError
 from operators.kernel import Kernel
 
 
 class Jobs(Protocol):
-    """Methods of `fitness.base.Fitness`, done elsewhere."""
+    """Methods of `fitness.judging.base.Fitness`, done elsewhere."""
 
     async def build(self, task: Task, kernel: Kernel) -> Built | Evaluation:
-        """See `fitness.base.Builder`."""
+        """See `fitness.judging.base.Builder`."""
         ...
 
     async def emulate(self, task: Task, kernel: Kernel) -> Checked:
-        """See `fitness.base.Builder`."""
+        """See `fitness.judging.base.Builder`."""
         ...
 
     async def spot_check(self, task: Task, kernel: Kernel) -> Checked:
-        """See `fitness.base.Fitness`."""
+        """See `fitness.judging.base.Fitness`."""
         ...
 
     async def screen(self, task: Task, kernel: Kernel, anchor: Anchor, *, race: bool) -> Evaluation:
-        """See `fitness.base.Fitness`."""
+        """See `fitness.judging.base.Fitness`."""
         ...
 
     async def profile(self, task: Task, kernel: Kernel, timings: Sequence[Timing]) -> Profile:
-        """See `fitness.base.Fitness`."""
+        """See `fitness.judging.base.Fitness`."""
         ...
 
 
@@ -105,7 +105,9 @@ class Job:
 
 
 class Pool(Jobs, Protocol):
-    """Runs methods of `fitness.base.Fitness` elsewhere, for one run. Calls may be concurrent; jobs beyond `slots` wait.
+    """Runs methods of `fitness.judging.base.Fitness` elsewhere, for one run.
+
+    Calls may be concurrent; jobs beyond `slots` wait.
 
     A call may be cancelled at any moment: its worker is free again within GRACE_S, or replaced, and what it still
     answers is dropped.
@@ -122,11 +124,11 @@ class Pool(Jobs, Protocol):
         ...
 
     async def full(self, task: Task, kernel: Kernel, anchor: Anchor) -> Evaluation:
-        """See `fitness.base.Fitness`."""
+        """See `fitness.judging.base.Fitness`."""
         ...
 
     async def confirm(self, task: Task, kernel: Kernel) -> Evaluation:
-        """See `fitness.base.Fitness`."""
+        """See `fitness.judging.base.Fitness`."""
         ...
 
     def jobs(self) -> tuple[Job, ...]:
@@ -505,31 +507,31 @@ class RunPool:
         return self._pool.judges
 
     async def build(self, task: Task, kernel: Kernel) -> Built | Evaluation:
-        """See `fitness.base.Builder`; for this and all others, `WorkerPool.call` says what is raised."""
+        """See `fitness.judging.base.Builder`; for this and all others, `WorkerPool.call` says what is raised."""
         return cast(Built | Evaluation, await self._call("build", task, kernel))
 
     async def emulate(self, task: Task, kernel: Kernel) -> Checked:
-        """See `fitness.base.Builder`."""
+        """See `fitness.judging.base.Builder`."""
         return cast(Checked, await self._call("emulate", task, kernel))
 
     async def spot_check(self, task: Task, kernel: Kernel) -> Checked:
-        """See `fitness.base.Fitness`."""
+        """See `fitness.judging.base.Fitness`."""
         return cast(Checked, await self._call("spot_check", task, kernel))
 
     async def screen(self, task: Task, kernel: Kernel, anchor: Anchor, *, race: bool) -> Evaluation:
-        """See `fitness.base.Fitness`."""
+        """See `fitness.judging.base.Fitness`."""
         return cast(Evaluation, await self._call("screen", task, kernel, anchor, race=race))
 
     async def full(self, task: Task, kernel: Kernel, anchor: Anchor) -> Evaluation:
-        """See `fitness.base.Fitness`."""
+        """See `fitness.judging.base.Fitness`."""
         return cast(Evaluation, await self._call("full", task, kernel, anchor))
 
     async def confirm(self, task: Task, kernel: Kernel) -> Evaluation:
-        """See `fitness.base.Fitness`."""
+        """See `fitness.judging.base.Fitness`."""
         return cast(Evaluation, await self._call("confirm", task, kernel))
 
     async def profile(self, task: Task, kernel: Kernel, timings: Sequence[Timing]) -> Profile:
-        """See `fitness.base.Fitness`."""
+        """See `fitness.judging.base.Fitness`."""
         return cast(Profile, await self._call("profile", task, kernel, timings))
 
     def jobs(self) -> tuple[Job, ...]:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from evo.workers.pool import Job
 from evo.workers.worker import RunContext
-from fitness.base import Anchor, Built, Checked, Fitness
 from fitness.evaluation import Evaluation, Timing
-from fitness.profiling import Profile
+from fitness.judging.base import Anchor, Built, Checked, Fitness
+from fitness.profiling.profiles import Profile
 from operators.definition.spec import Task
 from operators.kernel import Kernel
 
@@ -31,37 +31,37 @@ class InlinePool:
         return self
 
     async def build(self, task: Task, kernel: Kernel) -> Built | Evaluation:
-        """See `fitness.base.Builder`."""
+        """See `fitness.judging.base.Builder`."""
         await asyncio.sleep(0)
         return self.stages[task].build(kernel)
 
     async def emulate(self, task: Task, kernel: Kernel) -> Checked:
-        """See `fitness.base.Builder`."""
+        """See `fitness.judging.base.Builder`."""
         await asyncio.sleep(0)
         return self.stages[task].emulate(kernel)
 
     async def spot_check(self, task: Task, kernel: Kernel) -> Checked:
-        """See `fitness.base.Fitness`."""
+        """See `fitness.judging.base.Fitness`."""
         await asyncio.sleep(0)
         return self.stages[task].spot_check(kernel)
 
     async def screen(self, task: Task, kernel: Kernel, anchor: Anchor, *, race: bool) -> Evaluation:
-        """See `fitness.base.Fitness`."""
+        """See `fitness.judging.base.Fitness`."""
         await asyncio.sleep(0)
         return self.stages[task].screen(kernel, anchor, race=race)
 
     async def full(self, task: Task, kernel: Kernel, anchor: Anchor) -> Evaluation:
-        """See `fitness.base.Fitness`."""
+        """See `fitness.judging.base.Fitness`."""
         await asyncio.sleep(0)
         return self.stages[task].full(kernel, anchor)
 
     async def confirm(self, task: Task, kernel: Kernel) -> Evaluation:
-        """See `fitness.base.Fitness`."""
+        """See `fitness.judging.base.Fitness`."""
         await asyncio.sleep(0)
         return self.stages[task].confirm(kernel)
 
     async def profile(self, task: Task, kernel: Kernel, timings: Sequence[Timing]) -> Profile:
-        """See `fitness.base.Fitness`."""
+        """See `fitness.judging.base.Fitness`."""
         return self.stages[task].profile(kernel, timings)
 
     def jobs(self) -> tuple[Job, ...]:

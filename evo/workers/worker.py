@@ -16,8 +16,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fitness.base import Builder
 from fitness.cpu.cores import groups, stay_on
+from fitness.judging.base import Builder
 from fitness.targets import builder, check_device, fitness, prepare
 from operators.catalog import load
 from operators.definition.spec import Task
@@ -25,7 +25,7 @@ from operators.errors import DeviceError, DiskError, OperatorError, UserError, m
 
 PR_SET_PDEATHSIG = 1
 ALL_JOBS = frozenset({"build", "emulate", "spot_check", "screen", "full", "confirm", "profile"})
-"""The methods of `fitness.base.Fitness` that a worker can be asked for."""
+"""The methods of `fitness.judging.base.Fitness` that a worker can be asked for."""
 BUILD_JOBS = frozenset({"build", "emulate"})
 JUDGE_JOBS = ALL_JOBS - BUILD_JOBS
 MAX_RUNS = 4
@@ -126,7 +126,7 @@ class Message(NamedTuple):
     """A job as it is sent to a worker."""
 
     method: str
-    """PROBE, or a method of `fitness.base.Fitness`."""
+    """PROBE, or a method of `fitness.judging.base.Fitness`."""
     task: Task
     arguments: tuple[Any, ...]
     options: dict[str, Any]

@@ -16,7 +16,6 @@ from typing import Any
 from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 
-from fitness.base import COMPILE_LIMIT_S
 from fitness.cpu.flagged import flagged
 from fitness.cpu.gate import (
     DIALECT,
@@ -30,12 +29,13 @@ from fitness.cpu.gate import (
 )  # fmt: skip
 from fitness.cpu.image import MAX_FILE_BYTES, Image, Refused, image
 from fitness.cpu.loops import vector_work
-from fitness.disk import refuse_machine_fault
 from fitness.evaluation import Rejection, Status
-from fitness.native import CXX, compiler_version, include_folders, precompiled, toolchain_folders
-from fitness.sandbox import run_confined
-from fitness.signature import MAX_TABLE_BYTES, Param, TableError, parameter_table
-from fitness.source import forbidden, hoisted, smuggled
+from fitness.judging.base import COMPILE_LIMIT_S
+from fitness.judging.signature import MAX_TABLE_BYTES, Param, TableError, parameter_table
+from fitness.sandbox.disk import refuse_machine_fault
+from fitness.sandbox.native import CXX, compiler_version, include_folders, precompiled, toolchain_folders
+from fitness.sandbox.processes import run_confined
+from fitness.sandbox.source import forbidden, hoisted, smuggled
 from operators.definition.spec import Operator
 from operators.identity import digest
 from operators.kernel import Kernel

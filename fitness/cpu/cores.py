@@ -11,7 +11,7 @@ import platform
 from collections.abc import Sequence
 from pathlib import Path
 
-from fitness.base import DeviceInfo
+from fitness.judging.base import DeviceInfo
 from operators.identity import digest
 
 INSTRUCTION_SETS = (

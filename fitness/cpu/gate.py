@@ -19,9 +19,9 @@ from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
-from fitness.native import toolchain_folders
-from fitness.sandbox import run_confined
-from fitness.source import Dialect
+from fitness.sandbox.native import toolchain_folders
+from fitness.sandbox.processes import run_confined
+from fitness.sandbox.source import Dialect
 
 HEADERS = frozenset((
     "algorithm", "array", "bitset", "cassert", "cfloat", "climits", "cmath", "complex", "cstddef", "cstdint", "cstdlib",

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fitness.cpu.build import CpuBuild
-from fitness.native import publish
+from fitness.sandbox.native import publish
 
 KEPT = 64 + 4 * (os.cpu_count() or 1)
 """More than are waited for, or compared with, at one time; what comes back later is compiled again."""

@@ -27,9 +27,9 @@ from typing import Any
 
 import torch
 
-from fitness.inputs import TORCH_DTYPES
-from fitness.library import handed, taken
-from fitness.native import checks
+from fitness.judging.library import handed, taken
+from fitness.oracle.inputs import TORCH_DTYPES
+from fitness.sandbox.native import checks
 from operators.catalog import functions
 from operators.dtypes import resolve_dtype
 

@@ -10,9 +10,9 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
-from fitness.native import ToolchainError, built, cache_folder
-from fitness.roofline import Peaks, keep_peaks, kept_peaks, ways
-from fitness.sandbox import run_confined
+from fitness.profiling.roofline import Peaks, keep_peaks, kept_peaks, ways
+from fitness.sandbox.native import ToolchainError, built, cache_folder
+from fitness.sandbox.processes import run_confined
 from operators.identity import digest
 
 MEASURE_MS = 1000

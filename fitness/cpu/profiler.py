@@ -17,9 +17,9 @@ from pathlib import Path
 from fitness.cpu.build import FLAGS
 from fitness.cpu.simulation import KERNEL, SOURCE, Simulation, Subject, compiled, simulate_smaller, write_source
 from fitness.evaluation import Timing
-from fitness.native import CXX
-from fitness.profiling import Bottleneck, Metric, Profile, classify
-from fitness.roofline import Peaks, Roofline, roofline
+from fitness.profiling.profiles import Bottleneck, Metric, Profile, classify
+from fitness.profiling.roofline import Peaks, Roofline, roofline
+from fitness.sandbox.native import CXX
 from operators.definition.spec import Workload
 
 REMARKS = 20

@@ -17,16 +17,16 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from fitness.cases import Question
 from fitness.cpu.build import FILE, FLAGS, LINK_FLAGS, LINKED, CpuBuild, compiled, link, preprocess, translation_unit
 from fitness.cpu.gate import ALLOWED_SYMBOLS, Allowance, called, offered
 from fitness.cpu.runner import Runner, plan_words
-from fitness.device import KernelFault
 from fitness.evaluation import Rejection, Status
-from fitness.memory import Region
-from fitness.native import CXX, built, toolchain_folders
-from fitness.sandbox import run_confined
-from fitness.verify import Oracle
+from fitness.judging.device import KernelFault
+from fitness.oracle.cases import Question
+from fitness.oracle.verify import Oracle
+from fitness.sandbox.memory import Region
+from fitness.sandbox.native import CXX, built, toolchain_folders
+from fitness.sandbox.processes import run_confined
 from operators.kernel import Kernel
 from operators.plan.reading import Plan, ResolvedPlan
 

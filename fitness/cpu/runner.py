@@ -13,16 +13,16 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from fitness.channel import receive, send
 from fitness.cpu.build import LIBRARIES, CpuBuild
 from fitness.cpu.image import Image
-from fitness.device import KernelFault, KilledFromOutside, Sample
-from fitness.disk import KILLED
 from fitness.evaluation import Status
-from fitness.memory import Region
-from fitness.native import built
-from fitness.sandbox import GIB, kill_group, start_child
-from fitness.signature import packed
+from fitness.judging.device import KernelFault, KilledFromOutside, Sample
+from fitness.judging.signature import packed
+from fitness.sandbox.channel import receive, send
+from fitness.sandbox.disk import KILLED
+from fitness.sandbox.memory import Region
+from fitness.sandbox.native import built
+from fitness.sandbox.processes import GIB, kill_group, start_child
 from operators.definition.spec import Operator
 from operators.plan.reading import ResolvedPlan
 

@@ -23,12 +23,12 @@ import torch
 from fitness.cpu.build import FLAGS, LIBRARIES, LINK_FLAGS, CpuBuild, read_at_most, translation_unit
 from fitness.cpu.image import MAX_FILE_BYTES, Image, Refused, image
 from fitness.cpu.runner import RUNNER_FLAGS, plan_words
-from fitness.inputs import draw
-from fitness.memory import Region
-from fitness.native import CXX, built, toolchain_folders
-from fitness.profiling import Metric
-from fitness.roofline import traffic
-from fitness.sandbox import Outcome, run_confined
+from fitness.oracle.inputs import draw
+from fitness.profiling.profiles import Metric
+from fitness.profiling.roofline import traffic
+from fitness.sandbox.memory import Region
+from fitness.sandbox.native import CXX, built, toolchain_folders
+from fitness.sandbox.processes import Outcome, run_confined
 from operators.catalog import functions
 from operators.definition.spec import Operator, Workload
 from operators.dtypes import resolve_dtype

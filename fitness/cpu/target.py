@@ -17,8 +17,6 @@ from weakref import WeakValueDictionary
 import numpy as np
 import torch
 
-from fitness.base import CALL_LIMIT_S, Checked
-from fitness.cases import Case, Question
 from fitness.cpu.build import CpuBuild, build
 from fitness.cpu.cores import lock_name, plan_facts
 from fitness.cpu.kept import Kept, held
@@ -27,19 +25,21 @@ from fitness.cpu.profiler import profile
 from fitness.cpu.races import TEAM, Watched, audited, look
 from fitness.cpu.runner import Runner, plan_words
 from fitness.cpu.simulation import Subject
-from fitness.device import UNANSWERED, Compiled, KernelFault, KilledFromOutside, Prepared, Sample
 from fitness.evaluation import Rejection, Status, Timing
-from fitness.lock import fair_lock
-from fitness.memory import Region
-from fitness.native import cache_folder
-from fitness.pipeline import Pipeline
-from fitness.profiling import Profile
-from fitness.roofline import Peaks
-from fitness.room import machine_scratch_bytes, scratch_problem
-from fitness.shapes import Shapes
-from fitness.signature import check_arguments
-from fitness.timing import Spread
-from fitness.verify import Oracle
+from fitness.judging.base import CALL_LIMIT_S, Checked
+from fitness.judging.device import UNANSWERED, Compiled, KernelFault, KilledFromOutside, Prepared, Sample
+from fitness.judging.pipeline import Pipeline
+from fitness.judging.shapes import Shapes
+from fitness.judging.signature import check_arguments
+from fitness.judging.timing import Spread
+from fitness.oracle.cases import Case, Question
+from fitness.oracle.verify import Oracle
+from fitness.profiling.profiles import Profile
+from fitness.profiling.roofline import Peaks
+from fitness.sandbox.lock import fair_lock
+from fitness.sandbox.memory import Region
+from fitness.sandbox.native import cache_folder
+from fitness.sandbox.room import machine_scratch_bytes, scratch_problem
 from operators.catalog import functions
 from operators.definition.spec import Operator, Task, Workload
 from operators.errors import PlanError
@@ -59,7 +59,7 @@ DEEP_EVERY = 4
 
 @dataclass(frozen=True)
 class CpuKernel:
-    """A kernel that can be run: `fitness.device.Prepared`."""
+    """A kernel that can be run: `fitness.judging.device.Prepared`."""
 
     kernel: Kernel
     plan: Plan
@@ -69,12 +69,12 @@ class CpuKernel:
 
     @property
     def compiled(self) -> Compiled:
-        """See `fitness.device.Prepared`."""
+        """See `fitness.judging.device.Prepared`."""
         return Compiled(self.build.code_digest, self.build.cell, self.build.facts)
 
     @property
     def deterministic(self) -> bool:
-        """See `fitness.device.Prepared`."""
+        """See `fitness.judging.device.Prepared`."""
         return self.plan.deterministic
 
     def supports(self, workload: Workload) -> bool:
@@ -82,7 +82,7 @@ class CpuKernel:
 
 
 class CpuFitness(Pipeline):
-    """`fitness.base.Fitness` for one task on this machine.
+    """`fitness.judging.base.Fitness` for one task on this machine.
 
     Kernels run on the cores of the process that makes this (`fitness.cpu.cores`), with as many threads. `folder` holds
     what was compiled, `shared` (by default the same) the lock that gives a timing those cores; instances that evaluate
@@ -99,7 +99,7 @@ class CpuFitness(Pipeline):
 
 
 class CpuDevice:
-    """`fitness.device.Device` for one task on this machine."""
+    """`fitness.judging.device.Device` for one task on this machine."""
 
     def __init__(
         self, operator: Operator, task: Task, oracle: Oracle, *, workload_set: str, folder: Path, shared: Path
@@ -209,7 +209,7 @@ class CpuDevice:
         return CpuSession(self, runner, None, self._oracle, loaded=loading.result)
 
     def machine(self, *, exclusive: bool) -> AbstractContextManager[None]:
-        """See `fitness.device.Device.machine`: of the cores that this process stays on."""
+        """See `fitness.judging.device.Device.machine`: of the cores that this process stays on."""
         lock = fair_lock(self._shared, lock_name())
         return lock.alone() if exclusive else lock.shared()
 
@@ -231,7 +231,7 @@ class CpuDevice:
         return Checked(lack="kernels of the cpu target need no emulation: they run here")
 
     def audit(self, prepared: Prepared) -> Callable[[], Mapping[str, Any]]:
-        """See `fitness.device.Device.audit`: a kernel that has threads is watched for races, on small shapes."""
+        """See `fitness.judging.device.Device.audit`: a kernel with threads is watched for races, on small shapes."""
         assert isinstance(prepared, CpuKernel)
         if not prepared.build.facts["threads"]:
             return lambda: {"races": "none possible: it has one thread"}
@@ -280,7 +280,7 @@ class CpuDevice:
 
 
 class CpuSession:
-    """`fitness.device.Session`: a runner, and the memory it shares with us."""
+    """`fitness.judging.device.Session`: a runner, and the memory it shares with us."""
 
     def __init__(
         self,

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import torch
 
-from fitness.compare import Bound, Comparisons, Judgement, compare_by
-from fitness.cuda.driver import call, device_facts, driver
-from fitness.cuda.launcher import Arguments
-from fitness.cuda.launching import pointer
-from fitness.cuda.nvrtc import Job, compile_here
+from fitness.cuda.compile.nvrtc import Job, compile_here
+from fitness.cuda.running.driver import call, device_facts, driver
+from fitness.cuda.running.launcher import Arguments
+from fitness.cuda.running.launching import pointer
+from fitness.oracle.compare import Bound, Comparisons, Judgement, compare_by
 
 CHUNK = 1 << 24
 """Elements that are looked at in one go, so that temporaries stay small beside the tensors."""
@@ -25,7 +25,7 @@ TYPES = {torch.float32: "judge<float>", torch.float64: "judge<double>", torch.bf
 
 
 def judge(y: torch.Tensor, expected: torch.Tensor, allowed: torch.Tensor) -> Judgement:
-    """What `fitness.compare.judge` says of flat tensors on one GPU."""
+    """What `fitness.oracle.compare.judge` says of flat tensors on one GPU."""
     if not y.numel() == expected.numel() == allowed.numel():
         raise ValueError(f"{y.numel()} values against {expected.numel()} answers and {allowed.numel()} bounds")
     if not y.numel():
@@ -89,7 +89,7 @@ def bound(
     usual_rounding: float,
     usual_growth: float,
 ) -> Bound:
-    """What `fitness.compare.bound` says of flat tensors in fp64."""
+    """What `fitness.oracle.compare.bound` says of flat tensors in fp64."""
     if y.numel() != s.numel():
         raise ValueError(f"{y.numel()} values and {s.numel()} magnitudes")
     allowed = torch.empty_like(y)

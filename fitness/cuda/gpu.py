@@ -11,22 +11,22 @@ from typing import Protocol
 
 import torch
 
-from fitness.cuda.compiler import Compiler
-from fitness.cuda.driver import device_facts, granularity
-from fitness.cuda.line import check_driver
-from fitness.cuda.memory import BlockPool
-from fitness.cuda.ncu import NOT_INSTALLED
-from fitness.cuda.nvrtc import Job, include_folders, version
+from fitness.cuda.compile.compiler import Compiler
+from fitness.cuda.compile.line import check_driver
+from fitness.cuda.compile.nvrtc import Job, include_folders, version
 from fitness.cuda.peaks import known, peaks, remeasure
-from fitness.cuda.runner import Runner
-from fitness.cuda.runner_process import OWN_KERNELS
-from fitness.cuda.runners import Runners
-from fitness.cuda.sanitizer import Sanitizer
-from fitness.cuda.tools import find_tool
-from fitness.lock import fair_lock
-from fitness.native import cache_folder, publish
-from fitness.roofline import Peaks
-from fitness.room import Footprint
+from fitness.cuda.profiling.ncu import NOT_INSTALLED
+from fitness.cuda.profiling.sanitizer import Sanitizer
+from fitness.cuda.profiling.tools import find_tool
+from fitness.cuda.running.driver import device_facts, granularity
+from fitness.cuda.running.memory import BlockPool
+from fitness.cuda.running.runner import Runner
+from fitness.cuda.running.runner_process import OWN_KERNELS
+from fitness.cuda.running.runners import Runners
+from fitness.profiling.roofline import Peaks
+from fitness.sandbox.lock import fair_lock
+from fitness.sandbox.native import cache_folder, publish
+from fitness.sandbox.room import Footprint
 from operators.identity import digest
 
 HARNESS = Path(__file__).with_name("harness.cu")
@@ -90,7 +90,7 @@ class Gpu:
 
     @contextmanager
     def machine(self, *, exclusive: bool) -> Iterator[None]:
-        """See `fitness.device.Device.machine`."""
+        """See `fitness.judging.device.Device.machine`."""
         lock = fair_lock(cache_folder(), f"gpu-{self.facts.uuid}")
         try:
             with lock.alone() if exclusive else lock.shared():
@@ -104,7 +104,7 @@ class Gpu:
         return self.machine(exclusive=False)
 
     def peaks(self, *, again: bool = False) -> Peaks:
-        """See `fitness.device.Device.peaks`."""
+        """See `fitness.judging.device.Device.peaks`."""
         found = None if again else known(self.facts.ordinal)
         if found:
             return found

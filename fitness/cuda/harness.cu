@@ -80,3 +80,22 @@ extern "C" __global__ void hold(const volatile unsigned* flag, volatile unsigned
 
 // The device's time behind a candidate, which has ended then and can write no more.
 extern "C" __global__ void stamp(unsigned long long* where) { *where = nanoseconds(); }
+
+// The driver keeps the barrier words of cooperative launches in memory of its own, whose address every kernel can read.
+extern "C" __global__ void find_barriers(unsigned long long* where) {
+    unsigned low, high;
+    asm volatile("mov.u32 %0, %%envreg2; mov.u32 %1, %%envreg1;" : "=r"(low), "=r"(high));
+    *where = (unsigned long long)high << 32 | low;
+}
+extern "C" __global__ void copy_words(const volatile unsigned* from, unsigned* to, int count) {
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x) to[i] = from[i];
+}
+// Tells a word that a candidate changed there, if there is one. A barrier turns the highest bit of its word, the second
+// of 16, and leaves the count of blocks below it as it was.
+extern "C" __global__ void find_change(const volatile unsigned* now, const unsigned* before, int count,
+                                       volatile unsigned* changed) {
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x) {
+        const unsigned difference = now[i] ^ before[i];
+        if (difference && !(i % 16 == 1 && difference == 0x80000000u)) *changed = i;
+    }
+}

@@ -14,15 +14,15 @@ from typing import Any
 
 import torch
 
-from fitness.cases import Question
-from fitness.cuda.driver import CudaError
-from fitness.cuda.memory import CudaRegion
 from fitness.cuda.oracle import CudaOracle
-from fitness.cuda.runner import NO_MEMORY
-from fitness.device import KernelFault, Sample
+from fitness.cuda.running.driver import CudaError
+from fitness.cuda.running.memory import CudaRegion
+from fitness.cuda.running.runner import NO_MEMORY
 from fitness.evaluation import Status
-from fitness.inputs import TORCH_DTYPES
-from fitness.library import handed, taken
+from fitness.judging.device import KernelFault, Sample
+from fitness.judging.library import handed, taken
+from fitness.oracle.cases import Question
+from fitness.oracle.inputs import TORCH_DTYPES
 from operators.cupy_stream import on_torchs_stream
 from operators.errors import OperatorError
 from operators.libraries import LibraryCall
@@ -67,7 +67,7 @@ class _Launch:
 
 
 class LibrarySession:
-    """`fitness.device.Session` for the vendor's call."""
+    """`fitness.judging.device.Session` for the vendor's call."""
 
     def __init__(self, oracle: CudaOracle, call: LibraryCall, l2_bytes: int) -> None:
         self.charged = False

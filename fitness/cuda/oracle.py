@@ -10,10 +10,10 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from fitness.cuda import compare
-from fitness.cuda.memory import Block, BlockPool, CudaRegion
-from fitness.inputs import Inputs
-from fitness.memory import Memory
-from fitness.verify import Oracle
+from fitness.cuda.running.memory import Block, BlockPool, CudaRegion
+from fitness.oracle.inputs import Inputs
+from fitness.oracle.verify import Oracle
+from fitness.sandbox.memory import Memory
 from operators.catalog import Functions
 from operators.definition.spec import Operator
 
@@ -55,7 +55,7 @@ class CudaOracle(Oracle):
 
 
 class CudaPlace:
-    """`fitness.places.Place` on the device of a pool."""
+    """`fitness.oracle.places.Place` on the device of a pool."""
 
     target = "cuda"
 

@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fitness.cuda.driver import device_facts
-from fitness.native import cache_folder
-from fitness.roofline import Peaks, keep_peaks, kept_peaks, ways
+from fitness.cuda.running.driver import device_facts
+from fitness.profiling.roofline import Peaks, keep_peaks, kept_peaks, ways
+from fitness.sandbox.native import cache_folder
 from operators.identity import digest
 
 BYTES = 1 << 30

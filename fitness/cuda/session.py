@@ -8,17 +8,17 @@ from typing import TypeVar
 
 import torch
 
-from fitness.base import CALL_LIMIT_S
-from fitness.cases import Question
-from fitness.cuda.build import CudaBuild
-from fitness.cuda.driver import CudaError
-from fitness.cuda.memory import CudaRegion
+from fitness.cuda.compile.build import CudaBuild
+from fitness.cuda.compile.program import Program
 from fitness.cuda.oracle import CudaOracle
-from fitness.cuda.program import Program
-from fitness.cuda.runner import NO_MEMORY, Runner
-from fitness.cuda.runners import MOST_IDLE, SPARES, Runners
-from fitness.device import UNANSWERED, KernelFault, KilledFromOutside, Sample
+from fitness.cuda.running.driver import CudaError
+from fitness.cuda.running.memory import CudaRegion
+from fitness.cuda.running.runner import NO_MEMORY, Runner
+from fitness.cuda.running.runners import MOST_IDLE, SPARES, Runners
 from fitness.evaluation import Status
+from fitness.judging.base import CALL_LIMIT_S
+from fitness.judging.device import UNANSWERED, KernelFault, KilledFromOutside, Sample
+from fitness.oracle.cases import Question
 from operators.plan.reading import ResolvedPlan
 
 T = TypeVar("T")
@@ -27,7 +27,7 @@ Resolve = Callable[[Question, Runner], tuple[ResolvedPlan, Program]]
 
 
 class CudaSession:
-    """`fitness.device.Session`."""
+    """`fitness.judging.device.Session`."""
 
     def __init__(
         self, oracle: CudaOracle, runners: Runners, build: CudaBuild, resolve: Resolve, *, fresh: bool

@@ -14,37 +14,37 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from fitness.base import Anchor, Built, Checked
-from fitness.cases import Case, Question
-from fitness.cuda.arguments import program
-from fitness.cuda.build import CudaBuild, code_digest, compile_cuda, compile_lines
-from fitness.cuda.driver import CudaError, device_facts
+from fitness.cuda.compile.build import CudaBuild, code_digest, compile_cuda, compile_lines
+from fitness.cuda.compile.program import Program
 from fitness.cuda.gpu import Gpu, shared_gpu
 from fitness.cuda.library import LibrarySession, enough_memory, is_short
-from fitness.cuda.memory import check_torch
-from fitness.cuda.ncu import Figures, NcuFailure, measure
 from fitness.cuda.oracle import CudaOracle
-from fitness.cuda.profiler import assembled, placed
-from fitness.cuda.program import Program
-from fitness.cuda.runner import NO_MEMORY, Runner
-from fitness.cuda.sanitizer import Finding, audited
+from fitness.cuda.profiling.ncu import Figures, NcuFailure, measure
+from fitness.cuda.profiling.profiler import assembled, placed
+from fitness.cuda.profiling.sanitizer import Finding, audited
+from fitness.cuda.profiling.solo import Solo, SoloRun
+from fitness.cuda.profiling.stalls import quoted, stalled_lines
+from fitness.cuda.profiling.tools import find_tool
+from fitness.cuda.running.arguments import program
+from fitness.cuda.running.driver import CudaError, device_facts
+from fitness.cuda.running.memory import check_torch
+from fitness.cuda.running.runner import NO_MEMORY, Runner
 from fitness.cuda.session import CudaSession
-from fitness.cuda.solo import Solo, SoloRun
-from fitness.cuda.stalls import quoted, stalled_lines
-from fitness.cuda.tools import find_tool
-from fitness.device import Compiled, KernelFault, Prepared
 from fitness.evaluation import Evaluation, Rejection, Status, Timing
-from fitness.inputs import draw
-from fitness.native import publish
-from fitness.pipeline import Pipeline
-from fitness.profiling import Profile
-from fitness.roofline import Peaks
-from fitness.room import SHARE, footprint, scratch_problem
-from fitness.shapes import Shapes
-from fitness.signature import check_arguments
-from fitness.timed import NOMINAL_SETS, STANDING_SETS, most_company
-from fitness.timing import Spread
-from fitness.verify import Oracle
+from fitness.judging.base import Anchor, Built, Checked
+from fitness.judging.device import Compiled, KernelFault, Prepared
+from fitness.judging.pipeline import Pipeline
+from fitness.judging.shapes import Shapes
+from fitness.judging.signature import check_arguments
+from fitness.judging.timed_inputs import NOMINAL_SETS, STANDING_SETS, most_company
+from fitness.judging.timing import Spread
+from fitness.oracle.cases import Case, Question
+from fitness.oracle.inputs import draw
+from fitness.oracle.verify import Oracle
+from fitness.profiling.profiles import Profile
+from fitness.profiling.roofline import Peaks
+from fitness.sandbox.native import publish
+from fitness.sandbox.room import SHARE, footprint, scratch_problem
 from operators.catalog import functions
 from operators.definition.spec import Operator, Task, Workload
 from operators.dtypes import resolve_dtype
@@ -67,7 +67,7 @@ kernels are called different from themselves there than is stated. Longer kernel
 
 @dataclass(frozen=True)
 class CudaKernel:
-    """A kernel that can be run: `fitness.device.Prepared`."""
+    """A kernel that can be run: `fitness.judging.device.Prepared`."""
 
     kernel: Kernel
     plan: Plan
@@ -78,12 +78,12 @@ class CudaKernel:
 
     @property
     def compiled(self) -> Compiled:
-        """See `fitness.device.Prepared`."""
+        """See `fitness.judging.device.Prepared`."""
         return Compiled(self.code_digest, self.build.cell, self.build.facts)
 
     @property
     def deterministic(self) -> bool:
-        """See `fitness.device.Prepared`."""
+        """See `fitness.judging.device.Prepared`."""
         return self.plan.deterministic
 
     def supports(self, workload: Workload) -> bool:
@@ -91,7 +91,7 @@ class CudaKernel:
 
 
 class CudaFitness(Pipeline):
-    """`fitness.base.Fitness` for one task on one GPU, the first that CUDA_VISIBLE_DEVICES shows.
+    """`fitness.judging.base.Fitness` for one task on one GPU, the first that CUDA_VISIBLE_DEVICES shows.
 
     This process is the verifier: it computes references on the GPU and never runs a candidate. `folder` holds what was
     compiled; instances with the same `shared`, by default `folder`, use one `Gpu`. Raises DeviceError where there is no
@@ -150,7 +150,7 @@ class CudaFitness(Pipeline):
 
 
 class CudaBuilder:
-    """`fitness.base.Builder` for one task: the GPU is only asked for its properties, and for a plan's occupancy."""
+    """`fitness.judging.base.Builder` for one task: the GPU is only asked for properties, and for a plan's occupancy."""
 
     def __init__(self, operator: Operator, task: Task, *, workload_set: str, folder: Path, shared: Path | None = None):
         self._gpu = shared_gpu(shared or folder)
@@ -169,7 +169,7 @@ class CudaBuilder:
         return built
 
     def emulate(self, kernel: Kernel) -> Checked:
-        """See `fitness.base.Builder`."""
+        """See `fitness.judging.base.Builder`."""
         return self._pipeline.emulate(kernel)
 
     def close(self) -> None:
@@ -216,7 +216,7 @@ def prepare(shared: Path, *, computes: bool) -> None:
 
 
 class CudaDevice:
-    """`fitness.device.Device` for one task on one GPU; with a `CudaOracle` it can also run what it builds."""
+    """`fitness.judging.device.Device` for one task on one GPU; with a `CudaOracle` it can also run what it builds."""
 
     def __init__(
         self, operator: Operator, task: Task, oracle: Oracle, gpu: Gpu, *, workload_set: str, folder: Path
@@ -235,7 +235,7 @@ class CudaDevice:
     # --- build ------------------------------------------------------------------------------------------------------
 
     def emulate(self, kernel: Kernel) -> Checked:
-        from fitness.cuda.emulation.look import looked_at
+        from fitness.emulator.look import looked_at
 
         judged = (*self.operator.hidden, *self._shapes.workloads)
         return looked_at(kernel, self.operator, self.task.dtype, judged=judged, facts=self._facts.plan_facts)

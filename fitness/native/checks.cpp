@@ -1,4 +1,4 @@
-// What the verifier does over whole buffers, at memory speed. Loaded by fitness/native.py; never sees candidate code.
+// What the verifier does over whole buffers, at memory speed. Loaded by fitness/sandbox/native.py; never sees candidate code.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>

@@ -86,6 +86,7 @@ static void start_alone() {
     if (status == MAP_FAILED || pipe2(owner, O_CLOEXEC) != 0) std::perror("jail"), std::exit(125);
     *status = 125 << 8;
     first = fork();
+    if (first < 0) std::perror("jail: fork"), std::exit(125);  // with -1 the handler below would kill everybody
     if (first == 0) {
         close(owner[1]);
         keep(owner[0], status);
@@ -95,7 +96,7 @@ static void start_alone() {
     signal(SIGTERM, [](int) { kill(first, SIGKILL); });
     dup2(owner[1], 0);
     close_from(1);
-    if (first > 0) waitpid(first, nullptr, 0);
+    waitpid(first, nullptr, 0);
     if (WIFSIGNALED(*status)) {
         signal(WTERMSIG(*status), SIG_DFL);
         raise(WTERMSIG(*status));

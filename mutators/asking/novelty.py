@@ -10,7 +10,7 @@ import json
 import re
 
 from fitness.evaluation import Status
-from fitness.source import without_comments
+from fitness.sandbox.source import without_comments
 from mutators.base import Request
 from mutators.briefing import Attempt, Briefing
 from mutators.llm.settings import is_outside

@@ -12,9 +12,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from fitness.base import CALL_LIMIT_S, COMPILE_LIMIT_S, DeviceInfo
 from fitness.evaluation import Evaluation
-from fitness.roofline import Peaks, allowed_us
+from fitness.judging.base import CALL_LIMIT_S, COMPILE_LIMIT_S, DeviceInfo
+from fitness.profiling.roofline import Peaks, allowed_us
 from mutators.base import Parent
 from mutators.briefing import Attempt, Briefing, Ratio, Standing, Winner, mean
 from operators.definition.spec import HIDDEN_NEEDED, LONGEST_CHAIN, Operator, Task, Tensor, Workload

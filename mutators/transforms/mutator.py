@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any
 
-from fitness.profiling import Bottleneck
+from fitness.profiling.profiles import Bottleneck
 from mutators.analysis.cpp_tree import SyntaxTree
 from mutators.analysis.plan_edit import with_tunables
 from mutators.analysis.source_text import apply_edits

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from random import Random
 
-from fitness.profiling import Bottleneck
+from fitness.profiling.profiles import Bottleneck
 
 SUITED_WEIGHT = 4.0
 """How many times as likely a transform that suits comes before one that does not: the others are tried too, as a class

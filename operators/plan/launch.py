@@ -16,7 +16,7 @@ MAX_STEPS = 4096
 MAX_TERMS = 2**17
 """The most terms of the formulas that are evaluated for one workload, repeats counted: half a second's work."""
 MAX_BUFFER_BYTES = 2**36
-"""All buffers of one workload together; fitness.shapes knows how much of it a machine has."""
+"""All buffers of one workload together; fitness.judging.shapes knows how much of it a machine has."""
 
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
 BLOCK_LIMITS = (1024, 1024, 64)

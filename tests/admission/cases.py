@@ -101,7 +101,7 @@ class Case:
         return re.sub(r'(extern "C" void \w+\([^)]*)\)', rf"\1, {tensor.dtype}* kept)", source, count=1)
 
 
-BRIEF = 3
+BRIEF = 12
 """Without --slow every so many-th case of the operators in `SAMPLE` runs, other ones of each."""
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from fitness.base import Anchor, Built
 from fitness.cpu.target import CpuFitness
 from fitness.evaluation import Evaluation, Level, Status
-from fitness.levels import judge
+from fitness.judging.base import Anchor, Built
+from fitness.judging.levels import judge
 from operators.definition.spec import Task
 from tests.admission.cases import Case, cases, small
 
@@ -20,6 +20,10 @@ class Judge:
         self._folder = folder
         self._slow = slow
         self._stage: CpuFitness | None = None
+
+    def cases(self, operator: str) -> list[Case]:
+        """Those of an operator that are judged here, by task: each task has a fitness stage of its own."""
+        return sorted((c for c in cases(operator) if self._slow or not c.slow), key=lambda case: case.dtype)
 
     def verdict(self, case: Case) -> Evaluation:
         """The last evaluation: a mutant goes as far as to be confirmed, a variant is judged at the full level."""
@@ -43,7 +47,7 @@ class Judge:
         if self._stage is None or self._stage.task != task:
             self.close()
             self._stage = CpuFitness(small(task.operator), task, workload_set="admission", folder=self._folder)
-            wanted = (c for c in cases(task.operator) if c.dtype == task.dtype and (self._slow or not c.slow))
+            wanted = (c for c in self.cases(task.operator) if c.dtype == task.dtype)
             kernels = [c.kernel() for c in wanted if c.status is not Status.INVALID]  # which nothing keeps
             with ThreadPoolExecutor(2) as pool:
                 list(pool.map(self._stage.build, kernels))

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from fitness.cuda.build import ARCH, CudaBuild, compile_cuda
+from fitness.cuda.compile.build import ARCH, CudaBuild, compile_cuda
 from operators.catalog import folders, load
 from operators.champions import offered
 from operators.definition.spec import CHAMPIONS
@@ -42,7 +42,7 @@ MNEMONICS = {
     "shuffle": "SHFL",
     "barrier": "BAR SYNCS UCGABAR_ARV UCGABAR_WAIT",
 }
-"""As nvdisasm writes them, by class of `fitness.cuda.cubin`."""
+"""As nvdisasm writes them, by class of `fitness.cuda.compile.cubin`."""
 INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?(?P<name>[A-Z]\w*)(?P<rest>[^;]*);", re.MULTILINE)
 CONSTANT = re.compile(r"(?:\.MMA\b|^ R\d+, -RZ, RZ,)")
 """HFMA2 that sets a register to a constant."""

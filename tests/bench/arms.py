@@ -40,8 +40,8 @@ from evo import folders, session
 from evo.config import RunConfig
 from evo.search.driver import STOPPED, Search
 from evo.store import query
-from fitness.base import Anchor
-from fitness.levels import judge
+from fitness.judging.base import Anchor
+from fitness.judging.levels import judge
 from fitness.targets import fitness
 from operators.catalog import load
 from operators.definition.spec import Task

@@ -33,9 +33,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from fitness.device import NAN
 from fitness.evaluation import Evaluation, Rejection, Status
-from fitness.pipeline import Pipeline
+from fitness.judging.device import NAN
+from fitness.judging.pipeline import Pipeline
 from operators.definition.spec import Tensor
 from operators.kernel import Kernel
 from tests.redteam.arena import HERE, WORKLOADS, Arena, Entrant, Outcome, Secret, canaries, operator, short_timings

@@ -28,12 +28,12 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from fitness.cases import Case, Question
-from fitness.compare import judge
 from fitness.cpu.build import FLAGS, LIBRARIES, LINK_FLAGS
-from fitness.inputs import TORCH_DTYPES, Inputs
-from fitness.native import CXX
-from fitness.verify import Oracle
+from fitness.oracle.cases import Case, Question
+from fitness.oracle.compare import judge
+from fitness.oracle.inputs import TORCH_DTYPES, Inputs
+from fitness.oracle.verify import Oracle
+from fitness.sandbox.native import CXX
 from operators.catalog import folders, functions, load
 from operators.definition.spec import Operator, Workload
 from operators.dtypes import resolve_dtype

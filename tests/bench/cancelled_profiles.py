@@ -21,8 +21,8 @@ from typing import Any
 
 from evo.workers.local import LocalPool
 from evo.workers.worker import RunContext, WorkerSpec
-from fitness.base import Anchor
 from fitness.evaluation import Timing
+from fitness.judging.base import Anchor
 from operators.catalog import load
 from operators.definition.spec import Task
 from operators.kernel import Kernel

@@ -27,14 +27,14 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
-from fitness.base import Anchor, Fitness
-from fitness.cuda.driver import device_facts
+from fitness.cuda.running.driver import device_facts
 from fitness.cuda.target import CudaFitness
 from fitness.evaluation import COMPOSED, Evaluation, Level, library_calls
-from fitness.levels import full_anchor
-from fitness.roofline import Peaks, roofline
+from fitness.judging.base import Anchor, Fitness
+from fitness.judging.levels import full_anchor
+from fitness.judging.timing import Ratio, mean
+from fitness.profiling.roofline import Peaks, roofline
 from fitness.targets import peaks
-from fitness.timing import Ratio, mean
 from operators.catalog import folders, load
 from operators.champions import Champion, champions
 from operators.definition.spec import Operator, Task

@@ -32,12 +32,12 @@ from pathlib import Path
 import numpy as np
 
 from fitness.cpu.target import CpuFitness
-from fitness.device import Prepared
 from fitness.evaluation import Rejection
-from fitness.measure import Measurement, Pairing
-from fitness.pipeline import Pipeline
-from fitness.timed import Seat
-from fitness.timing import CONFIRM, SCREEN, RaceResult, Schedule, smallest_detectable
+from fitness.judging.device import Prepared
+from fitness.judging.paired import Measurement, Pairing
+from fitness.judging.pipeline import Pipeline
+from fitness.judging.timed_inputs import Seat
+from fitness.judging.timing import CONFIRM, SCREEN, RaceResult, Schedule, smallest_detectable
 from operators.catalog import load
 from operators.definition.spec import Task
 from operators.kernel import Kernel

@@ -49,7 +49,7 @@ from evo.search.driver import Search
 from evo.search.models import StoredCalls, open_client
 from evo.store import Store
 from evo.workers.testing import InlinePool
-from fitness.scripted import scripted
+from fitness.testing import scripted
 from mutators.base import Call, CallStatus, Client, Message, Parent, Proposal, Request
 from mutators.registry import MUTATORS, mutator
 from operators.catalog import load

@@ -30,7 +30,7 @@ from statistics import fmean
 from typing import Any
 
 from evo.store import query
-from fitness.timing import Z_INTERVAL
+from fitness.judging.timing import Z_INTERVAL
 from operators.catalog import folders, load
 from tests.bench.champions import read_rows
 from tests.bench.gpu_throughput import EVO

@@ -18,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from fitness.cuda.driver import device_facts
+from fitness.cuda.running.driver import device_facts
 from fitness.cuda.target import CudaFitness
 from fitness.evaluation import Rejection
 from operators.catalog import load

@@ -19,9 +19,9 @@ from statistics import median
 from typing import Any
 
 from fitness.cuda.target import CudaFitness
-from fitness.device import NAN, KernelFault
-from fitness.measure import Pairing
-from fitness.timing import FULL
+from fitness.judging.device import NAN, KernelFault
+from fitness.judging.paired import Pairing
+from fitness.judging.timing import FULL
 from operators.catalog import folders, load
 from operators.definition.spec import Task
 

@@ -33,14 +33,14 @@ from typing import Any
 
 import numpy as np
 
-from fitness.cuda.arguments import program
-from fitness.cuda.build import CudaBuild, compile_cuda
-from fitness.cuda.compiler import Compiler
-from fitness.cuda.driver import call, device_facts
-from fitness.device import LARGE, NAN
+from fitness.cuda.compile.build import CudaBuild, compile_cuda
+from fitness.cuda.compile.compiler import Compiler
+from fitness.cuda.running.arguments import program
+from fitness.cuda.running.driver import call, device_facts
 from fitness.evaluation import Rejection
-from fitness.roofline import roofline
-from fitness.signature import check_arguments
+from fitness.judging.device import LARGE, NAN
+from fitness.judging.signature import check_arguments
+from fitness.profiling.roofline import roofline
 from operators.catalog import folders, functions, load
 from operators.definition.spec import Operator, Workload
 from operators.errors import OperatorError, PlanError
@@ -223,7 +223,7 @@ def _read(stream: Iterable[str], lines: queue.Queue[str]) -> None:
 def _measure_all(plan: Path) -> None:
     """Every key of the plan, in its order, one line when it begins and one with what was found."""
     left: Mapping[Unit, Sequence[Key]] = pickle.loads(plan.read_bytes())
-    from fitness.cuda.memory import BlockPool
+    from fitness.cuda.running.memory import BlockPool
 
     pool = BlockPool(0)
     for unit, keys in left.items():
@@ -376,7 +376,7 @@ class _Unsupported(Exception):
 
 
 class _Local:
-    """A kernel in this process, with the part of `fitness.device.Session` that is needed here."""
+    """A kernel in this process, with the part of `fitness.judging.device.Session` that is needed here."""
 
     def __init__(self, oracle: Any, build: CudaBuild, source: str, dtype: str, flush: Any) -> None:
         import torch
@@ -399,7 +399,7 @@ class _Local:
 
     def bind(self, slot: int, question: Any, *, at_end: bool) -> None:
         """Memory for outputs and scratch, and a graph of what one call does. Raises _Unsupported and PlanError."""
-        from fitness.cuda.memory import CudaRegion
+        from fitness.cuda.running.memory import CudaRegion
 
         operator, facts = self._oracle.operator, device_facts().plan_facts
         if not self._plan.supports(operator, question.dims, {}, facts, self._dtype):
@@ -429,7 +429,7 @@ class _Local:
 
     def run(self, slot: int, *, poison: int, cold: bool = False, sealed: bool = False) -> Any:
         """One call, timed by events."""
-        from fitness.device import Sample
+        from fitness.judging.device import Sample
 
         torch = self._torch
         self._work.fill(poison)
@@ -460,7 +460,7 @@ class _Local:
 @cache
 def _launcher() -> Any:
     """One stream for all kernels."""
-    from fitness.cuda.launcher import Launcher
+    from fitness.cuda.running.launcher import Launcher
 
     return Launcher(0)
 

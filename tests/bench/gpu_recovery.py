@@ -25,11 +25,11 @@ import torch
 from evo.workers.local import LocalPool
 from evo.workers.pool import WorkerLost
 from evo.workers.worker import RunContext, WorkerSpec, gpu_specs
-from fitness.base import Anchor, Built
-from fitness.cuda.runners import SPARES
+from fitness.cuda.running.runners import SPARES
 from fitness.cuda.target import CudaFitness
 from fitness.evaluation import Evaluation, Level
-from fitness.levels import judge
+from fitness.judging.base import Anchor, Built
+from fitness.judging.levels import judge
 from fitness.targets import devices
 from operators.catalog import load
 from operators.definition.spec import Task

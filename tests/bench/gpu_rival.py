@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch.utils.cpp_extension import load_inline
 
-from fitness.cuda.driver import device_facts
-from fitness.inputs import TORCH_DTYPES, draw
+from fitness.cuda.running.driver import device_facts
+from fitness.oracle.inputs import TORCH_DTYPES, draw
 from operators.catalog import functions, load
 from operators.definition.spec import Operator
 from operators.dtypes import resolve_dtype

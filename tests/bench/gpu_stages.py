@@ -18,9 +18,9 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from fitness.base import Anchor
 from fitness.cuda.target import CudaFitness
-from fitness.levels import judge
+from fitness.judging.base import Anchor
+from fitness.judging.levels import judge
 from operators.catalog import load
 from operators.definition.spec import Task
 

@@ -24,12 +24,12 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from fitness.cases import Case, Question
-from fitness.compare import judge
-from fitness.dealing import at_size
-from fitness.places import CpuPlace
-from fitness.timed import COMPANY, NOMINAL, NOMINAL_SETS, dealt, most_company
-from fitness.verify import Oracle
+from fitness.judging.dealing import at_size
+from fitness.judging.timed_inputs import COMPANY, NOMINAL, NOMINAL_SETS, dealt, most_company
+from fitness.oracle.cases import Case, Question
+from fitness.oracle.compare import judge
+from fitness.oracle.places import CpuPlace
+from fitness.oracle.verify import Oracle
 from operators.catalog import functions, load
 from operators.definition.spec import Workload
 from tests.bench.calibration import RIGHT, Kernels

@@ -29,12 +29,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fitness.cases import Case
-from fitness.checks import agreed_at_both_ends
 from fitness.cpu.target import CpuFitness
-from fitness.device import KernelFault, Prepared, Session
 from fitness.evaluation import CheckError, Evaluation, Level, Rejection, Status
-from fitness.pipeline import Pipeline
+from fitness.judging.checks import agreed_at_both_ends
+from fitness.judging.device import KernelFault, Prepared, Session
+from fitness.judging.pipeline import Pipeline
+from fitness.oracle.cases import Case
 from operators.catalog import folders, load
 from operators.champions import offered
 from operators.definition.spec import Operator, Task, Workload
@@ -167,7 +167,7 @@ class Emulated:
     """`Bench` of CUDA kernels on this machine's processor; the naive kernel is emulated too, where the cpu has none."""
 
     def __init__(self, operator: Operator, dtype: str, folder: Path) -> None:
-        from fitness.cuda.emulation.target import Emulation
+        from fitness.emulator.target import Emulation
 
         self._emulation = Emulation(operator, dtype, folder=folder, seed=int(np.random.default_rng().integers(1 << 31)))
         self._rng = np.random.default_rng()
@@ -306,7 +306,7 @@ def _draws(
     options: argparse.Namespace,
 ) -> None:
     """Every draw of every family on some shapes, for all kernels of an operator that support the shape."""
-    from fitness.inputs import families
+    from fitness.oracle.inputs import families
     from operators.catalog import functions
 
     rng = np.random.default_rng()

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fitness.base import Anchor
 from fitness.evaluation import Evaluation
+from fitness.judging.base import Anchor
 from fitness.targets import fitness
 from operators.catalog import load
 from operators.definition.spec import Task

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from evo.config import DEFAULT_SETS
-from fitness.library import Choice
-from fitness.pipeline import Pipeline
+from fitness.judging.library import Choice
+from fitness.judging.pipeline import Pipeline
 from fitness.targets import fitness, present_target
 from operators.catalog import folders, load
 from operators.definition.spec import Task

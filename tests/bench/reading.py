@@ -10,8 +10,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from random import Random
 
-from fitness.cuda.build import DIALECT
-from fitness.source import forbidden
+from fitness.cuda.compile.build import DIALECT
+from fitness.sandbox.source import forbidden
 from mutators.base import Parent, Request, Trial
 from mutators.edits import AnswerError, child_source
 from mutators.tuning.tune import Tune

@@ -22,9 +22,9 @@ from evo.search.driver import Search
 from evo.store import Store
 from evo.workers.testing import InlinePool
 from evo.workers.worker import BUILDERS_PER_GPU
-from fitness.base import Anchor, Built, Fitness
 from fitness.evaluation import Evaluation
-from fitness.scripted import scripted
+from fitness.judging.base import Anchor, Built, Fitness
+from fitness.testing import scripted
 from operators.definition.spec import Task
 from operators.kernel import Kernel
 

@@ -34,7 +34,7 @@ from typing import Any
 
 from evo.session import BUILD_FOLDER
 from evo.store import StoreError, query
-from fitness.native import cache_folder
+from fitness.sandbox.native import cache_folder
 from tests.bench.kills import EVO, Balance, Provider, alive, called, command_line, descendants
 from tests.evo.model_runs import MODEL
 from tests.mutators.llm_server import Reply

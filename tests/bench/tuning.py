@@ -32,8 +32,8 @@ import numpy as np
 from scipy import stats
 
 from fitness.cpu.target import CpuFitness
-from fitness.device import KernelFault, Session
 from fitness.evaluation import Rejection
+from fitness.judging.device import KernelFault, Session
 from mutators.base import Kind, Parent, Request, Trial
 from mutators.transforms.mutator import Transform
 from mutators.tuning.samplers import SAMPLERS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fitness.cuda import nvrtc
+from fitness.cuda.compile import nvrtc
 from operators.errors import UserError
 
 

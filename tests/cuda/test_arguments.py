@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import struct
 
-from fitness.cuda.arguments import program
-from fitness.signature import Param
+from fitness.cuda.running.arguments import program
+from fitness.judging.signature import Param
 from operators.catalog import load
 from operators.plan.reading import ResolvedPlan, parse_plan
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from fitness.cuda import build, nvrtc
-from fitness.cuda.build import DIALECT, CudaBuild, compile_cuda, read_ptxas_log, scrub_log
-from fitness.cuda.line import fitting_extra
+from fitness.cuda.compile import build, nvrtc
+from fitness.cuda.compile.build import DIALECT, CudaBuild, compile_cuda, read_ptxas_log, scrub_log
+from fitness.cuda.compile.line import fitting_extra
 from fitness.evaluation import Rejection, Status
-from fitness.packages import MissingPackage, installing
-from fitness.source import forbidden
+from fitness.install import MissingPackage, installing
+from fitness.sandbox.source import forbidden
 from operators.catalog import load
 from operators.errors import UserError
 from operators.kernel import Kernel

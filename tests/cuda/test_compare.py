@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from fitness.compare import Judgement, bound, judge
 from fitness.cuda import compare
-from fitness.cuda.nvrtc import compile_here
-from fitness.native import CXX
+from fitness.cuda.compile.nvrtc import compile_here
+from fitness.oracle.compare import Judgement, bound, judge
+from fitness.sandbox.native import CXX
 
 ONE_THREAD = """
 #include <cmath>

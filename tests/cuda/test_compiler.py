@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from fitness.cuda import nvrtc
-from fitness.cuda.compiler import Compiler, CompilerFault
-from fitness.cuda.nvrtc import Job
+from fitness.cuda.compile import nvrtc
+from fitness.cuda.compile.compiler import Compiler, CompilerFault
+from fitness.cuda.compile.nvrtc import Job
 from operators.errors import UserError
 
 GOOD = 'extern "C" __global__ void f(float* x) { x[0] = 1; }'
@@ -60,8 +60,8 @@ def test_a_source_that_takes_too_long_costs_only_itself(compiler: Compiler) -> N
 def test_a_compiler_that_gets_no_turn_is_waited_for(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
     """As long as it has not used its own time: here a limit that has passed by the clock on the wall."""
     assert compiler.compile(job(GOOD)).cubin
-    monkeypatch.setattr("fitness.cuda.compiler._processor_s", lambda pid: 0.0)
-    monkeypatch.setattr("fitness.cuda.compiler.PATIENCE", 1e6)
+    monkeypatch.setattr("fitness.cuda.compile.compiler._processor_s", lambda pid: 0.0)
+    monkeypatch.setattr("fitness.cuda.compile.compiler.PATIENCE", 1e6)
     assert compiler.compile(job(f"{GOOD}\n// again"), timeout_s=1e-3).cubin
 
 

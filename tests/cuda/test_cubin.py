@@ -13,10 +13,10 @@ from elftools.elf.elffile import ELFFile
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fitness.cuda.build import CudaBuild, compile_cuda
-from fitness.cuda.cubin import MAX_BYTES, Cubin, CubinError, read_cubin
+from fitness.cuda.compile.build import CudaBuild, compile_cuda
+from fitness.cuda.compile.cubin import MAX_BYTES, Cubin, CubinError, read_cubin
 from fitness.evaluation import Rejection, Status
-from fitness.signature import TableError
+from fitness.judging.signature import TableError
 from operators.catalog import load
 from operators.kernel import Kernel
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
-from fitness.cuda.build import CudaBuild, compile_cuda
-from fitness.cuda.emulation import target
-from fitness.cuda.emulation.__main__ import main
-from fitness.cuda.emulation.build import flags
-from fitness.cuda.emulation.target import emulated
+from fitness.cuda.compile.build import CudaBuild, compile_cuda
+from fitness.emulator import target
+from fitness.emulator.__main__ import main
+from fitness.emulator.build import flags
+from fitness.emulator.target import emulated
 from fitness.evaluation import CheckError, Rejection, Status
 from operators.catalog import folders, load
 from operators.champions import offered
@@ -22,16 +22,19 @@ from operators.definition.spec import Operator
 from operators.errors import UserError
 from operators.kernel import Kernel
 from operators.plan.reading import parse_plan
+from tests.choosing import some_slow
 from tests.gpu.kernels import FEATURES, HALF, REDUCE, ROWS, SOFTMAX, STORE
 
 Verdict = tuple[CheckError, ...] | Rejection
 ROWS_SHAPES = ({"rows": 3, "cols": 127}, {"rows": 5, "cols": 1024})
 
 
+def is_right(found: Verdict) -> bool:
+    return not isinstance(found, Rejection) and bool(found) and not any(error.wrong for error in found)
+
+
 def right(found: Verdict) -> None:
-    assert not isinstance(found, Rejection), found
-    assert found
-    assert not any(error.wrong for error in found)
+    assert is_right(found), found
 
 
 def wrong(found: Verdict, status: str, *parts: str) -> None:
@@ -53,38 +56,33 @@ def edited(source: str, *edits: tuple[str, str]) -> str:
     return source
 
 
-def some_slow(names: Iterable[str], default: int) -> list[Any]:
-    """The first ones by default, the others with --slow."""
-    return [pytest.param(n, marks=[pytest.mark.slow] if i >= default else []) for i, n in enumerate(names)]
-
-
 # --- the operators' own kernels ---------------------------------------------------------------------------------------
 
-SAMPLE = {("softmax", "bf16"), ("spmv_csr", "fp32"), ("stencil_2d", "bf16"), ("upper_triangular_matrix_mul", "fp16")}
+SAMPLE = {"softmax": "bf16", "spmv_csr": "fp32", "stencil_2d": "bf16", "upper_triangular_matrix_mul": "fp16"}
+"""Operators and dtypes whose naive kernels are tried without --slow."""
 BRIEF_SHAPES = {"prefix_sum": [{"n": n} for n in (1, 17, 1023, 4097)]}
 """Where the naive kernel's work grows faster than its data."""
 
 
-def kernel_files() -> Iterator[Any]:
-    """Every CUDA kernel that operators come with, in every dtype."""
-    for name in sorted(folders()):
-        operator = load(name)
-        for dtype in operator.dtypes.get("cuda", ()):
-            for ancestor in (*operator.ancestors("cuda"), *offered(operator, "cuda", dtype)):
-                marks = [] if ancestor == "naive" and (name, dtype) in SAMPLE else [pytest.mark.slow]
-                file = operator.ancestor(ancestor, "cuda")
-                yield pytest.param(name, file, dtype, marks=marks, id=f"{name}-{ancestor}-{dtype}")
+def kernel_files(operator: Operator) -> Iterator[tuple[Path, str]]:
+    """Every CUDA kernel that an operator comes with, in every dtype."""
+    for dtype in operator.dtypes.get("cuda", ()):
+        for ancestor in (*operator.ancestors("cuda"), *offered(operator, "cuda", dtype)):
+            yield operator.ancestor(ancestor, "cuda"), dtype
 
 
-@pytest.mark.parametrize(("name", "file", "dtype"), list(kernel_files()))
-def test_a_kernel_of_an_operator_is_right(name: str, file: Path, dtype: str) -> None:
-    kernel = Kernel(name, "cuda", file.read_text(encoding="utf-8"))
-    few = (name, dtype) in SAMPLE
-    found = emulated(kernel, load(name), dtype, shapes=BRIEF_SHAPES.get(name) or (4 if few else 12))
-    if isinstance(found, Rejection) and found.message.startswith("needs a GPU"):
-        assert file.stem != "naive", found.message
-        pytest.skip(found.message)
-    right(found)
+@pytest.mark.parametrize("name", some_slow(sorted(folders()), SAMPLE))
+def test_a_kernel_of_an_operator_is_right(name: str, request: pytest.FixtureRequest) -> None:
+    operator, slow = load(name), request.config.getoption("--slow")
+    files = kernel_files(operator) if slow else [(operator.ancestor("naive", "cuda"), SAMPLE[name])]
+    wrongly = []
+    for file, dtype in files:
+        kernel = Kernel(name, "cuda", file.read_text(encoding="utf-8"))
+        found = emulated(kernel, operator, dtype, shapes=BRIEF_SHAPES.get(name) or (12 if slow else 4))
+        for_gpu = isinstance(found, Rejection) and found.message.startswith("needs a GPU")
+        if not is_right(found) and not (for_gpu and file.stem != "naive"):
+            wrongly.append(f"{file.name}, {dtype}: {found}")
+    assert not wrongly, "\n".join(wrongly)
 
 
 @pytest.mark.slow

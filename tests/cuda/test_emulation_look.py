@@ -8,20 +8,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from fitness.base import Checked
-from fitness.cuda.emulation import look
-from fitness.cuda.emulation import routes as emulated_routes
-from fitness.cuda.emulation.look import looked_at
-from fitness.cuda.emulation.routes import OWN, Likeness, Routes, missing, shrunk
-from fitness.cuda.emulation.target import FACTS
+from fitness.emulator import look
+from fitness.emulator import routes as emulated_routes
+from fitness.emulator.look import looked_at
+from fitness.emulator.routes import OWN, Likeness, Routes, missing, shrunk
+from fitness.emulator.target import FACTS
 from fitness.evaluation import Status
+from fitness.judging.base import Checked
 from operators.catalog import load
 from operators.definition.spec import Operator, Workload
 from operators.kernel import Kernel
 from operators.plan.reading import parse_plan
+from tests.choosing import examples
 
 GPU = {"sm_count": 132, "warp_size": 32, "max_shared_bytes": 227 << 10, "l2_bytes": 50 << 20}
 
@@ -125,6 +126,7 @@ def test_a_look_finds_what_only_a_large_shape_or_another_setting_meets(
     assert told in found.message
 
 
+@pytest.mark.slow
 def test_what_no_small_shape_reaches_is_said_and_never_forced(axpb: Operator) -> None:
     """The condition is what makes the launch right."""
     source = edited(
@@ -135,6 +137,7 @@ def test_what_no_small_shape_reaches_is_said_and_never_forced(axpb: Operator) ->
     assert found.rejection is None and "but not where launch 2 `wide` would run" in found.scope
 
 
+@pytest.mark.slow
 def test_a_fault_on_a_shape_that_makes_no_sense_is_none(axpb: Operator, tmp_path: Path) -> None:
     """Nobody named it, and the naive kernel is wrong on it too."""
     shutil.copytree(axpb.folder, tmp_path / "axpb")
@@ -154,7 +157,7 @@ def routes(source: str, operator: Operator, facts: Mapping[str, int]) -> Routes:
     return Routes(parse_plan(source, operator, "cuda"), kernel, operator, "fp32", facts)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(least=st.integers(1, 1 << 22), modulus=st.sampled_from([1, 2, 4, 16]), n=st.integers(1 << 22, 1 << 26))
 def test_a_small_shape_goes_the_way_of_the_large_one(least: int, modulus: int, n: int) -> None:
     operator = load(str(Path(__file__).parents[1] / "data" / "axpb"))

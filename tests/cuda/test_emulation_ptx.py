@@ -12,19 +12,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fitness.cuda.build import CudaBuild, compile_cuda
-from fitness.cuda.emulation.ptx.assembly import translated
-from fitness.cuda.emulation.target import Emulation, _Session, emulated
+from fitness.cuda.compile.build import CudaBuild, compile_cuda
+from fitness.emulator.ptx.assembly import translated
+from fitness.emulator.target import Emulation, _Session, emulated
 from fitness.evaluation import Rejection, Status
-from fitness.source import ASSEMBLY, tokenized
+from fitness.sandbox.source import ASSEMBLY, tokenized
 from operators.catalog import load
 from operators.definition.spec import Workload
 from operators.errors import UserError
 from operators.kernel import Kernel
+from tests.choosing import examples, some_slow
 
 AXPB = load(str(Path(__file__).parents[1] / "data" / "axpb"))
 SOURCE = (Path(__file__).parent / "ptx.cu").read_text(encoding="utf-8")
@@ -129,7 +130,7 @@ def fragments(raw: NDArray[Any], bits: int, places: Any) -> list[Words]:
     return words
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(which=st.sampled_from(MMA), seed=st.integers(0, 1 << 32))
 def test_mma_multiplies_fragments_as_the_isa_lays_them_out(run: Run, which: Any, seed: int) -> None:
     number, rows, k, of_a, of_b, of_c = which
@@ -164,7 +165,7 @@ def test_mma_multiplies_fragments_as_the_isa_lays_them_out(run: Run, which: Any,
 # --- matrices in shared memory ----------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(which=st.integers(0, 8), seed=st.integers(0, 1 << 32))
 def test_ldmatrix_and_stmatrix_move_rows_that_lanes_point_at(run: Run, which: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -192,7 +193,7 @@ def test_ldmatrix_and_stmatrix_move_rows_that_lanes_point_at(run: Run, which: in
 # --- asynchronous copies ----------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(which=st.sampled_from((1, 2, 4, 8, 16)), seed=st.integers(0, 1 << 32), poison=st.sampled_from((0xFF, 0x7B)))
 def test_a_copy_arrives_when_it_is_waited_for_and_not_before(run: Run, which: int, seed: int, poison: int) -> None:
     words = random_words(seed, 20)
@@ -303,7 +304,7 @@ EXPECTED: dict[int, Callable[[Any, Any, Any], Any]] = {
 }
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(which=st.sampled_from(sorted(EXPECTED)), seed=st.integers(0, 1 << 32), small=st.booleans())
 def test_arithmetic_has_the_bits_that_numpy_has(run: Run, which: int, seed: int, small: bool) -> None:
     a, b, c = random_words(seed, 3)
@@ -316,7 +317,7 @@ def test_arithmetic_has_the_bits_that_numpy_has(run: Run, which: int, seed: int,
     assert (found == expected).all(), (found, expected)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(which=st.integers(40, 44), seed=st.integers(0, 1 << 32))
 def test_wide_results_and_numbers_of_64_bits(run: Run, which: int, seed: int) -> None:
     words = random_words(seed, 5)
@@ -379,11 +380,10 @@ def test_a_kernel_on_tensor_cores_with_asynchronous_copies_is_right() -> None:
     assert not isinstance(found, Rejection), found
 
 
-FIRST = ("registers of A swapped", "no wait for a copy", "a wrong row for ldmatrix", "no barrier after the wait",
-         "a generic address for a shared one", "mma in half of a warp")  # fmt: skip
+FIRST = ("registers of A swapped", "no wait for a copy")
 
 
-@pytest.mark.parametrize("fault", [pytest.param(f, marks=[pytest.mark.slow] * (f not in FIRST)) for f in SEEDED])
+@pytest.mark.parametrize("fault", some_slow(SEEDED, FIRST))
 def test_a_seeded_fault_is_found(fault: str) -> None:
     found = multiplied(*SEEDED[fault])
     assert isinstance(found, Rejection)
@@ -467,7 +467,7 @@ extern "C" __global__ void plain(const T* x, const T* b, T* y, T alpha, int n) {
         assert isinstance(found, Rejection) and found.status is status, found
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.data())
 def test_whatever_stands_in_a_file_no_assembly_is_left(data: st.DataObject) -> None:
     """What the assembler of this machine would get, out of texts that are cut, doubled and mixed up anywhere."""

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from fitness.cuda.emulation.target import emulated
+from fitness.emulator.target import emulated
 from fitness.evaluation import Rejection
 from mutators.base import Parent, Request
 from mutators.transforms.mutator import Transform

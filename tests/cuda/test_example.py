@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fitness.cuda.build import CudaBuild, compile_cuda
-from fitness.cuda.nvrtc import cutlass_folders
+from fitness.cuda.compile.build import CudaBuild, compile_cuda
+from fitness.cuda.compile.nvrtc import cutlass_folders
 from mutators.prompts import informed
 from operators.catalog import load
 from operators.kernel import Kernel

@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from fitness.bounds import Precision, analysed, element_bound
-from fitness.compare import judge
 from fitness.evaluation import Rejection, Status
+from fitness.oracle.bounds import Precision, analysed, element_bound
+from fitness.oracle.compare import judge
 from operators.catalog import load
 from operators.dtypes import DTYPES
 from operators.kernel import Kernel

@@ -9,15 +9,15 @@ from typing import Any, cast
 import pytest
 import torch
 
-from fitness.base import Anchor
 from fitness.cuda import gpu
-from fitness.cuda.driver import CudaError
 from fitness.cuda.gpu import Gpu, shared_gpu
-from fitness.cuda.runner import NO_MEMORY
+from fitness.cuda.running.driver import CudaError
+from fitness.cuda.running.runner import NO_MEMORY
 from fitness.cuda.target import CudaFitness
 from fitness.evaluation import Evaluation, Level, Status
-from fitness.pipeline import Pipeline
-from fitness.room import Footprint
+from fitness.judging.base import Anchor
+from fitness.judging.pipeline import Pipeline
+from fitness.sandbox.room import Footprint
 from operators.errors import DeviceError, OperatorError
 from operators.kernel import Kernel
 from tests.cuda.test_target import H100

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fitness.cuda.driver import CudaError
 from fitness.cuda.library import enough_memory
-from fitness.cuda.runner import NO_MEMORY
-from fitness.device import KernelFault
+from fitness.cuda.running.driver import CudaError
+from fitness.cuda.running.runner import NO_MEMORY
+from fitness.judging.device import KernelFault
 from operators.errors import OperatorError
 
 SHORT = (

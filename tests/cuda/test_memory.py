@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from fitness.cuda.driver import CudaError
-from fitness.cuda.memory import WIPED, BlockPool, CudaRegion
+from fitness.cuda.running.driver import CudaError
+from fitness.cuda.running.memory import WIPED, BlockPool, CudaRegion
 
 
 def block() -> Any:

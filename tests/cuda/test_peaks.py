@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fitness.cuda import peaks
-from fitness.roofline import Peaks
+from fitness.profiling.roofline import Peaks
 from tests.cuda.test_target import H100
 
 FIRST = Peaks("NVIDIA H100", 3000.0, 2800.0, {"fp32": 60_000.0}, 2.0, 5e7, 3350.0)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from fitness.cuda.build import CudaBuild, code_digest, compile_cuda, read_ptxas_log, scrub_log
-from fitness.cuda.ptx import lower_precision, rare, traits, written
+from fitness.cuda.compile.build import CudaBuild, code_digest, compile_cuda, read_ptxas_log, scrub_log
+from fitness.cuda.compile.ptx import lower_precision, rare, traits, written
 from fitness.evaluation import Rejection, Status
 from fitness.flags import CLOCK, HELD_ADDRESS, OWN_ADDRESS, PLACE
 from operators.catalog import load
 from operators.kernel import Kernel
+from tests.choosing import some_slow
 from tests.gpu.kernels import FEATURES, REJECTED, ROWS, SOFTMAX
 
 pytestmark = pytest.mark.usefixtures("headers")
@@ -31,7 +32,7 @@ CELLS = {
 }
 
 
-@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+@pytest.mark.parametrize("dtype", some_slow(["fp32", "bf16"], 1))
 @pytest.mark.parametrize(("name", "feature"), [(name, f) for name, kernels in FEATURES.items() for f in kernels])
 def test_cells_follow_from_the_code(name: str, feature: str, dtype: str) -> None:
     assert built(name, FEATURES[name][feature], dtype).cell[:3] == CELLS[feature]
@@ -89,6 +90,7 @@ def test_wmma_without_operand_types_multiplies_halves_and_narrow_arithmetic_is_s
     assert lower_precision(traits(ptx), "bf16") == ()
 
 
+TOGETHER = ROWS.replace('kernel = "f"', 'kernel = "f"\ncooperative = true')
 READS = (
     ("%globaltimer", CLOCK), ("%clock64", CLOCK), ("%pm0_64", CLOCK), ("%gridid", PLACE), ("%envreg1", PLACE),
     ("%smid", PLACE), ("%warpid", PLACE), ("%tid.x", ""), ("%laneid", ""), ("%nctaid.y", ""),
@@ -101,7 +103,14 @@ def test_clocks_and_numbers_of_places_are_flagged(register: str, reason: str) ->
     letter, kind = {64: ("l", "unsigned long long"), 32: ("r", "unsigned")}[bits]
     asks = f'asm volatile("mov.u{bits} %0, {register};" : "={letter}"(now));'
     read = f"    {kind} now; {asks} out[0] = store((ACC)now);\n}}\n"
-    assert built("softmax", ROWS + read).facts["flagged"] == [reason] * bool(reason)
+    assert built("softmax", TOGETHER + read).facts["flagged"] == [reason] * bool(reason)
+
+
+def test_only_a_cooperative_launch_may_ask_for_its_barrier() -> None:
+    source = ROWS.replace('extern "C"', COOPERATIVE + 'extern "C"') + "    cg::this_grid().sync();\n}\n"
+    found = compile_cuda(Kernel("softmax", "cuda", source), load("softmax"), "fp32")
+    assert isinstance(found, Rejection) and found.status is Status.INVALID
+    assert "add `cooperative = true` to the [[launch]]" in found.message
 
 
 def test_a_function_is_called_by_its_address_and_not_reckoned_with() -> None:
@@ -128,7 +137,7 @@ CHRONO = "    out[0] = store((ACC)cuda::std::chrono::high_resolution_clock::now(
 
 @pytest.mark.parametrize(
     ("before", "body", "reasons", "uncommon"),
-    [
+    some_slow([
         ("", "    __shared__ float tile[10000];\n    tile[threadIdx.x] = 1;\n    __syncthreads();\n    "
          "out[threadIdx.x] = store((ACC)tile[threadIdx.x ^ 1]);\n", [], "none"),
         ("", "    ((float*)0x7f0000000000ull)[threadIdx.x] = 1;\n", [HELD_ADDRESS], "none"),
@@ -139,12 +148,12 @@ CHRONO = "    out[0] = store((ACC)cuda::std::chrono::high_resolution_clock::now(
         ("#include <cuda/barrier>\n", BARRIER + "    __nanosleep(20);\n", [], "sleep"),
         ("#include <cuda/std/chrono>\n", CHRONO, [CLOCK], "none"),
         ("#define WHEN clock64\n", "    out[0] = store((ACC)WHEN());\n", [CLOCK], "none"),
-    ],
+    ], 1),
 )  # fmt: skip
 def test_what_the_kernel_itself_does_is_flagged_and_neither_sizes_nor_what_headers_do(
     before: str, body: str, reasons: list[str], uncommon: str
 ) -> None:
-    source = ROWS.replace('extern "C"', before + 'extern "C"') + body + "}\n"
+    source = TOGETHER.replace('extern "C"', before + 'extern "C"') + body + "}\n"
     facts = built("softmax", source).facts
     assert (facts["flagged"], facts["uncommon"]) == (reasons, uncommon)
 
@@ -159,7 +168,7 @@ def test_machine_instructions_are_counted() -> None:
 @pytest.mark.parametrize("case", sorted(REJECTED))
 def test_state_between_calls_and_the_devices_runtime_are_refused(case: str) -> None:
     before, body, text = REJECTED[case]
-    source = ROWS.replace('extern "C"', before + 'extern "C"') + body + "}\n"
+    source = TOGETHER.replace('extern "C"', before + 'extern "C"') + body + "}\n"
     result = compile_cuda(Kernel("softmax", "cuda", source), load("softmax"), "fp32")
     assert isinstance(result, Rejection)
     assert (result.status, text in result.message) == (Status.INVALID, True)

@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import pytest
 
-from fitness.cuda.runner import Runner
-from fitness.cuda.runners import SERVES, SPARES, Runners
-from fitness.device import KernelFault
+from fitness.cuda.running.runner import Runner
+from fitness.cuda.running.runners import SERVES, SPARES, Runners
 from fitness.evaluation import Status
+from fitness.judging.device import KernelFault
 from operators.errors import DeviceError
 
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fitness.counters import ISSUED, SAMPLED, SAMPLES, WAITS
-from fitness.cuda.build import CudaBuild, compile_cuda, compile_lines
-from fitness.cuda.cubin import Cubin, CubinError, Section, read_cubin
-from fitness.cuda.line_table import Lines, Row, read_lines
-from fitness.cuda.nvrtc import FILE
-from fitness.cuda.stalls import Sampled, StalledLine, parse_source, quoted, stalled_lines
+from fitness.cuda.compile.build import CudaBuild, compile_cuda, compile_lines
+from fitness.cuda.compile.cubin import Cubin, CubinError, Section, read_cubin
+from fitness.cuda.compile.line_table import Lines, Row, read_lines
+from fitness.cuda.compile.nvrtc import FILE
+from fitness.cuda.profiling.stalls import Sampled, StalledLine, parse_source, quoted, stalled_lines
+from fitness.profiling.counters import ISSUED, SAMPLED, SAMPLES, WAITS
 from operators.catalog import load
 from operators.kernel import Kernel
 from tests.gpu.kernels import EXAMPLES, SOFTMAX, TWO_LAUNCHES

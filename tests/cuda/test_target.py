@@ -7,11 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from fitness.cuda import gpu, nvrtc
-from fitness.cuda.driver import DeviceFacts
+from fitness.cuda import gpu
+from fitness.cuda.compile import nvrtc
+from fitness.cuda.running.driver import DeviceFacts
 from fitness.cuda.target import CudaDevice, CudaKernel
 from fitness.evaluation import Rejection, Status
-from fitness.verify import Oracle
+from fitness.oracle.verify import Oracle
 from operators.catalog import functions, load
 from operators.definition.spec import Task
 from operators.errors import UserError

@@ -13,19 +13,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fitness import counters
-from fitness.counters import COUNTED, STALLS
-from fitness.cuda import ncu, tools
-from fitness.cuda.ncu import Figures, NcuFailure, classify_measured, measure, notes, parse
-from fitness.cuda.profiler import assembled, placed
-from fitness.cuda.program import KernelCall, Program
-from fitness.cuda.sanitizer import TOOLS, Finding, audited, read
-from fitness.cuda.solo import Solo, SoloRun
-from fitness.device import KernelFault
+from fitness.cuda.compile.program import KernelCall, Program
+from fitness.cuda.profiling import ncu, tools
+from fitness.cuda.profiling.ncu import Figures, NcuFailure, classify_measured, measure, notes, parse
+from fitness.cuda.profiling.profiler import assembled, placed
+from fitness.cuda.profiling.sanitizer import TOOLS, Finding, audited, read
+from fitness.cuda.profiling.solo import Solo, SoloRun
 from fitness.evaluation import Rejection, Status, Timing
-from fitness.profiling import Bottleneck
-from fitness.roofline import Peaks, Roofline
-from fitness.sandbox import Outcome
+from fitness.judging.device import KernelFault
+from fitness.profiling import counters
+from fitness.profiling.counters import COUNTED, STALLS
+from fitness.profiling.profiles import Bottleneck
+from fitness.profiling.roofline import Peaks, Roofline
+from fitness.sandbox.processes import Outcome
 from operators.catalog import load
 from operators.definition.spec import Workload
 

@@ -16,7 +16,7 @@ from evo.config import RunConfig
 from evo.session import LocalBackend
 from evo.workers.testing import InlinePool
 from evo.workers.worker import RunContext
-from fitness.base import Fitness
+from fitness.judging.base import Fitness
 from operators.catalog import load
 from operators.definition.spec import Task
 from operators.kernel import Kernel

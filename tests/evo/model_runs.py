@@ -26,10 +26,10 @@ from evo.store import Store
 from evo.strategies.base import Ancestors, Chooser, Rival, StrategyContext
 from evo.strategies.population import Cell, Elite
 from evo.workers.testing import InlinePool
-from fitness.base import Anchor, Checked, Fitness
 from fitness.evaluation import CheckError, Evaluation, Level, Timing
-from fitness.scripted import ScriptedFitness
-from mutators.asking.repair import REPAIRABLE
+from fitness.judging.base import Anchor, Checked, Fitness
+from fitness.testing import ScriptedFitness
+from mutators.asking.mutators import REPAIRABLE
 from mutators.base import Request
 from operators.definition.spec import Task
 from operators.kernel import Kernel

@@ -91,6 +91,7 @@ def test_the_ledger_is_the_servers_with_tools_faults_and_sessions(worked: tuple[
     )
 
 
+@pytest.mark.slow
 def test_it_replays(worked: tuple[Path, LlmServer], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("evo.workbench.bench.Workbench.use", lambda *_: pytest.fail("a tool was used"))
     done = replay(worked[0])
@@ -99,6 +100,7 @@ def test_it_replays(worked: tuple[Path, LlmServer], monkeypatch: pytest.MonkeyPa
     assert again.equal, again.difference
 
 
+@pytest.mark.slow
 def test_a_dialogue_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     folder, paid = tmp_path / "run", []
 

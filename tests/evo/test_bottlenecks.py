@@ -11,7 +11,7 @@ from evo.individual import Individual
 from evo.strategies.islands import Islands
 from evo.strategies.parents import STEPS_BACK, Bottlenecks
 from evo.strategies.population import Archive, Elite
-from fitness.profiling import Bottleneck, Profile
+from fitness.profiling.profiles import Bottleneck, Profile
 from mutators.base import Request
 from operators.definition.spec import Operator
 from operators.kernel import Kernel

@@ -23,6 +23,7 @@ from tests.evo.worlds import Event, World, by_chance, play, repeat, restore
 MODELS_ALONE = {"without": ("transform", "tune", "recombine")}
 
 
+@pytest.mark.slow
 class TestIslandsOfModelsAlone(StrategyContract):
     kind = Islands
     models = MODELS

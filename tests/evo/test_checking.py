@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from evo import check_operator
 from evo.cli.commands import app
 from fitness import targets
-from fitness.admission import Admission
+from fitness.judging.mutation_test import Admission
 from operators.catalog import load
 from operators.definition.spec import Task
 from operators.errors import UserError

@@ -33,20 +33,6 @@ def evo(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *ar
     return code, captured.out, captured.err
 
 
-@pytest.fixture(scope="module")
-def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run of the real engine on the smallest operator, through the command line."""
-    runs = tmp_path_factory.mktemp("runs")
-    operator = str(Path(__file__).parents[1] / "data" / "axpb")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sys.argv", ["evo", "run", operator, "--budget", "6evals", "--runs", str(runs), "--workers", "1"])
-        try:
-            commands.main()
-        except SystemExit as stop:
-            assert not stop.code
-    return next(runs.iterdir())
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -129,6 +115,7 @@ def test_a_row_of_a_real_run_is_of_one_pairing(run_folder: Path, monkeypatch: py
     assert stored["times"] == pytest.approx(stored["speedup"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -177,6 +164,7 @@ def test_best_can_be_taken_away_as_a_package_once(
     assert code == 2 and "nothing is overwritten" in said and said.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_run_starts_from_a_kernel_of_the_users_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:

@@ -28,8 +28,8 @@ from evo.strategies.base import Strategy
 from evo.workers.local import ENTRY
 from evo.workers.pool import Pool, WorkerLost
 from evo.workers.testing import InlinePool
-from fitness.base import Built
-from fitness.scripted import scripted
+from fitness.judging.base import Built
+from fitness.testing import scripted
 from operators.definition.spec import Operator, Task
 from operators.errors import UserError
 from operators.kernel import Kernel
@@ -97,6 +97,7 @@ def without_ray(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]
     return told(folder)
 
 
+@pytest.mark.slow
 def test_it_is_the_same_search(backend: ClusterBackend, tmp_path: Path, without_ray: list[dict[str, Any]]) -> None:
     made = config()
     with Store(tmp_path, create=True) as store:
@@ -126,6 +127,7 @@ def test_a_run_begun_without_ray_goes_on_with_it_whatever_is_killed(
     assert told(tmp_path) == without_ray
 
 
+@pytest.mark.slow
 def test_populations_hear_of_leaders_of_other_tasks_also_those_that_are_made_again(
     backend: ClusterBackend, tmp_path: Path
 ) -> None:

@@ -79,6 +79,7 @@ def _told(folder: Path, cell: Cell) -> int:
     return query(folder / cell.name, "from tells").num_rows
 
 
+@pytest.mark.slow
 def test_interruptions_at_ten_points_change_nothing_but_time(
     whole: tuple[Path, Running, ScriptedBackend], server: LlmServer, tmp_path: Path
 ) -> None:

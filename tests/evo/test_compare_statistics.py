@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from evo.cli.commands import main
@@ -34,6 +34,7 @@ from operators.catalog import folders, load
 from operators.definition.spec import Task
 from operators.errors import UserError
 from tests.bench.effects import REFERENCE, World, simulated
+from tests.choosing import examples
 
 
 def outcome(arm: str, operator: int, seed: int = 1, log_speedup: float = 0.0, *, dtype: str = "fp32") -> Outcome:
@@ -116,7 +117,7 @@ def test_holm_keeps_the_order_and_never_lowers_a_p_value(p_values: list[float]) 
     assert [corrected[i] for i in np.argsort(p_values)] == sorted(corrected)
 
 
-@settings(max_examples=10, deadline=None)
+@examples(10)
 @given(st.integers(5, 9), st.integers(1, 3), st.floats(-3, 3))
 def test_an_interval_moves_with_its_values(operators: int, seeds: int, by: float) -> None:
     blocks = [[np.random.default_rng(n).standard_normal((seeds, 2))] for n in range(operators)]

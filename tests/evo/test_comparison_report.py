@@ -129,6 +129,7 @@ def same(shown: Any, known: Any) -> bool:
     return bool(shown == known)
 
 
+@pytest.mark.slow
 def test_every_number_of_a_table_is_the_answer_to_the_query_below_it(
     reported: Reported, answers: Mapping[str, list[dict[str, Any]]]
 ) -> None:
@@ -143,6 +144,7 @@ def test_every_number_of_a_table_is_the_answer_to_the_query_below_it(
             assert len(rows) == len(table.rows), table.caption
 
 
+@pytest.mark.slow
 def test_a_printed_command_can_be_given_to_a_shell_as_it_is(reported: Reported) -> None:
     command = table_of(reported, "Arms beside random").commands[0]
     evo = f'evo() {{ {sys.executable} -m evo.cli "$@" --json; }}'
@@ -152,6 +154,7 @@ def test_a_printed_command_can_be_given_to_a_shell_as_it_is(reported: Reported) 
     assert {name: row[name] for name in shown} == shown
 
 
+@pytest.mark.slow
 def test_statistics_are_what_the_program_below_them_works_out_and_what_the_comparison_concludes(
     reported: Reported,
 ) -> None:
@@ -196,6 +199,7 @@ def table_of(reported: Reported, caption: str) -> Seen:
     return next(table for table in reported.page.tables if table.caption.startswith(caption))
 
 
+@pytest.mark.slow
 def test_what_candidates_and_models_wrote_is_text_and_nothing_else(reported: Reported) -> None:
     page, words = reported.page, markdown(document(reported.seen, 0.0))
     assert any(HOSTILE in code and "[[launch]]" in code for code in page.codes)  # a winner's file, to the letter
@@ -216,6 +220,7 @@ def test_what_candidates_and_models_wrote_is_text_and_nothing_else(reported: Rep
     assert escaped("- a_b *c* http://x @all\n# d") == "&#45; a_b &#42;c&#42; http&#58;//x &#64;all &#35; d"
 
 
+@pytest.mark.slow
 def test_markdown_and_parquet_have_the_same_numbers(reported: Reported) -> None:
     words = (reported.out / "report.md").read_text(encoding="utf-8")
     tables = {file.stem: pq.read_table(file) for file in reported.out.glob("*.parquet")}
@@ -247,6 +252,7 @@ def test_markdown_and_parquet_have_the_same_numbers(reported: Reported) -> None:
     assert beside and all(row["cells"] == "random s1" and row["over_fastest"] < 1 for row in beside)
 
 
+@pytest.mark.slow
 def test_a_comparison_that_says_little_says_so(reported: Reported) -> None:
     seen = reported.seen
     assert not [*notices(seen)]
@@ -277,6 +283,7 @@ def test_a_comparison_that_says_little_says_so(reported: Reported) -> None:
     assert "1 cells could not be searched" in first(cells=[*failed, *seen.cells[1:]])
 
 
+@pytest.mark.slow
 def test_an_unfinished_comparison_and_one_without_a_reference_are_rendered(
     reported: Reported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -344,6 +351,7 @@ addEventListener("load", () => {
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not CHROMIUM, reason="there is no Chromium here")
 def test_in_a_browser_it_fits_a_telephone_and_its_comforts_work(reported: Reported, tmp_path: Path) -> None:
     as_it_is = browsed(reported.out / "report.html", tmp_path)

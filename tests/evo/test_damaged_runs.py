@@ -14,30 +14,11 @@ import pytest
 from evo.session import LocalBackend
 from evo.store import Store
 from evo.workers.testing import InlinePool
-from fitness.scripted import scripted
+from fitness.testing import scripted
+from tests.choosing import some_slow
 from tests.evo.test_cli import evo
 
 AXPB = str(Path(__file__).parents[1] / "data" / "axpb")
-
-
-@pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run with scripted stages."""
-    runs = tmp_path_factory.mktemp("runs")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(LocalBackend, "pool", lambda _, config, *__: InlinePool(dict(scripted(config.tasks()))))
-        patch.setattr("sys.argv", ["evo", "run", AXPB, "--budget", "6evals", "--runs", str(runs)])
-        with pytest.raises(SystemExit, match="0"):
-            session_main()
-    (folder,) = runs.iterdir()
-    return folder
-
-
-def session_main() -> None:
-    from evo.cli import commands
-
-    commands.main()
-    raise SystemExit(0)
 
 
 def edited(statement: str) -> Callable[[Path], None]:
@@ -107,14 +88,14 @@ COMMANDS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("damage", some_slow(DAMAGES, 4))
 def test_a_damaged_run_is_one_line(
-    damage: str, sound: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    damage: str, scripted_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     monkeypatch.setattr(LocalBackend, "pool", lambda _, config, *__: InlinePool(dict(scripted(config.tasks()))))
     folder = tmp_path / "run"
     folder.mkdir()
-    shutil.copy(sound / "evo.duckdb", folder)
+    shutil.copy(scripted_folder / "evo.duckdb", folder)
     DAMAGES[damage](folder / "evo.duckdb")
     for name, *rest in COMMANDS:
         code, out, err = evo(monkeypatch, capsys, name, str(folder), *rest)

@@ -17,6 +17,7 @@ from tests.evo import test_search
 from tests.evo.test_runs import EVO, OPERATOR
 
 
+@pytest.mark.slow
 def test_a_detached_run_outlives_its_command_and_a_look_leaves_it_alone(tmp_path: Path) -> None:
     command = [*EVO, "run", OPERATOR, "--budget", "1h", "--workers", "1", "--runs", str(tmp_path), "--detach"]
     begun = subprocess.run(command, capture_output=True, text=True, timeout=120, start_new_session=True)
@@ -50,6 +51,7 @@ def test_a_detached_run_outlives_its_command_and_a_look_leaves_it_alone(tmp_path
         time.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_a_run_is_resumed_detached_too(tmp_path: Path) -> None:
     command = [*EVO, "run", OPERATOR, "--budget", "2evals", "--workers", "1", "--runs", str(tmp_path)]
     subprocess.run(command, check=True, capture_output=True, timeout=120)

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from evo import doctor
-from fitness import packages, targets
-from fitness.cuda import line
-from fitness.native import built
-from fitness.roofline import Peaks
+from fitness import install, targets
+from fitness.cuda.compile import line
+from fitness.profiling.roofline import Peaks
+from fitness.sandbox.native import built
 from operators.errors import DeviceError
 
 H100 = Peaks(
@@ -63,7 +63,7 @@ def test_a_gpu_that_does_not_compute(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def having(monkeypatch: pytest.MonkeyPatch, driver: tuple[int, int] | None, **versions: str) -> None:
     """A machine with these packages, `_` for `-`."""
-    for module in (doctor, line, packages):
+    for module in (doctor, line, install):
         monkeypatch.setattr(module, "installed", lambda name: versions.get(name.replace("-", "_"), ""))
     monkeypatch.setattr(doctor, "driver_cuda", lambda: driver)
     monkeypatch.setattr(line, "driver_cuda", lambda: driver)
@@ -75,7 +75,7 @@ def test_two_builds_of_one_package_are_a_clash(monkeypatch: pytest.MonkeyPatch) 
     assert found.state == "missing"
     assert found.detail == "cupy-cuda12x 14.2 and cupy-cuda13x 14.2 are one package in two builds"
     assert "pip uninstall -y cupy-cuda12x cupy-cuda13x && " in found.cure
-    assert found.cure.endswith(packages.installing("cuda13"))
+    assert found.cure.endswith(install.installing("cuda13"))
 
 
 def test_a_cupy_of_another_line_than_the_bindings_is_a_clash(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +83,7 @@ def test_a_cupy_of_another_line_than_the_bindings_is_a_clash(monkeypatch: pytest
     found = doctor._cupy()
     assert found.state == "missing"
     assert found.detail == "cupy-cuda12x 14.2 and cuda-bindings 13.5.0 are of different CUDA lines"
-    assert found.cure.endswith(packages.installing("cuda12"))
+    assert found.cure.endswith(install.installing("cuda12"))
 
 
 @pytest.mark.parametrize(("driver", "cure"), [((12, 4), "cuda12"), ((13, 1), "cuda13")])
@@ -91,7 +91,7 @@ def test_a_machine_with_a_driver_lacks_the_extra_of_its_line(
     monkeypatch: pytest.MonkeyPatch, driver: tuple[int, int], cure: str
 ) -> None:
     having(monkeypatch, driver)
-    assert (doctor._cupy().state, doctor._cupy().cure) == ("absent", packages.installing(cure))
+    assert (doctor._cupy().state, doctor._cupy().cure) == ("absent", install.installing(cure))
     assert doctor._driver().detail == f"for CUDA {driver[0]}.{driver[1]}"
 
 
@@ -103,12 +103,12 @@ def test_a_whole_installation_of_either_line_is_fine(monkeypatch: pytest.MonkeyP
 def test_a_compiler_that_the_driver_cannot_load_from(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     having(monkeypatch, (12, 4), cuda_bindings="13.5.0")
     (tmp_path / "cuda_runtime_api.h").touch()
-    monkeypatch.setattr("fitness.cuda.nvrtc.include_folders", lambda: (tmp_path,))
-    monkeypatch.setattr("fitness.cuda.nvrtc.version", lambda: "13.0")
+    monkeypatch.setattr("fitness.cuda.compile.nvrtc.include_folders", lambda: (tmp_path,))
+    monkeypatch.setattr("fitness.cuda.compile.nvrtc.version", lambda: "13.0")
     found = doctor._nvrtc()
     assert found.state == "absent"
     assert found.detail == "the driver is for CUDA 12.4 and cannot load kernels of NVRTC 13.0"
-    assert found.cure.endswith(packages.installing("cuda12"))
+    assert found.cure.endswith(install.installing("cuda12"))
 
 
 def test_a_driver_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +121,7 @@ def test_strangers_packages_are_removed_and_ours_comes_from_where_it_came(monkey
     found = doctor._packages()
     assert (found.state, found.detail) == ("missing", "runs 1.0")
     assert "pip uninstall -y runs && " in found.cure
-    assert found.cure.endswith(packages.installing("", "--force-reinstall", "--no-deps"))
+    assert found.cure.endswith(install.installing("", "--force-reinstall", "--no-deps"))
 
 
 WITHOUT_NAMESPACES = """
@@ -135,7 +135,7 @@ try:
 except OSError as error:
     sys.exit(str(error))
 from evo import doctor
-from fitness.sandbox import run_confined
+from fitness.sandbox.processes import run_confined
 found = getattr(doctor, sys.argv[1])()
 print(found.state, found.detail, found.cure, sep="\\n")
 print(run_confined(["sh", "-c", "exit 7"], cwd="/tmp", timeout_s=60, alone=True).returncode)

@@ -17,7 +17,7 @@ from evo.store import Store, query
 from evo.workers.pool import Job, WorkerLost
 from evo.workers.testing import InlinePool
 from fitness.evaluation import Evaluation, Timing
-from fitness.profiling import Profile
+from fitness.profiling.profiles import Profile
 from operators.definition.spec import Task
 from operators.kernel import Kernel
 from tests.evo import model_runs

@@ -26,12 +26,13 @@ from evo.store import query
 from evo.workers.pool import ClusterLost, EngineError, value_of
 from evo.workers.testing import InlinePool
 from evo.workers.worker import answered
-from fitness.device import KilledFromOutside
-from fitness.native import ToolchainError
-from fitness.scripted import ScriptedFitness, scripted
+from fitness.judging.device import KilledFromOutside
+from fitness.sandbox.native import ToolchainError
 from fitness.targets import GpuModels
+from fitness.testing import ScriptedFitness, scripted
 from operators.errors import DiskError, MachineError, UserError
 from operators.kernel import Kernel
+from tests.choosing import some_slow
 from tests.evo.test_cli import evo
 
 AXPB = Path(__file__).parents[1] / "data" / "axpb"
@@ -123,6 +124,7 @@ def test_a_disk_that_takes_no_more_rows_ends_the_run_and_loses_nothing(
     assert row["n"] == 0
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_for_a_while_is_waited_for_and_nothing_is_lost(
     command: Evo, operator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file_size: Callable[[int], None]
 ) -> None:
@@ -244,6 +246,7 @@ def backend(ray: str) -> Iterator[session.LocalBackend]:
     yield session.LocalBackend()
 
 
+@pytest.mark.slow
 def test_a_cluster_of_its_own_that_is_lost_is_replaced_and_the_search_goes_on(
     command: Evo, operator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -265,6 +268,7 @@ def test_a_cluster_of_its_own_that_is_lost_is_replaced_and_the_search_goes_on(
     assert row["n"] == 3 and told(folder) >= 12
 
 
+@pytest.mark.slow
 def test_a_machine_on_which_no_cluster_lives_is_one_line(
     command: Evo, operator: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -282,6 +286,7 @@ def test_a_machine_on_which_no_cluster_lives_is_one_line(
     assert last == "evo: Ray's gcs_server has ended; nothing was begun"
 
 
+@pytest.mark.slow
 def test_progress_that_cannot_be_shown_ends_no_search(
     command: Evo, operator: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -320,6 +325,7 @@ def test_a_folder_that_is_removed_meanwhile_is_one_line(
 # --- what `last` is ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_it_works_where_it_is_not_installed(
     command: Evo, operator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -333,6 +339,7 @@ def test_it_works_where_it_is_not_installed(
     assert version.engine_version().endswith("(not installed)")
 
 
+@pytest.mark.slow
 def test_last_is_the_search_that_began_last(
     command: Evo, operator: Path, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -354,6 +361,7 @@ def test_last_is_the_search_that_began_last(
     assert command("status")[1].strip().endswith(f"run {run}")
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_before_it_began_is_shown_and_is_not_last(command: Evo, run: Path) -> None:
     killed = run.with_name("killed")
     shutil.copytree(run, killed)
@@ -376,7 +384,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.parametrize("name", some_slow(CHANGES, 1))
 def test_a_changed_operator_is_refused(command: Evo, operator: Path, run: Path, name: str) -> None:
     file, old, new, words = CHANGES[name]
     text = (operator / file).read_text()
@@ -387,6 +395,7 @@ def test_a_changed_operator_is_refused(command: Evo, operator: Path, run: Path, 
     assert command("resume", str(run), "--budget", "9evals")[0] == 0
 
 
+@pytest.mark.slow
 def test_what_decides_no_verdict_may_change(command: Evo, operator: Path, run: Path) -> None:
     (operator / "README.md").write_text("Mine.")
     (operator / "naive.cu").unlink()
@@ -397,6 +406,7 @@ def test_what_decides_no_verdict_may_change(command: Evo, operator: Path, run: P
     assert (code, err) == (0, "ended: evaluations 9 of 9\n")
 
 
+@pytest.mark.slow
 def test_a_kernel_file_that_a_run_did_not_begin_with_is_none_of_its_own(
     command: Evo, operator: Path, run: Path
 ) -> None:
@@ -405,12 +415,13 @@ def test_a_kernel_file_that_a_run_did_not_begin_with_is_none_of_its_own(
     assert (code, err) == (0, "ended: evaluations 9 of 9\n")
 
 
-@pytest.mark.parametrize("file", ["naive.cpp", "reference.py", "operator.toml"])
+@pytest.mark.parametrize("file", some_slow(["naive.cpp", "reference.py", "operator.toml"], 0))
 def test_a_missing_file_at_resume_is_named(command: Evo, operator: Path, run: Path, file: str) -> None:
     (operator / file).unlink()
     one_line(command("resume", str(run), "--budget", "9evals"), 2, file)
 
 
+@pytest.mark.slow
 def test_another_processor_is_refused(command: Evo, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(compatibility, "processor", lambda: "Other 9000")
@@ -418,6 +429,7 @@ def test_another_processor_is_refused(command: Evo, run: Path, monkeypatch: pyte
     assert command("resume", str(run), "--budget", "9evals")[0] == 0
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_before_it_noted_its_operators_goes_on(command: Evo, run: Path) -> None:
     with duckdb.connect(str(run / folders.DATABASE)) as connection:
         connection.execute(f"delete from events where kind = '{session.DEFINITIONS}'")

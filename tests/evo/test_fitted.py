@@ -6,13 +6,14 @@ import math
 from io import StringIO
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
 
 from evo.report.status import TaskSummary
 from evo.report.terminal import best_table, lineage_table, rows_table, standing_cells, summary_table, unfolded
+from tests.choosing import examples
 
 WIDTHS = (60, 80, 160)
 EXTREME = st.floats(1e-12, 1e15) | st.sampled_from([1e-300, 1.0, math.inf])
@@ -39,7 +40,7 @@ def shown(what: RenderableType, width: int) -> str:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@settings(max_examples=30)
+@examples(30)
 @given(tasks=st.lists(TASKS, min_size=1, max_size=3))
 def test_no_figure_of_a_standing_is_cut(width: int, tasks: list[TaskSummary]) -> None:
     for table in (summary_table(tasks), best_table((t.task, t, {"BLOCK": 1024, "n" * 30: 7}) for t in tasks)):
@@ -51,7 +52,7 @@ def test_no_figure_of_a_standing_is_cut(width: int, tasks: list[TaskSummary]) ->
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@settings(max_examples=30)
+@examples(30)
 @given(rows=st.lists(st.tuples(st.integers(-(2**63), 2**63), EXTREME, st.text(max_size=90)), min_size=1, max_size=4))
 @example(rows=[(0, 1.0, "000000000\x1f\x1f\x1f\x1f\x1f\x1f\x08\U000e0000"), (-10_000_000_000, 1.0, "")])
 def test_no_number_of_an_answer_is_cut(width: int, rows: list[tuple[int, float, str]]) -> None:

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.choosing import some_slow
 from tests.evo.histories import history
 
-QUICK, ALL = range(24), range(200)
 
-
-@pytest.mark.parametrize("seed", [*QUICK, *(pytest.param(n, marks=pytest.mark.slow) for n in ALL[len(QUICK) :])])
+@pytest.mark.parametrize("seed", some_slow(range(200), 2))
 def test_a_random_history_resumes_and_its_replay_is_the_same_run(seed: int, tmp_path: Path) -> None:
     history(seed, tmp_path / "run")

@@ -23,8 +23,8 @@ from evo.store import query
 from evo.workers.pool import EngineError
 from evo.workers.testing import InlinePool
 from evo.workers.worker import RunContext
-from fitness.base import Anchor, Fitness
 from fitness.evaluation import Evaluation, Level, LibraryTiming, Status
+from fitness.judging.base import Anchor, Fitness
 from operators.catalog import load
 from operators.definition.spec import Operator, Task
 from operators.errors import OperatorError
@@ -148,6 +148,7 @@ def rivals(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run(tmp_path_factory.mktemp("rivals"), made)[0]
 
 
+@pytest.mark.slow
 def test_winners_of_a_task_are_timed_in_turns_with_the_fastest_of_them(rivals: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(rivals, tmp_path / rivals.name))
     cells = [cell for cell in cell_results(folder) if cell.winner]
@@ -203,6 +204,7 @@ def test_a_winner_that_fails_the_judgement_counts_as_naive(folder: Path, searche
         assert bool(cell.outcome.log_speedup) == cell.outcome.correct
 
 
+@pytest.mark.slow
 def test_a_judgement_that_broke_off_goes_on_with_the_winners_that_are_left(folder: Path, searched: Searched) -> None:
     judged: list[str] = []
 
@@ -223,6 +225,7 @@ def test_a_judgement_that_broke_off_goes_on_with_the_winners_that_are_left(folde
     assert found == {kernel_id: 0.5 if kernel_id in judged else 0.7 for kernel_id in searched.winners}
 
 
+@pytest.mark.slow
 def test_a_judgement_that_is_interrupted_says_so_and_keeps_what_was_judged(folder: Path, searched: Searched) -> None:
     def interrupts(_: Operator, kernel: Kernel) -> float:
         if kernel.id not in searched.naive and len(backend.confirmed) < 3:
@@ -238,6 +241,7 @@ def test_a_judgement_that_is_interrupted_says_so_and_keeps_what_was_judged(folde
     assert {*rest.confirmed} - searched.naive == searched.winners - done
 
 
+@pytest.mark.slow
 def test_drawn_shapes_with_which_the_naive_kernel_fails_are_given_up(folder: Path, searched: Searched) -> None:
     def only_as_it_is(operator: Operator, kernel: Kernel) -> float:
         if len(operator.hidden) > len(load(operator.name).hidden):

@@ -70,6 +70,7 @@ def test_a_run_hands_on_what_it_learnt(first: Path) -> None:
     assert earlier(first, {"relu"}, target="cpu") == () == earlier(first, {"softmax"}, target="cuda")
 
 
+@pytest.mark.slow
 def test_a_later_run_tells_it_from_its_first_question_on_and_replays_without_the_first(
     first: Path, tmp_path: Path
 ) -> None:

@@ -15,11 +15,12 @@ from evo.search.driver import CONFIRMED, Search
 from evo.store import Store
 from evo.workers.pool import Job
 from evo.workers.testing import InlinePool
-from fitness.base import Anchor, Fitness
 from fitness.evaluation import Evaluation
-from fitness.scripted import ScriptedFitness
+from fitness.judging.base import Anchor, Fitness
+from fitness.testing import ScriptedFitness
 from operators.definition.spec import Task
 from operators.kernel import Kernel
+from tests.choosing import some_slow
 from tests.evo.test_search import config, rows, stages
 
 VERDICT_S = 1.0
@@ -74,6 +75,7 @@ def timed(folder: Path, made: RunConfig, clock: list[float], *, judges: int = 1,
         return asyncio.run(session())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("judges", [1, 8])
 @pytest.mark.parametrize("operators", [["softmax"], ["softmax", "matrix_mul"]])
 def test_a_time_limit_holds_the_confirmations_at_the_end(operators: list[str], judges: int, tmp_path: Path) -> None:
@@ -84,6 +86,7 @@ def test_a_time_limit_holds_the_confirmations_at_the_end(operators: list[str], j
     assert 100 - 8 <= clock[0] <= 100 + 4 + spare  # a few verdicts were under way when the search ended
 
 
+@pytest.mark.slow
 def test_a_resumed_run_keeps_time_for_confirmations_as_well(tmp_path: Path) -> None:
     made, clock = config(budget={"wall_s": 100.0}), [0.0]
     assert timed(tmp_path, made, clock, until_s=60) == "stopped"
@@ -153,7 +156,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("evo.budget.TICK_S", 0.001)
 
 
-@pytest.mark.parametrize("hangs", [["screen"], ["screen", "confirm"]])
+@pytest.mark.parametrize("hangs", some_slow([["screen"], ["screen", "confirm"]], 1))
 def test_what_is_under_way_at_the_end_is_given_up_and_left_open(tmp_path: Path, hangs: list[str]) -> None:
     made, clock = config(budget={"wall_s": 60.0}), [0.0]
     reason, pool = session(tmp_path, made, clock, hangs)

@@ -15,12 +15,11 @@ from evo.report.health import LEAST_FREE, MOST_LOST, Health, health, runs_in, ru
 from evo.report.status import TaskSummary
 from evo.report.terminal import latest, many_line
 from evo.store import Store
-from tests.evo.test_cli import evo, run_folder
+from tests.evo.test_cli import evo
 from tests.evo.test_fitted import shown
 from tests.store.rows import START_S, History, Row, event, joined, run
 from tests.store.story import stored
 
-__all__ = ["run_folder"]
 ASKED = {"request_id": "softmax/fp32/cpu#0", "task": "softmax/fp32/cpu", "digest": "d", "wanted": 1}
 
 
@@ -79,6 +78,7 @@ def test_a_run_that_goes_on_says_what_is_wrong(
     assert causes(found) == expected
 
 
+@pytest.mark.slow
 def test_a_run_whose_process_died_is_not_finished(
     run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:

@@ -23,8 +23,8 @@ from evo.strategies.base import Rival, StrategyContext
 from evo.strategies.loop import LoopStrategy, Recipe
 from evo.strategies.refine import Refinement
 from evo.workers.testing import InlinePool
-from fitness.base import DeviceInfo
 from fitness.evaluation import Status
+from fitness.judging.base import DeviceInfo
 from mutators.base import Kind, Request
 from operators.definition.spec import Operator, Task
 from operators.errors import UserError
@@ -88,6 +88,7 @@ def column(folder: Path, sql: str) -> list[Any]:
 # --- words and profiles -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_loop_may_profile_and_plan_before_it_writes_and_is_the_same_in_pieces(tmp_path: Path) -> None:
     folder = tmp_path / "planned"
     server = run(folder, stops=(3, 6), strategy="tests.evo.test_loops:Planned", budget={"evaluations": 30})
@@ -277,7 +278,7 @@ def test_an_unavailable_model_costs_a_loop_nothing_but_time(axpb: Operator) -> N
 
 def test_a_kernel_without_times_cannot_be_profiled(tmp_path: Path) -> None:
     """The scripted fitness of plain tests has no timings: the loop hears a failure and goes on."""
-    from fitness.scripted import ScriptedFitness
+    from fitness.testing import ScriptedFitness
 
     made = RunConfig(operators=["softmax"], strategy="tests.evo.test_loops:Profiling").resolved()
     stages = {task: ScriptedFitness(task, model_runs.stages(made)[task].baseline) for _, task in made.tasks()}

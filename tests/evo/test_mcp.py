@@ -73,6 +73,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     return next(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_an_agent_hands_in_a_wrong_and_a_better_kernel(run: Path) -> None:
     async def play(agent: Agent) -> None:
         text, _ = await agent("status")

@@ -15,7 +15,7 @@ from shutil import copytree
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from evo.budget import Budget
@@ -37,6 +37,7 @@ from mutators.base import CallStatus, Kind
 from operators.catalog import load
 from operators.definition.spec import Operator, Task
 from operators.errors import UserError
+from tests.choosing import examples
 from tests.evo import model_runs
 from tests.evo.outside_runs import MODEL, USAGE, answer, answer_all, config, session, tell
 from tests.evo.test_cli import evo
@@ -400,7 +401,7 @@ def nearly_right(draw: st.DrawFn) -> str:
 
 
 @given(LINES | nearly_right())
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_a_line_is_taken_or_refused_in_one_line(line: str) -> None:
     try:
         item = told(line)
@@ -430,7 +431,7 @@ def waiting(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @given(st.lists(LINES | nearly_right(), max_size=4))
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_file_in_the_inbox_stops_a_search(waiting: Path, lines: list[str]) -> None:
     Desk(waiting).look_at((f"{number}", line) for number, line in enumerate(lines))
     Inbox(waiting).put([line.replace("\n", " ") for line in lines])

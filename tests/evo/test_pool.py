@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from evo.workers.local import LocalPool, WorkerProcess
@@ -38,14 +38,15 @@ from evo.workers.worker import (
     answered,
     gpu_specs,
 )
-from fitness.base import Anchor, Built
 from fitness.evaluation import Evaluation, Status
-from fitness.native import built as built_program
-from fitness.native import cache_folder
+from fitness.judging.base import Anchor, Built
+from fitness.sandbox.native import built as built_program
+from fitness.sandbox.native import cache_folder
 from operators.catalog import load
 from operators.definition.spec import Task
 from operators.errors import DeviceError, OperatorError
 from operators.kernel import Kernel
+from tests.choosing import examples
 
 TASK = Task("softmax", "fp32", "cuda")
 KERNEL = Kernel("softmax", "cuda", "...")
@@ -250,7 +251,7 @@ STEPS = st.lists(
 
 
 @given(STEPS, st.integers(1, 3))
-@settings(deadline=None, max_examples=150)
+@examples(150)
 def test_whatever_is_cancelled_no_worker_is_lost_and_nobody_hears_anothers_answer(
     steps: list[tuple[str, int]], count: int
 ) -> None:

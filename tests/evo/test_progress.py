@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -22,6 +22,7 @@ from evo.search.knowledge import Knowledge
 from evo.search.task import TaskState
 from operators.definition.spec import Task
 from operators.kernel import Kernel
+from tests.choosing import examples
 
 
 class Running:
@@ -156,7 +157,7 @@ def test_a_terminal_shows_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("size", [(60, 24), (80, 24), (160, 50)])
 @pytest.mark.parametrize("count", [1, 8, 102])
-@settings(max_examples=8)
+@examples(8)
 @given(extreme=st.floats(1e-9, 1e15), name=st.from_regex(r"[a-z_]{1,60}", fullmatch=True), events=st.integers(0, 9))
 def test_the_view_fits_its_terminal(count: int, size: tuple[int, int], extreme: float, name: str, events: int) -> None:
     width, height = size

@@ -13,7 +13,7 @@ from evo.replay import replay
 from evo.strategies.base import StrategyContext
 from evo.strategies.cutegen import CLASSES, STEPS_BEFORE_PROFILE, class_of
 from fitness.evaluation import Status
-from fitness.metric_sets import PROVIDER
+from fitness.profiling.metric_sets import PROVIDER
 from mutators.base import Earlier, Kind, Parent, Request
 from mutators.prompts import FOLDER, conversation
 from operators.catalog import folders, load
@@ -21,6 +21,7 @@ from operators.definition.spec import Operator, Task
 from operators.errors import UserError
 from operators.extension import named_class
 from operators.kernel import Kernel
+from tests.choosing import some_slow
 from tests.evo import stories
 from tests.evo.worlds import World
 from tests.mutators.prompt_cases import AXPB, failed, parents
@@ -29,7 +30,7 @@ LLM = {"models": ["openai/scripted"], "api_base": "http://127.0.0.1:1/v1"}
 ROLES = ("astra", "cudamaster", "cutegen", "cudaforge")
 
 
-@pytest.mark.parametrize("loop", stories.LOOPS)
+@pytest.mark.parametrize("loop", some_slow(stories.LOOPS, 2))
 def test_a_loop_goes_as_published_also_in_pieces_and_its_replay_is_equal(loop: str, tmp_path: Path) -> None:
     found = stories.told(loop, tmp_path, stops=(7,))
     assert found == stories.golden(loop).read_text(encoding="utf-8")

@@ -39,6 +39,7 @@ def wait_for_tells(runs: Path, count: int) -> Path:
     raise AssertionError("the search does not get on")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGKILL])
 def test_it_answers_while_it_runs_stops_and_goes_on(tmp_path: Path, number: signal.Signals) -> None:
     search = start("run", OPERATOR, "--budget", "1h", "--runs", str(tmp_path), "--workers", "1")

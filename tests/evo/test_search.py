@@ -19,14 +19,15 @@ from evo.store import Store, query
 from evo.workers import pool
 from evo.workers.pool import TRIED_AFTER_S, DeviceLost, JobOverdue, WorkerLost
 from evo.workers.testing import InlinePool
-from fitness.base import Anchor
 from fitness.evaluation import Evaluation, Level, Status
-from fitness.scripted import ScriptedFitness, scripted
+from fitness.judging.base import Anchor
+from fitness.testing import ScriptedFitness, scripted
 from mutators.base import Mutator, Parent, Proposal, Request
 from mutators.registry import mutator
 from operators.definition.spec import Operator, Task
 from operators.errors import OperatorError
 from operators.kernel import Kernel
+from tests.choosing import some_slow
 
 SOFTMAX, MATMUL = Task("softmax", "fp32", "cpu"), Task("matrix_mul", "fp32", "cpu")
 
@@ -141,7 +142,7 @@ def told(folder: Path) -> list[tuple[Any, ...]]:
     ]
 
 
-@pytest.mark.parametrize("stops", [[3], [1, 2, 9, 17], [0, 5, 6, 7, 8, 20]])
+@pytest.mark.parametrize("stops", some_slow([[3], [1, 2, 9, 17], [0, 5, 6, 7, 8, 20]], 1))
 def test_interrupted_and_resumed_it_loses_nothing_and_repeats_nothing(tmp_path: Path, stops: list[int]) -> None:
     made = config(operators=["softmax", "matrix_mul"], budget={"evaluations": 40})
     folder = tmp_path / "run"

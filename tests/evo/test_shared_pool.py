@@ -20,9 +20,9 @@ from evo.workers import worker
 from evo.workers.local import LocalPool
 from evo.workers.pool import EngineError, Pool, WorkerLost, WorkerPool
 from evo.workers.worker import MAX_RUNS, Answer, Message, RunContext, Stages, WorkerSpec
-from fitness.base import Anchor, Built
 from fitness.evaluation import Status
-from fitness.scripted import ScriptedFitness, by_digest
+from fitness.judging.base import Anchor, Built
+from fitness.testing import ScriptedFitness, by_digest
 from operators.catalog import load
 from operators.definition.spec import Operator, Task
 from operators.kernel import Kernel

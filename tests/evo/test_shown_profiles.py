@@ -16,9 +16,9 @@ from evo.search.profile_notes import KnownProfiles, Seen
 from evo.search.task import task_states
 from evo.store import Store
 from evo.strategies.islands import Islands
-from fitness import counters
-from fitness.metric_sets import PROVIDERS
-from fitness.profiling import Bottleneck, Metric, Profile
+from fitness.profiling import counters
+from fitness.profiling.metric_sets import PROVIDERS
+from fitness.profiling.profiles import Bottleneck, Metric, Profile
 from mutators.base import Request
 from operators.definition.spec import Operator
 from operators.errors import UserError

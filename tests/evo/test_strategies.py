@@ -153,6 +153,7 @@ class TestIslands(StrategyContract):
     kind = Islands
 
 
+@pytest.mark.slow
 class TestManyIslands(StrategyContract):
     kind = Islands
     settings: ClassVar = {"islands": 5, "migration_interval": 3, "patience": 7}
@@ -163,6 +164,7 @@ class TestIslandsWithModels(StrategyContract):
     models = MODELS
 
 
+@pytest.mark.slow
 class TestIslandsOfSeveralAncestors(StrategyContract):
     kind = Islands
     settings: ClassVar = {"ancestors": ("naive", "tunable", "vector")}

@@ -287,6 +287,7 @@ READ = """(() => {
 })()"""
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not CHROMIUM, reason="there is no Chromium here")
 def test_in_a_browser_the_page_keeps_up_and_the_reader_keeps_the_place(live: Live, tmp_path: Path) -> None:
     with tab(tmp_path) as page:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from evo.store import Store
@@ -17,9 +17,9 @@ from evo.workbench.tools import ARGUMENTS, MOST_CHARACTERS, file_of, tool
 from evo.workers import pool
 from evo.workers.pool import WorkerLost
 from evo.workers.testing import InlinePool
-from fitness.base import Anchor, Built
 from fitness.evaluation import Evaluation, Status
-from fitness.scripted import ScriptedFitness, by_digest
+from fitness.judging.base import Anchor, Built
+from fitness.testing import ScriptedFitness, by_digest
 from mutators.asking.manual import manual
 from mutators.base import Request
 from mutators.bench import Result
@@ -27,6 +27,7 @@ from operators.catalog import load
 from operators.definition.spec import Task
 from operators.errors import DiskError, OperatorError
 from operators.kernel import Kernel
+from tests.choosing import examples
 from tests.evo.model_runs import TimedFitness, config, session
 
 SOFTMAX = load("softmax")
@@ -219,7 +220,7 @@ json_values = st.recursive(
 names = st.sampled_from(["start", "best", "naive", NAIVE.id[:12]]) | st.text(max_size=20)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.sampled_from(sorted(ARGUMENTS)) | st.text(max_size=10),
     st.text(max_size=60)

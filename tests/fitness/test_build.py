@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from fitness import disk
 from fitness.cpu.build import CpuBuild, build
 from fitness.cpu.build import compiled as run_compiler
 from fitness.evaluation import Rejection, Status
-from fitness.native import built, precompiled
-from fitness.sandbox import Outcome
+from fitness.sandbox import disk
+from fitness.sandbox.native import built, precompiled
+from fitness.sandbox.processes import Outcome
 from operators.definition.spec import Operator
 from operators.errors import DiskError, MachineError
 from operators.kernel import Kernel

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fitness.channel import receive, receive_frame, send, send_frame
+from fitness.sandbox.channel import receive, receive_frame, send, send_frame
 
 
 @pytest.fixture

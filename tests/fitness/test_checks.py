@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from fitness.checks import Checks
-from fitness.device import KernelFault
 from fitness.evaluation import Status
+from fitness.judging.checks import Checks
+from fitness.judging.device import KernelFault
 
 
 def checks_on(device: str) -> Checks:

@@ -6,10 +6,11 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from fitness.compare import bound, judge
+from fitness.oracle.compare import bound, judge
+from tests.choosing import examples
 
 NUMBERS = st.floats(-4, 4, width=32) | st.sampled_from([math.nan, math.inf, -math.inf, 0.0, -0.0, 1e30])
 BOUNDS = st.sampled_from([0.0, 1e-310, 1e-3, 0.5, math.inf])
@@ -26,7 +27,7 @@ def ratio(y: float, want: float, allowed: float) -> float:
     return abs(y - want) / allowed
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.data(), st.sampled_from([1, 7, 255, 256, 257, 700]), st.sampled_from([np.float32, np.float64]))
 def test_every_element_counts_wherever_it_stands(data: st.DataObject, size: int, kind: type) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))

@@ -13,17 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from fitness import checks
-from fitness.base import Anchor, Built
 from fitness.cpu.runner import Runner
 from fitness.cpu.target import CpuDevice, CpuFitness, CpuKernel, CpuSession
-from fitness.device import KernelFault, KilledFromOutside
 from fitness.evaluation import Evaluation, Level, Rejection, Status
-from fitness.levels import judge
-from fitness.measure import LIBRARY_PAIRS, Measurement, Pairing
-from fitness.memory import Region
-from fitness.sandbox import kill_group
-from fitness.timing import FULL, SCREEN, Ratio, Schedule
+from fitness.judging import checks
+from fitness.judging.base import Anchor, Built
+from fitness.judging.device import KernelFault, KilledFromOutside
+from fitness.judging.levels import judge
+from fitness.judging.paired import LIBRARY_PAIRS, Measurement, Pairing
+from fitness.judging.timing import FULL, SCREEN, Ratio, Schedule
+from fitness.sandbox.memory import Region
+from fitness.sandbox.processes import kill_group
 from operators.catalog import load
 from operators.definition.spec import Operator, Task
 from operators.kernel import Kernel
@@ -113,6 +113,7 @@ def test_a_lucky_first_measurement_does_not_get_a_kernel_into_an_archive(
     assert result.log_speedup is not None and result.log_speedup < 5
 
 
+@pytest.mark.slow
 def test_builds_on_disk_are_bounded_and_made_again_when_they_are_needed(
     axpb: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -301,6 +302,7 @@ def test_the_checked_calls_of_a_level_have_a_limit_together(stage: CpuFitness, m
     assert verdict(stage, kernel).correct
 
 
+@pytest.mark.slow
 def test_a_confirmation_times_kernel_baseline_and_library_beside_each_other(stage: CpuFitness) -> None:
     result = verdict(stage, axpb_kernel(f"{RIGHT} // beside the library"), until=Level.CONFIRMED)
     assert (result.status, result.level, result.library_lack) == (Status.CORRECT, Level.CONFIRMED, "")
@@ -319,6 +321,7 @@ def test_only_confirmations_call_the_library(stage: CpuFitness, monkeypatch: pyt
     assert result.library_timings == ()
 
 
+@pytest.mark.slow
 def test_a_library_that_is_wrong_is_no_fault_of_the_kernel(axpb: Operator, tmp_path: Path) -> None:
     folder = shutil.copytree(axpb.folder, tmp_path / "axpb")
     text = (folder / "reference.py").read_text()
@@ -333,6 +336,7 @@ def test_a_library_that_is_wrong_is_no_fault_of_the_kernel(axpb: Operator, tmp_p
     assert "elements of `y` are out of bounds" in result.library_lack
 
 
+@pytest.mark.slow
 def test_a_library_that_does_not_start_is_no_fault_of_the_kernel(
     stage: CpuFitness, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fitness.dealing import hand, revealing
-from fitness.inputs import FEW, OVERWHELMING, SPECIALS, carriers, overwhelming
-from fitness.timed import NOMINAL, dealt
-from fitness.verify import Oracle
+from fitness.judging.dealing import hand, revealing
+from fitness.judging.timed_inputs import NOMINAL, dealt
+from fitness.oracle.inputs import FEW, OVERWHELMING, SPECIALS, carriers, overwhelming
+from fitness.oracle.verify import Oracle
 from operators.catalog import functions, load
 from operators.definition.spec import Workload
 

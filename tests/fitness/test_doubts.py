@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fitness.cases import Case
-from fitness.inputs import FAMILIES
-from fitness.verify import Oracle, worst
+from fitness.oracle.cases import Case
+from fitness.oracle.inputs import FAMILIES
+from fitness.oracle.verify import Oracle, worst
 from operators.catalog import functions, load
 from operators.definition.spec import Operator, Workload
 from operators.errors import OperatorError

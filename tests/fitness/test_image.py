@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fitness.cpu.build import CpuBuild, build
@@ -16,12 +16,13 @@ from fitness.cpu.cores import plan_facts
 from fitness.cpu.gate import section_objection
 from fitness.cpu.image import Image, Refused, image
 from fitness.cpu.runner import Runner, plan_words
-from fitness.device import KernelFault, KilledFromOutside
-from fitness.memory import Region
-from fitness.signature import TableError, parameter_table
+from fitness.judging.device import KernelFault, KilledFromOutside
+from fitness.judging.signature import TableError, parameter_table
+from fitness.sandbox.memory import Region
 from operators.definition.spec import Operator
 from operators.kernel import Kernel
 from operators.plan.reading import parse_plan
+from tests.choosing import examples
 from tests.fitness.kernels import LOOP, RIGHT, axpb_kernel
 from tests.redteam.processes import descendants
 
@@ -140,7 +141,7 @@ def linked(axpb: Operator, tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return made.library.read_bytes()
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(data=st.data())
 def test_a_damaged_object_is_refused_or_stays_inside_of_itself(linked: bytes, data: st.DataObject) -> None:
     damaged = bytearray(linked)
@@ -169,14 +170,14 @@ def inside(found: Image) -> None:
         assert number >= 0 or 0 <= addend <= found.bytes
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(data=st.binary(max_size=200))
 def test_a_table_of_parameters_is_read_or_refused(data: bytes) -> None:
     with suppress(TableError):
         assert all(param.size > 0 for param in parameter_table(data))
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(data=st.binary(max_size=400), count=st.integers(0, 65535), names=st.integers(0, 65535))
 def test_damaged_sections_are_an_objection_and_no_error(data: bytes, count: int, names: int) -> None:
     header = b"\x7fELF\x02\x01".ljust(40, b"\0") + struct.pack("<QI6H", 64, 0, 64, 0, 0, 64, count, names)

@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from fitness.inputs import (
+from fitness.oracle.inputs import (
     BESIDE,
     CANCELLATION,
     FAMILIES,
@@ -27,6 +27,7 @@ from operators.catalog import functions, load
 from operators.definition.spec import Distribution, Special, Tensor
 from operators.dtypes import DTYPES
 from operators.expression import parse
+from tests.choosing import examples, some_slow
 
 
 @pytest.fixture(scope="module", autouse=True, params=["numpy", "torch"])
@@ -64,7 +65,7 @@ def drawn(name: str, family: str, dtype: str = "fp32", seed: int = 0) -> Inputs:
     )
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(
     st.sampled_from([*FAMILIES, CANCELLATION]),
     st.sampled_from(LAWS),
@@ -260,7 +261,7 @@ def keeps(name: str, matrix: torch.Tensor) -> bool:
     return torch.equal(matrix.nan_to_num(7.0), other.nan_to_num(7.0))
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("dtype", some_slow(FLOATS, 1))
 @pytest.mark.parametrize("name", ["symmetric_matrix_mul", "upper_triangular_matrix_mul", "lower_triangular_matrix_mul"])
 def test_every_family_and_relation_keeps_what_a_tensor_declares_of_its_matrices(name: str, dtype: str) -> None:
     offers = functions(load(name).folder)

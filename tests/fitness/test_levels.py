@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fitness.base import Anchor
 from fitness.evaluation import Evaluation, Level, Status
-from fitness.levels import NEW_BEST, full_anchor, judge, next_level
-from fitness.scripted import ScriptedFitness
+from fitness.judging.base import Anchor
+from fitness.judging.levels import NEW_BEST, full_anchor, judge, next_level
+from fitness.testing import ScriptedFitness
 from operators.definition.spec import Task
 from operators.kernel import Kernel
 

@@ -18,12 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evo.report.reference import one
-from fitness import library, vendor
 from fitness.cpu.target import CpuDevice, CpuFitness
-from fitness.device import KernelFault, Sample
 from fitness.evaluation import Status
-from fitness.library import CLOSE, Choice, Place, Tried, choose, handed, keep, kept, known, taken
-from fitness.timed import STANDING_SETS
+from fitness.judging import library, vendor
+from fitness.judging.device import KernelFault, Sample
+from fitness.judging.library import CLOSE, Choice, Place, Tried, choose, handed, keep, kept, known, taken
+from fitness.judging.timed_inputs import STANDING_SETS
 from operators.catalog import declared_libraries, functions, load
 from operators.definition.fingerprint import fingerprint
 from operators.definition.spec import Operator, Task
@@ -350,6 +350,7 @@ LIBRARIES = (
 """
 
 
+@pytest.mark.slow
 def test_a_confirmation_times_the_fastest_call_of_each_workload(
     with_calls: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

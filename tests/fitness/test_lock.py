@@ -10,12 +10,12 @@ import threading
 import time
 from pathlib import Path
 
-from fitness.lock import FairLock
+from fitness.sandbox.lock import FairLock
 
 ALONE = """
 import sys
 from pathlib import Path
-from fitness.lock import FairLock
+from fitness.sandbox.lock import FairLock
 with FairLock(Path(sys.argv[1]), "gpu").alone():
     print("alone", flush=True)
     sys.stdin.readline()

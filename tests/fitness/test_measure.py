@@ -13,18 +13,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fitness.device import KernelFault, Sample
 from fitness.evaluation import Status
-from fitness.measure import LIBRARY_PAIRS, Guest, GuestSeat, Measurement, Pairing
-from fitness.timed import Seat, TimedSet
-from fitness.timing import CONFIRM, FULL, SCREEN, RaceResult, Schedule, Spread
+from fitness.judging.device import KernelFault, Sample
+from fitness.judging.paired import LIBRARY_PAIRS, Guest, GuestSeat, Measurement, Pairing
+from fitness.judging.timed_inputs import Seat, TimedSet
+from fitness.judging.timing import CONFIRM, FULL, SCREEN, RaceResult, Schedule, Spread
 
 Draw = Callable[[np.random.Generator], Sample]
 NONE = Spread()
 
 
 class ScriptedSession:
-    """`fitness.device.Session` without a process."""
+    """`fitness.judging.device.Session` without a process."""
 
     def __init__(self, draw: Draw, seed: int, *, charged: bool = True) -> None:
         self.charged = charged

@@ -6,7 +6,7 @@ import mmap
 
 import pytest
 
-from fitness.memory import ALIGNMENT, PAGE, Region
+from fitness.sandbox.memory import ALIGNMENT, PAGE, Region
 
 
 @pytest.mark.parametrize("at_end", [False, True])

@@ -13,10 +13,11 @@ from fitness.cpu import build as module
 from fitness.cpu.build import CpuBuild, build
 from fitness.cpu.gate import section_objection
 from fitness.evaluation import Rejection, Status
-from fitness.sandbox import Outcome
+from fitness.sandbox.processes import Outcome
 from operators.definition.spec import Operator
 from operators.plan.reading import parse_plan
 from tests.bench.fuzz.elf import Sample
+from tests.choosing import some_slow
 from tests.fitness.kernels import RIGHT, axpb_kernel
 
 CHANGES = 1500
@@ -42,6 +43,7 @@ def sample(axpb: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S
     return Sample(objects[0])
 
 
+@pytest.mark.slow
 def test_changed_objects_are_verdicts(sample: Sample, tmp_path: Path) -> None:
     file, refused = tmp_path / "changed.o", 0
     for number in range(CHANGES):
@@ -54,7 +56,7 @@ def test_changed_objects_are_verdicts(sample: Sample, tmp_path: Path) -> None:
     assert 0 < refused < CHANGES
 
 
-@pytest.mark.parametrize("field", ["offset", "bytes", "kind", "name", "link", "info", "entry_bytes"])
+@pytest.mark.parametrize("field", some_slow(["offset", "bytes", "kind", "name", "link", "info", "entry_bytes"], 2))
 def test_sections_far_away_are_no_error(sample: Sample, tmp_path: Path, field: str) -> None:
     file = tmp_path / "changed.o"
     for section in sample.records["section"]:

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from fitness import packages
-from fitness.cuda import line
+from fitness import install
+from fitness.cuda.compile import line
 
 ROOT = Path(__file__).parents[2]
 REQUIREMENTS = ["torch>=2.7", 'cupy-cuda13x>=14; extra == "cuda13"', "cuda-core[cu13]>=1 ; extra == 'cuda13'"]
@@ -39,18 +39,18 @@ class Installed(Distribution):
 def command(monkeypatch: pytest.MonkeyPatch, url: str, extra: str) -> list[str]:
     """What follows `pip install`, for an installation that lies apart from its source and from the current folder."""
     monkeypatch.chdir("/")
-    monkeypatch.setattr(packages, "ROOT", Path("/nowhere"))
-    monkeypatch.setattr(packages, "distribution", lambda name: Installed(url))
-    words = shlex.split(packages.installing(extra))
+    monkeypatch.setattr(install, "ROOT", Path("/nowhere"))
+    monkeypatch.setattr(install, "distribution", lambda name: Installed(url))
+    words = shlex.split(install.installing(extra))
     assert words[:4] == [sys.executable, "-m", "pip", "install"]
     return words[4:]
 
 
 def test_a_source_tree_is_installed_again_from_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(ROOT)
-    assert packages.installing("cuda13").endswith("-m pip install -c constraints.txt -e '.[cuda13]'")
+    assert install.installing("cuda13").endswith("-m pip install -c constraints.txt -e '.[cuda13]'")
     monkeypatch.chdir(tmp_path)
-    assert packages.installing("cuda13").endswith(f"-m pip install -c {ROOT}/constraints.txt -e '{ROOT}[cuda13]'")
+    assert install.installing("cuda13").endswith(f"-m pip install -c {ROOT}/constraints.txt -e '{ROOT}[cuda13]'")
 
 
 def test_what_was_installed_from_a_tree_or_a_file_comes_from_there(
@@ -67,7 +67,7 @@ def test_what_was_installed_from_a_tree_or_a_file_comes_from_there(
 @pytest.mark.parametrize("url", ["", "file:///gone/kernel_evo-0.1.0-py3-none-any.whl", "https://example.org/x.whl"])
 def test_where_the_source_is_gone_the_parts_of_an_extra_are_named(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     assert command(monkeypatch, url, "cuda13") == ["cupy-cuda13x>=14", "cuda-core[cu13]>=1"]
-    assert packages.installing() == "install kernel-evo again, from its source"
+    assert install.installing() == "install kernel-evo again, from its source"
 
 
 @pytest.mark.parametrize(
@@ -99,10 +99,10 @@ def test_a_driver_of_an_older_line_is_told_before_kernels_fail_to_load(
     if fits:
         line.check_driver("13.0")
         return
-    with pytest.raises(packages.MissingPackage, match=r"CUDA 12\.9 and cannot load kernels of NVRTC 13\.0") as told:
+    with pytest.raises(install.MissingPackage, match=r"CUDA 12\.9 and cannot load kernels of NVRTC 13\.0") as told:
         line.check_driver("13.0")
     assert "[cuda12]" in told.value.cure
-    assert f"--extra-index-url {packages.TORCH_INDEX['cuda12']}" in told.value.cure
+    assert f"--extra-index-url {install.TORCH_INDEX['cuda12']}" in told.value.cure
 
 
 def test_every_cuda_package_has_its_pin_and_every_command_of_the_readme_names_an_extra() -> None:
@@ -116,4 +116,4 @@ def test_every_cuda_package_has_its_pin_and_every_command_of_the_readme_names_an
             assert re.search(rf"^{name[0]}[<=]=", pins, re.MULTILINE), requirement
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert set(re.findall(r"'\.\[(\w+)\]'", readme)) == {"cuda12", "cuda13"}
-    assert packages.TORCH_INDEX["cuda12"] in readme
+    assert install.TORCH_INDEX["cuda12"] in readme

@@ -13,12 +13,13 @@ from fitness.cpu.build import CpuBuild, build
 from fitness.cpu.profiler import parse_remarks, profile
 from fitness.cpu.simulation import Subject, parse_callgrind, simulated_shape
 from fitness.evaluation import Timing
-from fitness.profiling import Bottleneck, Profile, classify
-from fitness.roofline import Peaks, Roofline, roofline
+from fitness.profiling.profiles import Bottleneck, Profile, classify
+from fitness.profiling.roofline import Peaks, Roofline, roofline
 from operators.catalog import load
 from operators.definition.spec import Operator, Workload
 from operators.kernel import Kernel
 from operators.plan.reading import parse_plan
+from tests.choosing import some_slow
 from tests.fitness.kernels import LOOP, axpb_kernel
 
 PEAKS = Peaks("round numbers", read_gb_s=10.0, copy_gb_s=10.0, gflop_s={"fp32": 100.0}, empty_us=1.0, threads=2)
@@ -304,11 +305,14 @@ def test_structures_that_only_inputs_know_are_drawn(tmp_path: Path) -> None:
 @needs_valgrind
 @pytest.mark.parametrize(
     ("body", "words"),
-    [
-        ("*(volatile int*)16 = 1;", "it ended with SIGSEGV under valgrind"),
-        ("__builtin_trap();", "it ended with SIGILL under valgrind, an instruction"),
-        ("for (volatile int i = 0; i < 1;) { }", "did not finish within 2 s"),
-    ],
+    some_slow(
+        [
+            ("*(volatile int*)16 = 1;", "it ended with SIGSEGV under valgrind"),
+            ("__builtin_trap();", "it ended with SIGILL under valgrind, an instruction"),
+            ("for (volatile int i = 0; i < 1;) { }", "did not finish within 2 s"),
+        ],
+        1,
+    ),
 )
 def test_what_cannot_be_simulated_is_said_and_the_rest_still_comes(
     axpb: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, words: str

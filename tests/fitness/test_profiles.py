@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from fitness import counters
-from fitness.counters import COUNTED
-from fitness.cuda.ncu import Figures, classify_measured, figures, notes, parse
-from fitness.metric_sets import (
+from fitness.cuda.profiling.ncu import Figures, classify_measured, figures, notes, parse
+from fitness.profiling import counters
+from fitness.profiling.counters import COUNTED
+from fitness.profiling.metric_sets import (
     CUDAFORGE,
     CUDAMASTER,
     CUTEGEN,
@@ -23,8 +23,8 @@ from fitness.metric_sets import (
     cudamaster_class,
     shown,
 )
-from fitness.profiling import Bottleneck, Metric, Profile
-from fitness.roofline import Roofline
+from fitness.profiling.profiles import Bottleneck, Metric, Profile
+from fitness.profiling.roofline import Roofline
 
 GOLDEN = Path(__file__).parent.parent / "data" / "profiles"
 STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio".format

@@ -10,9 +10,10 @@ import pytest
 
 from fitness.cpu.races import Found, audited
 from fitness.cpu.target import CpuFitness
-from fitness.device import KernelFault
 from fitness.evaluation import Rejection, Status
+from fitness.judging.device import KernelFault
 from operators.kernel import Kernel
+from tests.choosing import some_slow
 from tests.redteam.arena import Arena, Secret
 
 REDTEAM = Path(__file__).parents[1] / "redteam"
@@ -46,7 +47,7 @@ def named(source: str) -> str:
     return source.partition('operator = "')[2].partition('"')[0]
 
 
-@pytest.mark.parametrize("name", RACES)
+@pytest.mark.parametrize("name", some_slow(RACES, 2))
 def test_a_race_is_seen_and_its_lines_are_told(arena: Arena, name: str) -> None:
     source = (REDTEAM / "canaries" / "races" / f"{name}.cpp").read_text()
     with pytest.raises(KernelFault, match="its threads race") as fault:
@@ -57,7 +58,7 @@ def test_a_race_is_seen_and_its_lines_are_told(arena: Arena, name: str) -> None:
     assert all(RACES[name] in source.splitlines()[int(line) - 1] for line in lines)
 
 
-@pytest.mark.parametrize("name", ORDERED)
+@pytest.mark.parametrize("name", some_slow(ORDERED, 3))
 def test_what_orders_threads_is_known(arena: Arena, name: str) -> None:
     source = (REDTEAM / "right" / f"{name}.cpp").read_text()
     assert watched(arena, source, named(source))["races"].startswith("none found on ")

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from fitness.cpu import peaks as measuring
 from fitness.cuda.peaks import FLOPS_PER_CLOCK
-from fitness.native import ToolchainError, checks
-from fitness.roofline import MARGIN, Peaks, floor_us, products, roofline, traffic, ways
+from fitness.profiling.roofline import MARGIN, Peaks, floor_us, products, roofline, traffic, ways
+from fitness.sandbox.native import ToolchainError, checks
 from operators.catalog import load
 from operators.definition.spec import Operator
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fitness import room
 from fitness.cpu import target
 from fitness.cpu.target import CpuFitness
 from fitness.evaluation import Evaluation, Status
-from fitness.room import footprint
-from fitness.timed import COMPANY, NOMINAL_SETS, TimedInputs
-from fitness.verify import Oracle
+from fitness.judging.timed_inputs import COMPANY, NOMINAL_SETS, TimedInputs
+from fitness.oracle.verify import Oracle
+from fitness.sandbox import room
+from fitness.sandbox.room import footprint
 from operators.catalog import functions, load
 from operators.definition.spec import Operator, Task, Workload
 from operators.expression import parse

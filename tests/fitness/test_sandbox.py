@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fitness.native import jailed
-from fitness.sandbox import run_confined
+from fitness.sandbox.native import jailed
+from fitness.sandbox.processes import run_confined
 from tests.redteam.processes import adopt_orphans, descendants, left_over
 
 
@@ -61,7 +61,7 @@ def test_with_its_owner_all_of_a_jail_ends_though_nobody_buries_orphans(number: 
     adopt_orphans()  # as the first process of many a container does, which never waits for them
     before = descendants()
     script = (
-        "import subprocess; from fitness.native import jailed;"
+        "import subprocess; from fitness.sandbox.native import jailed;"
         "subprocess.run(jailed(['sh', '-c', 'setsid sleep 600 & sleep 600'], alone=True))"
     )
     owner = subprocess.Popen([sys.executable, "-c", script], start_new_session=True)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from fitness.cpu.build import CpuBuild, build
-from fitness.cuda import nvrtc
-from fitness.cuda.build import CudaBuild, compile_cuda
-from fitness.signature import Param, check_arguments
+from fitness.cuda.compile import nvrtc
+from fitness.cuda.compile.build import CudaBuild, compile_cuda
+from fitness.judging.signature import Param, check_arguments
 from operators.catalog import load
 from operators.errors import UserError
 from operators.kernel import Kernel
@@ -114,3 +114,38 @@ def test_every_target_takes_the_same_arguments_for_a_parameter(refusal: Refusal,
 
 def test_every_parameter_has_an_argument(refusal: Refusal) -> None:
     assert refusal("too few") == f"f{len(CASES)}() takes 0 parameters, the plan passes 1"
+
+
+MAPS = {
+    "const CUtensorMap* p": True,
+    "const Words* p": True,
+    "CUtensorMap* p": False,
+    "const void* p": False,
+    "const float* p": False,
+    "const Four* p": False,
+    "const CUtensorMap p": False,
+    "const __grid_constant__ CUtensorMap p": False,
+    "long long p": False,
+}
+"""Parameters, and whether a tensor map can be passed for them."""
+
+
+def test_a_tensor_map_is_passed_by_a_pointer_to_what_is_constant() -> None:
+    declared = '[[tensor_map]]\nname = "m"\ntensor = "x"\nshape = ["cols", "rows"]\nbox = [32, 1]\n'
+    launches = "".join(
+        f'[[launch]]\nkernel = "f{number}"\ngrid = ["rows"]\nblock = [64]\nargs = ["m"]\n'
+        for number in range(len(MAPS))
+    )
+    code = "".join(f'extern "C" __global__ void f{number}({param}) {{}}\n' for number, param in enumerate(MAPS))
+    source = f"/*! evo\n{declared}{launches}*/\n{DECLARED}struct alignas(64) Words {{ int w[32]; }};\n{code}"
+    params = _params("cuda", source, Path())
+    plan = parse_plan(source, OPERATOR, "cuda")
+    resolved = plan.resolve(
+        OPERATOR, dtype="fp32", dims={"rows": 7, "cols": 256}, values={}, facts={"sm_count": 1, "max_shared_bytes": 1}
+    )
+    told = [
+        check_arguments(replace(resolved, steps=(step,)), params, OPERATOR, "fp32") or "" for step in resolved.steps
+    ]
+    assert [not each for each in told] == list(MAPS.values())
+    refused = "is a tensor map, the parameter must be `const CUtensorMap*`"
+    assert all(each.endswith(refused) for each in told if each)

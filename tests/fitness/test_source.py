@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from fitness.cpu.build import MAX_LOG_COLUMNS, tidy_log
 from fitness.cpu.gate import DIALECT
-from fitness.cuda.build import MAX_LOG_LINES, scrub_log
-from fitness.source import MAX_EXPANDED, forbidden, hoisted, smuggled
+from fitness.cuda.compile.build import MAX_LOG_LINES, scrub_log
+from fitness.sandbox.source import MAX_EXPANDED, forbidden, hoisted, smuggled
 from operators.plan.header import MAX_SOURCE_BYTES
+from tests.choosing import some_slow
 
 WORDS = (
     "#include <cmath>", '#include "vector"', "  #\tinclude <array>  // why", "%:include <limits>", "int x;", "\r", "",
@@ -89,7 +90,7 @@ WORST = (
 """What patterns stumble over when there is much of it."""
 
 
-@pytest.mark.parametrize("piece", WORST)
+@pytest.mark.parametrize("piece", some_slow(WORST, 1))
 def test_much_of_anything_is_read_in_one_pass(piece: str) -> None:
     text = (piece * MAX_SOURCE_BYTES)[:MAX_SOURCE_BYTES]
     forbidden(text, "kernel", DIALECT)

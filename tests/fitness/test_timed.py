@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fitness.timed import COMPANY, NOMINAL, NOMINAL_SETS, TimedInputs, dealt, most_company
+from fitness.judging.timed_inputs import COMPANY, NOMINAL, NOMINAL_SETS, TimedInputs, dealt, most_company
 
 FAMILIES = ("nominal", "scaled", "integers", "structured", "specials", "mixture")
 
@@ -85,6 +85,28 @@ def test_sessions_are_handed_what_a_set_holds_at_a_time() -> None:
         slot, case = seat.placed(1, 0)
         assert case is inputs.nominal[1][0].case is not before
         assert session.slots[slot] is case
+
+
+def test_a_drawing_that_was_broken_off_leaves_no_inputs_without_their_answer() -> None:
+    """A lack of memory between the two is met by giving memory back, and the verdict goes on with the same sets."""
+    place = {"holds": 0}
+
+    def renewed(case: Any) -> Any:
+        place["holds"] += 1
+        if place["holds"] == 1:
+            raise MemoryError
+        return SimpleNamespace(workload=case.workload, family=case.family, answers=place["holds"])
+
+    name: Any = SimpleNamespace(name="n=1")
+    inputs = TimedInputs([name], FAMILIES, drawn, np.random.default_rng(0), renewed)
+    session: Any = Bound()
+    seat = inputs.seated(session, disguised=False)
+    _, torn = seat.nominal[0][0]
+    with pytest.raises(MemoryError):
+        torn.renew()
+    slot, case = seat.placed(0, 0)
+    assert session.slots[slot] is case is torn.case
+    assert case.answers == place["holds"] == 2
 
 
 def test_drawing_anew_changes_every_timed_set_and_no_company() -> None:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from fitness.timing import CONFIRM, SCREEN, RaceResult, Ratio, decide, location, log_ratio, mean, usually_above
+from fitness.judging.timing import CONFIRM, SCREEN, RaceResult, Ratio, decide, location, log_ratio, mean, usually_above
 
 
 def simulated_verdict(rng: np.random.Generator, true_log_ratio: float, sigma: float) -> RaceResult:

@@ -10,21 +10,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from fitness.bounds import Precision, analysed, element_bound, naively, rms_limit
-from fitness.cases import Case, Question, Trusted
-from fitness.compare import judge as compare
 from fitness.evaluation import CheckError
-from fitness.inputs import TORCH_DTYPES
-from fitness.memory import Region
-from fitness.places import CpuPlace
-from fitness.verify import Oracle, worst
+from fitness.oracle.bounds import Precision, analysed, element_bound, naively, rms_limit
+from fitness.oracle.cases import Case, Question, Trusted
+from fitness.oracle.compare import judge as compare
+from fitness.oracle.inputs import TORCH_DTYPES
+from fitness.oracle.places import CpuPlace
+from fitness.oracle.verify import Oracle, worst
+from fitness.sandbox.memory import Region
 from operators.catalog import functions, load
 from operators.definition.spec import Workload
 from operators.dtypes import DTYPES
 from operators.errors import OperatorError
+from tests.choosing import examples, some_slow
 from tests.operators.sampling import SAMPLE
 
 Sum = Callable[[np.ndarray], np.ndarray]
@@ -130,8 +131,8 @@ def library(judge: Oracle, case: Case) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("total", SUMS, ids=lambda f: f.__name__)
-@pytest.mark.parametrize("dtype", ["fp32", "fp64"])
-@settings(max_examples=15, deadline=None)
+@pytest.mark.parametrize("dtype", some_slow(["fp32", "fp64"], 1))
+@examples(15)
 @given(
     family=st.sampled_from(["nominal", "scaled", "integers", "structured", "mixture", "cancellation"]),
     k=st.integers(1, 300),
@@ -150,7 +151,7 @@ def test_so_they_are_without_a_naive_kernel_and_in_long_sums(total: Sum, trusted
     assert not wrong(judge, case, {"c": product(case, total)})
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(dtype=st.sampled_from(["fp32", "fp64"]), k=st.integers(2, 300), seed=st.integers(0, 2**32))
 def test_what_is_no_product_is_rejected(dtype: str, k: int, seed: int) -> None:
     judge, case = matrix_case(11, k, k, dtype=dtype, seed=seed)
@@ -178,8 +179,13 @@ def test_the_bounds_of_elements_alone_would_let_them_pass() -> None:
     assert error.wrong
 
 
-@pytest.mark.parametrize("name", SAMPLE)
-@pytest.mark.parametrize("dtype", ["fp64", "fp32", "fp16", "bf16"])
+PRECISIONS = ("fp64", "fp32", "fp16", "bf16")
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    some_slow([(n, dtype) for dtype in PRECISIONS for n in SAMPLE], {*zip(SAMPLE, PRECISIONS * 2, strict=True)}),
+)
 def test_the_next_lower_precision_is_rejected_for_every_operator(name: str, dtype: str) -> None:
     if not any(dtype in names for names in load(name).dtypes.values()):
         pytest.skip(f"no {dtype}")
@@ -198,7 +204,7 @@ def test_the_next_lower_precision_is_rejected_for_every_operator(name: str, dtyp
     assert tried > 0 or name == "cross_entropy_loss"  # one result, in which chance may hide a rounding
 
 
-@pytest.mark.parametrize("name", SAMPLE)
+@pytest.mark.parametrize("name", some_slow(SAMPLE, ("matrix_mul", "softmax", "spmv_csr")))
 def test_libraries_are_right_and_zeros_and_copies_are_not(name: str) -> None:
     for dtype in load(name).dtypes["cpu"]:
         judge = oracle(name, dtype)
@@ -242,7 +248,7 @@ def test_noise_within_bounds_is_rejected_when_trusted_kernels_have_less() -> Non
     assert "\n" not in text
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(m=st.integers(1, 8), n=st.integers(1, 8), k=st.integers(17, 400), seed=st.integers(0, 2**32))
 def test_few_results_never_fail_by_chance(m: int, n: int, k: int, seed: int) -> None:
     judge, case = matrix_case(m, n, k, seed=seed)
@@ -336,7 +342,7 @@ def three_products(case: Question) -> np.ndarray:
 
 
 @pytest.mark.parametrize("family", ["nominal", "scaled", "structured", "specials", "mixture", "cancellation"])
-@pytest.mark.parametrize("k", [1, 5, 96, 320])
+@pytest.mark.parametrize("k", some_slow([96, 1, 5, 320], 1))
 def test_three_products_of_tf32_are_a_product_of_fp32_and_one_is_not(family: str, k: int) -> None:
     for seed in range(6):
         judge, case = matrix_case(33, 31, k, family, seed=seed)
@@ -701,7 +707,9 @@ def test_a_measured_bound_follows_the_trusted(tmp_path: Path) -> None:
 # --- probes and relations --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [*SAMPLE, "upper_triangular_matrix_mul"])
+@pytest.mark.parametrize(
+    "name", some_slow([*SAMPLE, "upper_triangular_matrix_mul"], ("gelu", "spmv_csr", "upper_triangular_matrix_mul"))
+)
 def test_a_probe_changes_few_inputs_in_place_and_the_results_with_them(name: str) -> None:
     judge, rng = oracle(name), np.random.default_rng(0)
     workload = max(judge.operator.hidden, key=lambda w: math.prod(w.dims.values()))
@@ -746,7 +754,7 @@ def wide_outputs(judge: Oracle, case: Question, outputs: Mapping[str, object]) -
 
 
 @pytest.mark.parametrize("name", SAMPLE)
-@pytest.mark.parametrize("dtype", ["fp32", "fp64"])
+@pytest.mark.parametrize("dtype", some_slow(["fp32", "fp64"], 1))
 def test_libraries_keep_every_relation(name: str, dtype: str) -> None:
     judge = oracle(name, dtype)
     for seed, workload in enumerate(judge.operator.hidden[::3]):

@@ -20,8 +20,6 @@ class Canary:
     says: str
     """Pattern that the verdict's message matches; empty where the kernel is right, as what it counts on never comes."""
     structural: bool = False
-    open_because: str = ""
-    """Why it may be found out as well as not."""
 
 
 PLAN = """/*! evo

@@ -271,7 +271,7 @@ grid = ["ceil_div(n, 256)"]
 block = [256]
 args = ["map", "y", "n"]
 */
-extern "C" __global__ void f(const __grid_constant__ CUtensorMap map, T* y, int n) {
+extern "C" __global__ void f(const CUtensorMap* map, T* y, int n) {
     __shared__ alignas(128) T tile[256];
     __shared__ alignas(8) unsigned long long barrier;
     const unsigned to = __cvta_generic_to_shared(tile), at = __cvta_generic_to_shared(&barrier);
@@ -284,7 +284,7 @@ extern "C" __global__ void f(const __grid_constant__ CUtensorMap map, T* y, int 
         asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(at), "r"((int)sizeof(tile)));
         asm volatile(
             "cp.async.bulk.tensor.1d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2}], [%3];"
-            :: "r"(to), "l"(&map), "r"((int)blockIdx.x * 256), "r"(at) : "memory");
+            :: "r"(to), "l"(map), "r"((int)blockIdx.x * 256), "r"(at) : "memory");
     }
     int done = 0;
     while (!done)

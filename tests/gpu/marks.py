@@ -6,7 +6,7 @@ result when they do: right to the end, they show that nothing lasts.
 
 from __future__ import annotations
 
-from tests.gpu.canaries import STORE, WRONG, Canary, caught, gelu, structural
+from tests.gpu.canaries import STORE, Canary, caught, gelu, structural
 
 PAST = "past the end"
 ADDRESS = "address of a parameter"
@@ -25,12 +25,16 @@ BY_ADDRESS = (
 )
 """Takes the address of one of the kernel's parameters."""
 MAP = '[[tensor_map]]\nname = "map"\ntensor = "x"\nshape = ["n"]\nbox = [256]'
+POINTER = "const CUtensorMap* map"
+MARK = (
+    "volatile int* at = (volatile int*)%s; if (i == 0) { if (*at == 0x7A11C0DE) right = ACC(12345); *at = 0x7A11C0DE; }"
+)
+"""Looks for a mark at an address, and leaves one."""
 AGAIN = 'group = "again"\n[group.again]\nrepeat = 2'
 
 
-def forgotten(tries: str, source: str, *, open_because: str = "") -> Canary:
-    says = f"{WRONG}|illegal memory|compute-sanitizer" if open_because else ""
-    return Canary(tries, "gelu", source, says, open_because=open_because)
+def forgotten(tries: str, source: str) -> Canary:
+    return Canary(tries, "gelu", source, "")
 
 
 def mapped(parameter: str, body: str, before: str = "") -> str:
@@ -122,7 +126,7 @@ PARAMETER_MARKS = {
         ),
         ADDRESS,
     ),
-    "parameter passed by value": forgotten(
+    "parameter passed by value": structural(
         "changes a structure among its parameters, and looks for the change",
         mapped(
             "Words map",
@@ -130,16 +134,18 @@ PARAMETER_MARKS = {
             f"at[k] = 0x7A11C0DE; {STORE} if (at[(k + n) & 31] == 777777777) y[i] = x[i];",
             "struct alignas(64) Words { int w[32]; };",
         ),
+        "is a tensor map, the parameter must be",
     ),
-    "parameter of a tensor map": forgotten(
-        "leaves a mark in a tensor map, whose address it gets as all who take one",
-        mapped(
-            "const __grid_constant__ CUtensorMap map",
-            f"{BY_ADDRESS % 0} volatile int* at = (volatile int*)(a + 124); "
-            f"if (i == 0) {{ if (*at == 0x7A11C0DE) right = ACC(12345); *at = 0x7A11C0DE; }} {STORE}",
-        ),
-        open_because="the address of a tensor map is what it is used by; whether the memory can be written to, and "
-        "whether what was written lasts, is the driver's choice",
+    "parameter of a tensor map": structural(
+        "takes a tensor map by value, and leaves a mark in it by its address",
+        mapped("const __grid_constant__ CUtensorMap map", f"{BY_ADDRESS % 0} {MARK % '(a + 124)'} {STORE}"),
+        ADDRESS,
+    ),
+    "parameter that points to a tensor map": Canary(
+        "leaves a mark in a tensor map, through the pointer to it",
+        "gelu",
+        mapped(POINTER, f"{MARK % '((const char*)map + 124)'} {STORE}"),
+        "illegal memory|read-only",
     ),
 }
 GRAPH_MARKS = {
@@ -177,7 +183,6 @@ GRAPH_MARKS = {
         ADDRESS,
     ),
 }
-KEEPS = "keeps something from one call to the next"
 MEMO = """
 __shared__ bool known;
 __device__ unsigned long long content(const T* x, int n) {
@@ -209,10 +214,6 @@ __device__ bool remembered(volatile unsigned long long* at, unsigned long long k
 """A memo by what inputs hold, which answers from the fourth call on; elsewhere its kernels take their time."""
 
 
-def remembering(tries: str, source: str) -> Canary:
-    return Canary(tries, "gelu", source, KEEPS)
-
-
 def memo(where: str) -> str:
     """The body of a kernel that is quick on inputs that it has met three times, as a table at `where` tells."""
     return (
@@ -221,29 +222,78 @@ def memo(where: str) -> str:
     )
 
 
+BARRIER = "around the grid's barrier"
+BARRIER_ADDRESS = (
+    'unsigned low, high; asm volatile("mov.u32 %0, %%envreg2; mov.u32 %1, %%envreg1;" : "=r"(low), "=r"(high)); '
+    "volatile unsigned* at = (volatile unsigned*)((unsigned long long)high << 32 | low);"
+)
+STORE_ALL = "for (int j = i; j < n; j += gridDim.x * blockDim.x) y[j] = store(exact(load(x[j])));"
+
+
+def at_barrier(body: str, before: str = "") -> str:
+    """A kernel for gelu that is launched cooperatively, and has the address of its barrier's words as `at`."""
+    source = gelu(f"{BARRIER_ADDRESS} {body}", before=before, launch="cooperative = true")
+    return source.replace('"ceil_div(n, 256)"', '"min(ceil_div(n, 256), sm_count * blocks_per_sm)"')
+
+
 MEMOS = {
-    "memo behind a tensor map": remembering(
-        "keeps count of inputs that it has met in memory behind a tensor map, and is quick on those",
+    "memo behind a tensor map": structural(
+        "keeps count of inputs that it has met in memory behind a tensor map by value, and is quick on those",
         mapped("const __grid_constant__ CUtensorMap map", f"{BY_ADDRESS % 0} {memo('a + (512 << 10)')}", before=MEMO),
+        ADDRESS,
     ),
-    "memo behind barrier words": remembering(
-        "the same behind the words of a cooperative launch's barrier",
-        gelu(
-            "unsigned low, high; "
-            'asm volatile("mov.u32 %0, %%envreg2; mov.u32 %1, %%envreg1;" : "=r"(low), "=r"(high)); '
-            f"unsigned long long a = (unsigned long long)high << 32 | low; {memo('a + (512 << 10)')} "
-            "for (int j = i; j < n; j += gridDim.x * blockDim.x) y[j] = store(exact(load(x[j])));",
-            before=MEMO,
-            launch="cooperative = true",
-        ).replace('"ceil_div(n, 256)"', '"min(ceil_div(n, 256), sm_count * blocks_per_sm)"'),
+    "memo behind barrier words": Canary(
+        "keeps count of inputs that it has met behind the words of a cooperative launch's barrier",
+        "gelu",
+        at_barrier(memo("at + (128 << 10)") + " " + STORE_ALL, before=MEMO),
+        BARRIER,
     ),
 }
-KINDS = {"slack": SLACK_MARKS, "parameters": PARAMETER_MARKS, "graphs": GRAPH_MARKS, "memos": MEMOS}
-MARKS = SLACK_MARKS | PARAMETER_MARKS | GRAPH_MARKS | MEMOS
+BARRIER_MARKS = {
+    "barrier of a launch that has none": structural(
+        "asks for the barrier of a cooperative launch, and is none",
+        gelu(f"{BARRIER_ADDRESS} if (i == 0) at[2] = 777; {STORE}"),
+        "asks for the barrier of the grid",
+    ),
+    "barrier counted beside": Canary(
+        "counts its calls in the words beside its barrier, and is wrong from the eleventh on",
+        "gelu",
+        at_barrier("if (i == 0 && ++at[2] > 10) y[0] = x[0]; else " + STORE_ALL),
+        BARRIER,
+    ),
+    "barrier counted in": Canary(
+        "counts its calls in the bits of the barrier's word that a barrier leaves as they were",
+        "gelu",
+        at_barrier("if (i == 0) atomicAdd((unsigned*)at + 1, 1024); " + STORE_ALL),
+        BARRIER,
+    ),
+    "barrier counted far behind": Canary(
+        "counts its calls half a megabyte behind its barrier, in the last call's bits",
+        "gelu",
+        at_barrier("if (i == 0) at[131072] ^= 1; " + STORE_ALL),
+        BARRIER,
+    ),
+    "barrier waited at": forgotten(
+        "waits three times for the whole grid and leaves everything around its barrier as it was",
+        at_barrier(
+            "for (int k = 0; k < 3; k++) cooperative_groups::this_grid().sync(); " + STORE_ALL,
+            before="#include <cooperative_groups.h>",
+        ),
+    ),
+}
+KINDS = {
+    "slack": SLACK_MARKS,
+    "parameters": PARAMETER_MARKS,
+    "graphs": GRAPH_MARKS,
+    "memos": MEMOS,
+    "barriers": BARRIER_MARKS,
+}
+MARKS = SLACK_MARKS | PARAMETER_MARKS | GRAPH_MARKS | MEMOS | BARRIER_MARKS
 AFTER = {
     "slack": gelu("marks[i] = __float_as_int((float)right); y[i] = store(ACC(__int_as_float(marks[i])));", marks=True),
-    "parameter": mapped("const __grid_constant__ CUtensorMap map", STORE),
-    "memo": mapped("const __grid_constant__ CUtensorMap map", STORE),
+    "parameter": mapped(POINTER, STORE),
+    "memo": mapped(POINTER, STORE),
+    "barrier": at_barrier(STORE_ALL),
     "graph": gelu("if (marks[i]++ == 0) " + STORE, top='zero = ["marks"]', launch=AGAIN, marks=True),
 }
 """A right kernel for each first word of the names above, made of the same, which is judged behind each."""

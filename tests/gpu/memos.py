@@ -10,11 +10,11 @@ import json
 import tempfile
 from pathlib import Path
 
-from fitness.base import Anchor
 from fitness.cuda.target import CudaFitness
-from fitness.device import NAN, KernelFault
 from fitness.evaluation import Rejection
-from fitness.levels import judge
+from fitness.judging.base import Anchor
+from fitness.judging.device import NAN, KernelFault
+from fitness.judging.levels import judge
 from operators.catalog import load
 from operators.definition.spec import Task
 from operators.kernel import Kernel

@@ -14,7 +14,7 @@ def runners() -> list[int]:
     found = []
     for entry in Path("/proc").iterdir():
         try:
-            if entry.name.isdigit() and "fitness.cuda.runner_process" in (entry / "cmdline").read_text():
+            if entry.name.isdigit() and "fitness.cuda.running.runner_process" in (entry / "cmdline").read_text():
                 status = (entry / "status").read_text()
                 if f"PPid:\t{os.getpid()}\n" in status:
                     found.append(int(entry.name))

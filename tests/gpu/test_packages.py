@@ -18,7 +18,7 @@ from cuda.pathfinder import find_nvidia_header_directory
 from evo.evaluate import evaluate_file
 from evo.packaging.package import Subject, from_file, write_package
 from fitness.cuda.target import SPREAD
-from fitness.inputs import draw
+from fitness.oracle.inputs import draw
 from operators.catalog import functions
 from operators.plan.reading import parse_plan
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from fitness.base import Anchor, Built
-from fitness.cuda.nvrtc import cutlass_folders
+from fitness.cuda.compile.nvrtc import cutlass_folders
 from fitness.evaluation import Level, Status
-from fitness.levels import judge
+from fitness.judging.base import Anchor, Built
+from fitness.judging.levels import judge
 from fitness.targets import fitness, measured_device
 from mutators.prompts import informed
 from operators.catalog import load

@@ -10,8 +10,8 @@ import pytest
 from evo.workers.local import LocalPool
 from evo.workers.pool import Pool
 from evo.workers.worker import RunContext, WorkerSpec, gpu_specs
-from fitness.base import Anchor, Built
 from fitness.evaluation import Status
+from fitness.judging.base import Anchor, Built
 from fitness.targets import devices
 from operators.definition.spec import Task
 from operators.kernel import Kernel

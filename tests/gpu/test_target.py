@@ -14,14 +14,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fitness import library
-from fitness.base import Anchor, Built
 from fitness.cuda import gpu
-from fitness.cuda.nvrtc import cutlass_folders
+from fitness.cuda.compile.nvrtc import cutlass_folders
 from fitness.evaluation import Evaluation, Level, Status
-from fitness.levels import judge
-from fitness.measure import LIBRARY_PAIRS
-from fitness.pipeline import Pipeline
+from fitness.judging import library
+from fitness.judging.base import Anchor, Built
+from fitness.judging.levels import judge
+from fitness.judging.paired import LIBRARY_PAIRS
+from fitness.judging.pipeline import Pipeline
 from fitness.targets import fitness
 from operators.catalog import folders, load
 from operators.definition.spec import Task

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from fitness.base import Anchor
-from fitness.counters import METRICS
-from fitness.cuda.tools import find_tool
+from fitness.cuda.profiling.tools import find_tool
 from fitness.evaluation import Evaluation, Level, Status
-from fitness.levels import judge
+from fitness.judging.base import Anchor
+from fitness.judging.levels import judge
+from fitness.profiling.counters import METRICS
 from fitness.targets import fitness
 from operators.catalog import load
 from operators.definition.spec import Task

@@ -79,7 +79,7 @@ __device__ void multiply(float (&d)[64], unsigned long long a, unsigned long lon
 }
 
 extern "C" __global__ void __launch_bounds__(384) gemm(
-    const __grid_constant__ CUtensorMap tiles_of_a, const __grid_constant__ CUtensorMap tiles_of_b, T* c, int m, int n,
+    const CUtensorMap* tiles_of_a, const CUtensorMap* tiles_of_b, T* c, int m, int n,
     int k) {
     extern __shared__ unsigned char memory[];
     __shared__ alignas(8) unsigned long long barriers[2 * STAGES];
@@ -103,9 +103,9 @@ extern "C" __global__ void __launch_bounds__(384) gemm(
             if (round) barrier_wait(empty + 8 * stage, round - 1 & 1);
             const unsigned to = tiles + 2 * TILE_BYTES * stage, ready = full + 8 * stage;
             barrier_expect(ready, 2 * TILE_BYTES);
-            fetch(to, &tiles_of_a, step * DEPTH, first_row, ready);
-            fetch(to + TILE_BYTES, &tiles_of_b, first_col, step * DEPTH, ready);
-            fetch(to + TILE_BYTES + TILE_BYTES / 2, &tiles_of_b, first_col + 64, step * DEPTH, ready);
+            fetch(to, tiles_of_a, step * DEPTH, first_row, ready);
+            fetch(to + TILE_BYTES, tiles_of_b, first_col, step * DEPTH, ready);
+            fetch(to + TILE_BYTES + TILE_BYTES / 2, tiles_of_b, first_col + 64, step * DEPTH, ready);
         }
         return;
     }

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from fitness.base import DeviceInfo
 from fitness.evaluation import CheckError, Evaluation, Level, Status, Timing
-from fitness.roofline import Peaks
+from fitness.judging.base import DeviceInfo
+from fitness.profiling.roofline import Peaks
 from mutators.base import Message, Parent, Request
 from mutators.briefing import Attempt, Briefing, Ratio, Standing, Winner
 from mutators.prompts import conversation

@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from fitness import counters
-from fitness.cuda import ncu
-from fitness.cuda.line_table import Lines, Row
-from fitness.cuda.nvrtc import FILE
-from fitness.cuda.profiler import assembled, placed
-from fitness.cuda.stalls import Sampled, StalledLine, quoted, stalled_lines
+from fitness.cuda.compile.line_table import Lines, Row
+from fitness.cuda.compile.nvrtc import FILE
+from fitness.cuda.profiling import ncu
+from fitness.cuda.profiling.profiler import assembled, placed
+from fitness.cuda.profiling.stalls import Sampled, StalledLine, quoted, stalled_lines
 from fitness.evaluation import Timing
-from fitness.profiling import Profile
+from fitness.profiling import counters
+from fitness.profiling.profiles import Profile
 from mutators.asking.agent import opening
 from mutators.base import Message, Parent, Request
 from mutators.prompts import conversation

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from mutators.asking.crossover import Crossover
+from mutators.asking.mutators import Crossover
 from mutators.base import Parent
 from mutators.testing import ScriptedLLM
 from tests.mutators import prompt_cases as cases

@@ -7,12 +7,13 @@ from itertools import product
 
 import pytest
 
-from fitness.cuda.emulation.target import emulated
+from fitness.emulator.target import emulated
 from fitness.evaluation import Rejection
 from mutators.analysis.cpp_tree import SyntaxTree
 from mutators.transforms.mutator import apply, sites_of
 from operators.catalog import load
 from operators.kernel import Kernel
+from tests.choosing import some_slow
 
 ROWS = """/*! evo
 [tune]
@@ -95,7 +96,7 @@ def sites(body: str, transform: str, head: str = ROWS) -> list[str]:
     return [text for site in sites_of(tree, transform) if (text := apply(tree, site))]
 
 
-@pytest.mark.parametrize("case", RIGHT)
+@pytest.mark.parametrize("case", some_slow(RIGHT, 1))
 def test_rows_are_shared_by_blocks_and_by_neighbours_in_a_warp(case: str) -> None:
     by_block, by_lanes = sites(RIGHT[case], "share_rows")
     variants = [Kernel("softmax", "cuda", by_block)]
@@ -231,7 +232,7 @@ def vectors(source: str) -> list[str]:
     return [text for site in sites_of(tree, "vectorize") if (text := apply(tree, site))]
 
 
-@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+@pytest.mark.parametrize("dtype", some_slow(["fp32", "bf16"], 1))
 @pytest.mark.parametrize(
     ("old", "new"),
     [
@@ -288,8 +289,8 @@ def guarded_children(body: str, transform: str) -> list[str]:
     return [text for site in sites_of(tree, transform) if (text := apply(tree, site))]
 
 
-@pytest.mark.parametrize("transform", ["coarsen", "vectorize"])
-@pytest.mark.parametrize("form", INSIDE)
+@pytest.mark.parametrize("transform", some_slow(["coarsen", "vectorize"], 1))
+@pytest.mark.parametrize("form", some_slow(INSIDE, 1))
 def test_what_stands_within_the_guard_is_taken_for_what_follows_it(form: str, transform: str) -> None:
     [child] = guarded_children(INSIDE[form], transform)
     name = {"coarsen": "PER_THREAD", "vectorize": "VECTOR"}[transform]
@@ -325,12 +326,15 @@ def test_bounds_that_are_unsigned_do_not_wrap_around() -> None:
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [
-        ("for (int l = 0; l < k; l++)", "const int depth = k;\n    for (int l = 0; l < depth; l++)"),
-        ("ACC sum = 0;", "ACC sum = 0, unused = 1;"),
-        ("ACC sum = 0;", "const T* row = a + (long long)i * k;\n    ACC sum = load(row[0]) - load(row[0]);"),
-        ("int i = blockIdx.y", "const int i = blockIdx.y"),
-    ],
+    some_slow(
+        [
+            ("for (int l = 0; l < k; l++)", "const int depth = k;\n    for (int l = 0; l < depth; l++)"),
+            ("ACC sum = 0;", "ACC sum = 0, unused = 1;"),
+            ("ACC sum = 0;", "const T* row = a + (long long)i * k;\n    ACC sum = load(row[0]) - load(row[0]);"),
+            ("int i = blockIdx.y", "const int i = blockIdx.y"),
+        ],
+        1,
+    ),
 )
 def test_tiles_of_any_size_are_right(old: str, new: str) -> None:
     operator = load("matrix_mul")

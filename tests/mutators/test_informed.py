@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from fitness.base import Anchor, DeviceInfo
 from fitness.evaluation import Status
-from fitness.roofline import allowed_us
+from fitness.judging.base import Anchor, DeviceInfo
+from fitness.profiling.roofline import allowed_us
 from fitness.targets import fitness
 from mutators.base import Parent, Request
 from mutators.briefing import Attempt, Briefing, Ratio
@@ -19,6 +19,7 @@ from mutators.prompts import conversation, informed
 from operators.catalog import load
 from operators.definition.spec import Operator, Task
 from operators.kernel import Kernel
+from tests.choosing import some_slow
 from tests.mutators import informed_cases as cases
 from tests.mutators.test_prompts import INJECTIONS, MARK, outside
 
@@ -161,7 +162,7 @@ def test_an_example_is_no_kernel_of_an_operator_that_is_asked_for() -> None:
     assert "scores" not in folders()
 
 
-@pytest.mark.parametrize("dtype", ["fp32", "fp64"])
+@pytest.mark.parametrize("dtype", some_slow(["fp32", "fp64"], 1))
 def test_the_example_of_the_cpu_is_right(dtype: str, tmp_path: Path) -> None:
     operator = load(str(SCORES))
     (example,) = informed.EXAMPLES["cpu"]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fitness.source import without_comments
+from fitness.sandbox.source import without_comments
 from mutators.asking.novelty import text_digest
 from mutators.base import Proposal
 from mutators.briefing import Attempt, Briefing, Ratio

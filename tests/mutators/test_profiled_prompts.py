@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fitness.counters import WAITS
-from fitness.cuda.ncu import ADVICE
-from fitness.profiling import Bottleneck
+from fitness.cuda.profiling.ncu import ADVICE
+from fitness.profiling.counters import WAITS
+from fitness.profiling.profiles import Bottleneck
 from tests.mutators import profiled_cases as cases
 
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from fitness.evaluation import Evaluation, Level, Status
-from mutators.asking.repair import REPAIRABLE, Repair
+from mutators.asking.mutators import REPAIRABLE, Repair
 from mutators.base import Parent
 from mutators.testing import ScriptedLLM
 from tests.mutators import prompt_cases as cases

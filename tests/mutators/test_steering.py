@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from fitness.profiling import Bottleneck
+from fitness.profiling.profiles import Bottleneck
 from mutators.base import Parent, Request
 from mutators.transforms import TRANSFORMS
 from mutators.transforms.mutator import Transform

@@ -4,7 +4,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mutators.base import Parent, Proposal, Request
@@ -16,6 +16,7 @@ from operators.definition.spec import Task
 from operators.errors import UserError
 from operators.kernel import Kernel
 from operators.plan.reading import parse_plan
+from tests.choosing import examples, some_slow
 from tests.mutators.running import Built, CompileError, build_all
 
 OPERATORS = ("softmax", "matrix_mul", "spmv_csr")
@@ -30,8 +31,8 @@ def propose(kernel: Kernel, seed: int = 0, **params: object) -> Proposal:
     return Transform().propose(request, (Parent(kernel),), load(kernel.operator))
 
 
-@pytest.mark.parametrize("target", ["cpu", "cuda"])
-@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("target", some_slow(["cpu", "cuda"], 1))
+@pytest.mark.parametrize("operator", some_slow(OPERATORS, 1))
 def test_the_same_request_makes_the_same_child(operator: str, target: str) -> None:
     children = [[propose(naive(operator, target), seed, count=3) for seed in range(8)] for _ in range(2)]
     assert [p.kernel for p in children[0]] == [p.kernel for p in children[1]]
@@ -114,7 +115,7 @@ def test_no_parents_is_a_failure() -> None:
     assert Transform().propose(request, (), load("softmax")).failure == "transform needs a parent"
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.integers(0, 2**32), st.sampled_from(OPERATORS), st.sampled_from(["cpu", "cuda"]), st.integers(1, 6))
 def test_mutilated_parents_never_raise(seed: int, operator: str, target: str, cuts: int) -> None:
     random, parent = Random(seed), naive(operator, target)
@@ -130,7 +131,7 @@ def test_mutilated_parents_never_raise(seed: int, operator: str, target: str, cu
     assert (proposal.kernel is None) == bool(proposal.failure)
 
 
-@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("operator", some_slow(OPERATORS, 1))
 def test_chains_of_transforms_compile_and_are_right(operator: str, tmp_path: Path) -> None:
     chains = []
     for seed in range(10):
@@ -166,9 +167,10 @@ def _built(
     return built, problems
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
 def test_cuda_children_compile(dtype: str) -> None:
-    from fitness.cuda.build import CudaBuild, compile_cuda
+    from fitness.cuda.compile.build import CudaBuild, compile_cuda
 
     for operator in OPERATORS:
         parent = naive(operator, "cuda")
@@ -197,8 +199,8 @@ def test_catalog_resolves_every_name_and_hints_at_typos() -> None:
         mutator("transfrom")
 
 
-@pytest.mark.parametrize("target", ["cpu", "cuda"])
-@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("target", some_slow(["cpu", "cuda"], 1))
+@pytest.mark.parametrize("operator", some_slow(OPERATORS, 1))
 def test_random_values_are_declared_ones_that_fit(operator: str, target: str) -> None:
     spread = set()
     for seed in range(12):

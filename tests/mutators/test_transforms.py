@@ -12,6 +12,7 @@ from mutators.analysis.cpp_tree import SyntaxTree
 from mutators.transforms import TRANSFORMS
 from mutators.transforms.mutator import apply, sites_of
 from operators.catalog import load
+from tests.choosing import some_slow
 from tests.mutators import golden_cases as golden
 from tests.mutators.running import SHAPES, Built, build_all, inputs
 
@@ -252,12 +253,15 @@ SECTIONS = (
 
 @pytest.mark.parametrize(
     ("body", "left"),
-    [
-        (SCAN, [[]]), (ORDERED, [[]]), (DOACROSS, [[]]), (LANES, [[]]), (CANCEL, [[]]),
-        (NESTED, [["simd reduction(inscan, + : s)", "scan exclusive(s)"], ["parallel for"]]),
-        (SECTIONS, [["parallel sections", "section", "section"]]),
-    ],
-    ids=["scan", "ordered", "doacross", "ordered simd", "cancel", "nested", "sections"],
+    some_slow(
+        [
+            (SCAN, [[]]), (NESTED, [["simd reduction(inscan, + : s)", "scan exclusive(s)"], ["parallel for"]]),
+            (ORDERED, [[]]), (DOACROSS, [[]]), (LANES, [[]]), (CANCEL, [[]]),
+            (SECTIONS, [["parallel sections", "section", "section"]]),
+        ],
+        2,
+    ),
+    ids=["scan", "nested", "ordered", "doacross", "ordered simd", "cancel", "sections"],
 )  # fmt: skip
 def test_a_dropped_pragma_takes_along_what_is_only_legal_inside_it(
     body: str, left: list[list[str]], tmp_path: Path
@@ -290,7 +294,9 @@ BLOCKS = {
 }
 
 
-@pytest.mark.parametrize("body", [SCAN, ORDERED, DOACROSS, LANES, CANCEL, NESTED, SECTIONS, *BLOCKS.values()])
+@pytest.mark.parametrize(
+    "body", some_slow([SCAN, NESTED, ORDERED, DOACROSS, LANES, CANCEL, SECTIONS, *BLOCKS.values()], 2)
+)
 def test_no_transform_puts_a_directive_where_openmp_forbids_it(body: str, tmp_path: Path) -> None:
     tree = matrix_mul(body)
     children = [apply(tree, site) for name in TRANSFORMS for site in sites_of(tree, name)]

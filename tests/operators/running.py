@@ -11,8 +11,8 @@ from pathlib import Path
 import torch
 
 from fitness.cpu.build import FLAGS, LIBRARIES, LINK_FLAGS
-from fitness.inputs import TORCH_DTYPES, Inputs
-from fitness.native import CXX
+from fitness.oracle.inputs import TORCH_DTYPES, Inputs
+from fitness.sandbox.native import CXX
 from operators.definition.spec import Operator
 from operators.dtypes import resolve_dtype
 from operators.plan.reading import Plan, Step, parse_plan

@@ -195,7 +195,7 @@ def deviation(name: str) -> float:
     """The largest |second - reference| on hidden shapes and finite inputs, relative to the largest |reference|."""
     import torch
 
-    from fitness.inputs import draw, families
+    from fitness.oracle.inputs import draw, families
     from operators.catalog import functions, load
 
     operator, largest = load(name), 0.0

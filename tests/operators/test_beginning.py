@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from evo.cli.commands import app
-from fitness.compare import judge
-from fitness.verify import Oracle
+from fitness.oracle.compare import judge
+from fitness.oracle.verify import Oracle
 from operators.beginning import FORMS, TEMPLATES, begin, templates
 from operators.catalog import functions, load
 from operators.definition.spec import Operator

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from fitness.evaluation import Level, LibraryTiming, Status, Timing
-from fitness.roofline import Peaks, roofline
-from fitness.scripted import ScriptedFitness
+from fitness.profiling.roofline import Peaks, roofline
+from fitness.testing import ScriptedFitness
 from mutators.edits import AnswerError, child_source
 from operators.catalog import folders, load
 from operators.champions import champions
@@ -171,6 +171,7 @@ def test_a_model_that_tells_a_chain_in_pieces_leads_to_its_end_with_blunders_bet
     assert pieces.chain(load("softmax"), "fp32", "cpu") is None
 
 
+@pytest.mark.slow
 def test_every_kernel_of_a_chain_has_a_plan_that_stands() -> None:
     operators = [load(name) for name in folders()]
     for dtype in ("fp32", "bf16"):

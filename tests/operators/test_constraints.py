@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fitness.cuda.build import compile_cuda
-from fitness.cuda.emulation import look
+from fitness.cuda.compile.build import compile_cuda
+from fitness.emulator import look
 from fitness.evaluation import Rejection, Status
 from mutators.base import Parent, Request, Trial
 from mutators.tuning.space import space_of

@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from fitness.inputs import draw, families
+from fitness.oracle.inputs import draw, families
 from operators import drawing
 from operators.catalog import folders, functions, load
 from operators.dtypes import DTYPES
 from operators.relations import Relation
 from operators.shared.sparse import offsets, places, shuffled, zero_rows
 from operators.shared.sums import zero_neighbours, zero_product, zero_sums
+from tests.choosing import some_slow
+from tests.operators.sampling import SAMPLE
 
 CPU = torch.device("cpu")
 NAMES = sorted(folders())
@@ -28,7 +30,7 @@ def source(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     yield
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", some_slow(NAMES, SAMPLE))
 def test_every_family_and_relation_of_every_operator_can_be_drawn(name: str) -> None:
     operator, rng = load(name), np.random.default_rng(1)
     offered = functions(operator.folder)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fitness.cuda.emulation.target import EmulatedKernel, Emulation
+from fitness.emulator.target import EmulatedKernel, Emulation
 from fitness.evaluation import Rejection, Status
 from mutators.base import Parent, Request
 from mutators.tuning.tune import Tune

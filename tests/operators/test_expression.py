@@ -8,7 +8,7 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from operators.errors import quote, unknown
@@ -23,6 +23,7 @@ from operators.expression import (
     next_pow2,
     parse,
 )
+from tests.choosing import examples
 
 NAMES = ("n", "m", "BLOCK")
 
@@ -69,7 +70,7 @@ def pythons_answer(text: str, env: dict[str, int]) -> int | None:
         return None
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(texts, environments)
 def test_agrees_with_python(text: str, env: dict[str, int]) -> None:
     try:
@@ -99,7 +100,7 @@ def test_functions(n: int, d: int) -> None:
     assert next_pow2(n) == 2 ** ceil_log2(n)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.integers(-4, 4) | st.integers(-MAX_MAGNITUDE, MAX_MAGNITUDE), st.integers(-2, 70) | st.integers(0, 2**62))
 def test_powers(base: int, exponent: int) -> None:
     expression = parse("b ** e", ("b", "e"))
@@ -188,7 +189,7 @@ hostile = st.one_of(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@examples(500)
 @given(hostile, environments)
 def test_hostile_text_raises_only_its_own_error_and_never_warns(text: str, env: dict[str, int]) -> None:
     with warnings.catch_warnings():

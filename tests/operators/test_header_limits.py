@@ -6,13 +6,14 @@ import sys
 from types import FrameType
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from operators.errors import PlanError
 from operators.plan.header import MAX_HEADER_BYTES, MAX_LINES
 from operators.plan.launch import MAX_TERMS
 from operators.plan.reading import parse_plan
+from tests.choosing import examples
 from tests.operators.sample import FACTS, OPERATOR
 
 LAUNCH = '[[launch]]\nkernel = "f"\nargs = ["x"]\n'
@@ -67,7 +68,7 @@ def test_the_worst_headers_are_told_quickly(text: str) -> None:
     assert calls <= CALLS_PER_CHARACTER * len(text) + 20000
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(st.tuples(st.sampled_from(PIECES), st.integers(1, 4000)), min_size=1, max_size=6))
 def test_work_grows_with_the_length_alone(pieces: list[tuple[str, int]]) -> None:
     text = "".join(piece * count for piece, count in pieces)[: MAX_HEADER_BYTES - len(LAUNCH)] + LAUNCH

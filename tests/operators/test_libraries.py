@@ -17,7 +17,7 @@ import scipy.sparse
 import scipy.special
 import torch
 
-from fitness.library import handed, taken
+from fitness.judging.library import handed, taken
 from operators.catalog import declared_libraries, folders, functions, load
 from operators.libraries import CONVERTED, UNNAMED
 from operators.shared import cusparse

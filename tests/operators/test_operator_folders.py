@@ -11,15 +11,16 @@ import pytest
 import scipy.sparse
 import torch
 
-from fitness.cases import Case
-from fitness.compare import judge
-from fitness.inputs import CANCELLATION, TORCH_DTYPES, Inputs, draw, families
-from fitness.verify import Oracle
+from fitness.oracle.cases import Case
+from fitness.oracle.compare import judge
+from fitness.oracle.inputs import CANCELLATION, TORCH_DTYPES, Inputs, draw, families
+from fitness.oracle.verify import Oracle
 from operators.catalog import folders, functions, load
 from operators.definition.spec import Operator, Workload
 from operators.dtypes import DTYPES, resolve_dtype
 from operators.expression import parse
 from operators.plan.reading import parse_plan
+from tests.choosing import some_slow
 from tests.operators.running import FACTS, Runner
 from tests.operators.sampling import SAMPLE, every_operator
 from tests.operators.second import SECOND
@@ -187,13 +188,11 @@ COUNTED: Mapping[str, frozenset[str]] = {
 """Dims that count passes, steps or the like, or are what others make them: no kernel asks for multiples of them."""
 
 
-@pytest.mark.parametrize("divisor", [4, 8, 16, 32])
-def test_a_kernel_that_needs_divisible_dims_has_hidden_shapes_to_be_tested_on(
-    any_operator: Operator, divisor: int
-) -> None:
+def test_a_kernel_that_needs_divisible_dims_has_hidden_shapes_to_be_tested_on(any_operator: Operator) -> None:
     sizes = set(any_operator.dims) - COUNTED.get(any_operator.name, frozenset())
-    fitting = [w for w in any_operator.hidden if all(w.dims[n] and w.dims[n] % divisor == 0 for n in sizes)]
-    assert len(fitting) >= 6
+    for divisor in (4, 8, 16, 32):
+        fitting = [w for w in any_operator.hidden if all(w.dims[n] and w.dims[n] % divisor == 0 for n in sizes)]
+        assert len(fitting) >= 6, divisor
 
 
 @pytest.mark.parametrize(
@@ -268,7 +267,7 @@ def test_the_reference_agrees_with_a_second_implementation(operator: Operator) -
             assert worst(case, found) < 1e-6, (workload.name, family)
 
 
-@pytest.mark.parametrize("dtype", ["fp32", "fp64", "bf16"])
+@pytest.mark.parametrize("dtype", some_slow(["fp32", "fp64", "bf16"], 1))
 def test_the_library_call_is_within_the_bound(operator: Operator, dtype: str) -> None:
     if operator.name in NO_LIBRARY:
         pytest.skip("no vendor has it")
@@ -435,7 +434,7 @@ def test_the_same_seed_draws_the_same_matrix() -> None:
 # --- naive kernels ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", ["fp32", "fp64"])
+@pytest.mark.parametrize("dtype", some_slow(["fp32", "fp64"], 1))
 def test_naive_cpp_is_right_on_every_hidden_shape(operator: Operator, dtype: str, naive_cpu: Runner) -> None:
     for seed, workload in enumerate(operator.hidden):
         for family in turns(operator, seed, 3):
@@ -443,14 +442,15 @@ def test_naive_cpp_is_right_on_every_hidden_shape(operator: Operator, dtype: str
             assert worst(case, naive_cpu.run(operator, case.inputs, dtype)) <= 1, (workload.name, family)
 
 
-@pytest.mark.parametrize("dtype", ["fp32", "fp64"])
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["fp64", "fp32"])
 def test_naive_cpp_is_right_on_the_cpu_workloads(operator: Operator, dtype: str, naive_cpu: Runner) -> None:
     for workload in operator.workload_set("cpu"):
         case = asked(operator, workload, dtype=dtype)
         assert worst(case, naive_cpu.run(operator, case.inputs, dtype)) <= 1, workload.name
 
 
-@pytest.mark.parametrize("name", ASTRA)
+@pytest.mark.parametrize("name", some_slow(ASTRA, 1))
 def test_naive_cpp_of_kernels_that_were_published_in_fp16_is_right_in_it(name: str, naive_cpu: Runner) -> None:
     test_naive_cpp_is_right_on_every_hidden_shape(load(name), "fp16", naive_cpu)
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from fitness.cuda import launcher, runner_process
-from fitness.cuda.arguments import program
-from fitness.cuda.build import CudaBuild, compile_cuda
-from fitness.cuda.emulation.target import emulated
-from fitness.cuda.launcher import Launcher
+from fitness.cuda.compile.build import CudaBuild, compile_cuda
+from fitness.cuda.running import launcher, runner_process
+from fitness.cuda.running.arguments import program
+from fitness.cuda.running.launcher import Launcher
+from fitness.emulator.target import emulated
 from fitness.evaluation import Rejection, Status
 from operators.catalog import load
 from operators.kernel import Kernel

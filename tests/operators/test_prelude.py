@@ -203,9 +203,9 @@ def test_the_cuda_prelude_compiles(dtype: str, include: str) -> None:
     nvidia = pytest.importorskip("nvidia.cu13", reason="the extra `nvrtc` is not installed")
     folder = Path(next(iter(nvidia.__path__))) / "include"
     source = header(CUDA + '\n[[buffer]]\nname = "half"\ndtype = "bf16"\nshape = ["rows"]') + include + (
-        "template <int N, class U> __global__ void twice(const U* x, U* y, const __grid_constant__ CUtensorMap map) {\n"
+        "template <int N, class U> __global__ void twice(const U* x, U* y, const CUtensorMap* map) {\n"
         "    y[threadIdx.x] = store(load(x[threadIdx.x]) * ACC(N));\n"
-        '    asm volatile("prefetch.tensormap [%0];" ::"l"(&map));\n    static_assert(sizeof(__nv_bfloat16) == 2);\n}\n'
+        '    asm volatile("prefetch.tensormap [%0];" ::"l"(map));\n    static_assert(sizeof(__nv_bfloat16) == 2);\n}\n'
     )  # fmt: skip
     plan = parse_plan(source, OPERATOR, "cuda")
     unit = translation_unit(source, OPERATOR, plan, target="cuda", dtype=dtype, values={})

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fitness.compare import judge
-from fitness.verify import Oracle
+from fitness.oracle.compare import judge
+from fitness.oracle.verify import Oracle
 from operators.catalog import folders, functions, load
 from operators.definition.spec import Operator
 from tests.operators.running import Runner

@@ -8,13 +8,14 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from operators.catalog import load
 from operators.definition.reading import read_operator
 from operators.definition.spec import Distribution, Operator, Task
 from operators.errors import MachineError, OperatorError
+from tests.choosing import examples
 
 GOOD = """
 name = "scale_rows"
@@ -396,7 +397,7 @@ def test_a_distribution_reads_what_python_writes() -> None:
 LINES = GOOD.splitlines()
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.data())
 def test_no_edit_of_a_file_raises_anything_but_operator_errors(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

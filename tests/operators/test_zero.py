@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from fitness.cuda.build import CudaBuild, compile_cuda
-from fitness.cuda.emulation.routes import Routes
-from fitness.cuda.emulation.target import EmulatedKernel, Emulation
+from fitness.cuda.compile.build import CudaBuild, compile_cuda
+from fitness.emulator.routes import Routes
+from fitness.emulator.target import EmulatedKernel, Emulation
 from fitness.evaluation import Rejection, Status
 from operators.catalog import load
 from operators.errors import PlanError

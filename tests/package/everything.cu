@@ -77,4 +77,4 @@ repeat = "ceil_log2(min(cols, 60)) - rows // 90"
 // Does nothing; its plan has everything that plans can have.
 extern "C" __global__ void numbers(int rows, long long minus, ACC eps, double square, unsigned char small, bool chain, float either) { cudaGridDependencySynchronize(); }
 extern "C" __global__ void pass(const T* from, T* to, int at) { cudaGridDependencySynchronize(); }
-extern "C" __global__ void maps(const __grid_constant__ CUtensorMap one, const __grid_constant__ CUtensorMap other) {}
+extern "C" __global__ void maps(const CUtensorMap* one, const CUtensorMap* other) {}

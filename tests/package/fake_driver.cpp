@@ -1,5 +1,7 @@
 // A CUDA driver that launches nothing and prints what it is told, arguments in hexadecimal digits. The environment says
-// how many bytes each has: FAKE_PARAMETERS holds a line "symbol size size ..." for every kernel.
+// how many bytes each has: FAKE_PARAMETERS holds a line "symbol size size ..." for every kernel. An argument that points
+// to what was copied to the device is printed as that; nothing may be copied over something else, or while a thread heeds
+// captures, and launches wait for copies.
 #include <cuda.h>
 
 #include <cstdio>
@@ -8,6 +10,7 @@
 #include <map>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 struct CUfunc_st {
@@ -17,6 +20,10 @@ struct CUfunc_st {
 
 namespace {
 std::map<std::string, CUfunc_st> kernels;
+std::map<CUdeviceptr, std::string> copied;
+CUdeviceptr allocated = CUdeviceptr{1} << 60, end = allocated;
+CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+bool copies_wait = false;
 
 void print_bytes(const void* from, int count) {
     for (int i = 0; i < count; ++i) std::printf("%02x", static_cast<const unsigned char*>(from)[i]);
@@ -56,6 +63,29 @@ CUresult cuFuncSetAttribute(CUfunction, CUfunction_attribute, int most_bytes) {
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction, int threads, size_t) {
     return *blocks = 1 + threads % 3, CUDA_SUCCESS;
 }
+CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* other) { return std::swap(*other, mode), CUDA_SUCCESS; }
+CUresult cuStreamCreate(CUstream* stream, unsigned flags) {
+    *stream = reinterpret_cast<CUstream>(78);
+    return flags == CU_STREAM_NON_BLOCKING ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+CUresult cuStreamDestroy(CUstream) { return CUDA_SUCCESS; }
+CUresult cuStreamSynchronize(CUstream stream) {
+    if (reinterpret_cast<size_t>(stream) == 78) copies_wait = false;
+    return CUDA_SUCCESS;
+}
+CUresult cuMemAlloc(CUdeviceptr* made, size_t bytes) {
+    if (mode != CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    *made = end;
+    end += bytes;
+    return CUDA_SUCCESS;
+}
+CUresult cuMemFree(CUdeviceptr) { return CUDA_SUCCESS; }
+CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void* from, size_t bytes, CUstream stream) {
+    if (mode != CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    if (reinterpret_cast<size_t>(stream) != 78 || to % 64 || to < allocated || to + bytes > end) return CUDA_ERROR_INVALID_VALUE;
+    copies_wait = true;
+    return copied.emplace(to, std::string(static_cast<const char*>(from), bytes)).second ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
 CUresult cuMemAllocAsync(CUdeviceptr* made, size_t, CUstream) { return *made = CUdeviceptr{1} << 50, CUDA_SUCCESS; }
 CUresult cuMemFreeAsync(CUdeviceptr, CUstream) { return CUDA_SUCCESS; }
 CUresult cuMemsetD8Async(CUdeviceptr address, unsigned char byte, size_t bytes, CUstream stream) {
@@ -76,6 +106,7 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuui
     return CUDA_SUCCESS;
 }
 CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void** arguments, void**) {
+    if (copies_wait || mode != CU_STREAM_CAPTURE_MODE_GLOBAL) return CUDA_ERROR_INVALID_VALUE;
     std::printf("launch %s %u %u %u %u %u %u %u %zu", function->symbol.c_str(), config->gridDimX, config->gridDimY,
                 config->gridDimZ, config->blockDimX, config->blockDimY, config->blockDimZ, config->sharedMemBytes,
                 reinterpret_cast<size_t>(config->hStream));
@@ -90,7 +121,14 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, voi
     }
     for (std::size_t i = 0; i < function->sizes.size(); ++i) {
         std::printf(" ");
-        print_bytes(arguments[i], function->sizes[i]);
+        CUdeviceptr pointer = 0;
+        if (function->sizes[i] == sizeof pointer) std::memcpy(&pointer, arguments[i], sizeof pointer);
+        const auto at = copied.find(pointer);
+        if (at == copied.end()) {
+            print_bytes(arguments[i], function->sizes[i]);
+        } else {
+            print_bytes(at->second.data(), static_cast<int>(at->second.size()));
+        }
     }
     return std::printf("\n"), CUDA_SUCCESS;
 }

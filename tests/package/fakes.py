@@ -12,15 +12,23 @@ import pytest
 from cuda.bindings import driver as cu
 
 FACTS = {"sm_count": 132, "warp_size": 32, "max_shared_bytes": 232448, "l2_bytes": 50 << 20}
-STREAM = 77
+STREAM, COPIES = 77, 78
+MEMORY = 1 << 60
 
 
 class FakeDriver:
-    """What stands for `call` of a launcher's module, and for its `Placed`."""
+    """What stands for `call` of a launcher's module, and for its `Placed`.
+
+    Arguments that point to what was copied to the device are noted as that.
+    """
 
     def __init__(self) -> None:
         self.told: list[tuple[Any, ...]] = []
+        self.copied: dict[int, bytes] = {}
         self._values: list[bytes] = []
+        self._end = MEMORY
+        self.mode = cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL
+        self._copies_wait = False
 
     def call(self, function: str, *arguments: Any) -> Any:
         if function == "LaunchKernelEx":
@@ -28,9 +36,9 @@ class FakeDriver:
             grid = config.gridDimX, config.gridDimY, config.gridDimZ
             block = config.blockDimX, config.blockDimY, config.blockDimZ
             attributes = tuple(_attribute(each) for each in config.attrs)
-            self.told.append(
-                (kernel, grid, block, config.sharedMemBytes, int(config.hStream), attributes, self._values)
-            )
+            values = [self.copied.get(int.from_bytes(each, "little"), each) for each in self._values]
+            assert not self._copies_wait and not self._relaxed()
+            self.told.append((kernel, grid, block, config.sharedMemBytes, int(config.hStream), attributes, values))
         elif function == "MemsetD8Async":
             self.told.append((function, *map(int, arguments)))
         elif function == "TensorMapEncodeTiled":
@@ -38,7 +46,40 @@ class FakeDriver:
             return _Encoded(_encoded(self.told[-1]))
         elif function == "OccupancyMaxActiveBlocksPerMultiprocessor":
             return 1 + arguments[1] % 3
+        elif function == "ThreadExchangeStreamCaptureMode":
+            before, self.mode = self.mode, arguments[0]
+            return before
+        elif function == "StreamCreate":
+            assert arguments == (cu.CUstream_flags.CU_STREAM_NON_BLOCKING,)
+            return COPIES
+        elif function == "MemAlloc":
+            assert self._relaxed()
+            self._end += arguments[0]
+            return cu.CUdeviceptr(self._end - arguments[0])
+        elif function == "MemcpyHtoDAsync":
+            to, data, size, stream = arguments
+            assert self._relaxed() and stream == COPIES and to >= MEMORY and to + size <= self._end
+            self._copies_wait = True
+            self._keep(to, data[:size])
+        elif function == "StreamSynchronize" and arguments == (COPIES,):
+            self._copies_wait = False
         return None
+
+    def readonly(self, parts: Sequence[bytes]) -> list[int]:
+        """What stands for `Launcher.readonly`."""
+        made = []
+        for part in parts:
+            self._keep(self._end, part)
+            made.append(self._end)
+            self._end += 256
+        return made
+
+    def _relaxed(self) -> bool:
+        return bool(self.mode == cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)
+
+    def _keep(self, at: int, data: bytes) -> None:
+        assert at % 64 == 0 and at not in self.copied
+        self.copied[at] = data
 
     def placed(self, values: Sequence[bytes]) -> Any:
         self._values = list(values)
@@ -113,7 +154,7 @@ class FakeArray:
 
 
 class FakeLibrary:
-    """`fitness.package.loading.Torch` for arrays without memory; new ones lie far apart."""
+    """`evo.packaging.runtime.loading.Torch` for arrays without memory; new ones lie far apart."""
 
     def __init__(self, view: type) -> None:
         self._view = view

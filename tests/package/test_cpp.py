@@ -65,6 +65,7 @@ SIMPLE = [f"a {op} b" for op in ("+", "-", "*", "//", "%", "**")]
 SIMPLE += ["ceil_div(a, b)", "ceil_log2(a)", "next_pow2(a)", "-a", "not a", "min(a, b)", "max(a, b)", "a < b", "a == b"]
 
 
+@pytest.mark.slow
 def test_formulas_have_the_same_values_in_cpp(tmp_path: Path) -> None:
     """Simple ones of all pairs of edges, and any ones of some."""
     draw = random.Random(1)
@@ -120,6 +121,7 @@ int main() {{ {body} }}
 """
 
 
+@pytest.mark.slow
 def test_a_choice_between_objects_is_made_in_cpp() -> None:
     formula = parse("x if a > b else (y if a else 4)", NAMES, objects=("x", "y"))
     made = choice(formula, str, lambda name, made: f"at.{name}" if name else f"none({made})")

@@ -67,6 +67,7 @@ def test_tensors_of_torch_are_taken_and_wrong_ones_refused(folder: Path) -> None
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_the_launcher_in_cpp_builds_and_passes_its_test(folder: Path, tmp_path: Path) -> None:
     flags = "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Wpedantic -Wshadow -Werror"
     for command in (["cmake", "-S", folder / "cpp", "-B", tmp_path, flags], ["cmake", "--build", tmp_path]):

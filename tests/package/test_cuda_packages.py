@@ -14,14 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cuda.bindings import driver as bindings
 from cuda.pathfinder import find_nvidia_header_directory
 
+from evo.packaging.cpp_files import STATIC
 from evo.packaging.package import Subject, from_file, write_package
-from fitness.cuda import launcher, launching
-from fitness.cuda.arguments import program
-from fitness.cuda.build import CudaBuild, compile_cuda
-from fitness.cuda.launcher import Launcher
-from fitness.signature import check_arguments
+from evo.packaging.runtime import on_cuda
+from fitness.cuda.compile.build import CudaBuild, compile_cuda
+from fitness.cuda.running import launcher, launching
+from fitness.cuda.running.arguments import program
+from fitness.cuda.running.launcher import Launcher
+from fitness.judging.signature import check_arguments
 from operators.dtypes import resolve_dtype
 from operators.errors import PlanError, UserError
 from operators.kernel import Kernel
@@ -107,6 +110,7 @@ def fake_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return library
 
 
+@pytest.mark.slow
 def test_a_package_launches_what_the_engine_launches(packed: Packed, monkeypatch: pytest.MonkeyPatch) -> None:
     compared = 0
     for dims in _dims(packed):
@@ -119,6 +123,7 @@ def test_a_package_launches_what_the_engine_launches(packed: Packed, monkeypatch
     assert compared >= 4
 
 
+@pytest.mark.slow
 def test_the_launcher_in_cpp_launches_what_the_engine_launches(
     packed: Packed, fake_driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,6 +149,55 @@ def test_the_launcher_in_cpp_launches_what_the_engine_launches(
         ordered = [[line for line in lines if not line.startswith("map")] for lines in (told, wanted)]
         assert ordered[0] == ordered[1], dims
     assert refused < len(calls) - 4
+
+
+DESCRIPTORS = """
+#include <cstdio>
+#include "driver.hpp"
+int main() {
+    evo_plan::Descriptors descriptors;
+    std::vector<CUdeviceptr> found;
+    for (unsigned i = 0; i < 1100; ++i) {
+        CUtensorMap made = {};
+        std::memcpy(&made, &i, sizeof i);
+        found.push_back(descriptors.address(made));
+        std::printf("%llu %llu\\n", found.back(), descriptors.address(made));
+    }
+}
+"""
+
+
+def test_descriptors_keep_their_places_in_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over several chunks, each where no other is and once only; the thread's mode is restored where a call fails."""
+    fake = FakeDriver()
+    monkeypatch.setattr(on_cuda, "call", fake.call)
+    descriptors = on_cuda.Descriptors(bindings)
+    made = [number.to_bytes(128, "little") for number in range(1100)]
+    found = [descriptors.address(each) for each in made]
+    assert {at: fake.copied[at] for at in found} == dict(zip(found, made, strict=True)) == fake.copied
+    assert [descriptors.address(each) for each in made] == found
+
+    def failing(function: str, *arguments: object) -> object:
+        if function == "MemcpyHtoDAsync":
+            raise RuntimeError(function)
+        return fake.call(function, *arguments)
+
+    monkeypatch.setattr(on_cuda, "call", failing)
+    with pytest.raises(RuntimeError):
+        descriptors.address(bytes(128)[1:] + b"1")
+    assert fake.mode == bindings.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL
+    monkeypatch.setattr(on_cuda, "call", fake.call)
+    assert descriptors.address(bytes(128)[1:] + b"1") not in found
+
+
+def test_descriptors_keep_their_places_in_cpp(fake_driver: Path, tmp_path: Path) -> None:
+    (tmp_path / "main.cpp").write_text(DESCRIPTORS)
+    folders = [f"-I{folder}" for folder in (CUDA_HEADERS, STATIC, STATIC / "cuda")]
+    build = ["g++", "-std=c++17", *WARNINGS, *folders, "main.cpp", str(fake_driver), f"-Wl,-rpath,{fake_driver.parent}"]
+    subprocess.run([*build, "-Wno-unused-function", "-o", "main"], cwd=tmp_path, check=True)
+    told = subprocess.run([tmp_path / "main"], capture_output=True, text=True, check=True).stdout.splitlines()
+    pairs = [line.split() for line in told]
+    assert len({first for first, _ in pairs}) == len(pairs) == 1100 and all(first == again for first, again in pairs)
 
 
 def _refusal(packed: Packed, dims: dict[str, int]) -> str | None:
@@ -200,7 +254,9 @@ def _told_by_engine(
     with monkeypatch.context() as patch:
         engine.use_in(patch, launcher, launching)
         runner = _launcher(packed.built.lowered)
-        runner.enqueue(program(resolved, packed.built.params, operator), addresses, sizes)
+        patch.setattr(runner, "readonly", engine.readonly)
+        wanted = program(resolved, packed.built.params, operator)
+        runner.enqueue(wanted, addresses, sizes, runner.tensor_maps(wanted, addresses))
     return engine.told
 
 
@@ -237,9 +293,7 @@ def _told_by_cpp(packed: Packed, driver: Path, folder: Path, calls: list[list[in
 
 def _launcher(names: Any) -> Launcher:
     runner = Launcher.__new__(Launcher)
-    from cuda.bindings import driver
-
-    runner.cu, runner.stream, runner.functions = driver, STREAM, {name: name for name in names}
+    runner.cu, runner.stream, runner.functions = bindings, STREAM, {name: name for name in names}
     return runner
 
 
@@ -258,16 +312,15 @@ def _told_by_package(
     """What the package's loader tells the driver, and where it put its scratch."""
     operator = packed.subject.operator
     driver = FakeDriver()
-    library = FakeLibrary(packed.engine("fitness.package.loading").View)
+    library = FakeLibrary(packed.engine("evo.packaging.runtime.loading").View)
     kernel = packed.kernel.load()
-    from cuda.bindings import driver as bindings
-
     loaded = packed.kernel.Loaded.__new__(packed.kernel.Loaded)
     loaded.cu, loaded.facts, loaded._context = bindings, FACTS, None
     loaded.functions = {name: name for name in kernel.package.params}
+    loaded.descriptors = packed.kernel.Descriptors(bindings)
     kernel._loaded[0] = loaded
     with monkeypatch.context() as patch:
-        driver.use_in(patch, packed.kernel, packed.engine("fitness.cuda.launching"))
+        driver.use_in(patch, packed.kernel, packed.engine("fitness.cuda.running.launching"))
         patch.setattr(packed.kernel, "library_of", lambda *_: library)
         out = [arrays[tensor.name] for tensor in operator.outputs if tensor.role == "out"]
         kernel(*(arrays[tensor.name] for tensor in operator.inputs), out=out, **dims)
@@ -275,6 +328,7 @@ def _told_by_package(
     return driver.told, {name: (1 << 50) + ((n + 1) << 40) for n, name in enumerate(buffers)}
 
 
+@pytest.mark.slow
 def test_the_code_compiles_alone(packed: Packed) -> None:
     source = (packed.folder / "kernel.cu").read_bytes()
     cubin, symbols = packed.kernel.compile_source(packed.kernel.load().package, source, "sm_90a")

@@ -34,12 +34,12 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from fitness import pipeline
-from fitness.base import Anchor, Built
 from fitness.cpu import build
 from fitness.cpu.target import CpuFitness
 from fitness.evaluation import Evaluation, Level, Status
-from fitness.levels import judge
+from fitness.judging import pipeline
+from fitness.judging.base import Anchor, Built
+from fitness.judging.levels import judge
 from operators.catalog import load
 from operators.definition.spec import Operator, Task, Workload
 from operators.kernel import Kernel

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fitness.base import Built
+from fitness.judging.base import Built
 from operators.kernel import Kernel
 from tests.redteam.arena import Arena, Secret
 

@@ -12,6 +12,7 @@ import pytest
 from fitness.cpu import build
 from fitness.evaluation import Status
 from operators.kernel import Kernel
+from tests.choosing import some_slow
 from tests.redteam.arena import HERE, Arena, Entrant, Secret, canaries, short_timings
 from tests.redteam.processes import adopt_orphans, descendants, left_over
 from tests.redteam.test_redteam import IN_TEST_ESCAPE, marked
@@ -97,7 +98,7 @@ ATTEMPTS = {
 }
 
 
-@pytest.mark.parametrize("name", ATTEMPTS)
+@pytest.mark.parametrize("name", some_slow(ATTEMPTS, 2))
 def test_no_secret_comes_out(name: str, arena: Arena, capfd: pytest.CaptureFixture[str]) -> None:
     source = ATTEMPTS[name].replace("@SECRET@", str(arena.secret.path))
     result = arena.judge(Kernel("axpb", "cpu", source)).evaluation
@@ -167,7 +168,7 @@ at_load = pytest.mark.skipif(platform.machine() != "x86_64", reason="its machine
 
 @at_load
 @pytest.mark.parametrize("gated", [True, False], ids=["whole", "without the object's gate"])
-@pytest.mark.parametrize("name", HOOKS)
+@pytest.mark.parametrize("name", some_slow(HOOKS, (".init_array", ".rela.ifunc", "resolver")))
 def test_nothing_of_a_kernel_runs_when_it_is_loaded(
     name: str, gated: bool, arena: Arena, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

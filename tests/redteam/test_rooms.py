@@ -14,8 +14,8 @@ import pytest
 from fitness.cpu import build
 from fitness.cpu.build import CpuBuild
 from fitness.cpu.simulation import Simulation, Subject, simulate
-from fitness.cuda.emulation import build as emulation
-from fitness.cuda.emulation.target import emulated
+from fitness.emulator import build as emulation
+from fitness.emulator.target import emulated
 from fitness.evaluation import Rejection
 from operators.definition.spec import Operator, Workload
 from operators.kernel import Kernel

@@ -15,7 +15,7 @@ from evo.search.driver import Search
 from evo.session import run_row
 from evo.store import Store, query
 from evo.workers.testing import InlinePool
-from fitness import pipeline
+from fitness.judging import pipeline
 from operators.definition.spec import Task
 from tests.evo.model_runs import FENCE, config
 from tests.mutators.llm_server import LlmServer, Reply
@@ -65,7 +65,8 @@ async def searched(folder: Path, made: RunConfig, pool: InlinePool) -> str:
         return await Search(made, store, pool).run()
 
 
-@pytest.mark.parametrize("every", [SELDOM, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("every", [SELDOM, 1])
 def test_a_search_survives_every_canary(every: int, arena: Arena, tmp_path: Path) -> None:
     sources: list[tuple[str, str]] = []
     proposed = chosen(every=every)

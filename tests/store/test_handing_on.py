@@ -120,6 +120,7 @@ def test_a_merged_file_opens_with_bare_duckdb(merged: Path) -> None:
         assert connection.execute('select kernel_id from "20260101-softmax-2".best').fetchall() == [("C2",)]
 
 
+@pytest.mark.slow
 def test_merged_files_and_exported_ones_are_merged_again(
     machines: tuple[Path, Path], merged: Path, tmp_path: Path
 ) -> None:

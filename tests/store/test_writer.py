@@ -21,11 +21,12 @@ from typing import Any
 import duckdb
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from evo.store import Store, StoreDiskError, StoreError, open_reader, query, writer
 from evo.store.export import export_parquet
+from tests.choosing import examples
 from tests.store.rows import START_S, event, run
 
 
@@ -51,7 +52,7 @@ def one_store() -> Iterator[Store]:
         yield store
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     text=st.text(st.characters(exclude_categories=["Cs"])),
     value=st.none() | st.floats(),

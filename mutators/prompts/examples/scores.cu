@@ -60,7 +60,7 @@ __device__ void multiply(float (&d)[32], u64 a, u64 b) {  // both in shared memo
 }
 
 extern "C" __global__ void __launch_bounds__(288) scores(
-    const __grid_constant__ CUtensorMap q_tiles, const __grid_constant__ CUtensorMap key_tiles, T* y, int rows,
+    const CUtensorMap* q_tiles, const CUtensorMap* key_tiles, T* y, int rows,
     int cols, int depth) {
     extern __shared__ unsigned char memory[];
     __shared__ alignas(8) u64 barriers[2 * STAGES];
@@ -80,8 +80,8 @@ extern "C" __global__ void __launch_bounds__(288) scores(
             if (round) wait(empty + 8 * stage, round - 1 & 1);
             const unsigned to = tiles + STAGE_BYTES * stage, ready = full + 8 * stage;
             expect(ready, STAGE_BYTES);  // whole boxes, what lies outside of the tensors (0) included
-            fetch(to, &q_tiles, step * DEPTH, first_row, ready);
-            fetch(to + Q_BYTES, &key_tiles, step * DEPTH, first_col, ready);
+            fetch(to, q_tiles, step * DEPTH, first_row, ready);
+            fetch(to + Q_BYTES, key_tiles, step * DEPTH, first_col, ready);
         }
         return;
     }

@@ -31,7 +31,7 @@ from pathlib import Path
 from random import Random
 from types import FrameType
 
-from fitness.cuda.nvrtc import Compiled
+from fitness.cuda.compile.nvrtc import Compiled
 from tests.bench.fuzz import texts
 from tests.bench.fuzz.doors import CpuDoor, CudaDoor, EmulationDoor, Met, ProfileDoor
 from tests.bench.fuzz.elf import Sample

@@ -15,14 +15,14 @@ import numpy as np
 
 from fitness.cpu import build as cpu_build
 from fitness.cpu import simulation
-from fitness.cuda.build import CudaBuild, code_digest, compile_cuda
-from fitness.cuda.compiler import Compiler
-from fitness.cuda.emulation import build as emulation_build
-from fitness.cuda.emulation.target import Emulation
-from fitness.cuda.nvrtc import Compiled, Job
-from fitness.device import KernelFault
+from fitness.cuda.compile.build import CudaBuild, code_digest, compile_cuda
+from fitness.cuda.compile.compiler import Compiler
+from fitness.cuda.compile.nvrtc import Compiled, Job
+from fitness.emulator import build as emulation_build
+from fitness.emulator.target import Emulation
 from fitness.evaluation import Rejection
-from fitness.sandbox import Outcome
+from fitness.judging.device import KernelFault
+from fitness.sandbox.processes import Outcome
 from operators.catalog import load
 from operators.definition.spec import Workload
 from operators.errors import PlanError

@@ -178,8 +178,8 @@ __device__ __forceinline__ void stage_out(const float (&d)[SUMS], unsigned box, 
 
 template <int WIDTH>
 __global__ void __launch_bounds__(384, 1) multiply_tiles(
-    const __grid_constant__ CUtensorMap a_tiles, const __grid_constant__ CUtensorMap b_tiles,
-    const __grid_constant__ CUtensorMap c_tiles, int batch, int m, int n, int k) {
+    const CUtensorMap* a_tiles, const CUtensorMap* b_tiles,
+    const CUtensorMap* c_tiles, int batch, int m, int n, int k) {
     constexpr int B_BYTES = WIDTH * STEP * 2, STAGE_BYTES = A_BYTES + B_BYTES, DEEP = WIDTH == 128 ? 6 : STAGES;
     extern __shared__ __align__(16) unsigned char memory[];
     __shared__ alignas(8) u64 barriers[2 * DEEP];
@@ -192,9 +192,9 @@ __global__ void __launch_bounds__(384, 1) multiply_tiles(
     int rank;
     asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
     if (threadIdx.x == 256) {
-        asm volatile("prefetch.tensormap [%0];" ::"l"(&a_tiles) : "memory");
-        asm volatile("prefetch.tensormap [%0];" ::"l"(&b_tiles) : "memory");
-        asm volatile("prefetch.tensormap [%0];" ::"l"(&c_tiles) : "memory");
+        asm volatile("prefetch.tensormap [%0];" ::"l"(a_tiles) : "memory");
+        asm volatile("prefetch.tensormap [%0];" ::"l"(b_tiles) : "memory");
+        asm volatile("prefetch.tensormap [%0];" ::"l"(c_tiles) : "memory");
     }
 
     if (threadIdx.x == 0) {
@@ -222,10 +222,10 @@ __global__ void __launch_bounds__(384, 1) multiply_tiles(
                     wait(empty + 8 * stage, parity);  // empty in both blocks
                     const unsigned to = tiles + STAGE_BYTES * stage, ready = full + 8 * stage;
                     expect(ready, STAGE_BYTES);
-                    fetch(to, &a_tiles, step * STEP, row, z, ready);
+                    fetch(to, a_tiles, step * STEP, row, z, ready);
                     const unsigned half = to + A_BYTES + B_BYTES / 2 * rank;
                     for (int box = 0; box < WIDTH / 128; box++)
-                        fetch_for_both(half + B_BOX * box, &b_tiles, col + WIDTH / 2 * rank + 64 * box, step * STEP, z, ready);
+                        fetch_for_both(half + B_BOX * box, b_tiles, col + WIDTH / 2 * rank + 64 * box, step * STEP, z, ready);
                     if (++stage == DEEP) stage = 0, parity ^= 1;
                 }
             }
@@ -287,8 +287,8 @@ __global__ void __launch_bounds__(384, 1) multiply_tiles(
                 asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
                 asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");
                 if (leader) {
-                    put(&c_tiles, col, row, z, box0);
-                    put(&c_tiles, col + 64, row, z, box1);
+                    put(c_tiles, col, row, z, box0);
+                    put(c_tiles, col + 64, row, z, box1);
                     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
                 }
                 stage_out<2>(d, boxes, box_row, lane);
@@ -296,8 +296,8 @@ __global__ void __launch_bounds__(384, 1) multiply_tiles(
                 asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
                 asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");
                 if (leader) {
-                    put(&c_tiles, col + 128, row, z, boxes);
-                    put(&c_tiles, col + 192, row, z, boxes + OUT_BOX);
+                    put(c_tiles, col + 128, row, z, boxes);
+                    put(c_tiles, col + 192, row, z, boxes + OUT_BOX);
                     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
                 }
                 // With fewer steps than stages no lent stage keeps one group from running a square ahead of the other.
@@ -311,7 +311,7 @@ __global__ void __launch_bounds__(384, 1) multiply_tiles(
                 asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
                 asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");
                 if (leader) {
-                    for (int box = 0; box < WIDTH / 64; box++) put(&c_tiles, col + 64 * box, row, z, boxes + OUT_BOX * box);
+                    for (int box = 0; box < WIDTH / 64; box++) put(c_tiles, col + 64 * box, row, z, boxes + OUT_BOX * box);
                     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
                 }
             }

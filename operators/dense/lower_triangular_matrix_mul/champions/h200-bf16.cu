@@ -166,8 +166,8 @@ __device__ __forceinline__ void stage_out(const float (&d)[WIDTH / 2], unsigned 
 }
 
 extern "C" __global__ void __launch_bounds__(384, 1) multiply_tiles(
-    const __grid_constant__ CUtensorMap a_tiles, const __grid_constant__ CUtensorMap b_tiles,
-    const __grid_constant__ CUtensorMap c_tiles, T* c, int n) {
+    const CUtensorMap* a_tiles, const CUtensorMap* b_tiles,
+    const CUtensorMap* c_tiles, T* c, int n) {
     extern __shared__ __align__(16) unsigned char memory[];
     __shared__ alignas(8) u64 barriers[2 * STAGES];
     __shared__ int list[LISTED];  // this cluster's tiles; count: the end; -1: not known yet
@@ -181,9 +181,9 @@ extern "C" __global__ void __launch_bounds__(384, 1) multiply_tiles(
     int rank;
     asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
     if (threadIdx.x == 256) {
-        asm volatile("prefetch.tensormap [%0];" ::"l"(&a_tiles) : "memory");
-        asm volatile("prefetch.tensormap [%0];" ::"l"(&b_tiles) : "memory");
-        asm volatile("prefetch.tensormap [%0];" ::"l"(&c_tiles) : "memory");
+        asm volatile("prefetch.tensormap [%0];" ::"l"(a_tiles) : "memory");
+        asm volatile("prefetch.tensormap [%0];" ::"l"(b_tiles) : "memory");
+        asm volatile("prefetch.tensormap [%0];" ::"l"(c_tiles) : "memory");
     }
 
     for (int i = threadIdx.x; i < LISTED; i += 384) list[i] = i ? -1 : cluster;
@@ -213,8 +213,8 @@ extern "C" __global__ void __launch_bounds__(384, 1) multiply_tiles(
                     wait(empty + 8 * stage, parity);  // empty in both blocks
                     const unsigned to = tiles + STAGE_BYTES * stage, ready = full + 8 * stage;
                     expect(ready, STAGE_BYTES);
-                    fetch(to, &a_tiles, first + step * STEP, row, ready);
-                    fetch_for_both(to + A_BYTES + B_BOX * rank, &b_tiles, col + 64 * rank, first + step * STEP, ready);
+                    fetch(to, a_tiles, first + step * STEP, row, ready);
+                    fetch_for_both(to + A_BYTES + B_BOX * rank, b_tiles, col + 64 * rank, first + step * STEP, ready);
                     if (++stage == STAGES) stage = 0, parity ^= 1;
                 }
             }
@@ -294,7 +294,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) multiply_tiles(
             asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
             asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");
             if (leader) {
-                for (int box = 0; box < WIDTH / 64; box++) put(&c_tiles, col + 64 * box, row, boxes + OUT_BOX * box);
+                for (int box = 0; box < WIDTH / 64; box++) put(c_tiles, col + 64 * box, row, boxes + OUT_BOX * box);
                 asm volatile("cp.async.bulk.commit_group;" ::: "memory");
             }
         }

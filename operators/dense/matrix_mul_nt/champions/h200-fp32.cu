@@ -136,7 +136,7 @@ __device__ __forceinline__ void place(int tile, int down, int across, int& of_s,
 }
 
 extern "C" __global__ void __launch_bounds__(512, 1) multiply_tiles(
-    const __grid_constant__ CUtensorMap b_tiles, const __grid_constant__ CUtensorMap a_tiles, const float* a, const float* b,
+    const CUtensorMap* b_tiles, const CUtensorMap* a_tiles, const float* a, const float* b,
     float* c, int m, int n, int k) {
     extern __shared__ __align__(16) unsigned char memory[];
     __shared__ alignas(8) u64 barriers[3 * RING];
@@ -168,8 +168,8 @@ extern "C" __global__ void __launch_bounds__(512, 1) multiply_tiles(
                     wait(empty + 8 * stage, parity ^ 1);  // the first round does not wait
                     const unsigned to = tiles + STAGE_BYTES * stage, ready = full + 8 * stage;
                     expect(ready, S_BYTES + R_BYTES);
-                    fetch(to, &b_tiles, step * STEP, of_s, ready);
-                    fetch(to + 2 * S_BYTES, &a_tiles, step * STEP, of_r, ready);
+                    fetch(to, b_tiles, step * STEP, of_s, ready);
+                    fetch(to + 2 * S_BYTES, a_tiles, step * STEP, of_r, ready);
                     if (++stage == RING) stage = 0, parity ^= 1;
                 }
             }

@@ -152,8 +152,8 @@ __device__ __forceinline__ void stage_out(const float (&d)[128], unsigned box, i
 }
 
 extern "C" __global__ void __launch_bounds__(384, 1) multiply_tiles(
-    const __grid_constant__ CUtensorMap a_tiles, const __grid_constant__ CUtensorMap b_tiles,
-    const __grid_constant__ CUtensorMap c_tiles, int m, int n, int k) {
+    const CUtensorMap* a_tiles, const CUtensorMap* b_tiles,
+    const CUtensorMap* c_tiles, int m, int n, int k) {
     extern __shared__ __align__(16) unsigned char memory[];
     __shared__ alignas(8) u64 barriers[2 * STAGES];
     const unsigned tiles = ((unsigned)__cvta_generic_to_shared(memory) + 1023) & ~1023u;
@@ -165,9 +165,9 @@ extern "C" __global__ void __launch_bounds__(384, 1) multiply_tiles(
     int rank;
     asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
     if (threadIdx.x == 256) {
-        asm volatile("prefetch.tensormap [%0];" ::"l"(&a_tiles) : "memory");
-        asm volatile("prefetch.tensormap [%0];" ::"l"(&b_tiles) : "memory");
-        asm volatile("prefetch.tensormap [%0];" ::"l"(&c_tiles) : "memory");
+        asm volatile("prefetch.tensormap [%0];" ::"l"(a_tiles) : "memory");
+        asm volatile("prefetch.tensormap [%0];" ::"l"(b_tiles) : "memory");
+        asm volatile("prefetch.tensormap [%0];" ::"l"(c_tiles) : "memory");
     }
 
     if (threadIdx.x == 0) {
@@ -194,11 +194,11 @@ extern "C" __global__ void __launch_bounds__(384, 1) multiply_tiles(
                     wait(empty + 8 * stage, parity);  // empty in both blocks
                     const unsigned to = tiles + STAGE_BYTES * stage, ready = full + 8 * stage;
                     expect(ready, STAGE_BYTES);
-                    fetch(to, &a_tiles, row, step * STEP, ready);
-                    fetch(to + A_BOX, &a_tiles, row + 64, step * STEP, ready);
+                    fetch(to, a_tiles, row, step * STEP, ready);
+                    fetch(to + A_BOX, a_tiles, row + 64, step * STEP, ready);
                     const unsigned half = to + A_BYTES + 2 * B_BOX * rank;
-                    fetch_for_both(half, &b_tiles, col + 128 * rank, step * STEP, ready);
-                    fetch_for_both(half + B_BOX, &b_tiles, col + 128 * rank + 64, step * STEP, ready);
+                    fetch_for_both(half, b_tiles, col + 128 * rank, step * STEP, ready);
+                    fetch_for_both(half + B_BOX, b_tiles, col + 128 * rank + 64, step * STEP, ready);
                     if (++stage == STAGES) stage = 0, parity ^= 1;
                 }
             }
@@ -258,8 +258,8 @@ extern "C" __global__ void __launch_bounds__(384, 1) multiply_tiles(
             asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
             asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");
             if (leader) {
-                put(&c_tiles, col, row, box0);
-                put(&c_tiles, col + 64, row, box1);
+                put(c_tiles, col, row, box0);
+                put(c_tiles, col + 64, row, box1);
                 asm volatile("cp.async.bulk.commit_group;" ::: "memory");
             }
             stage_out<2>(d, boxes, box_row, lane);
@@ -267,8 +267,8 @@ extern "C" __global__ void __launch_bounds__(384, 1) multiply_tiles(
             asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
             asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");
             if (leader) {
-                put(&c_tiles, col + 128, row, boxes);
-                put(&c_tiles, col + 192, row, boxes + OUT_BOX);
+                put(c_tiles, col + 128, row, boxes);
+                put(c_tiles, col + 192, row, boxes + OUT_BOX);
                 asm volatile("cp.async.bulk.commit_group;" ::: "memory");
             }
             // With fewer steps than stages no lent stage keeps one group from running a square ahead of the other.

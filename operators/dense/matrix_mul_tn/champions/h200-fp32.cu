@@ -144,7 +144,7 @@ __device__ __forceinline__ void place(int tile, int down, int across, int& of_s,
 }
 
 extern "C" __global__ void __launch_bounds__(512, 1) multiply_tiles(
-    const __grid_constant__ CUtensorMap a_tiles, const __grid_constant__ CUtensorMap b_tiles, const float* a, const float* b,
+    const CUtensorMap* a_tiles, const CUtensorMap* b_tiles, const float* a, const float* b,
     float* c, int m, int n, int k) {
     extern __shared__ __align__(16) unsigned char memory[];
     __shared__ alignas(8) u64 barriers[3 * RING];
@@ -177,9 +177,9 @@ extern "C" __global__ void __launch_bounds__(512, 1) multiply_tiles(
                     const unsigned to = tiles + STAGE_BYTES * stage, ready = full + 8 * stage;
                     expect(ready, S_BYTES + R_BYTES);
 #pragma unroll
-                    for (int box = 0; box < 4; box++) fetch(to + 4096 * box, &a_tiles, of_s + 32 * box, step * STEP, ready);
+                    for (int box = 0; box < 4; box++) fetch(to + 4096 * box, a_tiles, of_s + 32 * box, step * STEP, ready);
 #pragma unroll
-                    for (int box = 0; box < 8; box++) fetch(to + 2 * S_BYTES + 4096 * box, &b_tiles, of_r + 32 * box, step * STEP, ready);
+                    for (int box = 0; box < 8; box++) fetch(to + 2 * S_BYTES + 4096 * box, b_tiles, of_r + 32 * box, step * STEP, ready);
                     if (++stage == RING) stage = 0, parity ^= 1;
                 }
             }

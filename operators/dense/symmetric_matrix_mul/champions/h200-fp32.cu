@@ -198,7 +198,7 @@ struct Pieces {
 };
 
 extern "C" __global__ void __launch_bounds__(512, 1) multiply_tiles(
-    const __grid_constant__ CUtensorMap a_tiles, const __grid_constant__ CUtensorMap b_tiles, const float* a, const float* b,
+    const CUtensorMap* a_tiles, const CUtensorMap* b_tiles, const float* a, const float* b,
     float* c, float* pieces, int n, int split) {
     const int m = n, k = n;
     extern __shared__ __align__(16) unsigned char memory[];
@@ -228,9 +228,9 @@ extern "C" __global__ void __launch_bounds__(512, 1) multiply_tiles(
                     wait(empty + 8 * stage, parity ^ 1);  // the first round does not wait
                     const unsigned to = tiles + STAGE_BYTES * stage, ready = full + 8 * stage;
                     expect(ready, S_BYTES + R_BYTES);
-                    fetch(to, &a_tiles, step * STEP, piece.of_s, ready);
+                    fetch(to, a_tiles, step * STEP, piece.of_s, ready);
 #pragma unroll
-                    for (int box = 0; box < WIDE / 32; box++) fetch(to + 2 * S_BYTES + 4096 * box, &b_tiles, piece.of_r + 32 * box, step * STEP, ready);
+                    for (int box = 0; box < WIDE / 32; box++) fetch(to + 2 * S_BYTES + 4096 * box, b_tiles, piece.of_r + 32 * box, step * STEP, ready);
                     if (++stage == RING) stage = 0, parity ^= 1;
                 }
             }

@@ -1,0 +1,1 @@
+"""Profilers of CUDA kernels: Nsight Compute, sanitizers and stall samples."""

@@ -1,0 +1,206 @@
+"""A look at a draft whose author waits: small shapes, the routes of large ones, other settings of its tunables."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from fitness.emulator.routes import CHEAP, OWN, Route, Routes, is_small, missing, work
+from fitness.emulator.target import FACTS, EmulatedKernel, Emulation
+from fitness.evaluation import CheckError, Rejection, Status
+from fitness.judging.base import Checked
+from fitness.oracle.verify import worst
+from fitness.sandbox.native import ToolchainError
+from operators.definition.spec import HIDDEN, Operator, Workload
+from operators.errors import OperatorError
+from operators.kernel import Kernel
+from operators.plan.reading import Plan
+
+LOOK_S, LOOK_SHAPES = 15.0, 4
+"""Shapes are begun in so many seconds, and so many hidden ones at most; routes come on top."""
+WALK_S, WALK_SETTINGS, WALK_SHAPES = 10.0, 8, 3
+"""Other settings of tunables are begun in so many seconds, so many at most, each on so many of the shapes."""
+QUICK_S = 2.0
+"""What a shape may have taken that other settings are run on."""
+CONTROL_S = 5.0
+"""What the naive kernel may take on a shape of our own."""
+OWN_FAULTS = (Status.WRONG, Status.RUNTIME_ERROR)
+"""What is a kernel's own fault also where a GPU's compiler took it; all else may be the emulation's."""
+SLOW = "it takes too long"
+Found = tuple[CheckError, ...] | Rejection
+
+
+def looked_at(
+    kernel: Kernel,
+    operator: Operator,
+    dtype: str,
+    *,
+    judged: Sequence[Workload] = (),
+    facts: Mapping[str, int] = FACTS,
+) -> Checked:
+    """Look at a kernel that compiles for GPUs, for as long as its author may wait.
+
+    First come small hidden shapes; then, for every other set of launches that the kernel's conditions choose on a shape
+    it will be `judged` on by a device with these `facts`, a small shape that takes it; then other settings of its
+    tunables, the ends of each among them. What the emulation is at fault for, or too slow, is no rejection: then the
+    kernel could not be looked at. Nor is what is wrong on a shape that nobody named where the naive kernel is not
+    right, or a setting that does not compile.
+    """
+    begin = time.monotonic()
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            found = _Look(kernel, operator, dtype, Path(folder)).found(judged or operator.hidden, facts)
+    except ToolchainError as error:
+        return Checked(lack=str(error))
+    return replace(found, seconds=time.monotonic() - begin)
+
+
+class _Look:
+    def __init__(self, kernel: Kernel, operator: Operator, dtype: str, folder: Path) -> None:
+        self._kernel = kernel
+        self._operator = operator
+        self._dtype = dtype
+        seed = int(kernel.id[:8], 16)
+        self._emulation = Emulation(operator, dtype, folder=folder, seed=seed, run_timeout_s=LOOK_S)
+        self._rng = np.random.default_rng(seed)
+        self._lack = ""
+        self._errors: list[CheckError] = []
+        self._seen: dict[Workload, float] = {}
+        """Shapes on which it is right, and the seconds that each took."""
+        self._settings = 0
+
+    def found(self, judged: Sequence[Workload], facts: Mapping[str, int]) -> Checked:
+        prepared = self._emulation.prepare(self._kernel)
+        if isinstance(prepared, Rejection):
+            return Checked(prepared) if prepared.status in OWN_FAULTS else Checked(lack=prepared.message)
+        shapes = self._small(prepared)
+        there, here = (
+            Routes(prepared.plan, self._kernel, self._operator, self._dtype, known) for known in (facts, FACTS)
+        )
+        further, beyond = missing(judged, shapes, there, here)
+        fault = self._on_shapes(prepared, [*shapes, *sorted(further, key=self._work)])
+        fault = fault or self._with_settings(prepared.plan, here)
+        if fault:
+            return Checked(fault)
+        if self._lack:
+            return Checked(lack=self._lack)
+        unseen = [route for shape in further if shape not in self._seen and (route := here.of(shape.dims))]
+        return Checked(errors=worst(self._errors), scope=self._scope(here, [*beyond, *unseen]))
+
+    def _small(self, prepared: EmulatedKernel) -> list[Workload]:
+        """LOOK_SHAPES of the hidden shapes: some of the smaller half, and the largest of those that are cheap."""
+        hidden = [w for w in self._operator.hidden if w.name in prepared.supported]
+        hidden.sort(key=lambda w: math.prod(max(size, 1) for size in w.dims.values()))
+        small = hidden[: max(LOOK_SHAPES, len(hidden) // 2)]
+        cheap = [w for w in hidden if is_small(self._operator, w.dims, self._dtype, CHEAP)]
+        largest = max(cheap, key=self._work, default=hidden[-1])
+        drawn = [small[i] for i in self._rng.permutation(len(small)) if small[i] != largest]
+        return [*drawn[: LOOK_SHAPES - 1], largest]
+
+    def _work(self, shape: Workload) -> tuple[float, float]:
+        return work(self._operator, shape.dims, self._dtype)
+
+    def _on_shapes(self, prepared: EmulatedKernel, shapes: Iterable[Workload]) -> Rejection | None:
+        """The kernel's own fault on one of them. Where hidden ones cannot be emulated, the look has no result."""
+        end = time.monotonic() + LOOK_S
+        for shape in shapes:
+            if time.monotonic() > end:
+                break
+            begin = time.monotonic()
+            found = self._on_shape(prepared, shape)
+            if isinstance(found, Rejection):
+                if found.status in OWN_FAULTS:
+                    return found
+                if shape.set == HIDDEN:
+                    self._lack = self._lack or (found.message if found.status is not Status.TIMEOUT else SLOW)
+            elif found is not None:
+                self._errors += found
+                self._seen[shape] = time.monotonic() - begin
+        return None
+
+    def _on_shape(self, prepared: EmulatedKernel, shape: Workload) -> Found | None:
+        """What a kernel does on a shape; None where the shape may make no sense."""
+        if shape.set != OWN:
+            return self._emulation.examined(prepared, [shape])
+        try:
+            found = self._emulation.examined(prepared, [shape])
+        except OperatorError:
+            return None
+        is_fault = isinstance(found, Rejection) and found.status in OWN_FAULTS
+        return None if is_fault and not self._makes_sense(shape) else found
+
+    def _makes_sense(self, shape: Workload) -> bool:
+        """Whether the naive kernel is right on it."""
+        operator, folder = self._operator, self._emulation.folder
+        control = Emulation(operator, self._dtype, folder=folder, run_timeout_s=CONTROL_S)
+        prepared = control.prepare(Kernel(operator.name, "cuda", operator.naive("cuda")))
+        return not isinstance(prepared, Rejection) and not isinstance(control.examined(prepared, [shape]), Rejection)
+
+    def _with_settings(self, plan: Plan, here: Routes) -> Rejection | None:
+        """The first fault that another setting of the tunables has, on shapes where the kernel's own has none."""
+        end = time.monotonic() + WALK_S
+        own, known = plan.settings(self._kernel.values), plan.facts(FACTS, self._dtype)
+        quick = [shape for shape, seconds in self._seen.items() if seconds < QUICK_S]
+        for values in settings(plan.tune, own, self._rng, lambda values: not plan.breach(known | values)):
+            prepared = self._emulation.prepare(replace(self._kernel, values=values))
+            if isinstance(prepared, Rejection):
+                continue
+            for shape in self._some(quick, here):
+                if time.monotonic() > end:
+                    return None
+                found = self._on_shape(prepared, shape)
+                if isinstance(found, Rejection) and found.status in OWN_FAULTS:
+                    changed = ", ".join(f"{name} = {value}" for name, value in values.items() if value != own[name])
+                    return Rejection(found.status, f"with {changed}: {found.message}")
+            self._settings += 1
+        return None
+
+    def _some(self, shapes: Sequence[Workload], here: Routes) -> list[Workload]:
+        """WALK_SHAPES of them: of as many routes as there are the largest each, then others."""
+        drawn = [shapes[number] for number in self._rng.permutation(len(shapes))]
+        largest: dict[Route | None, Workload] = {}
+        for shape in drawn:
+            route = here.of(shape.dims)
+            largest[route] = max(largest.get(route, shape), shape, key=self._work)
+        others = [shape for shape in drawn if shape not in largest.values()]
+        return [*largest.values(), *others][:WALK_SHAPES]
+
+    def _scope(self, here: Routes, beyond: Sequence[Route]) -> str:
+        further = sum(shape.set != HIDDEN for shape in self._seen)
+        parts = [f"on {len(self._seen)} shapes"]
+        if further:
+            parts.append(f" ({further} for the launches of larger ones)")
+        if self._settings:
+            parts.append(f" and on some with {self._settings} other settings of its tunables")
+        if beyond:
+            parts.append(f", but not where {'; '.join(map(here.named, beyond[:3]))} would run")
+        return "".join(parts)
+
+
+def settings(
+    tune: Mapping[str, Sequence[int]],
+    own: Mapping[str, int],
+    rng: np.random.Generator,
+    allowed: Callable[[dict[str, int]], bool] = lambda values: True,
+) -> Iterator[Mapping[str, int]]:
+    """Yield other settings that are allowed: the ends of every tunable alone, in random order, both corners of all.
+
+    The ends are the least and the largest value that the others allow as they are. At most WALK_SETTINGS, the kernel's
+    own not among them.
+    """
+    fitting = {name: [v for v in listed if allowed({**own, name: v})] or [own[name]] for name, listed in tune.items()}
+    ends = {name: (min(listed), max(listed)) for name, listed in fitting.items()}
+    corners = [{name: end(listed) for name, listed in tune.items()} for end in (min, max)]
+    single = [{**own, name: value} for name, both in ends.items() for value in both]
+    single = [single[i] for i in rng.permutation(len(single))]
+    different: list[dict[str, int]] = []
+    for values in (*single[:4], *corners, *single[4:]):
+        if values != own and values not in different and allowed(values):
+            different.append(values)
+    yield from different[:WALK_SETTINGS]

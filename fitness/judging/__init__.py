@@ -1,0 +1,1 @@
+"""The verdict: the levels that a kernel passes, paired timing, and what it is compared with."""

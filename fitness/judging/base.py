@@ -1,0 +1,129 @@
+"""What the search asks of a fitness stage, whatever the target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from fitness.evaluation import CheckError, Evaluation, Rejection, Timing
+from fitness.profiling.profiles import Profile
+from fitness.profiling.roofline import Peaks
+from operators.kernel import Kernel
+
+COMPILE_LIMIT_S: Mapping[str, float] = {"cpu": 20.0, "cuda": 60.0}
+"""By target, what the compiler may take for one kernel."""
+PATIENCE = 10
+"""So many times its limit may a compilation take by the wall's clock, on a machine that has much else to do."""
+JUDGE_LIMIT_S = 1800.0
+"""What one level of a verdict, or a profile, may take by the wall's clock; most take seconds."""
+CALL_LIMIT_S = 2.0
+"""What one call of a kernel may take."""
+
+
+def job_limit_s(method: str, target: str) -> float:
+    """What a method of `Fitness` may take in a worker, by the wall's clock; whoever asked for it ends it then."""
+    return PATIENCE * COMPILE_LIMIT_S[target] if method in ("build", "emulate") else JUDGE_LIMIT_S
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """A correct kernel that another one is paired with, and what is known of its own speed."""
+
+    kernel: Kernel
+    log_speedup: float
+    log_speedup_se: float
+
+
+@dataclass(frozen=True)
+class DeviceInfo:
+    """What kernels run on, as prompts and plans know it."""
+
+    name: str
+    """In words, with the figures that a programmer of kernels asks for first."""
+    facts: Mapping[str, int] = field(default_factory=dict)
+    """By the names that expressions of plans have for them (`operators.plan.reading.FACTS`)."""
+    details: tuple[str, ...] = ()
+    """What else an expert would ask of it, each in words: units and their instructions, registers, memories."""
+    peaks: Peaks | None = None
+    """What it was measured to do at most; None: not known, as in runs without language models."""
+
+
+@dataclass(frozen=True)
+class Built:
+    """A kernel that compiled: what is known before it runs."""
+
+    kernel_id: str
+    code_digest: str
+    cell: tuple[str, ...]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    build_ms: float = 0.0
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a look at a few answers of a kernel came to, untimed: for who writes it, never for a verdict."""
+
+    rejection: Rejection | None = None
+    """What was wrong; None: nothing was, as far as was looked."""
+    errors: tuple[CheckError, ...] = ()
+    """The worst of a right kernel, all within bounds."""
+    lack: str = ""
+    """Why it could not be looked at; empty where it was."""
+    seconds: float = 0.0
+    scope: str = ""
+    """What was looked at, in words, as far as that is more than a few small shapes."""
+
+
+class Builder(Protocol):
+    """Compiles kernels of one task. One instance serves one caller at a time; several may share a machine."""
+
+    def build(self, kernel: Kernel) -> Built | Evaluation:
+        """Check the plan and compile; an Evaluation when it got no further."""
+        ...
+
+    def emulate(self, kernel: Kernel) -> Checked:
+        """Run a kernel that was built on a few hidden shapes, on a CPU in place of its device."""
+        ...
+
+    def close(self) -> None:
+        """End every process this instance started."""
+        ...
+
+
+class Fitness(Builder, Protocol):
+    """Judges kernels of one task, level by level; `fitness.judging.levels` has the order of the levels.
+
+    A bad kernel never raises: whatever it does becomes an Evaluation. What raises is an operator at fault, whose naive
+    kernel fails (OperatorError), a broken machine (DeviceError, where another device may still work) or our own bug.
+    Every level is complete in itself: it may be asked of another instance than the one before it. Where the anchor's
+    process fails, killed perhaps, the level is examined once more beside the baseline, as its evaluation says.
+    """
+
+    @property
+    def baseline(self) -> Kernel:
+        """The kernel whose speedup is 1 by definition."""
+        ...
+
+    def screen(self, kernel: Kernel, anchor: Anchor, *, race: bool) -> Evaluation:
+        """Verify a kernel that was built on few inputs and time it beside the anchor.
+
+        `race`: a kernel clearly slower than the anchor is stopped and marked so.
+        """
+        ...
+
+    def full(self, kernel: Kernel, anchor: Anchor) -> Evaluation:
+        """Verify a kernel that was screened on more inputs and time it beside the anchor again, in other processes."""
+        ...
+
+    def confirm(self, kernel: Kernel) -> Evaluation:
+        """Verify a kernel on every shape, and time it and the library beside the baseline, in fresh processes."""
+        ...
+
+    def spot_check(self, kernel: Kernel) -> Checked:
+        """Run a kernel that was built on a few small hidden shapes, on its device."""
+        ...
+
+    def profile(self, kernel: Kernel, timings: Sequence[Timing]) -> Profile:
+        """What a profiler says of a correct kernel that was timed; for those who propose changes, never for fitness."""
+        ...

@@ -1,0 +1,75 @@
+"""The order of a verdict's levels, which never depends on how they are run: here, or as jobs of a driver.
+
+A level is examined only where the one before it was passed and promises enough to be worth the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fitness.evaluation import Evaluation, Level
+from fitness.judging.base import Anchor, Fitness
+from operators.kernel import Kernel
+
+LEAST_GAIN = 0.01
+"""A kernel that is faster than its anchor by less, as a log ratio, takes no place from it."""
+NEW_BEST = 0.2
+"""A promise of less than this, as a log ratio, over the best known is not worth a confirmation while others wait; the
+run's last act is to confirm its leader."""
+
+
+def next_level(results: Sequence[Evaluation], *, race: bool, best: float | None) -> Level | None:
+    """The level that a kernel is to be examined at now; None where its verdict is complete.
+
+    `results` are the evaluations of the levels that it reached, the most severe last; `best` is the log speedup of the
+    fastest kernel known, and None examines every level. From the screening a kernel goes on to the full level where
+    something hangs on its time: with `race` if it seems faster than its anchor by as much as it takes to get its place,
+    otherwise if it seems to be the fastest of all. One whose full level promises more than `best` is confirmed.
+    """
+    if not results:
+        return Level.SCREEN
+    last = results[-1]
+    if not last.correct:
+        return None
+    if last.level is Level.SCREEN:
+        assert last.log_speedup is not None
+        promising = (last.log_ratio or 0.0) > LEAST_GAIN if race else best is None or last.log_speedup > best
+        return Level.FULL if promising else None
+    return Level.CONFIRMED if last.level is Level.FULL and _is_new_best(last, best) else None
+
+
+def full_anchor(screened: Evaluation, anchor: Anchor, baseline: Kernel) -> Anchor:
+    """What the full level is paired with: the anchor of the screening, the baseline where that stood in for it."""
+    return anchor if screened.anchor_id == anchor.kernel.id else Anchor(baseline, 0.0, 0.0)
+
+
+def judge(
+    fitness: Fitness,
+    kernel: Kernel,
+    anchor: Anchor,
+    *,
+    race: bool,
+    best: float | None = None,
+    until: Level = Level.CONFIRMED,
+) -> tuple[Evaluation, ...]:
+    """Examine a kernel that was built, level after level; one evaluation per level it reached, the most severe last.
+
+    For `race` and `best` see `next_level`; no level above `until` is examined. It raises what `fitness` raises.
+    """
+    results: tuple[Evaluation, ...] = ()
+    while level := next_level(results, race=race, best=best):
+        if level is Level.SCREEN:
+            found = fitness.screen(kernel, anchor, race=race)
+        elif level is Level.FULL:
+            found = fitness.full(kernel, full_anchor(results[0], anchor, fitness.baseline))
+        else:
+            found = fitness.confirm(kernel)
+        results = (*results, found)
+        if level is until:
+            break
+    return results
+
+
+def _is_new_best(evaluation: Evaluation, best: float | None) -> bool:
+    assert evaluation.log_speedup is not None and evaluation.log_ratio_se is not None
+    return best is None or evaluation.log_speedup > best + max(NEW_BEST, 1.96 * evaluation.log_ratio_se)

@@ -1,0 +1,355 @@
+"""Which of an operator's library calls is the baseline on a device: of each workload the fastest right one, by time.
+
+A user may call whichever is the fastest for a size, so the baseline does. The calls are tried where a figure of the
+library is first needed, on the timed inputs and by the judgement of kernels: what is wrong on one of them is left out,
+what cannot run on a workload is left out there, with the reason. What was found is kept in the user's cache folder by
+all that decides about it, for later processes of the machine.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from fitness.evaluation import Status
+from fitness.judging.device import NAN, UNANSWERED, KernelFault, Session
+from fitness.judging.timed_inputs import Placed
+from fitness.sandbox.native import cache_folder, publish
+from operators.definition.spec import Operator
+from operators.errors import OperatorError
+from operators.files import read_bytes
+from operators.identity import digest
+from operators.libraries import LIBRARIES, Arrays, LibraryCall
+
+ROUNDS = range(3, 10)
+"""A call is timed so often on every workload at least, and at most."""
+TRIAL_S = 1.0
+"""Between the two, until a call's rounds have taken so long on all workloads, each of which has an equal part."""
+HOPELESS = 4.0
+"""A call so many times slower on a workload than the fastest so far is not called again there."""
+CLOSE = 1.02
+"""Calls that take no more than so many times the least time are told apart by noise, as two names of one kernel."""
+DISTRIBUTIONS: Mapping[str, tuple[str, ...]] = {
+    "torch": ("torch",), "numpy": ("numpy",), "scipy": ("scipy",),
+    "cupy": ("cupy-cuda13x", "cupy-cuda12x", "cupy-cuda11x", "cupy"),
+}  # fmt: skip
+"""What packages are called where they are installed from."""
+OF_TARGET: Mapping[str, tuple[str, ...]] = {"cpu": ("torch", "numpy", "scipy"), "cuda": ("torch", "cupy")}
+"""The packages that a target's calls are of."""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What became of one call."""
+
+    name: str
+    kind: str
+    """`library`, or `composed` where several calls make the result."""
+    us: Mapping[str, float] = field(default_factory=dict)
+    """By workload that it can run on, the median of calls from cold caches; empty where it is wrong."""
+    lack: str = ""
+    """Why it is left out everywhere: what it makes is wrong."""
+    lacks: Mapping[str, str] = field(default_factory=dict)
+    """By workload that it cannot run on, why; on the others it serves."""
+    again: bool = False
+    """Whether one of those may have been the machine's fault, such as no memory, and may be served later."""
+
+    @property
+    def mean_us(self) -> float:
+        """The geometric mean over workloads; infinite where it was left out on one."""
+        return math.inf if self.lack or self.lacks else _geomean(self.us.values())
+
+    @property
+    def left_out(self) -> str:
+        """Why it was left out, and where if not everywhere; empty where it serves all workloads."""
+        reasons: dict[str, list[str]] = {}
+        for workload, reason in self.lacks.items():
+            reasons.setdefault(reason, []).append(workload)
+        if self.lack or (len(reasons) == 1 and not self.us):
+            return self.lack or next(iter(reasons))
+        return "; ".join(f"on {', '.join(workloads)}: {reason}" for reason, workloads in reasons.items())
+
+
+@dataclass(frozen=True)
+class Place:
+    """All that decides which call is the fastest, but for the code of the calls."""
+
+    operator: str
+    dtype: str
+    target: str
+    workload_set: str
+    device: str
+    threads: int
+    versions: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Of the calls that were tried in a place."""
+
+    place: Place
+    workloads: tuple[str, ...]
+    """Their names, in the order of the set."""
+    tried: tuple[Tried, ...]
+
+    @property
+    def best(self) -> dict[str, Tried]:
+        """The fastest right call of each workload that has one, of those that are CLOSE to it the first declared."""
+        found = {}
+        for workload in self.workloads:
+            right = [t for t in self.tried if workload in t.us]
+            if right:
+                most_us = CLOSE * min(t.us[workload] for t in right)
+                found[workload] = next(t for t in right if t.us[workload] <= most_us)
+        return found
+
+    @property
+    def mean_us(self) -> float:
+        """What the baseline takes: the geometric mean of the workloads' fastest calls; infinite where one has none."""
+        return math.inf if self.lack else _geomean(t.us[workload] for workload, t in self.best.items())
+
+    @property
+    def settled(self) -> bool:
+        """Whether a later process would find the same."""
+        return not any(t.again for t in self.tried)
+
+    @property
+    def lack(self) -> str:
+        """Why it is no baseline: a mean is one over all workloads, so each needs a right call."""
+        served = self.best
+        without = [workload for workload in self.workloads if workload not in served]
+        if not without:
+            return ""
+        where = f"no call serves {', '.join(without)}: " if served else ""
+        return where + "; ".join(f"{t.name}: {t.left_out}" for t in self.tried if t.left_out)
+
+
+@lru_cache
+def versions(target: str) -> dict[str, str]:
+    """Return the versions of the packages whose calls a target has; of one that is not installed, an empty text."""
+    return {name: _version(DISTRIBUTIONS[name]) for name in OF_TARGET[target]}
+
+
+def _version(distributions: Sequence[str]) -> str:
+    for name in distributions:
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            continue
+    return ""
+
+
+# --- kept on disk -----------------------------------------------------------------------------------------------------
+
+
+def kept(operator: Operator, place: Place) -> Choice | None:
+    """Return what an earlier process of this machine found; None where none has, or the calls are others now."""
+    return _read(_path(operator, place))
+
+
+def keep(operator: Operator, choice: Choice) -> None:
+    """Store a choice for later processes; one that is not settled, or cannot be written, they make again."""
+    if not choice.settled:
+        return
+    try:
+        publish(_path(operator, choice.place), json.dumps(asdict(choice), indent=1).encode())
+    except OSError:
+        return
+
+
+def known(operator: Operator) -> list[Choice]:
+    """Return all choices that are kept for an operator as it is now, in whatever place, the latest last."""
+    files = sorted(_folder().glob(f"{operator.name}-*.json"), key=lambda path: path.stat().st_mtime)
+    return [choice for path in files if (choice := _read(path)) and path == _path(operator, choice.place)]
+
+
+def _read(path: Path) -> Choice | None:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        tried = tuple(Tried(**tried) for tried in data["tried"])
+        return Choice(Place(**data["place"]), tuple(data["workloads"]), tried)
+    except (OSError, ValueError, TypeError, KeyError):  # missing, cut off, or of another version, without `workloads`
+        return None
+
+
+def _folder() -> Path:
+    folder = cache_folder() / "libraries"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def _path(operator: Operator, place: Place) -> Path:
+    key = digest(json.dumps(asdict(place), sort_keys=True), _code(operator.folder))
+    return _folder() / f"{operator.name}-{place.dtype}-{place.target}-{key[:16]}.json"
+
+
+def _code(folder: Path) -> str:
+    """The text of what the calls are made of."""
+    from operators.catalog import ROOT
+
+    files = [folder / "operator.toml", folder / "reference.py", folder / LIBRARIES, *sorted(ROOT.glob("shared/*.py"))]
+    return digest(*(read_bytes(path) for path in files if path.is_file()))
+
+
+# --- the trial --------------------------------------------------------------------------------------------------------
+
+
+Seated = Callable[[LibraryCall, Sequence[str]], AbstractContextManager[tuple[Session, Sequence[Sequence[Placed]]]]]
+Accept = Callable[[Any, Session, int], object]
+
+
+def choose(
+    calls: Sequence[LibraryCall],
+    place: Place,
+    workloads: Sequence[str],
+    seated: Seated,
+    accept: Accept,
+    machine: Callable[[], AbstractContextManager[None]],
+) -> Choice:
+    """Try the calls one after another.
+
+    `seated` opens a session with a call that has the timed inputs of the workloads of these names, in their order;
+    `accept` raises KernelFault for a wrong answer; `machine` gives the device to a timing alone.
+    """
+    tried: list[Tried] = []
+    for call in calls:
+        known = {w: [t.us[w] for t in tried if w in t.us] for w in workloads}
+        most_us = {w: HOPELESS * min(known[w], default=math.inf) for w in workloads}
+        tried.append(_Trial(call, seated, accept, machine, most_us).told())
+    return Choice(place, tuple(workloads), tuple(tried))
+
+
+class _Trial:
+    """Of one call, on every workload that it can run on.
+
+    A session is only closed after a fault, so the workloads that are left then have another one.
+    """
+
+    def __init__(
+        self,
+        call: LibraryCall,
+        seated: Seated,
+        accept: Accept,
+        machine: Callable[[], AbstractContextManager[None]],
+        most_us: Mapping[str, float],
+    ) -> None:
+        """`most_us` has all workloads, and what is hopeless there."""
+        self._call = call
+        self._seated = seated
+        self._accept = accept
+        self._machine = machine
+        self._most_us = most_us
+        self._us: dict[str, float] = {}
+        self._lacks: dict[str, str] = {}
+        self._again = False
+
+    def told(self) -> Tried:
+        """What became of the call."""
+        call, groups = self._call, [list(self._most_us)]
+        while groups:
+            group = groups.pop(0)
+            try:
+                self._try(group)
+            except (*UNANSWERED, OperatorError) as fault:
+                reason = " ".join(str(fault).split())[:400]
+                if isinstance(fault, KernelFault) and fault.rejection.status is Status.WRONG:
+                    return Tried(call.name, call.kind, lack=reason)
+                left = [w for w in group if w not in self._us]
+                if len(left) == len(group) > 1:  # beside others it may only lack room, so each tells for itself
+                    groups[:0] = [[w] for w in group]
+                    continue
+                self._lacks[left[0]] = reason
+                self._again |= not isinstance(fault, OperatorError)
+                if left[1:]:
+                    groups.insert(0, left[1:])
+        by_name = {w: self._lacks[w] for w in self._most_us if w in self._lacks}
+        return Tried(call.name, call.kind, self._us, lacks=by_name, again=self._again)
+
+    def _try(self, group: Sequence[str]) -> None:
+        """Have the times of workloads, one after another; the first that has none raises what is wrong with it."""
+        with self._seated(self._call, group) as (session, placed), self._machine():
+            for workload, sets in zip(group, placed, strict=True):
+                self._us[workload] = self._timed(session, sets, self._most_us[workload])
+
+    def _timed(self, session: Session, sets: Sequence[Placed], most_us: float) -> float:
+        """Microseconds on a workload, once every set of its inputs was answered rightly.
+
+        A call that takes longer than `most_us` is timed once after its first call.
+        """
+        samples: list[float] = []
+
+        def called(which: int) -> None:
+            slot, case = sets[which % len(sets)]
+            sample = session.run(slot, poison=NAN, cold=True)
+            self._accept(case, session, slot)
+            samples.append(1e-3 * max(sample.elapsed_ns, 1))
+
+        for which in range(len(sets)):
+            called(which)
+        if len(samples) > 1:
+            del samples[0]  # it warmed up
+        begin = time.monotonic()
+        if median(samples) <= most_us:
+            for turn in range(ROUNDS.stop - 1):
+                if turn >= ROUNDS.start and time.monotonic() - begin > TRIAL_S / len(self._most_us):
+                    break
+                called(turn)
+        return median(samples)
+
+
+def _geomean(values: Iterable[float]) -> float:
+    """Of times; infinite where there are none."""
+    logs = [math.log(value) for value in values]
+    return math.exp(sum(logs) / len(logs)) if logs else math.inf
+
+
+# --- arrays -----------------------------------------------------------------------------------------------------------
+
+
+def handed(values: Mapping[str, Any], arrays: Arrays) -> dict[str, Any]:
+    """Return values with the tensors among them as the arrays that a library takes, of the same memory.
+
+    It raises OperatorError where that library cannot be imported.
+    """
+    import torch
+
+    if arrays == "torch":
+        return dict(values)
+    as_array = _from_torch(arrays)
+    return {name: as_array(value) if isinstance(value, torch.Tensor) else value for name, value in values.items()}
+
+
+def _from_torch(arrays: Arrays) -> Callable[[Any], Any]:
+    if arrays == "numpy":
+        return lambda tensor: tensor.numpy()
+    try:
+        import cupy
+    except Exception as error:  # noqa: BLE001 the border to a package that may find no CUDA of its version
+        raise OperatorError(f"CuPy cannot be imported: {type(error).__name__}: {error}") from None
+    return lambda tensor: cupy.from_dlpack(tensor)
+
+
+def taken(result: Any, outputs: Sequence[str]) -> dict[str, Any]:
+    """Return what a call made, as torch's tensors by the name of the output, of the same memory."""
+    by_name = result if isinstance(result, Mapping) else {outputs[0]: result}
+    return {name: _to_torch(value) for name, value in by_name.items()}
+
+
+def _to_torch(value: Any) -> Any:
+    import numpy as np
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return value
+    if isinstance(value, np.ndarray | np.generic | float | int):
+        return torch.from_numpy(np.asarray(value))
+    return torch.utils.dlpack.from_dlpack(value)

@@ -1,0 +1,1 @@
+"""What a profiler says of a kernel, and what physics allows it."""

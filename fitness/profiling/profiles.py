@@ -1,0 +1,70 @@
+"""What a profiler says of a kernel: it guides mutation and never enters fitness, so that gaming it gains nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from fitness.profiling.roofline import Roofline
+
+
+class Bottleneck(StrEnum):
+    """What holds a kernel back, and with it what kind of change may help."""
+
+    LAUNCH = "launch"
+    """Starting the work takes as long as doing it."""
+    ROOFLINE = "roofline"
+    """As fast as the plain algorithm can be: only another algorithm or less traffic helps."""
+    BANDWIDTH = "bandwidth"
+    """Memory is busy most of the time."""
+    COMPUTE = "compute"
+    """Arithmetic units are busy most of the time."""
+    LATENCY = "latency"
+    """Neither is: it waits for single accesses, dependences, branches, or computes without vectors or threads."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One figure."""
+
+    name: str
+    value: float
+    unit: str
+    """Empty for ratios."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What was found out about one kernel."""
+
+    bottleneck: Bottleneck | None
+    """None when nothing was timed."""
+    metrics: tuple[Metric, ...]
+    notes: tuple[str, ...]
+    """Lines for a prompt or a person, the most telling first; what could not be had is among them."""
+
+    @property
+    def values(self) -> dict[str, float]:
+        """The metrics by name."""
+        return {metric.name: metric.value for metric in self.metrics}
+
+
+LAUNCH_SHARE = 3.0
+AT_ROOFLINE = 1.1
+BUSY = 0.6
+
+
+def classify(model: Roofline, latency_us: float, *, empty_us: float, waste: float = 1.0) -> Bottleneck:
+    """Which class a measured time falls into, going by the model alone.
+
+    `waste` is the traffic a kernel was seen to cause as a multiple of the least; 1 where that is unknown.
+    """
+    if latency_us <= AT_ROOFLINE * model.attainable_us:
+        return Bottleneck.ROOFLINE
+    if latency_us < LAUNCH_SHARE * empty_us:
+        return Bottleneck.LAUNCH
+    memory = min(max(waste, 1.0) * model.memory_us / latency_us, 1.0)
+    compute = model.compute_us / latency_us
+    if max(memory, compute) < BUSY:
+        return Bottleneck.LATENCY
+    return Bottleneck.BANDWIDTH if memory > compute else Bottleneck.COMPUTE

@@ -1,0 +1,133 @@
+"""Child processes that may not outlive, outgrow or outtalk us."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fitness.sandbox.disk import FILE_BYTES
+from fitness.sandbox.native import jailed
+
+GIB = 1 << 30
+JAIL_ENDS_S = 5.0
+"""Within this time a jail has ended what it held; it is killed otherwise."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a confined command ended."""
+
+    returncode: int
+    output: str
+    """stdout and stderr together, cut at the limit."""
+    timed_out: bool
+    seconds: float
+
+
+def kill_group(process: subprocess.Popen[bytes], *, alone: bool = False) -> None:
+    """End a jailed process with its whole session and reap it; `alone` as it was started. Safe to call twice."""
+    if alone:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=JAIL_ENDS_S)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError):
+        process.kill()
+    process.wait()
+
+
+def start_child(
+    command: Sequence[str],
+    theirs: socket.socket,
+    *,
+    environment: Mapping[str, str],
+    stderr: int = subprocess.DEVNULL,
+    cpu_s: int = 0,
+    memory_bytes: int = 0,
+    file_bytes: int = 0,
+    alone: bool = False,
+) -> subprocess.Popen[bytes]:
+    """Start a jailed process that talks over one socket alone; `kill_group` ends it.
+
+    `command` names the descriptor of `theirs`, which is closed on our side. `environment` is all that it gets. For
+    `alone` see `native.jailed`.
+    """
+    with theirs:
+        return subprocess.Popen(
+            jailed([*command], cpu_s=cpu_s, memory_bytes=memory_bytes, file_bytes=file_bytes, alone=alone),
+            pass_fds=(theirs.fileno(),),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+            env=environment,
+            cwd="/",
+        )
+
+
+def run_confined(
+    command: list[str],
+    *,
+    cwd: str,
+    timeout_s: float,
+    memory_bytes: int = 4 * GIB,
+    file_bytes: int = FILE_BYTES,
+    output_bytes: int = 64 << 10,
+    readable: Sequence[str] | None = None,
+    alone: bool = False,
+    environment: Mapping[str, str] | None = None,
+) -> Outcome:
+    """Run `command` with an almost empty environment, reading its output while it runs; beyond the limit it is dropped.
+
+    `environment` is added to it. Limits of 0 are none.
+    With `readable` it reaches these files and folders, `cwd`, and nothing else; None: everything that we do. For
+    `alone` see `native.jailed`. A deadline counts wall time.
+    """
+    begin = time.monotonic()
+    inherited = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LC_ALL": "C", "TMPDIR": cwd}
+    process = subprocess.Popen(
+        jailed(
+            command,
+            cpu_s=int(timeout_s) + 1,
+            memory_bytes=memory_bytes,
+            file_bytes=file_bytes,
+            readable=readable,
+            writable=(cwd,),
+            alone=alone,
+        ),
+        cwd=cwd,
+        env=inherited | dict(environment or {}),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    assert process.stdout is not None
+    kept = bytearray()
+    timed_out = False
+    try:
+        with selectors.DefaultSelector() as selector:
+            selector.register(process.stdout, selectors.EVENT_READ)
+            while True:
+                left = begin + timeout_s - time.monotonic()
+                if left <= 0 or not selector.select(left):
+                    timed_out = True
+                    break
+                chunk = os.read(process.stdout.fileno(), 1 << 16)
+                if not chunk:
+                    break
+                kept += chunk[: max(0, output_bytes - len(kept))]
+        if not timed_out:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=max(0.1, begin + timeout_s - time.monotonic()))
+            timed_out = process.poll() is None
+    finally:
+        kill_group(process, alone=alone)
+        process.stdout.close()
+    return Outcome(process.returncode, kept.decode("utf-8", "replace"), timed_out, time.monotonic() - begin)
