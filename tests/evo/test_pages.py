@@ -12,7 +12,9 @@ import typer
 from typer.core import TyperGroup
 
 from evo.cli.commands import app
+from mutators.registry import MUTATORS
 from tests.structure import ROOT
+from tests.test_structure import FLOORS
 
 README = ROOT / "README.md"
 PAGES = sorted(
@@ -92,3 +94,15 @@ def test_the_readme_is_short_and_leads_to_every_page() -> None:
     for page in PAGES[1:]:
         if "prompts" not in page.parts and page.parent != ROOT / "operators/shared":
             assert f"]({name(page)})" in text, name(page)
+
+
+def test_the_architecture_has_the_floors_there_are() -> None:
+    text = (ROOT / "evo/ARCHITECTURE.md").read_text(encoding="utf-8")
+    _, _, table = text.partition("| rooms | what they are |\n|---|---|\n")
+    rows = [re.findall(r"`([\w.]+)`", line.split("|")[1]) for line in table.partition("\n\n")[0].splitlines()]
+    assert [sorted(row) for row in reversed(rows)] == [sorted(row.split()) for row in FLOORS["evo"]]
+
+
+def test_the_page_on_mutators_lists_those_there_are() -> None:
+    text = (ROOT / "mutators/README.md").read_text(encoding="utf-8")
+    assert sorted(re.findall(r"^\| `(\w+)` \| .+ \| (?:yes )?\|$", text, re.MULTILINE)) == sorted(MUTATORS)
