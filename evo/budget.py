@@ -1,4 +1,4 @@
-"""What a run may spend, and what it has spent, charged at one place; the time of all its sessions together."""
+"""The budget of a run and what it has spent, charged at one place; the time of all its sessions together."""
 
 from __future__ import annotations
 

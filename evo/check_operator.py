@@ -1,4 +1,4 @@
-"""Whether an operator can be searched with: its definition, its naive kernels, and that wrong kernels are refused."""
+"""The check of an operator: its definition, its naive kernels, and that wrong kernels are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a strategy asks of a mutator, and what it gets back."""
+"""Requests of strategies to mutators, and the proposals that answer them."""
 
 from __future__ import annotations
 

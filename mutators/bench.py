@@ -1,4 +1,4 @@
-"""What those who write kernels may have done before they answer: a workbench, its tools, and what each use came to."""
+"""The workbench of those who write kernels: its tools before they answer, and what each use came to."""
 
 from __future__ import annotations
 

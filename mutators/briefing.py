@@ -1,4 +1,4 @@
-"""What was known of a task, beside the parents, when a child was asked for: what prompts tell of machine and search.
+"""The briefing of a prompt: what was known of a task, beside the parents, when a child was asked for.
 
 All of it follows from what a run has stored by then, in the order in which it was stored, so that a run that is resumed
 or replayed asks in the same words.

@@ -1,4 +1,4 @@
-"""Where a run works that uses Ray: its populations and evaluation workers on a cluster's machines."""
+"""The backend of a run that uses Ray: its populations and evaluation workers on a cluster's machines."""
 
 from __future__ import annotations
 

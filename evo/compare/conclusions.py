@@ -1,4 +1,4 @@
-"""What a comparison will show by its size, what it costs at most, and what it concludes so far."""
+"""Conclusions of a comparison: what it will show by its size, what it costs at most, and what it shows so far."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the re-judged winners of a comparison say of its arms. Pure functions; nothing is read or written.
+"""Statistics on the re-judged winners of a comparison. Pure functions; nothing is read or written.
 
 The primary endpoint of every comparison is ln(speedup over naive) of the re-judged winner at an equal budget; a cell
 without a correct winner of its own counts as naive, which is what its user is left with. Each arm is compared with the

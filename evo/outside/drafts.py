@@ -1,4 +1,4 @@
-"""What works for a mind outside: a worker for its drafts, and sessions of the search that judge what it hands in."""
+"""Work for agents outside: a worker for their drafts, and sessions of the search that judge what they hand in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tools of a mind outside: those of a workbench, and what passes between it and a run's search."""
+"""MCP tools for agents outside: those of a workbench, and those that pass on questions, answers and guests."""
 
 from __future__ import annotations
 

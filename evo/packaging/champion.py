@@ -1,4 +1,4 @@
-"""What a run found becomes the champion of its operator: only what is confirmed, and faster beyond doubt."""
+"""Promotion of a run's kernels to champions of their operators: only if confirmed, and faster beyond doubt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a report says, before anyone decides how it looks: sections of words, tables, figures and kernels.
+"""The content of a report, apart from its looks: sections of words, tables, figures and kernels.
 
 Each table and figure has the query that its numbers come from. `evo.report.render` makes a file of HTML of a document,
 `evo.report.render` one of Markdown. All text is plain text here; the renderer escapes it.

@@ -1,4 +1,4 @@
-"""How busy this machine's GPUs are, as `nvidia-smi` tells it: rarely, so that it disturbs no timing."""
+"""The load of this machine's GPUs, as `nvidia-smi` tells it: rarely, so that it disturbs no timing."""
 
 from __future__ import annotations
 

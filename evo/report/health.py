@@ -1,4 +1,4 @@
-"""Whether a run is healthy, and if not why: from its store, its disk, and whether its process lives."""
+"""The health of a run, and the causes of bad health: from its store, its disk, and whether its process lives."""
 
 from __future__ import annotations
 

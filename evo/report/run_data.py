@@ -1,4 +1,4 @@
-"""What the report of a run is made from, read once and of one state of the run, by way of `evo.api`."""
+"""The data of a run's report, read once and of one state of the run, by way of `evo.api`."""
 
 from __future__ import annotations
 

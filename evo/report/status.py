@@ -1,4 +1,4 @@
-"""Where each task of a run stands: its best kernel with figures of one pairing, and what became of the rest."""
+"""The status of each task of a run: its best kernel with figures of one pairing, and what became of the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How results look on a terminal."""
+"""Tables of results, laid out for a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What to tell the user of a naive kernel that nothing can be compared with."""
+"""Messages to the user on a naive kernel that nothing can be compared with."""
 
 from __future__ import annotations
 

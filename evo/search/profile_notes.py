@@ -1,4 +1,4 @@
-"""What a prompt says of the profiles that are known when its request is asked for."""
+"""Notes on profiles for a prompt: those known when its request is asked for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a search has under way: its requests, and how many more it may begin within its places and evaluations."""
+"""The schedule of a search: requests under way, and how many more fit its places and evaluations."""
 
 from __future__ import annotations
 

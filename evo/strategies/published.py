@@ -1,4 +1,4 @@
-"""What the agent loops that others published have in common, as strategies: casts of models, and prompts by role.
+"""The base of published agent loops as strategies: casts of models, and prompts by role.
 
 Each of them is a module beside this one, `astra`, `cudamaster`, `cutegen`, `cudaforge`, with its templates in a folder
 of `mutators.prompts` of the same name, a template for each role. What all of them share with the engine's own evolution

@@ -1,4 +1,4 @@
-"""What becomes of failed kernels and of kernels of other tasks: repairs and ports."""
+"""Repairs of failed kernels, and ports of kernels of other tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What failed calls of language models mean: litellm's exceptions, translated in this one place."""
+"""Faults of calls of language models: litellm's exceptions, translated in this one place."""
 
 from __future__ import annotations
 

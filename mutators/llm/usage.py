@@ -1,4 +1,4 @@
-"""How many tokens an answer is counted with: what its provider said, as far as that can be true."""
+"""Usage of an answer: the tokens that its provider told, as far as that can be true."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What arrives from a provider, before any library makes something of it: bounded in size, with sound numbers."""
+"""Responses of a provider, before any library reads them: bounded in size, with sound numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What transforms of CUDA kernels must know of a launch: which thread has which index, what stands above a kernel."""
+"""The grid of a CUDA launch, for transforms: which thread has which index, what stands above a kernel."""
 
 from __future__ import annotations
 

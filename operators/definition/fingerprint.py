@@ -1,4 +1,4 @@
-"""What of an operator's folder decides verdicts, as digests: a run that goes on must find it as it was."""
+"""The fingerprint of an operator: digests of all in its folder that decides verdicts, checked by a resume."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What operators have in common: forms, each an unfinished operator.toml, which `like = "elementwise"` names."""
+"""Forms that operators share: each an unfinished operator.toml, which `like = "elementwise"` names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator.toml may leave to us: hidden shapes of all kinds, and the bytes that its tensors amount to."""
+"""Shapes that an operator.toml leaves to us: hidden ones of all kinds, and the bytes that its tensors amount to."""
 
 from __future__ import annotations
 

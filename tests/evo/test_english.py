@@ -14,6 +14,8 @@ from tests.structure import ROOT
 
 OPENINGS = ("Of", "So", "That", "As")
 """First words of docstrings that only refer to the line above."""
+MODULE_OPENINGS = ("What", "How", "Whether", "By", "Where", "It")
+"""First words of a module's docstring that keep back what the module is."""
 RIDDLES = re.compile(r"\b(?:nobody|whoever|somebody|anybody|errand)\b", re.IGNORECASE)
 DONE = ("evo", "mutators", "operators")
 """Packages that are held to it; `fitness` and `tests` are not yet."""
@@ -39,6 +41,17 @@ def test_docstrings_begin_with_their_subject(package: str) -> None:
         if (name := str(path.relative_to(ROOT))) not in FINGERPRINTED
         for line, text in docstrings(path)
         if re.match(rf"(?:{'|'.join(OPENINGS)})\b", text)
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("package", DONE)
+def test_modules_begin_with_what_they_are(package: str) -> None:
+    found = [
+        f"{path.relative_to(ROOT)}: {text.splitlines()[0]}"
+        for path in sorted((ROOT / package).rglob("*.py"))
+        if path.name != "reference.py" and (text := ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))))
+        if re.match(rf"(?:{'|'.join(MODULE_OPENINGS)})\b", text)
     ]
     assert not found, "\n".join(found)
 

@@ -1,4 +1,4 @@
-"""What a package's test compares with: inputs, the reference's fp64 answers, and the error allowed in each element."""
+"""Cases of a package's test: inputs, the reference's fp64 answers, and the error allowed in each element."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a packaged kernel is, read from its folder; its dims from the arrays it is called with, and what it then does.
+"""A packaged kernel, read from its folder: its dims from the arrays it is called with, and its launches.
 
 Packages carry this module and all that it imports: nothing but the standard library and the plan's own modules.
 """

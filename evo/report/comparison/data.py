@@ -1,4 +1,4 @@
-"""What the report of a comparison is made from, read once: what others conclude, and answers to printed queries."""
+"""The data of a comparison's report, read once: conclusions, and answers to printed queries."""
 
 from __future__ import annotations
 
