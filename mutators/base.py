@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from fitness.evaluation import Evaluation
 from mutators.bench import Bench, Tool
@@ -322,7 +322,8 @@ class Earlier:
 class Mutator(Protocol):
     """Makes one child per request. Pure: the same request and parents give the same proposal.
 
-    A mutator never raises for a bad parent or an impossible wish: it answers with a failure.
+    A mutator never raises for a bad parent or an impossible wish: it answers with a failure. A class that says nothing
+    of `asks_model` asks none.
     """
 
     name: str
@@ -343,6 +344,11 @@ class LlmMutator(Protocol):
     """
 
     name: str
+    asks_model: Literal[True]
+    uses_bench: bool
+    """Whether it tries drafts out on a bench where there is one, and takes `bench`."""
+    needs_bench: bool
+    """Whether it can do nothing without a bench."""
 
     def applies(self, kernel: Kernel, operator: Operator) -> bool:
         """See `Mutator.applies`."""
@@ -359,7 +365,7 @@ class LlmMutator(Protocol):
     ) -> Proposal:
         """Return the child, like `Mutator.propose`; `earlier` are the requests of `request.earlier`, in its order.
 
-        On a `bench`, if there is one, drafts can be tried out; a mutator without such a parameter is given none. It
-        raises UserError and OutOfBudget where the client does.
+        On a `bench`, if there is one, drafts can be tried out. It raises UserError and OutOfBudget where the client
+        does.
         """
         ...

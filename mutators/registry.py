@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import Executor
 from functools import lru_cache
-from inspect import iscoroutinefunction, signature
 from typing import cast
 
 from mutators.base import Client, Earlier, Kind, LlmMutator, Mutator, Parent, Proposal, Request
@@ -41,18 +40,21 @@ def mutator(name: str) -> Mutator | LlmMutator:
 
 def asks_model(request: Request) -> bool:
     """Return whether a request waits for a language model. It raises UserError for mutators there are not."""
-    return request.kind is not Kind.PROFILE and iscoroutinefunction(mutator(request.mutator).propose)
+    return request.kind is not Kind.PROFILE and _declared(request.mutator, "asks_model")
 
 
-@lru_cache
-def takes_bench(name: str) -> bool:
+def uses_bench(name: str) -> bool:
     """Return whether the mutator called `name` tries drafts out on a bench."""
-    return "bench" in signature(mutator(name).propose).parameters
+    return _declared(name, "uses_bench")
 
 
 def needs_bench(name: str) -> bool:
     """Return whether the mutator called `name` works on a bench, and can do nothing without."""
-    return bool(getattr(mutator(name), "needs_bench", False))
+    return _declared(name, "needs_bench")
+
+
+def _declared(name: str, what: str) -> bool:
+    return bool(getattr(mutator(name), what, False))
 
 
 async def propose(
@@ -77,5 +79,5 @@ async def propose(
         return await asyncio.get_running_loop().run_in_executor(threads, plain.propose, request, parents, operator)
     if client is None:
         raise UserError(f"the mutator {request.mutator} asks a language model; name one, such as openai/gpt-5")
-    extra = {"bench": bench} if bench and takes_bench(request.mutator) else {}
+    extra = {"bench": bench} if bench and uses_bench(request.mutator) else {}
     return await cast(LlmMutator, maker).propose(request, parents, operator, client, earlier, **extra)

@@ -160,7 +160,7 @@ def _named(path: str) -> Any:
 
 
 def _waits(path: str) -> str:
-    return "language model" if inspect.iscoroutinefunction(_named(path).propose) else "program"
+    return "language model" if getattr(_named(path), "asks_model", False) else "program"
 
 
 def _forms() -> list[Any]:

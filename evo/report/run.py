@@ -40,6 +40,7 @@ from evo.report.health import spent, used
 from evo.report.render import html
 from evo.report.run_data import Lineage, Material, Row, material, placed, stored_peaks, texts
 from evo.report.run_kernels import LINK, kernel_folds
+from evo.report.status import SESSIONS
 from evo.version import engine_version
 from operators.errors import UserError
 
@@ -420,7 +421,13 @@ def _spent(seen: Material) -> Section:
         number("same source", "same_source", count), number("same code", "same_code", count),
         number("seconds saved", "saved_s", seconds),
     ]  # fmt: skip
-    return Section("Money and time", [
+    sat = [
+        text("began", "began"), number("took", "took_s", seconds), text("ended", "ended"), text("why", "reason"),
+        number("kernels judged", "judged", count), number("of today's leaders", "leaders", count),
+        number("US dollars", "cost_usd", dollars),
+    ]  # fmt: skip
+    return Section("Sessions, money and time", [
+        table(seen, "Sessions", sat, SESSIONS, empty="No session began yet."),
         table(seen, "Language models", paid, sql.COSTS, empty="No model was called."),
         table(seen, "Where time went; activities overlap", lost, "lost_time", empty="Nothing took time yet."),
         table(seen, "What known programs saved", saved, "duplicates", folded=True),

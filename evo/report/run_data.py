@@ -10,6 +10,7 @@ from typing import Any
 from evo.api import Ancestor, Run, StoredKernel, principal_chain
 from evo.report import run_sql as sql
 from evo.report.document import Query
+from evo.report.status import SESSIONS
 from fitness.profiling.roofline import Peaks, roofline
 from fitness.targets import device_info, peaks
 from operators.catalog import load
@@ -25,7 +26,7 @@ NAMED = (
 """Worked queries that it shows whole."""
 TEXTS = (
     sql.STANDINGS, sql.PROGRESS, sql.ENDS, sql.ELITES, sql.FAILURES, sql.COSTS, sql.QUARANTINED, sql.EVENTS, sql.FAULTS,
-    sql.ENDINGS, sql.ROOFLINE, sql.USED,
+    sql.ENDINGS, sql.ROOFLINE, sql.USED, SESSIONS,
 )  # fmt: skip
 MOST_KERNELS = 200
 """Kernels that a report has all about; champions come first, then their lineages, then elites."""

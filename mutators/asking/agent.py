@@ -52,7 +52,7 @@ class Agent:
     """
 
     name = "agent"
-    needs_bench = True
+    asks_model = uses_bench = needs_bench = True
 
     def applies(self, kernel: Kernel, operator: Operator) -> bool:
         """Return True for every kernel of the operator."""

@@ -15,6 +15,8 @@ class Say:
     """The words that a model answers to the request's template with; the parents are the kernels that it is shown."""
 
     name = "say"
+    asks_model = True
+    uses_bench = needs_bench = False
 
     def applies(self, kernel: Kernel, operator: Operator) -> bool:
         """Return False: nothing is made of any kernel."""

@@ -96,6 +96,14 @@ def test_every_number_of_a_table_is_the_answer_to_the_query_below_it(reported: R
             assert any(all(same(row[name], other[name]) for name in row) for other in left), (table.caption, row)
 
 
+def test_it_says_when_each_session_ended_and_why(reported: Reported) -> None:
+    (table,) = [table for table in reported.page.tables if table.caption == "Sessions"]
+    assert [(row["ended"], row["reason"]) for row in answer(reported.folder, table.commands[0])] == [
+        ("finished", "evaluations 24 of 24")
+    ]
+    assert len(table.rows) == 1
+
+
 def test_it_shows_every_view_and_all_about_the_kernels_of_a_lineage(reported: Reported) -> None:
     anchors = {found["id"] for _, found in reported.page.elements if found.get("id")}
     assert anchors >= set(SECTIONS)

@@ -13,7 +13,7 @@ import pytest
 from mutators.asking.dialogue import TRIES_WITH_CHECKS
 from mutators.base import CallStatus, Proposal
 from mutators.bench import Result, Tool
-from mutators.registry import needs_bench, propose, takes_bench
+from mutators.registry import needs_bench, propose, uses_bench
 from mutators.testing import ScriptedLLM
 from operators.kernel import Kernel
 from tests.mutators import prompt_cases as cases
@@ -122,4 +122,4 @@ def test_where_the_model_falls_silent_the_latest_draft_is_the_child() -> None:
 
 @pytest.mark.parametrize("name", ["rewrite", "crossover", "repair", "refine"])
 def test_all_who_make_children_look_at_them(name: str) -> None:
-    assert takes_bench(name) and not needs_bench(name)
+    assert uses_bench(name) and not needs_bench(name)
