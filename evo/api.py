@@ -106,7 +106,7 @@ class StoredKernel:
     source: str
     """The whole file as it stands."""
     values: dict[str, int]
-    """Of its tunables; with them as defaults it is `text`."""
+    """The values of its tunables; with them as defaults it is `text`."""
     origin: Ancestor | None
     """How it came to be; None for a draft that was never handed in."""
     verdict: Verdict | None
@@ -299,7 +299,7 @@ __all__ = ["Ancestor", "Run", "Several", "StoredKernel", "Verdict"]
 
 Params = Mapping[str, Any]
 ANSWER_BYTES = 2**30
-"""Of an answer at most."""
+"""The largest answer of one query, in bytes."""
 READ_S = 300.0
 """A question of our own takes so long at most."""
 

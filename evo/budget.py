@@ -1,4 +1,4 @@
-"""What a run may spend, and what it has spent, charged at one place; the time of all its sessions together."""
+"""The budget of a run and what it has spent, charged at one place; the time of all its sessions together."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Budget:
 
 
 OVERRUN = 0.05
-"""Of its time limit, so much at most may a run take longer."""
+"""The share of its time limit by which a run may exceed it."""
 CLOSING_S = {"cpu": 1.0, "cuda": 5.0}
 """By target, what a session needs to end its processes and close its store, after all else: a driver takes its time to
 give up what a process had on a GPU."""
@@ -113,7 +113,7 @@ ROOM_S = 3600.0
 """How long a full disk is waited for: what makes room at night by itself, such as the rotation of logs and the clearing
 of caches, comes within the hour. Who has to be woken for it comes in the morning, and has the machine free by then."""
 FORGOTTEN_S = 60.0
-"""When nobody has asked for so long whether to wait, the next one who does is another wait."""
+"""After so long without a question whether to wait, the next question begins another wait."""
 
 
 class RunClock:

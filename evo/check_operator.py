@@ -1,4 +1,4 @@
-"""Whether an operator can be searched with: its definition, its naive kernels, and that wrong kernels are refused."""
+"""The check of an operator: its definition, its naive kernels, and that wrong kernels are refused."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ Along = Callable[[Sequence[Mutant]], Iterable[Mutant]]
 """Goes along mutants, and may show how far it is."""
 UNTRIED = "untried"
 QUARANTINES = 3
-"""So often a naive kernel is judged whose clock, which errs where a machine is busy, says the impossible."""
+"""Retries of a naive kernel that is quarantined because timers err on a busy machine."""
 MOST_SURVIVING = 0.1
-"""Of the mutants that were run; of more it cannot be that all of them are equivalent."""
+"""The largest share of surviving mutants that can all be equivalent."""
 NO_PROGRAM = (Status.INVALID, Status.COMPILE_ERROR, Status.UNSUPPORTED)
 """A mutant that is none of these was run, and tells something of the verification."""
 DEVICE = {"sm_count": 1, "warp_size": 32, "max_shared_bytes": 227 << 10, "l2_bytes": 1 << 20, "cpu_count": 1}
-"""That plans are resolved for before one is looked at: as much shared memory as any of those that there are."""
+"""Stand-in facts for resolving plans before a device is known: as much shared memory as any device has."""
 WIDTHS = (8, 32)
 """Elements of a vector and of a warp: kernels that ask for multiples of them need hidden shapes to be tested on."""
 
@@ -70,15 +70,15 @@ class Checked:
     task: str
     runs_on: str
     status: str = ""
-    """Of the naive kernel; `untried` where it compiles for a GPU that is not here, and cannot be emulated."""
+    """The naive kernel's status; `untried` where it compiles for a GPU that is not here, and cannot be emulated."""
     message: str = ""
     level: str = ""
-    """Of the verdict; empty where the kernel was emulated, which gives none."""
+    """The verdict's level; empty where the kernel was emulated, which gives no verdict."""
     worst_error: float = 0.0
-    """As a multiple of what is allowed."""
+    """The largest error, as a multiple of the error allowed."""
     library_lack: str = ""
     mutants: int = 0
-    """That were run; those below are no part of it."""
+    """How many mutants were run; those below are no part of it."""
     refused: int = 0
     no_program: int = 0
     same_program: int = 0

@@ -1,4 +1,4 @@
-"""What a run's verdicts depend on besides its kernels: its operators' definitions, and the machine that times them.
+"""The conditions of a run's verdicts besides its kernels: operators' definitions, and the machine that times them.
 
 A run's kernels are compared with each other and with one baseline, whichever session measured them. A session that
 would measure under other conditions is refused: its speedups would be of another problem, or of another machine.

@@ -40,7 +40,7 @@ class CellSettings(BaseModel):
     arm: str = Field(min_length=1)
     """The name of the strategy with all that is set for it."""
     under_way: int = Field(1, ge=1, le=64)
-    """Requests under way at most, profiles included, whatever the pool and whoever else uses it. With 1, each is asked
+    """Requests under way at most, profiles included, whatever the pool and its other users. With 1, each is asked
     for with the knowledge of all that came before it, in every arm alike."""
     trials: int = Field(0, ge=0, le=MOST_TRIALS)
     """Settings of tunables that are asked for, at most."""
@@ -89,7 +89,7 @@ class RunConfig(BaseModel):
     """`islands`; a published agent loop, `agent`, `astra`, `cudaforge`, `cudamaster`, `cutegen` or `refine`; a control,
     `best_of_n`, `one_shot`, `random` or `tune_only`; or your own class, as `module:Class`."""
     settings: dict[str, Any] = {}
-    """Of the strategy, as listed for each below."""
+    """The strategy's settings, as listed for each below."""
     budget: dict[Literal[KINDS], Amount] = {"wall_s": 60.0}  # type: ignore[valid-type]
     """Limits by kind of spending; none: until Ctrl-C, or until nothing new turns up."""
     llm: LlmSettings | None = None

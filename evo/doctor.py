@@ -59,7 +59,7 @@ if ctypes.CDLL(None).unshare(0x20000000) and ctypes.CDLL(None).unshare(0x3000000
 """
 """Fails where jail.cpp gets no namespace of process numbers, with or without one of users."""
 LEAST_OF_PROMISED = 0.6
-"""Of what the data sheet has, a memory that is not disturbed reads more."""
+"""The smallest share of the data sheet's memory throughput that an undisturbed memory reaches."""
 CLASHING = ("evo", "fitness", "runs", "operators", "mutators")
 """Distributions on PyPI whose modules would overwrite ours, or be overwritten."""
 

@@ -1,4 +1,4 @@
-"""Where runs lie: a folder for each, and the names by which users mean one or several of them."""
+"""Folders of runs, one for each, and the names by which users mean one or several of them."""
 
 from __future__ import annotations
 

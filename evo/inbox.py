@@ -1,4 +1,4 @@
-"""What is told from outside, on its way to the driver: files in a folder of the run, which the driver alone empties."""
+"""The inbox of a run: files with what is told from outside, which the driver alone empties."""
 
 from __future__ import annotations
 

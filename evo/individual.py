@@ -28,8 +28,8 @@ class Individual:
     evaluation: Evaluation | None = None
     """The most severe one, with its timings and errors; None without a kernel, or where no machine could judge it."""
     seconds: float = 0.0
-    """Of an evaluator's time until the screening verdict: a new best is not charged for its confirmation, nor anybody
-    for waiting on a language model, which keeps no evaluator busy."""
+    """Seconds of an evaluator until the screening verdict, without confirmations of a new best and without waiting for
+    models."""
     cost_usd: float = 0.0
     """What the language models were paid for it."""
     description: str = ""

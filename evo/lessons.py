@@ -1,4 +1,4 @@
-"""What ideas came to: of one task while it is searched, and of runs that ended, for prompts of others."""
+"""Lessons of ideas: of one task while it is searched, and of runs that ended, for prompts of others."""
 
 from __future__ import annotations
 

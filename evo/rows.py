@@ -77,8 +77,8 @@ class Journal(Protocol):
     folder: Path
     """The run's folder."""
     waits: Callable[[str, float], bool]
-    """Of a reason and of seconds: whether batches go on to wait for a disk that has been full for so long. The owner of
-    the journal sets it; at first nothing is waited for."""
+    """Whether batches go on to wait for a disk that has been full for so long, given a reason and seconds. The
+    journal's owner sets it; at first nothing is waited for."""
     notes: list[str]
     """What was out of the ordinary when it was opened, each a sentence for the user."""
 

@@ -46,7 +46,7 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 OWN_CLUSTER = "local"
 """What `Session.ray` is where a Ray cluster is started for the search alone, on this machine."""
 FRUITLESS = 3
-"""So many clusters in a row that were lost before the search got on mean that the machine lets none live."""
+"""Clusters lost in a row, before the search got on, from which the machine is said to let none live."""
 BUILD_FOLDER = "build"
 """What is compiled during a session, and the locks of its workers; there only meanwhile."""
 DEFINITIONS = "definitions"

@@ -24,7 +24,7 @@ PRIOR_GAINS, PRIOR_TRIES = 0.1, 2.0
 GAIN_CEILING = 2.0
 """A gain counts for at most so many times the usual one: one lucky strike must not hide what the others bring."""
 SHARED_TRIES = (8.0, 24.0, math.inf)
-"""So many tries at most may be worth in one context what an arm did in all others; infinite: contexts do not matter."""
+"""The tries that an arm's results in other contexts may be worth in one context; infinite: contexts do not matter."""
 OVERHEAD = 0.25
 """Every try is charged this part of the average cost besides its own: a place in the queue is never free."""
 
@@ -62,7 +62,7 @@ class Bandit:
         self._within: dict[tuple[str, Arm], Record] = {}
         """The same of each context apart."""
         self._gains = Record()
-        """Of tries that gained something: how many, and the sum of their gains."""
+        """The number of tries that gained something, and the sum of their gains."""
 
     def choose(self, arms: Sequence[Arm], rng: Random, contexts: Mapping[Arm, str] | None = None) -> Arm:
         """One of `arms`, which must not be empty; those that are not possible right now are simply left out.
@@ -114,7 +114,7 @@ class Bandit:
         return max(SHARED_TRIES, key=lambda strength: sum(self._evidence(strength, *each) for each in self._seen()))
 
     def _seen(self) -> Iterator[tuple[float, float, float]]:
-        """Of each arm and context: how often the arm pays in all, and how often it did and did not there."""
+        """The rate at which an arm pays, and how often it did and did not in a context, for each arm and context."""
         for (_, arm), here in self._within.items():
             whole = self.records[arm]
             rate = (PRIOR_GAINS + whole.rewards) / (PRIOR_TRIES + whole.tries)

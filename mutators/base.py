@@ -1,4 +1,4 @@
-"""What a strategy asks of a mutator, and what it gets back."""
+"""Requests of strategies to mutators, and the proposals that answer them."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class ToolCall:
     """By which what came of it is told."""
     name: str
     arguments: str
-    """As the model wrote them, meant to be a JSON object."""
+    """The arguments in the model's own text, meant to be a JSON object."""
 
 
 class CallStatus(StrEnum):
@@ -152,7 +152,7 @@ class CallStatus(StrEnum):
 
     @property
     def heard(self) -> bool:
-        """Whether the provider answered, in whatever way."""
+        """Whether the provider answered, in any way."""
         return self not in (CallStatus.FAILED, CallStatus.UNAVAILABLE)
 
 
@@ -255,7 +255,7 @@ class Proposal:
     """Why there is no answer."""
     seconds: float = 0.0
     calls: tuple[Call, ...] = ()
-    """Of language models, in order; their client has stored them."""
+    """Calls of language models, in order; their client has stored them."""
     text: str = ""
     """What a language model said."""
     metrics: Mapping[str, float] | None = None
@@ -338,7 +338,7 @@ class Mutator(Protocol):
 
 
 class LlmMutator(Protocol):
-    """A mutator that asks a language model, and waits for it without blocking anybody.
+    """A mutator that asks a language model, and waits for it without blocking the search.
 
     As pure as a `Mutator`, given the client's answers.
     """
@@ -351,7 +351,7 @@ class LlmMutator(Protocol):
     """Whether it can do nothing without a bench."""
 
     def applies(self, kernel: Kernel, operator: Operator) -> bool:
-        """As `Mutator.applies`."""
+        """See `Mutator.applies`."""
         ...
 
     async def propose(
@@ -363,7 +363,7 @@ class LlmMutator(Protocol):
         earlier: tuple[Earlier, ...] = (),
         bench: Bench | None = None,
     ) -> Proposal:
-        """As `Mutator.propose`; `earlier` are the requests of `request.earlier`, in its order.
+        """Return the child, like `Mutator.propose`; `earlier` are the requests of `request.earlier`, in its order.
 
         On a `bench`, if there is one, drafts can be tried out. It raises UserError and OutOfBudget where the client
         does.

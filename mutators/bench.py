@@ -1,4 +1,4 @@
-"""What those who write kernels may have done before they answer: a workbench, its tools, and what each use came to."""
+"""The workbench of those who write kernels: its tools before they answer, and what each use came to."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Tool:
 
 @dataclass(frozen=True)
 class Result:
-    """What a use of a tool came to: whatever was wrong with it is a text, never an exception."""
+    """What a use of a tool came to: a fault in it is a text, never an exception."""
 
     text: str
     """What the client is told; of bounded length."""
@@ -36,11 +36,11 @@ class Result:
     change: str = ""
     """What a draft changes, in its author's words; only where it is handed in."""
     evaluation: Evaluation | None = None
-    """Of a draft that was judged."""
+    """The evaluation of a draft that was judged."""
     evaluations: int = 0
     """What is charged to the budget."""
     seconds: float = 0.0
-    """Of an evaluation worker."""
+    """Seconds of an evaluation worker."""
     unsaid: Mapping[str, Any] = field(default_factory=dict)
     """What a client is not told, plain JSON, such as why a look at a kernel was not possible."""
 

@@ -1,4 +1,4 @@
-"""What was known of a task, beside the parents, when a child was asked for: what prompts tell of machine and search.
+"""The briefing of a prompt: what was known of a task, beside the parents, when a child was asked for.
 
 All of it follows from what a run has stored by then, in the order in which it was stored, so that a run that is resumed
 or replayed asks in the same words.
@@ -109,7 +109,7 @@ class Briefing:
     naive_us: Mapping[str, float] = field(default_factory=dict)
     """By workload, the naive kernel's time."""
     library: Standing = field(default_factory=dict)
-    """Of the vendor's call."""
+    """The standing of the vendor's call."""
     best_id: str = ""
     """The kernel id of the fastest kernel known."""
     best: Standing = field(default_factory=dict)
@@ -132,6 +132,6 @@ class Briefing:
     asked_before: int = 0
     """How often the same was asked: mutator, parents, template, model and params."""
     origin: Origin | None = None
-    """Of a request with a source in another task."""
+    """The origin of a request with a source in another task."""
     verdict_on: Callable[[str], str] = lambda _: ""
-    """Of a program, by `mutators.asking.novelty.text_digest`: the verdict that was known of it, or empty."""
+    """The verdict known of a program, given by `mutators.asking.novelty.text_digest`, or an empty text."""

@@ -60,7 +60,7 @@ def _edits(answer: str) -> list[Any] | None:
 
 
 def _ranges(edits: list[Any], length: int) -> Iterator[tuple[int, int, int, list[str]]]:
-    """Of each edit: the first line and the end of what it takes out, from 0, its number, and the lines put there."""
+    """The first line and the end of what each edit takes out, from 0, its number, and the lines put there."""
     if not edits:
         raise AnswerError("the list `edits` is empty; change something")
     for number, edit in enumerate(edits, 1):

@@ -33,7 +33,7 @@ NOT_QUITE = 1.01
 """What a usual floating constant is multiplied with; a very small or large one, such as an epsilon, is doubled."""
 USUAL = (1e-3, 1e3)
 KEPT_BITS = {"double": (52, 23), "float": (23, 10)}
-"""Of an accumulator's fraction: how many it has, and how many are left of them in a lower precision (fp32, TF32)."""
+"""The bits of an accumulator's fraction, and those left of them in a lower precision (fp32, TF32)."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Mutant:
     kind: str
     """What was done, in a few words."""
     line: int
-    """Of the file, where it was done."""
+    """The line of the file where it was done."""
     kernel: Kernel
 
 
@@ -126,7 +126,7 @@ class _Changes:
 
     @cached_property
     def _types(self) -> dict[str, str]:
-        """Of every name that functions declare, the last type, pointers and arrays by what they hold."""
+        """The last type of every name that functions declare, pointers and arrays by what they hold."""
         listed = (d for f in self._tree.functions for all_of_it in f.declarations.values() for d in all_of_it)
         return {d.name: d.type for d in listed}
 

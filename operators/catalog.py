@@ -148,7 +148,7 @@ class Functions:
     def bound(self, vendor: LibraryCall, values: Mapping[str, Any]) -> Callable[[], Any]:
         """Return the call on these values, prepared for, so that nothing but the call is left to be timed.
 
-        What it raises is OperatorError, as whatever preparing for it raises.
+        What it raises is OperatorError, like all that preparing for it raises.
         """
         if vendor.function is None:
             prepared = self.prepare(values)
@@ -164,7 +164,7 @@ class Functions:
     def call(self, name: str, values: Mapping[str, Any]) -> Any:
         """Call a function of reference.py with those of `values` that it names.
 
-        Raises OperatorError for others, and for whatever the function raises itself.
+        Raises OperatorError for others, and for all that the function raises itself.
         """
         if not self.offers(name):
             raise OperatorError(f"{self.module.__file__}: `def {name}(...)` is missing")

@@ -69,17 +69,17 @@ class Champion(BaseModel):
     kernel: str = ""
     """Its id there, that of the file it was found as with `values` for its tunables."""
     values: dict[str, int] = {}
-    """Of its tunables, as they won: the defaults of the file."""
+    """The values of its tunables that won: the defaults of the file."""
     lineage: tuple[str, ...] = ()
     """How it came to be, from the kernel that the run started from: what made each step."""
     engine: str = ""
     """The kernel-evo that measured it."""
     driver: str = ""
-    """Of the GPU."""
+    """The version of the GPU's driver."""
     library: tuple[str, ...] = ()
     """The vendor's calls that it was compared with."""
     over_naive_interval: Interval | None = None
-    """Of 95 %, like those below."""
+    """The 95 % interval, like those below."""
     over_library_interval: Interval | None = None
     previous: str = ""
     """The champion whose place it took, as its file was called, and who wrote that; empty where there was none."""
@@ -189,7 +189,7 @@ def _head(path: Path) -> str:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Write a whole file at once, so that whoever reads it sees the old one or the new one."""
+    """Write a whole file at once, so that a reader sees the old one or the new one."""
     with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=".", encoding="utf-8", delete=False) as file:
         try:
             file.write(text)

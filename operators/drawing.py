@@ -30,7 +30,7 @@ def uniform(
 def normal(
     shape: Shape, rng: np.random.Generator, device: torch.device, *, dtype: torch.dtype = torch.float64
 ) -> Tensor:
-    """Of mean 0 and deviation 1, in fp32 or fp64."""
+    """Draw numbers of mean 0 and deviation 1, in fp32 or fp64."""
     if _by_numpy(device):
         return torch.from_numpy(np.asarray(rng.standard_normal(shape, dtype=_NUMPY[dtype])))
     return torch.randn(_sizes(shape), generator=_source(rng, device), device=device, dtype=dtype)

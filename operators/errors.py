@@ -33,7 +33,7 @@ DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, 
 def disk_error(error: OSError, folder: str | Path = "") -> DiskError | None:
     """What an error of the operating system says of a disk; None where it says nothing of it.
 
-    `folder` is one that only we write to: whatever fails there, as when it was removed, is no fault of a kernel.
+    `folder` is one that only we write to: a failure there, as when it was removed, is no fault of a kernel.
     """
     place = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
     ours = folder and place and Path(place).is_relative_to(folder)

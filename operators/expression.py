@@ -91,7 +91,7 @@ class Expression:
     terms: int = field(compare=False)
     """How many operations and operands it has: what a value of it costs."""
     tree: ast.expr = field(compare=False, repr=False)
-    """As `ast` has it; parse() lets through only what the language has."""
+    """The syntax tree of `ast`; parse() lets through only what the language has."""
     objects: frozenset[str] = field(compare=False, repr=False)
     """Names without a numeric value that it may choose between."""
 

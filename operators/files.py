@@ -1,4 +1,4 @@
-"""Files of users, read as far as such a file goes: whatever was named by mistake takes neither time nor memory."""
+"""Files of users, read as far as such a file goes: a file that was named by mistake takes neither time nor memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from operators.errors import MachineError
 SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE)
 """What is wrong with a machine that cannot open or read a file, rather than with the file."""
 MAX_TEXT_BYTES = 4 << 20
-"""Of a file that a person writes: a configuration, an operator, Python."""
+"""The largest file that a person writes (a configuration, an operator, Python), in bytes."""
 
 
 def read_text(path: Path, most_bytes: int = MAX_TEXT_BYTES) -> str:

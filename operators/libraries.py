@@ -25,9 +25,9 @@ WITHOUT_BF16 = ("numpy", "cupy")
 NARROW = ("bf16", "fp16")
 CONVERTED = " (converted before)"
 """Ends the name of a call that gets an operand in another form or order than a kernel does. The conversion is not
-timed: the call is spared work that a kernel has to do, which whoever reads a comparison must know."""
+timed: the call is spared work that a kernel has to do, which a reader of a comparison must know."""
 UNNAMED = "library()"
-"""What a call is called that nobody named."""
+"""The name of a call without a name of its own."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class LibraryCall:
     """One way to have the operator's result from a vendor's library."""
 
     name: str
-    """As the library's documentation has it; where several calls are needed, the one that does most."""
+    """The name in the library's documentation; where several calls are needed, the one that does most."""
     function: Callable[..., Any] | None = None
     """It gets what it names of dims, scalars, tensors in the task's dtype and `prepared`, as `library(...)` does, and
     returns what that returns. None: `library(...)` itself."""
@@ -48,7 +48,7 @@ class LibraryCall:
     arrays: Arrays = "torch"
     targets: tuple[str, ...] = ("cpu", "cuda")
     dtypes: tuple[str, ...] = ()
-    """Of tasks; empty: all that its arrays know."""
+    """Element types of tasks; empty: all that its arrays know."""
 
     @property
     def kind(self) -> str:

@@ -1,4 +1,4 @@
-"""What a shell may complete: names of runs, kernels and operators. Whatever cannot be read completes to nothing."""
+"""Completions for a shell: names of runs, kernels and operators. A name that cannot be read completes to nothing."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def tell(
     runs: Runs = RUNS,
     as_json: AsJson = False,
 ) -> None:
-    """Tell a run answers from outside, or kernels that nobody asked for; a search may be under way or not.
+    """Tell a run answers from outside, or kernels that no request asked for; a search may be under way or not.
 
     Files that end in .jsonl hold lines: answers as OpenAI's batches have them, or {"custom_id": ID, "content": TEXT}
     (or "refused"; with "usage", "cost_usd" and "author" as you like), and kernels {"source": TEXT} with "author",

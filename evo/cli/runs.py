@@ -173,7 +173,8 @@ def ui(
             address = f"http://{f'[{name}]' if ':' in name else name}:{number}/"
             if not is_loopback(name):
                 print(
-                    f"evo: whoever reaches {address} can read this run, prompts and sources included", file=sys.stderr
+                    f"evo: everyone who reaches {address} can read this run, prompts and sources included",
+                    file=sys.stderr,
                 )
             print(f"run {folder} is shown at {address} (Ctrl-C ends it)", flush=True)
             watched.look()

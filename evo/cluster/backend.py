@@ -1,4 +1,4 @@
-"""Where a run works that uses Ray: its populations and evaluation workers on a cluster's machines."""
+"""The backend of a run that uses Ray: its populations and evaluation workers on a cluster's machines."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ START_LIMIT_S = 120.0
 """How long actors may take to start before the cluster is taken to have no room for them."""
 TIDY_S = 20.0
 JOIN_S = 10.0
-"""So often a run looks for machines that have joined its cluster."""
+"""Seconds between two looks for machines that have joined the run's cluster."""
 
 
 class ClusterBackend:

@@ -41,7 +41,7 @@ class Scratch:
         while True:
             self.path.mkdir(mode=0o700, exist_ok=True)
             if self.path.stat().st_uid != os.getuid():
-                raise UserError(f"{self.path} belongs to somebody else; remove it")
+                raise UserError(f"{self.path} belongs to another user; remove it")
             self._lock = os.open(self.path / "lock", os.O_CREAT | os.O_RDWR, 0o600)
             fcntl.flock(self._lock, fcntl.LOCK_SH)
             with suppress(OSError):

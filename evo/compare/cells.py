@@ -156,11 +156,11 @@ CURVE = """
 
 @dataclass(frozen=True)
 class Winner:
-    """The best kernel of a cell by the cell's own verdicts, which nobody has judged anew yet."""
+    """The best kernel of a cell by the cell's own verdicts, not judged anew yet."""
 
     kernel: Kernel
     level: str
-    """Of its verdict: `confirmed`, as a rule."""
+    """The level of its verdict: `confirmed`, as a rule."""
     flagged: str
     """What is suspicious about it; empty: nothing."""
     log_speedup: float
@@ -182,7 +182,7 @@ class Used:
     duplicates: int = 0
     rejected: int = 0
     repairs: int = 0
-    """Of the evaluations."""
+    """Those of the evaluations that were repairs."""
     checks: int = 0
     calls: int = 0
     failed_calls: int = 0

@@ -1,4 +1,4 @@
-"""What a comparison will show by its size, what it costs at most, and what it concludes so far."""
+"""Conclusions of a comparison: what it will show by its size, what it costs at most, and what it shows so far."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Conclusions:
-    """Of one comparison. The same outcomes lead to the same figures: what is resampled is drawn from its name."""
+    """The conclusions of one comparison. Equal outcomes give equal figures: resampling is seeded by its name."""
 
     reference: str
     difference: float
@@ -108,7 +108,7 @@ def concluded(made: Comparison, found: Sequence[Outcome], cells: int) -> Conclus
 
 
 def resampling(made: Comparison) -> np.random.Generator:
-    """Of all that is resampled in a comparison, drawn from its name: whoever asks again gets the same figures."""
+    """The generator for all resampling in a comparison, seeded by its name, so that figures do not change."""
     return np.random.default_rng(int(digest("resampling", made.name)[:16], 16))
 
 
@@ -211,7 +211,7 @@ class Sizing:
 
     operators: int
     tasks: float
-    """Of an operator, on average."""
+    """Tasks per operator, on average."""
     seeds: int
     arms: int
     """Beside the reference."""

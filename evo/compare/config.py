@@ -37,13 +37,13 @@ class Arm(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     strategy: str = ""
-    """As for a run; empty: the arm's own name."""
+    """The strategy, by the names that a run takes; empty: the arm's own name."""
     settings: dict[str, Any] = {}
-    """Of the strategy."""
+    """The strategy's settings."""
     profile: Literal[PROFILERS] = PROVIDER  # type: ignore[valid-type]
     """What language models are shown of a profile, as for a run."""
     tuning: Literal["none", "own", "last"] = "none"
-    """Who tries settings of tunables: nobody; the strategy when it likes, within the comparison's `trials`; or, when
+    """Who tries settings of tunables: none does; the strategy when it likes, within the comparison's `trials`; or, when
     it has asked for all else, the engine with as many trials of its best kernel."""
     models: list[str] | None = None
     """Instead of those of `[llm]`; an empty list: no language model."""
@@ -67,7 +67,7 @@ class Comparison(BaseModel):
     seeds: list[Seed] = Field([1, 2, 3], min_length=1)
     """Every arm searches every task once with each of them."""
     budget: dict[Literal[BUDGETS], Amount]  # type: ignore[valid-type]
-    """Of every cell, exactly one kind."""
+    """The budget of every cell, of exactly one kind."""
     reference: str = ""
     """The arm that all others are compared with; empty: the first one."""
     primary: list[str] | None = None
@@ -79,15 +79,15 @@ class Comparison(BaseModel):
     trials: int = Field(16, ge=0, le=MOST_TRIALS)
     """Settings of tunables in a cell at most, of arms that tune; no budget counts them."""
     workload_set: str = ""
-    """As for a run."""
+    """The workloads that kernels are timed on, by the names that a run takes."""
     llm: LlmSettings | None = None
     """Language models of all arms, but for those that name others."""
     check: bool = True
-    """As for a run, of all arms alike."""
+    """Whether drafts are checked, in all arms alike; see the setting of runs."""
     under_way: int = Field(1, ge=1, le=64)
     """Requests of one cell under way at most; see `CellSettings`."""
     order_seed: Seed = 0
-    """Of the order in which cells are begun."""
+    """The seed of the order in which cells are begun."""
     workers: int = Field(0, ge=0, le=256)
     """Evaluation workers of the pool that all cells share, as for a run."""
     threads: int = Field(0, ge=0, le=4096)

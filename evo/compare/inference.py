@@ -1,4 +1,4 @@
-"""What the re-judged winners of a comparison say of its arms. Pure functions; nothing is read or written.
+"""Statistics on the re-judged winners of a comparison. Pure functions; nothing is read or written.
 
 The primary endpoint of every comparison is ln(speedup over naive) of the re-judged winner at an equal budget; a cell
 without a correct winner of its own counts as naive, which is what its user is left with. Each arm is compared with the
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 ALPHA = 0.05
-"""Of all arms of a comparison together."""
+"""The error rate of all arms of a comparison together."""
 POWER = 0.8
 EXACT_OPERATORS = 12
 """Up to so many the power is that of the test itself on normal differences; beyond it Student's law is as good."""
@@ -37,12 +37,12 @@ class Spread:
     """How much ln(speedup) varies, as standard deviations."""
 
     operators: float
-    """Of the true difference of two arms from operator to operator."""
+    """The deviation of two arms' true difference from operator to operator."""
     seeds: float
-    """Of one arm's winner at one task from seed to seed."""
+    """The deviation of one arm's winner at one task from seed to seed."""
 
     def of_operator(self, tasks: float, seeds: float) -> float:
-        """Of what one operator says of the difference, with so many tasks of it and seeds."""
+        """The deviation of one operator's difference, with so many of its tasks and seeds."""
         return math.sqrt(self.operators**2 + 2 * self.seeds**2 / (tasks * seeds))
 
 
@@ -132,20 +132,20 @@ def _in_deviations(operators: int, alpha: float) -> float:
 
 LEVEL = 0.95
 LEAST_BLOCKS = 5
-"""Of fewer operators no bootstrap makes an interval: the few resamples that there are say nothing of others."""
+"""The fewest operators from which a bootstrap makes an interval: resamples of fewer say nothing of other operators."""
 RESAMPLES = 1999
 FLIPS = 9999
 """Patterns of signs that are tried; all of them where there are no more."""
 REDRAWN = 500
-"""Of each operator's mean, over resampled seeds."""
+"""Resamples of each operator's mean, over seeds."""
 BATCH = 200
 FACTORS = (1, 2, 4)
 THRESHOLDS = (1, 2, 4, 8)
-"""Of the score P."""
+"""The thresholds of the score P."""
 
 Floats = NDArray[np.float64]
 Block = Sequence[Floats]
-"""Of one operator: for each of its tasks a row per seed, of one value or several."""
+"""The results of one operator: for each of its tasks a row per seed, of one value or several."""
 _Key = tuple[str, str, int]
 """Operator, task and seed."""
 
@@ -165,7 +165,7 @@ class Outcome:
     correct: bool = False
     """Whether the cell had a winner, other than the naive kernel itself, that passed the judgement."""
     times_us: tuple[tuple[float, float], ...] = ()
-    """Of naive and of the winner, for each workload."""
+    """Times of naive and of the winner, for each workload."""
 
     def __post_init__(self) -> None:
         if not self.correct and (self.log_speedup or self.log_speedup_se or self.times_us):
@@ -245,7 +245,7 @@ class Summary:
     correct: float
     """Share of cells with a winner, other than the naive kernel itself, that passed the judgement."""
     geometric_mean: float
-    """Of the speedup over naive."""
+    """The geometric mean of the speedup over naive."""
     low: float
     high: float
     """95 % interval of it."""
@@ -379,7 +379,7 @@ def blocked(values: Mapping[_Key, Floats]) -> list[Block]:
 
 
 def block_mean(block: Block) -> Any:
-    """Of an operator: the mean over its tasks of the mean over their seeds; a number, or an array of several."""
+    """An operator's mean over its tasks of the mean over their seeds; a number, or an array of several."""
     mean = np.mean([seeds.mean(axis=0) for seeds in block], axis=0)
     return float(mean[0]) if mean.shape == (1,) else mean
 
@@ -450,7 +450,7 @@ def _mean(blocks: Sequence[Block]) -> float:
 
 
 def _error_of_mean(blocks: Sequence[Block]) -> float:
-    """Of the mean over operators, from the standard errors of cells."""
+    """The standard error of the mean over operators, from the standard errors of cells."""
     if not blocks:
         return 0.0
     variances = [

@@ -95,7 +95,7 @@ def near(dims: Mapping[str, int], rng: Random) -> dict[str, int]:
 
 
 def dict_name(dims: Mapping[str, int]) -> str:
-    """As `operators.definition.spec.Workload.name`."""
+    """The name of a workload with these dims; see `operators.definition.spec.Workload.name`."""
     return ",".join(f"{name}={value}" for name, value in dims.items())
 
 
@@ -123,7 +123,7 @@ for the judgement."""
 JUDGED, COMPARED = "judged", "beside"
 """Measurements of a winner: beside the naive kernel, and beside the fastest winner of its task."""
 DRAWS = 3
-"""So often shapes are drawn for a task, before it is judged on the operator's own alone."""
+"""Attempts to draw shapes for a task, before it is judged on the operator's own alone."""
 EVALUATIONS = """
     select e.*, (select list(t) from timings t where t.evaluation_id = e.evaluation_id) as timings,
         (select list(l) from library_timings l where l.evaluation_id = e.evaluation_id) as library_timings,
@@ -142,8 +142,8 @@ class JudgedCell:
     outcome: Outcome | None
     """For the statistics; None: its search is not done, or its winner not judged."""
     beside: Evaluation | None = None
-    """Of its winner in turns with the fastest winner of its task, whose `anchor_id` it names; None: it is that one, was
-    not right, or was not timed beside it yet."""
+    """The evaluation of its winner in turns with the fastest winner of its task, whose `anchor_id` it names; None: it
+    is that winner, was not right, or was not timed beside it yet."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class _Bench:
 
     @property
     def fastest(self) -> Kernel | None:
-        """Of those that were judged; None: none of them is right."""
+        """The fastest kernel of those that were judged; None: none of them is right."""
         right = [kernel for kernel in self.winners if kernel.id in self.judged and self.judged[kernel.id].correct]
         return max(right, key=lambda kernel: (self.judged[kernel.id].log_speedup or 0.0, kernel.id), default=None)
 
@@ -207,7 +207,7 @@ def judge(folder: Path, results: Sequence[CellResult], say: Say, *, ray: str = "
 
 
 def judge_on(backend: Backend, folder: Path, say: Say) -> bool:
-    """As `judge`, of cells that are done, on a backend that is there."""
+    """Do what `judge` does for cells that are done, on a backend that is there."""
     return _judge(backend, folder, say, list(_benches(folder, cell_results(folder))))
 
 
@@ -339,7 +339,7 @@ class _Judging:
         return not stopped
 
     async def _all(self, pool: SharedPool, benches: Sequence[_Bench]) -> None:
-        """As many tasks side by side as kernels can be timed at once, in random order."""
+        """Judge the tasks in random order, as many side by side as kernels can be timed at once."""
         config = benches[0].cell.config.resolved()
         if not self._store.rows("select 1 from runs").num_rows:
             row = run_row(config, self._folder / FOLDER, self._backend.gpus(config))

@@ -28,7 +28,7 @@ TOLD = """
     select 'starts from the kernel file ' || json_extract_string(request_json, '$.params.name') as what, request_id
     from asks where mutator = 'ancestor' and json_extract_string(request_json, '$.params.name') <> 'naive'
     union all
-    select 'has a kernel that nobody asked for', request_id from proposals where kind = 'guest'
+    select 'has a kernel that no request asked for', request_id from proposals where kind = 'guest'
     union all
     select 'was made from a kernel of another task', request_id from proposals where mutator = 'port'
     union all
@@ -44,7 +44,7 @@ PROMPTS = """
     union all
     select request_id, messages_json from llm_sent where messages_json is not null
 """
-"""Every prompt that was sent, also those that nobody answered yet."""
+"""Every prompt that was sent, also those without an answer yet."""
 OWN = """
     select source as text from kernels
     union all select answer from llm_calls where answer is not null

@@ -30,7 +30,7 @@ WORK = ".work"
 
 @dataclass
 class Running:
-    """The state of a comparison under way, for whoever shows it."""
+    """The state of a comparison under way, to be shown."""
 
     cells: Sequence[Cell]
     at_once: int = 0
@@ -51,7 +51,7 @@ OnChange = Callable[[Running], None]
 def prepare(comparison: Comparison, runs: Path) -> tuple[Path, list[Cell]]:
     """Begin a comparison below `runs`, or take it up again; return its folder and cells. It raises UserError.
 
-    Whatever is wrong with any cell's configuration is found here, before anything is spent.
+    Every fault of a cell's configuration is found here, before anything is spent.
     """
     folder = folder_of(runs, comparison.name)
     if (folder / BEGUN).exists():
@@ -112,7 +112,7 @@ def run_on(
     wait_s: float = 0.0,
     stop_when: Callable[[Running], bool] = lambda _: False,
 ) -> Running:
-    """As `compare`, on a backend that is there. It stops as after Ctrl-C when `stop_when` says so."""
+    """Do what `compare` does on a backend that is there. It stops as after Ctrl-C when `stop_when` says so."""
     running = Running(cells)
     for cell in cells:
         found = standing(folder / cell.name)
@@ -252,7 +252,7 @@ def shared_context(cells: Sequence[Cell], build: Path) -> RunContext:
 
 
 def cells_at_once(cells: Sequence[Cell], slots: int) -> int:
-    """As many cells as keep a pool of so many slots busy: twice its jobs, and more where models are waited for."""
+    """The number of cells that keep a pool of so many slots busy: twice its jobs, more where models are waited for."""
     under_way = max(cell.config.cell.under_way if cell.config.cell else 1 for cell in cells)
     asked = max(cell.config.llm.concurrency if cell.config.llm else 0 for cell in cells)
     return max(-(-2 * slots // under_way), asked // under_way, 1)
@@ -260,7 +260,7 @@ def cells_at_once(cells: Sequence[Cell], slots: int) -> int:
 
 @contextmanager
 def at_work(folder: Path, ray: str) -> Iterator[Backend]:
-    """The backend for whatever is done for a comparison; no other process does something for it meanwhile."""
+    """The backend for all work on a comparison; no other process does something for it meanwhile."""
     with _explained(folder), _alone(folder), backend_of(ray) as backend:
         yield backend
 

@@ -56,7 +56,7 @@ class ComparisonDesk:
         self._lines: dict[str, list[str]] = {}
 
     def look_at(self, lines: Iterable[tuple[str, str]]) -> Told:
-        """Sort lines, each with the place where it stands; kernels that nobody asked for are no part of an arm."""
+        """Sort lines, each with the place where it stands; kernels that no request asked for are no part of an arm."""
         found = Told()
         for where, line in lines:
             part, own = _routed(line)

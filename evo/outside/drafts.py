@@ -1,4 +1,4 @@
-"""What works for a mind outside: a worker for its drafts, and sessions of the search that judge what it hands in."""
+"""Work for agents outside: a worker for their drafts, and sessions of the search that judge what they hand in."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Sessions:
         return has_writer(self._folder) or (self._process is not None and self._process.poll() is None)
 
     def ensure(self) -> None:
-        """Start a session if something lies in the inbox that nobody would take.
+        """Start a session if something lies in the inbox that no session would take.
 
         One that ended and left all of it there would be followed by others that do the same: it needs more to be told.
         """

@@ -1,4 +1,4 @@
-"""The tools of a mind outside: those of a workbench, and what passes between it and a run's search."""
+"""MCP tools for agents outside: those of a workbench, and those that pass on questions, answers and guests."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Status(Arguments):
 
 
 class NextQuestion(Arguments):
-    """Read a question that the search asks and nobody has answered yet: its id and the whole prompt. It is yours to
+    """Read a question that the search asks and that has no answer yet: its id and the whole prompt. It is yours to
     answer with `submit` or `answer`; you may as well leave it and submit what you like."""
 
     skip: Annotated[int, Field(ge=0, le=10_000, description="leave out so many, from the oldest on")] = 0

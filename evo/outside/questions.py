@@ -45,7 +45,7 @@ class Question:
 
 
 def open_questions(folder: Path) -> list[Question]:
-    """Return the questions of the run in `folder` that nobody has answered yet: tasks in turn, the oldest first."""
+    """Return the open questions of the run in `folder`: tasks in turn, the oldest first."""
     waiting = _answered_in(Inbox(folder))
     rows = query(
         folder,
@@ -68,7 +68,7 @@ def config_of(folder: Path) -> RunConfig:
 
 
 def nobody_asks(folder: Path) -> str:
-    """Return why a run has no question for anybody outside; empty where one of its models is outside."""
+    """Return why a run has no question to the outside; empty where one of its models is outside."""
     llm = config_of(folder).llm
     if llm and any(map(is_outside, llm.models)):
         return ""
@@ -87,7 +87,7 @@ class Told:
 
 
 class Desk:
-    """Looks at lines before they go to a run's inbox, so that whoever tells them hears at once what is wrong."""
+    """Looks at lines before they go to a run's inbox, so that their author hears at once what is wrong."""
 
     def __init__(self, folder: Path, author: str = "") -> None:
         """It reads the run in `folder` as it stands; guests that name no author are of `author`."""
@@ -118,7 +118,7 @@ class Desk:
         return found
 
     def _check(self, answer: Answer) -> None:
-        """Raise LineError for an answer that nobody waits for."""
+        """Raise LineError for an answer that no question waits for."""
         key = answer.custom_id
         if key not in self._asked:
             raise LineError(f"{key[:80]}: the run has no such question")

@@ -1,4 +1,4 @@
-"""What a run found becomes the champion of its operator: only what is confirmed, and faster beyond doubt."""
+"""Promotion of a run's kernels to champions of their operators: only if confirmed, and faster beyond doubt."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NO_NAME = re.compile(
     r"\(.*?\)|\b(?:NVIDIA|GeForce|Tesla|Quadro|Intel|AMD|Processor|CPU|SXM\d*|HBM\w*|\d+[GT]i?B|\d+-Core)\b|@.*",
     re.IGNORECASE,
 )
-"""Of a device's name, what its kernels do not depend on."""
+"""The parts of a device's name that its kernels do not depend on."""
 
 
 @dataclass(frozen=True)

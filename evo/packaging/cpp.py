@@ -40,7 +40,7 @@ _COMPARISONS = {
     ast.GtE: "at_least",
 }
 _FUNCTIONS = {"min": "least", "max": "most"}
-"""That take a list in braces; the others are called as they are."""
+"""Functions that take a list in braces; the others are called with plain arguments."""
 
 
 def number(expression: Expression, name: Callable[[str], str]) -> str:
@@ -146,7 +146,7 @@ class Source:
     """What a launcher is made of."""
 
     name: str
-    """Of its namespace."""
+    """The name of its namespace."""
     operator: Operator
     dtype: str
     plan: Plan
@@ -154,7 +154,7 @@ class Source:
     settings: Mapping[str, int]
     """A value for every tunable."""
     params: Mapping[str, tuple[Param, ...]]
-    """Of the compiled kernels, by what launches call them."""
+    """The parameters of the compiled kernels, by what launches call them."""
     symbols: Mapping[str, str]
     """What the code calls them; empty on cpu, where they have numbers."""
 

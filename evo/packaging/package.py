@@ -52,7 +52,7 @@ class Subject:
     origin: str
     """Where it is from, in words."""
     verdict: Mapping[str, Any] | None
-    """As verdict.json has it; None: it was never judged there."""
+    """The verdict in the form of verdict.json; None: it was never judged there."""
     conditions: Mapping[str, Any] = field(default_factory=dict)
     """What the verdict was given on: device, driver, versions."""
     lineage: Sequence[Mapping[str, Any]] = ()
@@ -194,7 +194,7 @@ def _path(module: str) -> Path:
 
 
 UNCONFIRMED = (
-    "**Not confirmed.** These figures are of level `{level}`: nobody repeated them, and the luckiest of "
+    "**Not confirmed.** These figures are of level `{level}`: they were not repeated, and the luckiest of "
     "many kernels looks faster than it is. `evo resume RUN --confirm` confirms what leads."
 )
 FLAGGED = (

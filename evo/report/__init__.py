@@ -1,1 +1,1 @@
-"""What a run has to say for itself: queries over its store, and how they are shown."""
+"""Reports of a run: queries over its store, and their pages, tables and figures."""

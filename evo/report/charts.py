@@ -1,4 +1,4 @@
-"""Figures of reports: Vega-Lite, drawn here as SVG, so that whoever opens a report needs no script and no network.
+"""Figures of reports: Vega-Lite, drawn here as SVG, so that a reader of the report needs no script and no network.
 
 Colours are names that the page gives values to, for light, dark and paper. vl-convert-python holds Vega itself; it is
 imported where the first figure is drawn. The same specifications drawn in a browser would be interactive.
@@ -37,7 +37,7 @@ CONFIG: Mapping[str, Any] = {
 
 
 def colour(place: int) -> str:
-    """That of the series at this place."""
+    """The colour of the series at this place."""
     return f"var(--series-{place % SERIES})"
 
 

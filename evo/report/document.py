@@ -1,7 +1,7 @@
-"""What a report says, before anyone decides how it looks: sections of words, tables, figures and kernels.
+"""The content of a report, apart from its looks: sections of words, tables, figures and kernels.
 
 Each table and figure has the query that its numbers come from. `evo.report.render` makes a file of HTML of a document,
-`evo.report.render` one of Markdown. All text is plain text here; whoever renders it escapes it.
+`evo.report.render` one of Markdown. All text is plain text here; the renderer escapes it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ class Query:
     """A question to stores, as a user asks it."""
 
     where: str
-    """Of which runs, as `evo sql` takes it."""
+    """The runs that it asks, in the words that `evo sql` takes."""
     sql: str
     rows: int = 0
     """Rows of its answer, where they are known."""
     timeout_s: int = 0
     """More time than users' queries have by themselves; 0: that is enough."""
     name: str = ""
-    """Of a worked query, which stands in place of its text."""
+    """The name of a worked query, which stands in place of its text."""
 
     @property
     def text(self) -> str:
@@ -66,7 +66,7 @@ class Column:
     """Whether its numbers are the program's, not the query's."""
     numeric: bool = True
     code: bool = False
-    """Whether it is an id, or what somebody else wrote, to be shown to the letter."""
+    """Whether it is an id, or a text from outside, to be shown to the letter."""
     link: str = ""
     """Prefix of the anchor that a value of it leads to, where the document has that."""
     link_names: tuple[str, ...] = ()
@@ -240,7 +240,7 @@ def count(value: float) -> str:
 
 
 def amount(value: float) -> str:
-    """Of tokens: `12.5k`."""
+    """An amount of tokens in few characters: `12.5k`."""
     return tokens(value).removesuffix("tok")
 
 

@@ -1,4 +1,4 @@
-"""How busy this machine's GPUs are, as `nvidia-smi` tells it: rarely, so that it disturbs no timing."""
+"""The load of this machine's GPUs, as `nvidia-smi` tells it: rarely, so that it disturbs no timing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class GpuLoad:
 
     index: str
     busy: int | None
-    """Percent of the sample's moment in which some kernel ran, whoever's; None where the device does not tell."""
+    """Percent of the sample's moment in which some kernel ran, of any process; None where the device does not tell."""
     used_mib: int | None
     total_mib: int | None
 
@@ -35,7 +35,7 @@ class GpuLoad:
 
 
 NAMED = 3
-"""So many GPUs are told one by one, of more the least and the most."""
+"""The most GPUs that are named one by one; of more the least and the most are told."""
 
 
 def loads(gpus: Sequence[GpuLoad]) -> str:

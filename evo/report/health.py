@@ -1,4 +1,4 @@
-"""Whether a run is healthy, and if not why: from its store, its disk, and whether its process lives."""
+"""The health of a run, and the causes of bad health: from its store, its disk, and whether its process lives."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ LEAST_FREE = 2**30
 STALL_S = 120.0
 """The setting `stall_s` of runs that do not say."""
 SILENT, BARREN = 2, 20
-"""So many times `stall_s` may pass without any sign of life, or without a verdict."""
+"""Multiples of `stall_s` that may pass without any sign of life, and without a verdict."""
 LOST_S, MOST_LOST = 600.0, 3
-"""So many workers may be lost in so many seconds."""
+"""Seconds, and the number of workers whose loss within them is a finding."""
 
 
 @dataclass(frozen=True)
@@ -217,7 +217,7 @@ SQL = """
 
 
 KINDS = ("wall_s", "evaluations", "tokens", "cost_usd")
-"""Of what a run uses."""
+"""The kinds of budget that a run uses up."""
 
 
 def runs_in(runs: Path) -> list[dict[str, Any]]:

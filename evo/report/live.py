@@ -67,11 +67,11 @@ class View:
 
     phase: str
     share: float
-    """Of the budget, used so far; from 0 to 1."""
+    """The used share of the budget, from 0 to 1."""
     spent: str
     left: str
     counts: Sequence[str]
-    """Of candidates, requests and tasks, each in a few words."""
+    """Counts of candidates, requests and tasks, each in a few words."""
     models: str
     gpus: Sequence[GpuLoad]
     jobs: Sequence[str]
@@ -117,7 +117,7 @@ class View:
             yield Text(f"{loads(self.gpus)} (a sample every {EVERY_S} s)")
 
     def _tasks(self, count: int) -> Iterable[RenderableType]:
-        """So many tasks at most, those whose best changed last; and how many more there are."""
+        """The tasks whose best changed last, `count` at most, and how many more there are."""
         order = sorted(self.tasks, key=lambda task: (-task.changed, not task.in_flight))
         chosen = {task.name for task in order[:count]}
         shown = [task for task in self.tasks if task.name in chosen]

@@ -27,7 +27,7 @@ def printable(text: str) -> str:
 
 
 def as_json(value: Any, *, indent: int | None = 2) -> str:
-    """Valid JSON of whatever a query or a report holds.
+    """Valid JSON of any value that a query or a report holds.
 
     NaN and infinities are null, decimals numbers, times ISO 8601, intervals their months, days and nanoseconds, bytes
     hexadecimal digits.

@@ -1,4 +1,4 @@
-"""What may be written where: every key of operator.toml, of kernel headers and of runs, as their models tell it."""
+"""The reference of keys: every key of operator.toml, of kernel headers and of runs, as their models tell it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A document as one file of HTML: without a network, and readable without a script.
 
-Whatever candidates, models and people wrote is text and nothing else: the template escapes it, characters that turn the
+All that candidates, models and people wrote is text and nothing else: the template escapes it, characters that turn the
 direction of writing are shown as escapes, and the page's own policy lets no script run but the one that it was made
 with.
 """
@@ -50,7 +50,7 @@ def policy(*, live: bool) -> str:
 
 @cache
 def _script(*, live: bool) -> str:
-    """That of a live page first looks at what the other one will change."""
+    """The page's script; a live page's begins with the part that looks for changes."""
     return (_asset("live.js") if live else "") + _asset("page.js")
 
 

@@ -82,7 +82,7 @@ def notices(seen: Material) -> Iterator[str]:
 
 
 def attention(seen: Material) -> Iterator[str]:
-    """What somebody should look at, each with the command that helps."""
+    """What needs a person, each with the command that helps."""
     for row in seen.rows(sql.FAULTS):
         yield f"Operator at fault: {row['task']} could not go on: {json.loads(row['detail_json']).get('reason', '?')}"
     if held := seen.rows(sql.QUARANTINED):
@@ -107,7 +107,7 @@ def _named(tasks: list[str]) -> str:
 
 
 MOST_ROWS = 200
-"""Of a table; its query gives them all."""
+"""Rows of a table at most; its query gives them all."""
 MOST_DRAWN = 12
 """Tasks that have figures of both kinds of progress, maps and rooflines; of more there is one figure each."""
 MOST_EXAMPLES = 20
@@ -390,7 +390,7 @@ def _gains(seen: Material) -> Section:
         gain("Mutators", [text("mutator", "mutator")], "mutators", usd=True),
         gain("Rewrites of the mutator transform", [text("rewrite", "rewrite")], "rewrites", usd=False),
         gain("Models", [text("model", "model", code=True)], "models", usd=True, empty="No model made a kernel."),
-        table(seen, "People and agents", guests, "outside", empty="Nobody outside brought a kernel."),
+        table(seen, "People and agents", guests, "outside", empty="No kernel came from outside."),
     ], "gains")  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""What the report of a run is made from, read once and of one state of the run, by way of `evo.api`."""
+"""The data of a run's report, read once and of one state of the run, by way of `evo.api`."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ class Material:
     """All that a report is made from."""
 
     run: str
-    """As `evo sql` takes it."""
+    """The run, by the name that `evo sql` takes."""
     is_running: bool
     row: Row
-    """Of the table `runs`; empty where the run was stopped before it began."""
+    """The row of the table `runs`; empty where the run was stopped before it began."""
     config: Mapping[str, Any]
     questions: int
-    """That wait for answers from outside."""
+    """How many questions wait for answers from outside."""
     answers: Mapping[str, Sequence[Row]]
     """To queries, by their text or their name."""
     lineages: Sequence[Lineage]

@@ -1,4 +1,4 @@
-"""The queries of a run's report that are no worked ones of `evo sql --query`; each is printed beside what it gave."""
+"""Queries of a run's report besides those of `evo sql --query`; each is printed beside its result."""
 
 from __future__ import annotations
 

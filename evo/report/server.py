@@ -1,6 +1,6 @@
 """The server of `evo ui`: one page, and how the run is that it shows. There is nothing else to ask for.
 
-Whoever can reach the address can read the run; that is this machine alone unless a user says otherwise. Pages of other
+All who can reach the address can read the run: this machine alone, unless a user says otherwise. Pages of other
 sites cannot: the name by which a browser asks must be one of ours (DNS rebinding), nothing may be framed, and no answer
 is for another origin.
 """
@@ -98,7 +98,7 @@ class Maker:
 
 
 def main() -> None:
-    """Answer until nobody asks any more."""
+    """Answer until no browser asks any more."""
     os.nice(NICENESS)
     folder = Path(sys.argv[2])
     with Connection(int(sys.argv[1])) as connection, suppress(EOFError, BrokenPipeError, ConnectionResetError):
@@ -127,7 +127,7 @@ LEAST_PAUSE_S = 1.0
 SNAPSHOT_S = 10.0
 """What was written so shortly before a page was begun may not be in it: readers share snapshots."""
 HEALTH_S = 30.0
-"""So often a run in which nothing happens is asked how it is."""
+"""Seconds after which the health of a run in which nothing happens is asked anew."""
 
 
 class Reads(Protocol):
@@ -143,7 +143,7 @@ class Trace:
     """What tells from outside, at no cost to its writer, whether a run has changed."""
 
     files: tuple[tuple[int, int], ...]
-    """Of the database and its log, when each was written last in nanoseconds since 1970, and its bytes."""
+    """The times at which the database and its log were written last, in nanoseconds since 1970, and their bytes."""
     is_running: bool
 
     @property
@@ -157,7 +157,7 @@ class Reading:
     """The last time that the run was read for a page, with or without success."""
 
     trace: Trace
-    """As it was before that."""
+    """The state of the run's files before that."""
     began_s: float
     """In seconds since 1970."""
     ended_s: float
@@ -166,7 +166,7 @@ class Reading:
 
 
 def trace(folder: Path) -> Trace:
-    """That of the run in `folder` now."""
+    """The state of the files of the run in `folder` now."""
     files = []
     for name in (DATABASE, f"{DATABASE}.wal"):
         try:
@@ -195,7 +195,7 @@ def due(now_s: float, found: Trace, last: Reading | None) -> bool:
 
 
 class Watched:
-    """A run, its newest page and its health. Any thread may ask; nothing is read while nobody does."""
+    """A run, its newest page and its health. Any thread may ask; nothing is read while none does."""
 
     def __init__(self, folder: Path, reads: Reads, clock: Callable[[], float] = time.time) -> None:
         """`clock` tells seconds since 1970."""
@@ -222,7 +222,7 @@ class Watched:
         return made
 
     def look(self) -> dict[str, Any]:
-        """How the run is and how old the newest page, for whoever shows it; this begins a newer one where it is due."""
+        """How the run is and how old the newest page is; this begins a newer one where it is due."""
         found, now_s = trace(self.folder), self._clock()
         with self._lock:
             if self._busy is None:
@@ -329,7 +329,7 @@ def is_ours(named: str, host: str) -> bool:
     """Whether a request that asks `named` (its header Host) means a server at `host`.
 
     A site that has its own name lead here is told by that name. An address cannot be had lead anywhere; a port may be
-    another one, which somebody forwards.
+    another one, which is forwarded.
     """
     try:
         name = _name(named)
@@ -348,7 +348,7 @@ def is_ours(named: str, host: str) -> bool:
 
 
 def _name(named: str) -> str:
-    """Of `name`, `name:port` or `[address]:port`. It raises ValueError."""
+    """The name in `name`, `name:port` or `[address]:port`. It raises ValueError."""
     name, _, port = named.partition("]:") if named.startswith("[") else named.partition(":")
     if port and not (port.isascii() and port.isdigit()):
         raise ValueError(named)
@@ -376,11 +376,11 @@ def server(watched: Watched, host: str, port: int | None) -> ThreadingHTTPServer
         block_on_close = False  # whoever is still reading does not keep us
 
         def server_bind(self) -> None:
-            """As any server of TCP: nobody here wants the name that DNS has for the address, seconds later perhaps."""
+            """Bind like any TCP server, without the look-up of the address's name in DNS, which may take seconds."""
             TCPServer.server_bind(self)
 
         def handle_error(self, request: Any, client_address: Any) -> None:
-            """A reader that went away is nobody's error."""
+            """A reader that went away is no error."""
 
     handler = handler_of(lambda path: respond(path, watched), host)
     for number in (PORT, 0) if port is None else (port,):
@@ -412,7 +412,7 @@ def handler_of(answer: Callable[[str], Response], host: str) -> type[BaseHTTPReq
         do_HEAD = do_GET
 
         def refuse(self) -> None:
-            """Refuse whatever wants to change something."""
+            """Refuse requests to change something."""
             self.close_connection = True  # its body is not read
             self._send(refusal(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD"), Allow="GET, HEAD")
 
@@ -434,7 +434,7 @@ def handler_of(answer: Callable[[str], Response], host: str) -> type[BaseHTTPReq
                 self.wfile.write(response.body)
 
         def version_string(self) -> str:
-            """Of us, no more than that."""
+            """The server's name, without the version of Python."""
             return "kernel-evo"
 
         def log_message(self, format: str, *args: Any) -> None:

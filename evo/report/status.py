@@ -1,4 +1,4 @@
-"""Where each task of a run stands: its best kernel with figures of one pairing, and what became of the rest."""
+"""The status of each task of a run: its best kernel with figures of one pairing, and what became of the rest."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Standing:
 
     kernel_id: str | None = None
     level: str | None = None
-    """Of the verdict; only `confirmed` means paired with the baseline, and the library, in fresh processes."""
+    """The verdict's level; only `confirmed` means paired with the baseline, and the library, in fresh processes."""
     flagged: str = ""
     """What is suspicious about the kernel; see `fitness.flags`."""
     baseline_us: float | None = None
@@ -67,9 +67,9 @@ class TaskSummary(Standing):
     candidates: int
     """Programs that were new, of whatever fate."""
     outcomes: dict[str, int] = field(default_factory=dict)
-    """Of the candidates, by status."""
+    """How many candidates ended in each status."""
     failures: dict[str, int] = field(default_factory=dict)
-    """Of the outcomes, those of candidates that failed: neither correct nor only slower."""
+    """The outcomes of candidates that failed: neither correct nor only slower."""
     duplicates: int
     """Children that were known already, as source or as machine code; they are no candidates."""
     no_child: int

@@ -1,4 +1,4 @@
-"""How results look on a terminal."""
+"""Tables of results, laid out for a terminal."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ STANDING = (
     Field("vs library", rank=1), Field("95 %", rank=3),
 )  # fmt: skip
 FEW = 8
-"""Of so many rows at most, what has no room beside the rest stands below it."""
+"""The most rows of a table whose columns without room stand below each row; of longer tables they are only named."""
 UNBOUNDED = 1_000_000
 """The width of what is no terminal: nothing is folded there."""
 
@@ -177,7 +177,7 @@ def summary_table(tasks: Iterable[TaskSummary]) -> Fitted:
 
 
 def latest(tasks: Sequence[TaskSummary], changed: Mapping[str, float], count: int) -> list[TaskSummary]:
-    """So many of the tasks, in their order: those that cannot go on, then those whose best kernel changed last."""
+    """At most `count` tasks, in their order: those that cannot go on, then those whose best changed last."""
     order = sorted(tasks, key=lambda t: (not t.problem, -changed.get(t.task, 0.0)))
     chosen = {t.task for t in order[:count]}
     return [t for t in tasks if t.task in chosen]

@@ -18,12 +18,11 @@ from operators.definition.spec import Task
 from operators.errors import OperatorError
 
 MOST_SHARE = 0.3
-"""Of the time limit, kept at most for confirming the leaders at the end: the search has the rest."""
+"""Largest share of the time limit reserved for final confirmations."""
 SPARE = 1.3
-"""So many times what a confirmation takes when nothing disturbs it is kept for it."""
+"""Safety factor on the expected duration of a confirmation."""
 LEAST_OF_EXPECTED = 0.5
-"""Of what a confirmation is expected to take must be left for it to be tried: nothing else has a use for the time, and
-what takes longer is given up."""
+"""A confirmation starts only if at least this share of its expected duration is left."""
 NAMED = 3
 """Operators that are named of those whose leaders are confirmed side by side."""
 ATTEMPTS = 5

@@ -1,4 +1,4 @@
-"""What a run has asked and told: the order of it all, and what each step teaches strategies and driver.
+"""The history of a run's asks and tells: their order, and what each step teaches strategies and driver.
 
 The store numbers and commits every ask and every tell before it counts. Told again in that order, they bring a new
 session to where the last one ended: what was asked is what is stored, whatever a strategy would ask today.

@@ -1,4 +1,4 @@
-"""What a run has found out about one task, as far as prompts tell it: told of every ask and tell, in their order.
+"""Knowledge of one task for prompts: told of every ask and tell, in their order.
 
 Nothing here reads a clock, a file or the store: the same asks and tells in the same order make the same briefings.
 """

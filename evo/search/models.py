@@ -206,7 +206,7 @@ _TALLIES = """
            coalesce(sum(lost_tokens), 0) as lost_tokens
     from calls group by model
 """
-"""Of every model what its calls came to, and what they might have cost at most; as the view `cost` has it."""
+"""A query for each model's tokens and what its calls might have cost at most, like the view `cost`."""
 
 
 def open_client(settings: LlmSettings, store: Journal, spending: Spending, say: Callable[[str], None]) -> Models:
@@ -234,7 +234,7 @@ class Questions:
 
     @property
     def paid(self) -> Tasks:
-        """Those whose answer is under way; others wait for their turn, or for somebody outside."""
+        """Those whose answer is under way; others wait for their turn, or for an answer from outside."""
         return self.thinking & self._client.library.under_way() if self._client else set()
 
     @property
@@ -249,7 +249,7 @@ class Questions:
 
     @property
     def idle(self) -> Tasks:
-        """Those of which nothing is under way: nobody is at them who would have to be waited for."""
+        """Those of which nothing is under way, so that no work on them has to be waited for."""
         return self.held | self.outside
 
     def quiet_s(self, running: Tasks, now: float) -> float | None:

@@ -1,4 +1,4 @@
-"""What to tell the user of a naive kernel that nothing can be compared with."""
+"""Messages to the user on a naive kernel that nothing can be compared with."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def naive_fault(operator: Operator, task: Task, evaluation: Evaluation, *, workl
 
 
 def _name(operator: Operator) -> str:
-    """As the command line takes it."""
+    """The operator's name, or its folder, in the form that the command line takes."""
     if folders().get(operator.name) == operator.folder:
         return operator.name
     shown = _shown(operator.folder)

@@ -1,4 +1,4 @@
-"""What is told from outside while a session runs: answers to open questions, and guests."""
+"""Arrivals from outside while a session runs: answers to open questions, and guests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a prompt says of the profiles that are known when its request is asked for."""
+"""Notes on profiles for a prompt: those known when its request is asked for."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mutators.base import Request
 KEPT = 256
 """Profiles of a task that are kept in memory."""
 STEPS_BACK = 4
-"""Of the lineage that are looked at for a profile to compare with."""
+"""Number of ancestors searched for an earlier profile."""
 Notes = tuple[str, ...]
 """Lines for a prompt; none: there is nothing to say."""
 

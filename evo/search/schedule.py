@@ -1,4 +1,4 @@
-"""What a search has under way: its requests, and how many more it may begin within its places and evaluations."""
+"""The schedule of a search: requests under way, and how many more fit its places and evaluations."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Errand:
 
 
 class InFlight:
-    """Owns the running tasks. Whatever it began, it also ends: nothing is left behind by a search that stops."""
+    """Owns the running tasks. It ends all that it began: nothing is left behind by a search that stops."""
 
     def __init__(self) -> None:
         self._begun: dict[asyncio.Task[Any], None] = {}

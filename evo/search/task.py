@@ -42,7 +42,7 @@ class Bound:
     sources: tuple[Source, ...]
     """The request's parents, in its order."""
     notes: Notes = ()
-    """Of the profiles of its parents, as far as they were taken."""
+    """Notes on the profiles of its parents, if these were taken."""
     brief: Brief | None = None
     """What a prompt may tell besides; None where no model is asked, or the run is older than that."""
 

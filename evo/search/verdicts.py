@@ -110,7 +110,7 @@ class promise(Generic[Promised]):
 
 
 CONFIRM_SHARE = 0.1
-"""Of the time of evaluators, so much at most goes into confirmations before the run's end."""
+"""Maximum share of evaluator time for confirmations during the search."""
 Answer = TypeVar("Answer")
 Note = Callable[[Rows], Awaitable[None]]
 """Stores rows that belong to no request, such as events."""
@@ -184,9 +184,9 @@ class Verdicts:
         self._now = now
         self._known: defaultdict[Task, _Known] = defaultdict(_Known)
         self._judging_s = 0.0
-        """Of evaluators, for what requests led to."""
+        """Seconds of evaluators spent on requests."""
         self._confirming_s = 0.0
-        """Of these, for confirmations."""
+        """Those of them spent on confirmations."""
 
     def resume(self, judging_s: float, confirming_s: float) -> None:
         """Take note of what earlier sessions spent: the share of confirmations is that of the whole run."""

@@ -13,7 +13,7 @@ from evo.search.schedule import Errand, InFlight
 from evo.workers.pool import Pool
 
 RESTARTS_AFTER = 3
-"""So many times the limit may pass before what is stuck is restarted; and again before the next restart."""
+"""Multiples of the stall limit until what is stuck is restarted, and again until the next restart."""
 
 WATCH_EVERY_S = 1.0
 

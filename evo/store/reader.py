@@ -52,7 +52,7 @@ class Limits:
     rows: int
     timeout_s: float
     bytes: int = 2**28
-    """Of the answer."""
+    """The largest answer, in bytes."""
 
 
 class Answer(NamedTuple):
@@ -99,7 +99,7 @@ def query(
 
 
 def ask(folder: Where, sql: str, limits: Limits, params: Params | None = None) -> Answer:
-    """As `query`, for users' own: the first rows, within limits that hold for whatever was asked.
+    """Answer a user's query with its first rows, within limits that hold for any query.
 
     It ends the process where DuckDB heeds no interrupt. It raises StoreError.
     """

@@ -50,7 +50,7 @@ class Attached:
 
 
 def literal(value: str | None) -> str:
-    """A literal of SQL; whatever a folder is called, it is no more than that."""
+    """A literal of SQL; any name of a folder is no more than that."""
     return "NULL" if value is None else "'" + value.replace("'", "''") + "'"
 
 

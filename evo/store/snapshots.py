@@ -1,4 +1,4 @@
-"""How readers in other processes see a run that is being written: copies of the file, asked for over a socket.
+"""Snapshots of a run that is being written, for readers in other processes: copies asked for over a socket.
 
 A reader connects to `evo.sock` in the run's folder, sends `snapshot` and a newline, and is sent one line of JSON:
 `{"path": "snapshots/..."}`, relative to the folder, or `{"error": "..."}`. The file may be gone by the time that the

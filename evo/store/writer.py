@@ -76,7 +76,7 @@ ROW_COUNTS = "evo.rows"
 LOG_BYTES = 16 << 20
 """A log of so many bytes is merged into its database."""
 LOOK_FOR_ROOM_S = 2.0
-"""So often a batch is tried that the disk did not take."""
+"""Seconds between two tries to write a batch that the disk did not take."""
 LOCK_WAIT_S = 5.0
 """How long to wait for the process that holds the file: a reader of a finished run is done soon."""
 SNAPSHOT_AGE_S = 2.0

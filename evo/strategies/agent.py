@@ -33,7 +33,7 @@ class AgentSettings(BaseModel):
     tokens: int = Field(default=400_000, ge=1)
     """In and out, of all its answers."""
     usd: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """Of all its answers; 0: as far as the run's budget goes."""
+    """Dollars for all answers of one dialogue; 0: no limit but the run's budget."""
     kernels: int = Field(default=4, ge=1, le=100)
     """Handed in one after the other in one conversation."""
 
@@ -63,7 +63,7 @@ class AgentSessions:
         """Models that can call no tools."""
 
     def may_ask(self, model: str) -> bool:
-        """Return whether the model can work with our tools, as far as is known; nobody outside can."""
+        """Return whether the model can work with our tools, as far as is known; answers from outside cannot."""
         return model not in self._unable and not is_outside(model)
 
     def next(self, model: str, parent: Elite) -> Session:
@@ -130,7 +130,9 @@ class AgentAlone(LoopStrategy[AgentAloneSettings]):
         needs_models(context, "agent")
         self._models = [model for model in context.models if not is_outside(model)]
         if not self._models:
-            raise UserError("the strategy agent needs a model that calls tools, and nobody outside can; see `evo mcp`")
+            raise UserError(
+                "the strategy agent needs a model that calls tools, which answers from outside cannot; see `evo mcp`"
+            )
 
     @property
     def width(self) -> int | None:

@@ -35,7 +35,7 @@ class AstraSettings(CastSettings):
     """Settings of the strategy `astra`; `drafts` are looked at by its recipe, at least compiled."""
 
     rounds: int = Field(5, ge=1, le=1000)
-    """Of plan and code."""
+    """Rounds of plan and code."""
     builds: int = Field(4, ge=1, le=32)
     """Drafts that the coder writes in one round, until one compiles."""
     variant: Variant = "faithful"

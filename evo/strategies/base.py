@@ -36,7 +36,7 @@ class StrategyContext:
     operator: Operator
     task: Task
     seed: int
-    """Of the run."""
+    """The run's seed."""
     workload_set: str = ""
     """The workloads that kernels are timed on; empty: all that the operator has."""
     models: tuple[str, ...] = ()
@@ -110,7 +110,7 @@ class Leader:
     kernel: Kernel
     log_speedup: float
     log_share: float | None = None
-    """Of what the machine allows, as a logarithm; None where that is not known."""
+    """The logarithm of the share of what the machine allows; None where that is not known."""
 
     def ahead(self, other: Leader) -> float:
         """Return by how much it is further than another task's leader, as a log ratio.
@@ -127,7 +127,7 @@ class Strategy(Protocol):
     """Asks for children and learns from what became of them.
 
     It reads no clock and draws its randomness from (run seed, request number). Its state follows from what was asked,
-    told, heard and profiled, in that order, and from nothing else: whoever has a record of that can bring a new one to
+    told, heard and profiled, in that order, and from nothing else: a record of that suffices to bring a new one to
     the same state, whether or not it would ask the same today. An `ask` that answers with nothing changes nothing.
     Single-threaded.
     """
@@ -143,7 +143,7 @@ class Strategy(Protocol):
     def tell(self, individual: Individual) -> str:
         """Learn the fate of one request, in any order; one word for what was done with it.
 
-        Guests, requests of that kind, are told of though nobody asked for them: kernels to learn from like its own.
+        Guests, requests of that kind, are told of too, though no strategy asked for them: kernels to learn from.
         """
         ...
 

@@ -33,7 +33,7 @@ class CudaMasterSettings(CastSettings):
     """Settings of the strategy `cudamaster`."""
 
     rounds: int = Field(3, ge=1, le=1000)
-    """Of profile, plan and code."""
+    """Rounds of profile, plan and code."""
     debugs: int = Field(3, ge=0, le=100)
     """Attempts of the debugger in one round."""
     parent: Literal["best", "last"] = "best"

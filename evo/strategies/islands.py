@@ -95,9 +95,9 @@ class _Pending:
     parent: Elite | None
     """None: it is no elite of this task."""
     best_log_speedup: float
-    """Of its parents; infinite where none is known, as what came of them cannot be told a gain then."""
+    """The best log speedup of its parents; infinite where none is known, as no gain can be told then."""
     failure: Failure | None = None
-    """That it mends."""
+    """The failure that it mends."""
     idea: Idea | None = None
     """One of whose settings it is."""
 

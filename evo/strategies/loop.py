@@ -36,7 +36,7 @@ class PlainStrategy(Chooser, Generic[SettingsT]):
         self.settings: SettingsT = self.Settings(**settings)  # type: ignore[assignment]
         self.ancestors = Ancestors(context)
         self._best = Archive()
-        """Of a single cell."""
+        """An archive of a single cell."""
 
     @abstractmethod
     def next(self, number: int, ancestor: Individual, rng: Random) -> Request | None:
@@ -141,7 +141,7 @@ class Step:
 
 Recipe = Generator[Step, Individual, None]
 """One loop. It depends on nothing but its arguments and what it is sent; it changes nothing before its first step, for
-it may be begun in vain, and begun again. Whatever it wants to remember is in its own variables: a resume sends the same
+it may be begun in vain, and begun again. What it wants to remember is in its own variables: a resume sends the same
 outcomes again."""
 
 
@@ -234,7 +234,7 @@ class LoopStrategy(PlainStrategy[SettingsT]):
         return self._request(new.step, number) if new else None
 
     def taken(self, request: Request) -> None:
-        """See `PlainStrategy.taken`. A request that no loop wants is nobody's: what becomes of it is heard by none."""
+        """See `PlainStrategy.taken`. What becomes of a request that no loop wants is heard by none."""
         loop = next((loop for loop in self._waiting if loop.step.wants(request)), None)
         if loop:
             self._waiting.remove(loop)

@@ -139,7 +139,7 @@ class Pairs:
 
 
 STEPS_BACK = 4
-"""Of the lineage that are looked at for a profile: a change seldom moves a kernel into another class."""
+"""Number of ancestors searched for a profile: a change seldom moves a kernel into another class."""
 UNPROFILED = "unprofiled"
 """The place along an archive's axis of kernels of which nothing is known."""
 

@@ -98,7 +98,7 @@ class Archive:
 TRIALS_PER_SOURCE = 100
 SOURCES_REMEMBERED = 500
 NEAR = 0.8
-"""Of the fastest kernel's speed: what is at least as fast is near it."""
+"""The share of the fastest kernel's speed from which a kernel is near it."""
 
 
 class Population:

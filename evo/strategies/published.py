@@ -1,4 +1,4 @@
-"""What the agent loops that others published have in common, as strategies: casts of models, and prompts by role.
+"""The base of published agent loops as strategies: casts of models, and prompts by role.
 
 Each of them is a module beside this one, `astra`, `cudamaster`, `cutegen`, `cudaforge`, with its templates in a folder
 of `mutators.prompts` of the same name, a template for each role. What all of them share with the engine's own evolution
@@ -48,7 +48,7 @@ class PublishedLoop(LoopStrategy[CastSettingsT]):
     """A `LoopStrategy` whose loops have casts. Subclasses say their name and roles, and what a loop does."""
 
     name: ClassVar[str]
-    """That of the strategy, and of the folder of its templates."""
+    """The name of the strategy, and of the folder of its templates."""
     roles: ClassVar[Collection[str]]
     """What models are called for, each by the template of its name."""
 
@@ -93,7 +93,7 @@ class Cast:
 
     strategy: PublishedLoop[Any]
     model: str
-    """Of the roles that no setting gives to another one."""
+    """The model of the roles that no setting gives to another one."""
 
     def model_of(self, role: str) -> str:
         """Return the model that plays a role."""

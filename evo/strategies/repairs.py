@@ -1,4 +1,4 @@
-"""What becomes of failed kernels and of kernels of other tasks: repairs and ports."""
+"""Repairs of failed kernels, and ports of kernels of other tasks."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class Repairs:
 
     @property
     def any_untried(self) -> bool:
-        """Whether one waits whose repair nobody tried yet."""
+        """Whether one waits whose repair was not tried yet."""
         return any(failure.tries == 0 for failure in self._waiting)
 
     def oldest(self, *, untried: bool) -> Failure:
-        """Return the one that has waited longest, of all or of those whose repair nobody tried yet."""
+        """Return the one that has waited longest, of all or of those whose repair was not tried yet."""
         return next(f for f in self._waiting if not (untried and f.tries))
 
     def take(self, kernel_id: str) -> Failure | None:

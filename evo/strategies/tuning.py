@@ -34,7 +34,7 @@ class _File:
     best: float | None = None
     """The log speedup of its best setting."""
     values: Mapping[str, int] = field(default_factory=dict)
-    """That setting, those that are the default included."""
+    """The values of that setting, defaults included."""
     under_way: dict[int, int] = field(default_factory=dict)
     """Seeds of the requests for its settings that are not told yet, by number."""
 
@@ -151,7 +151,7 @@ class Tuned:
         self._file: Elite | None = None
         self._trials: list[Trial] = []
         self._best: Elite | None = None
-        """Of the trials."""
+        """The best of the trials."""
 
     def ask(self, count: int) -> list[Request]:
         """See `Strategy.ask`; a count of LAST_TRIALS asks for a trial."""
@@ -242,7 +242,7 @@ class Idea:
     parents: tuple[str, ...]
     """Ids of the kernels that the answer was made from."""
     best_log_speedup: float
-    """Of these."""
+    """The best log speedup of these kernels."""
     gain: float
     """In log speedup over them: the largest of the settings so far; 0 where none is clearly faster."""
     seconds: float

@@ -1,6 +1,6 @@
 """The workbench: what a writer of kernels may read of a search, and have built, checked, judged and profiled.
 
-It keeps the drafts of one writer and nothing else; whatever is stored, charged or submitted is its owner's concern.
+It keeps the drafts of one writer and nothing else; what is stored, charged or submitted is its owner's concern.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from operators.errors import DiskError, UserError, unknown
 from operators.kernel import Kernel
 
 LEAST_DIGITS = 6
-"""Of an id that names a kernel."""
+"""The fewest digits of an id that name a kernel."""
 READING = ("read_kernel", "lineage", "lessons", "operator", "docs", "diff")
 WORKING = ("build", "check", "judge", "profile")
 Read = Callable[[str, Sequence[Any]], list[dict[str, Any]]]

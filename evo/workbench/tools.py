@@ -170,11 +170,11 @@ def parsed(
 
 
 MOST_CHARACTERS = 24_000
-"""Of what a tool says."""
+"""The longest text that a tool returns, in characters."""
 MOST_FILE = 20_000
-"""Of a kernel file in it; what does not fit is left out of its middle."""
+"""The longest kernel file in it, in characters; what does not fit is left out of its middle."""
 MOST_VALUES = 2_000
-"""Of the values of a kernel's tunables."""
+"""The longest text on the values of a kernel's tunables, in characters."""
 SHOWN_DIGITS = 12
 MOST_CHANGE = 160
 MOST_ROWS = 64

@@ -17,11 +17,11 @@ W = TypeVar("W")
 Key = tuple[RunContext, Task]
 """A task of a run."""
 KEEP = 0.7
-"""Of what was known of a task's jobs, so much counts beside the latest one."""
+"""The weight of earlier jobs of a task beside the latest one, in the estimate of its usual time."""
 MOVING_S = 5.0
 """What moving in takes, as long as a task's first job is under way."""
 FURTHER = 0.25
-"""Of what moving in took, what a further job takes, before there was one."""
+"""The assumed time of a further job, as a share of what moving in took."""
 
 
 @dataclass
@@ -82,7 +82,7 @@ class Homes(Generic[W]):
             home.usual_s = seconds if home.usual_s is None else KEEP * home.usual_s + (1 - KEEP) * seconds
 
     def most_behind(self, waiting: Iterable[Key], now_s: float) -> Key | None:
-        """Of the tasks whose jobs wait, one job each, the one that another worker had better take over; often none."""
+        """The task with waiting jobs, one entry per job, that another worker had better take over; often none."""
         jobs = Counter(waiting)
         behind_s = defaultdict(float, {worker: self._left_s(*at, now_s) for worker, at in self._at.items()})
         for key, many in jobs.items():

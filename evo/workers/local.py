@@ -66,7 +66,7 @@ class _LocalWorker:
             raise WorkerLost(f"an evaluation worker ended during {message[0]} of {message[1]}{said}") from error
 
     def signal(self) -> None:
-        """It is told to end at once, which nobody waits for yet."""
+        """It is told to end at once; its end is not waited for yet."""
         if process := self._started:
             process.signal()
 

@@ -45,13 +45,13 @@ class Jobs(Protocol):
 
 Found = TypeVar("Found")
 Waits = Callable[[str, float], bool]
-"""Of a reason and of seconds: whether to go on to wait for a disk that has been full for so long."""
+"""Whether to go on to wait for a disk that has been full for so long, given a reason and seconds."""
 PROBES = 3
 """A device that fails so many times in a row to show that it works is left out."""
 PROBE_S = 120.0
 """A device that has not shown by then that it works has failed to."""
 LOOK_S = 1.0
-"""So often at least the jobs that wait are dealt anew."""
+"""Seconds between two scheduling passes over waiting jobs, at most."""
 GRACE_S = 3.0
 """How long a worker may go on with a job that was cancelled, before it is replaced."""
 KEPT_MACHINES = 4096
@@ -61,7 +61,7 @@ TRIED_AFTER_S = (0.0, 5.0, 25.0)
 """A job whose worker was lost is tried again after so long each time: at once, on another worker; then when what took
 the machine's memory, or its descriptors, has had time to end."""
 LOOK_FOR_ROOM_S = 5.0
-"""So often a job is tried for which a disk has no room."""
+"""Seconds between two tries of a job for which a disk has no room."""
 
 
 class EngineError(Exception):

@@ -171,7 +171,7 @@ class Stages:
 
 
 def made(folder: str) -> Path:
-    """A folder that somebody may have removed while its run goes on; a run that is itself gone is not begun again."""
+    """A folder that may have been removed while its run goes on; a run that is itself gone is not begun again."""
     Path(folder).mkdir(exist_ok=True)
     return Path(folder)
 

@@ -1,4 +1,4 @@
-"""What a region of a kernel reads and writes.
+"""The reads and writes of a region of a kernel.
 
 Everything here errs on the side of "not known": what is not understood makes a region opaque.
 """

@@ -1,4 +1,4 @@
-"""What OpenMP lets stand where: directives of loops, those that belong to others, and those that exclude each other."""
+"""Rules of OpenMP: directives of loops, those that belong to others, and those that exclude each other."""
 
 from __future__ import annotations
 

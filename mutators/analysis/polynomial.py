@@ -1,6 +1,6 @@
 """Index arithmetic as polynomials over names.
 
-`(long long)i * n + j` through a row pointer and the same without one are equal here. Whatever is not understood stays
+`(long long)i * n + j` through a row pointer and the same without one are equal here. What is not understood stays
 in a polynomial as its text.
 """
 

@@ -1,4 +1,4 @@
-"""What is told from outside, in lines of JSON: answers in the form of OpenAI's batches or a simpler one, and guests."""
+"""Answers from outside, in lines of JSON: in the form of OpenAI's batches or a simpler one, and guests."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Invitation:
-    """A guest: a kernel that nobody asked for."""
+    """A guest: a kernel that no request asked for."""
 
     source: str
     author: str = ""

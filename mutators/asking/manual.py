@@ -1,4 +1,4 @@
-"""What a writer of kernels must know before anything else: what is to be computed, and how a kernel file is written."""
+"""The manual for a writer of kernels: what is to be computed, and how a kernel file is written."""
 
 from __future__ import annotations
 

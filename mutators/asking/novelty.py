@@ -1,4 +1,4 @@
-"""Whether an answer says again what was tried: the same program, or the same idea on the same kernel.
+"""Novelty of an answer: whether its program, or its idea on the same kernel, was tried before.
 
 A program is the same where the text is, but for comments and white space. That decides what a model is asked again
 and what is not worth a build; a verdict is only ever inherited by what the compiler made of it (`evo.search.verdicts`).

@@ -1,4 +1,4 @@
-"""How long an answer may be: as long as the model can write, thoughts included, and at first not longer than is usual.
+"""The room for an answer: as long as the model can write, thoughts included, and at first no longer than usual.
 
 What is reserved of a budget grows with it, so that answers get more room only when they were cut off for want of it.
 """
@@ -20,7 +20,7 @@ GROWTH = 4
 """An answer that was cut gets so many times the room."""
 LEAST = 1_024
 BYTES_PER_TOKEN = 3
-"""Of what is asked, about."""
+"""The assumed bytes of a prompt per token."""
 
 
 def most_tokens(

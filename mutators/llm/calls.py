@@ -1,4 +1,4 @@
-"""Where calls of language models are kept, and under which key an answer is found again instead of paid twice."""
+"""Stored calls of language models, and the key under which an answer is found again instead of paid twice."""
 
 from __future__ import annotations
 

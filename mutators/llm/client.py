@@ -37,7 +37,7 @@ from operators.errors import UserError
 TOKENS_PER_MESSAGE = 16
 """Upper bound of what a message has besides its text."""
 CHARACTERS_PER_TOKEN = 16
-"""Of what a model writes, on average: far more than there are. Longer answers are cut."""
+"""The most characters of an answer per token, far more than there are on average. Longer answers are cut."""
 LONGEST_BACKOFF_S = 60.0
 LONGEST_RETRY_AFTER_S = 600.0
 """A provider that asks for a longer pause is taken to have failed."""
@@ -146,7 +146,7 @@ class LLM:
         """Put the model aside, or take it back, for what became of a call.
 
         Raises UserError for what is wrong with the settings (a key, a model's name), as long as no model of the run has
-        answered: that is its start, and somebody is there to mend it. Later a search goes on with what it has.
+        answered: that is its start, and a user is there to mend it. Later a search goes on with what it has.
         """
         if fault and fault.kind == "setup" and not self.calls.heard():
             raise UserError(f"model {call.model} has not answered yet and fails: {fault.text}")
@@ -161,7 +161,7 @@ class LLM:
     async def _persist(self, course: _Course, attempts: int) -> tuple[Call, Fault | None]:
         """Attempts until one succeeds, none is left or no further one makes sense; and what was wrong with the last.
 
-        Raises OutOfBudget before the first one. Cancelled at whatever place, it keeps what attempts may have cost.
+        Raises OutOfBudget before the first one. Cancelled at any place, it keeps what attempts may have cost.
         """
         litellm = await asyncio.to_thread(litellm_module)
         began = time.monotonic()
@@ -246,7 +246,7 @@ class LLM:
             self._under_way.discard(task)
 
     def _calls_tools(self, litellm: ModuleType, model: str) -> bool:
-        """Whether a model can call tools, as far as anybody knows."""
+        """Whether a model can call tools, as far as is known."""
         if model in self.settings.tools:
             return self.settings.tools[model]
         info = known(lambda: litellm.get_model_info(model))

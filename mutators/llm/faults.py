@@ -1,4 +1,4 @@
-"""What failed calls of language models mean: litellm's exceptions, translated in this one place."""
+"""Faults of calls of language models: litellm's exceptions, translated in this one place."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class CallFailed(Exception):
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """The border to litellm: whatever its providers' code lets through becomes a CallFailed."""
+    """The border to litellm: all that its providers' code lets through becomes a CallFailed."""
     try:
         yield
     except Exception as error:

@@ -18,7 +18,7 @@ Tasks = set[asyncio.Task[Any]]
 
 
 class OutsideClient:
-    """`mutators.base.Client` that asks nobody: it keeps a question, and waits until somebody tells the answer.
+    """`mutators.base.Client` that asks no provider: it keeps a question, and waits until the answer is told.
 
     Nothing is reserved of a budget for a question that may never be answered; what its answer cost is charged when it
     is told. Lives in one event loop.
@@ -65,7 +65,7 @@ class OutsideClient:
         return self._calls.find(cache_key)
 
     async def tell(self, call: Call) -> None:
-        """Store an answer, then let whoever waits for it have it."""
+        """Store an answer, then give it to the task that waits for it."""
         await self._calls.add(call)
         answer = self._answers.pop(call.cache_key, None)
         if answer and not answer.done():
@@ -73,7 +73,7 @@ class OutsideClient:
 
     @property
     def waiting(self) -> Tasks:
-        """Tasks that wait for answers which nobody has told yet."""
+        """Tasks that wait for answers not told yet."""
         return {task for task, answer in self._tasks.items() if not answer.done()}
 
     def _cut(self, messages: Sequence[Message], request: Request, model: str, sample: int) -> Call | None:

@@ -24,9 +24,9 @@ class Price(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     input: float = Field(ge=0, allow_inf_nan=False)
-    """Of the prompt."""
+    """Dollars for the prompt's tokens."""
     output: float = Field(ge=0, allow_inf_nan=False)
-    """Of the answer, reasoning included."""
+    """Dollars for the answer's tokens, reasoning included."""
 
     def cost_usd(self, tokens_in: int, tokens_out: int) -> float:
         """Dollars for so many tokens."""
@@ -44,7 +44,8 @@ class LlmSettings(BaseModel):
     api_base: str | None = None
     """An OpenAI-compatible server, such as http://127.0.0.1:8000/v1."""
     max_tokens: int | None = Field(None, ge=1)
-    """Of one answer, thoughts included; none: the model's own limit, 32,768 at first, more for one that was cut."""
+    """The most tokens of one answer, thoughts included; none: the model's own limit, 32,768 at first, more for one that
+    was cut."""
     temperature: float | None = Field(None, ge=0, le=2)
     """Sent to the model as it is; none: the provider's default, here and below."""
     seeds: bool = False
@@ -57,7 +58,7 @@ class LlmSettings(BaseModel):
     concurrency: int = Field(16, ge=1, le=1024)
     """Calls in flight at most; about as many questions to models outside are open besides."""
     timeout_s: Positive = 600.0
-    """Of one attempt, from sending it to the last byte of its answer."""
+    """Seconds of one attempt, from sending it to the last byte of its answer."""
     attempts: int = Field(6, ge=1, le=100)
     """Per call, the first included."""
     backoff_s: Positive = 1.0

@@ -51,9 +51,9 @@ class Tally:
     """Tokens of one model's attempts, beside what they might have cost at most."""
 
     most_tokens: int = 0
-    """Of those whose cost is known."""
+    """The upper bound on tokens of attempts whose cost is known."""
     tokens: int = 0
-    """That these really cost."""
+    """The tokens that these really cost."""
     lost_tokens: int = 0
 
     @property
@@ -117,7 +117,7 @@ class Spending:
     async def reserve(self, model: str, tokens: int, cost_usd: float) -> AsyncIterator[Reservation]:
         """Room for one attempt; waits while calls in flight might leave some. Raises OutOfBudget and TooLarge.
 
-        A block that is left without having settled or freed the reservation has lost it, in whatever way it is left.
+        A block that is left without having settled or freed the reservation has lost it, in any way that it is left.
         """
         while self._excess(tokens, cost_usd, in_flight=True):
             if problem := self._excess(tokens, cost_usd, in_flight=False):

@@ -1,4 +1,4 @@
-"""How many tokens an answer is counted with: what its provider said, as far as that can be true."""
+"""Usage of an answer: the tokens that its provider told, as far as that can be true."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 BYTES_PER_TOKEN = 2
-"""Of code and prose, tokenizers make a token of three to four bytes: what is reckoned with it is an upper bound."""
+"""The fewest bytes of a token; tokenizers make one of three to four bytes of code and prose, so counts are upper
+bounds."""
 USUAL_BYTES_PER_TOKEN = 4
 MOST_TOLD = 2**31
 MOST_SAID = 2_000
@@ -53,7 +54,7 @@ def counted(said: Any, text: str, *, most_in: int, most_out: int) -> Usage:
 def counted_outside(said: Any, text: str, asked: str) -> Usage:
     """The tokens of an answer from outside to the text `asked`, as they were told or, where they were not, estimated.
 
-    Nobody sent them on the search's behalf, so nothing bounds them: an agent may read and think more than it was asked.
+    They are not sent on the search's behalf, so nothing bounds them: an agent may read and think more than asked.
     """
     names = COUNTS if isinstance(said, Mapping) and COUNTS[0] in said else ("input_tokens", "output_tokens")
     counts = [said.get(name) if isinstance(said, Mapping) else None for name in names]

@@ -1,4 +1,4 @@
-"""What arrives from a provider, before any library makes something of it: bounded in size, with sound numbers."""
+"""Responses of a provider, before any library reads them: bounded in size, with sound numbers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Arrival:
     characters: int = 0
     """What it had."""
     usage: Any = None
-    """What the provider said, whatever that was."""
+    """The provider's text, of any kind."""
     read: bool = False
     """Whether the answer came this way at all and was understood."""
 

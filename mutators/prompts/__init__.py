@@ -1,4 +1,4 @@
-"""What language models are asked: Jinja templates beside this file, filled with what is known of kernel and operator.
+"""Prompts of language models: Jinja templates beside this file, filled with what is known of kernel and operator.
 
 A prompt depends on request, parents, earlier requests and operator alone: the same request asks the same question.
 What candidates wrote, or what tools quote of it, stands in fences that are marked `untrusted`, which the system message

@@ -1,4 +1,4 @@
-"""What every transform is: a named function that lists the places where it applies, with the edits it would make."""
+"""The base of transforms: named functions that list the places where they apply, with the edits they would make."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What transforms of CUDA kernels must know of a launch: which thread has which index, what stands above a kernel."""
+"""The grid of a CUDA launch, for transforms: which thread has which index, what stands above a kernel."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Axis:
     start: str
     """The expression that it is declared with."""
     letter: str
-    """Of the direction: x, y or z."""
+    """The direction's letter: x, y or z."""
     bound: str
     """What it must be less than: an expression over parameters."""
     count: str

@@ -1,4 +1,4 @@
-"""What of an operator's folder decides verdicts, as digests: a run that goes on must find it as it was."""
+"""The fingerprint of an operator: digests of all in its folder that decides verdicts, checked by a resume."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from operators.identity import digest
 from operators.libraries import LIBRARIES
 
 DECIDING = ("name", "dims", "derived", "data_dims", "tensor", "scalar", "workload", "hidden", "cost", "tolerance")
-"""Of operator.toml; the rest is for readers, or says which tasks there are."""
+"""Keys of operator.toml that decide verdicts; the rest is for readers, or says which tasks there are."""
 PROSE = {"workload": {"source", "weight"}, "hidden": {"source"}, "cost": {"flops", "bytes"}}
 """Keys of these that reports alone go by."""
 MAX_BYTES = 64 << 20
-"""Of a file beside reference.py, which may be data."""
+"""The largest file beside reference.py, which may be data, in bytes."""
 OTHERS = {".md", ".rst", ".cpp", ".cu", ".cuh", ".hpp", ".h"}
 """Endings of files that decide nothing: notes, and kernels that the search starts from."""
 

@@ -1,4 +1,4 @@
-"""What operators have in common: forms, each an unfinished operator.toml, which `like = "elementwise"` names."""
+"""Forms that operators share: each an unfinished operator.toml, which `like = "elementwise"` names."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Inherited:
     keys: frozenset[str] = frozenset()
     """Whole tables and values (`dims`), and keys of tables that both have (`cost.min_bytes`)."""
     sets: frozenset[str] = frozenset()
-    """Of workloads."""
+    """Sets of workloads."""
     own_workloads: int = 0
     """How many come first in the list of workloads."""
     dims: tuple[str, ...] = ()

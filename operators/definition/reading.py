@@ -102,7 +102,7 @@ class _Scalar(_Table):
     name: str
     """What kernels and reference.py call it."""
     dtype: str
-    """As a tensor's."""
+    """The element type, written like a tensor's."""
     value: float | int
     """Always the same."""
 
@@ -111,7 +111,7 @@ class _Shapes(_Table):
     """Settings of the dims."""
 
     dims: dict[str, Sizes]
-    """Of every dim an integer, a list of them (lists multiply), or a formula over the dims before it."""
+    """For every dim an integer, a list of them (lists multiply), or a formula over the dims before it."""
     source: str = ""
     """Where the sizes come from, for people."""
 
@@ -165,7 +165,7 @@ class _File(_Table):
     """What an operator is; the tables of the pages below belong to it."""
 
     name: str
-    """Of the operator: letters, digits and `_`."""
+    """The operator's name: letters, digits and `_`."""
     like: str | None = None
     """A form of operators/shared, an unfinished operator.toml: what this file says takes its place, tables key by key,
     workloads set by set. Workloads, hidden shapes and costs of a form with other dims are left out."""

@@ -25,7 +25,7 @@ def _reduces(operator: Operator) -> bool:
 
 
 def _ranks(operator: Operator) -> tuple[list[int], list[int]]:
-    """Of the floating tensors: index arrays tell how data are stored, not what is computed."""
+    """The ranks of the floating tensors; index arrays tell how data are stored, not what is computed."""
     sides = operator.inputs, operator.outputs
     ranked = [sorted(len(t.shape) for t in side if t.dtype in ("T", "ACC")) for side in sides]
     return ranked[0], ranked[1]

@@ -1,4 +1,4 @@
-"""What an operator.toml may leave to us: hidden shapes of all kinds, and the bytes that its tensors amount to."""
+"""Shapes that an operator.toml leaves to us: hidden ones of all kinds, and the bytes that its tensors amount to."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from operators.dtypes import DTYPES
 
 MOST_DIMS = 4
-"""Of more dims no shapes are made: too many would be large."""
+"""The most dims for which shapes are made: of more, too many would be large."""
 OF_ONE = {
     "one element": (1,),
     "odd": (3, 7, 17, 127, 1023, 4097),

@@ -1,4 +1,4 @@
-"""What an operator is: what `operators.definition.reading` makes of an operator folder's `operator.toml`."""
+"""The specification of an operator: what `operators.definition.reading` makes of its `operator.toml`."""
 
 from __future__ import annotations
 

@@ -20,12 +20,12 @@ from operators.expression import Expression, ExpressionError, parse
 MAX_SOURCE_BYTES = 256 * 1024
 MAX_HEADER_BYTES = 64 * 1024
 MAX_LINES, MAX_LINE_CHARACTERS = 4096, 4096
-"""Of a header."""
+"""The most lines of a header, and characters of one of them."""
 MAX_DOTS = 16
 """In one line, outside of strings and comments: what a parser of TOML does about a dotted key grows with the square of
 its parts, or with their cube."""
 MAX_NESTING = 16
-"""Of lists and tables in each other."""
+"""The deepest nesting of lists and tables."""
 
 Path = tuple[str | int, ...]
 """Where a value stands: table, index for `[[...]]`, key."""

@@ -1,4 +1,4 @@
-"""What may stand as a launch's `kernel`: the text goes to the compiler, so it is a name and nothing else."""
+"""The name of a launch's `kernel`: the text goes to the compiler, so it is a name and nothing else."""
 
 from __future__ import annotations
 

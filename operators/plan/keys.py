@@ -46,7 +46,7 @@ ZERO: Mapping[str, Key] = {
     "name": Key("name", "The output or buffer."),
     "when": Key("condition", "Leaves it as it is, scratch poisoned, where it is false."),
 }
-"""Of an entry of `zero` that is a table."""
+"""Keys of an entry of `zero` that is a table."""
 BUFFER: Mapping[str, Key] = {
     "name": Key("name", "What `args` call it."),
     "dtype": Key("type", "T, ACC or a type of its own.", "ACC"),

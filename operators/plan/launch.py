@@ -14,7 +14,7 @@ from operators.plan.lets import Environment
 
 MAX_STEPS = 4096
 MAX_TERMS = 2**17
-"""Of the formulas that are evaluated for one workload, repeats counted: half a second's work."""
+"""The most terms of the formulas that are evaluated for one workload, repeats counted: half a second's work."""
 MAX_BUFFER_BYTES = 2**36
 """All buffers of one workload together; fitness.judging.shapes knows how much of it a machine has."""
 
@@ -86,7 +86,7 @@ class Argument:
     name: str
     """The object's name; for an integer the expression's text, which serves messages only."""
     value: int | None = None
-    """Of an integer, and only of one."""
+    """The value of an integer; None for any other argument."""
 
 
 @dataclass(frozen=True)

@@ -124,7 +124,7 @@ class Plan:
                 raise PlanError(f"[tune]: {told}", line=constraint.line, source=self.file)
 
     def facts(self, known: Mapping[str, int], dtype: str) -> dict[str, int]:
-        """Of what is `known` of a device that which expressions may use, with the sizes of a task's types."""
+        """The facts that expressions may use, out of those `known` of a device, with the sizes of a task's types."""
         sizes = {"sizeof_T": DTYPES[dtype].size, "sizeof_ACC": DTYPES[ACCUMULATOR[dtype]].size}
         return {name: known[name] for name in FACTS[self.target] if name in known and name != "blocks_per_sm"} | sizes
 

@@ -15,7 +15,7 @@ from operators.expression import Expression
 
 MAX_RANK = 5
 TENSOR_MAP_BYTES = 128
-"""Of a `CUtensorMap`."""
+"""The size of a `CUtensorMap`."""
 SWIZZLES: Mapping[str, int] = {
     "NONE": 0,
     "32B": 32,

@@ -1,1 +1,1 @@
-"""What operators have in common: forms of operator.toml (`like = "elementwise"`) and functions for reference.py."""
+"""Parts that operators share: forms of operator.toml (`like = "elementwise"`) and functions for reference.py."""

@@ -1,4 +1,4 @@
-"""What every elementwise operator from x to y keeps."""
+"""Relations that every elementwise operator from x to y keeps."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Product:
         }
 
     def relations(self, a: Tensor, b: Tensor, rng: np.random.Generator) -> list[Relation]:
-        """Of every axis another order, that of the terms among them, and a factor."""
+        """Relations that permute each axis, that of the terms among them, and one that applies a factor."""
         tensors = {"a": a, "b": b}
         found = [scaled("a doubled", tensors, inputs={"a": 2.0}, outputs={"c": 2.0})]
         for letter, axes in self.axes.items():

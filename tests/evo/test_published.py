@@ -103,7 +103,7 @@ def test_a_run_may_want_other_metrics_or_no_profile(
         ("one_shot", {"llm": LLM, "settings": {"n": 2}}, "`n`: input should be less than or equal to 1"),
         ("astra", {"llm": LLM, "settings": {"roles": {"plannr": "openai/scripted"}}}, "did you mean `planner`"),
         ("cudaforge", {"llm": LLM, "settings": {"roles": {"judge": "openai/other"}}}, "none of the run's models"),
-        ("agent", {"llm": {"models": ["outside"]}}, "nobody outside can"),
+        ("agent", {"llm": {"models": ["outside"]}}, "answers from outside cannot"),
     ],
 )
 def test_what_cannot_work_is_refused_in_one_line(strategy: str, changes: dict[str, Any], words: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -16,8 +15,9 @@ from mutators.registry import MUTATORS
 from operators.catalog import FUNCTIONS
 from operators.definition.reading import TABLES
 from operators.plan import keys as plan_keys
+from tests.structure import ROOT
 
-README = Path(__file__).parents[2] / "README.md"
+PAGES = {"operators": ROOT / "operators/README.md", "run": ROOT / "evo/docs/cli.md"}
 
 
 @pytest.fixture(scope="module")
@@ -62,10 +62,10 @@ def test_types_and_defaults_are_those_of_the_model(pages: dict[str, Page]) -> No
 
 
 @pytest.mark.parametrize(("command", "word"), [("operators", "exact_integers"), ("run", "migration_interval")])
-def test_the_command_line_prints_it_and_the_readme_says_so(command: str, word: str) -> None:
+def test_the_command_line_prints_it_and_a_page_says_so(command: str, word: str) -> None:
     printed = CliRunner().invoke(app, [command, "--schema"])
     assert printed.exit_code == 0
     assert word in printed.output
     listed = json.loads(CliRunner().invoke(app, [command, "--schema", "--json"]).output)
     assert any(entry["name"] == word for page in listed for entry in page["entries"])
-    assert f"evo {command} --schema" in README.read_text(encoding="utf-8")
+    assert f"evo {command} --schema" in PAGES[command].read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The README's first tour: its commands do what it says, as they stand there.
+"""The tutorial: its commands do what it says, as they stand there.
 
 Verdicts come from a script, as nothing here is about how fast a kernel is: the search takes a second and finds some.
 """
@@ -18,14 +18,12 @@ from evo.cli.commands import app
 from evo.session import LocalBackend
 from evo.workers.testing import InlinePool
 from tests.evo.model_runs import stages
-from tests.evo.test_readme import README
 from tests.structure import ROOT
 
 
 def commands() -> list[str]:
-    section = re.search(r"^## From `make search`.*?^## ", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    assert section
-    return re.findall(r"\n\n    ((?:make|\.venv/bin/evo) .+)\n\n", section[0])
+    tutorial = (ROOT / "evo/docs/tutorial.md").read_text(encoding="utf-8")
+    return re.findall(r"\n\n    ((?:make|\.venv/bin/evo) .+)\n\n", tutorial)
 
 
 def recipe(command: str, budget: str) -> str:

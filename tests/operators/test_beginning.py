@@ -19,7 +19,7 @@ from operators.plan.reading import parse_plan
 from tests.operators.running import FACTS, Runner
 
 EXAMPLES = ("segment_sum", "tridiagonal")
-"""Those that the README shows: a reduction whose sizes the data tells, and an ill-conditioned solver."""
+"""Those that operators/README.md shows: a reduction whose sizes the data tells, and an ill-conditioned solver."""
 
 
 def begun(folder: Path, like: str) -> Operator:

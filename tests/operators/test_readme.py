@@ -1,4 +1,4 @@
-"""The README's operator is complete, and its table lists what there is."""
+"""The operator of operators/README.md is complete, and its table lists what there is."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from operators.catalog import folders, functions, load
 from operators.definition.spec import Operator
 from tests.operators.running import Runner
 
-README = Path(__file__).parents[2] / "README.md"
+README = Path(__file__).parents[2] / "operators/README.md"
 BLOCK = re.compile(r"```(?:toml|python|cpp)\n(?:#|//) (softplus/\S+)\n(.*?)```", re.DOTALL)
 
 

@@ -1,5 +1,6 @@
 """`python -m tests.redteam.report [--json] [--only PATTERN]`: runs every canary and every right kernel, prints what
-came out, and writes it down: a table by class into README.md, the whole of it into tests/redteam/README.md."""
+came out, and writes it down in README.md beside this file. `--cuda` writes only the part on the cuda target, which
+takes no run."""
 
 from __future__ import annotations
 
@@ -23,8 +24,9 @@ from tests.redteam.processes import adopt_orphans, descendants, left_over
 KINDS = canaries_of_cuda.KINDS | marks.KINDS
 """Of canaries on the cuda target."""
 CUDA = [canary for group in KINDS.values() for canary in group.values()]
-ROOT = HERE.parent.parent
-BEGIN, END = "<!-- redteam:begin -->", "<!-- redteam:end -->"
+README = HERE / "README.md"
+BEGIN, END = "<!-- cuda:begin -->", "<!-- cuda:end -->"
+"""The part on the cuda target lies between these lines."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Row:
     seconds: float
     why: str = ""
     processes_left: int | None = None
-    """Of bombs only, like the next one."""
+    """For bombs only, like the next one."""
     next_verdict_s: float | None = None
     """Until a kernel that is judged directly afterwards has its verdict."""
 
@@ -86,8 +88,22 @@ def _honest(arena: Arena, number: int) -> Kernel:
 # --- Markdown -------------------------------------------------------------------------------------------------------
 
 
+INTRODUCTION = """# Red team: attacks on the verdict
+
+For those who doubt that a verdict can be trusted, or want to break it. A *canary* is a kernel file with one trick. The
+result of each is one of
+
+* *structural*: it cannot be expressed, or what it needs does not exist;
+* *caught*: it runs, and a check refuses it;
+* *open*: it passes, and the reason is given.
+
+`python -m tests.redteam.report` runs the canaries of the cpu target and writes this page; `--cuda` writes the part on
+the cuda target, whose canaries are in tests/gpu, and runs nothing. Canaries of the emulation and of profiles are in
+`test_rooms.py`. [How a verdict is reached](../../fitness/README.md) names the checks."""
+
+
 def summary(results: Sequence[Row]) -> str:
-    """For README.md: counts by class, and what is open."""
+    """The counts by class, and what is open."""
     attacks = [row for row in results if row.kind != "right"]
     right = [row for row in results if row.kind == "right"]
     outcomes = [str(outcome) for outcome in Outcome]
@@ -97,8 +113,7 @@ def summary(results: Sequence[Row]) -> str:
         f"{len(attacks)} canaries, each a kernel file with one trick, attack the cpu target: {total['structural']} are "
         f"*structural* (cannot be expressed, or what they need does not exist), {total['caught']} are *caught*, "
         f"{total['open']} are *open*. {len(right)} unusual but right kernels must pass; "
-        f"{sum(row.result == 'correct' for row in right)} do. All of them with messages:",
-        "[tests/redteam](tests/redteam/README.md); `python -m tests.redteam.report` runs them and writes this section.",
+        f"{sum(row.result == 'correct' for row in right)} do. `arena.py` says how a canary is written.",
         "",
         f"| class | {' | '.join(outcomes)} |",
         f"|---|{'---|' * len(outcomes)}",
@@ -119,7 +134,7 @@ def summary_of_cuda() -> str:
     }
     tools = Counter(tool for _, tool, _ in AUDITED.values())
     lines = [
-        f"On the cuda target {len(CUDA)} canaries, in [tests/gpu](tests/gpu), whose tests want the following of them; "
+        f"On the cuda target {len(CUDA)} canaries, in [tests/gpu](../gpu), whose tests want the following of them; "
         "the structural ones need no GPU. Those that are *in vain* are right, as what they count on never comes.",
         f"{len(AUDITED)} more that pass every check by luck fall to compute-sanitizer, where it is installed: to "
         f"{', '.join(f'{tool} {count}' for tool, count in sorted(tools.items()))}.",
@@ -134,15 +149,9 @@ def summary_of_cuda() -> str:
 
 
 def table(results: Sequence[Row]) -> str:
-    """For tests/redteam/README.md: every entrant."""
+    """Every entrant."""
     attacks = [row for row in results if row.kind != "right"]
     lines = [
-        "# Red team",
-        "",
-        "`arena.py` says how a canary is written. This table of the cpu target is written by "
-        "`python -m tests.redteam.report`; canaries of the cuda target are in tests/gpu,",
-        "those of the emulation and of profiles in `test_rooms.py`.",
-        "",
         "| class | canary | what it tries | result | status | first words |",
         "|---|---|---|---|---|---|",
     ]
@@ -157,7 +166,14 @@ def table(results: Sequence[Row]) -> str:
     for row in results:
         if row.kind == "right":
             lines.append(_line(row.name, row.tries, row.status, _first_words(row.message)))
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
+
+
+def page(results: Sequence[Row]) -> str:
+    """The whole of README.md."""
+    cuda = f"## The cuda target\n\n{BEGIN}\n{summary_of_cuda()}\n{END}"
+    every = "## Every canary of the cpu target"
+    return "\n\n".join((INTRODUCTION, "## The cpu target", summary(results), cuda, every, table(results))) + "\n"
 
 
 def _first_words(message: str, count: int = 12) -> str:
@@ -173,20 +189,27 @@ def _cell(value: object) -> str:
 
 
 def write(results: Sequence[Row]) -> None:
-    (HERE / "README.md").write_text(table(results), encoding="utf-8")
-    readme = ROOT / "README.md"
-    head, begin, rest = readme.read_text(encoding="utf-8").partition(BEGIN)
+    README.write_text(page(results), encoding="utf-8")
+
+
+def write_cuda() -> None:
+    """Write the part on the cuda target anew, and leave the rest of README.md as it stands."""
+    head, begin, rest = README.read_text(encoding="utf-8").partition(BEGIN)
     _, end, tail = rest.partition(END)
     if not begin or not end:
-        sys.exit(f"{readme}: no lines `{BEGIN}` and `{END}` to write between")
-    readme.write_text(f"{head}{BEGIN}\n{summary(results)}\n\n{summary_of_cuda()}\n{END}{tail}", encoding="utf-8")
+        sys.exit(f"{README}: no lines `{BEGIN}` and `{END}` to write between")
+    README.write_text(f"{head}{BEGIN}\n{summary_of_cuda()}\n{END}{tail}", encoding="utf-8")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print rows as JSON and write no file")
     parser.add_argument("--only", default="", help="run what has this in its name; writes no file")
+    parser.add_argument("--cuda", action="store_true", help="run nothing; write the part on the cuda target")
     options = parser.parse_args()
+    if options.cuda:
+        write_cuda()
+        return
     adopt_orphans()
     chosen = [e for e in (*canaries(), *right_kernels()) if options.only in e.name and e.runs_here]
     results: list[Row] = []

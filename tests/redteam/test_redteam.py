@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.redteam.arena import Arena, Entrant, Outcome, Secret, canaries, right_kernels, short_timings
-from tests.redteam.report import BEGIN, END, ROOT, summary_of_cuda
+from tests.redteam.report import BEGIN, END, INTRODUCTION, README, summary_of_cuda
+from tests.structure import ROOT
 
 CLASSES = frozenset((
     "leftovers", "partial", "constant", "tolerance", "matched_ratio", "nan", "inputs", "replay", "precision", "shapes",
@@ -52,10 +53,14 @@ def marked(entrant: Entrant) -> object:
 
 
 def test_the_readme_says_what_canaries_there_are() -> None:
-    _, _, section = (ROOT / "README.md").read_text(encoding="utf-8").partition(BEGIN)
-    assert section.startswith(f"\n{len(canaries())} canaries,")
-    assert f"{len(right_kernels())} unusual but right kernels" in section
-    assert f"\n\n{summary_of_cuda()}\n{END}" in section
+    page = README.read_text(encoding="utf-8")
+    assert page.startswith(INTRODUCTION)
+    assert f"\n\n{len(canaries())} canaries," in page
+    assert f"{len(right_kernels())} unusual but right kernels" in page
+    assert f"{BEGIN}\n{summary_of_cuda()}\n{END}" in page
+    head = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"{len(canaries())} canaries, each a kernel with one trick" in head
+    assert f"{len(right_kernels())} unusual but right kernels" in head
 
 
 def test_every_class_of_attack_has_canaries() -> None:

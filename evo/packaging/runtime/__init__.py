@@ -1,1 +1,1 @@
-"""What packages of kernels carry: loaders, and a test with its cases."""
+"""The runtime that packages of kernels carry: loaders, and a test with its cases."""

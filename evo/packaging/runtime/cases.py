@@ -1,4 +1,4 @@
-"""What a package's test compares with: inputs, the reference's fp64 answers, and the error allowed in each element."""
+"""Cases of a package's test: inputs, the reference's fp64 answers, and the error allowed in each element."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from operators.plan.reading import Plan
 
 FAMILIES = ("nominal", "scaled", "mixture")
 MOST_ELEMENTS = 1 << 15
-"""Of all tensors of one case: larger hidden shapes are left out."""
+"""The most elements of all tensors of one case; larger hidden shapes are left out."""
 MOST_CASES = 16
 
 
@@ -64,6 +64,6 @@ def _cases(
 
 
 def _elements(operator: Operator, workload: Workload) -> int:
-    """Of those tensors whose shapes the workload tells by itself."""
+    """The elements of the tensors whose shapes the workload tells by itself."""
     env = operator.environment(workload.dims) | dict.fromkeys(operator.data_dims, 1)
     return sum(int(np.prod(tensor.sizes(env))) for tensor in operator.tensors)

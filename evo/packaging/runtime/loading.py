@@ -1,4 +1,4 @@
-"""What a packaged kernel is, read from its folder; its dims from the arrays it is called with, and what it then does.
+"""A packaged kernel, read from its folder: its dims from the arrays it is called with, and its launches.
 
 Packages carry this module and all that it imports: nothing but the standard library and the plan's own modules.
 """
@@ -22,7 +22,7 @@ from operators.expression import ExpressionError
 from operators.plan.reading import Plan, ResolvedPlan, parse_plan
 
 FORMAT = 1
-"""Of plan.json."""
+"""The format of plan.json."""
 ALIGNMENT = 16
 """Bytes on which the kernel may rely of every tensor's first element."""
 REMEMBERED = 256

@@ -276,7 +276,7 @@ def include_folders() -> list[str]:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """As a whole or not at all: other processes may do the same."""
+    """Write a file as a whole or not at all: other processes may do the same."""
     with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
         file.write(data)
     Path(file.name).replace(path)

@@ -130,7 +130,7 @@ def _speedups(name: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _domain(values: Sequence[float]) -> list[float]:
-    """So far an axis goes, naive among it, with some room."""
+    """The ends of an axis, naive among its values, with some room."""
     low, high = min([1.0, *values]), max([1.0, *values])
     room = max((high / low) ** 0.05, 1.02)
     return [low / room, high * room]

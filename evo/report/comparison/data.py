@@ -1,4 +1,4 @@
-"""What the report of a comparison is made from, read once: what others conclude, and answers to printed queries."""
+"""The data of a comparison's report, read once: conclusions, and answers to printed queries."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Material:
     """All of the configuration, those that were not begun yet among them."""
     found: Conclusions
     curves: Sequence[Curve]
-    """Of cells whose naive kernel was judged."""
+    """The curves of cells whose naive kernel was judged."""
     hermetic: Hermetic
     answers: Mapping[str, Rows]
     """To the queries that the report prints, by the query."""

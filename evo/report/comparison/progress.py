@@ -1,4 +1,4 @@
-"""What a comparison shows while it runs: a line for every cell that ends, and now and then one of what is under way."""
+"""Progress of a comparison: a line for every cell that ends, and now and then one of what is under way."""
 
 from __future__ import annotations
 

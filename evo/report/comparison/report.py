@@ -40,7 +40,7 @@ def write_report(
 
 
 def write(seen: Material, out: Path) -> list[Path]:
-    """As `write_report`, of what was read already."""
+    """Write the report of material that was read already; see `write_report`."""
     said = document(seen, time.time())
     texts = {HTML: html(said), MARKDOWN: markdown(said)}
     parquet = {f"{name}.parquet": table for name, table in tables(seen).items()}

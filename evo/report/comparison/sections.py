@@ -47,7 +47,7 @@ LINK = "kernel-"
 MOST_SOURCES = 4_000_000
 """Characters of winners' files in a report; the fastest of every task come first."""
 EVERY = 8
-"""Of the points of a curve so many make one row of its table."""
+"""Points of a curve that make one row of its table."""
 
 Row = dict[str, Any]
 

@@ -15,7 +15,7 @@ from evo.report.status import quoted
 from evo.search.driver import FAULTY, WAITS
 
 CELL_OF = f"run <> '{STORE}'"
-"""Of the rows of all runs those of cells."""
+"""The condition that keeps the rows of cells among those of all runs."""
 JUDGED_IN = f"run = '{STORE}'"
 
 _PARTS = {

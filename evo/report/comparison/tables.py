@@ -52,7 +52,7 @@ def _judged(table: pa.Table, seen: Material) -> pa.Table:
 
 
 def _verdicts(seen: Material) -> Iterator[dict[str, Any]]:
-    """Of every arm what it is by itself and, but for the reference, beside the reference."""
+    """The figures of every arm by itself and, but for the reference, beside the reference."""
     beside = {effect.arm: effect for effect in seen.found.effects}
     for summary in seen.found.summaries:
         yield {name: _finite(value) for name, value in (_by_itself(summary) | _beside(beside.get(summary.arm))).items()}

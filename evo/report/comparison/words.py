@@ -1,4 +1,4 @@
-"""What a comparison's report says in sentences: verdicts, what must be known first, and how to read it."""
+"""Sentences of a comparison's report: verdicts, what must be known first, and how to read it."""
 
 from __future__ import annotations
 

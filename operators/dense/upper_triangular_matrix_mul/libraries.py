@@ -8,7 +8,7 @@ from operators.libraries import call, direct, own
 
 
 def trmm(a: Any, b: Any, prepared: Any) -> Any:
-    """Of the transposes, which lie in memory as BLAS has matrices."""
+    """Multiply the transposes, which lie in memory as BLAS has matrices."""
     return prepared(1.0, a.T, b.T, side=1, lower=1).T
 
 

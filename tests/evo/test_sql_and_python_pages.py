@@ -1,4 +1,4 @@
-"""What the README says on SQL and Python is what works: its commands and its example are run."""
+"""What the pages on SQL and Python say is what works: their commands and the example are run."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typer.testing import CliRunner
 
 from evo.cli.commands import app
 from tests.store.story import stored
+from tests.structure import ROOT
 
-README = Path(__file__).parents[2] / "README.md"
+DOCS = ROOT / "evo/docs"
 
 
 @pytest.fixture
@@ -24,14 +25,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def section(title: str) -> str:
-    found = re.search(rf"^### {title}\n(.*?)^##", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    assert found
-    return found[1]
-
-
-def test_every_command_of_the_section_on_sql_does_what_it_says(place: Path) -> None:
-    commands = re.findall(r"^    evo (.+)$", section("Questions to a run: SQL"), re.MULTILINE)
+def test_every_command_of_the_page_on_sql_does_what_it_says(place: Path) -> None:
+    commands = re.findall(r"^    evo (.+)$", (DOCS / "sql.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert len(commands) > 8
     for command in commands:
         words = shlex.split(command.replace("RUNS", "runs").replace("RUN", "first"))
@@ -41,8 +36,8 @@ def test_every_command_of_the_section_on_sql_does_what_it_says(place: Path) -> N
     assert (place / "parquet-folder" / "best.parquet").exists()
 
 
-def test_the_example_of_the_section_on_python_runs(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    example = re.search(r"```python\n(.*?)```", section("From Python"), re.DOTALL)
+def test_the_example_of_the_page_on_python_runs(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    example = re.search(r"```python\n(.*?)```", (DOCS / "python.md").read_text(encoding="utf-8"), re.DOTALL)
     assert example
     names: dict[str, object] = {}
     exec(example[1].replace("<id>", "first"), names)
