@@ -7,7 +7,6 @@ import contextlib
 import os
 import signal
 import socket
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,7 +25,7 @@ from evo.search.driver import Search
 from evo.session import run_context, run_row
 from evo.store import Store, query
 from evo.strategies.base import Strategy
-from evo.workers.local import ENTRY
+from evo.workers.local import ENTRY, fresh_python
 from evo.workers.pool import Pool, WorkerLost
 from evo.workers.testing import InlinePool
 from fitness.judging.base import Built
@@ -229,7 +228,7 @@ def test_a_worker_that_is_killed_is_replaced(backend: ClusterBackend, tmp_path: 
         pool = shared.for_run(run_context(made, tmp_path))
         assert pool.slots == 1
         await lose(pool, "ray::WorkerActor")
-        await lose(pool, f"{sys.executable} -c {ENTRY}")
+        await lose(pool, " ".join(fresh_python(ENTRY)))
         assert isinstance(await pool.build(task, naive), Built)
         await shared.close()
 
