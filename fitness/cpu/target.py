@@ -17,9 +17,8 @@ from weakref import WeakValueDictionary
 import numpy as np
 import torch
 
-from fitness.cpu.build import CpuBuild, build
+from fitness.cpu.build import CpuBuild, Kept, build, held
 from fitness.cpu.cores import lock_name, plan_facts
-from fitness.cpu.kept import Kept, held
 from fitness.cpu.peaks import peaks, remeasure
 from fitness.cpu.profiler import profile
 from fitness.cpu.races import TEAM, Watched, audited, look

@@ -13,10 +13,10 @@ import numpy as np
 from fitness.evaluation import Rejection, Status
 from fitness.judging.checks import Checks
 from fitness.judging.device import NAN, UNANSWERED, Device, KernelFault, KilledFromOutside, Prepared, Session
+from fitness.judging.library import Vendor
 from fitness.judging.paired import AnchorFault, Guest, Measurement, Pairing
 from fitness.judging.timed_inputs import Seat, TimedInputs
 from fitness.judging.timing import Schedule
-from fitness.judging.vendor import Vendor
 from fitness.oracle.cases import Case, Question
 from fitness.oracle.verify import Oracle
 from fitness.profiling.roofline import floor_us

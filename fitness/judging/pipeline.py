@@ -2,7 +2,8 @@
 
 How many inputs each level takes, and why: a fault that hits a share p of all inputs is missed by n of them with
 (1 - p)^n. Screening takes as many as most wrong kernels need to fail; an archive entry has passed about twenty and a
-new best more than a hundred, its timed outputs included.
+new best more than a hundred, its timed outputs included. Families of inputs are dealt like cards, never drawn one by
+one, so that a fault that a family shows is found in every stage, and not in those alone where chance brought it up.
 """
 
 from __future__ import annotations
@@ -12,16 +13,19 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from itertools import cycle
+
+import numpy as np
 
 from fitness.evaluation import CheckError, Evaluation, Level, Rejection, Status, Timing
 from fitness.judging.base import Anchor, Built, Checked
 from fitness.judging.bench import Stand
-from fitness.judging.dealing import at_size, hand, revealing
 from fitness.judging.device import Device, KernelFault, KilledFromOutside, Prepared, Session
 from fitness.judging.paired import AnchorFault, Measurement
 from fitness.judging.timed_inputs import dealt
 from fitness.judging.timing import CONFIRM, FULL, ITSELF, SCREEN, RaceResult
 from fitness.oracle.cases import Case
+from fitness.oracle.inputs import FEW, SPECIALS
 from fitness.oracle.verify import Oracle, worst
 from fitness.profiling.profiles import Profile
 from operators.definition.spec import Operator, Task, Workload
@@ -32,6 +36,8 @@ FULL_HIDDEN = 10
 """Cases of hidden shapes at least, drawn anew each time, of the two lesser levels; a confirmation takes all twice."""
 SPOT_HIDDEN = 2
 """Small hidden shapes of a look at a kernel whose author waits for it."""
+REVEALING = (FEW, SPECIALS)
+"""Families of outliers and of special values: most faults that others miss show in them."""
 CONFIRM_RERUNS = 10
 CONFIRM_PROBES = 3
 
@@ -319,3 +325,29 @@ def _clock(stage_ms: dict[str, float], stage: str) -> Iterator[None]:
         yield
     finally:
         stage_ms[stage] = stage_ms.get(stage, 0.0) + 1e3 * (time.perf_counter() - begin)
+
+
+# --- the families that its cases are drawn from -----------------------------------------------------------------------
+
+
+def revealing(deals: Sequence[str]) -> list[str]:
+    """Those of what is dealt that no stage may do without."""
+    return [family for family in deals if family in REVEALING]
+
+
+def at_size(deals: Sequence[str]) -> int:
+    """Cases of a workload's size in a full stage: one of any family beside those of a few elements, of two tensors."""
+    return 1 + min(deals.count(FEW), 2)
+
+
+def hand(
+    workloads: Sequence[Workload], least: int, deals: Sequence[str], rng: np.random.Generator, *, first: Sequence[str]
+) -> list[tuple[Workload, str]]:
+    """So many cases at least of these workloads in turn: with all of `first`, then round after round of `deals`.
+
+    The order within a round is drawn; no family comes again before all of its round came.
+    """
+    order = [first[i] for i in rng.permutation(len(first))]
+    while len(order) < least:
+        order += [deals[i] for i in rng.permutation(len(deals))]
+    return list(zip(cycle(workloads), order[: max(least, len(first))], strict=False))

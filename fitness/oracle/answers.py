@@ -11,19 +11,19 @@ import numpy as np
 import torch
 
 from fitness.oracle.bounds import (
+    Bound,
     Precision,
     analysed,
     backward_limit,
     demand_exact,
     element_bound,
+    judge,
     measured,
     naively,
     rms_limit,
 )
 from fitness.oracle.cases import NAIVE, Case, Question, Trusted
-from fitness.oracle.compare import Bound, judge
-from fitness.oracle.doubts import departures
-from fitness.oracle.inputs import FEW, TORCH_DTYPES, Inputs
+from fitness.oracle.inputs import FEW, TORCH_DTYPES, Inputs, departures
 from fitness.oracle.places import Place
 from operators.catalog import Functions
 from operators.definition.spec import Operator, Tensor

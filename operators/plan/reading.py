@@ -17,12 +17,21 @@ from operators.dtypes import ACCUMULATOR, DTYPES, TARGETS
 from operators.errors import PlanError, quote, unknown
 from operators.expression import Expression
 from operators.plan import keys
-from operators.plan.constraint import Constraint, constraint
 from operators.plan.header import Header, Section, read_header, show
-from operators.plan.kernel_name import check_function_name, check_name_expression
-from operators.plan.launch import Argument, ArgumentKind, Buffer, Launch, ResolvedBuffer, Step, Zero, together
+from operators.plan.launch import (
+    Argument,
+    ArgumentKind,
+    Buffer,
+    Launch,
+    ResolvedBuffer,
+    Step,
+    Zero,
+    check_function_name,
+    check_name_expression,
+    together,
+)
 from operators.plan.lets import in_order
-from operators.plan.model import FACTS, Plan, ResolvedPlan, argument_kinds, environment
+from operators.plan.model import FACTS, Constraint, Plan, ResolvedPlan, argument_kinds, constraint, environment
 from operators.plan.tensor_map import L2_PROMOTIONS, MAX_RANK, OOB_FILLS, SWIZZLES, ResolvedTensorMap, TensorMap
 
 __all__ = [

@@ -117,7 +117,7 @@ def test_a_lucky_first_measurement_does_not_get_a_kernel_into_an_archive(
 def test_builds_on_disk_are_bounded_and_made_again_when_they_are_needed(
     axpb: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fitness.cpu.kept.KEPT", 2)
+    monkeypatch.setattr("fitness.cpu.build.KEPT", 2)
     stage = CpuFitness(axpb, Task("axpb", "fp32", "cpu"), workload_set="cpu", folder=tmp_path)
     first = stage.device.prepare(axpb_kernel(RIGHT))
     assert not isinstance(first, Rejection)

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from evo.report.reference import one
 from fitness.cpu.target import CpuDevice, CpuFitness
 from fitness.evaluation import Status
-from fitness.judging import library, vendor
+from fitness.judging import library
 from fitness.judging.device import KernelFault, Sample
 from fitness.judging.library import CLOSE, Choice, Place, Tried, choose, handed, keep, kept, known, taken
 from fitness.judging.timed_inputs import STANDING_SETS
@@ -265,7 +265,7 @@ def test_a_choice_of_an_older_version_is_made_again(
         asked.append(place)
         return Choice(place, tuple(workloads), tried)
 
-    monkeypatch.setattr(vendor, "choose", made)
+    monkeypatch.setattr(library, "choose", made)
 
     def choice() -> Choice:
         stage = CpuFitness(with_calls, Task("axpb", "fp32", "cpu"), workload_set="cpu", folder=tmp_path)
@@ -284,7 +284,7 @@ def test_a_choice_of_an_older_version_is_made_again(
 
 
 def test_a_single_call_is_not_tried(axpb: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(vendor, "choose")
+    monkeypatch.delattr(library, "choose")
     stage = CpuFitness(axpb, Task("axpb", "fp32", "cpu"), workload_set="cpu", folder=tmp_path)
     try:
         with stage.stand.vendor.guest() as seated:
@@ -314,7 +314,7 @@ def test_calls_that_have_no_room_leave_together_and_give_back_what_they_have(
         Tried("torch.add", "library", {"n=40000": 1.0, "n=100001": 2.0}),
         Tried("numpy.multiply", "composed", {"n=40000": 2.0, "n=100001": 1.0}),
     )
-    monkeypatch.setattr(vendor, "choose", lambda *of: Choice(of[1], tuple(of[2]), tried))
+    monkeypatch.setattr(library, "choose", lambda *of: Choice(of[1], tuple(of[2]), tried))
     stage = CpuFitness(with_calls, Task("axpb", "fp32", "cpu"), workload_set="cpu", folder=tmp_path)
     try:
         with stage.stand.vendor.guest() as seated:
