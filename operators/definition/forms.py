@@ -1,6 +1,7 @@
 """What an operator.toml may leave out: its form has it, or it follows from the rest.
 
-A form, which `like = "elementwise"` names, is an unfinished operator.toml. Hidden shapes of all kinds follow from the dims, bytes from the tensors.
+A form, which `like = "elementwise"` names, is an unfinished operator.toml. Hidden shapes of all kinds follow from the
+dims, bytes from the tensors.
 """
 
 from __future__ import annotations
