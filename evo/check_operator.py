@@ -14,7 +14,7 @@ from evo.config import DEFAULT_SETS
 from fitness.evaluation import CheckError, Evaluation, Level, Status
 from fitness.judging.base import Anchor, Fitness
 from fitness.judging.levels import judge
-from fitness.judging.mutation_test import Admission, Tried
+from fitness.judging.mutation_test import MutationTest, Tried
 from fitness.targets import place
 from mutators.analysis.cpp_tree import SyntaxTree
 from mutators.mutants import Mutant, chosen, mutants
@@ -234,7 +234,7 @@ def _checked(
         tried = place(operator, task, workload_set=set_, folder=Path(folder))
         # On a device the timed workload with the least work is tried as well; for an emulation it is too much.
         shapes = [*hidden, _least(operator, set_)] if tried.stage else hidden
-        admission = Admission(tried, kernel, shapes)
+        admission = MutationTest(tried, kernel, shapes)
         try:
             naive = admission.naive()
             found = Checked(str(task), tried.words)
@@ -304,7 +304,9 @@ def _naive_lines(found: Checked, file: str, shapes: int) -> Iterator[str]:
 # --- mutants ----------------------------------------------------------------------------------------------------------
 
 
-def _try_mutants(admission: Admission, kernel: Kernel, every: Sequence[Mutant], terms: _Terms, found: Checked) -> None:
+def _try_mutants(
+    admission: MutationTest, kernel: Kernel, every: Sequence[Mutant], terms: _Terms, found: Checked
+) -> None:
     end = time.monotonic() + terms.limit_s
     picked = chosen(every, terms.most)
     terms.say(f"{found.task}: {len(picked)} of {len(every)} mutants, in at most {terms.limit_s:.0f} s")

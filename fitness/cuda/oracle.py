@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 import torch
 from torch.overrides import TorchFunctionMode
 
-from fitness.cuda.compile.nvrtc import Job, compile_here
+from fitness.cuda.compile.nvrtc import CompileJob, compile_here
 from fitness.cuda.running.driver import call, device_facts, driver
-from fitness.cuda.running.launcher import Arguments
+from fitness.cuda.running.launcher import LaunchArguments
 from fitness.cuda.running.launching import pointer
-from fitness.cuda.running.memory import Block, BlockPool, CudaRegion
-from fitness.oracle.bounds import Bound, Comparisons, Judgement, compare_by
+from fitness.cuda.running.memory import BlockPool, CudaRegion, MemoryBlock
+from fitness.oracle.bounds import Comparisons, ErrorBound, Judgement, compare_by
 from fitness.oracle.inputs import Inputs
 from fitness.oracle.verify import Oracle
 from fitness.sandbox.memory import Memory
@@ -42,14 +42,14 @@ class CudaOracle(Oracle):
         self.pool = pool
         self._there = CudaPlace(pool)
         super().__init__(operator, functions, dtype, self._there)
-        self._blocks: dict[tuple[str, int], Block] = {}
+        self._blocks: dict[tuple[str, int], MemoryBlock] = {}
         # What a second opinion is worth: sums of 16-bit products kept in fp32, fp32 products without TF32.
         torch.backends.cuda.matmul.allow_tf32 = False
         torch.backends.cudnn.allow_tf32 = False  # of convolutions
         torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
         torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
 
-    def timed_blocks(self, dims: Mapping[str, int]) -> dict[str, Block]:
+    def timed_blocks(self, dims: Mapping[str, int]) -> dict[str, MemoryBlock]:
         """Memory for the outputs of timed calls, the same for every kernel that is timed.
 
         Where in physical memory an output lies can make a kernel half as fast again; a pair must not differ in that.
@@ -166,7 +166,7 @@ class _Kernels:
         self._ticket = torch.zeros(1, dtype=torch.int32, device=f"cuda:{ordinal}")
         self._result = torch.empty(SUMS, dtype=torch.float64, device=f"cuda:{ordinal}")
         self._outputs = [pointer(t.data_ptr()) for t in (self._parts, self._ticket, self._result)]
-        self._arguments = Arguments([bytes(8)] * 7)
+        self._arguments = LaunchArguments([bytes(8)] * 7)
 
     def judge(self, y: torch.Tensor, expected: torch.Tensor, allowed: torch.Tensor) -> Judgement:
         """Of at least one element."""
@@ -189,9 +189,9 @@ class _Kernels:
 _on_gpu = lru_cache(_Kernels)
 
 
-def judge_job(arch: str) -> Job:
+def judge_job(arch: str) -> CompileJob:
     """What the compiler is to make of judge.cu."""
-    return Job(JUDGE.read_text(encoding="utf-8"), tuple(TYPES.values()), arch, ())
+    return CompileJob(JUDGE.read_text(encoding="utf-8"), tuple(TYPES.values()), arch, ())
 
 
 def bound(
@@ -204,7 +204,7 @@ def bound(
     s_limit: float,
     usual_rounding: float,
     usual_growth: float,
-) -> Bound:
+) -> ErrorBound:
     """What `fitness.oracle.bounds.bound` says of flat tensors in fp64."""
     if y.numel() != s.numel():
         raise ValueError(f"{y.numel()} values and {s.numel()} magnitudes")
@@ -220,7 +220,7 @@ def bound(
         usual = torch.where(overflows, 0.0, (usual_rounding * size + usual_growth * total) / most)
         sums += torch.stack((least.square().sum(), usual.square().sum()))
     least_rms, usual_rms = (sums / max(y.numel(), 1)).sqrt().tolist()
-    return Bound(allowed, least_rms, usual_rms)
+    return ErrorBound(allowed, least_rms, usual_rms)
 
 
 compare_by(torch.Tensor, Comparisons(judge, bound))

@@ -12,9 +12,9 @@ import numpy as np
 
 from fitness.evaluation import Rejection, Status
 from fitness.judging.checks import Checks
-from fitness.judging.device import NAN, UNANSWERED, Device, KernelFault, KilledFromOutside, Prepared, Session
+from fitness.judging.device import NAN, UNANSWERED, Device, KernelFault, KernelSession, KilledFromOutside, Prepared
 from fitness.judging.library import Vendor
-from fitness.judging.paired import AnchorFault, Guest, Measurement, Pairing
+from fitness.judging.paired import AnchorFault, LibraryGuest, Measurement, Pairing
 from fitness.judging.timed_inputs import Seat, TimedInputs
 from fitness.judging.timing import Schedule
 from fitness.oracle.cases import Case, Question
@@ -50,7 +50,7 @@ class Stand:
         self.checks = Checks(oracle, device, self.rng, self._trusted)
         self._inputs: TimedInputs | None = None
         self._anchors: OrderedDict[str, Seat] = OrderedDict()
-        self._naive: Session | None = None
+        self._naive: KernelSession | None = None
         self._asking = Lock()
         self.vendor = Vendor(operator, task, device, oracle, workloads, lambda: self.inputs, self.checks.accept)
 
@@ -123,7 +123,7 @@ class Stand:
     # --- sessions ---------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def session(self, prepared: Prepared, *, fresh: bool = False) -> Iterator[Session]:
+    def session(self, prepared: Prepared, *, fresh: bool = False) -> Iterator[KernelSession]:
         """A session with a candidate, ended on leaving."""
         session = self.device.open(prepared, fresh=fresh)
         try:
@@ -133,11 +133,11 @@ class Stand:
             raise
         session.close(sound=True)
 
-    def seated(self, session: Session) -> Seat:
+    def seated(self, session: KernelSession) -> Seat:
         """A candidate's session with the timed inputs, in company. It raises KernelFault."""
         return self.inputs.seated(session, disguised=True)
 
-    def _open(self, kernel: Kernel, *, fresh: bool = False) -> Session:
+    def _open(self, kernel: Kernel, *, fresh: bool = False) -> KernelSession:
         """Of a kernel that others are compared with. Raises KernelFault."""
         prepared = self.device.prepare(kernel)
         if isinstance(prepared, Rejection):
@@ -188,12 +188,12 @@ class Stand:
 
     def against(
         self,
-        sessions: Sequence[Session],
+        sessions: Sequence[KernelSession],
         anchors: Sequence[Seat],
         schedule: Schedule,
         *,
         race: bool,
-        guest: Guest | None = None,
+        guest: LibraryGuest | None = None,
     ) -> Measurement:
         """Candidate's sessions against an anchor's. It raises KernelFault, also where no device is so fast."""
         try:
@@ -205,10 +205,10 @@ class Stand:
 
     def _paired(
         self,
-        sessions: Sequence[Session],
+        sessions: Sequence[KernelSession],
         anchors: Sequence[Seat],
         schedule: Schedule,
-        guest: Guest | None,
+        guest: LibraryGuest | None,
         *,
         race: bool,
     ) -> Measurement:

@@ -15,9 +15,19 @@ from functools import partial
 import numpy as np
 
 from fitness.evaluation import LibraryTiming, Status, Timing
-from fitness.judging.device import UNANSWERED, KernelFault, Sample, Session, unwritten
+from fitness.judging.device import UNANSWERED, KernelFault, KernelSession, Sample, unwritten
 from fitness.judging.timed_inputs import Placed, Seat
-from fitness.judging.timing import RaceResult, Ratio, Schedule, Spread, decide, location, log_ratio, mean, usually_above
+from fitness.judging.timing import (
+    LogRatio,
+    ProcessSpread,
+    RaceResult,
+    Schedule,
+    decide,
+    location,
+    log_ratio,
+    mean,
+    usually_above,
+)
 from fitness.oracle.cases import Case
 from operators.errors import OperatorError
 
@@ -63,7 +73,7 @@ class Measurement:
     """What was measured of one kernel against another."""
 
     timings: tuple[Timing, ...]
-    ratio: Ratio
+    ratio: LogRatio
     """Mean over workloads of ln(anchor time / kernel time)."""
     result: RaceResult
     library: tuple[LibraryTiming, ...] = ()
@@ -76,17 +86,17 @@ class _Estimate:
 
     pairs: Sequence[Pairs]
     """By workload, what hides beside a clock included."""
-    ratios: Sequence[Ratio]
+    ratios: Sequence[LogRatio]
     """Of every workload, with the errors of samples, of processes and of what is beside the clock together."""
     in_vain: bool
     """Whether nearly all of the error is that of processes, so that more samples would tell nothing."""
 
     @property
-    def ratio(self) -> Ratio:
+    def ratio(self) -> LogRatio:
         return mean(self.ratios)
 
 
-Accept = Callable[[Case, Session, int], object]
+Accept = Callable[[Case, KernelSession, int], object]
 """Raises KernelFault unless what the session's slot holds answers the case."""
 
 
@@ -94,7 +104,7 @@ Accept = Callable[[Case, Session, int], object]
 class GuestSeat:
     """The library's call of one workload; those of other workloads may be of another call, and session."""
 
-    session: Session
+    session: KernelSession
     nominal: Sequence[Placed]
     """Sets of the same law, which stay as they are: an operand may have been converted before."""
     name: str = ""
@@ -102,7 +112,7 @@ class GuestSeat:
     composed: bool = False
 
 
-class Guest:
+class LibraryGuest:
     """The vendor's library beside a measurement: whatever is wrong with it, the measurement goes on without.
 
     It leaves as a whole, whichever call is wrong: what is told of it are means over all workloads.
@@ -181,8 +191,8 @@ class Pairing:
         accept: Accept,
         rng: np.random.Generator,
         *,
-        spread: Spread = Spread(),  # noqa: B008 a constant
-        guest: Guest | None = None,
+        spread: ProcessSpread = ProcessSpread(),  # noqa: B008 a constant
+        guest: LibraryGuest | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         """`now` tells the time in seconds, by which a measurement's parts are shared out."""
@@ -194,7 +204,7 @@ class Pairing:
         self._spread = spread
         self._samples: list[list[tuple[Sample, Sample]]] = [[] for _ in self._names]
         """Of candidate and anchor, per workload."""
-        self._guest = guest or Guest()
+        self._guest = guest or LibraryGuest()
         self._beside: list[list[tuple[Sample, Sample]]] = [[] for _ in self._names]
         """Of candidate and guest, per workload."""
         self._first_ns: list[list[int]] = [[] for _ in self._names]
@@ -263,12 +273,12 @@ class Pairing:
         """The part of a log ratio's error that is of processes, with so many on either side."""
         return self._spread.of(*_medians_ns(pairs)) / math.sqrt(processes)
 
-    def _ratio(self, pairs: Pairs, beside: _Beside, processes: int) -> Ratio:
+    def _ratio(self, pairs: Pairs, beside: _Beside, processes: int) -> LogRatio:
         found = log_ratio(pairs)
         mine_ns, other_ns = _medians_ns(pairs)
         hidden = beside.hidden_se_ns / mine_ns
         common = self._spread.common(mine_ns, other_ns) / math.sqrt(processes)
-        return Ratio(found.value, math.hypot(found.se, self._lasting(pairs, processes), hidden), common)
+        return LogRatio(found.value, math.hypot(found.se, self._lasting(pairs, processes), hidden), common)
 
     def _seen(self, samples: Sequence[tuple[Sample, Sample]]) -> _Beside:
         if not self._turns[0][0].session.charged:
@@ -377,7 +387,7 @@ class Pairing:
         """One call on a nominal set, as it is now."""
         return self._sample(seat.session, seat.placed(number, which))
 
-    def _sample(self, session: Session, placed: Placed, *, sealed: bool = False) -> Sample:
+    def _sample(self, session: KernelSession, placed: Placed, *, sealed: bool = False) -> Sample:
         """One call whose output was right."""
         slot, case = placed
         sample = session.run(slot, poison=unwritten(self._rng), cold=True, sealed=sealed)
@@ -404,5 +414,5 @@ def _medians_ns(pairs: Pairs) -> tuple[float, float]:
     return float(mine_ns), float(other_ns)
 
 
-def _timing(workload: str, latency_us: float, ratio: Ratio, pairs: int) -> Timing:
+def _timing(workload: str, latency_us: float, ratio: LogRatio, pairs: int) -> Timing:
     return Timing(workload, latency_us, latency_us * math.exp(ratio.value), ratio.value, ratio.se, pairs)

@@ -20,7 +20,7 @@ import numpy as np
 from fitness.evaluation import CheckError, Evaluation, Level, Rejection, Status, Timing
 from fitness.judging.base import Anchor, Built, Checked
 from fitness.judging.bench import Stand
-from fitness.judging.device import Device, KernelFault, KilledFromOutside, Prepared, Session
+from fitness.judging.device import Device, KernelFault, KernelSession, KilledFromOutside, Prepared
 from fitness.judging.paired import AnchorFault, Measurement
 from fitness.judging.timed_inputs import dealt
 from fitness.judging.timing import CONFIRM, FULL, ITSELF, SCREEN, RaceResult
@@ -224,7 +224,7 @@ class Pipeline:
         facts = {**verdict.facts, **facts}
         return replace(verdict, facts=facts, library_timings=measured.library, library_lack=guest.lack)
 
-    def _at_size(self, session: Session, prepared: Prepared, workloads: Sequence[Workload]) -> list[CheckError]:
+    def _at_size(self, session: KernelSession, prepared: Prepared, workloads: Sequence[Workload]) -> list[CheckError]:
         """Checks on inputs of the workloads' sizes, of other families, which join the company of the timed ones."""
         errors: list[CheckError] = []
         families = dealt(self.oracle.deals, len(workloads), self._rng)

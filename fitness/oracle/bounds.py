@@ -117,7 +117,7 @@ def element_bound(
     roundoffs: float,
     sums: bool = False,
     tensor_cores: bool = False,
-) -> Bound:
+) -> ErrorBound:
     """|y - y64| <= a u |y64| + roundoffs u_acc S + eta, for every element.
 
     `sums`: products of fp32 that are summed may be made of numbers in parts, on `tensor_cores` where there are some.
@@ -175,7 +175,7 @@ def _largest(precision: Precision, y64: Any, s: Any, trusted: Sequence[Any]) -> 
     return max((error for error in errors if math.isfinite(error)), default=0.0)
 
 
-def demand_exact(precision: Precision, limits: Bound, y64: Any, s: Any) -> None:
+def demand_exact(precision: Precision, limits: ErrorBound, y64: Any, s: Any) -> None:
     """Allow no error where all sums on the way, and the result, are integers that their types hold."""
     values, sums, allowed = (torch.as_tensor(array) for array in (y64, s, limits.allowed))
     rounded = values.to(TORCH_DTYPES[precision.element.name]).double()
@@ -185,7 +185,7 @@ def demand_exact(precision: Precision, limits: Bound, y64: Any, s: Any) -> None:
 
 def rms_limit(
     precision: Precision,
-    limits: Bound,
+    limits: ErrorBound,
     trusted: Sequence[Judgement],
     *,
     family: str = "nominal",
@@ -260,7 +260,7 @@ class Judgement:
 
 
 @dataclass(frozen=True)
-class Bound:
+class ErrorBound:
     """What each element of an output may be off by, and what rounding usually makes of it."""
 
     allowed: Any
@@ -279,7 +279,7 @@ class Comparisons:
 
     judge: Callable[[Any, Any, Any], Judgement]
     """See `judge` below."""
-    bound: Callable[..., Bound]
+    bound: Callable[..., ErrorBound]
     """See `bound` below, whose numbers follow the two arrays in their order."""
 
 
@@ -325,7 +325,7 @@ def bound(
     s_limit: float,
     usual_rounding: float,
     usual_growth: float,
-) -> Bound:
+) -> ErrorBound:
     """|error| <= rounding |y| + growth s + eta, in fp64.
 
     Any finite result is allowed where |y| or s exceeds its limit: it depends on the order of the operations whether
@@ -352,13 +352,13 @@ def _judge_array(y: Any, expected: Any, allowed: Any) -> Judgement:
     )
 
 
-def _bound_array(y: Any, s: Any, *numbers: float) -> Bound:
+def _bound_array(y: Any, s: Any, *numbers: float) -> ErrorBound:
     if y.size != s.size:
         raise ValueError(f"{y.size} values and {s.size} magnitudes")
     allowed, sums = np.empty(y.size), np.empty(2)
     _library().evo_bound(y.ctypes.data, s.ctypes.data, y.size, *numbers, allowed.ctypes.data, sums.ctypes.data)
     least, usual = np.sqrt(sums / max(y.size, 1))
-    return Bound(allowed, float(least), float(usual))
+    return ErrorBound(allowed, float(least), float(usual))
 
 
 compare_by(np.ndarray, Comparisons(_judge_array, _bound_array))

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from fitness.evaluation import CheckError
-from fitness.oracle.answers import WORDS, Answer, Answers
+from fitness.oracle.answers import WORDS, Answers, Expectation
 from fitness.oracle.bounds import Judgement, judge, place_of
 from fitness.oracle.cases import NAIVE, Case, Question, Related, Trusted
 from fitness.oracle.inputs import (
@@ -358,7 +358,7 @@ class Oracle:
             again,
         )
 
-    def _second_look(self, question: Question, answer: Answer, trusted: Trusted | None) -> dict[str, float]:
+    def _second_look(self, question: Question, answer: Expectation, trusted: Trusted | None) -> dict[str, float]:
         """How large errors may be together, luck of the first draw left aside, by output.
 
         As large as trusted implementations allow on any of some inputs that differ from the question's by little, and

@@ -21,7 +21,7 @@ JAIL_ENDS_S = 5.0
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ProcessOutcome:
     """How a confined command ended."""
 
     returncode: int
@@ -83,7 +83,7 @@ def run_confined(
     readable: Sequence[str] | None = None,
     alone: bool = False,
     environment: Mapping[str, str] | None = None,
-) -> Outcome:
+) -> ProcessOutcome:
     """Run `command` with an almost empty environment, reading its output while it runs; beyond the limit it is dropped.
 
     `environment` is added to it. Limits of 0 are none.
@@ -130,4 +130,4 @@ def run_confined(
     finally:
         kill_group(process, alone=alone)
         process.stdout.close()
-    return Outcome(process.returncode, kept.decode("utf-8", "replace"), timed_out, time.monotonic() - begin)
+    return ProcessOutcome(process.returncode, kept.decode("utf-8", "replace"), timed_out, time.monotonic() - begin)

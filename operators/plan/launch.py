@@ -92,7 +92,7 @@ class Argument:
 
 
 @dataclass(frozen=True)
-class Step:
+class ResolvedLaunch:
     """One launch as it happens."""
 
     kernel: str
@@ -183,7 +183,7 @@ def unroll(
     kinds: Mapping[str, ArgumentKind],
     occupancy: Mapping[str, int],
     numbers: Numbers,
-) -> Iterable[Step]:
+) -> Iterable[ResolvedLaunch]:
     """The steps that happen, groups repeated and `when` applied. Raises PlanError.
 
     `numbers` is the part of the whole plan; `kinds` are the objects that arguments may name.
@@ -218,10 +218,10 @@ def _step(
     numbers: Numbers,
     *,
     overlap: bool,
-) -> Step:
+) -> ResolvedLaunch:
     args = tuple(_argument(expression, f"args[{n}]", kinds, numbers) for n, expression in enumerate(launch.args))
     if not launch.grid:
-        return Step(launch.kernel, args)
+        return ResolvedLaunch(launch.kernel, args)
     block = numbers.axes(launch.block, "block", BLOCK_LIMITS)
     if math.prod(block) > MAX_BLOCK_THREADS:
         raise numbers.error(f"block: {_product(block)} threads; a block has at most {MAX_BLOCK_THREADS}")
@@ -230,7 +230,7 @@ def _step(
     shared_bytes = 0
     if launch.shared is not None:
         shared_bytes = numbers.within(launch.shared, "shared", 0, numbers.env.get("max_shared_bytes", 2**31 - 1))
-    return Step(launch.kernel, args, grid, block, cluster, shared_bytes, launch.cooperative, overlap)
+    return ResolvedLaunch(launch.kernel, args, grid, block, cluster, shared_bytes, launch.cooperative, overlap)
 
 
 def _grid(launch: Launch, occupancy: Mapping[str, int], numbers: Numbers) -> tuple[int, ...]:

@@ -22,7 +22,7 @@ from operators.plan.launch import (
     Launch,
     Numbers,
     ResolvedBuffer,
-    Step,
+    ResolvedLaunch,
     Zero,
     resolve_buffer,
     unroll,
@@ -52,7 +52,7 @@ class ResolvedPlan:
     buffers: tuple[ResolvedBuffer, ...]
     zero: tuple[str, ...]
     """Outputs and buffers to clear before the first step."""
-    steps: tuple[Step, ...]
+    steps: tuple[ResolvedLaunch, ...]
     tensor_maps: tuple[ResolvedTensorMap, ...]
     """Those that some step uses."""
 

@@ -32,7 +32,7 @@ import numpy as np
 from fitness.cpu.target import CpuFitness
 from fitness.evaluation import CheckError, Evaluation, Level, Rejection, Status
 from fitness.judging.checks import agreed_at_both_ends
-from fitness.judging.device import KernelFault, Prepared, Session
+from fitness.judging.device import KernelFault, KernelSession, Prepared
 from fitness.judging.pipeline import Pipeline
 from fitness.oracle.cases import Case
 from operators.catalog import folders, load
@@ -142,10 +142,10 @@ class OnDevice:
         except KernelFault as fault:
             return str(fault)
 
-    def supports(self, kernel: tuple[Prepared, Session], workload: Workload) -> bool:
+    def supports(self, kernel: tuple[Prepared, KernelSession], workload: Workload) -> bool:
         return kernel[0].supports(workload)
 
-    def check(self, kernel: tuple[Prepared, Session], case: Case) -> tuple[list[CheckError], str]:
+    def check(self, kernel: tuple[Prepared, KernelSession], case: Case) -> tuple[list[CheckError], str]:
         prepared, session = kernel
         self._stage.stand.checks.begin()  # each as if a level began: the limit to the calls of one does not add up here
         with self._stage.device.machine(exclusive=False):

@@ -33,7 +33,7 @@ from scipy import stats
 
 from fitness.cpu.target import CpuFitness
 from fitness.evaluation import Rejection
-from fitness.judging.device import KernelFault, Session
+from fitness.judging.device import KernelFault, KernelSession
 from mutators.base import Kind, Parent, Request, Trial
 from mutators.transforms.mutator import Transform
 from mutators.tuning.samplers import SAMPLERS
@@ -151,7 +151,7 @@ def fastest_us(stage: CpuFitness, kernel: Kernel) -> list[float] | None:
     return found
 
 
-def _calls_us(session: Session, slot: int) -> Iterator[float]:
+def _calls_us(session: KernelSession, slot: int) -> Iterator[float]:
     began = time.monotonic()
     for number in range(CALLS):
         if number >= LEAST_CALLS and time.monotonic() - began > CALLS_S:

@@ -88,9 +88,9 @@ class FakeDriver:
     def use_in(self, patch: pytest.MonkeyPatch, launcher: Any, launching: Any) -> None:
         """Have a launcher's module and the engine's `launching` beneath it talk to this one."""
         patch.setattr(launcher, "call", self.call)
-        patch.setattr(launching, "Placed", self.placed)
-        if hasattr(launcher, "Placed"):
-            patch.setattr(launcher, "Placed", self.placed)
+        patch.setattr(launching, "PlacedArguments", self.placed)
+        if hasattr(launcher, "PlacedArguments"):
+            patch.setattr(launcher, "PlacedArguments", self.placed)
 
 
 class _Address:

@@ -13,8 +13,8 @@ from typing import Any
 from fitness.cuda.compile.compiler import Compiler, CompilerFault
 from fitness.cuda.compile.cubin import Cubin, CubinError, read_cubin
 from fitness.cuda.compile.line_table import Lines, read_lines
-from fitness.cuda.compile.nvrtc import FILE, HEADERS, OPTIONS, Job, include_folders, version
-from fitness.cuda.compile.program import Table
+from fitness.cuda.compile.nvrtc import FILE, HEADERS, OPTIONS, CompileJob, include_folders, version
+from fitness.cuda.compile.program import ReadOnlyTable
 from fitness.cuda.compile.ptx import Rare, Traits, lower_precision, rare, tells_places, traits, written
 from fitness.cuda.compile.state import PROBE, PROBE_KERNELS, Reference, detached, objection, reference, tables
 from fitness.evaluation import Rejection, Status
@@ -111,7 +111,7 @@ class CudaBuild:
     """By name expression."""
     cell: tuple[str, ...]
     facts: Mapping[str, Any] = field(default_factory=dict)
-    tables: tuple[Table, ...] = ()
+    tables: tuple[ReadOnlyTable, ...] = ()
     """What kernels only read, by its address, which is to lie in memory that they cannot write to."""
 
 
@@ -133,7 +133,7 @@ def compile_cuda(
     names = tuple(dict.fromkeys(launch.kernel for launch in plan.launches))
     shims = _parameter_tables(names)
     folders, compiler = include_folders(), compiler or _shared()
-    job = Job(unit, names + shims, arch, tuple(map(str, folders)))
+    job = CompileJob(unit, names + shims, arch, tuple(map(str, folders)))
     try:
         made = compiler.compile(job)
     except CompilerFault as fault:
@@ -223,7 +223,7 @@ def compile_lines(
     unit += kernel.source.removeprefix("\ufeff")
     # What the build has besides lies between what its code refers to.
     wanted = (*build.lowered, *_parameter_tables(build.lowered))
-    job = Job(unit, wanted, build.arch, tuple(map(str, include_folders())), lines=True)
+    job = CompileJob(unit, wanted, build.arch, tuple(map(str, include_folders())), lines=True)
     try:
         made = (compiler or _shared()).compile(job)
         judged, told = read_cubin(build.cubin), read_cubin(made.cubin)
@@ -245,7 +245,7 @@ _references: dict[str, Reference] = {}
 def _reference(compiler: Compiler, arch: str) -> Reference:
     """What is known of an architecture. It raises UserError where our own code does not compile for it."""
     if arch not in _references:
-        made = compiler.compile(Job(PROBE, PROBE_KERNELS, arch, tuple(map(str, include_folders()))))
+        made = compiler.compile(CompileJob(PROBE, PROBE_KERNELS, arch, tuple(map(str, include_folders()))))
         if not made.cubin:
             raise UserError(f"NVRTC {version()} cannot compile for {arch!r}: {' '.join(made.log.split())[:300]}")
         _references[arch] = reference(read_cubin(made.cubin))
@@ -260,7 +260,7 @@ def _shared() -> Compiler:
     return compiler
 
 
-def _told_by_lines(ptx: str, job: Job, compiler: Compiler) -> Rare:
+def _told_by_lines(ptx: str, job: CompileJob, compiler: Compiler) -> Rare:
     """What the kernel's own code does that few kernels need.
 
     There is seldom anything, so that few are compiled twice. Where no compiler was asked for lines and some stand
