@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from evo.report import server as watching
-from evo.report.health import HealthFinding, Health
+from evo.report.health import Health, HealthFinding
 from evo.report.server import Made, Maker, Reading, Trace, Watched, Wish, due, is_ours, server
 from evo.store import Store
 from tests.evo.browser import CHROMIUM, Tab, tab
