@@ -109,20 +109,8 @@ def run_confined(
         stderr=subprocess.STDOUT,
     )
     assert process.stdout is not None
-    kept = bytearray()
-    timed_out = False
     try:
-        with selectors.DefaultSelector() as selector:
-            selector.register(process.stdout, selectors.EVENT_READ)
-            while True:
-                left = begin + timeout_s - time.monotonic()
-                if left <= 0 or not selector.select(left):
-                    timed_out = True
-                    break
-                chunk = os.read(process.stdout.fileno(), 1 << 16)
-                if not chunk:
-                    break
-                kept += chunk[: max(0, output_bytes - len(kept))]
+        kept, timed_out = _read(process.stdout.fileno(), output_bytes, begin + timeout_s)
         if not timed_out:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=max(0.1, begin + timeout_s - time.monotonic()))
@@ -131,3 +119,16 @@ def run_confined(
         kill_group(process, alone=alone)
         process.stdout.close()
     return ProcessOutcome(process.returncode, kept.decode("utf-8", "replace"), timed_out, time.monotonic() - begin)
+
+
+def _read(pipe: int, most_bytes: int, deadline: float) -> tuple[bytes, bool]:
+    """What a pipe holds until its other end is closed, cut at a limit; and whether the deadline came first."""
+    kept = bytearray()
+    with selectors.DefaultSelector() as selector:
+        selector.register(pipe, selectors.EVENT_READ)
+        while (left := deadline - time.monotonic()) > 0 and selector.select(left):
+            chunk = os.read(pipe, 1 << 16)
+            if not chunk:
+                return bytes(kept), False
+            kept += chunk[: max(0, most_bytes - len(kept))]
+    return bytes(kept), True
