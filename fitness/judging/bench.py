@@ -13,8 +13,8 @@ import numpy as np
 from fitness.evaluation import Rejection, Status
 from fitness.judging.checks import Checks
 from fitness.judging.device import NAN, UNANSWERED, Device, KernelFault, KernelSession, KilledFromOutside, Prepared
-from fitness.judging.library import Vendor
-from fitness.judging.paired import AnchorFault, LibraryGuest, Measurement, Pairing
+from fitness.judging.library import TaskLibrary
+from fitness.judging.paired import AnchorFault, LibraryBaseline, Measurement, Pairing
 from fitness.judging.timed_inputs import Seat, TimedInputs
 from fitness.judging.timing import Schedule
 from fitness.oracle.cases import Case, Question
@@ -27,7 +27,7 @@ from operators.kernel import Kernel
 ANCHORS_KEPT = 4
 
 
-class Stand:
+class TaskBench:
     """One task's, on one device. It holds processes and memory until `forget`."""
 
     def __init__(
@@ -52,7 +52,7 @@ class Stand:
         self._anchors: OrderedDict[str, Seat] = OrderedDict()
         self._naive: KernelSession | None = None
         self._asking = Lock()
-        self.vendor = Vendor(operator, task, device, oracle, workloads, lambda: self.inputs, self.checks.accept)
+        self.library = TaskLibrary(operator, task, device, oracle, workloads, lambda: self.inputs, self.checks.accept)
 
     @property
     def resident(self) -> bool:
@@ -193,13 +193,13 @@ class Stand:
         schedule: Schedule,
         *,
         race: bool,
-        guest: LibraryGuest | None = None,
+        library: LibraryBaseline | None = None,
     ) -> Measurement:
         """Candidate's sessions against an anchor's. It raises KernelFault, also where no device is so fast."""
         try:
-            measured = self._paired(sessions, anchors, schedule, guest, race=race)
+            measured = self._paired(sessions, anchors, schedule, library, race=race)
         except KilledFromOutside:
-            measured = self._paired(sessions, anchors, schedule, guest, race=race)
+            measured = self._paired(sessions, anchors, schedule, library, race=race)
         self._check_physics(measured)
         return measured
 
@@ -208,12 +208,12 @@ class Stand:
         sessions: Sequence[KernelSession],
         anchors: Sequence[Seat],
         schedule: Schedule,
-        guest: LibraryGuest | None,
+        library: LibraryBaseline | None,
         *,
         race: bool,
     ) -> Measurement:
         seats, accept = [self.seated(s) for s in sessions], self.checks.accept
-        pairing = Pairing(seats, anchors, accept, self.rng, spread=self.device.spread, guest=guest)
+        pairing = Pairing(seats, anchors, accept, self.rng, spread=self.device.spread, library=library)
         with self.device.machine(exclusive=True):
             measured = pairing.measure(schedule, race=race)
             if not schedule.until_decided:  # what an archive or a report rests on

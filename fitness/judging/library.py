@@ -22,7 +22,7 @@ from typing import Any
 
 from fitness.evaluation import Status
 from fitness.judging.device import NAN, UNANSWERED, Device, KernelFault, KernelSession
-from fitness.judging.paired import GuestSeat, LibraryGuest
+from fitness.judging.paired import LibraryBaseline, LibrarySeat
 from fitness.judging.timed_inputs import Placed, TimedInputs
 from fitness.oracle.verify import Oracle
 from fitness.sandbox.native import cache_folder, publish
@@ -157,7 +157,7 @@ Begun = tuple[LibraryCall, Sequence[int], KernelSession]
 """A call, the numbers of the workloads that it is called on, and a session that starts."""
 
 
-class Vendor:
+class TaskLibrary:
     """One task's, on one device. Whatever is wrong with it is no kernel's fault."""
 
     def __init__(
@@ -182,7 +182,7 @@ class Vendor:
         """Where this process made it."""
 
     @contextmanager
-    def guest(self) -> Iterator[Callable[[], LibraryGuest]]:
+    def baseline(self) -> Iterator[Callable[[], LibraryBaseline]]:
         """The fastest call of each workload, which start meanwhile, and come with the inputs when they are called for.
 
         A call has one session, with the inputs of its workloads alone.
@@ -197,23 +197,23 @@ class Vendor:
                 opened.close()
                 begun, lack = [], str(fault)
 
-            def seated() -> LibraryGuest:
+            def seated() -> LibraryBaseline:
                 try:
                     return self._seated(begun, lack)
                 except (*UNANSWERED, OperatorError) as fault:
                     opened.close()
-                    return LibraryGuest((), str(fault))
+                    return LibraryBaseline((), str(fault))
 
             yield seated
 
-    def _seated(self, begun: Sequence[Begun], lack: str) -> LibraryGuest:
-        seats: dict[int, GuestSeat] = {}
+    def _seated(self, begun: Sequence[Begun], lack: str) -> LibraryBaseline:
+        seats: dict[int, LibrarySeat] = {}
         inputs = self._inputs()
         with self._device.machine(exclusive=False):
             for call, numbers, session in begun:
                 for number, sets in zip(numbers, inputs.placed(session, numbers), strict=True):
-                    seats[number] = GuestSeat(session, sets, call.name, call.composed)
-        return LibraryGuest([seats[number] for number in sorted(seats)], lack)
+                    seats[number] = LibrarySeat(session, sets, call.name, call.composed)
+        return LibraryBaseline([seats[number] for number in sorted(seats)], lack)
 
     def _calls(self) -> tuple[list[tuple[LibraryCall, list[int]]], str]:
         """The calls that kernels are compared with, each with the numbers of its workloads, or none, and why.

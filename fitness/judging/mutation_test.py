@@ -95,7 +95,7 @@ class DevicePlace:
 
     @contextmanager
     def opened(self, ready: Ready) -> Iterator[Call]:
-        with self._pipeline.stand.session(ready.held) as session:
+        with self._pipeline.bench.session(ready.held) as session:
 
             def call(question: Question, at_end: bool, poison: int) -> Memory:
                 with self._pipeline.device.machine(exclusive=False):

@@ -139,10 +139,10 @@ def fastest_us(stage: CpuFitness, kernel: Kernel) -> list[float] | None:
         return None
     found = []
     try:
-        with stage.stand.session(prepared) as session:
-            for placed in stage.stand.inputs.seated(session, disguised=False).nominal:
+        with stage.bench.session(prepared) as session:
+            for placed in stage.bench.inputs.seated(session, disguised=False).nominal:
                 slot, case = placed[0]
-                if any(error.wrong for error in stage.stand.checks.check(session, prepared, case)):
+                if any(error.wrong for error in stage.bench.checks.check(session, prepared, case)):
                     return None
                 session.bind(slot, case, at_end=False)
                 found.append(min(_calls_us(session, slot)))

@@ -50,10 +50,10 @@ def verdict(stage: CpuFitness, kernel: Kernel, *, until: Level = Level.FULL, rac
 def test_a_runner_that_is_killed_is_no_kernels_fault(stage: CpuFitness) -> None:
     prepared = stage.device.prepare(axpb_kernel(RIGHT))
     assert not isinstance(prepared, Rejection)
-    with pytest.raises(KilledFromOutside, match="ended by signal 9"), stage.stand.session(prepared) as session:
+    with pytest.raises(KilledFromOutside, match="ended by signal 9"), stage.bench.session(prepared) as session:
         assert isinstance(session, CpuSession)
         kill_group(session._runner._process)
-        stage.stand.seated(session)
+        stage.bench.seated(session)
 
 
 def test_a_runner_that_gets_no_descriptor_is_no_kernels_fault(stage: CpuFitness) -> None:

@@ -71,7 +71,7 @@ def test_a_task_takes_the_fastest_right_call_and_keeps_it(
 ) -> None:
     stage = CpuFitness(with_calls, Task("axpb", "fp32", "cpu"), workload_set="cpu", folder=tmp_path)
     try:
-        found = stage.stand.vendor.choice()
+        found = stage.bench.library.choice()
         assert [t.name for t in found.tried] == ["torch.add", "numpy.multiply", "numpy.add", "scipy.special.no_such"]
         right, composed, wrong, missing = found.tried
         assert (right.lack, composed.lack, composed.kind) == ("", "", "composed")
@@ -83,7 +83,7 @@ def test_a_task_takes_the_fastest_right_call_and_keeps_it(
         assert (wrong.again, missing.again, kept(with_calls, found.place)) == (False, True, None)
         keep(with_calls, replace(found, tried=(right, composed, wrong)))
         monkeypatch.delattr(CpuDevice, "open_library")
-        assert stage.stand.vendor.choice() == found, "nothing is timed again"
+        assert stage.bench.library.choice() == found, "nothing is timed again"
     finally:
         stage.close()
     shown = {row["property"]: row["value"] for row in one(with_calls)}
@@ -281,7 +281,7 @@ def test_a_choice_of_an_older_version_is_made_again(
     def choice() -> BaselineChoice:
         stage = CpuFitness(with_calls, Task("axpb", "fp32", "cpu"), workload_set="cpu", folder=tmp_path)
         try:
-            return stage.stand.vendor.choice()
+            return stage.bench.library.choice()
         finally:
             stage.close()
 
@@ -298,10 +298,10 @@ def test_a_single_call_is_not_tried(axpb: Operator, tmp_path: Path, monkeypatch:
     monkeypatch.delattr(library, "choose")
     stage = CpuFitness(axpb, Task("axpb", "fp32", "cpu"), workload_set="cpu", folder=tmp_path)
     try:
-        with stage.stand.vendor.guest() as seated:
-            guest = seated()
-            assert [len(seat.nominal) for seat in guest.seats] == [STANDING_SETS] * 2 and guest.lack == ""
-            assert len({id(seat.session) for seat in guest.seats}) == 1
+        with stage.bench.library.baseline() as seated:
+            baseline = seated()
+            assert [len(seat.nominal) for seat in baseline.seats] == [STANDING_SETS] * 2 and baseline.lack == ""
+            assert len({id(seat.session) for seat in baseline.seats}) == 1
     finally:
         stage.close()
 
@@ -328,10 +328,10 @@ def test_calls_that_have_no_room_leave_together_and_give_back_what_they_have(
     monkeypatch.setattr(library, "choose", lambda *of: BaselineChoice(of[1], tuple(of[2]), tried))
     stage = CpuFitness(with_calls, Task("axpb", "fp32", "cpu"), workload_set="cpu", folder=tmp_path)
     try:
-        with stage.stand.vendor.guest() as seated:
+        with stage.bench.library.baseline() as seated:
             assert opened == ["torch.add", "numpy.multiply"]
-            guest = seated()
-            assert (guest.seats, guest.lack, opened) == ((), "no memory", [])
+            baseline = seated()
+            assert (baseline.seats, baseline.lack, opened) == ((), "no memory", [])
     finally:
         stage.close()
 
@@ -376,7 +376,7 @@ def test_a_confirmation_times_the_fastest_call_of_each_workload(
     monkeypatch.setattr(CpuDevice, "open_library", noted)
     stage = CpuFitness(with_calls, Task("axpb", "fp32", "cpu"), workload_set="cpu", folder=tmp_path)
     try:
-        choice = stage.stand.vendor.choice()
+        choice = stage.bench.library.choice()
         opened.clear()
         found = stage.confirm(axpb_kernel(RIGHT))
     finally:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from fitness.evaluation import Status
 from fitness.judging.device import KernelFault, Sample
-from fitness.judging.paired import LIBRARY_PAIRS, GuestSeat, LibraryGuest, Measurement, Pairing
+from fitness.judging.paired import LIBRARY_PAIRS, LibraryBaseline, LibrarySeat, Measurement, Pairing
 from fitness.judging.timed_inputs import Seat, TimedSet
 from fitness.judging.timing import CONFIRM, FULL, SCREEN, ProcessSpread, RaceResult, Schedule
 
@@ -119,7 +119,7 @@ def test_a_hopeless_kernel_is_sampled_twice_only() -> None:
     assert [t.pairs for t in found.timings] == [2, 2, 2]
 
 
-def beside(library: Draw, *more: Draw, seed: int = 0, seconds: float = 0.0) -> tuple[Measurement, LibraryGuest]:
+def beside(library: Draw, *more: Draw, seed: int = 0, seconds: float = 0.0) -> tuple[Measurement, LibraryBaseline]:
     """Of a kernel that takes 100 us, its anchor 200 us; every sample of the library takes `seconds` of our time.
 
     `more`: of the second workload's call, where that is another one.
@@ -127,17 +127,17 @@ def beside(library: Draw, *more: Draw, seed: int = 0, seconds: float = 0.0) -> t
     mine, anchor = (seat(ScriptedSession(noisy(us), seed + i), workloads=2) for i, us in enumerate((100, 200)))
     calls = [ScriptedSession(draw, seed + 2 + i, charged=False) for i, draw in enumerate((library, *more))]
     seats = [[(slot, timed.case) for slot, timed in seat(session, workloads=1).nominal[0]] for session in calls]
-    guest = LibraryGuest(
-        [GuestSeat(calls[i % len(calls)], seats[i % len(calls)], f"call {i % len(calls)}") for i in (0, 1)]
+    baseline = LibraryBaseline(
+        [LibrarySeat(calls[i % len(calls)], seats[i % len(calls)], f"call {i % len(calls)}") for i in (0, 1)]
     )
-    guest.spent_s += seconds
+    baseline.spent_s += seconds
     rng = np.random.default_rng(seed)
-    return Pairing([mine], [anchor], lambda *_: None, rng, guest=guest).measure(CONFIRM, race=False), guest
+    return Pairing([mine], [anchor], lambda *_: None, rng, library=baseline).measure(CONFIRM, race=False), baseline
 
 
 def test_the_library_is_paired_with_the_kernel_itself() -> None:
-    found, guest = beside(noisy(150))
-    assert guest.lack == ""
+    found, baseline = beside(noisy(150))
+    assert baseline.lack == ""
     assert [t.workload for t in found.library] == ["n=0", "n=1"]
     for mine, other in zip(found.timings, found.library, strict=True):
         assert math.exp(mine.log_ratio) == pytest.approx(2.0, rel=0.03)
@@ -175,12 +175,12 @@ def test_a_library_that_fails_leaves_the_measurement_as_it_is() -> None:
             raise KernelFault(Status.WRONG, "it is out of bounds")
         return noisy(150)(rng)
 
-    found, guest = beside(failing)
-    assert (found.library, guest.lack, len(calls)) == ((), "it is out of bounds", 7)
+    found, baseline = beside(failing)
+    assert (found.library, baseline.lack, len(calls)) == ((), "it is out of bounds", 7)
     assert found.result is RaceResult.FASTER
     calls.clear()
-    found, guest = beside(noisy(50), failing)
-    assert (found.library, guest.lack, len(calls)) == ((), "it is out of bounds", 7), "the other call leaves with it"
+    found, baseline = beside(noisy(50), failing)
+    assert (found.library, baseline.lack, len(calls)) == ((), "it is out of bounds", 7), "the other call leaves with it"
 
 
 @given(
