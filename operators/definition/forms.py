@@ -134,7 +134,7 @@ OF_32 = {
 """Times 32: six shapes for kernels that ask for whole warps in every dim."""
 
 
-def with_defaults(raw: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
+def fill_in(raw: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
     """The tables of an operator.toml, not yet checked, with what it leaves out; and whether hidden shapes are ours.
 
     `hidden` are made where there are at most `MOST_DIMS` dims, `cost.min_bytes` where no size depends on data;

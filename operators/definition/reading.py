@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from operators.definition.forms import Inherited, with_defaults, with_form
+from operators.definition.forms import Inherited, fill_in, with_form
 from operators.definition.spec import (
     CPP_KEYWORDS,
     HIDDEN,
@@ -238,7 +238,7 @@ def _read(folder: Path, made: Callable[[_File], Made]) -> Made:
     inherited, ours = Inherited(), False
     try:
         merged, inherited = with_form(tomllib.loads(read_text(path)))
-        filled, ours = with_defaults(merged)
+        filled, ours = fill_in(merged)
         return made(_File.model_validate(filled))
     except (FileNotFoundError, NotADirectoryError):
         raise OperatorError(
