@@ -17,7 +17,7 @@ MEMORY = 1 << 60
 
 
 class FakeDriver:
-    """What stands for `call` of a launcher's module, and for its `Placed`.
+    """What stands for `call` of a launcher's module, and for its `PlacedArguments`.
 
     Arguments that point to what was copied to the device are noted as that.
     """
