@@ -14,7 +14,7 @@ from evo.config import DEFAULT_SETS
 from fitness.evaluation import CheckError, Evaluation, Level, Status
 from fitness.judging.base import Anchor, Fitness
 from fitness.judging.levels import judge
-from fitness.judging.mutation_test import Admission, Tried
+from fitness.judging.mutation_test import MutationTest, Tried
 from fitness.targets import place
 from mutators.analysis.cpp_tree import SyntaxTree
 from mutators.mutants import Mutant, chosen, mutants
@@ -64,7 +64,7 @@ class Survivor:
 
 
 @dataclass
-class Checked:
+class TaskCheck:
     """What was found of one task's naive kernel, and of mutants of it."""
 
     task: str
@@ -113,7 +113,7 @@ class Report:
     folder: str
     shapes: str
     notes: list[str]
-    tasks: list[Checked] = field(default_factory=list)
+    tasks: list[TaskCheck] = field(default_factory=list)
 
     def passed(self, *, strict: bool) -> bool:
         """No naive kernel is wrong, no mutant with other results survived, and few at all; `strict`: none at all."""
@@ -224,7 +224,7 @@ def _check_plan(operator: Operator, task: Task) -> list[Workload]:
 
 def _checked(
     operator: Operator, task: Task, hidden: Sequence[Workload], terms: _Terms, *, has_mutants: bool
-) -> Checked:
+) -> TaskCheck:
     """`hidden` are the shapes that the naive kernel supports."""
     begin = time.monotonic()
     kernel = Kernel(operator.name, task.target, operator.naive(task.target))
@@ -234,10 +234,10 @@ def _checked(
         tried = place(operator, task, workload_set=set_, folder=Path(folder))
         # On a device the timed workload with the least work is tried as well; for an emulation it is too much.
         shapes = [*hidden, _least(operator, set_)] if tried.stage else hidden
-        admission = Admission(tried, kernel, shapes)
+        admission = MutationTest(tried, kernel, shapes)
         try:
             naive = admission.naive()
-            found = Checked(str(task), tried.words)
+            found = TaskCheck(str(task), tried.words)
             if naive.rejection:
                 is_own = tried.is_own_fault(naive.rejection.status)
                 found.status = str(naive.rejection.status) if is_own else UNTRIED
@@ -271,7 +271,7 @@ def _least(operator: Operator, set_: str) -> Workload:
     )
 
 
-def _judge(stage: Fitness, kernel: Kernel, found: Checked, *, confirm: bool) -> None:
+def _judge(stage: Fitness, kernel: Kernel, found: TaskCheck, *, confirm: bool) -> None:
     """The real verdict: at the full level, or confirmed, which looks at the vendor's library too."""
     built = stage.build(kernel)
     verdicts: tuple[Evaluation, ...] = (built,) if isinstance(built, Evaluation) else ()
@@ -290,7 +290,7 @@ def _worst(errors: Sequence[CheckError]) -> float:
     return max((error.worst_ratio for error in errors), default=0.0)
 
 
-def _naive_lines(found: Checked, file: str, shapes: int) -> Iterator[str]:
+def _naive_lines(found: TaskCheck, file: str, shapes: int) -> Iterator[str]:
     head = f"{found.task}: {file} is {found.status}"
     if not found.right:
         yield f"{head} ({found.runs_on})\n  {found.message}"
@@ -304,7 +304,9 @@ def _naive_lines(found: Checked, file: str, shapes: int) -> Iterator[str]:
 # --- mutants ----------------------------------------------------------------------------------------------------------
 
 
-def _try_mutants(admission: Admission, kernel: Kernel, every: Sequence[Mutant], terms: _Terms, found: Checked) -> None:
+def _try_mutants(
+    admission: MutationTest, kernel: Kernel, every: Sequence[Mutant], terms: _Terms, found: TaskCheck
+) -> None:
     end = time.monotonic() + terms.limit_s
     picked = chosen(every, terms.most)
     terms.say(f"{found.task}: {len(picked)} of {len(every)} mutants, in at most {terms.limit_s:.0f} s")
@@ -318,7 +320,7 @@ def _try_mutants(admission: Admission, kernel: Kernel, every: Sequence[Mutant], 
     found.survivors.sort(key=lambda survivor: survivor.line)
 
 
-def _count(mutant: Mutant, tried: Tried, kernel: Kernel, found: Checked) -> None:
+def _count(mutant: Mutant, tried: Tried, kernel: Kernel, found: TaskCheck) -> None:
     if tried.same_code:
         found.same_program += 1
     elif tried.rejection and tried.rejection.status in NO_PROGRAM:
@@ -336,7 +338,7 @@ def _diff(old: str, new: str) -> str:
     return "\n".join(line for line in lines if not line.startswith(("---", "+++", "@@")))
 
 
-def mutant_lines(found: Checked) -> Iterator[str]:
+def mutant_lines(found: TaskCheck) -> Iterator[str]:
     """What became of a task's mutants, in words, and every survivor with what was changed."""
     others = [
         f"{words}: {count}"

@@ -17,7 +17,7 @@ from fitness.evaluation import Evaluation, Timing, library_calls
 from fitness.flags import beside, flags
 from fitness.judging.base import Anchor
 from fitness.judging.levels import judge
-from fitness.judging.timing import Ratio, mean, smallest_detectable
+from fitness.judging.timing import LogRatio, mean, smallest_detectable
 from fitness.profiling.profiles import Profile
 from fitness.targets import fitness
 from operators.catalog import load
@@ -125,11 +125,11 @@ def verdict_lines(evaluations: Sequence[Evaluation]) -> list[str]:
     if last.log_speedup is not None and last.log_speedup_se is not None:
         seen = math.expm1(smallest_detectable(last.log_ratio_se or 0.0))
         lines.append(
-            f"speedup {_times(Ratio(last.log_speedup, last.log_speedup_se))} over the baseline; "
+            f"speedup {_times(LogRatio(last.log_speedup, last.log_speedup_se))} over the baseline; "
             f"a difference of {seen:.1%} would have been seen in 95 of 100 such measurements"
         )
     if last.library_timings:
-        found = mean([Ratio(t.log_ratio, t.log_ratio_se) for t in last.library_timings])
+        found = mean([LogRatio(t.log_ratio, t.log_ratio_se) for t in last.library_timings])
         calls = library_calls(last.library_timings)
         lines.append(f"{_times(found)} over the library" + f" ({calls})" * bool(calls))
     return lines
@@ -137,11 +137,11 @@ def verdict_lines(evaluations: Sequence[Evaluation]) -> list[str]:
 
 def timing_line(timing: Timing, other: str) -> str:
     """One workload against the baseline or the library; the quotient of the two times is the ratio."""
-    ratio = _times(Ratio(timing.log_ratio, timing.log_ratio_se), f", {timing.pairs} pairs")
+    ratio = _times(LogRatio(timing.log_ratio, timing.log_ratio_se), f", {timing.pairs} pairs")
     return f"{timing.workload}: {timing.latency_us:.1f} us, {other} {timing.anchor_latency_us:.1f} us, {ratio}"
 
 
-def _times(ratio: Ratio, more: str = "") -> str:
+def _times(ratio: LogRatio, more: str = "") -> str:
     value, low, high = (math.exp(ratio.value + sign * 1.96 * ratio.se) for sign in (0, -1, 1))
     return f"{value:.2f}x (95 %: {low:.2f}-{high:.2f}{more})"
 

@@ -54,7 +54,7 @@ class Different(Exception):
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ReplayResult:
     """What became of a replay."""
 
     run: str
@@ -69,7 +69,7 @@ class Comparison:
         return not self.difference
 
 
-def replay(folder: Path, on_change: Callable[[Replay], None] = lambda _: None) -> Comparison:
+def replay(folder: Path, on_change: Callable[[Replay], None] = lambda _: None) -> ReplayResult:
     """Replay the run in `folder` into a new folder beside it. Raises UserError where there is nothing to replay."""
     with open_reader(folder) as connection:
 
@@ -87,7 +87,7 @@ def replay(folder: Path, on_change: Callable[[Replay], None] = lambda _: None) -
             store.commit({"runs": [run_row(config, copy)]}).result()
             told, difference = asyncio.run(Replay(config, store, read, on_change).replay(folder.name))
     if difference:
-        return Comparison(str(folder), str(copy), told, difference)
+        return ReplayResult(str(folder), str(copy), told, difference)
     return compare(folder, copy)
 
 
@@ -141,7 +141,7 @@ class Replay:
             for _, entry in records.history(self._read):
                 if isinstance(entry, records.Asked):
                     outstanding |= await self._ask_as_then(entry.rows)
-                elif isinstance(entry, records.Told):
+                elif isinstance(entry, records.TellRow):
                     await self._tell_as_then(entry.row, *outstanding.pop(entry.row["request_id"]))
                     told += 1
                 else:
@@ -361,7 +361,7 @@ COMPARED = {
 }
 
 
-def compare(folder: Path, other: Path) -> Comparison:
+def compare(folder: Path, other: Path) -> ReplayResult:
     """Whether two stores tell the same story, whenever it happened and however long it took."""
     told = 0
     with open_reader(folder) as first, open_reader(other) as second:
@@ -370,12 +370,12 @@ def compare(folder: Path, other: Path) -> Comparison:
             for number, pair in enumerate(zip(then, now, strict=False)):
                 if pair[0] != pair[1]:
                     text = f"{what} {number + 1} differs: {_first_difference(*map(str, pair))}"
-                    return Comparison(str(folder), str(other), number if what == "individual" else told, text)
+                    return ReplayResult(str(folder), str(other), number if what == "individual" else told, text)
             if len(then) != len(now):
                 text = f"{len(then)} rows of kind {what} then, {len(now)} now"
-                return Comparison(str(folder), str(other), told, text)
+                return ReplayResult(str(folder), str(other), told, text)
             told = len(then) if what == "individual" else told
-    return Comparison(str(folder), str(other), told, "")
+    return ReplayResult(str(folder), str(other), told, "")
 
 
 def _shown(value: Any) -> str:

@@ -44,7 +44,7 @@ def _as_is(value: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Column:
+class FieldColumn:
     """How one field of a dataclass is kept; by default as it is, under its own name."""
 
     name: str
@@ -56,10 +56,10 @@ class Column:
 class Codec(Generic[Item]):
     """Rows of one dataclass. Fields that `but` names are kept elsewhere; those of `special` in columns of their own."""
 
-    def __init__(self, kind: type[Item], *, but: tuple[str, ...] = (), **special: Column) -> None:
+    def __init__(self, kind: type[Item], *, but: tuple[str, ...] = (), **special: FieldColumn) -> None:
         self._kind = kind
         named = [field.name for field in fields(kind) if field.name not in but]  # type: ignore[arg-type]
-        self._columns = {name: special.get(name, Column(name)) for name in named}
+        self._columns = {name: special.get(name, FieldColumn(name)) for name in named}
 
     def row(self, item: Item) -> Row:
         """Return the item's columns."""
@@ -116,34 +116,36 @@ MEASURED = ("timings", "library_timings", "errors")
 EVALUATION = Codec(
     Evaluation,
     but=(*MEASURED, "library_lack", "stage_ms"),
-    level=Column("level", decode=Level),
-    status=Column("status", decode=Status),
-    inherited=Column("inherited", decode=lambda text: Status(text) if text else None),
-    cell=Column("cell", "/".join, lambda text: tuple(text.split("/")) if text else ()),
-    facts=Column("facts_json", compact, json.loads),
+    level=FieldColumn("level", decode=Level),
+    status=FieldColumn("status", decode=Status),
+    inherited=FieldColumn("inherited", decode=lambda text: Status(text) if text else None),
+    cell=FieldColumn("cell", "/".join, lambda text: tuple(text.split("/")) if text else ()),
+    facts=FieldColumn("facts_json", compact, json.loads),
 )
 TIMING = Codec(Timing)
 LIBRARY_TIMING = Codec(
     LibraryTiming,
-    anchor_latency_us=Column("library_latency_us"),
-    library=Column("library", lambda text: text or None, lambda text: text or ""),
-    composed=Column("composed", decode=bool),
+    anchor_latency_us=FieldColumn("library_latency_us"),
+    library=FieldColumn("library", lambda text: text or None, lambda text: text or ""),
+    composed=FieldColumn("composed", decode=bool),
 )
 """In the table of these the anchor is the vendor's library."""
 ERROR = Codec(CheckError)
 CALL = Codec(
     Call,
-    messages=Column("messages_json", lambda messages: messages_json(messages), lambda text: tuple(json.loads(text))),
-    status=Column("status", decode=CallStatus),
-    usage_json=Column("usage_json", lambda text: text or None, lambda text: text or ""),
-    usage_doubt=Column("usage_doubt", decode=lambda text: text or ""),
-    author=Column("author", lambda text: text or None, lambda text: text or ""),
-    tool_calls=Column(
+    messages=FieldColumn(
+        "messages_json", lambda messages: messages_json(messages), lambda text: tuple(json.loads(text))
+    ),
+    status=FieldColumn("status", decode=CallStatus),
+    usage_json=FieldColumn("usage_json", lambda text: text or None, lambda text: text or ""),
+    usage_doubt=FieldColumn("usage_doubt", decode=lambda text: text or ""),
+    author=FieldColumn("author", lambda text: text or None, lambda text: text or ""),
+    tool_calls=FieldColumn(
         "tool_calls_json",
         lambda calls: compact([asdict(call) for call in calls]) if calls else None,
         lambda text: tuple(ToolCall(**call) for call in json.loads(text or "[]")),
     ),
-    thoughts=Column(
+    thoughts=FieldColumn(
         "thoughts_json", lambda found: compact(found) if found else None, lambda text: json.loads(text or "{}")
     ),
 )
@@ -425,7 +427,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Told:
+class TellRow:
     """A tell: a row of `TOLD`."""
 
     row: Row
@@ -438,7 +440,7 @@ class Profiled:
     row: Row
 
 
-Entry = Asked | Told | Profiled
+Entry = Asked | TellRow | Profiled
 
 
 def history(rows: Callable[[str], list[Row]]) -> list[tuple[int, Entry]]:
@@ -479,7 +481,7 @@ def _in_order(asked: list[Row], told: list[Row], profiled: list[Row]) -> list[tu
     entries: list[tuple[int, Entry]] = [
         *((row.get("seq") or 0, Profiled(row)) for row in profiled),
         *((seq, Asked(rows)) for seq, rows in asks.items()),
-        *((row["seq"], Told(row)) for row in told),
+        *((row["seq"], TellRow(row)) for row in told),
     ]
     return sorted(entries, key=lambda entry: entry[0])
 

@@ -1,7 +1,7 @@
 """What in a kernel is legal and suspicious: with it a kernel may tell a timed call from a checked one.
 
 Builds find it in machine code, PTX and symbols, never in a source's text, and keep the reasons as the fact `flagged`:
-`fitness.cuda.compile.ptx.flagged` and `fitness.cpu.flagged.flagged` own the lists. No verdict depends on it. Wherever a
+`fitness.cuda.compile.ptx.FLAGGED` and `fitness.cpu.flagged.flagged` own the lists. No verdict depends on it. Wherever a
 level is told, `standing` says both, so that nobody reads `confirmed` and misses the rest.
 """
 

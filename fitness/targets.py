@@ -17,7 +17,7 @@ from operators.definition.spec import Operator, Task
 from operators.errors import UserError
 
 if TYPE_CHECKING:
-    from fitness.judging.mutation_test import Place
+    from fitness.judging.mutation_test import KernelHost
 
 MEASURE_TIMEOUT_S = 120.0
 """Of which most may be spent on loading libraries for the first time."""
@@ -167,7 +167,7 @@ def builder(operator: Operator, task: Task, *, workload_set: str, folder: Path, 
     return fitness(operator, task, workload_set=workload_set, folder=folder, shared=shared)
 
 
-def place(operator: Operator, task: Task, *, workload_set: str, folder: Path) -> Place:
+def place(operator: Operator, task: Task, *, workload_set: str, folder: Path) -> KernelHost:
     """Where kernels of a task are tried untimed (`fitness.judging.mutation_test`); without a GPU cuda is emulated."""
     from fitness.judging.mutation_test import DevicePlace
     from fitness.judging.pipeline import Pipeline

@@ -43,7 +43,7 @@ LOADERS = re.compile(
 MAY_LOAD = {
     "fitness/native/image.hpp": "maps code of candidates: looks up what they import, in libraries that are there",
     "fitness/sandbox/native.py": "our own checks.cpp",
-    "fitness/oracle/compare.py": "names the type of the same",
+    "fitness/oracle/bounds.py": "names the type of the same",
     "fitness/cuda/compile/line.py": "the driver, asked for its version",
     "fitness/cuda/compile/nvrtc.py": "our own confine.cpp",
     "fitness/cuda/running/runner_process.py": "our own confine.cpp",

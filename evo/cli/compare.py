@@ -62,7 +62,7 @@ def compare(
     from evo.compare.judgement import judge
     from evo.compare.running import compare as run
     from evo.compare.running import prepare
-    from evo.report.comparison.progress import Progress
+    from evo.report.comparison.progress import ComparisonProgress
 
     made = read_comparison(config, models=llm, settings=set_)
     if report:
@@ -81,7 +81,7 @@ def compare(
     stopped, cluster = False, ray_address or ("local" if ray else "")
     if not show:
         folder, cells = prepare(made, runs)
-        running = run(folder, made, cells, Progress(), ray=cluster, wait_s=wait)
+        running = run(folder, made, cells, ComparisonProgress(), ray=cluster, wait_s=wait)
         stopped = running.stopped
     results = cell_results(folder)
     if not show and not stopped:

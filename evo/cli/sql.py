@@ -15,7 +15,7 @@ from evo.report.output import as_json as json_of
 from operators.errors import UserError
 
 if TYPE_CHECKING:
-    from evo.store import Answer, Limits
+    from evo.store import Limits, QueryResult
 
 DUCKDB = ".duckdb"
 LISTED = "?"
@@ -97,7 +97,7 @@ def _import_arrow() -> None:
             del sys.modules["numpy"]
 
 
-def _asked(runs: Path, run: str, query: str, name: str, params: dict[str, str], limits: Limits) -> Answer:
+def _asked(runs: Path, run: str, query: str, name: str, params: dict[str, str], limits: Limits) -> QueryResult:
     """The answer to a query of the user's own, or to a named one."""
     from evo.folders import find_runs
     from evo.store import ask

@@ -242,6 +242,6 @@ def _step(task: Task, entry: rows.Entry) -> Step | None:
     if isinstance(entry, rows.Asked):
         wanted = entry.rows[0]["wanted"]
         return (task, "asked", ([*map(rows.request_from, entry.rows)], wanted)) if wanted != NOT_WANTED else None
-    if isinstance(entry, rows.Told):
+    if isinstance(entry, rows.TellRow):
         return task, "tell", (rows.individual_from(entry.row),)
     return task, "profiled", (entry.row["kernel_id"], rows.profile_from(entry.row))

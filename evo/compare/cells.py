@@ -155,7 +155,7 @@ CURVE = """
 
 
 @dataclass(frozen=True)
-class Winner:
+class CellWinner:
     """The best kernel of a cell by the cell's own verdicts, not judged anew yet."""
 
     kernel: Kernel
@@ -229,7 +229,7 @@ class CellResult:
     standing: Standing
     reason: str
     """Why its search ended, in the words of the last session; empty before that."""
-    winner: Winner | None
+    winner: CellWinner | None
     """None: no kernel is correct, not even the naive one, or none was judged yet."""
     used: Used
     curve: tuple[Point, ...]
@@ -274,7 +274,7 @@ def curves_table(results: Sequence[CellResult]) -> pa.Table:
 
 
 _LABELS = ("comparison", "arm", "strategy", "operator", "dtype", "target", "seed")
-_WINNER = tuple(each.name for each in fields(Winner) if each.name != "kernel")
+_WINNER = tuple(each.name for each in fields(CellWinner) if each.name != "kernel")
 
 
 def _result(comparison: str, cell: Cell, folder: Path) -> CellResult:
@@ -292,9 +292,9 @@ def _result(comparison: str, cell: Cell, folder: Path) -> CellResult:
     )  # fmt: skip
 
 
-def _winner(row: dict[str, Any]) -> Winner:
+def _winner(row: dict[str, Any]) -> CellWinner:
     named = {name: row[name] or "" for name in ("mutator", "model", "description", "request_id")}
-    return Winner(
+    return CellWinner(
         records.kernel_from(row), row["level"], row["flagged"] or "", row["log_speedup"], row["log_speedup_se"] or 0.0,
         evaluation_id=row["evaluation_id"], **named,
     )  # fmt: skip

@@ -303,7 +303,7 @@ def own_outcomes(results: Sequence[CellResult]) -> list[Outcome]:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ComparisonPlan:
     """What would be begun."""
 
     name: str
@@ -350,12 +350,12 @@ def _amount(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:g}"
 
 
-def plan(made: Comparison, cells: Sequence[Cell]) -> Plan:
+def plan(made: Comparison, cells: Sequence[Cell]) -> ComparisonPlan:
     """What would be begun with these cells of a comparison."""
     kind, amount = made.limit
     asking = [cell for cell in cells if cell.config.llm]
     tuned = sum(cell.config.cell.trials for cell in cells if cell.config.cell)
-    return Plan(
+    return ComparisonPlan(
         made.name, [_arm(made, name, cells) for name in made.arms], len(cells), len(asking),
         len({(cell.operator, cell.dtype, cell.target) for cell in cells}), len(made.seeds), kind, amount, tuned,
         _most_usd(kind, amount, asking),

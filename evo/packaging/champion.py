@@ -16,7 +16,7 @@ from evo.compatibility import ACCELERATOR, KERNEL_FILES
 from evo.report.run_data import placed, stored_peaks
 from evo.session import DEFINITIONS_THEN
 from fitness.evaluation import Level, Status, called
-from fitness.judging.timing import Z_INTERVAL, Ratio, mean
+from fitness.judging.timing import Z_INTERVAL, LogRatio, mean
 from operators.catalog import load
 from operators.champions import Champion, champions, standing, write_champion
 from operators.definition.fingerprint import fingerprint
@@ -215,7 +215,7 @@ class _Judge:
             raise _Stays(f"{current.file} has no time in this run: it is {status} there")
         assert best.verdict
         new, before = _ratio(best.verdict), _ratio(old)
-        gain = Ratio(new.value - before.value, math.hypot(new.se, before.se))
+        gain = LogRatio(new.value - before.value, math.hypot(new.se, before.se))
         if gain.value - Z_INTERVAL * gain.se <= 0.0:
             raise _Stays(f"the best is {_said(gain)} of {current.file} ({old.level}), which is not faster beyond doubt")
         found = {"over_previous": _rounded(gain.value), "over_previous_interval": _interval(gain)}
@@ -265,7 +265,7 @@ def _measured(verdict: Verdict) -> dict[str, Any]:
         "over_naive_interval": _interval(_ratio(verdict)),
     }
     if verdict.library_timings:
-        library = mean([Ratio(each.log_ratio, each.log_ratio_se) for each in verdict.library_timings])
+        library = mean([LogRatio(each.log_ratio, each.log_ratio_se) for each in verdict.library_timings])
         calls = dict.fromkeys(called(t.library, composed=t.composed) for t in verdict.library_timings if t.library)
         found |= {
             "over_library": _rounded(library.value),
@@ -275,12 +275,12 @@ def _measured(verdict: Verdict) -> dict[str, Any]:
     return found
 
 
-def _ratio(verdict: Verdict) -> Ratio:
+def _ratio(verdict: Verdict) -> LogRatio:
     assert verdict.log_speedup is not None
-    return Ratio(verdict.log_speedup, verdict.log_speedup_se or 0.0)
+    return LogRatio(verdict.log_speedup, verdict.log_speedup_se or 0.0)
 
 
-def _interval(ratio: Ratio) -> tuple[float, float]:
+def _interval(ratio: LogRatio) -> tuple[float, float]:
     low, high = (_rounded(ratio.value + sign * Z_INTERVAL * ratio.se) for sign in (-1, 1))
     return low, high
 
@@ -290,5 +290,5 @@ def _rounded(log: float) -> float:
     return float(f"{math.exp(log):.4g}")
 
 
-def _said(ratio: Ratio) -> str:
+def _said(ratio: LogRatio) -> str:
     return f"{math.exp(ratio.value):.3g}x (95 %: {_interval(ratio)[0]:.3g}-{_interval(ratio)[1]:.3g})"

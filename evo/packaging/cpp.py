@@ -27,7 +27,7 @@ from operators.plan.launch import (
     together,
 )
 from operators.plan.model import argument_kinds
-from operators.plan.reading import FACTS, Plan, ResolvedPlan, Step, TensorMap
+from operators.plan.reading import FACTS, Plan, ResolvedLaunch, ResolvedPlan, TensorMap
 from operators.plan.tensor_map import DATA_TYPES, SWIZZLES
 
 _BINARY = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.FloorDiv: "floor_div", ast.Mod: "mod", ast.Pow: "power"}
@@ -420,7 +420,7 @@ def _argument(source: Source, what: str, kernel: str, expression: Expression, pa
 def _problem(source: Source, kernel: str, argument: Argument, param: Param) -> str:
     """Why the parameter does not take it, in words; empty where it does."""
     buffers = tuple(ResolvedBuffer(b.name, source.element(b.dtype), (1,), 1) for b in source.plan.buffers)
-    plan = ResolvedPlan(buffers, (), (Step(kernel, (argument,)),), ())
+    plan = ResolvedPlan(buffers, (), (ResolvedLaunch(kernel, (argument,)),), ())
     told = check_arguments(plan, {kernel: (param,)}, source.operator, source.dtype)
     return told.partition("`) ")[2] if told else ""
 

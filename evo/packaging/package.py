@@ -407,7 +407,7 @@ class _Made:
 def _cuda(subject: Subject, plan: Plan, head: str) -> _Made:
     from fitness.cuda.compile.build import ARCH, compile_cuda
     from fitness.cuda.compile.compiler import Compiler
-    from fitness.cuda.compile.nvrtc import HEADERS, OPTIONS, Job, include_folders
+    from fitness.cuda.compile.nvrtc import HEADERS, OPTIONS, CompileJob, include_folders
     from fitness.cuda.running.driver import present_arch
 
     kernel, operator, dtype = subject.kernel, subject.operator, subject.task.dtype
@@ -421,7 +421,7 @@ def _cuda(subject: Subject, plan: Plan, head: str) -> _Made:
     unit = f"{head}{ahead}\n{kernel.source.removeprefix(chr(0xFEFF))}{kept}"
     # What is judged has the library's tables elsewhere, where nothing can write to them; this is the code as it stands.
     with Compiler() as compiler:
-        job = Job(unit, tuple(built.lowered), built.arch, tuple(map(str, include_folders())))
+        job = CompileJob(unit, tuple(built.lowered), built.arch, tuple(map(str, include_folders())))
         compiled = compiler.compile(job)
     if compiled.lowered != built.lowered:
         raise UserError(f"the kernel does not compile alone: {compiled.log}")

@@ -31,7 +31,7 @@ LOST_S, MOST_LOST = 600.0, 3
 
 
 @dataclass(frozen=True)
-class Finding:
+class HealthFinding:
     """Something that is wrong with a run."""
 
     cause: Literal["died", "failed", "operator", "provider", "alarm", "silent", "workers", "disk"]
@@ -48,7 +48,7 @@ class Health:
     """Why it ended; empty where it did not, or did not say."""
     verdict_s: float | None
     """Seconds since the last verdict; None where there is none yet."""
-    findings: tuple[Finding, ...]
+    findings: tuple[HealthFinding, ...]
     waits: str = ""
     """What a run that goes on waits for, as long as nothing moves."""
 
@@ -79,7 +79,7 @@ def health(folder: Path, *, now: float | None = None, free_bytes: int | None = N
     if state == "running":
         findings += _of_time(folder, last, now)
     if state in ("running", "died") and free < LEAST_FREE:
-        findings.append(Finding("disk", f"only {free >> 20} MiB are free where the run lies: make room"))
+        findings.append(HealthFinding("disk", f"only {free >> 20} MiB are free where the run lies: make room"))
     verdict = last["verdict"]
     waits = _waits(folder) if state == "running" else ""
     return Health(state, reason, None if verdict is None else max(now - verdict, 0.0), tuple(findings), waits)
@@ -141,24 +141,28 @@ def _waits(folder: Path) -> str:
     return row["what"] or ""
 
 
-def _of_state(folder: Path, state: State, reason: str) -> Iterator[Finding]:
+def _of_state(folder: Path, state: State, reason: str) -> Iterator[HealthFinding]:
     if state == "failed":
-        yield Finding("failed", f"it ended by a fault ({reason}); nothing is lost, go on with: evo resume {folder}")
+        yield HealthFinding(
+            "failed", f"it ended by a fault ({reason}); nothing is lost, go on with: evo resume {folder}"
+        )
     if state == "died":
-        yield Finding("died", f"its process ended without a word; nothing is lost, go on with: evo resume {folder}")
+        yield HealthFinding(
+            "died", f"its process ended without a word; nothing is lost, go on with: evo resume {folder}"
+        )
 
 
-def _of_tasks(folder: Path) -> Iterator[Finding]:
+def _of_tasks(folder: Path) -> Iterator[HealthFinding]:
     for task, reason in problems(folder).items():
-        yield Finding("operator", f"{task} is left alone: {reason}")
+        yield HealthFinding("operator", f"{task} is left alone: {reason}")
 
 
-def _of_models(folder: Path) -> Iterator[Finding]:
+def _of_models(folder: Path) -> Iterator[HealthFinding]:
     for out in outages(folder):
-        yield Finding("provider", f"model {out.model} does not answer since {out.since}: {out.error}")
+        yield HealthFinding("provider", f"model {out.model} does not answer since {out.since}: {out.error}")
 
 
-def _of_time(folder: Path, last: dict[str, Any], now: float) -> Iterator[Finding]:
+def _of_time(folder: Path, last: dict[str, Any], now: float) -> Iterator[HealthFinding]:
     """What a run that goes on lacks."""
     stall_s, life, began = last["stall_s"], last["life"], last["began"] or now
     sql = f"""
@@ -172,16 +176,16 @@ def _of_time(folder: Path, last: dict[str, Any], now: float) -> Iterator[Finding
         what = (
             "what was stuck was restarted" if any(row["kind"] == "restart" for row in alarms) else "an alarm was given"
         )
-        yield Finding("alarm", f"nothing has moved for {duration(now - (life or began))}; {what}")
+        yield HealthFinding("alarm", f"nothing has moved for {duration(now - (life or began))}; {what}")
     elif not open_questions(folder):
         waited_s, barren_s = now - max(life or began, began), now - max(last["verdict"] or began, began)
         if waited_s > SILENT * stall_s:
-            yield Finding("silent", f"no sign of life for {duration(waited_s)}")
+            yield HealthFinding("silent", f"no sign of life for {duration(waited_s)}")
         elif barren_s > BARREN * stall_s:
-            yield Finding("silent", f"no verdict for {duration(barren_s)}")
+            yield HealthFinding("silent", f"no verdict for {duration(barren_s)}")
     lost = sum(row["kind"] == "worker_lost" and row["at"] > now - LOST_S for row in events)
     if lost >= MOST_LOST:
-        yield Finding("workers", f"{lost} workers were lost in the last {duration(LOST_S)}; see evo doctor")
+        yield HealthFinding("workers", f"{lost} workers were lost in the last {duration(LOST_S)}; see evo doctor")
 
 
 UNREADABLE = "unreadable"

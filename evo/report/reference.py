@@ -19,7 +19,7 @@ from evo.config import STRATEGIES, CellSettings, RunConfig
 from evo.report.terminal import microseconds
 from fitness.evaluation import called, named
 from fitness.flags import standing
-from fitness.judging.library import Tried, known
+from fitness.judging.library import CallTrial, known
 from fitness.profiling.roofline import roofline
 from fitness.targets import check_target, peaks, present_target
 from mutators.llm.settings import LlmSettings, Price
@@ -245,11 +245,11 @@ def _libraries(operator: Operator) -> list[tuple[str, str]]:
     return rows
 
 
-def _called(tried: Tried) -> str:
+def _called(tried: CallTrial) -> str:
     return called(tried.name, composed=tried.kind == "composed")
 
 
-def _trial(tried: Tried) -> str:
+def _trial(tried: CallTrial) -> str:
     """The times of a call, or why it was left out."""
     times = [f"{_called(tried)}: {', '.join(f'{w} {microseconds(us)}' for w, us in tried.us.items())}"] * bool(tried.us)
     return "; ".join([*times, *[f"{tried.name} left out: {tried.left_out}"] * bool(tried.left_out)])

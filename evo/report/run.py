@@ -38,7 +38,7 @@ from evo.report.document import (
 )
 from evo.report.health import spent, used
 from evo.report.render import html
-from evo.report.run_data import Lineage, Material, Row, material, placed, stored_peaks, texts
+from evo.report.run_data import Descent, Material, Row, material, placed, stored_peaks, texts
 from evo.report.run_kernels import LINK, kernel_folds
 from evo.report.status import SESSIONS
 from evo.version import engine_version
@@ -268,7 +268,7 @@ def _lineages(seen: Material, folds: Folds) -> Iterator[Section]:
         yield Section(each.task, [*_lineage(seen, each, folds)], f"lineage-{each.task}", inner=True)
 
 
-def _lineage(seen: Material, each: Lineage, folds: Folds) -> Iterator[Block]:
+def _lineage(seen: Material, each: Descent, folds: Folds) -> Iterator[Block]:
     path = [(step.task, step.kernel_id) for step in each.path]
     columns = [
         number("generation", "generation", count), kernel(), *makers(), text("author", "author", code=True),

@@ -35,7 +35,7 @@ MOST_SIBLINGS = 30
 
 
 @dataclass(frozen=True)
-class Lineage:
+class Descent:
     """How the best kernel of one task came to be."""
 
     task: str
@@ -61,7 +61,7 @@ class Material:
     """How many questions wait for answers from outside."""
     answers: Mapping[str, Sequence[Row]]
     """To queries, by their text or their name."""
-    lineages: Sequence[Lineage]
+    lineages: Sequence[Descent]
     kernels: Mapping[tuple[str, str], StoredKernel]
     """By task and id, the most important ones first."""
     left_out: int
@@ -102,7 +102,7 @@ def material(run: Run) -> Material:
         )  # fmt: skip
 
 
-def _lineages(run: Run, standings: Sequence[Row]) -> Iterator[Lineage]:
+def _lineages(run: Run, standings: Sequence[Row]) -> Iterator[Descent]:
     champions = [(row["task"], row["kernel_id"]) for row in standings if row["kernel_id"]]
     for place, (task, kernel_id) in enumerate(champions):
         path = principal_chain(run.lineage(kernel_id, task), (task, kernel_id))
@@ -110,7 +110,7 @@ def _lineages(run: Run, standings: Sequence[Row]) -> Iterator[Lineage]:
         if place < MOST_SIBLINGS:
             parents = [each.kernel_id for each in path if each.task == task][:-1]
             asked = [run.sql(text).to_pylist() for text in texts(task, kernel_id, parents)]
-        yield Lineage(task, kernel_id, path, *(asked or ((), ())))
+        yield Descent(task, kernel_id, path, *(asked or ((), ())))
 
 
 def texts(task: str, kernel_id: str, parents: Sequence[str]) -> tuple[str, str]:
@@ -118,7 +118,7 @@ def texts(task: str, kernel_id: str, parents: Sequence[str]) -> tuple[str, str]:
     return sql.ancestors(task, kernel_id), sql.siblings(task, [*parents] or [kernel_id])
 
 
-def _wanted(lineages: Sequence[Lineage], elites: Sequence[Row]) -> Iterator[tuple[str, str]]:
+def _wanted(lineages: Sequence[Descent], elites: Sequence[Row]) -> Iterator[tuple[str, str]]:
     """Champions, then what they come from, the nearest first, then the best of other cells."""
     yield from ((each.task, each.kernel_id) for each in lineages)
     longest = max((len(each.path) for each in lineages), default=0)

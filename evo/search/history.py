@@ -191,7 +191,7 @@ class History:
             if isinstance(entry, records.Asked):
                 for request in self._ask_again(entry.rows):
                     outstanding[request.id] = request, bind(self._states[request.task], request)
-            elif isinstance(entry, records.Told):
+            elif isinstance(entry, records.TellRow):
                 recall(self._tell_again(entry.row))
                 del outstanding[entry.row["request_id"]]
             else:

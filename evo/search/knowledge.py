@@ -45,7 +45,7 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Origin:
+class StoredOrigin:
     """A `mutators.briefing.Origin` whose kernel is still to be fetched from the store."""
 
     known: Known
@@ -69,7 +69,7 @@ class Brief:
     open_here: int = 0
     open_elsewhere: int = 0
     asked_before: int = 0
-    origin: Origin | None = None
+    origin: StoredOrigin | None = None
     programs: int = 0
     """How many of the programs that are remembered may be told of."""
 
@@ -137,10 +137,10 @@ class Knowledge:
         number, verdict = self._programs.get(text, (programs, ""))
         return verdict if number < programs else ""
 
-    def origin(self, kernel_id: str) -> Origin | None:
+    def origin(self, kernel_id: str) -> StoredOrigin | None:
         """Return what those hear who carry a kernel of this task over to another; None where nothing is known of it."""
         known = self._recall(kernel_id)
-        return Origin(known, self.lessons.helped(HELPED_SHOWN)) if known else None
+        return StoredOrigin(known, self.lessons.helped(HELPED_SHOWN)) if known else None
 
     def _of_others(self, request: Request, base: str, found: Brief) -> Brief:
         models, others = self._tried.get(self._base(request), (deque[Attempt](), deque[Attempt]()))

@@ -20,7 +20,7 @@ Notes = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Origin:
+class ProfiledOrigin:
     """Where a kernel comes from."""
 
     parent: str
@@ -66,14 +66,14 @@ class Seen:
     """What is known of the profiles of a task, in the order in which a run learnt of it."""
 
     profiles: KnownProfiles = field(default_factory=KnownProfiles)
-    origins: dict[str, Origin] = field(default_factory=dict)
+    origins: dict[str, ProfiledOrigin] = field(default_factory=dict)
     """By kernel id, of every kernel that was told."""
 
     def born(self, kernel_id: str, parents: tuple[str, ...], log_speedup: float | None) -> None:
         """Take note of a kernel; what is known of it already stays."""
         parent = next((each for each in parents if each != kernel_id), "")
         depth = self.origins[parent].depth + 1 if parent in self.origins else 0
-        self.origins.setdefault(kernel_id, Origin(parent, depth, log_speedup))
+        self.origins.setdefault(kernel_id, ProfiledOrigin(parent, depth, log_speedup))
 
     def lines(self, request: Request) -> Notes:
         """Return what a question's prompt shows: of a crossover's kernels both, of others the first parent.
@@ -127,7 +127,7 @@ class Seen:
             yield kernel_id
 
 
-def _ratio(origins: Mapping[str, Origin], before: str, after: str) -> str:
+def _ratio(origins: Mapping[str, ProfiledOrigin], before: str, after: str) -> str:
     logs = [origins[each].log_speedup if each in origins else None for each in (before, after)]
     if logs[0] is None or logs[1] is None:
         return ""

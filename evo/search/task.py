@@ -23,8 +23,7 @@ from mutators.briefing import Attempt
 from mutators.prompts.informed import limits, place
 from mutators.registry import asks_model
 from operators.catalog import same_family
-from operators.definition.related import alike
-from operators.definition.spec import Operator, Task
+from operators.definition.spec import Operator, Task, alike
 from operators.kernel import Kernel
 
 if TYPE_CHECKING:

@@ -4,14 +4,14 @@ Importing this imports duckdb and pyarrow: do it where it is needed.
 """
 
 from evo.store.errors import StoreDiskError, StoreError
-from evo.store.reader import Answer, Connection, Limits, answer, ask, open_reader, open_readers, query
+from evo.store.reader import Connection, Limits, QueryResult, answer, ask, open_reader, open_readers, query
 from evo.store.snapshots import has_writer
 from evo.store.writer import Store
 
 __all__ = [
-    "Answer",
     "Connection",
     "Limits",
+    "QueryResult",
     "Store",
     "StoreDiskError",
     "StoreError",

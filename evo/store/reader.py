@@ -55,7 +55,7 @@ class Limits:
     """The largest answer, in bytes."""
 
 
-class Answer(NamedTuple):
+class QueryResult(NamedTuple):
     """The answer to one query; it is `cut` if there were more rows than it may have."""
 
     table: pa.Table
@@ -98,7 +98,7 @@ def query(
     return _answer(folder, sql, params, Limits(sys.maxsize, timeout_s, max_bytes)).table
 
 
-def ask(folder: Where, sql: str, limits: Limits, params: Params | None = None) -> Answer:
+def ask(folder: Where, sql: str, limits: Limits, params: Params | None = None) -> QueryResult:
     """Answer a user's query with its first rows, within limits that hold for any query.
 
     It ends the process where DuckDB heeds no interrupt. It raises StoreError.
@@ -107,7 +107,9 @@ def ask(folder: Where, sql: str, limits: Limits, params: Params | None = None) -
         return _answer(folder, sql, params, limits)
 
 
-def answer(connection: duckdb.DuckDBPyConnection, sql: str, limits: Limits, params: Params | None = None) -> Answer:
+def answer(
+    connection: duckdb.DuckDBPyConnection, sql: str, limits: Limits, params: Params | None = None
+) -> QueryResult:
     """The same to a run that is open. It raises StoreError."""
     bound = _check_query(connection, sql, params or {})
     with _interrupted(connection, limits.timeout_s):
@@ -120,7 +122,7 @@ def answer(connection: duckdb.DuckDBPyConnection, sql: str, limits: Limits, para
                     connection.execute("ROLLBACK")
         except (duckdb.Error, pa.ArrowException, OSError, MemoryError) as error:  # OSError: pyarrow's, while it reads
             raise _refusal(error, limits.timeout_s) from error
-        return Answer(found.table.rename_columns(_distinct(found.table.column_names)), found.cut)
+        return QueryResult(found.table.rename_columns(_distinct(found.table.column_names)), found.cut)
 
 
 @contextmanager
@@ -134,7 +136,7 @@ def _opened(folder: Where, sql: str) -> Iterator[duckdb.DuckDBPyConnection]:
             yield union.connection
 
 
-def _answer(folder: Where, sql: str, params: Params | None, limits: Limits) -> Answer:
+def _answer(folder: Where, sql: str, params: Params | None, limits: Limits) -> QueryResult:
     with _opened(folder, sql) as connection:
         return answer(connection, sql, limits, params)
 
@@ -237,7 +239,7 @@ def _refusal(error: Exception, timeout_s: float) -> StoreError:
     return StoreError(one_line(error))
 
 
-def _bounded(batches: pa.RecordBatchReader, limits: Limits) -> Answer:
+def _bounded(batches: pa.RecordBatchReader, limits: Limits) -> QueryResult:
     with batches:
         kept, rows, size = [], 0, 0
         for batch in batches:
@@ -248,7 +250,7 @@ def _bounded(batches: pa.RecordBatchReader, limits: Limits) -> Answer:
                 raise StoreError(f"the result exceeds {limits.bytes / 2**20:g} MiB; add LIMIT, or aggregate")
             if rows > limits.rows:
                 break
-        return Answer(pa.Table.from_batches(kept, batches.schema), rows > limits.rows)
+        return QueryResult(pa.Table.from_batches(kept, batches.schema), rows > limits.rows)
 
 
 def _distinct(names: Sequence[str]) -> list[str]:

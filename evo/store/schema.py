@@ -21,7 +21,7 @@ VERSION_TABLE = "schema_version"
 
 
 @dataclass(frozen=True)
-class Table:
+class StoredTable:
     """One table as its database declares it."""
 
     name: str
@@ -53,7 +53,7 @@ class Table:
             raise StoreError(f"table {self.name}: {field.name} ({field.type}): {error}") from error
 
 
-def tables(connection: duckdb.DuckDBPyConnection) -> dict[str, Table]:
+def tables(connection: duckdb.DuckDBPyConnection) -> dict[str, StoredTable]:
     """Every table that rows can be appended to, by name."""
     columns = connection.execute(
         "SELECT table_name, list({name: column_name, nullable: is_nullable} ORDER BY column_index)"
@@ -66,7 +66,7 @@ def tables(connection: duckdb.DuckDBPyConnection) -> dict[str, Table]:
         if name != VERSION_TABLE:
             types = connection.sql(f'FROM "{name}" LIMIT 0').to_arrow_table().schema
             fields = [types.field(c["name"]).with_nullable(c["nullable"]) for c in declared]
-            found[name] = Table(name, pa.schema(fields))
+            found[name] = StoredTable(name, pa.schema(fields))
     return found
 
 
@@ -135,7 +135,7 @@ COLUMNS = """
 
 
 @dataclass(frozen=True)
-class Column:
+class DescribedColumn:
     """One column."""
 
     name: str
@@ -146,27 +146,27 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Relation:
+class DescribedRelation:
     """A table or a view."""
 
     name: str
     is_view: bool
     about: str
-    columns: tuple[Column, ...]
+    columns: tuple[DescribedColumn, ...]
 
 
-def relations() -> list[Relation]:
+def relations() -> list[DescribedRelation]:
     """Every table, then every view, in the order of their names."""
     meanings = column_meanings()
     with duckdb.connect(":memory:") as connection:
         make(connection)
         rows = connection.execute(COLUMNS, [VERSION_TABLE]).fetchall()
-    found: dict[tuple[str, bool, str], list[Column]] = {}
+    found: dict[tuple[str, bool, str], list[DescribedColumn]] = {}
     for relation, is_view, about, name, kind, required, said in rows:
         meaning = said or meanings.get(relation, {}).get(name) or meanings[OF_ALL].get(name, "")
-        column = Column(name, kind.replace("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ"), required, meaning)
+        column = DescribedColumn(name, kind.replace("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ"), required, meaning)
         found.setdefault((relation, is_view, about), []).append(column)
-    return [Relation(name, view, about, tuple(columns)) for (name, view, about), columns in found.items()]
+    return [DescribedRelation(name, view, about, tuple(columns)) for (name, view, about), columns in found.items()]
 
 
 def column_meanings() -> Mapping[str, Mapping[str, str]]:

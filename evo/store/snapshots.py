@@ -29,7 +29,7 @@ ANSWER_TIMEOUT_S = 60.0
 REQUEST_TIMEOUT_S = 2.0
 
 
-class Server:
+class SnapshotServer:
     """Answers readers one after the other, in a thread of its own."""
 
     def __init__(self, folder: Path, snapshot: Callable[[], str]) -> None:

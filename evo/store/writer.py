@@ -149,7 +149,7 @@ class Store:
             self._thread.shutdown()
             raise
         try:
-            self._server: snapshots.Server | None = snapshots.Server(self.folder, self._snapshot_path)
+            self._server: snapshots.SnapshotServer | None = snapshots.SnapshotServer(self.folder, self._snapshot_path)
         except OSError as error:
             self._server = None
             self.notes.append(

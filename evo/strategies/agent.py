@@ -39,7 +39,7 @@ class AgentSettings(BaseModel):
 
 
 @dataclass(frozen=True)
-class Session:
+class AgentSession:
     """A conversation that can go on."""
 
     thread: str
@@ -55,9 +55,9 @@ class AgentSessions:
 
     def __init__(self, settings: AgentSettings) -> None:
         self._settings = settings
-        self._open: dict[str, Session] = {}
+        self._open: dict[str, AgentSession] = {}
         """By model, the session that may go on."""
-        self._asked: dict[int, Session] = {}
+        self._asked: dict[int, AgentSession] = {}
         """By number of the request, what it goes on with, or begins."""
         self._unable: set[str] = set()
         """Models that can call no tools."""
@@ -66,20 +66,20 @@ class AgentSessions:
         """Return whether the model can work with our tools, as far as is known; answers from outside cannot."""
         return model not in self._unable and not is_outside(model)
 
-    def next(self, model: str, parent: Elite) -> Session:
+    def next(self, model: str, parent: Elite) -> AgentSession:
         """Return the session that a request goes on with; a new one begins with `parent`."""
-        return self._open.get(model) or Session("", parent)
+        return self._open.get(model) or AgentSession("", parent)
 
     def take(self, request: Request, parent: Elite | None) -> Elite | None:
         """Take note of a request; return what it goes on from: `parent` where no session is open."""
         session = self._open.pop(request.model, None)
         if session is None and parent:
-            session = Session(request.thread, parent)
+            session = AgentSession(request.thread, parent)
         if session:
             self._asked[request.number] = session
         return session.parent if session else None
 
-    def params(self, session: Session) -> Mapping[str, Any]:
+    def params(self, session: AgentSession) -> Mapping[str, Any]:
         """Return what the mutator is to know."""
         limits = self._settings.model_dump(exclude={"kernels"})
         return limits | ({"stagnant": session.fruitless} if session.fruitless else {})

@@ -1,12 +1,17 @@
-"""From a kernel file to a shared object and the facts that its object file tells, without running any of it."""
+"""Builds on the CPU: a kernel file becomes a shared object and the facts its object file tells, kept on disk.
+
+None of the kernel's code runs. Several processes share one folder of builds without a lock.
+"""
 
 from __future__ import annotations
 
 import os
+import pickle
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from io import BytesIO
@@ -33,7 +38,7 @@ from fitness.evaluation import Rejection, Status
 from fitness.judging.base import COMPILE_LIMIT_S
 from fitness.judging.signature import MAX_TABLE_BYTES, Param, TableError, parameter_table
 from fitness.sandbox.disk import refuse_machine_fault
-from fitness.sandbox.native import CXX, compiler_version, include_folders, precompiled, toolchain_folders
+from fitness.sandbox.native import CXX, compiler_version, include_folders, precompiled, publish, toolchain_folders
 from fitness.sandbox.processes import run_confined
 from fitness.sandbox.source import forbidden, hoisted, smuggled
 from operators.definition.spec import Operator
@@ -63,6 +68,9 @@ MAX_LOG_COLUMNS = 600
 COMPILE_TIMEOUT_S = COMPILE_LIMIT_S["cpu"]
 LISTING_BYTES = 4 << 20
 """Of disassembly that is read; a hundred times what kernels have."""
+KEPT = 64 + 4 * (os.cpu_count() or 1)
+"""More than are waited for, or compared with, at one time; what comes back later is compiled again."""
+METADATA = ".build"
 SHIM = Path(__file__).with_name("shim.hpp")
 VIRTUAL = """extern "C" __attribute__((noreturn)) void __cxa_pure_virtual() { __builtin_trap(); }
 void operator delete(void*) noexcept { __builtin_trap(); }
@@ -280,3 +288,49 @@ def _cpu_model() -> str:
     return "\n".join(
         sorted({line for line in lines if line.startswith(("model name", "flags", "CPU part", "Features"))})
     )
+
+
+# --- builds on disk ---------------------------------------------------------------------------------------------------
+
+
+class Kept:
+    """A build is a shared object and, written last and removed first, a pickle of `CpuBuild` beside it.
+
+    What was kept as `.pickle` had no image, and was never held against what image.py allows: it is built again.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def find(self, name: str) -> CpuBuild | None:
+        """The build of this name, as used just now; None where it is not kept."""
+        metadata = self._metadata(name)
+        try:
+            os.utime(metadata)
+            build: CpuBuild = pickle.loads(metadata.read_bytes())
+        except FileNotFoundError:
+            return None
+        return build
+
+    def add(self, name: str, build: CpuBuild) -> None:
+        """Keep a build; what was not used for the longest time is evicted where there are too many."""
+        publish(self._metadata(name), pickle.dumps(build))
+        used: list[tuple[int, Path]] = []
+        for path in self._folder.glob(f"*{METADATA}"):
+            with suppress(FileNotFoundError):  # evicted by another process
+                used.append((path.stat().st_mtime_ns, path))
+        for _, path in sorted(used)[:-KEPT]:
+            for evicted in (path, path.with_suffix(".so")):
+                evicted.unlink(missing_ok=True)
+
+    def _metadata(self, name: str) -> Path:
+        return self._folder / f"{name}{METADATA}"
+
+
+@contextmanager
+def held(library: Path) -> Iterator[Path]:
+    """A second name of a shared object, which is never evicted. Raises FileNotFoundError where it was evicted."""
+    with tempfile.TemporaryDirectory(dir=library.parent, prefix="open-") as folder:
+        second = Path(folder, library.name)
+        os.link(library, second)
+        yield second

@@ -49,7 +49,7 @@ ENVIRONMENT = {
 """What a process that serves must be started with."""
 
 
-class Server:
+class LibraryServer:
     """Answers one verifier until it hangs up."""
 
     def __init__(self, folder: str, dtype: str, name: str, channel: socket.socket) -> None:
@@ -148,7 +148,7 @@ def main() -> None:
     torch.ones(HEAP_BYTES, dtype=torch.uint8)
     gc.disable()  # it would come in the midst of a call
     with socket.socket(fileno=int(fd)) as channel:
-        Server(folder, dtype, name, channel).serve()
+        LibraryServer(folder, dtype, name, channel).serve()
 
 
 if __name__ == "__main__":

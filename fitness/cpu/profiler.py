@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fitness.cpu.build import FLAGS
-from fitness.cpu.simulation import KERNEL, SOURCE, Simulation, Subject, compiled, simulate_smaller, write_source
+from fitness.cpu.simulation import KERNEL, SOURCE, BuiltKernel, Simulation, compiled, simulate_smaller, write_source
 from fitness.evaluation import Timing
 from fitness.profiling.profiles import Bottleneck, Metric, Profile, classify
 from fitness.profiling.roofline import Peaks, Roofline, roofline
@@ -29,7 +29,7 @@ MUCH_L1_WASTE = 4.0
 
 
 def profile(
-    subject: Subject,
+    subject: BuiltKernel,
     *,
     shapes: Mapping[Workload, Mapping[str, int]],
     timings: Sequence[Timing],
@@ -70,7 +70,7 @@ def _dims_of(name: str, shapes: Mapping[Workload, Mapping[str, int]]) -> Mapping
 
 
 def _placed(
-    subject: Subject,
+    subject: BuiltKernel,
     measured: Sequence[tuple[Mapping[str, int], Timing]],
     peaks: Peaks,
     simulation: Simulation | None,
@@ -108,7 +108,9 @@ _ADVICE = {
 }
 
 
-def _suspects(subject: Subject, remarks: Sequence[Remark], simulation: Simulation | None, peaks: Peaks) -> list[str]:
+def _suspects(
+    subject: BuiltKernel, remarks: Sequence[Remark], simulation: Simulation | None, peaks: Peaks
+) -> list[str]:
     """What may keep both memory and arithmetic waiting."""
     found = []
     if peaks.threads > 1 and not subject.build.facts.get("threads"):
@@ -150,7 +152,7 @@ _REMARK = re.compile(rf"{KERNEL}:(\d+):\d+: (missed|optimized): +(.*)")
 _WIDTH = re.compile(r"vectorized using (\d+) byte vectors")
 
 
-def vectorizer_remarks(subject: Subject, scratch: Path) -> list[Remark]:
+def vectorizer_remarks(subject: BuiltKernel, scratch: Path) -> list[Remark]:
     """One remark per line of the kernel that the vectorizer had something to say of; empty when it does not compile."""
     write_source(subject, scratch)
     options = ("-fopt-info-vec-optimized", "-fopt-info-vec-missed", "-o", "/dev/null")

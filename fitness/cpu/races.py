@@ -19,7 +19,7 @@ from pathlib import Path
 
 from fitness.cpu.build import FILE, FLAGS, LINK_FLAGS, LINKED, CpuBuild, compiled, link, preprocess, translation_unit
 from fitness.cpu.gate import ALLOWED_SYMBOLS, Allowance, called, offered
-from fitness.cpu.runner import Runner, plan_words
+from fitness.cpu.runner import CpuRunner, plan_words
 from fitness.evaluation import Rejection, Status
 from fitness.judging.device import KernelFault
 from fitness.oracle.cases import Question
@@ -57,7 +57,7 @@ __attribute__((used, visibility("default"), no_sanitize("thread"))) void evo_lau
 
 
 @dataclass(frozen=True)
-class Watched:
+class WatchedKernel:
     """A kernel to be watched."""
 
     kernel: Kernel
@@ -77,14 +77,14 @@ class Found:
     """Why it told nothing."""
 
 
-def look(watched: Watched, runs: Iterable[tuple[Question, ResolvedPlan]], *, team: int, folder: Path) -> Found:
+def look(watched: WatchedKernel, runs: Iterable[tuple[Question, ResolvedPlan]], *, team: int, folder: Path) -> Found:
     """Run a kernel on each question by its plan for so many threads, until a race is seen."""
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         made = _instrumented(watched, Path(scratch))
         if isinstance(made, str):
             return Found(lack=made)
         environment = {"LD_PRELOAD": str(_library()), "OMP_THREAD_LIMIT": str(MOST_THREADS)}
-        with Runner(threads=team, environment=environment) as runner:
+        with CpuRunner(threads=team, environment=environment) as runner:
             try:
                 runner.map(made.image, made.library)
                 for number, (question, resolved) in enumerate(runs):
@@ -114,7 +114,7 @@ def _renamed() -> frozenset[str]:
     return frozenset(name.removeprefix(PREFIX) for name in names) - {"tell"}
 
 
-def _instrumented(watched: Watched, scratch: Path) -> CpuBuild | str:
+def _instrumented(watched: WatchedKernel, scratch: Path) -> CpuBuild | str:
     """The kernel's file with its accesses watched and one launch more, which tells; or why there is none."""
     kernel, launches = watched.kernel, watched.build.launches
     text = translation_unit(kernel, watched.plan, watched.oracle.operator, dtype=watched.dtype, launches=launches)
@@ -137,7 +137,7 @@ def _instrumented(watched: Watched, scratch: Path) -> CpuBuild | str:
 
 
 def _run(
-    watched: Watched, made: CpuBuild, runner: Runner, number: int, question: Question, resolved: ResolvedPlan
+    watched: WatchedKernel, made: CpuBuild, runner: CpuRunner, number: int, question: Question, resolved: ResolvedPlan
 ) -> tuple[int, ...]:
     """What the last launch told, as words."""
     oracle = watched.oracle

@@ -58,7 +58,7 @@ class _Overdue(Exception):
     """The child was killed at its deadline."""
 
 
-class Runner:
+class CpuRunner:
     """One process that holds one kernel and forks a child for each call. Not thread-safe.
 
     A KernelFault of `run` is the child's, and the next call may follow; after one of anything else only `close` may.
@@ -96,7 +96,7 @@ class Runner:
             alone=True,
         )
 
-    def __enter__(self) -> Runner:
+    def __enter__(self) -> CpuRunner:
         return self
 
     def __exit__(self, *_: object) -> None:

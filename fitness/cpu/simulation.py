@@ -28,7 +28,7 @@ from fitness.profiling.profiles import Metric
 from fitness.profiling.roofline import traffic
 from fitness.sandbox.memory import Region
 from fitness.sandbox.native import CXX, built, toolchain_folders
-from fitness.sandbox.processes import Outcome, run_confined
+from fitness.sandbox.processes import ProcessOutcome, run_confined
 from operators.catalog import functions
 from operators.definition.spec import Operator, Workload
 from operators.dtypes import resolve_dtype
@@ -54,7 +54,7 @@ KERNEL = "kernel"
 
 
 @dataclass(frozen=True)
-class Subject:
+class BuiltKernel:
     """A kernel that passed the build, with what it was built from."""
 
     kernel: Kernel
@@ -158,7 +158,7 @@ class Simulation:
 
 
 def simulate_smaller(
-    subject: Subject, shapes: Mapping[Workload, Mapping[str, int]], facts: Mapping[str, int], scratch: Path
+    subject: BuiltKernel, shapes: Mapping[Workload, Mapping[str, int]], facts: Mapping[str, int], scratch: Path
 ) -> Simulation | str:
     """A simulation, or one line that says why there is none."""
     if shutil.which("valgrind") is None:
@@ -182,7 +182,7 @@ def simulated_shape(operator: Operator, dtype: str, shapes: Mapping[Workload, Ma
     return max(small, key=work.__getitem__, default=None)
 
 
-def simulate(subject: Subject, workload: Workload, facts: Mapping[str, int], scratch: Path) -> Simulation | str:
+def simulate(subject: BuiltKernel, workload: Workload, facts: Mapping[str, int], scratch: Path) -> Simulation | str:
     """Run the plan once under callgrind, on nominal inputs; a line that says why not where it cannot be.
 
     Raises PlanError where the plan does not resolve.
@@ -264,7 +264,7 @@ def _own_lines(preprocessed: str) -> dict[int, str]:
     return {number: "".join(parts) for number, parts in found.items()}
 
 
-def _callgrind(scratch: Path) -> Outcome:
+def _callgrind(scratch: Path) -> ProcessOutcome:
     shutil.copy(built("cpu/profile_driver.cpp", *RUNNER_FLAGS), scratch / "driver")
     valgrind = shutil.which("valgrind")
     assert valgrind is not None
@@ -283,7 +283,7 @@ def _callgrind(scratch: Path) -> Outcome:
     )
 
 
-def write_source(subject: Subject, scratch: Path) -> None:
+def write_source(subject: BuiltKernel, scratch: Path) -> None:
     """The translation unit of the build, with a name of its own for what stands before the kernel's first line."""
     launches = subject.build.launches
     text = translation_unit(subject.kernel, subject.plan, subject.operator, dtype=subject.dtype, launches=launches)
@@ -291,7 +291,7 @@ def write_source(subject: Subject, scratch: Path) -> None:
     (scratch / SOURCE).write_text(text, encoding="utf-8")
 
 
-def compiled(command: list[str], scratch: Path) -> Outcome:
+def compiled(command: list[str], scratch: Path) -> ProcessOutcome:
     """What became of a compiler's command, run confined in a scratch folder."""
     return run_confined(
         command,
@@ -303,7 +303,7 @@ def compiled(command: list[str], scratch: Path) -> Outcome:
 
 
 def _write_task(
-    subject: Subject, mapped: Image, workload: Workload, facts: Mapping[str, int], path: Path
+    subject: BuiltKernel, mapped: Image, workload: Workload, facts: Mapping[str, int], path: Path
 ) -> Mapping[str, int] | None:
     """What profile_driver.cpp reads; the dims with what the drawn inputs tell. None: too much memory."""
     operator, dtype = subject.operator, subject.dtype

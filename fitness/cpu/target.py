@@ -17,21 +17,20 @@ from weakref import WeakValueDictionary
 import numpy as np
 import torch
 
-from fitness.cpu.build import CpuBuild, build
+from fitness.cpu.build import CpuBuild, Kept, build, held
 from fitness.cpu.cores import lock_name, plan_facts
-from fitness.cpu.kept import Kept, held
 from fitness.cpu.peaks import peaks, remeasure
 from fitness.cpu.profiler import profile
-from fitness.cpu.races import TEAM, Watched, audited, look
-from fitness.cpu.runner import Runner, plan_words
-from fitness.cpu.simulation import Subject
+from fitness.cpu.races import TEAM, WatchedKernel, audited, look
+from fitness.cpu.runner import CpuRunner, plan_words
+from fitness.cpu.simulation import BuiltKernel
 from fitness.evaluation import Rejection, Status, Timing
 from fitness.judging.base import CALL_LIMIT_S, Checked
-from fitness.judging.device import UNANSWERED, Compiled, KernelFault, KilledFromOutside, Prepared, Sample
+from fitness.judging.device import UNANSWERED, BuildFacts, KernelFault, KilledFromOutside, Prepared, Sample
 from fitness.judging.pipeline import Pipeline
 from fitness.judging.shapes import Shapes
 from fitness.judging.signature import check_arguments
-from fitness.judging.timing import Spread
+from fitness.judging.timing import ProcessSpread
 from fitness.oracle.cases import Case, Question
 from fitness.oracle.verify import Oracle
 from fitness.profiling.profiles import Profile
@@ -58,7 +57,7 @@ DEEP_EVERY = 4
 
 
 @dataclass(frozen=True)
-class CpuKernel:
+class PreparedCpuKernel:
     """A kernel that can be run: `fitness.judging.device.Prepared`."""
 
     kernel: Kernel
@@ -68,9 +67,9 @@ class CpuKernel:
     """Names of the hidden shapes that it declares support for."""
 
     @property
-    def compiled(self) -> Compiled:
+    def compiled(self) -> BuildFacts:
         """See `fitness.judging.device.Prepared`."""
-        return Compiled(self.build.code_digest, self.build.cell, self.build.facts)
+        return BuildFacts(self.build.code_digest, self.build.cell, self.build.facts)
 
     @property
     def deterministic(self) -> bool:
@@ -111,7 +110,7 @@ class CpuDevice:
         self._kept = Kept(folder)
         self.forgets = True  # every call is a fork of a process that has run none
         self.processes = 3
-        self.spread = Spread()
+        self.spread = ProcessSpread()
         self.threads = len(os.sched_getaffinity(0))
         self.facts = plan_facts(self.threads)
         self._shapes = Shapes(operator, task, operator.workload_set(workload_set), oracle)
@@ -121,7 +120,7 @@ class CpuDevice:
 
     # --- build ------------------------------------------------------------------------------------------------------
 
-    def prepare(self, kernel: Kernel) -> CpuKernel | Rejection:
+    def prepare(self, kernel: Kernel) -> PreparedCpuKernel | Rejection:
         try:
             plan = parse_plan(kernel.source, self.operator, "cpu").for_dtype(self.task.dtype)
             plan.settings(kernel.values)
@@ -134,7 +133,7 @@ class CpuDevice:
         if problem := scratch_problem(shapes.items(), self._shapes.workloads, machine_scratch_bytes()):
             return Rejection(Status.INVALID, problem)
         compiled = self._compiled(kernel, plan, list(shapes.values()), supported)
-        return compiled if isinstance(compiled, Rejection) else CpuKernel(kernel, plan, compiled, supported)
+        return compiled if isinstance(compiled, Rejection) else PreparedCpuKernel(kernel, plan, compiled, supported)
 
     def _compiled(
         self, kernel: Kernel, plan: Plan, resolved: Sequence[ResolvedPlan], supported: frozenset[str]
@@ -161,7 +160,7 @@ class CpuDevice:
     # --- run --------------------------------------------------------------------------------------------------------
 
     def open(self, prepared: Prepared, *, fresh: bool = False) -> CpuSession:
-        assert isinstance(prepared, CpuKernel)
+        assert isinstance(prepared, PreparedCpuKernel)
         try:
             return self._opened(prepared)
         except FileNotFoundError:  # evicted since it was prepared
@@ -170,9 +169,9 @@ class CpuDevice:
             raise KernelFault(again.status, again.message)
         return self._opened(again)
 
-    def _opened(self, prepared: CpuKernel) -> CpuSession:
+    def _opened(self, prepared: PreparedCpuKernel) -> CpuSession:
         with held(prepared.build.library) as library:
-            runner = Runner(threads=self.threads)
+            runner = CpuRunner(threads=self.threads)
             try:
                 runner.map(prepared.build.image, library)
             except UNANSWERED:
@@ -197,7 +196,7 @@ class CpuDevice:
             **ENVIRONMENT,
         }
         dims: list[dict[str, int]] = [{}] + [dict(case.dims) for sets in cases for case in sets]
-        runner = Runner(command, threads=self.threads, environment=environment)
+        runner = CpuRunner(command, threads=self.threads, environment=environment)
 
         def load() -> None:
             with self.machine(exclusive=False):  # importing torch takes a second, beside which nobody shall be timed
@@ -214,8 +213,8 @@ class CpuDevice:
         return lock.alone() if exclusive else lock.shared()
 
     def profile(self, prepared: Prepared, timings: Sequence[Timing]) -> Profile:
-        assert isinstance(prepared, CpuKernel)
-        subject = Subject(prepared.kernel, prepared.plan, prepared.build, self.operator, self.task.dtype)
+        assert isinstance(prepared, PreparedCpuKernel)
+        subject = BuiltKernel(prepared.kernel, prepared.plan, prepared.build, self.operator, self.task.dtype)
         peaks_ = self.peaks()
         with self.machine(exclusive=False):
             return profile(
@@ -232,12 +231,12 @@ class CpuDevice:
 
     def audit(self, prepared: Prepared) -> Callable[[], Mapping[str, Any]]:
         """See `fitness.judging.device.Device.audit`: a kernel with threads is watched for races, on small shapes."""
-        assert isinstance(prepared, CpuKernel)
+        assert isinstance(prepared, PreparedCpuKernel)
         if not prepared.build.facts["threads"]:
             return lambda: {"races": "none possible: it has one thread"}
         return partial(self._watched, prepared)
 
-    def _watched(self, prepared: CpuKernel) -> Mapping[str, str]:
+    def _watched(self, prepared: PreparedCpuKernel) -> Mapping[str, str]:
         fitting = self._shapes.small(prepared.supported, WATCHED_WORK)
         workloads = fitting[:: len(fitting) // -WATCHED_SHAPES][::-1]
         team = min(max(self.threads, TEAM.start), TEAM.stop - 1)
@@ -257,7 +256,7 @@ class CpuDevice:
                     ),
                 )
 
-        watched = Watched(kernel, prepared.plan, prepared.build, self._oracle, task.dtype)
+        watched = WatchedKernel(kernel, prepared.plan, prepared.build, self._oracle, task.dtype)
         with self.machine(exclusive=False):
             found = look(watched, runs(), team=team, folder=self.folder)
         return audited(found, f"{len(workloads)} small shapes by {team} threads")
@@ -280,13 +279,13 @@ class CpuDevice:
 
 
 class CpuSession:
-    """`fitness.judging.device.Session`: a runner, and the memory it shares with us."""
+    """`fitness.judging.device.KernelSession`: a runner, and the memory it shares with us."""
 
     def __init__(
         self,
         device: CpuDevice,
-        runner: Runner,
-        prepared: CpuKernel | None,
+        runner: CpuRunner,
+        prepared: PreparedCpuKernel | None,
         oracle: Oracle,
         *,
         loaded: Callable[[], object] = lambda: None,

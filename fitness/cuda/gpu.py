@@ -13,14 +13,14 @@ import torch
 
 from fitness.cuda.compile.compiler import Compiler
 from fitness.cuda.compile.line import check_driver
-from fitness.cuda.compile.nvrtc import Job, include_folders, version
+from fitness.cuda.compile.nvrtc import CompileJob, include_folders, version
 from fitness.cuda.peaks import known, peaks, remeasure
 from fitness.cuda.profiling.ncu import NOT_INSTALLED
 from fitness.cuda.profiling.sanitizer import Sanitizer
 from fitness.cuda.profiling.tools import find_tool
 from fitness.cuda.running.driver import device_facts, granularity
 from fitness.cuda.running.memory import BlockPool
-from fitness.cuda.running.runner import Runner
+from fitness.cuda.running.runner import CudaRunner
 from fitness.cuda.running.runner_process import OWN_KERNELS
 from fitness.cuda.running.runners import Runners
 from fitness.profiling.roofline import Peaks
@@ -174,9 +174,9 @@ class Gpu:
             self.compiler.close()
             self.runners.close()
 
-    def _runner(self) -> Runner:
+    def _runner(self) -> CudaRunner:
         """One that has not begun."""
-        return Runner(self.facts.ordinal, self._harness, granularity(self.facts.ordinal), quiet=self.quiet)
+        return CudaRunner(self.facts.ordinal, self._harness, granularity(self.facts.ordinal), quiet=self.quiet)
 
     @cached_property
     def _harness(self) -> bytes:
@@ -189,7 +189,7 @@ class Gpu:
         made_of = digest(unit, *OWN_KERNELS, self.facts.arch, version(), *folders)
         path = cache_folder() / f"harness-{made_of[:16]}.cubin"
         if not path.exists():
-            publish(path, self.compiler.compile(Job(unit, OWN_KERNELS, self.facts.arch, folders)).cubin)
+            publish(path, self.compiler.compile(CompileJob(unit, OWN_KERNELS, self.facts.arch, folders)).cubin)
         return path
 
 

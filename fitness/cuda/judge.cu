@@ -1,4 +1,4 @@
-// The comparison of fitness/cuda/compare.py in one launch: what torch needs forty small kernels for.
+// The comparison of fitness/cuda/oracle.py in one launch: what torch needs forty small kernels for.
 
 // What one output element is off by, as a multiple of what is allowed.
 struct Element {

@@ -67,7 +67,7 @@ class _Launch:
 
 
 class LibrarySession:
-    """`fitness.judging.device.Session` for the vendor's call."""
+    """`fitness.judging.device.KernelSession` for the vendor's call."""
 
     def __init__(self, oracle: CudaOracle, call: LibraryCall, l2_bytes: int) -> None:
         self.charged = False

@@ -13,7 +13,7 @@ from fitness.cuda.compile.program import Program
 from fitness.cuda.oracle import CudaOracle
 from fitness.cuda.running.driver import CudaError
 from fitness.cuda.running.memory import CudaRegion
-from fitness.cuda.running.runner import NO_MEMORY, Runner
+from fitness.cuda.running.runner import NO_MEMORY, CudaRunner
 from fitness.cuda.running.runners import MOST_IDLE, SPARES, Runners
 from fitness.evaluation import Status
 from fitness.judging.base import CALL_LIMIT_S
@@ -22,12 +22,12 @@ from fitness.oracle.cases import Question
 from operators.plan.reading import ResolvedPlan
 
 T = TypeVar("T")
-Resolve = Callable[[Question, Runner], tuple[ResolvedPlan, Program]]
+Resolve = Callable[[Question, CudaRunner], tuple[ResolvedPlan, Program]]
 """What a kernel does on a question's dims. Raises KernelFault."""
 
 
 class CudaSession:
-    """`fitness.judging.device.Session`."""
+    """`fitness.judging.device.KernelSession`."""
 
     def __init__(
         self, oracle: CudaOracle, runners: Runners, build: CudaBuild, resolve: Resolve, *, fresh: bool
@@ -39,7 +39,7 @@ class CudaSession:
         self._fresh = fresh
         self._build = build
         self._resolve = resolve
-        self._runner: Runner | None = None
+        self._runner: CudaRunner | None = None
         self._slots: dict[int, tuple[Question, CudaRegion, Program]] = {}
         self._works: dict[tuple[object, ...], CudaRegion] = {}
         self._last: CudaRegion | None = None
@@ -80,7 +80,7 @@ class CudaSession:
             return self._run(self._runner, slot, poison=poison, cold=cold)
         return self._lasting(lambda runner: self._run(runner, slot, poison=poison, cold=cold))
 
-    def _run(self, runner: Runner, slot: int, *, poison: int, cold: bool) -> Sample:
+    def _run(self, runner: CudaRunner, slot: int, *, poison: int, cold: bool) -> Sample:
         question, work, _ = self._slots[slot]
         # The runner has more memory mapped than this call's, where another call's answers would help it.
         self._oracle.pool.wipe()
@@ -114,7 +114,7 @@ class CudaSession:
             self._runners.dismiss(self._runner)
         self._runner = None
 
-    def _lasting(self, action: Callable[[Runner], T]) -> T:
+    def _lasting(self, action: Callable[[CudaRunner], T]) -> T:
         """What it does with the runner, or with another one where that was killed.
 
         Where one was killed many were, and those that wait for work are not yet seen to be dead.
@@ -126,7 +126,7 @@ class CudaSession:
                 self.close()
         return action(self._alive())
 
-    def _alive(self) -> Runner:
+    def _alive(self) -> CudaRunner:
         """The runner, or a new one that knows all that the last one knew."""
         if self._runner is None:
             self._runner = self._runners.hire(fresh=self._fresh)
@@ -140,7 +140,7 @@ class CudaSession:
                 raise
         return self._runner
 
-    def _hand_over(self, runner: Runner, slot: int) -> None:
+    def _hand_over(self, runner: CudaRunner, slot: int) -> None:
         question, work, program = self._slots[slot]
         assert isinstance(question.region, CudaRegion)
         buffers = [

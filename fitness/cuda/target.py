@@ -19,25 +19,25 @@ from fitness.cuda.compile.program import Program
 from fitness.cuda.gpu import Gpu, shared_gpu
 from fitness.cuda.library import LibrarySession, enough_memory, is_short
 from fitness.cuda.oracle import CudaOracle
-from fitness.cuda.profiling.ncu import Figures, NcuFailure, measure
+from fitness.cuda.profiling.ncu import CallCounters, NcuFailure, measure
 from fitness.cuda.profiling.profiler import assembled, placed
-from fitness.cuda.profiling.sanitizer import Finding, audited
+from fitness.cuda.profiling.sanitizer import SanitizerFinding, audited
 from fitness.cuda.profiling.solo import Solo, SoloRun
 from fitness.cuda.profiling.stalls import quoted, stalled_lines
 from fitness.cuda.profiling.tools import find_tool
 from fitness.cuda.running.arguments import program
 from fitness.cuda.running.driver import CudaError, device_facts
 from fitness.cuda.running.memory import check_torch
-from fitness.cuda.running.runner import NO_MEMORY, Runner
+from fitness.cuda.running.runner import NO_MEMORY, CudaRunner
 from fitness.cuda.session import CudaSession
 from fitness.evaluation import Evaluation, Rejection, Status, Timing
 from fitness.judging.base import Anchor, Built, Checked
-from fitness.judging.device import Compiled, KernelFault, Prepared
+from fitness.judging.device import BuildFacts, KernelFault, Prepared
 from fitness.judging.pipeline import Pipeline
 from fitness.judging.shapes import Shapes
 from fitness.judging.signature import check_arguments
 from fitness.judging.timed_inputs import NOMINAL_SETS, STANDING_SETS, most_company
-from fitness.judging.timing import Spread
+from fitness.judging.timing import ProcessSpread
 from fitness.oracle.cases import Case, Question
 from fitness.oracle.inputs import draw
 from fitness.oracle.verify import Oracle
@@ -58,7 +58,7 @@ AUDITED_WORK = 1_000_000
 """Operations plus bytes of the largest shape that compute-sanitizer sees; it slows kernels down a hundred times."""
 BUILD = 3
 """Of builds on disk that were made by the rules of now; others are made anew."""
-SPREAD = Spread(fixed_ns=160.0, share=0.003, outside_ns=160.0)
+SPREAD = ProcessSpread(fixed_ns=160.0, share=0.003, outside_ns=160.0)
 """As `tests.bench.gpu_comparisons` finds it: two processes with one kernel of 4 to 15 us differ by 160 ns (an H100) to
 230 ns (an H200) by their clocks (standard deviation), also where nothing of them differs but when they began, and by
 the same on all workloads. Beside the clocks they differ by more on some machines; with the two errors together no more
@@ -66,7 +66,7 @@ kernels are called different from themselves there than is stated. Longer kernel
 
 
 @dataclass(frozen=True)
-class CudaKernel:
+class PreparedCudaKernel:
     """A kernel that can be run: `fitness.judging.device.Prepared`."""
 
     kernel: Kernel
@@ -77,9 +77,9 @@ class CudaKernel:
     """Names of the hidden shapes that it declares support for."""
 
     @property
-    def compiled(self) -> Compiled:
+    def compiled(self) -> BuildFacts:
         """See `fitness.judging.device.Prepared`."""
-        return Compiled(self.code_digest, self.build.cell, self.build.facts)
+        return BuildFacts(self.code_digest, self.build.cell, self.build.facts)
 
     @property
     def deterministic(self) -> bool:
@@ -240,7 +240,7 @@ class CudaDevice:
         judged = (*self.operator.hidden, *self._shapes.workloads)
         return looked_at(kernel, self.operator, self.task.dtype, judged=judged, facts=self._facts.plan_facts)
 
-    def prepare(self, kernel: Kernel) -> CudaKernel | Rejection:
+    def prepare(self, kernel: Kernel) -> PreparedCudaKernel | Rejection:
         try:
             plan = parse_plan(kernel.source, self.operator, "cuda").for_dtype(self.task.dtype)
             plan.settings(kernel.values)
@@ -255,7 +255,7 @@ class CudaDevice:
             return Rejection(Status.INVALID, str(error))
         except KernelFault as fault:
             return fault.rejection
-        return CudaKernel(kernel, plan, build, found, supported)
+        return PreparedCudaKernel(kernel, plan, build, found, supported)
 
     def _compiled(self, kernel: Kernel) -> CudaBuild | Rejection:
         """From disk where it was compiled before."""
@@ -288,7 +288,7 @@ class CudaDevice:
         return found
 
     @contextmanager
-    def _asked(self, plan: Plan, build: CudaBuild) -> Iterator[Runner | None]:
+    def _asked(self, plan: Plan, build: CudaBuild) -> Iterator[CudaRunner | None]:
         """A runner that knows the kernel, where the plan depends on its occupancy."""
         if not plan.occupancy_kernels:
             yield None
@@ -303,7 +303,7 @@ class CudaDevice:
             raise
         self._gpu.runners.release(runner)
 
-    def resolve(self, plan: Plan, kernel: Kernel, dims: Mapping[str, int], runner: Runner | None) -> ResolvedPlan:
+    def resolve(self, plan: Plan, kernel: Kernel, dims: Mapping[str, int], runner: CudaRunner | None) -> ResolvedPlan:
         """The plan on some dims; `runner` tells the occupancy. Raises PlanError and KernelFault."""
 
         def resolved(occupancy: Mapping[str, int]) -> ResolvedPlan:
@@ -332,16 +332,16 @@ class CudaDevice:
     # --- run --------------------------------------------------------------------------------------------------------
 
     def open(self, prepared: Prepared, *, fresh: bool = False) -> CudaSession:
-        assert isinstance(prepared, CudaKernel)
+        assert isinstance(prepared, PreparedCudaKernel)
         kernel = prepared
 
-        def resolve(question: Question, runner: Runner) -> tuple[ResolvedPlan, Program]:
+        def resolve(question: Question, runner: CudaRunner) -> tuple[ResolvedPlan, Program]:
             return self._steps(kernel, question.workload.name, question.dims, runner)
 
         return CudaSession(self._judging, self._gpu.runners, kernel.build, resolve, fresh=fresh)
 
     def _steps(
-        self, kernel: CudaKernel, name: str, dims: Mapping[str, int], runner: Runner | None
+        self, kernel: PreparedCudaKernel, name: str, dims: Mapping[str, int], runner: CudaRunner | None
     ) -> tuple[ResolvedPlan, Program]:
         """What one call does on the dims of a workload of this name. Raises KernelFault."""
         try:
@@ -377,13 +377,13 @@ class CudaDevice:
     # --- what tools say ---------------------------------------------------------------------------------------------
 
     def profile(self, prepared: Prepared, timings: Sequence[Timing]) -> Profile:
-        assert isinstance(prepared, CudaKernel)
+        assert isinstance(prepared, PreparedCudaKernel)
         limits = self.peaks()
         place = placed(self.operator, self.task.dtype, self._shapes.canonical_dims, timings, limits)
         if place is None:
             return Profile(None, (), ("nothing was timed",))
         workload = next(w for w in self._shapes.canonical_dims if w.name == place.worst[1].workload)
-        figures: Figures | None = None
+        figures: CallCounters | None = None
         stalled: Sequence[str] = ()
         lack = self._gpu.ncu_lack or ("" if place.countable else "it is too slow for counters")
         if not lack:
@@ -396,7 +396,7 @@ class CudaDevice:
         facts = prepared.build.facts
         return assembled(place, facts, figures, sm_count=self._facts.sm_count, lack=lack, stalled=stalled)
 
-    def _counted(self, kernel: CudaKernel, workload: Workload) -> tuple[Figures, list[str]]:
+    def _counted(self, kernel: PreparedCudaKernel, workload: Workload) -> tuple[CallCounters, list[str]]:
         """What was counted, and where warps wait. Raises NcuFailure and KernelFault."""
         with tempfile.TemporaryDirectory(dir=self.folder) as scratch:
             solo = self._solo(kernel, [workload])
@@ -404,7 +404,7 @@ class CudaDevice:
             figures = measure(solo, Path(scratch), lambda: self.machine(exclusive=True))
         return figures, self._stalled(kernel, figures, solo.runs[0].program)
 
-    def _stalled(self, kernel: CudaKernel, figures: Figures, launched: Program) -> list[str]:
+    def _stalled(self, kernel: PreparedCudaKernel, figures: CallCounters, launched: Program) -> list[str]:
         """The lines of the kernel file at which most warps wait, in words, or why they are not known."""
         if figures.unsampled:
             return [f"where warps wait is not known: {figures.unsampled}"]
@@ -420,7 +420,7 @@ class CudaDevice:
         return quoted(stalled_lines(sampled), kernel.kernel.source)
 
     def audit(self, prepared: Prepared) -> Callable[[], Mapping[str, Any]]:
-        assert isinstance(prepared, CudaKernel)
+        assert isinstance(prepared, PreparedCudaKernel)
         if find_tool("compute-sanitizer") is None:
             return lambda: {"sanitizer": "not run: compute-sanitizer is not installed"}
         fitting = self._shapes.small(prepared.supported, AUDITED_WORK)
@@ -429,14 +429,14 @@ class CudaDevice:
         solo, sanitizer = self._solo(prepared, workloads), self._gpu.sanitizer
         shapes = " and ".join(w.name for w in workloads)
 
-        def examined() -> list[Finding]:
+        def examined() -> list[SanitizerFinding]:
             with self.machine(exclusive=False):
                 return sanitizer.examine(solo)
 
         begun = self._gpu.auditors.submit(examined)
         return lambda: audited(begun.result(), shapes)
 
-    def _solo(self, kernel: CudaKernel, workloads: Sequence[Workload]) -> Solo:
+    def _solo(self, kernel: PreparedCudaKernel, workloads: Sequence[Workload]) -> Solo:
         """The kernel with nominal inputs of these shapes. Raises KernelFault."""
         rng = np.random.default_rng()
         runs = []

@@ -24,7 +24,7 @@ CALL_S = 10.0
 
 
 class EmulatedPlace:
-    """`fitness.judging.mutation_test.Place` without a GPU."""
+    """`fitness.judging.mutation_test.KernelHost` without a GPU."""
 
     def __init__(self, operator: Operator, dtype: str, folder: Path) -> None:
         self._operator = operator
@@ -69,5 +69,5 @@ class EmulatedPlace:
         """Nothing is left: every process ends with its kernel."""
 
     def is_own_fault(self, status: Status) -> bool:
-        """See `fitness.judging.mutation_test.Place`: of kernels that compile, all but these may be the emulation's."""
+        """See `fitness.judging.mutation_test.KernelHost`: of kernels that compile, others may be the emulation's."""
         return not self._has_compiler or status in OWN_FAULTS

@@ -13,7 +13,7 @@ from struct import Struct
 
 import numpy as np
 
-from fitness.cpu.runner import Runner
+from fitness.cpu.runner import CpuRunner
 from fitness.cuda.compile.program import Program
 from fitness.cuda.running.arguments import program
 from fitness.emulator.build import MAX_SHARED_BYTES, EmulatedBuild, compile_emulated, emulator
@@ -166,7 +166,7 @@ class _Session:
         self._emulation = emulation
         self._prepared = prepared
         self._rng = rng
-        self._runner = Runner((str(emulator()),), threads=1)
+        self._runner = CpuRunner((str(emulator()),), threads=1)
         self._bound: tuple[Question, Region, Program] | None = None
 
     def __enter__(self) -> _Session:

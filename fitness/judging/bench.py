@@ -12,11 +12,11 @@ import numpy as np
 
 from fitness.evaluation import Rejection, Status
 from fitness.judging.checks import Checks
-from fitness.judging.device import NAN, UNANSWERED, Device, KernelFault, KilledFromOutside, Prepared, Session
-from fitness.judging.paired import AnchorFault, Guest, Measurement, Pairing
+from fitness.judging.device import NAN, UNANSWERED, Device, KernelFault, KernelSession, KilledFromOutside, Prepared
+from fitness.judging.library import TaskLibrary
+from fitness.judging.paired import AnchorFault, LibraryBaseline, Measurement, Pairing
 from fitness.judging.timed_inputs import Seat, TimedInputs
 from fitness.judging.timing import Schedule
-from fitness.judging.vendor import Vendor
 from fitness.oracle.cases import Case, Question
 from fitness.oracle.verify import Oracle
 from fitness.profiling.roofline import floor_us
@@ -27,7 +27,7 @@ from operators.kernel import Kernel
 ANCHORS_KEPT = 4
 
 
-class Stand:
+class TaskBench:
     """One task's, on one device. It holds processes and memory until `forget`."""
 
     def __init__(
@@ -50,9 +50,9 @@ class Stand:
         self.checks = Checks(oracle, device, self.rng, self._trusted)
         self._inputs: TimedInputs | None = None
         self._anchors: OrderedDict[str, Seat] = OrderedDict()
-        self._naive: Session | None = None
+        self._naive: KernelSession | None = None
         self._asking = Lock()
-        self.vendor = Vendor(operator, task, device, oracle, workloads, lambda: self.inputs, self.checks.accept)
+        self.library = TaskLibrary(operator, task, device, oracle, workloads, lambda: self.inputs, self.checks.accept)
 
     @property
     def resident(self) -> bool:
@@ -123,7 +123,7 @@ class Stand:
     # --- sessions ---------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def session(self, prepared: Prepared, *, fresh: bool = False) -> Iterator[Session]:
+    def session(self, prepared: Prepared, *, fresh: bool = False) -> Iterator[KernelSession]:
         """A session with a candidate, ended on leaving."""
         session = self.device.open(prepared, fresh=fresh)
         try:
@@ -133,11 +133,11 @@ class Stand:
             raise
         session.close(sound=True)
 
-    def seated(self, session: Session) -> Seat:
+    def seated(self, session: KernelSession) -> Seat:
         """A candidate's session with the timed inputs, in company. It raises KernelFault."""
         return self.inputs.seated(session, disguised=True)
 
-    def _open(self, kernel: Kernel, *, fresh: bool = False) -> Session:
+    def _open(self, kernel: Kernel, *, fresh: bool = False) -> KernelSession:
         """Of a kernel that others are compared with. Raises KernelFault."""
         prepared = self.device.prepare(kernel)
         if isinstance(prepared, Rejection):
@@ -188,32 +188,32 @@ class Stand:
 
     def against(
         self,
-        sessions: Sequence[Session],
+        sessions: Sequence[KernelSession],
         anchors: Sequence[Seat],
         schedule: Schedule,
         *,
         race: bool,
-        guest: Guest | None = None,
+        library: LibraryBaseline | None = None,
     ) -> Measurement:
         """Candidate's sessions against an anchor's. It raises KernelFault, also where no device is so fast."""
         try:
-            measured = self._paired(sessions, anchors, schedule, guest, race=race)
+            measured = self._paired(sessions, anchors, schedule, library, race=race)
         except KilledFromOutside:
-            measured = self._paired(sessions, anchors, schedule, guest, race=race)
+            measured = self._paired(sessions, anchors, schedule, library, race=race)
         self._check_physics(measured)
         return measured
 
     def _paired(
         self,
-        sessions: Sequence[Session],
+        sessions: Sequence[KernelSession],
         anchors: Sequence[Seat],
         schedule: Schedule,
-        guest: Guest | None,
+        library: LibraryBaseline | None,
         *,
         race: bool,
     ) -> Measurement:
         seats, accept = [self.seated(s) for s in sessions], self.checks.accept
-        pairing = Pairing(seats, anchors, accept, self.rng, spread=self.device.spread, guest=guest)
+        pairing = Pairing(seats, anchors, accept, self.rng, spread=self.device.spread, library=library)
         with self.device.machine(exclusive=True):
             measured = pairing.measure(schedule, race=race)
             if not schedule.until_decided:  # what an archive or a report rests on

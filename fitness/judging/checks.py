@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fitness.evaluation import CheckError, Status
-from fitness.judging.device import LARGE, NAN, Device, KernelFault, Prepared, Sample, Session
+from fitness.judging.device import LARGE, NAN, Device, KernelFault, KernelSession, Prepared, Sample
 from fitness.oracle.cases import Case, Question, Related, Trusted
 from fitness.oracle.verify import Oracle
 from fitness.sandbox.memory import Memory
@@ -54,7 +54,7 @@ class Checks:
         return self._oracle.renewed(case, self._rng, trusted=self._trusted)
 
     def verify(
-        self, session: Session, prepared: Prepared, checks: Iterable[tuple[Workload, str]], *, reruns: int = 0
+        self, session: KernelSession, prepared: Prepared, checks: Iterable[tuple[Workload, str]], *, reruns: int = 0
     ) -> list[CheckError]:
         """Run every check on inputs drawn now; raises KernelFault with the first thing wrong."""
         errors: list[CheckError] = []
@@ -87,7 +87,7 @@ class Checks:
         """One thread for as long as this lives: a process that it starts, the naive kernel's, would die with it."""
         return ThreadPoolExecutor(1, thread_name_prefix="answers")
 
-    def check(self, session: Session, prepared: Prepared, case: Case, *, reruns: int = 0) -> list[CheckError]:
+    def check(self, session: KernelSession, prepared: Prepared, case: Case, *, reruns: int = 0) -> list[CheckError]:
         """One set of inputs on two poisons, NaN and a large number; a deterministic kernel gives the same on both.
 
         Outputs lie at the same end of their pages as the inputs, and at the other one for the second poison: so what is
@@ -104,7 +104,7 @@ class Checks:
 
         return agreed(self._oracle, case, (NAN, large, *[NAN] * reruns), call, deterministic=prepared.deterministic)
 
-    def probe(self, session: Session, prepared: Prepared, workload: Workload) -> list[CheckError]:
+    def probe(self, session: KernelSession, prepared: Prepared, workload: Workload) -> list[CheckError]:
         """It changes some elements of the inputs in place: a right kernel sees that, wherever they are."""
         with self._device.machine(exclusive=False):
             case = self.case(workload, "nominal", at_end=True)
@@ -113,7 +113,7 @@ class Checks:
             self._call(session, NAN)
             return errors + self.accept(probed, session, 0)
 
-    def relate(self, session: Session, prepared: Prepared, workload: Workload) -> list[CheckError]:
+    def relate(self, session: KernelSession, prepared: Prepared, workload: Workload) -> list[CheckError]:
         """What the operator's relations promise, no reference needed."""
         errors: list[CheckError] = []
         family = str(self._rng.permutation(self._oracle.families)[0])
@@ -134,14 +134,14 @@ class Checks:
         self.in_turn(self._oracle.relations(case, self._rng, trusted=self._trusted), compare)
         return errors
 
-    def _call(self, session: Session, poison: int) -> None:
+    def _call(self, session: KernelSession, poison: int) -> None:
         """Each call has a limit of its own, and there are more than a hundred in a confirmation."""
         self._called_s += 1e-9 * session.run(0, poison=poison, sealed=True).elapsed_ns
         if self._called_s > CALLS_S + CALLS_TO_NAIVE * self._naive_s:
             took = f"{self._called_s:.0f} s, where the naive kernel takes {self._naive_s:.1f} s"
             raise KernelFault(Status.TIMEOUT, f"its checked calls take {took}")
 
-    def accept(self, case: Case, session: Session, slot: int) -> list[CheckError]:
+    def accept(self, case: Case, session: KernelSession, slot: int) -> list[CheckError]:
         """The errors of one run; raises KernelFault, see `accepted`."""
         return accepted(self._oracle, case, session.work(slot))
 

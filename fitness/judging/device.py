@@ -11,7 +11,7 @@ import numpy as np
 
 from fitness.evaluation import Rejection, Status, Timing
 from fitness.judging.base import Checked
-from fitness.judging.timing import Spread
+from fitness.judging.timing import ProcessSpread
 from fitness.oracle.cases import Case, Question
 from fitness.profiling.profiles import Profile
 from fitness.profiling.roofline import Peaks
@@ -64,7 +64,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Compiled:
+class BuildFacts:
     """What every target's build tells."""
 
     code_digest: str
@@ -81,7 +81,7 @@ class Prepared(Protocol):
         ...
 
     @property
-    def compiled(self) -> Compiled:
+    def compiled(self) -> BuildFacts:
         """What the build tells."""
         ...
 
@@ -95,7 +95,7 @@ class Prepared(Protocol):
         ...
 
 
-class Session(Protocol):
+class KernelSession(Protocol):
     """One kernel (or the vendor's library) in a disposable process. Not thread-safe.
 
     Every method may raise KernelFault; after one of `run` the session can still be used, after others only closed.
@@ -150,7 +150,7 @@ class Device(Protocol):
         ...
 
     @property
-    def spread(self) -> Spread:
+    def spread(self) -> ProcessSpread:
         """How far the clocks of processes with one kernel lie apart, as far as several processes do not show it."""
         ...
 
@@ -158,7 +158,7 @@ class Device(Protocol):
         """Parse, check and compile; what was compiled before is taken from disk."""
         ...
 
-    def open(self, prepared: Prepared, *, fresh: bool = False) -> Session:
+    def open(self, prepared: Prepared, *, fresh: bool = False) -> KernelSession:
         """`fresh`: in a process that has run no other kernel."""
         ...
 
@@ -166,7 +166,7 @@ class Device(Protocol):
         """So many fresh sessions will be opened soon: their processes may start meanwhile."""
         ...
 
-    def open_library(self, call: LibraryCall, cases: Sequence[Sequence[Case]]) -> Session:
+    def open_library(self, call: LibraryCall, cases: Sequence[Sequence[Case]]) -> KernelSession:
         """Begin to start a vendor's call, to be bound to these cases in their order, slots counting from 1.
 
         The first `bind` waits for it. Both raise KernelFault where it does not start.

@@ -1,4 +1,4 @@
-"""Which of an operator's library calls is the baseline on a device: of each workload the fastest right one, by time.
+"""The library as a baseline: of an operator's calls the fastest right one for each workload, and sessions with them.
 
 A user may call whichever is the fastest for a size, so the baseline does. The calls are tried where a figure of the
 library is first needed, on the timed inputs and by the judgement of kernels: what is wrong on one of them is left out,
@@ -11,8 +11,8 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
@@ -21,10 +21,12 @@ from statistics import median
 from typing import Any
 
 from fitness.evaluation import Status
-from fitness.judging.device import NAN, UNANSWERED, KernelFault, Session
-from fitness.judging.timed_inputs import Placed
+from fitness.judging.device import NAN, UNANSWERED, Device, KernelFault, KernelSession
+from fitness.judging.paired import LibraryBaseline, LibrarySeat
+from fitness.judging.timed_inputs import Placed, TimedInputs
+from fitness.oracle.verify import Oracle
 from fitness.sandbox.native import cache_folder, publish
-from operators.definition.spec import Operator
+from operators.definition.spec import Operator, Task, Workload
 from operators.errors import OperatorError
 from operators.files import read_bytes
 from operators.identity import digest
@@ -48,7 +50,7 @@ OF_TARGET: Mapping[str, tuple[str, ...]] = {"cpu": ("torch", "numpy", "scipy"), 
 
 
 @dataclass(frozen=True)
-class Tried:
+class CallTrial:
     """What became of one call."""
 
     name: str
@@ -80,7 +82,7 @@ class Tried:
 
 
 @dataclass(frozen=True)
-class Place:
+class BaselineKey:
     """All that decides which call is the fastest, but for the code of the calls."""
 
     operator: str
@@ -93,16 +95,16 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Choice:
+class BaselineChoice:
     """Of the calls that were tried in a place."""
 
-    place: Place
+    place: BaselineKey
     workloads: tuple[str, ...]
     """Their names, in the order of the set."""
-    tried: tuple[Tried, ...]
+    tried: tuple[CallTrial, ...]
 
     @property
-    def best(self) -> dict[str, Tried]:
+    def best(self) -> dict[str, CallTrial]:
         """The fastest right call of each workload that has one, of those that are CLOSE to it the first declared."""
         found = {}
         for workload in self.workloads:
@@ -148,15 +150,154 @@ def _version(distributions: Sequence[str]) -> str:
     return ""
 
 
+# --- sessions ---------------------------------------------------------------------------------------------------------
+
+
+Begun = tuple[LibraryCall, Sequence[int], KernelSession]
+"""A call, the numbers of the workloads that it is called on, and a session that starts."""
+
+
+class TaskLibrary:
+    """One task's, on one device. Whatever is wrong with it is no kernel's fault."""
+
+    def __init__(
+        self,
+        operator: Operator,
+        task: Task,
+        device: Device,
+        oracle: Oracle,
+        workloads: Sequence[Workload],
+        inputs: Callable[[], TimedInputs],
+        accept: Accept,
+    ) -> None:
+        """`inputs` are those of timed calls, which may be drawn now; `accept` raises KernelFault for a wrong answer."""
+        self._operator = operator
+        self._task = task
+        self._device = device
+        self._oracle = oracle
+        self._workloads = workloads
+        self._inputs = inputs
+        self._accept = accept
+        self._choice: BaselineChoice | None = None
+        """Where this process made it."""
+
+    @contextmanager
+    def baseline(self) -> Iterator[Callable[[], LibraryBaseline]]:
+        """The fastest call of each workload, which start meanwhile, and come with the inputs when they are called for.
+
+        A call has one session, with the inputs of its workloads alone.
+        """
+        with ExitStack() as opened:
+            begun: list[Begun] = []
+            try:
+                calls, lack = self._calls()
+                for call, numbers in calls:
+                    begun.append((call, numbers, opened.enter_context(self._session(call, numbers))))
+            except (*UNANSWERED, OperatorError) as fault:
+                opened.close()
+                begun, lack = [], str(fault)
+
+            def seated() -> LibraryBaseline:
+                try:
+                    return self._seated(begun, lack)
+                except (*UNANSWERED, OperatorError) as fault:
+                    opened.close()
+                    return LibraryBaseline((), str(fault))
+
+            yield seated
+
+    def _seated(self, begun: Sequence[Begun], lack: str) -> LibraryBaseline:
+        seats: dict[int, LibrarySeat] = {}
+        inputs = self._inputs()
+        with self._device.machine(exclusive=False):
+            for call, numbers, session in begun:
+                for number, sets in zip(numbers, inputs.placed(session, numbers), strict=True):
+                    seats[number] = LibrarySeat(session, sets, call.name, call.composed)
+        return LibraryBaseline([seats[number] for number in sorted(seats)], lack)
+
+    def _calls(self) -> tuple[list[tuple[LibraryCall, list[int]]], str]:
+        """The calls that kernels are compared with, each with the numbers of its workloads, or none, and why.
+
+        It raises OperatorError.
+        """
+        calls = self._declared()
+        if len(calls) < 2:
+            return [(call, list(range(len(self._workloads)))) for call in calls], ""
+        choice = self.choice()
+        if choice.lack:
+            return [], choice.lack
+        best = choice.best
+        numbers = {c.name: [n for n, w in enumerate(self._workloads) if best[w.name].name == c.name] for c in calls}
+        return [(call, numbers[call.name]) for call in calls if numbers[call.name]], ""
+
+    def choice(self, *, again: bool = False) -> BaselineChoice:
+        """The task's library calls with their times; those are measured where no process of this machine has done it.
+
+        It raises OperatorError.
+        """
+        place = self._place()
+        if not again and (found := self._choice or kept(self._operator, place)):
+            return found
+        found = choose(
+            self._declared(),
+            place,
+            [workload.name for workload in self._workloads],
+            self._tried,
+            self._accept,
+            lambda: self._device.machine(exclusive=True),
+        )
+        keep(self._operator, found)
+        self._choice = found
+        return found
+
+    def _place(self) -> BaselineKey:
+        peaks = self._device.peaks()
+        return BaselineKey(
+            self._operator.name,
+            self._task.dtype,
+            self._task.target,
+            self._workloads[0].set,
+            peaks.device,
+            peaks.threads,
+            versions(self._task.target),
+        )
+
+    def _declared(self) -> list[LibraryCall]:
+        return self._oracle.functions.libraries(self._task.target, self._task.dtype)
+
+    @contextmanager
+    def _tried(
+        self, call: LibraryCall, workloads: Sequence[str]
+    ) -> Iterator[tuple[KernelSession, Sequence[Sequence[Placed]]]]:
+        names, inputs = [workload.name for workload in self._workloads], self._inputs()
+        numbers = [names.index(name) for name in workloads]
+        with self._session(call, numbers) as session:
+            with self._device.machine(exclusive=False):
+                placed = inputs.placed(session, numbers)
+            yield session, placed
+
+    @contextmanager
+    def _session(self, call: LibraryCall, numbers: Sequence[int]) -> Iterator[KernelSession]:
+        """With a call that starts, to be bound to the sets of these workloads, ended on leaving. Raises KernelFault."""
+        inputs = self._inputs()
+        with self._device.machine(exclusive=False):
+            cases = [inputs.standing(number) for number in numbers]
+        session = self._device.open_library(call, cases)
+        try:
+            yield session
+        finally:
+            session.close()
+
+
 # --- kept on disk -----------------------------------------------------------------------------------------------------
 
 
-def kept(operator: Operator, place: Place) -> Choice | None:
+def kept(operator: Operator, place: BaselineKey) -> BaselineChoice | None:
     """Return what an earlier process of this machine found; None where none has, or the calls are others now."""
     return _read(_path(operator, place))
 
 
-def keep(operator: Operator, choice: Choice) -> None:
+def keep(operator: Operator, choice: BaselineChoice) -> None:
     """Store a choice for later processes; one that is not settled, or cannot be written, they make again."""
     if not choice.settled:
         return
@@ -166,17 +307,17 @@ def keep(operator: Operator, choice: Choice) -> None:
         return
 
 
-def known(operator: Operator) -> list[Choice]:
+def known(operator: Operator) -> list[BaselineChoice]:
     """Return all choices that are kept for an operator as it is now, in whatever place, the latest last."""
     files = sorted(_folder().glob(f"{operator.name}-*.json"), key=lambda path: path.stat().st_mtime)
     return [choice for path in files if (choice := _read(path)) and path == _path(operator, choice.place)]
 
 
-def _read(path: Path) -> Choice | None:
+def _read(path: Path) -> BaselineChoice | None:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-        tried = tuple(Tried(**tried) for tried in data["tried"])
-        return Choice(Place(**data["place"]), tuple(data["workloads"]), tried)
+        tried = tuple(CallTrial(**tried) for tried in data["tried"])
+        return BaselineChoice(BaselineKey(**data["place"]), tuple(data["workloads"]), tried)
     except (OSError, ValueError, TypeError, KeyError):  # missing, cut off, or of another version, without `workloads`
         return None
 
@@ -187,7 +328,7 @@ def _folder() -> Path:
     return folder
 
 
-def _path(operator: Operator, place: Place) -> Path:
+def _path(operator: Operator, place: BaselineKey) -> Path:
     key = digest(json.dumps(asdict(place), sort_keys=True), _code(operator.folder))
     return _folder() / f"{operator.name}-{place.dtype}-{place.target}-{key[:16]}.json"
 
@@ -203,29 +344,31 @@ def _code(folder: Path) -> str:
 # --- the trial --------------------------------------------------------------------------------------------------------
 
 
-Seated = Callable[[LibraryCall, Sequence[str]], AbstractContextManager[tuple[Session, Sequence[Sequence[Placed]]]]]
-Accept = Callable[[Any, Session, int], object]
+Seated = Callable[
+    [LibraryCall, Sequence[str]], AbstractContextManager[tuple[KernelSession, Sequence[Sequence[Placed]]]]
+]
+Accept = Callable[[Any, KernelSession, int], object]
 
 
 def choose(
     calls: Sequence[LibraryCall],
-    place: Place,
+    place: BaselineKey,
     workloads: Sequence[str],
     seated: Seated,
     accept: Accept,
     machine: Callable[[], AbstractContextManager[None]],
-) -> Choice:
+) -> BaselineChoice:
     """Try the calls one after another.
 
     `seated` opens a session with a call that has the timed inputs of the workloads of these names, in their order;
     `accept` raises KernelFault for a wrong answer; `machine` gives the device to a timing alone.
     """
-    tried: list[Tried] = []
+    tried: list[CallTrial] = []
     for call in calls:
         known = {w: [t.us[w] for t in tried if w in t.us] for w in workloads}
         most_us = {w: HOPELESS * min(known[w], default=math.inf) for w in workloads}
         tried.append(_Trial(call, seated, accept, machine, most_us).told())
-    return Choice(place, tuple(workloads), tuple(tried))
+    return BaselineChoice(place, tuple(workloads), tuple(tried))
 
 
 class _Trial:
@@ -252,7 +395,7 @@ class _Trial:
         self._lacks: dict[str, str] = {}
         self._again = False
 
-    def told(self) -> Tried:
+    def told(self) -> CallTrial:
         """What became of the call."""
         call, groups = self._call, [list(self._most_us)]
         while groups:
@@ -262,7 +405,7 @@ class _Trial:
             except (*UNANSWERED, OperatorError) as fault:
                 reason = " ".join(str(fault).split())[:400]
                 if isinstance(fault, KernelFault) and fault.rejection.status is Status.WRONG:
-                    return Tried(call.name, call.kind, lack=reason)
+                    return CallTrial(call.name, call.kind, lack=reason)
                 left = [w for w in group if w not in self._us]
                 if len(left) == len(group) > 1:  # beside others it may only lack room, so each tells for itself
                     groups[:0] = [[w] for w in group]
@@ -272,7 +415,7 @@ class _Trial:
                 if left[1:]:
                     groups.insert(0, left[1:])
         by_name = {w: self._lacks[w] for w in self._most_us if w in self._lacks}
-        return Tried(call.name, call.kind, self._us, lacks=by_name, again=self._again)
+        return CallTrial(call.name, call.kind, self._us, lacks=by_name, again=self._again)
 
     def _try(self, group: Sequence[str]) -> None:
         """Have the times of workloads, one after another; the first that has none raises what is wrong with it."""
@@ -280,7 +423,7 @@ class _Trial:
             for workload, sets in zip(group, placed, strict=True):
                 self._us[workload] = self._timed(session, sets, self._most_us[workload])
 
-    def _timed(self, session: Session, sets: Sequence[Placed], most_us: float) -> float:
+    def _timed(self, session: KernelSession, sets: Sequence[Placed], most_us: float) -> float:
         """Microseconds on a workload, once every set of its inputs was answered rightly.
 
         A call that takes longer than `most_us` is timed once after its first call.

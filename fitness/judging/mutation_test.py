@@ -43,7 +43,7 @@ class Ready:
     deterministic: bool
 
 
-class Place(Protocol):
+class KernelHost(Protocol):
     """Where kernels of one operator, dtype and target are built and called."""
 
     @property
@@ -79,7 +79,7 @@ class Place(Protocol):
 
 
 class DevicePlace:
-    """`Place` on a device that is here."""
+    """`KernelHost` on a device that is here."""
 
     def __init__(self, stage: Pipeline, words: str) -> None:
         self.oracle = stage.oracle
@@ -95,7 +95,7 @@ class DevicePlace:
 
     @contextmanager
     def opened(self, ready: Ready) -> Iterator[Call]:
-        with self._pipeline.stand.session(ready.held) as session:
+        with self._pipeline.bench.session(ready.held) as session:
 
             def call(question: Question, at_end: bool, poison: int) -> Memory:
                 with self._pipeline.device.machine(exclusive=False):
@@ -126,10 +126,12 @@ class Tried:
     errors: tuple[CheckError, ...] = field(default=(), repr=False)
 
 
-class Admission:
+class MutationTest:
     """Tries kernels of one task on cases that are drawn once."""
 
-    def __init__(self, place: Place, naive: Kernel, shapes: Sequence[Workload], *, seed: int | None = None) -> None:
+    def __init__(
+        self, place: KernelHost, naive: Kernel, shapes: Sequence[Workload], *, seed: int | None = None
+    ) -> None:
         self._place = place
         self._naive = naive
         self.shapes = shapes

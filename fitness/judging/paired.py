@@ -15,9 +15,19 @@ from functools import partial
 import numpy as np
 
 from fitness.evaluation import LibraryTiming, Status, Timing
-from fitness.judging.device import UNANSWERED, KernelFault, Sample, Session, unwritten
+from fitness.judging.device import UNANSWERED, KernelFault, KernelSession, Sample, unwritten
 from fitness.judging.timed_inputs import Placed, Seat
-from fitness.judging.timing import RaceResult, Ratio, Schedule, Spread, decide, location, log_ratio, mean, usually_above
+from fitness.judging.timing import (
+    LogRatio,
+    ProcessSpread,
+    RaceResult,
+    Schedule,
+    decide,
+    location,
+    log_ratio,
+    mean,
+    usually_above,
+)
 from fitness.oracle.cases import Case
 from operators.errors import OperatorError
 
@@ -63,7 +73,7 @@ class Measurement:
     """What was measured of one kernel against another."""
 
     timings: tuple[Timing, ...]
-    ratio: Ratio
+    ratio: LogRatio
     """Mean over workloads of ln(anchor time / kernel time)."""
     result: RaceResult
     library: tuple[LibraryTiming, ...] = ()
@@ -76,25 +86,25 @@ class _Estimate:
 
     pairs: Sequence[Pairs]
     """By workload, what hides beside a clock included."""
-    ratios: Sequence[Ratio]
+    ratios: Sequence[LogRatio]
     """Of every workload, with the errors of samples, of processes and of what is beside the clock together."""
     in_vain: bool
     """Whether nearly all of the error is that of processes, so that more samples would tell nothing."""
 
     @property
-    def ratio(self) -> Ratio:
+    def ratio(self) -> LogRatio:
         return mean(self.ratios)
 
 
-Accept = Callable[[Case, Session, int], object]
+Accept = Callable[[Case, KernelSession, int], object]
 """Raises KernelFault unless what the session's slot holds answers the case."""
 
 
 @dataclass(frozen=True)
-class GuestSeat:
+class LibrarySeat:
     """The library's call of one workload; those of other workloads may be of another call, and session."""
 
-    session: Session
+    session: KernelSession
     nominal: Sequence[Placed]
     """Sets of the same law, which stay as they are: an operand may have been converted before."""
     name: str = ""
@@ -102,14 +112,14 @@ class GuestSeat:
     composed: bool = False
 
 
-class Guest:
+class LibraryBaseline:
     """The vendor's library beside a measurement: whatever is wrong with it, the measurement goes on without.
 
     It leaves as a whole, whichever call is wrong: what is told of it are means over all workloads.
     """
 
-    def __init__(self, seats: Sequence[GuestSeat] = (), lack: str = "") -> None:
-        """`seats` has one for every workload; empty: there is no guest, and `lack` may say why."""
+    def __init__(self, seats: Sequence[LibrarySeat] = (), lack: str = "") -> None:
+        """`seats` has one for every workload; empty: it takes no part, and `lack` may say why."""
         self.seats = seats
         self.lack = lack
         """Why it was not timed; empty where it was, or where it was not wanted."""
@@ -170,7 +180,7 @@ class Pairing:
 
     Two processes with one kernel differ by some thousandths, in how their code and memory happen to lie; no number of
     samples shows that. So each side may have several sessions, of which each pair of samples takes the next two.
-    The vendor's library may be a guest of the first rounds: it is called beside the two, in random order as well, and
+    The vendor's library may take part in the first rounds: it is called beside the two, in random order as well, and
     paired with the candidate's call of the same round. Its time lengthens the measurement and shortens no other part.
     """
 
@@ -181,8 +191,8 @@ class Pairing:
         accept: Accept,
         rng: np.random.Generator,
         *,
-        spread: Spread = Spread(),  # noqa: B008 a constant
-        guest: Guest | None = None,
+        spread: ProcessSpread = ProcessSpread(),  # noqa: B008 a constant
+        library: LibraryBaseline | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         """`now` tells the time in seconds, by which a measurement's parts are shared out."""
@@ -194,9 +204,9 @@ class Pairing:
         self._spread = spread
         self._samples: list[list[tuple[Sample, Sample]]] = [[] for _ in self._names]
         """Of candidate and anchor, per workload."""
-        self._guest = guest or Guest()
+        self._library = library or LibraryBaseline()
         self._beside: list[list[tuple[Sample, Sample]]] = [[] for _ in self._names]
-        """Of candidate and guest, per workload."""
+        """Of candidate and library, per workload."""
         self._first_ns: list[list[int]] = [[] for _ in self._names]
         """Of the candidate's calls on inputs that it had not seen, per workload."""
         self._begin_s = self._renewing_s = self._renewal = 0.0
@@ -213,7 +223,7 @@ class Pairing:
             for candidate, anchor in self._turns:
                 self._anchor_sample(anchor, number, 0)
                 self._nominal(candidate, number, 0)
-            self._guest_sample(number, 0)
+            self._library_sample(number, 0)
         if race and self._hopeless():
             return self._measured(self._estimate(), RaceResult.SLOWER)
         for look in schedule.looks:
@@ -233,14 +243,14 @@ class Pairing:
         names = self._names
         latencies_us = [1e-3 * float(np.median([mine for mine, _ in pairs])) for pairs in estimate.pairs]
         timings = map(_timing, names, latencies_us, estimate.ratios, map(len, estimate.pairs))
-        return Measurement(tuple(timings), estimate.ratio, result, tuple(self._library(names, latencies_us)))
+        return Measurement(tuple(timings), estimate.ratio, result, tuple(self._library_timings(names, latencies_us)))
 
-    def _library(self, names: Sequence[str], latencies_us: Sequence[float]) -> Iterator[LibraryTiming]:
-        """Of the candidate against the guest, where that was right in every round."""
-        if not self._guest.seats:
+    def _library_timings(self, names: Sequence[str], latencies_us: Sequence[float]) -> Iterator[LibraryTiming]:
+        """Of the candidate against the library, where that was right in every round."""
+        if not self._library.seats:
             return
         for seat, name, latency_us, samples, all_samples in zip(
-            self._guest.seats, names, latencies_us, self._beside, self._samples, strict=True
+            self._library.seats, names, latencies_us, self._beside, self._samples, strict=True
         ):
             beside = self._seen(all_samples)
             pairs = [(beside.mine_ns(mine), max(float(its.elapsed_ns), 1.0)) for mine, its in samples]
@@ -263,12 +273,12 @@ class Pairing:
         """The part of a log ratio's error that is of processes, with so many on either side."""
         return self._spread.of(*_medians_ns(pairs)) / math.sqrt(processes)
 
-    def _ratio(self, pairs: Pairs, beside: _Beside, processes: int) -> Ratio:
+    def _ratio(self, pairs: Pairs, beside: _Beside, processes: int) -> LogRatio:
         found = log_ratio(pairs)
         mine_ns, other_ns = _medians_ns(pairs)
         hidden = beside.hidden_se_ns / mine_ns
         common = self._spread.common(mine_ns, other_ns) / math.sqrt(processes)
-        return Ratio(found.value, math.hypot(found.se, self._lasting(pairs, processes), hidden), common)
+        return LogRatio(found.value, math.hypot(found.se, self._lasting(pairs, processes), hidden), common)
 
     def _seen(self, samples: Sequence[tuple[Sample, Sample]]) -> _Beside:
         if not self._turns[0][0].session.charged:
@@ -281,8 +291,8 @@ class Pairing:
         return all(mine.elapsed_ns > HOPELESS * its.elapsed_ns for pairs in self._samples for mine, its in pairs)
 
     def _round(self) -> None:
-        """One pair of every workload, and one with the guest where it comes."""
-        guest = self._guest.comes(len(self._samples[0]))
+        """One pair of every workload, and one with the library where it takes part."""
+        comes = self._library.comes(len(self._samples[0]))
         for number, samples in enumerate(self._samples):
             turn, which = divmod(len(samples), len(self._turns[0][0].nominal[number]))
             candidate, anchor = self._turns[turn % len(self._turns)]
@@ -291,11 +301,11 @@ class Pairing:
             calls: dict[str, Callable[[], Sample | None]] = {
                 "candidate": partial(self._nominal, candidate, number, which),
                 "anchor": partial(self._anchor_sample, anchor, number, which),
-                **({"guest": partial(self._guest_sample, number, which)} if guest else {}),
+                **({"library": partial(self._library_sample, number, which)} if comes else {}),
                 **({"company": partial(self._sample, candidate.session, beside, sealed=True)} if beside else {}),
             }
             taken = {name: calls[name]() for name in self._rng.permutation(list(calls))}
-            mine, other, its = taken["candidate"], taken["anchor"], taken.get("guest")
+            mine, other, its = taken["candidate"], taken["anchor"], taken.get("library")
             assert mine and other
             samples.append((mine, other))
             if new:
@@ -308,7 +318,7 @@ class Pairing:
     @property
     def _sampling_s(self) -> float:
         """Seconds that samples of candidate and anchor have taken so far."""
-        return self._now() - self._begin_s - self._guest.spent_s - self._renewing_s
+        return self._now() - self._begin_s - self._library.spent_s - self._renewing_s
 
     def _renewed(self, candidate: Seat, number: int, which: int) -> bool:
         """Whether a nominal set holds new inputs now, which neither side has seen."""
@@ -353,19 +363,19 @@ class Pairing:
             return company[self._owed[number][rounds]]
         return company[int(self._rng.integers(len(company)))] if self._rng.random() < COMPANY_SHARE else None
 
-    def _guest_sample(self, number: int, which: int) -> Sample | None:
+    def _library_sample(self, number: int, which: int) -> Sample | None:
         """None where it has left."""
         begin = self._now()
         try:
-            if not self._guest.seats:
+            if not self._library.seats:
                 return None
-            seat = self._guest.seats[number]
+            seat = self._library.seats[number]
             return self._sample(seat.session, seat.nominal[which % len(seat.nominal)])
         except (*UNANSWERED, OperatorError) as fault:
-            self._guest.leave(str(fault))
+            self._library.leave(str(fault))
             return None
         finally:
-            self._guest.spent_s += self._now() - begin
+            self._library.spent_s += self._now() - begin
 
     def _anchor_sample(self, anchor: Seat, number: int, which: int) -> Sample:
         try:
@@ -377,7 +387,7 @@ class Pairing:
         """One call on a nominal set, as it is now."""
         return self._sample(seat.session, seat.placed(number, which))
 
-    def _sample(self, session: Session, placed: Placed, *, sealed: bool = False) -> Sample:
+    def _sample(self, session: KernelSession, placed: Placed, *, sealed: bool = False) -> Sample:
         """One call whose output was right."""
         slot, case = placed
         sample = session.run(slot, poison=unwritten(self._rng), cold=True, sealed=sealed)
@@ -404,5 +414,5 @@ def _medians_ns(pairs: Pairs) -> tuple[float, float]:
     return float(mine_ns), float(other_ns)
 
 
-def _timing(workload: str, latency_us: float, ratio: Ratio, pairs: int) -> Timing:
+def _timing(workload: str, latency_us: float, ratio: LogRatio, pairs: int) -> Timing:
     return Timing(workload, latency_us, latency_us * math.exp(ratio.value), ratio.value, ratio.se, pairs)

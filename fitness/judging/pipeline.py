@@ -2,7 +2,8 @@
 
 How many inputs each level takes, and why: a fault that hits a share p of all inputs is missed by n of them with
 (1 - p)^n. Screening takes as many as most wrong kernels need to fail; an archive entry has passed about twenty and a
-new best more than a hundred, its timed outputs included.
+new best more than a hundred, its timed outputs included. Families of inputs are dealt like cards, never drawn one by
+one, so that a fault that a family shows is found in every stage, and not in those alone where chance brought it up.
 """
 
 from __future__ import annotations
@@ -12,16 +13,19 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from itertools import cycle
+
+import numpy as np
 
 from fitness.evaluation import CheckError, Evaluation, Level, Rejection, Status, Timing
 from fitness.judging.base import Anchor, Built, Checked
-from fitness.judging.bench import Stand
-from fitness.judging.dealing import at_size, hand, revealing
-from fitness.judging.device import Device, KernelFault, KilledFromOutside, Prepared, Session
+from fitness.judging.bench import TaskBench
+from fitness.judging.device import Device, KernelFault, KernelSession, KilledFromOutside, Prepared
 from fitness.judging.paired import AnchorFault, Measurement
 from fitness.judging.timed_inputs import dealt
 from fitness.judging.timing import CONFIRM, FULL, ITSELF, SCREEN, RaceResult
 from fitness.oracle.cases import Case
+from fitness.oracle.inputs import FEW, SPECIALS
 from fitness.oracle.verify import Oracle, worst
 from fitness.profiling.profiles import Profile
 from operators.definition.spec import Operator, Task, Workload
@@ -32,6 +36,8 @@ FULL_HIDDEN = 10
 """Cases of hidden shapes at least, drawn anew each time, of the two lesser levels; a confirmation takes all twice."""
 SPOT_HIDDEN = 2
 """Small hidden shapes of a look at a kernel whose author waits for it."""
+REVEALING = (FEW, SPECIALS)
+"""Families of outliers and of special values: most faults that others miss show in them."""
 CONFIRM_RERUNS = 10
 CONFIRM_PROBES = 3
 
@@ -49,9 +55,9 @@ class Pipeline:
         self.baseline = baseline
         """The kernel whose speedup is 1 by definition."""
         self.workloads = operator.workload_set(workload_set)
-        self.stand = Stand(operator, task, device, oracle, baseline, self.workloads)
-        self._checks = self.stand.checks
-        self._rng = self.stand.rng
+        self.bench = TaskBench(operator, task, device, oracle, baseline, self.workloads)
+        self._checks = self.bench.checks
+        self._rng = self.bench.rng
 
     def close(self) -> None:
         self.forget()
@@ -59,11 +65,11 @@ class Pipeline:
     @property
     def resident(self) -> bool:
         """Whether the inputs of timed calls are drawn, and held."""
-        return self.stand.resident
+        return self.bench.resident
 
     def forget(self) -> None:
         """Give up processes and memory that the next verdict makes anew."""
-        self.stand.forget()
+        self.bench.forget()
 
     # --- build, and the levels --------------------------------------------------------------------------------------
 
@@ -91,7 +97,7 @@ class Pipeline:
         small = sizes[: max(SPOT_HIDDEN, len(sizes) // 2)]
         chosen = [small[i] for i in self._rng.permutation(len(small))[:SPOT_HIDDEN]]
         try:
-            with self.stand.session(prepared) as session:
+            with self.bench.session(prepared) as session:
                 errors = self._checks.verify(session, prepared, self._dealt(chosen, len(chosen)))
         except KernelFault as fault:
             return Checked(fault.rejection, seconds=time.perf_counter() - begin)
@@ -123,14 +129,14 @@ class Pipeline:
         try:
             return examine(prepared, anchor)
         except AnchorFault:
-            self.stand.drop_anchor(anchor.kernel)
-            self.stand.drop_anchor(self.baseline)
+            self.bench.drop_anchor(anchor.kernel)
+            self.bench.drop_anchor(self.baseline)
         try:
             return examine(prepared, self._start)
         except AnchorFault as fault:
             if isinstance(fault.__cause__, KilledFromOutside):
                 raise fault.__cause__ from fault
-            raise self.stand.baseline_error(fault) from fault
+            raise self.bench.baseline_error(fault) from fault
 
     @property
     def _start(self) -> Anchor:
@@ -141,17 +147,17 @@ class Pipeline:
         stage_ms: dict[str, float] = {}
         errors: list[CheckError] = []
         try:
-            with self.stand.session(prepared) as session:
+            with self.bench.session(prepared) as session:
                 with _clock(stage_ms, "verify"):
                     shapes = self._some(prepared, len(self.operator.hidden))
                     hidden = self._dealt(shapes, SCREEN_HIDDEN, revealing(self.oracle.deals))
                     errors += self._checks.verify(session, prepared, hidden)
-                    for case in self.stand.inputs.any_of_each():
+                    for case in self.bench.inputs.any_of_each():
                         with self.device.machine(exclusive=False):
                             errors += self._checks.check(session, prepared, case)
                 schedule = ITSELF if prepared.kernel.id == anchor.kernel.id == self.baseline.id else SCREEN
                 with _clock(stage_ms, "time"):
-                    measured = self.stand.against([session], [self.stand.anchor(anchor.kernel)], schedule, race=race)
+                    measured = self.bench.against([session], [self.bench.anchor(anchor.kernel)], schedule, race=race)
         except KernelFault as fault:
             return self._failure(prepared.kernel, Level.SCREEN, fault.rejection, stage_ms, errors, prepared)
         return self._verdict(prepared, Level.SCREEN, measured, anchor, errors, stage_ms, race=race)
@@ -167,13 +173,13 @@ class Pipeline:
         shapes = self._some(prepared, len(self.operator.hidden))
         hidden = self._dealt(shapes, FULL_HIDDEN, self.oracle.deals)
         try:
-            with self.stand.session(prepared) as session:
+            with self.bench.session(prepared) as session:
                 with _clock(stage_ms, "verify"):
                     errors = self._checks.verify(session, prepared, hidden)
                     errors += self._at_size(session, prepared, [workload] * at_size(self.oracle.deals))
                     errors += self._checks.probe(session, prepared, self._some(prepared, 1)[0])
-                with _clock(stage_ms, "time"), self.stand.another(anchor.kernel) as other:
-                    measured = self.stand.against([session], [other], FULL, race=False)
+                with _clock(stage_ms, "time"), self.bench.another(anchor.kernel) as other:
+                    measured = self.bench.against([session], [other], FULL, race=False)
         except KernelFault as fault:
             return self._failure(prepared.kernel, Level.FULL, fault.rejection, stage_ms, (), prepared)
         return self._verdict(prepared, Level.FULL, measured, anchor, errors, stage_ms, race=False)
@@ -189,13 +195,13 @@ class Pipeline:
         try:
             with (
                 _clock(stage_ms, "confirm"),
-                self.stand.session(prepared, fresh=True) as session,
-                self.stand.vendor.guest() as library,
+                self.bench.session(prepared, fresh=True) as session,
+                self.bench.library.baseline() as seated,
             ):
                 self.device.expect(2 * self.device.processes)
                 audited = self.device.audit(prepared)
                 errors = self._checks.verify(session, prepared, hidden)
-                errors += self._at_size(session, prepared, [*self.workloads] * self.stand.inputs.most)
+                errors += self._at_size(session, prepared, [*self.workloads] * self.bench.inputs.most)
                 plain = [(self.workloads[0], "nominal")]
                 errors += self._checks.verify(session, prepared, plain, reruns=CONFIRM_RERUNS)
                 for workload in (*self._some(prepared, CONFIRM_PROBES), self.workloads[-1]):
@@ -203,22 +209,22 @@ class Pipeline:
                     errors += self._checks.relate(session, prepared, workload)
                 if self.device.forgets:  # elsewhere inputs are new in every timed call
                     with self.device.machine(exclusive=False):
-                        self.stand.inputs.redraw()
+                        self.bench.inputs.redraw()
                 with ExitStack() as opened:
                     processes = range(self.device.processes)
-                    fresh = [opened.enter_context(self.stand.session(prepared, fresh=True)) for _ in processes]
-                    others = [opened.enter_context(self.stand.another(self.baseline, fresh=True)) for _ in processes]
-                    guest = library()
+                    fresh = [opened.enter_context(self.bench.session(prepared, fresh=True)) for _ in processes]
+                    others = [opened.enter_context(self.bench.another(self.baseline, fresh=True)) for _ in processes]
+                    library = seated()
                     with _clock(stage_ms, "audit"):
                         facts = audited()
-                    measured = self.stand.against(fresh, others, CONFIRM, race=False, guest=guest)
+                    measured = self.bench.against(fresh, others, CONFIRM, race=False, library=library)
         except KernelFault as fault:
             return self._failure(prepared.kernel, Level.CONFIRMED, fault.rejection, stage_ms, (), prepared)
         verdict = self._verdict(prepared, Level.CONFIRMED, measured, self._start, errors, stage_ms, race=False)
         facts = {**verdict.facts, **facts}
-        return replace(verdict, facts=facts, library_timings=measured.library, library_lack=guest.lack)
+        return replace(verdict, facts=facts, library_timings=measured.library, library_lack=library.lack)
 
-    def _at_size(self, session: Session, prepared: Prepared, workloads: Sequence[Workload]) -> list[CheckError]:
+    def _at_size(self, session: KernelSession, prepared: Prepared, workloads: Sequence[Workload]) -> list[CheckError]:
         """Checks on inputs of the workloads' sizes, of other families, which join the company of the timed ones."""
         errors: list[CheckError] = []
         families = dealt(self.oracle.deals, len(workloads), self._rng)
@@ -226,7 +232,7 @@ class Pipeline:
 
         def use(case: Case) -> None:
             errors.extend(self._checks.check(session, prepared, case))
-            self.stand.inputs.join(case)
+            self.bench.inputs.join(case)
 
         self._checks.in_turn(drawn, use)
         return errors
@@ -319,3 +325,29 @@ def _clock(stage_ms: dict[str, float], stage: str) -> Iterator[None]:
         yield
     finally:
         stage_ms[stage] = stage_ms.get(stage, 0.0) + 1e3 * (time.perf_counter() - begin)
+
+
+# --- the families that its cases are drawn from -----------------------------------------------------------------------
+
+
+def revealing(deals: Sequence[str]) -> list[str]:
+    """Those of what is dealt that no stage may do without."""
+    return [family for family in deals if family in REVEALING]
+
+
+def at_size(deals: Sequence[str]) -> int:
+    """Cases of a workload's size in a full stage: one of any family beside those of a few elements, of two tensors."""
+    return 1 + min(deals.count(FEW), 2)
+
+
+def hand(
+    workloads: Sequence[Workload], least: int, deals: Sequence[str], rng: np.random.Generator, *, first: Sequence[str]
+) -> list[tuple[Workload, str]]:
+    """So many cases at least of these workloads in turn: with all of `first`, then round after round of `deals`.
+
+    The order within a round is drawn; no family comes again before all of its round came.
+    """
+    order = [first[i] for i in rng.permutation(len(first))]
+    while len(order) < least:
+        order += [deals[i] for i in rng.permutation(len(deals))]
+    return list(zip(cycle(workloads), order[: max(least, len(first))], strict=False))

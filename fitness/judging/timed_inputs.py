@@ -19,7 +19,7 @@ from itertools import count as counted
 
 import numpy as np
 
-from fitness.judging.device import Session
+from fitness.judging.device import KernelSession
 from fitness.oracle.cases import Case
 from fitness.oracle.inputs import FEW
 from operators.definition.spec import Workload
@@ -75,7 +75,7 @@ class Seat:
 
     def __init__(
         self,
-        session: Session,
+        session: KernelSession,
         nominal: Sequence[Sequence[tuple[int, TimedSet]]],
         company: Sequence[Sequence[Placed]],
     ) -> None:
@@ -170,7 +170,7 @@ class TimedInputs:
                 company.append(case)
                 del company[: -self.most]
 
-    def seated(self, session: Session, *, disguised: bool) -> Seat:
+    def seated(self, session: KernelSession, *, disguised: bool) -> Seat:
         """Hand them to a session. Raises what the session raises.
 
         Disguised, there is company, and neither the order nor the numbers of slots tell which is which; otherwise the
@@ -192,7 +192,7 @@ class TimedInputs:
         # In one order for all sessions, which are to be called on the same set.
         return Seat(session, [[(slots[timed], timed) for timed in sets] for sets in self.nominal], company)
 
-    def placed(self, session: Session, numbers: Sequence[int]) -> list[list[Placed]]:
+    def placed(self, session: KernelSession, numbers: Sequence[int]) -> list[list[Placed]]:
         """Hand a session the standing sets of the workloads with these numbers alone, and return them in that order.
 
         They are bound in their order, in slots that count from 1. Raises what the session raises.

@@ -68,7 +68,7 @@ CONFIRM = Schedule(looks=(10, 20, 40, 80, 160), detectable=0.02, budget_s=4.0, u
 
 
 @dataclass(frozen=True)
-class Ratio:
+class LogRatio:
     """A log ratio and its standard error."""
 
     value: float
@@ -78,7 +78,7 @@ class Ratio:
 
 
 @dataclass(frozen=True)
-class Spread:
+class ProcessSpread:
     """How far the clocks of processes that run the same kernel lie apart, as standard deviations of one process.
 
     No number of pairs averages it out, so it counts beside the noise of samples.
@@ -100,10 +100,10 @@ class Spread:
         return math.hypot(self.common(*latencies_ns), *(self.share for _ in latencies_ns))
 
 
-def log_ratio(pairs: Sequence[tuple[float, float]]) -> Ratio:
+def log_ratio(pairs: Sequence[tuple[float, float]]) -> LogRatio:
     """Location of ln(anchor / candidate) over (candidate, anchor) times, with its standard error."""
     center, se = location(np.log([anchor / candidate for candidate, anchor in pairs]))
-    return Ratio(center, max(se, LN_RESOLUTION))
+    return LogRatio(center, max(se, LN_RESOLUTION))
 
 
 def location(values: np.ndarray) -> tuple[float, float]:
@@ -131,12 +131,12 @@ def usually_above(differences: np.ndarray, least: float) -> bool:
     return bool(bdtrc(above - 1, len(differences), 0.5) < ACCUSATION_ALPHA)
 
 
-def mean(ratios: Sequence[Ratio]) -> Ratio:
+def mean(ratios: Sequence[LogRatio]) -> LogRatio:
     """Unweighted mean over workloads, errors taken as independent but for what the workloads share."""
     count = len(ratios)
     common = sum(r.common for r in ratios) / count
     own = math.sqrt(sum(max(r.se**2 - r.common**2, 0.0) for r in ratios)) / count
-    return Ratio(sum(r.value for r in ratios) / count, math.hypot(own, common), common)
+    return LogRatio(sum(r.value for r in ratios) / count, math.hypot(own, common), common)
 
 
 def smallest_detectable(se: float, schedule: Schedule = CONFIRM) -> float:
@@ -144,7 +144,7 @@ def smallest_detectable(se: float, schedule: Schedule = CONFIRM) -> float:
     return (POCOCK[len(schedule.looks)] + Z_POWER) * se
 
 
-def decide(ratio: Ratio, schedule: Schedule) -> RaceResult:
+def decide(ratio: LogRatio, schedule: Schedule) -> RaceResult:
     """What one look says. A kernel is called faster or slower at random in a share ALPHA of all measurements."""
     half = POCOCK[len(schedule.looks)] * ratio.se
     decided = schedule.until_decided and abs(ratio.value) > half

@@ -11,19 +11,19 @@ import numpy as np
 import torch
 
 from fitness.oracle.bounds import (
+    ErrorBound,
     Precision,
     analysed,
     backward_limit,
     demand_exact,
     element_bound,
+    judge,
     measured,
     naively,
     rms_limit,
 )
 from fitness.oracle.cases import NAIVE, Case, Question, Trusted
-from fitness.oracle.compare import Bound, judge
-from fitness.oracle.doubts import departures
-from fitness.oracle.inputs import FEW, TORCH_DTYPES, Inputs
+from fitness.oracle.inputs import FEW, TORCH_DTYPES, Inputs, departures
 from fitness.oracle.places import Place
 from operators.catalog import Functions
 from operators.definition.spec import Operator, Tensor
@@ -37,7 +37,7 @@ PERTURBATION = {"fp64": 2.0**10}
 
 
 @dataclass
-class Answer:
+class Expectation:
     """What the outputs of one question are held against: flat and fp64, as `fitness.oracle.cases.Case` has them."""
 
     expected: dict[str, Any] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class Answers:
 
     def answer(
         self, question: Question, trusted: Trusted | None, *, one_of_many: bool = False, like: Case | None = None
-    ) -> Answer:
+    ) -> Expectation:
         """It computes the reference, the bounds of every element and the limits of all errors together.
 
         See `fitness.oracle.bounds.rms_limit` for `one_of_many`. What trusted implementations would be asked is taken
@@ -78,7 +78,9 @@ class Answers:
             return self._place.computed(lambda: self._moved_bits(question))
         return self._place.computed(lambda: self._answer(question, trusted, one_of_many=one_of_many, like=like))
 
-    def _answer(self, question: Question, trusted: Trusted | None, *, one_of_many: bool, like: Case | None) -> Answer:
+    def _answer(
+        self, question: Question, trusted: Trusted | None, *, one_of_many: bool, like: Case | None
+    ) -> Expectation:
         # Copies: a reference that works in place must not change what the kernel is given.
         values = self._values(question.inputs, torch.float64)
         right = self._functions.reference(values)
@@ -87,7 +89,7 @@ class Answers:
         self._check("magnitude", magnitude or {}, question)
         asked = like is None and self._operator.tolerance.bound != "exact"
         others = [*self._opinions(question, trusted)] if asked else []
-        answer = Answer()
+        answer = Expectation()
         for tensor in self._operator.outputs:
             name = tensor.name
             if self._operator.tolerance.bound == "exact" or not self.element(tensor).is_float:
@@ -130,7 +132,7 @@ class Answers:
         tolerance = self._operator.tolerance
         return tolerance.bound == "rounding" and bool(tolerance.terms.names) and self.precision(tensor).in_parts
 
-    def backward_limit(self, question: Question, answer: Answer, rng: np.random.Generator) -> dict[str, float]:
+    def backward_limit(self, question: Question, answer: Expectation, rng: np.random.Generator) -> dict[str, float]:
         """By output, the rms limit of a kernel whose errors are as if every input had been rounded once more.
 
         No algorithm can be asked for less (Higham, "Accuracy and Stability of Numerical Algorithms", section 1.5),
@@ -159,7 +161,7 @@ class Answers:
                 values[name] *= 1 + steps * self._accumulator.unit_roundoff * signs
         return values
 
-    def _moved_bits(self, question: Question) -> Answer:
+    def _moved_bits(self, question: Question) -> Expectation:
         """The answer of an operator that only moves values: its reference moves integers, which nothing rounds.
 
         Each output is told as integers of at most 32 bits, which fp64 holds, as `words` says.
@@ -167,7 +169,7 @@ class Answers:
         placed = self._place.placed(question.inputs).items()
         values = {name: words(t, whole=True).clone() for name, t in placed}
         right = self._functions.reference({**question.inputs.dims, **self._scalars, **values})
-        answer = Answer()
+        answer = Expectation()
         for tensor in self._operator.outputs:
             value, shape = right.get(tensor.name), tensor.sizes(question.dims)
             if not isinstance(value, torch.Tensor) or tuple(value.shape) != shape or value.is_floating_point():
@@ -241,7 +243,7 @@ class Answers:
         naive = [y for who, y in found if who == NAIVE]
         return naively(precision, terms, analysed(precision, terms, question.family), y64, s, naive)
 
-    def _limits(self, tensor: Tensor, question: Question, y64: Any, s: Any, roundoffs: float) -> Bound:
+    def _limits(self, tensor: Tensor, question: Question, y64: Any, s: Any, roundoffs: float) -> ErrorBound:
         """The bound of every element of one output."""
         precision, tolerance, terms = self.precision(tensor), self._operator.tolerance, self._terms(question)
         if tolerance.bound == "measured":

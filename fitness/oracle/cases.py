@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fitness.oracle.compare import Judgement
+from fitness.oracle.bounds import Judgement
 from fitness.oracle.inputs import Inputs
 from fitness.sandbox.memory import Memory
 from operators.definition.spec import Workload

@@ -1,9 +1,9 @@
-"""Draws the inputs of checks: several families, each from a generator whose seed the candidate never sees."""
+"""Inputs of checks are drawn here: several families, each from a generator whose seed the candidate never sees."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +43,10 @@ RARE_BITS = 15
 numbers."""
 SCALE_EXPONENT, DEFAULT_EXPONENT = {"fp16": 3.0}, 12.0
 """Rows of the family `scaled` differ by up to 2^-e .. 2^e; the latter, where the type's range does not forbid it."""
+MIXTURE_EXPONENT = 8.0
+"""The same for the family `mixture`."""
+DOMINANCE = 8
+"""A row of the family `structured` may be larger than the others by this factor."""
 WIDE_SHARE, WIDE_EXPONENT = 1 / 8, 45.0
 """So many of these rows are smaller by this much, and all the others larger, where the type has room for it: a range
 that other families leave out. The others are larger together: were each row's size its own, the largest few would carry
@@ -335,7 +339,7 @@ def _tied(values: torch.Tensor, recipe: _Recipe) -> torch.Tensor:
 
 def _dominated(values: torch.Tensor, recipe: _Recipe) -> torch.Tensor:
     """One row, or one element of a vector, far larger than the rest."""
-    values[recipe.rng.integers(values.shape[0])] *= 8
+    values[recipe.rng.integers(values.shape[0])] *= DOMINANCE
     return values
 
 
@@ -432,7 +436,7 @@ def _mixture(recipe: _Recipe) -> torch.Tensor:
     values, rng = _nominal(recipe), recipe.rng
     if not values.numel():
         return values
-    values.mul_(recipe.scales(rng.uniform(0, SCALE_EXPONENT.get(recipe.element.name, 8.0))))
+    values.mul_(recipe.scales(rng.uniform(0, SCALE_EXPONENT.get(recipe.element.name, MIXTURE_EXPONENT))))
     tie = values.reshape(-1)[0].clone()
     values = torch.where(recipe.uniform(recipe.shape) < rng.random() ** 2, tie, values)
     if "zero" in recipe.specials:
@@ -448,3 +452,37 @@ _MAKERS: Mapping[str, Callable[[_Recipe], torch.Tensor]] = {
     UNNOTICED: _unnoticed,
     SPECIALS: _specials, "mixture": _mixture, CANCELLATION: _nominal,
 }  # fmt: skip
+
+
+# --- what the author of an operator is told of them -------------------------------------------------------------------
+
+
+def departures(operator: Operator, dtype: str, family: str) -> Iterator[str]:
+    """Where a family's inputs leave the distributions that operator.toml declares, and how it keeps them out."""
+    floating = [t for t in operator.inputs if t.distribution is not None and resolve_dtype(t.dtype, dtype).is_float]
+    strewn = {t.name: t.specials for t in floating if t.specials}
+    if family == "specials" and strewn:
+        yield f"specials inputs hold {_listed(strewn)}: `specials = []` there in operator.toml leaves these out"
+    zeros = {name: ("zero",) for name, kinds in strewn.items() if "zero" in kinds}
+    if family in ("structured", "mixture") and zeros:
+        yield f"{family} inputs may hold {_listed(zeros)}: `specials = []` there in operator.toml leaves these out"
+    free = ", ".join(f"`{t.name}`" for t in floating if not t.bounded)
+    factors = {
+        "scaled": 2 ** SCALE_EXPONENT.get(dtype, DEFAULT_EXPONENT),
+        "mixture": 2 ** SCALE_EXPONENT.get(dtype, MIXTURE_EXPONENT),
+        "structured": DOMINANCE,
+    }
+    if free and family in factors:
+        yield (
+            f"{family} inputs are up to {factors[family]:,.0f} times what their distributions draw in {free}: "
+            "`bounded = true` there in operator.toml keeps them to their ranges"
+        )
+
+
+def _listed(kinds: Mapping[str, tuple[str, ...]]) -> str:
+    """`zero in `a`, `c`; inf in `c``: tensors by what they hold."""
+    by_kind: dict[str, list[str]] = {}
+    for name, found in kinds.items():
+        for kind in found:
+            by_kind.setdefault(kind, []).append(f"`{name}`")
+    return ", ".join(f"{kind} in {', '.join(names)}" for kind, names in by_kind.items())

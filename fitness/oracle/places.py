@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Place(Protocol):
-    """Flat arrays are whatever `fitness.oracle.compare.judge` takes of this place: numpy's here, tensors on a GPU."""
+    """Flat arrays are whatever `fitness.oracle.bounds.judge` takes of this place: numpy's here, tensors on a GPU."""
 
     target: str
     """Whose library call is a trusted implementation."""

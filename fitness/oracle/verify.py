@@ -6,7 +6,7 @@ implementations on the same inputs. The second finds what the first must let pas
 precision, whose errors are small beside the bound of a long sum. As chance has a part in how much trusted ones err, it
 is drawn again, on inputs that differ by little, before a kernel fails by it alone (`Oracle._second_look`).
 
-`fitness.oracle.answers` computes answers and gates, `fitness.oracle.related` judges relations, a
+`fitness.oracle.answers` computes answers and gates, `fitness.oracle.verify` judges relations, a
 `fitness.oracle.places.Place` says where.
 """
 
@@ -21,10 +21,9 @@ import numpy as np
 import torch
 
 from fitness.evaluation import CheckError
-from fitness.oracle.answers import WORDS, Answer, Answers
+from fitness.oracle.answers import WORDS, Answers, Expectation
+from fitness.oracle.bounds import Judgement, judge, place_of
 from fitness.oracle.cases import NAIVE, Case, Question, Related, Trusted
-from fitness.oracle.compare import judge, place_of
-from fitness.oracle.doubts import advice
 from fitness.oracle.inputs import (
     FEW,
     SPECIALS,
@@ -32,6 +31,7 @@ from fitness.oracle.inputs import (
     Inputs,
     carriers,
     data_dims,
+    departures,
     draw,
     families,
     overwhelming,
@@ -39,7 +39,6 @@ from fitness.oracle.inputs import (
     sample,
 )
 from fitness.oracle.places import CpuPlace, Place
-from fitness.oracle.related import Relating
 from fitness.sandbox.memory import Memory
 from operators.catalog import Functions
 from operators.definition.spec import Operator, Tensor, Workload
@@ -333,7 +332,7 @@ class Oracle:
         *,
         deterministic: bool = True,
     ) -> str | None:
-        """See `fitness.oracle.related.Relating.problem`."""
+        """See `Relating.problem`."""
         return self._relating.problem(related, before, after, deterministic=deterministic)
 
     @property
@@ -359,7 +358,7 @@ class Oracle:
             again,
         )
 
-    def _second_look(self, question: Question, answer: Answer, trusted: Trusted | None) -> dict[str, float]:
+    def _second_look(self, question: Question, answer: Expectation, trusted: Trusted | None) -> dict[str, float]:
         """How large errors may be together, luck of the first draw left aside, by output.
 
         As large as trusted implementations allow on any of some inputs that differ from the question's by little, and
@@ -393,3 +392,99 @@ def _smaller(values: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
     if not values.is_floating_point():
         return values
     return (values.double() * (1 - rng.uniform(*NEARBY))).to(values.dtype)
+
+
+def advice(operator: Operator, dtype: str, family: str, *, has_magnitude: bool) -> str:
+    """How the bound and the inputs of a family came about, and which keys and functions change them; may be empty."""
+    said = [*_of_bound(operator, has_magnitude=has_magnitude), *departures(operator, dtype, family)]
+    return "; ".join(said)
+
+
+def _of_bound(operator: Operator, *, has_magnitude: bool) -> Iterator[str]:
+    if not has_magnitude and operator.tolerance.bound not in ("bits", "exact"):
+        yield (
+            "reference.py has no magnitude(...), so that S of the bound is |y|: return the size of the sums inside, "
+            "where it is more than what they come to"
+        )
+
+
+# --- relations --------------------------------------------------------------------------------------------------------
+
+
+Tensors = Mapping[str, torch.Tensor]
+
+
+class Relating:
+    """Judges the relations of one operator and dtype."""
+
+    def __init__(self, operator: Operator, answers: Answers, place: Place) -> None:
+        self._outputs = {t.name: t for t in operator.outputs}
+        self._bits = operator.tolerance.bound == "bits"
+        self._answers = answers
+        self._place = place
+
+    def problem(self, related: Related, before: Tensors, after: Tensors, *, deterministic: bool) -> str | None:
+        """What is wrong with the outputs of two runs, in words; None where they keep the relation.
+
+        Outputs are in fp64 and in shape. A kernel that is not deterministic is held to the bounds, also where a
+        relation is exact; one that only moves bits is exact in any case.
+        """
+        expected = self._expected(related, before)
+        exact = self._bits or (related.relation.exact and deterministic)
+        slack = {} if exact else self._slack(related)
+        for name, wanted in expected.items():
+            found = after[name].reshape(-1)
+            if exact:
+                wanted = wanted.to(TORCH_DTYPES[self._answers.element(self._outputs[name]).name]).double()
+                allowed = torch.zeros_like(found)
+            else:
+                allowed = torch.as_tensor(related.after.allowed[name]) + slack[name]
+            flat = wanted.reshape(-1).double()
+            allowed = torch.where(flat.isnan(), math.inf, allowed)  # the relation says nothing of these
+            flat = torch.nan_to_num(flat, nan=0.0, posinf=math.inf, neginf=-math.inf).contiguous()
+            judgement = judge(found.contiguous(), flat, allowed)
+            if judgement.mismatches:
+                return _broken(related, self._outputs[name], judgement, found, flat, allowed)
+        return None
+
+    def _expected(self, related: Related, found: Tensors) -> dict[str, torch.Tensor]:
+        """What a relation makes of outputs, though its permutations and masks lie on the CPU."""
+        with self._place.together():
+            return {name: torch.as_tensor(y) for name, y in related.relation.expected(found).items()}
+
+    def _slack(self, related: Related) -> dict[str, torch.Tensor]:
+        """What the errors that `before` may have come to in what the relation expects."""
+        case = related.before
+        right, allowed = self._shaped(case, case.expected), self._shaped(case, case.allowed)
+        centre = self._expected(related, right)
+        changed: dict[str, torch.Tensor] = {}
+        for sign in (-1, 1):
+            off = {name: y + sign * allowed[name] for name, y in right.items()}
+            for name, y in self._expected(related, off).items():
+                moved, middle = y.reshape(-1).double(), centre[name].reshape(-1).double()
+                distance = torch.where(moved == middle, 0.0, (moved - middle).abs())
+                distance = torch.where(distance.isnan(), math.inf, distance)
+                changed[name] = torch.maximum(changed.get(name, distance), distance)
+        return changed
+
+    def _shaped(self, case: Case, values: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+        return {n: torch.as_tensor(values[n]).reshape(t.sizes(case.dims)) for n, t in self._outputs.items()}
+
+
+def _broken(
+    related: Related,
+    tensor: Tensor,
+    judgement: Judgement,
+    found: torch.Tensor,
+    wanted: torch.Tensor,
+    allowed: torch.Tensor,
+) -> str:
+    first = judgement.first_bad
+    assert first is not None
+    index = place_of(first, tensor.sizes(related.after.dims))
+    return (
+        f"wrong result on {related.after.workload.name} ({related.after.family} inputs): {related.relation.name} "
+        f"does not hold for {judgement.mismatches} of {found.numel()} elements of `{tensor.name}`, the first at "
+        f"{index}: {float(found[first]):.9g} where its other result asks for {float(wanted[first]):.9g} within "
+        f"{float(allowed[first]):.2g}"
+    )

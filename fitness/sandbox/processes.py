@@ -21,7 +21,7 @@ JAIL_ENDS_S = 5.0
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ProcessOutcome:
     """How a confined command ended."""
 
     returncode: int
@@ -83,7 +83,7 @@ def run_confined(
     readable: Sequence[str] | None = None,
     alone: bool = False,
     environment: Mapping[str, str] | None = None,
-) -> Outcome:
+) -> ProcessOutcome:
     """Run `command` with an almost empty environment, reading its output while it runs; beyond the limit it is dropped.
 
     `environment` is added to it. Limits of 0 are none.
@@ -109,20 +109,8 @@ def run_confined(
         stderr=subprocess.STDOUT,
     )
     assert process.stdout is not None
-    kept = bytearray()
-    timed_out = False
     try:
-        with selectors.DefaultSelector() as selector:
-            selector.register(process.stdout, selectors.EVENT_READ)
-            while True:
-                left = begin + timeout_s - time.monotonic()
-                if left <= 0 or not selector.select(left):
-                    timed_out = True
-                    break
-                chunk = os.read(process.stdout.fileno(), 1 << 16)
-                if not chunk:
-                    break
-                kept += chunk[: max(0, output_bytes - len(kept))]
+        kept, timed_out = _read(process.stdout.fileno(), output_bytes, begin + timeout_s)
         if not timed_out:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=max(0.1, begin + timeout_s - time.monotonic()))
@@ -130,4 +118,17 @@ def run_confined(
     finally:
         kill_group(process, alone=alone)
         process.stdout.close()
-    return Outcome(process.returncode, kept.decode("utf-8", "replace"), timed_out, time.monotonic() - begin)
+    return ProcessOutcome(process.returncode, kept.decode("utf-8", "replace"), timed_out, time.monotonic() - begin)
+
+
+def _read(pipe: int, most_bytes: int, deadline: float) -> tuple[bytes, bool]:
+    """What a pipe holds until its other end is closed, cut at a limit; and whether the deadline came first."""
+    kept = bytearray()
+    with selectors.DefaultSelector() as selector:
+        selector.register(pipe, selectors.EVENT_READ)
+        while (left := deadline - time.monotonic()) > 0 and selector.select(left):
+            chunk = os.read(pipe, 1 << 16)
+            if not chunk:
+                return bytes(kept), False
+            kept += chunk[: max(0, most_bytes - len(kept))]
+    return bytes(kept), True

@@ -17,7 +17,7 @@ _TOP_KEY = re.compile(r"^[ \t]*(?:requires|deterministic|zero)[ \t]*=.*\n?", re.
 
 
 @dataclass(frozen=True)
-class Table:
+class PlanTable:
     """One table of the header with the lines up to the next."""
 
     kind: str
@@ -34,7 +34,7 @@ class PlanTables:
     before: str
     top: str
     """What stands before the first table."""
-    tables: tuple[Table, ...]
+    tables: tuple[PlanTable, ...]
     after: str
     """The rest of the file."""
 
@@ -58,7 +58,7 @@ class PlanTables:
             if start[1] and not names.get(kind):
                 return None
             name = names[kind].pop(0) if start[1] else start[3] or ""
-            tables.append(Table(kind, name, text[start.start() : following]))
+            tables.append(PlanTable(kind, name, text[start.start() : following]))
         written = {table.name for table in tables if table.kind == "group"}
         kinds = {table.kind for table in tables}
         whole = ("tune" in kinds) == bool(plan.tune) and ("let" in kinds) == bool(plan.lets)
@@ -72,12 +72,12 @@ class PlanTables:
         parts = [table.text if table.text.endswith("\n") else f"{table.text}\n" for table in self.tables]
         return self.before + self.top + "".join(parts) + self.after
 
-    def of(self, kind: str, names: Iterable[str]) -> tuple[Table, ...]:
+    def of(self, kind: str, names: Iterable[str]) -> tuple[PlanTable, ...]:
         """The tables of a kind with these names, in order."""
         wanted = set(names)
         return tuple(table for table in self.tables if table.kind == kind and table.name in wanted)
 
-    def with_tables(self, kind: str, name: str, tables: tuple[Table, ...]) -> PlanTables:
+    def with_tables(self, kind: str, name: str, tables: tuple[PlanTable, ...]) -> PlanTables:
         """These tables in place of those of one kind and name; at the end of their kind where there were none."""
         old = [at for at, table in enumerate(self.tables) if (table.kind, table.name) == (kind, name)]
         alike = [at for at, table in enumerate(self.tables) if table.kind == kind]
@@ -89,7 +89,7 @@ class PlanTables:
     def with_lets(self, lets: Mapping[str, str]) -> PlanTables:
         """The header with these named expressions besides its own."""
         lines = "".join(f'{name} = "{" ".join(text.split())}"\n' for name, text in lets.items())
-        old = next((table for table in self.tables if table.kind == "let"), Table("let", "", "[let]\n\n"))
+        old = next((table for table in self.tables if table.kind == "let"), PlanTable("let", "", "[let]\n\n"))
         head, _, rest = old.text.partition("\n")
         return self.with_tables("let", "", (replace(old, text=f"{head}\n{lines}{rest}"),)) if lets else self
 

@@ -140,7 +140,7 @@ def told(
     }
 
 
-def unplaced(profile: Sequence[str], known: Place | None) -> list[str]:
+def unplaced(profile: Sequence[str], known: Headroom | None) -> list[str]:
     """Return a profile's lines but for those of the roofline, where the table of kernels has them."""
     return [line for line in profile if known is None or not line.startswith("roofline:")]
 
@@ -232,7 +232,7 @@ def bound(operator: Operator) -> str:
 
 
 @dataclass(frozen=True)
-class Place:
+class Headroom:
     """How near to what the machine allows a kernel is."""
 
     share: float
@@ -266,7 +266,7 @@ def limits(
     return {name: allowed for name, allowed in found.items() if allowed > 0}
 
 
-def place(standing: Standing, naive_us: Mapping[str, float], allowed: Mapping[str, float]) -> Place | None:
+def place(standing: Standing, naive_us: Mapping[str, float], allowed: Mapping[str, float]) -> Headroom | None:
     """Return how near a kernel comes; None where that is not known."""
     logs = {
         name: math.log(allowed[name] / naive_us[name]) + ratio.log
@@ -276,7 +276,7 @@ def place(standing: Standing, naive_us: Mapping[str, float], allowed: Mapping[st
     if not logs:
         return None
     worst = min(logs, key=lambda name: logs[name])
-    return Place(math.exp(mean(list(logs.values()))), worst, math.exp(logs[worst]))
+    return Headroom(math.exp(mean(list(logs.values()))), worst, math.exp(logs[worst]))
 
 
 def table(

@@ -13,8 +13,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from operators.definition.forms import Inherited, complete
-from operators.definition.shapes import completed
+from operators.definition.forms import Inherited, fill_in, with_form
 from operators.definition.spec import (
     CPP_KEYWORDS,
     HIDDEN,
@@ -238,8 +237,8 @@ def _read(folder: Path, made: Callable[[_File], Made]) -> Made:
     path = folder / "operator.toml"
     inherited, ours = Inherited(), False
     try:
-        merged, inherited = complete(tomllib.loads(read_text(path)))
-        filled, ours = completed(merged)
+        merged, inherited = with_form(tomllib.loads(read_text(path)))
+        filled, ours = fill_in(merged)
         return made(_File.model_validate(filled))
     except (FileNotFoundError, NotADirectoryError):
         raise OperatorError(

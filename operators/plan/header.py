@@ -181,7 +181,7 @@ def _parts(path: str) -> tuple[str, ...]:
     return tuple(part.strip().strip("\"'") for part in path.split("."))
 
 
-class Section:
+class HeaderTable:
     """One table of the header, read key by key. Every complaint tells the line, the table and the key."""
 
     def __init__(self, header: Header, table: Any, path: Path, label: str) -> None:

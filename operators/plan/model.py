@@ -15,7 +15,6 @@ from operators.definition.spec import Operator
 from operators.dtypes import ACCUMULATOR, DTYPES, resolve_dtype
 from operators.errors import PlanError, unknown
 from operators.expression import Expression, ExpressionError
-from operators.plan.constraint import Constraint
 from operators.plan.launch import (
     MAX_BUFFER_BYTES,
     ArgumentKind,
@@ -23,12 +22,12 @@ from operators.plan.launch import (
     Launch,
     Numbers,
     ResolvedBuffer,
-    Step,
+    ResolvedLaunch,
     Zero,
     resolve_buffer,
     unroll,
 )
-from operators.plan.lets import Environment, with_lets
+from operators.plan.lets import Environment, closure, with_lets
 from operators.plan.tensor_map import ResolvedTensorMap, TensorMap, resolve_tensor_map
 
 FACTS: Mapping[str, frozenset[str]] = MappingProxyType(
@@ -53,7 +52,7 @@ class ResolvedPlan:
     buffers: tuple[ResolvedBuffer, ...]
     zero: tuple[str, ...]
     """Outputs and buffers to clear before the first step."""
-    steps: tuple[Step, ...]
+    steps: tuple[ResolvedLaunch, ...]
     tensor_maps: tuple[ResolvedTensorMap, ...]
     """Those that some step uses."""
 
@@ -65,6 +64,37 @@ class ResolvedPlan:
                 del step["overlap"]  # as texts were before there was such a thing
             step["args"] = [a["value"] if a["kind"] == "integer" else [a["kind"], a["name"]] for a in step["args"]]
         return json.dumps(fields, sort_keys=True, separators=(",", ":"))
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """One condition of `where`, over tunables, sizes of types and facts of the device. `constraint` makes it."""
+
+    expression: Expression
+    names: frozenset[str]
+    """All that its value rests on, named expressions resolved."""
+    lets: Mapping[str, Expression] = field(default_factory=lambda: MappingProxyType({}))
+    """The named expressions that it uses, each behind those that it uses."""
+    line: int | None = field(default=None, compare=False)
+
+    def breach(self, numbers: Mapping[str, int]) -> str:
+        """How these numbers break it; empty where they do not, or are not all that it rests on."""
+        if not self.names <= numbers.keys():
+            return ""
+        try:
+            if self.expression.evaluate(with_lets(numbers, self.lets)):
+                return ""
+        except ExpressionError as error:
+            return f"`where`: {error}"
+        known = ", ".join(f"{name} = {numbers[name]}" for name in sorted(self.names))
+        return f"`where`: `{self.expression.text}` does not hold with {known}"
+
+
+def constraint(expression: Expression, lets: Mapping[str, Expression], line: int | None) -> Constraint:
+    """The constraint that an expression states; `lets` are all named expressions of its plan, in order."""
+    every = closure(expression.names, lets)
+    used = MappingProxyType({name: let for name, let in lets.items() if name in every})
+    return Constraint(expression, every - used.keys(), used, line)
 
 
 @dataclass(frozen=True)

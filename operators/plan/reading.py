@@ -17,17 +17,26 @@ from operators.dtypes import ACCUMULATOR, DTYPES, TARGETS
 from operators.errors import PlanError, quote, unknown
 from operators.expression import Expression
 from operators.plan import keys
-from operators.plan.constraint import Constraint, constraint
-from operators.plan.header import Header, Section, read_header, show
-from operators.plan.kernel_name import check_function_name, check_name_expression
-from operators.plan.launch import Argument, ArgumentKind, Buffer, Launch, ResolvedBuffer, Step, Zero, together
+from operators.plan.header import Header, HeaderTable, read_header, show
+from operators.plan.launch import (
+    Argument,
+    ArgumentKind,
+    Buffer,
+    Launch,
+    ResolvedBuffer,
+    ResolvedLaunch,
+    Zero,
+    check_function_name,
+    check_name_expression,
+    together,
+)
 from operators.plan.lets import in_order
-from operators.plan.model import FACTS, Plan, ResolvedPlan, argument_kinds, environment
+from operators.plan.model import FACTS, Constraint, Plan, ResolvedPlan, argument_kinds, constraint, environment
 from operators.plan.tensor_map import L2_PROMOTIONS, MAX_RANK, OOB_FILLS, SWIZZLES, ResolvedTensorMap, TensorMap
 
 __all__ = [
-    "FACTS", "Argument", "ArgumentKind", "Buffer", "Launch", "Plan", "ResolvedBuffer", "ResolvedPlan",
-    "ResolvedTensorMap", "Step", "TensorMap", "Zero", "environment", "parse_plan",
+    "FACTS", "Argument", "ArgumentKind", "Buffer", "Launch", "Plan", "ResolvedBuffer", "ResolvedLaunch",
+    "ResolvedPlan", "ResolvedTensorMap", "TensorMap", "Zero", "environment", "parse_plan",
 ]  # fmt: skip
 
 MAX_LAUNCHES = 64
@@ -63,7 +72,7 @@ class _Reader:
         self.header = header
         self.operator = operator
         self.target = target
-        self.top = Section(header, header.table, (), "")
+        self.top = HeaderTable(header, header.table, (), "")
         self.taken = dict.fromkeys(operator.shape_names, "a dim")
         self.taken |= {t.name: "a tensor" for t in operator.tensors} | {s.name: "a scalar" for s in operator.scalars}
         self.numbers = operator.shape_names | FACTS[target] - {"blocks_per_sm"}
@@ -108,7 +117,7 @@ class _Reader:
             file=self.header.file,
         )
 
-    def _sections(self, key: str, title: str, largest: int) -> Iterable[Section]:
+    def _sections(self, key: str, title: str, largest: int) -> Iterable[HeaderTable]:
         tables = self.top.table.get(key, [])
         if not isinstance(tables, list):
             raise self.top.error(f"must be written [[{key}]], in double brackets", key)
@@ -117,11 +126,11 @@ class _Reader:
         for index, table in enumerate(tables):
             name = table.get(title) if isinstance(table, dict) else None
             label = f"{key} {index + 1}" + (f" `{name[:60]}`" if isinstance(name, str) and name.isprintable() else "")
-            yield Section(self.header, table, (key, index), label)
+            yield HeaderTable(self.header, table, (key, index), label)
 
     def _expression(
         self,
-        section: Section,
+        section: HeaderTable,
         key: str,
         value: Any,
         names: Iterable[str],
@@ -140,7 +149,7 @@ class _Reader:
                 return f"`{name}` is known on the {target} target only"
         return f"`{name}` is {self.taken[name]}, not a number" if name in self.taken else None
 
-    def _new_name(self, section: Section, key: str, name: str, what: str) -> str:
+    def _new_name(self, section: HeaderTable, key: str, name: str, what: str) -> str:
         """`name`, which nothing else may have."""
         subject = "" if key == name else f"{quote(name)} "
         if not IDENTIFIER.fullmatch(name) or "__" in name or len(name) > 60:
@@ -170,8 +179,8 @@ class _Reader:
         return tune
 
     @property
-    def _tune_section(self) -> Section:
-        return Section(self.header, self.top.table.get("tune", {}), ("tune",), "[tune]")
+    def _tune_section(self) -> HeaderTable:
+        return HeaderTable(self.header, self.top.table.get("tune", {}), ("tune",), "[tune]")
 
     def _where(
         self, tunes: Collection[Mapping[str, tuple[int, ...]]], lets: Mapping[str, Expression]
@@ -198,7 +207,7 @@ class _Reader:
         return tuple(made)
 
     def _lets(self) -> dict[str, Expression]:
-        section = Section(self.header, self.top.table.get("let", {}), ("let",), "[let]")
+        section = HeaderTable(self.header, self.top.table.get("let", {}), ("let",), "[let]")
         if len(section.table) > MAX_LETS:
             raise section.error(f"names {len(section.table)} expressions; at most {MAX_LETS} are allowed")
         for name in section.table:
@@ -211,14 +220,14 @@ class _Reader:
             raise section.error(f"rests on itself: {found}; write one of them without the others", cycle[0])
         return ordered
 
-    def _dtype(self, section: Section) -> str:
+    def _dtype(self, section: HeaderTable) -> str:
         dtype = section.string("dtype", "ACC")
         allowed = ("T", "ACC", *(d.name for d in DTYPES.values() if self.target == "cuda" or d.cpp))
         if dtype not in allowed:
             raise section.error(f"{show(dtype)} does not exist here; allowed are {', '.join(allowed)}", "dtype")
         return dtype
 
-    def _buffer(self, section: Section) -> Buffer:
+    def _buffer(self, section: HeaderTable) -> Buffer:
         section.only(keys.BUFFER)
         name = section.string("name", "partial")
         shape = section.items("shape", 1, MAX_BUFFER_RANK, '["rows", "256"]')
@@ -226,7 +235,7 @@ class _Reader:
         axes = tuple(self._expression(section, "shape", axis, self.numbers) for axis in shape)
         return Buffer(name, self._dtype(section), axes, section.line)
 
-    def _tensor_map(self, section: Section, buffers: tuple[Buffer, ...]) -> TensorMap:
+    def _tensor_map(self, section: HeaderTable, buffers: tuple[Buffer, ...]) -> TensorMap:
         section.only(keys.TENSOR_MAP)
         name = self._new_name(section, "name", section.string("name", "x_map"), "a tensor map")
         tensor = section.string("tensor", "x")
@@ -256,10 +265,10 @@ class _Reader:
         )
 
     def _groups(self) -> dict[str, Expression]:
-        table = Section(self.header, self.top.table.get("group", {}), ("group",), "[group]").table
+        table = HeaderTable(self.header, self.top.table.get("group", {}), ("group",), "[group]").table
         groups: dict[str, Expression] = {}
         for name, content in table.items():
-            section = Section(self.header, content, ("group", name), f"group `{name[:60]}`")
+            section = HeaderTable(self.header, content, ("group", name), f"group `{name[:60]}`")
             if not IDENTIFIER.fullmatch(name):
                 raise section.error("has no proper name; use letters, digits and _, a letter first")
             section.only(keys.GROUP)
@@ -268,7 +277,9 @@ class _Reader:
             groups[name] = self._expression(section, "repeat", section.table["repeat"], self.numbers)
         return groups
 
-    def _launch(self, section: Section, kinds: Mapping[str, ArgumentKind], groups: Mapping[str, Expression]) -> Launch:
+    def _launch(
+        self, section: HeaderTable, kinds: Mapping[str, ArgumentKind], groups: Mapping[str, Expression]
+    ) -> Launch:
         cuda = self.target == "cuda"
         elsewhere = {} if cuda else dict.fromkeys((*keys.CUDA_LAUNCH, "tensor_map"), _CPU_ONLY_NOTE)
         section.only(keys.CUDA_LAUNCH if cuda else keys.CPU_LAUNCH, elsewhere)
@@ -299,7 +310,7 @@ class _Reader:
             line=section.line,
         )
 
-    def _kernel(self, section: Section) -> str:
+    def _kernel(self, section: HeaderTable) -> str:
         text = section.string("kernel", "softmax_rows<BLOCK, T>" if self.target == "cuda" else "softmax").strip()
         try:
             if self.target == "cpu":
@@ -318,7 +329,7 @@ class _Reader:
             return f"`{name}` is {what}, known at run time only; template arguments are tunables, T, ACC and constants"
         return None
 
-    def _group_name(self, section: Section, groups: Mapping[str, Expression]) -> str | None:
+    def _group_name(self, section: HeaderTable, groups: Mapping[str, Expression]) -> str | None:
         if "group" not in section.table:
             return None
         group = section.string("group", "pass")
@@ -346,7 +357,7 @@ class _Reader:
         """What an entry of `zero` names, and when it is to be cleared."""
         if not isinstance(entry, dict):
             return entry, None
-        section = Section(self.header, entry, ("zero",), f"zero {index + 1}")
+        section = HeaderTable(self.header, entry, ("zero",), f"zero {index + 1}")
         section.only(keys.ZERO)
         name = section.string("name", "counters")
         if "when" not in entry:
@@ -354,7 +365,7 @@ class _Reader:
         return name, self._expression(section, "when", entry["when"], self.numbers)
 
 
-def _tunable_values(section: Section, name: str) -> tuple[int, ...]:
+def _tunable_values(section: HeaderTable, name: str) -> tuple[int, ...]:
     values = section.items(name, 1, MAX_TUNABLE_VALUES, "[256, 128, 512]")
     for value in values:
         if type(value) is not int or abs(value) >= 2**63:
@@ -364,12 +375,12 @@ def _tunable_values(section: Section, name: str) -> tuple[int, ...]:
     return tuple(values)
 
 
-def _tune_by_dtype(whole: Section, tune: Mapping[str, tuple[int, ...]]) -> dict[str, Mapping[str, tuple[int, ...]]]:
+def _tune_by_dtype(whole: HeaderTable, tune: Mapping[str, tuple[int, ...]]) -> dict[str, Mapping[str, tuple[int, ...]]]:
     """The tunables of every dtype: those of [tune], with what [tune.DTYPE] lists in their place."""
     found: dict[str, Mapping[str, tuple[int, ...]]] = {}
     for dtype in [name for name in whole.table if name not in tune and name != "where"]:
         table = whole.table[dtype]
-        section = Section(whole.header, table, ("tune", dtype), f"[tune.{dtype[:60]}]")
+        section = HeaderTable(whole.header, table, ("tune", dtype), f"[tune.{dtype[:60]}]")
         if dtype not in ACCUMULATOR:
             raise section.error(f"is of no dtype; there are {', '.join(ACCUMULATOR)}")
         for name in section.table:

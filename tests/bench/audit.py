@@ -345,11 +345,11 @@ def fell(entrant: Entrant, arena: Arena, *, drawn: bool) -> tuple[str, Evaluatio
 def _as_naive(stage: Pipeline, kernel: Kernel) -> bool:
     """Whether a kernel gives on nominal inputs of every workload, bit for bit, what the naive one gives."""
     outputs = []
-    cases = [stage.stand.checks.case(w, "nominal", at_end=False) for w in stage.workloads]
+    cases = [stage.bench.checks.case(w, "nominal", at_end=False) for w in stage.workloads]
     for one in (stage.baseline, kernel):
         prepared = stage.device.prepare(one)
         assert not isinstance(prepared, Rejection)
-        with stage.stand.session(prepared) as session:
+        with stage.bench.session(prepared) as session:
             for case in cases:
                 session.bind(0, case, at_end=False)
                 session.run(0, poison=NAN)

@@ -29,8 +29,8 @@ from rich.console import Console
 from rich.table import Table
 
 from fitness.cpu.build import FLAGS, LIBRARIES, LINK_FLAGS
+from fitness.oracle.bounds import judge
 from fitness.oracle.cases import Case, Question
-from fitness.oracle.compare import judge
 from fitness.oracle.inputs import TORCH_DTYPES, Inputs
 from fitness.oracle.verify import Oracle
 from fitness.sandbox.native import CXX

@@ -32,7 +32,7 @@ from fitness.cuda.target import CudaFitness
 from fitness.evaluation import COMPOSED, Evaluation, Level, library_calls
 from fitness.judging.base import Anchor, Fitness
 from fitness.judging.levels import full_anchor
-from fitness.judging.timing import Ratio, mean
+from fitness.judging.timing import LogRatio, mean
 from fitness.profiling.roofline import Peaks, roofline
 from fitness.targets import peaks
 from operators.catalog import folders, load
@@ -209,9 +209,9 @@ def told(found: Evaluation) -> Row:
     """What a row says of a verdict."""
     row: Row = {"status": str(found.status), "level": str(found.level), "message": found.message[:400]}
     if found.log_speedup is not None and found.log_speedup_se is not None:
-        row["over_naive"] = _interval(Ratio(found.log_speedup, found.log_speedup_se))
+        row["over_naive"] = _interval(LogRatio(found.log_speedup, found.log_speedup_se))
     if found.library_timings:
-        row["over_library"] = _interval(mean([Ratio(t.log_ratio, t.log_ratio_se) for t in found.library_timings]))
+        row["over_library"] = _interval(mean([LogRatio(t.log_ratio, t.log_ratio_se) for t in found.library_timings]))
         row["library"] = library_calls(found.library_timings)
         row["composed"] = all(t.composed for t in found.library_timings)
     return row | ({"library_lack": found.library_lack} if found.library_lack else {})
@@ -229,7 +229,7 @@ def of_roofline(operator: Operator, dtype: str, found: Evaluation, limits: Peaks
     return round(geometric_mean(shares), 4) if shares and all(shares) else None
 
 
-def _interval(ratio: Ratio) -> list[float]:
+def _interval(ratio: LogRatio) -> list[float]:
     """The ratio and the ends of its 95 % interval."""
     return [round(math.exp(ratio.value + sign * 1.96 * ratio.se), 4) for sign in (0, -1, 1)]
 

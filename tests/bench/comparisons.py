@@ -92,15 +92,15 @@ def _prepared(stage: CpuFitness, rounds: int) -> Prepared:
 def compare(stage: Pipeline, candidate: Prepared, anchor: Prepared, schedule: Schedule) -> Measurement:
     """One comparison, in as many processes as the pipeline takes at that level."""
     processes = 1 if schedule is SCREEN else stage.device.processes
-    stand = stage.stand
+    bench = stage.bench
     with ExitStack() as opened:
 
         def seats(kernel: Prepared, *, disguised: bool) -> list[Seat]:
-            opened_here = [opened.enter_context(stand.session(kernel)) for _ in range(processes)]
-            return [stand.inputs.seated(session, disguised=disguised) for session in opened_here]
+            opened_here = [opened.enter_context(bench.session(kernel)) for _ in range(processes)]
+            return [bench.inputs.seated(session, disguised=disguised) for session in opened_here]
 
         both = seats(candidate, disguised=True), seats(anchor, disguised=False)
-        pairing = Pairing(*both, stand.checks.accept, np.random.default_rng(), spread=stage.device.spread)
+        pairing = Pairing(*both, bench.checks.accept, np.random.default_rng(), spread=stage.device.spread)
         with stage.device.machine(exclusive=True):
             return pairing.measure(schedule, race=False)
 

@@ -54,8 +54,8 @@ def main() -> None:
 
 
 def _costs(stage: CudaFitness) -> dict[str, Any]:
-    stand, inputs = stage.stand, stage.stand.inputs
-    anchor, second = stand.anchor(stage.baseline), _counted(inputs)
+    bench, inputs = stage.bench, stage.bench.inputs
+    anchor, second = bench.anchor(stage.baseline), _counted(inputs)
     draws: dict[str, float] = {}
     calls: dict[str, float] = {}
     for number, sets in enumerate(inputs.nominal):
@@ -68,12 +68,12 @@ def _costs(stage: CudaFitness) -> dict[str, Any]:
             begin = time.perf_counter()
             slot, case = anchor.placed(number, 0)
             anchor.session.run(slot, poison=NAN, cold=True)
-            stand.checks.accept(case, anchor.session, slot)
+            bench.checks.accept(case, anchor.session, slot)
             calling.append(1e3 * (time.perf_counter() - begin))
         name = timed.case.workload.name
         draws[name], calls[name] = round(median(drawing), 2), round(median(calling), 2)
-    with stand.another(stage.baseline) as candidate:
-        pairing = Pairing([candidate], [anchor], stand.checks.accept, stand.rng, spread=stage.device.spread)
+    with bench.another(stage.baseline) as candidate:
+        pairing = Pairing([candidate], [anchor], bench.checks.accept, bench.rng, spread=stage.device.spread)
         begin = time.perf_counter()
         with stage.device.machine(exclusive=True):
             found = pairing.measure(FULL, race=False)

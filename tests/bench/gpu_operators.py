@@ -376,7 +376,7 @@ class _Unsupported(Exception):
 
 
 class _Local:
-    """A kernel in this process, with the part of `fitness.judging.device.Session` that is needed here."""
+    """A kernel in this process, with the part of `fitness.judging.device.KernelSession` that is needed here."""
 
     def __init__(self, oracle: Any, build: CudaBuild, source: str, dtype: str, flush: Any) -> None:
         import torch

@@ -24,10 +24,10 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from fitness.judging.dealing import at_size
+from fitness.judging.pipeline import at_size
 from fitness.judging.timed_inputs import COMPANY, NOMINAL, NOMINAL_SETS, dealt, most_company
+from fitness.oracle.bounds import judge
 from fitness.oracle.cases import Case, Question
-from fitness.oracle.compare import judge
 from fitness.oracle.places import CpuPlace
 from fitness.oracle.verify import Oracle
 from operators.catalog import functions, load

@@ -32,7 +32,7 @@ import numpy as np
 from fitness.cpu.target import CpuFitness
 from fitness.evaluation import CheckError, Evaluation, Level, Rejection, Status
 from fitness.judging.checks import agreed_at_both_ends
-from fitness.judging.device import KernelFault, Prepared, Session
+from fitness.judging.device import KernelFault, KernelSession, Prepared
 from fitness.judging.pipeline import Pipeline
 from fitness.oracle.cases import Case
 from operators.catalog import folders, load
@@ -130,7 +130,7 @@ class OnDevice:
 
     def case(self, workload: Workload, family: str) -> Case:
         with self._stage.device.machine(exclusive=False):
-            return self._stage.stand.checks.case(workload, family, at_end=True)
+            return self._stage.bench.checks.case(workload, family, at_end=True)
 
     def open(self, entry: Entry, opened: ExitStack) -> Any:
         target = self._stage.task.target
@@ -138,19 +138,19 @@ class OnDevice:
         if isinstance(prepared, Rejection):
             return f"{prepared.status}: {prepared.message}"
         try:
-            return prepared, opened.enter_context(self._stage.stand.session(prepared))
+            return prepared, opened.enter_context(self._stage.bench.session(prepared))
         except KernelFault as fault:
             return str(fault)
 
-    def supports(self, kernel: tuple[Prepared, Session], workload: Workload) -> bool:
+    def supports(self, kernel: tuple[Prepared, KernelSession], workload: Workload) -> bool:
         return kernel[0].supports(workload)
 
-    def check(self, kernel: tuple[Prepared, Session], case: Case) -> tuple[list[CheckError], str]:
+    def check(self, kernel: tuple[Prepared, KernelSession], case: Case) -> tuple[list[CheckError], str]:
         prepared, session = kernel
-        self._stage.stand.checks.begin()  # each as if a level began: the limit to the calls of one does not add up here
+        self._stage.bench.checks.begin()  # each as if a level began: the limit to the calls of one does not add up here
         with self._stage.device.machine(exclusive=False):
             try:
-                return self._stage.stand.checks.check(session, prepared, case), ""
+                return self._stage.bench.checks.check(session, prepared, case), ""
             except KernelFault as fault:
                 return list(self._stage.oracle.errors(case, session.work(0))), str(fault)
 

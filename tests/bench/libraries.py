@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from evo.config import DEFAULT_SETS
-from fitness.judging.library import Choice
+from fitness.judging.library import BaselineChoice
 from fitness.judging.pipeline import Pipeline
 from fitness.targets import fitness, present_target
 from operators.catalog import folders, load
@@ -30,7 +30,7 @@ from operators.definition.spec import Task
 from operators.errors import UserError
 
 
-def told(choice: Choice) -> dict[str, Any]:
+def told(choice: BaselineChoice) -> dict[str, Any]:
     """One line's object."""
     best = choice.best
     least_us = {workload: t.us[workload] for workload, t in best.items()}
@@ -73,7 +73,7 @@ def tried(name: str, dtypes: Sequence[str], target: str, workload_set: str, *, a
                 )
                 assert isinstance(stage, Pipeline)
                 try:
-                    yield told(stage.stand.vendor.choice(again=again))
+                    yield told(stage.bench.library.choice(again=again))
                 finally:
                     stage.close()
             except UserError as error:

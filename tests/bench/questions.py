@@ -184,7 +184,7 @@ def look_at(folder: Path, count: int) -> Counts:
                 watcher = watchers[str(request.task)]
                 if asks_model(request) and request.kind is Kind.CHILD and len(watcher.counts.repeated) < count:
                     watcher.asked(request)
-        elif isinstance(entry, records.Told):
+        elif isinstance(entry, records.TellRow):
             watchers[entry.row["task"]].told(records.individual_from(entry.row))
     total = Counts()
     for watcher in watchers.values():

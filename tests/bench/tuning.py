@@ -33,7 +33,7 @@ from scipy import stats
 
 from fitness.cpu.target import CpuFitness
 from fitness.evaluation import Rejection
-from fitness.judging.device import KernelFault, Session
+from fitness.judging.device import KernelFault, KernelSession
 from mutators.base import Kind, Parent, Request, Trial
 from mutators.transforms.mutator import Transform
 from mutators.tuning.samplers import SAMPLERS
@@ -139,10 +139,10 @@ def fastest_us(stage: CpuFitness, kernel: Kernel) -> list[float] | None:
         return None
     found = []
     try:
-        with stage.stand.session(prepared) as session:
-            for placed in stage.stand.inputs.seated(session, disguised=False).nominal:
+        with stage.bench.session(prepared) as session:
+            for placed in stage.bench.inputs.seated(session, disguised=False).nominal:
                 slot, case = placed[0]
-                if any(error.wrong for error in stage.stand.checks.check(session, prepared, case)):
+                if any(error.wrong for error in stage.bench.checks.check(session, prepared, case)):
                     return None
                 session.bind(slot, case, at_end=False)
                 found.append(min(_calls_us(session, slot)))
@@ -151,7 +151,7 @@ def fastest_us(stage: CpuFitness, kernel: Kernel) -> list[float] | None:
     return found
 
 
-def _calls_us(session: Session, slot: int) -> Iterator[float]:
+def _calls_us(session: KernelSession, slot: int) -> Iterator[float]:
     began = time.monotonic()
     for number in range(CALLS):
         if number >= LEAST_CALLS and time.monotonic() - began > CALLS_S:

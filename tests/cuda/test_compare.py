@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from fitness.cuda import compare
+from fitness.cuda import oracle
 from fitness.cuda.compile.nvrtc import compile_here
-from fitness.oracle.compare import Judgement, bound, judge
+from fitness.oracle.bounds import Judgement, bound, judge
 from fitness.sandbox.native import CXX
 
 ONE_THREAD = """
@@ -74,9 +74,9 @@ def assert_same(one: Judgement, two: Judgement) -> None:
 def one_thread(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     """judge.cu for a processor, a thread in each block."""
     folder = tmp_path_factory.mktemp("judge")
-    text = compare.JUDGE.read_text()
-    assert f"THREADS = {compare.THREADS}" in text
-    text = ONE_THREAD + text.replace(f"THREADS = {compare.THREADS}", "THREADS = 1") + CALLS
+    text = oracle.JUDGE.read_text()
+    assert f"THREADS = {oracle.THREADS}" in text
+    text = ONE_THREAD + text.replace(f"THREADS = {oracle.THREADS}", "THREADS = 1") + CALLS
     source, library = folder / "judge.cpp", folder / "judge.so"
     source.write_text(text)
     subprocess.run([CXX, "-std=c++17", "-O1", "-shared", "-fPIC", str(source), "-o", str(library)], check=True)
@@ -91,7 +91,7 @@ def test_the_kernel_that_judges_gives_the_same(
     for seed in range(20):
         values, expected, allowed = sample(size, seed)
         y = torch.from_numpy(values).to(dtype)
-        found = (ctypes.c_double * compare.SUMS)()
+        found = (ctypes.c_double * oracle.SUMS)()
         run = getattr(one_thread, f"judge_{str(dtype).removeprefix('torch.')}")
         addresses = [ctypes.c_void_p(a) for a in (y.data_ptr(), expected.ctypes.data, allowed.ctypes.data)]
         run(*addresses, ctypes.c_longlong(size), ctypes.c_uint(blocks), found)
@@ -104,7 +104,7 @@ def test_the_kernel_that_judges_gives_the_same(
 
 def test_the_kernel_that_judges_compiles() -> None:
     pytest.importorskip("cuda.bindings.nvrtc")
-    job = compare.judge_job("sm_90a")
+    job = oracle.judge_job("sm_90a")
     made = compile_here(job)
     assert made.cubin, made.log
     assert set(made.lowered) == set(job.expressions)

@@ -11,7 +11,7 @@ import pytest
 
 from fitness.cuda.compile import nvrtc
 from fitness.cuda.compile.compiler import Compiler, CompilerFault
-from fitness.cuda.compile.nvrtc import Job
+from fitness.cuda.compile.nvrtc import CompileJob
 from operators.errors import UserError
 
 GOOD = 'extern "C" __global__ void f(float* x) { x[0] = 1; }'
@@ -27,8 +27,8 @@ def compiler() -> Iterator[Compiler]:
         yield one
 
 
-def job(unit: str) -> Job:
-    return Job(unit, ("f",), "sm_90a", tuple(map(str, nvrtc.include_folders())))
+def job(unit: str) -> CompileJob:
+    return CompileJob(unit, ("f",), "sm_90a", tuple(map(str, nvrtc.include_folders())))
 
 
 def test_code_ptx_and_names_come_back(compiler: Compiler) -> None:
@@ -68,7 +68,7 @@ def test_a_compiler_that_gets_no_turn_is_waited_for(compiler: Compiler, monkeypa
 SHARED_BYTES = """
 from fitness.cuda.compile import nvrtc
 nvrtc.OPTIONS = ()  # without ptxas -v the compiler has nothing to say
-made = nvrtc.compile_here(nvrtc.Job("", (), "sm_90a", ()))
+made = nvrtc.compile_here(nvrtc.CompileJob("", (), "sm_90a", ()))
 assert made.cubin and not made.log, made  # a log of one byte: its end
 print([n for n in range(256) if bytes((0, n))[1:].hex() != f"{n:02x}"])
 """
@@ -82,7 +82,7 @@ def test_a_log_of_one_byte_is_not_written_over_the_byte_that_all_share(compiler:
 
 def test_an_unknown_architecture_is_the_users_affair(compiler: Compiler) -> None:
     with pytest.raises(UserError, match="cannot compile for 'sm_1'"):
-        compiler.compile(Job(GOOD, ("f",), "sm_1", ()))
+        compiler.compile(CompileJob(GOOD, ("f",), "sm_1", ()))
 
 
 def test_without_a_gpu_one_line_says_so() -> None:

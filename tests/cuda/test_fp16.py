@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from fitness.evaluation import Rejection, Status
-from fitness.oracle.bounds import Precision, analysed, element_bound
-from fitness.oracle.compare import judge
+from fitness.oracle.bounds import Precision, analysed, element_bound, judge
 from operators.catalog import load
 from operators.dtypes import DTYPES
 from operators.kernel import Kernel

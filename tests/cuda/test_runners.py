@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from fitness.cuda.running.runner import Runner
+from fitness.cuda.running.runner import CudaRunner
 from fitness.cuda.running.runners import SERVES, SPARES, Runners
 from fitness.evaluation import Status
 from fitness.judging.device import KernelFault
@@ -52,9 +52,9 @@ class Machine:
         self._lock = threading.Lock()
         self.runners = Runners(self._start, self.quiet)
 
-    def _start(self) -> Runner:
+    def _start(self) -> CudaRunner:
         self.made.append(Fake())
-        return cast(Runner, self.made[-1])
+        return cast(CudaRunner, self.made[-1])
 
     @contextmanager
     def quiet(self) -> Iterator[None]:
@@ -151,6 +151,6 @@ def test_spares_that_die_when_they_are_needed_are_replaced_until_the_machine_has
         machine.runners.hire()
 
 
-def _dying(runner: Runner) -> Runner:
+def _dying(runner: CudaRunner) -> CudaRunner:
     cast(Any, runner).dying = True
     return runner

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fitness.cuda.compile.build import CudaBuild, compile_cuda, compile_lines
-from fitness.cuda.compile.cubin import Cubin, CubinError, Section, read_cubin
+from fitness.cuda.compile.cubin import Cubin, CubinError, ElfSection, read_cubin
 from fitness.cuda.compile.line_table import Lines, Row, read_lines
 from fitness.cuda.compile.nvrtc import FILE
 from fitness.cuda.profiling.stalls import Sampled, StalledLine, parse_source, quoted, stalled_lines
@@ -116,7 +116,7 @@ def test_a_table_that_is_broken_is_refused_and_never_more(data: st.DataObject) -
     for place in data.draw(st.lists(st.integers(0, len(whole) - 1), max_size=6)):
         whole[place] = data.draw(st.integers(0, 255))
     table = bytes(whole)[: data.draw(st.integers(0, len(whole)))]
-    cubin = Cubin((Section(".debug_line", 1, 0, len(table), 0, 0, 1, 0, 0, table),))
+    cubin = Cubin((ElfSection(".debug_line", 1, 0, len(table), 0, 0, 1, 0, 0, table),))
     try:
         read_lines(cubin)
     except CubinError as error:

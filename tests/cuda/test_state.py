@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fitness.cuda.compile.build import CudaBuild, compile_cuda
 from fitness.cuda.compile.cubin import CubinError, read_cubin
-from fitness.cuda.compile.nvrtc import Compiled, Job, compile_here, include_folders
+from fitness.cuda.compile.nvrtc import Compiled, CompileJob, compile_here, include_folders
 from fitness.cuda.compile.state import PROBE, PROBE_KERNELS, Reference, detached, objection, reference, tables
 from operators.catalog import load
 from operators.kernel import Kernel
@@ -25,14 +25,14 @@ pytestmark = pytest.mark.usefixtures("headers")
 
 @cache
 def compiled(source: str, arch: str = "sm_90a") -> Compiled:
-    made = compile_here(Job(source, ("f",), arch, tuple(map(str, include_folders()))))
+    made = compile_here(CompileJob(source, ("f",), arch, tuple(map(str, include_folders()))))
     assert made.cubin, made.log
     return made
 
 
 @cache
 def known(arch: str = "sm_90a") -> Reference:
-    made = compile_here(Job(PROBE, PROBE_KERNELS, arch, tuple(map(str, include_folders()))))
+    made = compile_here(CompileJob(PROBE, PROBE_KERNELS, arch, tuple(map(str, include_folders()))))
     return reference(read_cubin(made.cubin))
 
 
@@ -162,7 +162,7 @@ def test_a_tensor_map_is_used_through_a_pointer_and_by_no_address_among_the_para
 
 def test_a_kernel_of_a_tensor_map_allows_nothing_beside_it() -> None:
     beside = kernel(f"{PARAMETER} *(volatile int*)(a + 64) = n;").replace(" f(", " g(").replace("f_param", "g_param")
-    made = compile_here(Job(DESCRIPTOR + beside, ("f", "g"), "sm_90a", tuple(map(str, include_folders()))))
+    made = compile_here(CompileJob(DESCRIPTOR + beside, ("f", "g"), "sm_90a", tuple(map(str, include_folders()))))
     assert "address of a parameter" in str(objection(read_cubin(made.cubin), known()))
 
 

@@ -10,7 +10,7 @@ import pytest
 from fitness.cuda import gpu
 from fitness.cuda.compile import nvrtc
 from fitness.cuda.running.driver import DeviceFacts
-from fitness.cuda.target import CudaDevice, CudaKernel
+from fitness.cuda.target import CudaDevice, PreparedCudaKernel
 from fitness.evaluation import Rejection, Status
 from fitness.oracle.verify import Oracle
 from operators.catalog import functions, load
@@ -52,7 +52,7 @@ def device(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CudaDevice]:
 
 def digest(device: CudaDevice, source: str) -> str:
     prepared = device.prepare(Kernel("softmax", "cuda", source))
-    assert isinstance(prepared, CudaKernel), prepared
+    assert isinstance(prepared, PreparedCudaKernel), prepared
     return prepared.code_digest
 
 

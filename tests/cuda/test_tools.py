@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from fitness.cuda.compile.program import KernelCall, Program
 from fitness.cuda.profiling import ncu, tools
-from fitness.cuda.profiling.ncu import Figures, NcuFailure, classify_measured, measure, notes, parse
+from fitness.cuda.profiling.ncu import CallCounters, NcuFailure, classify_measured, measure, notes, parse
 from fitness.cuda.profiling.profiler import assembled, placed
-from fitness.cuda.profiling.sanitizer import TOOLS, Finding, audited, read
+from fitness.cuda.profiling.sanitizer import TOOLS, SanitizerFinding, audited, read
 from fitness.cuda.profiling.solo import Solo, SoloRun
 from fitness.evaluation import Rejection, Status, Timing
 from fitness.judging.device import KernelFault
@@ -25,7 +25,7 @@ from fitness.profiling import counters
 from fitness.profiling.counters import COUNTED, STALLS
 from fitness.profiling.profiles import Bottleneck
 from fitness.profiling.roofline import Peaks, Roofline
-from fitness.sandbox.processes import Outcome
+from fitness.sandbox.processes import ProcessOutcome
 from operators.catalog import load
 from operators.definition.spec import Workload
 
@@ -34,7 +34,7 @@ CSV = (DATA / "ncu_two_launches.csv").read_text()
 PEAKS = Peaks("H100", 3060.0, 3000.0, {"fp32": 66_900.0}, 2.2)
 
 
-def figures(**changes: float) -> Figures:
+def figures(**changes: float) -> CallCounters:
     report = parse(CSV)
     assert report
     found = ncu.figures(report, [[0], [1]])
@@ -57,18 +57,18 @@ class Tool:
     said: list[str] = field(default_factory=lambda: [""])
     asked: list[tuple[list[str], Solo]] = field(default_factory=list)
 
-    def watch(self, tool: list[str], solo: Path, *, scratch: Path, **_: object) -> Outcome:
+    def watch(self, tool: list[str], solo: Path, *, scratch: Path, **_: object) -> ProcessOutcome:
         self.asked.append((list(tool), pickle.loads(solo.read_bytes())))
         run = len(self.asked) - 1
         if self.raw[min(run, len(self.raw) - 1)]:
             (scratch / ncu.REPORT).write_bytes(b"report")
-        return Outcome(0, self.said[min(run, len(self.said) - 1)], False, 1.0)
+        return ProcessOutcome(0, self.said[min(run, len(self.said) - 1)], False, 1.0)
 
-    def tell(self, tool: list[str], *, scratch: Path, **_: object) -> Outcome:
+    def tell(self, tool: list[str], *, scratch: Path, **_: object) -> ProcessOutcome:
         assert tool[1:3] == ["--import", str(scratch / ncu.REPORT)]
         page = tool[tool.index("--page") + 1]
         raw = self.raw[min(len(self.asked), len(self.raw)) - 1]
-        return Outcome(0, {"raw": raw, "source": self.source}[page], False, 1.0)
+        return ProcessOutcome(0, {"raw": raw, "source": self.source}[page], False, 1.0)
 
     def metrics(self, run: int) -> list[str]:
         """What it was asked to count."""
@@ -157,11 +157,11 @@ def test_the_machine_is_alone_only_while_the_kernel_runs(install: Callable[[Tool
         within.pop()
 
     class Looking(Tool):
-        def watch(self, *arguments: Any, **options: Any) -> Outcome:
+        def watch(self, *arguments: Any, **options: Any) -> ProcessOutcome:
             seen.append(bool(within))
             return super().watch(*arguments, **options)
 
-        def tell(self, *arguments: Any, **options: Any) -> Outcome:
+        def tell(self, *arguments: Any, **options: Any) -> ProcessOutcome:
             seen.append(bool(within))
             return super().tell(*arguments, **options)
 
@@ -304,8 +304,8 @@ def test_a_profile_says_what_could_not_be_had() -> None:
 # --- compute-sanitizer ----------------------------------------------------------------------------------------------
 
 
-def outcome(name: str, code: int) -> Outcome:
-    return Outcome(code, (DATA / f"{name}.txt").read_text(), False, 1.0)
+def outcome(name: str, code: int) -> ProcessOutcome:
+    return ProcessOutcome(code, (DATA / f"{name}.txt").read_text(), False, 1.0)
 
 
 def test_findings_are_refusals_in_words() -> None:
@@ -327,31 +327,35 @@ def test_findings_are_refusals_in_words() -> None:
 )
 def test_what_was_found_before_the_time_was_up_counts(tool: str, name: str) -> None:
     said = (DATA / f"{name}.txt").read_text().partition("SUMMARY")[0]
-    found = read(tool, Outcome(-9, said, True, 30.0)).rejection
+    found = read(tool, ProcessOutcome(-9, said, True, 30.0)).rejection
     assert found
     assert f"compute-sanitizer's {tool}" in found.message
-    assert read(tool, Outcome(-9, said.splitlines()[0], True, 30.0)).lack
+    assert read(tool, ProcessOutcome(-9, said.splitlines()[0], True, 30.0)).lack
 
 
 def test_nothing_found_needs_evidence() -> None:
-    assert read("racecheck", outcome("racecheck_clean", 0)) == Finding("racecheck")
-    assert read("synccheck", outcome("synccheck_clean", 0)) == Finding("synccheck")
+    assert read("racecheck", outcome("racecheck_clean", 0)) == SanitizerFinding("racecheck")
+    assert read("synccheck", outcome("synccheck_clean", 0)) == SanitizerFinding("synccheck")
     for text in (
         "",
         "========= Error: Device not supported. Please refer to the documentation",
         "========= ERROR SUMMARY: 0 errors",
     ):
-        found = read("memcheck", Outcome(0, text, False, 1.0))
+        found = read("memcheck", ProcessOutcome(0, text, False, 1.0))
         assert found.lack
         assert found.rejection is None
-    assert read("memcheck", Outcome(-9, "", True, 60.0)).lack
+    assert read("memcheck", ProcessOutcome(-9, "", True, 60.0)).lack
 
 
 def test_the_verdict_holds_what_was_run_and_what_was_not() -> None:
-    findings = [Finding("memcheck"), Finding("racecheck"), Finding("initcheck", lack="it is slow")]
+    findings = [
+        SanitizerFinding("memcheck"),
+        SanitizerFinding("racecheck"),
+        SanitizerFinding("initcheck", lack="it is slow"),
+    ]
     assert audited(findings, "n=7") == {"sanitizer": "memcheck, racecheck find nothing on n=7; not run: it is slow"}
     with pytest.raises(KernelFault, match="bad"):
-        audited([*findings, Finding("synccheck", Rejection(Status.WRONG, "bad"))], "n=7")
+        audited([*findings, SanitizerFinding("synccheck", Rejection(Status.WRONG, "bad"))], "n=7")
     assert set(TOOLS) == {"memcheck", "racecheck", "synccheck", "initcheck"}
 
 

@@ -16,7 +16,7 @@ from evo.individual import Individual
 from evo.replay import replay
 from evo.report.status import model_costs
 from evo.store import query
-from evo.strategies.agent import AgentSessions, AgentSettings, Session
+from evo.strategies.agent import AgentSession, AgentSessions, AgentSettings
 from evo.strategies.population import Elite
 from fitness.evaluation import Evaluation, Level, Status
 from mutators.base import Request
@@ -148,7 +148,7 @@ def told(sessions: AgentSessions, number: int, log_speedup: float | None, **chan
     sessions.tell(Individual(request, **fields))
 
 
-def goes_on(sessions: AgentSessions, number: int) -> Session:
+def goes_on(sessions: AgentSessions, number: int) -> AgentSession:
     session = sessions.next("m", PARENT)
     request = Request(Task("softmax", "fp32", "cpu"), number, "agent", (), 0, model="m", thread=session.thread)
     assert sessions.take(request, PARENT) == session.parent

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from evo import check_operator
 from evo.cli.commands import app
 from fitness import targets
-from fitness.judging.mutation_test import Admission
+from fitness.judging.mutation_test import MutationTest
 from operators.catalog import load
 from operators.definition.spec import Task
 from operators.errors import UserError
@@ -93,7 +93,7 @@ def test_a_mutant_whose_results_differ_within_the_bound_is_told_from_others(tmp_
         "wrong": source.replace("i < n;", "i < n - 1;"),
     }
     tried = targets.place(operator, Task("axpb", "fp32", "cpu"), workload_set="cpu", folder=tmp_path)
-    admission = Admission(tried, Kernel("axpb", "cpu", source), operator.hidden)
+    admission = MutationTest(tried, Kernel("axpb", "cpu", source), operator.hidden)
     try:
         assert admission.naive().rejection is None
         found = {name: admission.tried(Kernel("axpb", "cpu", text)) for name, text in kernels.items()}

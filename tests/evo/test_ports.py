@@ -19,8 +19,7 @@ from evo.strategies.base import Leader, StrategyContext
 from evo.strategies.islands import Islands
 from mutators.base import Request
 from operators.catalog import load
-from operators.definition.related import alike
-from operators.definition.spec import Task
+from operators.definition.spec import Task, alike
 from operators.kernel import Kernel
 from tests.evo import model_runs
 from tests.evo.worlds import TUNABLE, World, play

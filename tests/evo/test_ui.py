@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from evo.report import server as watching
-from evo.report.health import Finding, Health
+from evo.report.health import Health, HealthFinding
 from evo.report.server import Made, Maker, Reading, Trace, Watched, Wish, due, is_ours, server
 from evo.store import Store
 from tests.evo.browser import CHROMIUM, Tab, tab
@@ -188,7 +188,7 @@ def test_one_at_a_time_reads_and_nobody_who_does_not_ask(tmp_path: Path) -> None
         state = watched.look()
         assert state["page"] == "1" and state["running"] and state["told"] == "running" and state["age_s"] == 999
         clock.now_s += watching.HEALTH_S  # nothing has changed: is all well?
-        reads.made = Made(Health("running", "", 1.0, (Finding("silent", "no sign of life for 9 min"),)))
+        reads.made = Made(Health("running", "", 1.0, (HealthFinding("silent", "no sign of life for 9 min"),)))
         watched.look()
         watched.wait()
         state = watched.look()

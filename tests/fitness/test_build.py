@@ -15,7 +15,7 @@ from fitness.cpu.build import compiled as run_compiler
 from fitness.evaluation import Rejection, Status
 from fitness.sandbox import disk
 from fitness.sandbox.native import built, precompiled
-from fitness.sandbox.processes import Outcome
+from fitness.sandbox.processes import ProcessOutcome
 from operators.definition.spec import Operator
 from operators.errors import DiskError, MachineError
 from operators.kernel import Kernel
@@ -178,9 +178,11 @@ def test_what_a_compiler_says_of_the_machine_is_not_the_kernels_fault(tmp_path: 
 def test_a_folder_that_is_removed_under_a_compiler_is_not_the_kernels_fault(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def confined(*arguments: Any, **options: Any) -> Outcome:
+    def confined(*arguments: Any, **options: Any) -> ProcessOutcome:
         tmp_path.rmdir()
-        return Outcome(1, "Fatal error: can't create kernel.o: No such file or directory", timed_out=False, seconds=0.1)
+        return ProcessOutcome(
+            1, "Fatal error: can't create kernel.o: No such file or directory", timed_out=False, seconds=0.1
+        )
 
     monkeypatch.setattr("fitness.cpu.build.run_confined", confined)
     with pytest.raises(MachineError, match="was removed while a compiler worked with it"):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fitness.oracle.compare import bound, judge
+from fitness.oracle.bounds import bound, judge
 from tests.choosing import examples
 
 NUMBERS = st.floats(-4, 4, width=32) | st.sampled_from([math.nan, math.inf, -math.inf, 0.0, -0.0, 1e30])

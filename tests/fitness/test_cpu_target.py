@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from fitness.cpu.runner import Runner
-from fitness.cpu.target import CpuDevice, CpuFitness, CpuKernel, CpuSession
+from fitness.cpu.runner import CpuRunner
+from fitness.cpu.target import CpuDevice, CpuFitness, CpuSession, PreparedCpuKernel
 from fitness.evaluation import Evaluation, Level, Rejection, Status
 from fitness.judging import checks
 from fitness.judging.base import Anchor, Built
 from fitness.judging.device import KernelFault, KilledFromOutside
 from fitness.judging.levels import judge
 from fitness.judging.paired import LIBRARY_PAIRS, Measurement, Pairing
-from fitness.judging.timing import FULL, SCREEN, Ratio, Schedule
+from fitness.judging.timing import FULL, SCREEN, LogRatio, Schedule
 from fitness.sandbox.memory import Region
 from fitness.sandbox.processes import kill_group
 from operators.catalog import load
@@ -50,17 +50,17 @@ def verdict(stage: CpuFitness, kernel: Kernel, *, until: Level = Level.FULL, rac
 def test_a_runner_that_is_killed_is_no_kernels_fault(stage: CpuFitness) -> None:
     prepared = stage.device.prepare(axpb_kernel(RIGHT))
     assert not isinstance(prepared, Rejection)
-    with pytest.raises(KilledFromOutside, match="ended by signal 9"), stage.stand.session(prepared) as session:
+    with pytest.raises(KilledFromOutside, match="ended by signal 9"), stage.bench.session(prepared) as session:
         assert isinstance(session, CpuSession)
         kill_group(session._runner._process)
-        stage.stand.seated(session)
+        stage.bench.seated(session)
 
 
 def test_a_runner_that_gets_no_descriptor_is_no_kernels_fault(stage: CpuFitness) -> None:
     prepared = stage.device.prepare(axpb_kernel(RIGHT))
-    assert isinstance(prepared, CpuKernel)
+    assert isinstance(prepared, PreparedCpuKernel)
     some = Region({"some": 64}, at_end=False)
-    with Runner(threads=1) as runner:
+    with CpuRunner(threads=1) as runner:
         runner.bind(0, some, some)  # it has begun
         for pid in (runner.pid, *descendants(runner.pid)):
             resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, 3))
@@ -104,7 +104,7 @@ def test_a_lucky_first_measurement_does_not_get_a_kernel_into_an_archive(
     def lucky_once(pairing: Pairing, schedule: Schedule, *, race: bool) -> Measurement:
         measured = measure(pairing, schedule, race=race)
         schedules.append(schedule)
-        return replace(measured, ratio=Ratio(9.0, 0.01)) if schedule is SCREEN else measured
+        return replace(measured, ratio=LogRatio(9.0, 0.01)) if schedule is SCREEN else measured
 
     monkeypatch.setattr(Pairing, "measure", lucky_once)
     result = verdict(stage, axpb_kernel(f"{LOOP}y[i] = alpha * x[i] + b[i];"), race=True)
@@ -117,7 +117,7 @@ def test_a_lucky_first_measurement_does_not_get_a_kernel_into_an_archive(
 def test_builds_on_disk_are_bounded_and_made_again_when_they_are_needed(
     axpb: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fitness.cpu.kept.KEPT", 2)
+    monkeypatch.setattr("fitness.cpu.build.KEPT", 2)
     stage = CpuFitness(axpb, Task("axpb", "fp32", "cpu"), workload_set="cpu", folder=tmp_path)
     first = stage.device.prepare(axpb_kernel(RIGHT))
     assert not isinstance(first, Rejection)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fitness.judging.dealing import hand, revealing
+from fitness.judging.pipeline import hand, revealing
 from fitness.judging.timed_inputs import NOMINAL, dealt
 from fitness.oracle.inputs import FEW, OVERWHELMING, SPECIALS, carriers, overwhelming
 from fitness.oracle.verify import Oracle

@@ -15,7 +15,7 @@ from fitness.cpu.build import CpuBuild, build
 from fitness.cpu.cores import plan_facts
 from fitness.cpu.gate import section_objection
 from fitness.cpu.image import Image, Refused, image
-from fitness.cpu.runner import Runner, plan_words
+from fitness.cpu.runner import CpuRunner, plan_words
 from fitness.judging.device import KernelFault, KilledFromOutside
 from fitness.judging.signature import TableError, parameter_table
 from fitness.sandbox.memory import Region
@@ -48,7 +48,7 @@ def outputs(
     made = compiled(kernel, operator, folder)
     plan = parse_plan(kernel.source, operator, "cpu")
     resolved = plan.resolve(operator, dtype="fp32", dims={"n": 8}, values={}, facts=plan_facts(threads))
-    with Runner(threads=threads) as runner:
+    with CpuRunner(threads=threads) as runner:
         runner.map(made.image, made.library)
         inputs, work = Region({"x": 32, "b": 32}, at_end=False), Region({"y": 32}, at_end=False)
         inputs.view("x")[:] = struct.pack("<8f", *range(1, 9))
@@ -117,7 +117,7 @@ def test_a_call_has_no_descriptors_but_those_of_its_notes_and_orders(axpb: Opera
     resolved = plan.resolve(axpb, dtype="fp32", dims={"n": 8}, values={}, facts=plan_facts(1))
     found: set[tuple[str, ...]] = set()
     wanted = ("0 socket", "1 pipe")
-    with Runner(threads=1) as runner, ThreadPoolExecutor(1) as pool:
+    with CpuRunner(threads=1) as runner, ThreadPoolExecutor(1) as pool:
         runner.map(made.image, made.library)
         inputs, work = Region({"x": 32, "b": 32}, at_end=False), Region({"y": 32}, at_end=False)
         order = runner.bind(0, inputs, work)

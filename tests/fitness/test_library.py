@@ -20,9 +20,20 @@ from hypothesis import strategies as st
 from evo.report.reference import one
 from fitness.cpu.target import CpuDevice, CpuFitness
 from fitness.evaluation import Status
-from fitness.judging import library, vendor
+from fitness.judging import library
 from fitness.judging.device import KernelFault, Sample
-from fitness.judging.library import CLOSE, Choice, Place, Tried, choose, handed, keep, kept, known, taken
+from fitness.judging.library import (
+    CLOSE,
+    BaselineChoice,
+    BaselineKey,
+    CallTrial,
+    choose,
+    handed,
+    keep,
+    kept,
+    known,
+    taken,
+)
 from fitness.judging.timed_inputs import STANDING_SETS
 from operators.catalog import declared_libraries, functions, load
 from operators.definition.fingerprint import fingerprint
@@ -32,7 +43,7 @@ from operators.libraries import LibraryCall, call, direct, own
 from tests.bench import libraries
 from tests.fitness.kernels import RIGHT, axpb_kernel
 
-PLACE = Place("axpb", "fp32", "cpu", "cpu", "a machine", 2, {"torch": "1"})
+PLACE = BaselineKey("axpb", "fp32", "cpu", "cpu", "a machine", 2, {"torch": "1"})
 CALLS = """
 from operators.libraries import call, direct, own
 
@@ -60,7 +71,7 @@ def test_a_task_takes_the_fastest_right_call_and_keeps_it(
 ) -> None:
     stage = CpuFitness(with_calls, Task("axpb", "fp32", "cpu"), workload_set="cpu", folder=tmp_path)
     try:
-        found = stage.stand.vendor.choice()
+        found = stage.bench.library.choice()
         assert [t.name for t in found.tried] == ["torch.add", "numpy.multiply", "numpy.add", "scipy.special.no_such"]
         right, composed, wrong, missing = found.tried
         assert (right.lack, composed.lack, composed.kind) == ("", "", "composed")
@@ -72,7 +83,7 @@ def test_a_task_takes_the_fastest_right_call_and_keeps_it(
         assert (wrong.again, missing.again, kept(with_calls, found.place)) == (False, True, None)
         keep(with_calls, replace(found, tried=(right, composed, wrong)))
         monkeypatch.delattr(CpuDevice, "open_library")
-        assert stage.stand.vendor.choice() == found, "nothing is timed again"
+        assert stage.bench.library.choice() == found, "nothing is timed again"
     finally:
         stage.close()
     shown = {row["property"]: row["value"] for row in one(with_calls)}
@@ -92,7 +103,7 @@ class Machine:
         self.called: dict[tuple[str, str], int] = {}
         self.seats: list[tuple[str, tuple[str, ...]]] = []
 
-    def tried(self, *, place: Place = PLACE) -> Choice:
+    def tried(self, *, place: BaselineKey = PLACE) -> BaselineChoice:
         workloads = list(next(iter(self.made.values())))
         return choose([own(name) for name in self.made], place, workloads, self.seated, self.accept, nullcontext)
 
@@ -141,7 +152,7 @@ def test_what_is_chosen_is_the_fastest_of_each_workload_and_what_is_hopeless_is_
     found = machine.tried()
     assert {w: t.name for w, t in found.best.items()} == {"a": "fast", "b": "hopeless"}
     assert found.mean_us == pytest.approx(math.sqrt(100.0 * 50.0)) and found.lack == ""
-    assert found.tried[3] == Tried("wrong", "library", lack="it is out of bounds")
+    assert found.tried[3] == CallTrial("wrong", "library", lack="it is out of bounds")
     of_a = {name: count for (name, workload), count in machine.called.items() if workload == "a"}
     assert of_a["slow"] == of_a["fast"] == 12 and of_a["hopeless"] == 3
     assert machine.called["hopeless", "b"] == 12 and machine.called["wrong", "b"] == 1
@@ -175,7 +186,7 @@ def test_a_call_that_only_lacks_room_beside_other_workloads_is_tried_alone() -> 
 
     machine.seated = roomy  # type: ignore[method-assign]
     found = machine.tried()
-    assert found.tried == (Tried("large", "library", {"a": 10.0, "b": 20.0}),) and found.settled
+    assert found.tried == (CallTrial("large", "library", {"a": 10.0, "b": 20.0}),) and found.settled
 
 
 @given(
@@ -206,11 +217,11 @@ def test_a_workload_has_its_fastest_right_call_whatever_the_others_do(
 
 
 def test_of_calls_that_noise_tells_apart_the_first_declared_is_chosen() -> None:
-    place = Place("x", "fp32", "cpu", "cpu", "a CPU", 1, {})
+    place = BaselineKey("x", "fp32", "cpu", "cpu", "a CPU", 1, {})
 
     def chosen(*means: float) -> str | None:
-        tried = (Tried(f"call {number}", "library", {"w": us}) for number, us in enumerate(means))
-        best = Choice(place, ("w",), (Tried("wrong", "library", lack="wrong"), *tried)).best
+        tried = (CallTrial(f"call {number}", "library", {"w": us}) for number, us in enumerate(means))
+        best = BaselineChoice(place, ("w",), (CallTrial("wrong", "library", lack="wrong"), *tried)).best
         return best["w"].name if best else None
 
     assert chosen(4067.27, 4065.28) == chosen(4065.28, 4067.27) == "call 0"
@@ -219,31 +230,31 @@ def test_of_calls_that_noise_tells_apart_the_first_declared_is_chosen() -> None:
 
 
 def test_what_is_left_out_is_told_in_few_words() -> None:
-    place = Place("x", "fp32", "cpu", "cpu", "a CPU", 1, {})
-    absent = Tried("absent", "library", lacks={"v": "no package", "w": "no package"})
-    partial = Tried("partial", "library", {"v": 1.0}, lacks={"w": "no kernel"})
+    place = BaselineKey("x", "fp32", "cpu", "cpu", "a CPU", 1, {})
+    absent = CallTrial("absent", "library", lacks={"v": "no package", "w": "no package"})
+    partial = CallTrial("partial", "library", {"v": 1.0}, lacks={"w": "no kernel"})
     assert absent.left_out == "no package" and partial.left_out == "on w: no kernel"
-    assert Choice(place, ("v", "w"), (absent,)).lack == "absent: no package"
-    lack = Choice(place, ("v", "w"), (absent, partial)).lack
+    assert BaselineChoice(place, ("v", "w"), (absent,)).lack == "absent: no package"
+    lack = BaselineChoice(place, ("v", "w"), (absent, partial)).lack
     assert lack == "no call serves w: absent: no package; partial: on w: no kernel"
 
 
 def test_the_bench_tells_the_choice_of_each_workload_and_what_one_call_would_take() -> None:
-    whole = Tried("whole", "library", {"v": 8.0, "w": 8.0})
-    partial = Tried("partial", "composed", {"v": 2.0}, lacks={"w": "no kernel"})
-    line = libraries.told(Choice(PLACE, ("v", "w"), (whole, partial)))
+    whole = CallTrial("whole", "library", {"v": 8.0, "w": 8.0})
+    partial = CallTrial("partial", "composed", {"v": 2.0}, lacks={"w": "no kernel"})
+    line = libraries.told(BaselineChoice(PLACE, ("v", "w"), (whole, partial)))
     assert line["library"] == {"v": "partial", "w": "whole"} and line["kind"]["v"] == "composed"
     assert (line["mean_us"], line["one_call_over_best"]) == (4.0, 2.0)
     assert line["next_over_best"] == {"v": 4.0, "w": None}
     assert (line["tried"][1]["us"], line["tried"][1]["left_out"]) == ({"v": 2.0}, "on w: no kernel")
-    nothing = libraries.told(Choice(PLACE, ("v", "w"), (partial,)))
+    nothing = libraries.told(BaselineChoice(PLACE, ("v", "w"), (partial,)))
     assert (nothing["mean_us"], nothing["lack"]) == (None, "no call serves w: partial: on w: no kernel")
 
 
 def test_a_choice_is_kept_by_all_that_decides_about_it(with_calls: Operator) -> None:
-    partial = Tried("c", "library", {"n=1": 1.0}, lacks={"n=2": "no kernel"})
-    tried = (Tried("a", "library", {"n=1": 2.0, "n=2": 3.0}), Tried("b", "composed", lack="wrong"), partial)
-    choice = Choice(PLACE, ("n=1", "n=2"), tried)
+    partial = CallTrial("c", "library", {"n=1": 1.0}, lacks={"n=2": "no kernel"})
+    tried = (CallTrial("a", "library", {"n=1": 2.0, "n=2": 3.0}), CallTrial("b", "composed", lack="wrong"), partial)
+    choice = BaselineChoice(PLACE, ("n=1", "n=2"), tried)
     keep(with_calls, choice)
     assert kept(with_calls, PLACE) == choice
     assert known(with_calls) == [choice]
@@ -259,18 +270,18 @@ def test_a_choice_of_an_older_version_is_made_again(
     with_calls: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It named the one call with the least mean, and left a call out everywhere that could not run on one workload."""
-    tried, asked = (Tried("torch.add", "library", {"n=40000": 2.0, "n=100001": 3.0}),), []
+    tried, asked = (CallTrial("torch.add", "library", {"n=40000": 2.0, "n=100001": 3.0}),), []
 
-    def made(calls: Sequence[LibraryCall], place: Place, workloads: Sequence[str], *_: object) -> Choice:
+    def made(calls: Sequence[LibraryCall], place: BaselineKey, workloads: Sequence[str], *_: object) -> BaselineChoice:
         asked.append(place)
-        return Choice(place, tuple(workloads), tried)
+        return BaselineChoice(place, tuple(workloads), tried)
 
-    monkeypatch.setattr(vendor, "choose", made)
+    monkeypatch.setattr(library, "choose", made)
 
-    def choice() -> Choice:
+    def choice() -> BaselineChoice:
         stage = CpuFitness(with_calls, Task("axpb", "fp32", "cpu"), workload_set="cpu", folder=tmp_path)
         try:
-            return stage.stand.vendor.choice()
+            return stage.bench.library.choice()
         finally:
             stage.close()
 
@@ -284,13 +295,13 @@ def test_a_choice_of_an_older_version_is_made_again(
 
 
 def test_a_single_call_is_not_tried(axpb: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(vendor, "choose")
+    monkeypatch.delattr(library, "choose")
     stage = CpuFitness(axpb, Task("axpb", "fp32", "cpu"), workload_set="cpu", folder=tmp_path)
     try:
-        with stage.stand.vendor.guest() as seated:
-            guest = seated()
-            assert [len(seat.nominal) for seat in guest.seats] == [STANDING_SETS] * 2 and guest.lack == ""
-            assert len({id(seat.session) for seat in guest.seats}) == 1
+        with stage.bench.library.baseline() as seated:
+            baseline = seated()
+            assert [len(seat.nominal) for seat in baseline.seats] == [STANDING_SETS] * 2 and baseline.lack == ""
+            assert len({id(seat.session) for seat in baseline.seats}) == 1
     finally:
         stage.close()
 
@@ -311,16 +322,16 @@ def test_calls_that_have_no_room_leave_together_and_give_back_what_they_have(
 
     monkeypatch.setattr(CpuDevice, "open_library", begun)
     tried = (
-        Tried("torch.add", "library", {"n=40000": 1.0, "n=100001": 2.0}),
-        Tried("numpy.multiply", "composed", {"n=40000": 2.0, "n=100001": 1.0}),
+        CallTrial("torch.add", "library", {"n=40000": 1.0, "n=100001": 2.0}),
+        CallTrial("numpy.multiply", "composed", {"n=40000": 2.0, "n=100001": 1.0}),
     )
-    monkeypatch.setattr(vendor, "choose", lambda *of: Choice(of[1], tuple(of[2]), tried))
+    monkeypatch.setattr(library, "choose", lambda *of: BaselineChoice(of[1], tuple(of[2]), tried))
     stage = CpuFitness(with_calls, Task("axpb", "fp32", "cpu"), workload_set="cpu", folder=tmp_path)
     try:
-        with stage.stand.vendor.guest() as seated:
+        with stage.bench.library.baseline() as seated:
             assert opened == ["torch.add", "numpy.multiply"]
-            guest = seated()
-            assert (guest.seats, guest.lack, opened) == ((), "no memory", [])
+            baseline = seated()
+            assert (baseline.seats, baseline.lack, opened) == ((), "no memory", [])
     finally:
         stage.close()
 
@@ -365,7 +376,7 @@ def test_a_confirmation_times_the_fastest_call_of_each_workload(
     monkeypatch.setattr(CpuDevice, "open_library", noted)
     stage = CpuFitness(with_calls, Task("axpb", "fp32", "cpu"), workload_set="cpu", folder=tmp_path)
     try:
-        choice = stage.stand.vendor.choice()
+        choice = stage.bench.library.choice()
         opened.clear()
         found = stage.confirm(axpb_kernel(RIGHT))
     finally:

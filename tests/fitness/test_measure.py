@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 
 from fitness.evaluation import Status
 from fitness.judging.device import KernelFault, Sample
-from fitness.judging.paired import LIBRARY_PAIRS, Guest, GuestSeat, Measurement, Pairing
+from fitness.judging.paired import LIBRARY_PAIRS, LibraryBaseline, LibrarySeat, Measurement, Pairing
 from fitness.judging.timed_inputs import Seat, TimedSet
-from fitness.judging.timing import CONFIRM, FULL, SCREEN, RaceResult, Schedule, Spread
+from fitness.judging.timing import CONFIRM, FULL, SCREEN, ProcessSpread, RaceResult, Schedule
 
 Draw = Callable[[np.random.Generator], Sample]
-NONE = Spread()
+NONE = ProcessSpread()
 
 
 class ScriptedSession:
-    """`fitness.judging.device.Session` without a process."""
+    """`fitness.judging.device.KernelSession` without a process."""
 
     def __init__(self, draw: Draw, seed: int, *, charged: bool = True) -> None:
         self.charged = charged
@@ -72,7 +72,13 @@ def seat(session: Any, *, workloads: int, sets: int = 3, company: int = 0, renew
 
 
 def pairing(
-    candidate: Draw, anchor: Draw, *, workloads: int = 3, charged: bool = True, seed: int = 0, spread: Spread = NONE
+    candidate: Draw,
+    anchor: Draw,
+    *,
+    workloads: int = 3,
+    charged: bool = True,
+    seed: int = 0,
+    spread: ProcessSpread = NONE,
 ) -> Pairing:
     sessions = [ScriptedSession(d, seed + i, charged=charged) for i, d in enumerate((candidate, anchor))]
     seats = [[seat(session, workloads=workloads)] for session in sessions]
@@ -113,7 +119,7 @@ def test_a_hopeless_kernel_is_sampled_twice_only() -> None:
     assert [t.pairs for t in found.timings] == [2, 2, 2]
 
 
-def beside(library: Draw, *more: Draw, seed: int = 0, seconds: float = 0.0) -> tuple[Measurement, Guest]:
+def beside(library: Draw, *more: Draw, seed: int = 0, seconds: float = 0.0) -> tuple[Measurement, LibraryBaseline]:
     """Of a kernel that takes 100 us, its anchor 200 us; every sample of the library takes `seconds` of our time.
 
     `more`: of the second workload's call, where that is another one.
@@ -121,15 +127,17 @@ def beside(library: Draw, *more: Draw, seed: int = 0, seconds: float = 0.0) -> t
     mine, anchor = (seat(ScriptedSession(noisy(us), seed + i), workloads=2) for i, us in enumerate((100, 200)))
     calls = [ScriptedSession(draw, seed + 2 + i, charged=False) for i, draw in enumerate((library, *more))]
     seats = [[(slot, timed.case) for slot, timed in seat(session, workloads=1).nominal[0]] for session in calls]
-    guest = Guest([GuestSeat(calls[i % len(calls)], seats[i % len(calls)], f"call {i % len(calls)}") for i in (0, 1)])
-    guest.spent_s += seconds
+    baseline = LibraryBaseline(
+        [LibrarySeat(calls[i % len(calls)], seats[i % len(calls)], f"call {i % len(calls)}") for i in (0, 1)]
+    )
+    baseline.spent_s += seconds
     rng = np.random.default_rng(seed)
-    return Pairing([mine], [anchor], lambda *_: None, rng, guest=guest).measure(CONFIRM, race=False), guest
+    return Pairing([mine], [anchor], lambda *_: None, rng, library=baseline).measure(CONFIRM, race=False), baseline
 
 
 def test_the_library_is_paired_with_the_kernel_itself() -> None:
-    found, guest = beside(noisy(150))
-    assert guest.lack == ""
+    found, baseline = beside(noisy(150))
+    assert baseline.lack == ""
     assert [t.workload for t in found.library] == ["n=0", "n=1"]
     for mine, other in zip(found.timings, found.library, strict=True):
         assert math.exp(mine.log_ratio) == pytest.approx(2.0, rel=0.03)
@@ -167,12 +175,12 @@ def test_a_library_that_fails_leaves_the_measurement_as_it_is() -> None:
             raise KernelFault(Status.WRONG, "it is out of bounds")
         return noisy(150)(rng)
 
-    found, guest = beside(failing)
-    assert (found.library, guest.lack, len(calls)) == ((), "it is out of bounds", 7)
+    found, baseline = beside(failing)
+    assert (found.library, baseline.lack, len(calls)) == ((), "it is out of bounds", 7)
     assert found.result is RaceResult.FASTER
     calls.clear()
-    found, guest = beside(noisy(50), failing)
-    assert (found.library, guest.lack, len(calls)) == ((), "it is out of bounds", 7), "the other call leaves with it"
+    found, baseline = beside(noisy(50), failing)
+    assert (found.library, baseline.lack, len(calls)) == ((), "it is out of bounds", 7), "the other call leaves with it"
 
 
 @given(
@@ -201,12 +209,12 @@ def test_times_show_the_ratio_beside_them_whatever_was_measured(times: list[list
 
 def test_processes_whose_clocks_lie_apart_are_not_called_different() -> None:
     """10 us kernels, each process 0.3 us off: no number of pairs shows that it is the process and not the kernel."""
-    spread, wrong, stopped = Spread(fixed_ns=300.0), {True: 0, False: 0}, []
+    spread, wrong, stopped = ProcessSpread(fixed_ns=300.0), {True: 0, False: 0}, []
     for seed in range(60):
         offsets = np.random.default_rng(seed).standard_normal(2) * 0.3
         for known in wrong:
             two = [noisy(10 + offset, 0.0) for offset in offsets]
-            told = spread if known else Spread()
+            told = spread if known else ProcessSpread()
             found = pairing(*two, workloads=1, charged=False, seed=2 * seed, spread=told).measure(CONFIRM, race=False)
             wrong[known] += found.result in (RaceResult.FASTER, RaceResult.SLOWER)
             if known:
@@ -215,8 +223,10 @@ def test_processes_whose_clocks_lie_apart_are_not_called_different() -> None:
     assert max(stopped) <= 40  # more would tell nothing
 
 
-@pytest.mark.parametrize("spread", [Spread(fixed_ns=300.0), Spread(outside_ns=1000.0)], ids=["clocks", "beside them"])
-def test_processes_that_lie_apart_do_so_on_all_workloads(spread: Spread) -> None:
+@pytest.mark.parametrize(
+    "spread", [ProcessSpread(fixed_ns=300.0), ProcessSpread(outside_ns=1000.0)], ids=["clocks", "beside them"]
+)
+def test_processes_that_lie_apart_do_so_on_all_workloads(spread: ProcessSpread) -> None:
     """Six workloads tell no more of two processes than one does."""
     wrong = 0
     for seed in range(100):
@@ -230,13 +240,13 @@ def test_processes_that_lie_apart_do_so_on_all_workloads(spread: Spread) -> None
 def test_long_kernels_keep_their_precision_whatever_lies_around_them() -> None:
     found = pairing(noisy(1000), noisy(1000), charged=False).measure(CONFIRM, race=False)
     assert found.ratio.se < 0.005
-    assert Spread(fixed_ns=200.0).of(1e6, 1e6) < 0.0003
+    assert ProcessSpread(fixed_ns=200.0).of(1e6, 1e6) < 0.0003
 
 
 @pytest.mark.parametrize(("mine_us", "anchor_us"), [(8, 50), (50, 8)])
 def test_a_short_kernel_beside_a_long_one_is_as_uncertain_as_its_process(mine_us: float, anchor_us: float) -> None:
     """What a process is off by counts in each kernel's own time, not in the mean of the two."""
-    spread, wrong = Spread(fixed_ns=300.0), 0
+    spread, wrong = ProcessSpread(fixed_ns=300.0), 0
     for seed in range(100):
         apart = 0.3 * np.random.default_rng(seed).standard_normal(2)
         two = [noisy(us + by, 0.0) for us, by in zip((mine_us, anchor_us), apart, strict=True)]

@@ -13,7 +13,7 @@ from fitness.cpu import build as module
 from fitness.cpu.build import CpuBuild, build
 from fitness.cpu.gate import section_objection
 from fitness.evaluation import Rejection, Status
-from fitness.sandbox.processes import Outcome
+from fitness.sandbox.processes import ProcessOutcome
 from operators.definition.spec import Operator
 from operators.plan.reading import parse_plan
 from tests.bench.fuzz.elf import Sample
@@ -30,7 +30,7 @@ def sample(axpb: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S
     objects: list[bytes] = []
     run = module.run_confined
 
-    def kept(command: Sequence[str], *, cwd: str, **options: Any) -> Outcome:
+    def kept(command: Sequence[str], *, cwd: str, **options: Any) -> ProcessOutcome:
         if "objdump" in command[0]:
             objects.append(Path(cwd, "kernel.o").read_bytes())
         return run(list(command), cwd=cwd, **options)
@@ -39,7 +39,7 @@ def sample(axpb: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S
     kernel = axpb_kernel(RIGHT)
     plan = parse_plan(kernel.source, axpb, "cpu")
     assert isinstance(build(kernel, plan, axpb, dtype="fp32", folder=tmp_path, resolved=""), CpuBuild)
-    monkeypatch.setattr(module, "run_confined", lambda *_, **__: Outcome(0, "", False, 0.0))
+    monkeypatch.setattr(module, "run_confined", lambda *_, **__: ProcessOutcome(0, "", False, 0.0))
     return Sample(objects[0])
 
 

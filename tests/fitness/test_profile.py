@@ -11,7 +11,7 @@ import pytest
 from fitness.cpu import profiler, simulation
 from fitness.cpu.build import CpuBuild, build
 from fitness.cpu.profiler import parse_remarks, profile
-from fitness.cpu.simulation import Subject, parse_callgrind, simulated_shape
+from fitness.cpu.simulation import BuiltKernel, parse_callgrind, simulated_shape
 from fitness.evaluation import Timing
 from fitness.profiling.profiles import Bottleneck, Profile, classify
 from fitness.profiling.roofline import Peaks, Roofline, roofline
@@ -28,11 +28,11 @@ needs_valgrind = pytest.mark.skipif(shutil.which("valgrind") is None, reason="va
 STRIDED = "for (int phase = 0; phase < 64; phase++) for (int i = phase; i < n; i += 64) y[i] = alpha * x[i] + b[i];"
 
 
-def subject(operator: Operator, kernel: Kernel, folder: Path, dtype: str = "fp32") -> Subject:
+def subject(operator: Operator, kernel: Kernel, folder: Path, dtype: str = "fp32") -> BuiltKernel:
     plan = parse_plan(kernel.source, operator, "cpu")
     made = build(kernel, plan, operator, dtype=dtype, folder=folder, resolved="")
     assert isinstance(made, CpuBuild), made
-    return Subject(kernel, plan, made, operator, dtype)
+    return BuiltKernel(kernel, plan, made, operator, dtype)
 
 
 def timed(workload: Workload, latency_us: float) -> Timing:

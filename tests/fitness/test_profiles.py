@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fitness.cuda.profiling.ncu import Figures, classify_measured, figures, notes, parse
+from fitness.cuda.profiling.ncu import CallCounters, classify_measured, figures, notes, parse
 from fitness.profiling import counters
 from fitness.profiling.counters import COUNTED
 from fitness.profiling.metric_sets import (
@@ -54,7 +54,7 @@ KERNELS: dict[str, dict[str, float]] = {
 }  # fmt: skip
 
 
-def counted(values: dict[str, float], kernel: str = "main_kernel") -> Figures:
+def counted(values: dict[str, float], kernel: str = "main_kernel") -> CallCounters:
     """Figures of one launch, read from what ncu would print of it."""
     own = COMMON | values
     header = ["ID", "Kernel Name", *own]

@@ -7,7 +7,17 @@ import math
 import numpy as np
 import pytest
 
-from fitness.judging.timing import CONFIRM, SCREEN, RaceResult, Ratio, decide, location, log_ratio, mean, usually_above
+from fitness.judging.timing import (
+    CONFIRM,
+    SCREEN,
+    LogRatio,
+    RaceResult,
+    decide,
+    location,
+    log_ratio,
+    mean,
+    usually_above,
+)
 
 
 def simulated_verdict(rng: np.random.Generator, true_log_ratio: float, sigma: float) -> RaceResult:
@@ -75,8 +85,8 @@ def test_a_real_difference_is_found() -> None:
 
 
 def test_sampling_stops_where_no_gain_is_left_to_find() -> None:
-    assert decide(Ratio(-0.05, 0.024), SCREEN) is RaceResult.EQUAL  # somewhere between -10 % and +0.5 %
-    assert decide(Ratio(0.0, 0.024), SCREEN) is RaceResult.OPEN  # could still be 5 % faster
+    assert decide(LogRatio(-0.05, 0.024), SCREEN) is RaceResult.EQUAL  # somewhere between -10 % and +0.5 %
+    assert decide(LogRatio(0.0, 0.024), SCREEN) is RaceResult.OPEN  # could still be 5 % faster
 
 
 def test_the_ratio_is_positive_for_the_faster_candidate() -> None:
@@ -92,11 +102,11 @@ def test_an_outlier_barely_moves_the_ratio_or_its_error() -> None:
 
 
 def test_errors_of_workloads_add_in_quadrature() -> None:
-    assert mean([Ratio(0.2, 0.03), Ratio(0.4, 0.04)]) == Ratio(pytest.approx(0.3), pytest.approx(0.025))
+    assert mean([LogRatio(0.2, 0.03), LogRatio(0.4, 0.04)]) == LogRatio(pytest.approx(0.3), pytest.approx(0.025))
 
 
 def test_a_measurement_for_the_record_does_not_stop_when_it_is_merely_decided() -> None:
-    clear_but_imprecise = Ratio(1.0, 0.1)
+    clear_but_imprecise = LogRatio(1.0, 0.1)
     assert decide(clear_but_imprecise, SCREEN) is RaceResult.FASTER
     assert decide(clear_but_imprecise, CONFIRM) is RaceResult.OPEN
-    assert decide(Ratio(1.0, 0.001), CONFIRM) is RaceResult.FASTER
+    assert decide(LogRatio(1.0, 0.001), CONFIRM) is RaceResult.FASTER

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from fitness.evaluation import CheckError
 from fitness.oracle.bounds import Precision, analysed, element_bound, naively, rms_limit
+from fitness.oracle.bounds import judge as compare
 from fitness.oracle.cases import Case, Question, Trusted
-from fitness.oracle.compare import judge as compare
 from fitness.oracle.inputs import TORCH_DTYPES
 from fitness.oracle.places import CpuPlace
 from fitness.oracle.verify import Oracle, worst

@@ -38,8 +38,8 @@ def _series(stage: CudaFitness, kernel: Kernel) -> list[float] | str:
     if isinstance(prepared, Rejection):
         return prepared.message
     try:
-        with stage.stand.session(prepared) as session:
-            slot, _ = stage.stand.seated(session).placed(0, 0)
+        with stage.bench.session(prepared) as session:
+            slot, _ = stage.bench.seated(session).placed(0, 0)
             return [session.run(slot, poison=NAN, cold=True).elapsed_ns / 1e3 for _ in range(8)]
     except KernelFault as fault:
         return fault.rejection.message

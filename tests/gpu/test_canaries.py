@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from fitness.cuda.running.runner import Runner
+from fitness.cuda.running.runner import CudaRunner
 from fitness.evaluation import Evaluation, Level, Status
 from fitness.judging.base import Anchor, Built
 from fitness.judging.levels import judge
@@ -78,19 +78,19 @@ def test_a_clock_that_shows_a_part_of_the_time_gains_nothing(stage, share: float
     kernel = Kernel("gelu", "cuda", gelu("y[i] = store(right);"))
     ours = stage.device.prepare(kernel).build.cubin
     honest = stage.screen(kernel, Anchor(stage.baseline, 0.0, 0.0), race=False)
-    run, load, liars = Runner.run, Runner.load, set()
+    run, load, liars = CudaRunner.run, CudaRunner.load, set()
 
-    def shown(self: Runner, slot: int, **how: object) -> tuple[int, int]:
+    def shown(self: CudaRunner, slot: int, **how: object) -> tuple[int, int]:
         elapsed_ns, seen_ns = run(self, slot, **how)  # type: ignore[arg-type]
         return (round(share * elapsed_ns) if self in liars else elapsed_ns), seen_ns
 
-    def loaded(self: Runner, cubin: bytes, *what: object) -> None:
+    def loaded(self: CudaRunner, cubin: bytes, *what: object) -> None:
         load(self, cubin, *what)  # type: ignore[arg-type]
         (liars.add if cubin == ours else liars.discard)(self)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Runner, "run", shown)
-        patch.setattr(Runner, "load", loaded)
+        patch.setattr(CudaRunner, "run", shown)
+        patch.setattr(CudaRunner, "load", loaded)
         found = stage.screen(kernel, Anchor(stage.baseline, 0.0, 0.0), race=False)
     assert liars
     assert found.status in (Status.CORRECT, Status.QUARANTINED), found.message

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fitness.cuda.compare import MOST_BLOCKS, THREADS
-from fitness.oracle.compare import judge
+from fitness.cuda.oracle import MOST_BLOCKS, THREADS
+from fitness.oracle.bounds import judge
 from tests.cuda.test_compare import assert_same, sample
 
 pytestmark = pytest.mark.gpu

@@ -189,7 +189,7 @@ def test_each_workload_is_timed_beside_its_fastest_call(tmp_path: Path, monkeypa
     stage = fitness(load(str(folder)), Task("axpb", "fp32", "cuda"), workload_set="cpu", folder=tmp_path)
     assert isinstance(stage, Pipeline)
     try:
-        choice = stage.stand.vendor.choice()
+        choice = stage.bench.library.choice()
         found = stage.confirm(stage.baseline)
     finally:
         stage.close()

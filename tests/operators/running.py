@@ -15,7 +15,7 @@ from fitness.oracle.inputs import TORCH_DTYPES, Inputs
 from fitness.sandbox.native import CXX
 from operators.definition.spec import Operator
 from operators.dtypes import resolve_dtype
-from operators.plan.reading import Plan, Step, parse_plan
+from operators.plan.reading import Plan, ResolvedLaunch, parse_plan
 from operators.prelude import translation_unit
 
 FACTS = {
@@ -57,7 +57,9 @@ class Runner:
     def _plan(self, operator: Operator) -> Plan:
         return parse_plan(operator.ancestor("naive", self.target).read_text(), operator, self.target)
 
-    def _launch(self, operator: Operator, dtype: str, step: Step, tensors: Mapping[str, torch.Tensor]) -> None:
+    def _launch(
+        self, operator: Operator, dtype: str, step: ResolvedLaunch, tensors: Mapping[str, torch.Tensor]
+    ) -> None:
         scalars = {s.name: C_TYPES[resolve_dtype(s.dtype, dtype).name](s.value) for s in operator.scalars}
         values = [
             ctypes.c_void_p(tensors[a.name].data_ptr())

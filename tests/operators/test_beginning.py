@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from evo.cli.commands import app
-from fitness.oracle.compare import judge
+from fitness.oracle.bounds import judge
 from fitness.oracle.verify import Oracle
 from operators.beginning import FORMS, TEMPLATES, begin, templates
 from operators.catalog import functions, load

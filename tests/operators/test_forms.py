@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from operators.definition.forms import fill_in, hidden
 from operators.definition.reading import read_operator
-from operators.definition.shapes import completed, hidden
 from operators.errors import OperatorError
 
 OWN = """
@@ -89,7 +89,7 @@ def test_what_a_file_with_dims_of_its_own_leaves_out_is_made(tmp_path: Path) -> 
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
 def test_shapes_that_are_made_are_of_every_kind_and_small(count: int) -> None:
     dims = ["a", "b", "c", "d"][:count]
-    made, ours = completed({"dims": dims})
+    made, ours = fill_in({"dims": dims})
     assert ours
     shapes = [tuple(sizes) for table in made["hidden"] for sizes in product(*(_listed(table["dims"][d]) for d in dims))]
     assert len(shapes) == len(set(shapes))

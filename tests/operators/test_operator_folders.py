@@ -11,8 +11,8 @@ import pytest
 import scipy.sparse
 import torch
 
+from fitness.oracle.bounds import judge
 from fitness.oracle.cases import Case
-from fitness.oracle.compare import judge
 from fitness.oracle.inputs import CANCELLATION, TORCH_DTYPES, Inputs, draw, families
 from fitness.oracle.verify import Oracle
 from operators.catalog import folders, functions, load

@@ -7,7 +7,7 @@ import pytest
 from operators.definition.spec import RESERVED
 from operators.errors import PlanError
 from operators.plan.reading import FACTS as FACT_NAMES
-from operators.plan.reading import Argument, Plan, ResolvedPlan, Step, parse_plan
+from operators.plan.reading import Argument, Plan, ResolvedLaunch, ResolvedPlan, parse_plan
 from tests.operators.sample import FACTS, OPERATOR, header
 
 DIMS = {"rows": 6, "cols": 100, "longest": 9}
@@ -129,7 +129,7 @@ def test_the_dtype_changes_types_and_sizes() -> None:
 def test_cpu_plans_have_functions_and_arguments_only() -> None:
     plan = plan_of(CPU, "cpu")
     (step,) = resolve(plan, values={"TILE": 64}).steps
-    assert step == Step("sample", step.args)
+    assert step == ResolvedLaunch("sample", step.args)
     assert [a.kind for a in step.args] == ["tensor", "tensor", "scalar", "integer", "integer"]
     assert step.args[-1].value == 64 and step.grid == ()
 

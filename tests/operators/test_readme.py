@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fitness.oracle.compare import judge
+from fitness.oracle.bounds import judge
 from fitness.oracle.verify import Oracle
 from operators.catalog import folders, functions, load
 from operators.definition.spec import Operator

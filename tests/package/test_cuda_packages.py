@@ -312,7 +312,7 @@ def _told_by_package(
     """What the package's loader tells the driver, and where it put its scratch."""
     operator = packed.subject.operator
     driver = FakeDriver()
-    library = FakeLibrary(packed.engine("evo.packaging.runtime.loading").View)
+    library = FakeLibrary(packed.engine("evo.packaging.runtime.loading").ArrayView)
     kernel = packed.kernel.load()
     loaded = packed.kernel.Loaded.__new__(packed.kernel.Loaded)
     loaded.cu, loaded.facts, loaded._context = bindings, FACTS, None

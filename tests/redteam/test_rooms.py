@@ -13,7 +13,7 @@ import pytest
 
 from fitness.cpu import build
 from fitness.cpu.build import CpuBuild
-from fitness.cpu.simulation import Simulation, Subject, simulate
+from fitness.cpu.simulation import BuiltKernel, Simulation, simulate
 from fitness.emulator import build as emulation
 from fitness.emulator.target import emulated
 from fitness.evaluation import Rejection
@@ -176,5 +176,5 @@ def simulated(operator: Operator, source: str, folder: Path) -> Simulation | str
     assert isinstance(built, CpuBuild), built
     scratch = folder / "scratch"
     scratch.mkdir()
-    subject = Subject(made, plan, built, operator, "fp32")
+    subject = BuiltKernel(made, plan, built, operator, "fp32")
     return simulate(subject, Workload("small", {"n": 1000}), {"cpu_count": 2, "l2_bytes": 1 << 20}, scratch)

@@ -34,7 +34,7 @@ class CallError(ValueError):
 
 
 @dataclass(frozen=True)
-class View:
+class ArrayView:
     """What the loader looks at of an array."""
 
     dtype: str
@@ -115,7 +115,7 @@ class Package:
         tensors = {t.name: self.element(t).size * math.prod(t.sizes(env)) for t in self.operator.tensors}
         return tensors | {buffer.name: buffer.bytes for buffer in resolved.buffers}
 
-    def check(self, views: Mapping[str, View]) -> None:
+    def check(self, views: Mapping[str, ArrayView]) -> None:
         """It raises CallError for the first array that the kernel was not made for."""
         devices = {view.device for view in views.values()}
         if len(devices) > 1:
@@ -132,7 +132,7 @@ class Package:
                 raise CallError(f"{tensor.name} does not begin on a multiple of {ALIGNMENT} bytes; copy it first")
         self._check_apart(views)
 
-    def _check_apart(self, views: Mapping[str, View]) -> None:
+    def _check_apart(self, views: Mapping[str, ArrayView]) -> None:
         """Kernels are judged with tensors that share no memory; only inputs may here."""
         ends = {n: v.address + DTYPES[v.dtype].size * math.prod(v.shape) for n, v in views.items()}
         for written in self.operator.outputs:
@@ -209,11 +209,11 @@ class Torch:
         self._torch = torch
         self._names = {getattr(torch, name): ours for ours, name in _TORCH.items()}
 
-    def view(self, array: Any) -> View:
+    def view(self, array: Any) -> ArrayView:
         """What the loader looks at."""
         device = array.device.index if array.device.type == "cuda" else array.device.type
         dtype = self._names.get(array.dtype, str(array.dtype))
-        return View(dtype, tuple(array.shape), array.is_contiguous(), array.data_ptr(), device)
+        return ArrayView(dtype, tuple(array.shape), array.is_contiguous(), array.data_ptr(), device)
 
     def empty(self, shape: tuple[int, ...], dtype: str, device: int | str) -> Any:
         """A new array, in the order of the current stream."""
@@ -246,9 +246,9 @@ class Numpy(_Numbers):
 
         super().__init__(numpy)
 
-    def view(self, array: Any) -> View:
+    def view(self, array: Any) -> ArrayView:
         """What the loader looks at."""
-        return View(self._dtype(array), array.shape, array.flags.c_contiguous, array.ctypes.data, "cpu")
+        return ArrayView(self._dtype(array), array.shape, array.flags.c_contiguous, array.ctypes.data, "cpu")
 
     def empty(self, shape: tuple[int, ...], dtype: str, device: int | str) -> Any:
         """A new array that begins on 64 bytes."""
@@ -269,9 +269,9 @@ class Cupy(_Numbers):
 
         super().__init__(cupy)
 
-    def view(self, array: Any) -> View:
+    def view(self, array: Any) -> ArrayView:
         """What the loader looks at."""
-        return View(self._dtype(array), array.shape, array.flags.c_contiguous, array.data.ptr, array.device.id)
+        return ArrayView(self._dtype(array), array.shape, array.flags.c_contiguous, array.data.ptr, array.device.id)
 
     def empty(self, shape: tuple[int, ...], dtype: str, device: int | str) -> Any:
         """A new array of CuPy's pool, on the current stream."""

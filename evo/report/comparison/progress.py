@@ -18,7 +18,7 @@ NAMED = 4
 """Cells under way that a line names."""
 
 
-class Progress:
+class ComparisonProgress:
     """A comparison calls it whenever something changed; it writes to standard error at a human pace."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 from fitness.cuda.compile.compiler import Compiler, CompilerFault
 from fitness.cuda.compile.cubin import Cubin, CubinError, read_cubin
 from fitness.cuda.compile.line_table import Lines, read_lines
-from fitness.cuda.compile.nvrtc import FILE, HEADERS, OPTIONS, Job, include_folders, version
-from fitness.cuda.compile.program import Table
+from fitness.cuda.compile.nvrtc import FILE, HEADERS, OPTIONS, Compiled, CompileJob, include_folders, version
+from fitness.cuda.compile.program import ReadOnlyTable
 from fitness.cuda.compile.ptx import Rare, Traits, lower_precision, rare, tells_places, traits, written
 from fitness.cuda.compile.state import PROBE, PROBE_KERNELS, Reference, detached, objection, reference, tables
 from fitness.evaluation import Rejection, Status
@@ -111,7 +111,7 @@ class CudaBuild:
     """By name expression."""
     cell: tuple[str, ...]
     facts: Mapping[str, Any] = field(default_factory=dict)
-    tables: tuple[Table, ...] = ()
+    tables: tuple[ReadOnlyTable, ...] = ()
     """What kernels only read, by its address, which is to lie in memory that they cannot write to."""
 
 
@@ -131,15 +131,21 @@ def compile_cuda(
     if problem := forbidden(kernel.source, FILE, DIALECT):
         return Rejection(Status.INVALID, problem)
     names = tuple(dict.fromkeys(launch.kernel for launch in plan.launches))
-    shims = _parameter_tables(names)
     folders, compiler = include_folders(), compiler or _shared()
-    job = Job(unit, names + shims, arch, tuple(map(str, folders)))
+    job = CompileJob(unit, names + _parameter_tables(names), arch, tuple(map(str, folders)))
     try:
         made = compiler.compile(job)
     except CompilerFault as fault:
         return Rejection(Status.COMPILE_ERROR, str(fault))
     if not made.cubin:
         return Rejection(Status.COMPILE_ERROR, scrub_log(made.log[:MAX_LOG_CHARACTERS], names, folders))
+    return _inspected(made, job, plan, dtype, names, compiler)
+
+
+def _inspected(
+    made: Compiled, job: CompileJob, plan: Plan, dtype: str, names: Sequence[str], compiler: Compiler
+) -> CudaBuild | Rejection:
+    """The build that came of a job, with what its machine code tells; a rejection where that shows what is refused."""
     if len(made.log) > MAX_LOG_CHARACTERS or len(made.ptx) > MAX_PTX_CHARACTERS:
         return Rejection(Status.INVALID, f"it makes {len(made.ptx)} characters of PTX and {len(made.log)} of messages")
     by_symbol = read_ptxas_log(made.log)
@@ -149,13 +155,14 @@ def compile_cuda(
             return Rejection(Status.INVALID, f"launch of `{name}`: it is not a __global__ function")
     try:
         cubin = read_cubin(made.cubin)
-        problem = _never_waits(cubin, plan, lowered) or objection(cubin, _reference(compiler, arch))
+        problem = _never_waits(cubin, plan, lowered) or objection(cubin, _reference(compiler, job.arch))
         found = traits(made.ptx)
         problem = problem or _keeps(cubin, made.ptx) or _asks(found, plan)
         if problem:
             return Rejection(Status.INVALID, problem)
         params = {
-            name: cubin.parameters(lowered[name], made.lowered[shim]) for name, shim in zip(names, shims, strict=True)
+            name: cubin.parameters(lowered[name], made.lowered[shim])
+            for name, shim in zip(names, _parameter_tables(names), strict=True)
         }
         loaded, slots = detached(made.cubin, cubin)
     except (CubinError, TableError) as error:
@@ -167,11 +174,11 @@ def compile_cuda(
             f"it takes {stack} bytes of local memory per thread, for arrays and spilled registers; at most "
             f"{MAX_STACK_BYTES} are allowed",
         )
-    facts = _facts(cubin, found, plan, kernels, dtype, arch)
+    facts = _facts(cubin, found, plan, kernels, dtype, job.arch)
     suspicious, unusual = _told_by_lines(made.ptx, job, compiler)
     facts["flagged"] = list(suspicious)
     facts["uncommon"] = ", ".join(unusual) or "none"
-    return CudaBuild(arch, loaded, lowered, kernels, params, _cell(facts), facts, slots)
+    return CudaBuild(job.arch, loaded, lowered, kernels, params, _cell(facts), facts, slots)
 
 
 def _keeps(cubin: Cubin, ptx: str) -> str | None:
@@ -223,7 +230,7 @@ def compile_lines(
     unit += kernel.source.removeprefix("\ufeff")
     # What the build has besides lies between what its code refers to.
     wanted = (*build.lowered, *_parameter_tables(build.lowered))
-    job = Job(unit, wanted, build.arch, tuple(map(str, include_folders())), lines=True)
+    job = CompileJob(unit, wanted, build.arch, tuple(map(str, include_folders())), lines=True)
     try:
         made = (compiler or _shared()).compile(job)
         judged, told = read_cubin(build.cubin), read_cubin(made.cubin)
@@ -245,7 +252,7 @@ _references: dict[str, Reference] = {}
 def _reference(compiler: Compiler, arch: str) -> Reference:
     """What is known of an architecture. It raises UserError where our own code does not compile for it."""
     if arch not in _references:
-        made = compiler.compile(Job(PROBE, PROBE_KERNELS, arch, tuple(map(str, include_folders()))))
+        made = compiler.compile(CompileJob(PROBE, PROBE_KERNELS, arch, tuple(map(str, include_folders()))))
         if not made.cubin:
             raise UserError(f"NVRTC {version()} cannot compile for {arch!r}: {' '.join(made.log.split())[:300]}")
         _references[arch] = reference(read_cubin(made.cubin))
@@ -260,7 +267,7 @@ def _shared() -> Compiler:
     return compiler
 
 
-def _told_by_lines(ptx: str, job: Job, compiler: Compiler) -> Rare:
+def _told_by_lines(ptx: str, job: CompileJob, compiler: Compiler) -> Rare:
     """What the kernel's own code does that few kernels need.
 
     There is seldom anything, so that few are compiled twice. Where no compiler was asked for lines and some stand

@@ -13,7 +13,7 @@ import time
 from dataclasses import astuple
 from pathlib import Path
 
-from fitness.cuda.compile.nvrtc import Compiled, Job, include_folders
+from fitness.cuda.compile.nvrtc import Compiled, CompileJob, include_folders
 from fitness.judging.base import COMPILE_LIMIT_S, PATIENCE
 from fitness.sandbox.channel import receive, receive_frame, send_frame
 from fitness.sandbox.native import built
@@ -57,7 +57,7 @@ class Compiler:
         self._socket = self._process = None
         self._jobs = 0
 
-    def compile(self, job: Job, *, timeout_s: float = TIMEOUT_S) -> Compiled:
+    def compile(self, job: CompileJob, *, timeout_s: float = TIMEOUT_S) -> Compiled:
         """The result of a job. It raises CompilerFault, and UserError for what the user's machine lacks."""
         if self._jobs >= JOBS_PER_PROCESS:
             self.close()
@@ -122,7 +122,7 @@ def _processor_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def _answer(channel: socket.socket, deadline: float, job: Job) -> Compiled:
+def _answer(channel: socket.socket, deadline: float, job: CompileJob) -> Compiled:
     head = json.loads(receive_frame(channel, deadline, most_bytes=ANSWER_BYTES))
     if "user" in head:
         raise UserError(str(head["user"])[:500])

@@ -82,7 +82,7 @@ class CubinError(Exception):
 
 
 @dataclass(frozen=True)
-class Section:
+class ElfSection:
     """One section; `data` is empty where the file holds none of it."""
 
     name: str
@@ -142,7 +142,7 @@ class Relocation:
 class Cubin:
     """What is read of a cubin whose layout was checked."""
 
-    sections: tuple[Section, ...]
+    sections: tuple[ElfSection, ...]
 
     def digest(self) -> bytes:
         """Of every section but symbols' names and notes of the tools; relocations with what they refer to.
@@ -211,7 +211,7 @@ class Cubin:
             return ()
         return parameter_table(section.data[offset : offset + MAX_TABLE_BYTES])
 
-    def symbols(self, section: Section) -> list[Symbol]:
+    def symbols(self, section: ElfSection) -> list[Symbol]:
         """What a table of symbols holds. It raises CubinError where a name does not lie within the names."""
         names = _Reader(self.sections[section.link].data if section.link < len(self.sections) else b"")
         whole = len(section.data) // _SYMBOL.size * _SYMBOL.size
@@ -292,13 +292,13 @@ def read_cubin(cubin: bytes) -> Cubin:
     return Cubin(tuple(_section(reader, names, entry, at) for entry, at in zip(entries, places, strict=True)))
 
 
-def _section(reader: _Reader, names: _Reader, entry: tuple[int, ...], header_at: int) -> Section:
+def _section(reader: _Reader, names: _Reader, entry: tuple[int, ...], header_at: int) -> ElfSection:
     name, kind, flags, _, offset, size, link, info, alignment, _ = entry
     data = b"" if kind in (0, _NOBITS) else reader.part(offset, size)
-    return Section(names.text(name), kind, flags, size, link, info, alignment, header_at, offset, data)
+    return ElfSection(names.text(name), kind, flags, size, link, info, alignment, header_at, offset, data)
 
 
-def _symbols(section: Section, names: bytes, wanted: bytes) -> Iterator[tuple[int, int]]:
+def _symbols(section: ElfSection, names: bytes, wanted: bytes) -> Iterator[tuple[int, int]]:
     """Number of the section, and offset in it, of every symbol that is called so."""
     whole = len(section.data) // _SYMBOL.size * _SYMBOL.size
     for name, _, _, number, value, _ in _SYMBOL.iter_unpack(section.data[:whole]):

@@ -1,7 +1,7 @@
 """NVRTC in a process that reads nothing but CUDA headers: `python -m fitness.cuda.compile.nvrtc SOCKET_FD FOLDERS`.
 
-Requests are the pickled fields of a `Job`; answers are a JSON object and the bytes it announces, so that our process
-unpickles nothing that a compiler wrote after it had read a candidate's source. Needs no GPU and no nvcc.
+Requests are the pickled fields of a `CompileJob`; answers are a JSON object and the bytes it announces, so that our
+process unpickles nothing that a compiler wrote after it had read a candidate's source. Needs no GPU and no nvcc.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ HEADERS = {
 
 
 @dataclass(frozen=True)
-class Job:
+class CompileJob:
     """One translation unit."""
 
     unit: str
@@ -161,7 +161,7 @@ def version() -> str:
     return ".".join(map(str, numbers))
 
 
-def compile_here(job: Job) -> Compiled:
+def compile_here(job: CompileJob) -> Compiled:
     """Compile in this process. Raises UserError where NVRTC knows nothing of the architecture."""
     with _Compilation(job.unit, job.expressions) as program:
         if not program.compile(job):
@@ -188,7 +188,7 @@ class _Compilation:
     def __exit__(self, *_: object) -> None:
         self.nvrtc.nvrtcDestroyProgram(self.handle)
 
-    def compile(self, job: Job) -> bool:
+    def compile(self, job: CompileJob) -> bool:
         folders = (f"--include-path={folder}" for folder in job.folders)
         options = [f"--gpu-architecture={job.arch}", *OPTIONS, *folders, *(("-lineinfo",) if job.lines else ())]
         (result,) = self.nvrtc.nvrtcCompileProgram(self.handle, len(options), [option.encode() for option in options])
@@ -225,7 +225,7 @@ class _Compilation:
 def _serve(channel: socket.socket) -> None:
     while True:
         try:
-            job = Job(*pickle.loads(receive_frame(channel)))
+            job = CompileJob(*pickle.loads(receive_frame(channel)))
         except EOFError:
             return
         blobs = [b"", b"", b""]
@@ -247,7 +247,9 @@ def main() -> None:
     fd, folders, *confine = sys.argv[1:]
     readable = folders.split(os.pathsep)
     # A first program loads what NVRTC loads late: its builtins, and the compiler's own tables.
-    compile_here(Job('extern "C" __global__ void warm(float* x) { x[0] = sqrtf(x[1]); }', ("warm",), "sm_90", ()))
+    compile_here(
+        CompileJob('extern "C" __global__ void warm(float* x) { x[0] = sqrtf(x[1]); }', ("warm",), "sm_90", ())
+    )
     if confine:
         ctypes.CDLL(confine[0]).evo_confine(":".join(readable).encode(), b"")
     with socket.socket(fileno=int(fd)) as channel:

@@ -38,7 +38,7 @@ class Program:
 
 
 @dataclass(frozen=True)
-class Table:
+class ReadOnlyTable:
     """What a kernel only reads, by its address: whoever loads the cubin keeps it where nothing can write to it."""
 
     offset: int

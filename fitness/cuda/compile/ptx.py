@@ -46,7 +46,7 @@ _CALLED = re.compile(r"call(?![\w$])|mov\.|cvta\.|st\.(?:param|local)|ret(?![\w$
 _POLICY = re.compile(r"(?:createpolicy|discard|applypriority)\.|.*L[12]::(?:evict_(?:last|first|unchanged)|cache_hint)")
 
 
-class Instruction(NamedTuple):
+class PtxInstruction(NamedTuple):
     """One instruction, without its label and predicate."""
 
     opcode: str
@@ -63,12 +63,12 @@ class Instruction(NamedTuple):
         return self.opcode.split(".")
 
 
-FLAGGED: Mapping[str, Callable[[Instruction], bool]] = {
+FLAGGED: Mapping[str, Callable[[PtxInstruction], bool]] = {
     CLOCK: lambda i: _CLOCK.search(i.operands) is not None,
     PLACE: lambda i: _WHERE.search(i.operands) is not None,
 }
 """By what one instruction is told."""
-UNCOMMON: Mapping[str, Callable[[Instruction], bool]] = {
+UNCOMMON: Mapping[str, Callable[[PtxInstruction], bool]] = {
     "sleep": lambda i: i.opcode.startswith("nanosleep"),
     "cache policy": lambda i: _POLICY.match(i.opcode) is not None,
     "launch dependence": lambda i: i.opcode.startswith("griddepcontrol"),
@@ -120,7 +120,7 @@ class Traits:
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-def instructions(ptx: str) -> list[Instruction]:
+def instructions(ptx: str) -> list[PtxInstruction]:
     """Return the instructions of all entries and functions, in their order."""
     return list(_instructions(_without_asides(ptx)[0]))
 
@@ -138,7 +138,7 @@ def _without_asides(ptx: str) -> tuple[str, list[str]]:
     return _ASIDE.sub(put, ptx), strings
 
 
-def _instructions(code: str) -> Iterator[Instruction]:
+def _instructions(code: str) -> Iterator[PtxInstruction]:
     for number, body in enumerate(_bodies(code)):
         place = ""
         for statement in body.split(";"):
@@ -146,7 +146,7 @@ def _instructions(code: str) -> Iterator[Instruction]:
             assert ahead is not None, "it matches the empty text too"
             place = ahead["place"] or place
             if opcode := _OPCODE.match(statement, ahead.end()):
-                yield Instruction("".join(opcode[0].split()), statement[opcode.end() :].strip(), place, number)
+                yield PtxInstruction("".join(opcode[0].split()), statement[opcode.end() :].strip(), place, number)
 
 
 def _bodies(code: str) -> Iterator[str]:
@@ -257,11 +257,11 @@ def rare(ptx: str, *, file: str | None = None) -> Rare:
     return Rare(flagged, tuple(_named(UNCOMMON, chosen)))
 
 
-def _named(tests: Mapping[str, Callable[[Instruction], bool]], found: Sequence[Instruction]) -> Iterator[str]:
+def _named(tests: Mapping[str, Callable[[PtxInstruction], bool]], found: Sequence[PtxInstruction]) -> Iterator[str]:
     return (name for name, tells in tests.items() if any(map(tells, found)))
 
 
-def _chosen(code: str, strings: Sequence[str], file: str | None) -> list[Instruction]:
+def _chosen(code: str, strings: Sequence[str], file: str | None) -> list[PtxInstruction]:
     """The instructions that a kernel answers for, as far as the PTX tells."""
     found = list(_instructions(code))
     if file is None:
@@ -271,7 +271,7 @@ def _chosen(code: str, strings: Sequence[str], file: str | None) -> list[Instruc
     return own + [instruction for instruction in called if not _guards(instruction)]
 
 
-def _guards(instruction: Instruction) -> bool:
+def _guards(instruction: PtxInstruction) -> bool:
     """Whether headers put this into the code of their callers on their own account.
 
     A barrier of the grid checks that there is one to wait at, and asks where its words lie. It is no choice of the
@@ -280,7 +280,7 @@ def _guards(instruction: Instruction) -> bool:
     return instruction.opcode in ("trap", "brkpt") or "%envreg" in instruction.operands
 
 
-def _takes_own_address(functions: Collection[str], found: Sequence[Instruction]) -> bool:
+def _takes_own_address(functions: Collection[str], found: Sequence[PtxInstruction]) -> bool:
     """Whether the address of a function of the kernel's is used for more than to call it."""
     if not any(set(_OPERAND.findall(i.operands)) & set(functions) for i in found):
         return False
@@ -314,10 +314,12 @@ def tells_places(ptx: str) -> bool:
     return any(instruction.place for instruction in instructions(ptx))
 
 
-def _by_origin(found: Iterable[Instruction], numbers: Collection[str]) -> tuple[list[Instruction], list[Instruction]]:
+def _by_origin(
+    found: Iterable[PtxInstruction], numbers: Collection[str]
+) -> tuple[list[PtxInstruction], list[PtxInstruction]]:
     """Those that came from files of these numbers, and those from functions of others that these call."""
-    own: list[Instruction] = []
-    called: list[Instruction] = []
+    own: list[PtxInstruction] = []
+    called: list[PtxInstruction] = []
     for instruction in found:
         place = _PLACE.match(instruction.place)
         if place is None or place[1] in numbers:
@@ -327,7 +329,7 @@ def _by_origin(found: Iterable[Instruction], numbers: Collection[str]) -> tuple[
     return own, called
 
 
-def _has_absolute(found: Sequence[Instruction]) -> bool:
+def _has_absolute(found: Sequence[PtxInstruction]) -> bool:
     """Whether something is read or written at an address that the code holds as a number."""
     for own in _by_body(found):
         moves = _moves(filter(_addresses, own))
@@ -337,17 +339,17 @@ def _has_absolute(found: Sequence[Instruction]) -> bool:
     return False
 
 
-def _by_body(found: Iterable[Instruction]) -> Iterator[list[Instruction]]:
+def _by_body(found: Iterable[PtxInstruction]) -> Iterator[list[PtxInstruction]]:
     """The instructions of each entry or function that follow each other."""
     return (list(body) for _, body in groupby(found, key=attrgetter("body")))
 
 
-def _addresses(instruction: Instruction) -> bool:
+def _addresses(instruction: PtxInstruction) -> bool:
     """Whether an instruction may make an address of another one."""
     return bool(_ADDRESSING.fullmatch(instruction.opcode))
 
 
-def _moves(found: Iterable[Instruction]) -> list[tuple[str, str]]:
+def _moves(found: Iterable[PtxInstruction]) -> list[tuple[str, str]]:
     """Where instructions put their results, and what they make them of; not where they read memory."""
     parted = (i.operands.partition(",") for i in found)
     return [(to.strip(), whence) for to, _, whence in parted if "[" not in whence]

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fitness.cuda.compile.cubin import INSTRUCTION_BYTES, OPCODE, Cubin, CubinError, Relocation, Section, Symbol
-from fitness.cuda.compile.program import Table
+from fitness.cuda.compile.cubin import INSTRUCTION_BYTES, OPCODE, Cubin, CubinError, ElfSection, Relocation, Symbol
+from fitness.cuda.compile.program import ReadOnlyTable
 
 RUNTIME = {
     "malloc": "allocates on the device; declare a [[buffer]]",
@@ -134,13 +134,13 @@ def objection(cubin: Cubin, known: Reference) -> str | None:
     return None
 
 
-def detached(code: bytes, cubin: Cubin) -> tuple[bytes, tuple[Table, ...]]:
+def detached(code: bytes, cubin: Cubin) -> tuple[bytes, tuple[ReadOnlyTable, ...]]:
     """The cubin without relocations that refer to tables, and the places that want their addresses.
 
     A module's own memory can be written to; where it is loaded, the tables are put into memory that cannot.
     """
     gone = list(_tabled(cubin, _all_accesses(cubin)))
-    slots = [Table(cubin.sections[r.section].offset + r.offset, _bytes(cubin, r.symbol)) for r in gone]
+    slots = [ReadOnlyTable(cubin.sections[r.section].offset + r.offset, _bytes(cubin, r.symbol)) for r in gone]
     image = bytearray(code)
     entries_gone = {r.entry_at for r in gone}
     for section in cubin.sections:
@@ -243,7 +243,7 @@ def _all_accesses(cubin: Cubin) -> list[_Access]:
     return [access for section in cubin.sections if section.is_code for access in _accesses(section)]
 
 
-def _accesses(section: Section) -> Iterator[_Access]:
+def _accesses(section: ElfSection) -> Iterator[_Access]:
     """All accesses of constant memory, in the encoding of compute capability 7.0 and later.
 
     Bits 9 to 11 of an instruction say that one operand is a constant; bits 54 to 58 hold its bank, those below its

@@ -91,7 +91,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Figures:
+class CallCounters:
     """What was counted during one call of a plan."""
 
     values: Mapping[str, float]
@@ -135,7 +135,7 @@ class Figures:
         return tuple(Metric(name, value, self.units[name]) for name, value in self.values.items())
 
 
-def measure(solo: Solo, scratch: Path, alone: Callable[[], AbstractContextManager[None]] = nullcontext) -> Figures:
+def measure(solo: Solo, scratch: Path, alone: Callable[[], AbstractContextManager[None]] = nullcontext) -> CallCounters:
     """Profile the program of a solo with one run; while it runs, `alone` is entered. Raises NcuFailure.
 
     Where it makes more than LAUNCHES launches, all are timed first; then those are counted that stand for most of the
@@ -191,7 +191,7 @@ class _Ncu:
     samples: bool = True
     """Whether the report tells where warps waited."""
 
-    def counted(self, solo: Solo, metrics: Sequence[str], launches: int, *more: str) -> Report:
+    def counted(self, solo: Solo, metrics: Sequence[str], launches: int, *more: str) -> NcuReport:
         """What it counts of the launches of a solo's only run. Raises NcuFailure."""
         file = write_solo(solo, self.scratch)
         wanted = [name for name in metrics if name not in _absent]
@@ -209,7 +209,7 @@ class _Ncu:
         self.samples = any(name in SAMPLES for name in wanted)
         return found
 
-    def _run(self, solo: Path, metrics: Sequence[str], launches: int, *more: str) -> tuple[Report | None, str]:
+    def _run(self, solo: Path, metrics: Sequence[str], launches: int, *more: str) -> tuple[NcuReport | None, str]:
         """What its report tells, None without one, and what it said. Raises NcuFailure where its time is up."""
         log, report = self.scratch / "ncu.log", self.scratch / REPORT
         for file in (log, report):
@@ -228,7 +228,7 @@ class _Ncu:
         told = self._told("raw", "--print-units", "base")
         return parse(told), said + told
 
-    def with_samples(self, found: Figures) -> Figures:
+    def with_samples(self, found: CallCounters) -> CallCounters:
         """The figures with where warps waited; without it, and why, where the report does not tell."""
         if not self.samples:
             return replace(found, unsampled="Nsight Compute takes no samples on this machine")
@@ -262,14 +262,14 @@ def _explained(text: str) -> NcuFailure:
 
 
 @dataclass(frozen=True)
-class Report:
+class NcuReport:
     """What `ncu --csv --page raw` prints: text by column, of each launch, and of units."""
 
     launches: Sequence[Mapping[str, str]]
     units: Mapping[str, str]
 
 
-def parse(text: str) -> Report | None:
+def parse(text: str) -> NcuReport | None:
     """Read what `ncu --csv --page raw` prints, whatever stands around it; None where no launch was profiled."""
     rows = list(csv.reader(line for line in text.splitlines() if line.startswith('"')))
     start = next((i for i, row in enumerate(rows) if row[0] == "ID"), None)
@@ -277,10 +277,10 @@ def parse(text: str) -> Report | None:
         return None
     header, units = rows[start], rows[start + 1]
     launches = [dict(zip(header, row, strict=False)) for row in rows[start + 2 :] if len(row) == len(header)]
-    return Report(launches, dict(zip(header, units, strict=False))) if launches else None
+    return NcuReport(launches, dict(zip(header, units, strict=False))) if launches else None
 
 
-def figures(report: Report, groups: Sequence[Sequence[int]], times_ns: Sequence[float] = ()) -> Figures:
+def figures(report: NcuReport, groups: Sequence[Sequence[int]], times_ns: Sequence[float] = ()) -> CallCounters:
     """What a call's launches counted, taken together.
 
     `groups` are the places of launches that are alike, one for each launch of the report, in its order; `times_ns` are
@@ -297,7 +297,7 @@ def figures(report: Report, groups: Sequence[Sequence[int]], times_ns: Sequence[
     names = [name for name in COUNTED if any(name in part.values for part in parts)]
     values = {name: _together(name, parts) for name in names}
     uncounted_ns = max(sum(times_ns) - sum(part.time_ns for part in parts), 0.0)
-    return Figures(
+    return CallCounters(
         values, {n: _unit(report.units[n]) for n in names}, tuple(_merged(parts)), uncounted_ns, len(report.launches)
     )
 
@@ -336,7 +336,7 @@ def _unit(text: str) -> str:
 
 
 def classify_measured(
-    figures: Figures, model: Roofline, latency_us: float, *, empty_us: float, sm_count: int
+    figures: CallCounters, model: Roofline, latency_us: float, *, empty_us: float, sm_count: int
 ) -> Bottleneck:
     """Which class a kernel falls into that was timed and counted."""
     compute, memory = figures.get(COMPUTE), figures.get(MEMORY)
@@ -359,7 +359,7 @@ ADVICE = {
 }
 
 
-def notes(figures: Figures, bottleneck: Bottleneck, plain_bytes: int) -> list[str]:
+def notes(figures: CallCounters, bottleneck: Bottleneck, plain_bytes: int) -> list[str]:
     """What the figures say, the most telling sentence first; `plain_bytes` is what a plain algorithm moves."""
     compute, memory, dram = (figures.get(name) for name in (COMPUTE, MEMORY, DRAM))
     said = [
@@ -378,7 +378,7 @@ SHOWN_PARTS = 4
 """Kinds of launches that are told of."""
 
 
-def _parts(figures: Figures) -> Iterable[str]:
+def _parts(figures: CallCounters) -> Iterable[str]:
     """Where the time goes, if there is more than one launch."""
     if figures.launches < 2:
         return
@@ -405,7 +405,7 @@ def limiter(part: Part) -> str:
     return f"tensor cores ({tensor:.0f} % busy)" if tensor >= BUSY else f"arithmetic ({compute:.0f} % busy)"
 
 
-def _traffic(figures: Figures, dram: float, memory: float, plain_bytes: int) -> Iterable[str]:
+def _traffic(figures: CallCounters, dram: float, memory: float, plain_bytes: int) -> Iterable[str]:
     moved = figures.get(READ) + figures.get(WRITTEN)
     if moved and plain_bytes:
         of_least = f"{moved / plain_bytes:.2g} times the least"
@@ -419,7 +419,7 @@ def _traffic(figures: Figures, dram: float, memory: float, plain_bytes: int) -> 
         yield "not DRAM but a cache is the busy part of memory: tiles, coalescing and bank conflicts are where to look"
 
 
-def _occupancy(figures: Figures) -> Iterable[str]:
+def _occupancy(figures: CallCounters) -> Iterable[str]:
     if OCCUPANCY not in figures.values:
         return
     limits = [(figures.values[name], text) for name, text in LIMITS.items() if name in figures.values]
@@ -436,7 +436,7 @@ def _occupancy(figures: Figures) -> Iterable[str]:
         )
 
 
-def _stalls(figures: Figures) -> Iterable[str]:
+def _stalls(figures: CallCounters) -> Iterable[str]:
     waits = sorted(((figures.get(name), text) for name, text in STALLS.items()), reverse=True)
     total = sum(value for value, _ in waits)
     if figures.get(ISSUE, 100.0) < BUSY and total:
@@ -444,7 +444,7 @@ def _stalls(figures: Figures) -> Iterable[str]:
         yield f"issue slots are busy {figures.get(ISSUE):.0f} % of the time; warps wait {'; '.join(top)}"
 
 
-def _habits(figures: Figures) -> Iterable[str]:
+def _habits(figures: CallCounters) -> Iterable[str]:
     """What is wrong however fast it is."""
     if 0 < figures.get(COALESCED, 100.0) < BUSY:
         yield f"global loads use {figures.get(COALESCED):.0f} % of the sectors that they fetch: not coalesced"

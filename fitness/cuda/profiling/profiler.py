@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fitness.cuda.profiling.ncu import Figures, classify_measured, notes
+from fitness.cuda.profiling.ncu import CallCounters, classify_measured, notes
 from fitness.evaluation import Timing
 from fitness.profiling.profiles import Metric, Profile, classify
 from fitness.profiling.roofline import Peaks, Roofline, roofline
@@ -26,7 +26,7 @@ COUNTABLE_US = 50_000.0
 
 
 @dataclass(frozen=True)
-class Placed:
+class RooflinePosition:
     """Where the timings of one kernel lie under the roofline."""
 
     timings: tuple[tuple[Roofline, Timing], ...]
@@ -77,17 +77,17 @@ def placed(
     shapes: Mapping[Workload, Mapping[str, int]],
     timings: Sequence[Timing],
     peaks: Peaks,
-) -> Placed | None:
+) -> RooflinePosition | None:
     """The roofline of every timing whose workload is among `shapes`; None where there is none."""
     dims = {w.name: values for w, values in shapes.items()}
     found = tuple((roofline(operator, dims[t.workload], dtype, peaks), t) for t in timings if t.workload in dims)
-    return Placed(found, dtype, peaks) if found else None
+    return RooflinePosition(found, dtype, peaks) if found else None
 
 
 def assembled(
-    place: Placed,
+    place: RooflinePosition,
     facts: Mapping[str, Any],
-    figures: Figures | None,
+    figures: CallCounters | None,
     *,
     sm_count: int,
     lack: str = "",

@@ -15,7 +15,7 @@ from fitness.cuda.profiling.solo import ALIGNMENT, DONE, Solo, SoloRun
 from fitness.cuda.profiling.tools import find_tool, watch, write_solo
 from fitness.evaluation import Rejection, Status
 from fitness.judging.device import KernelFault
-from fitness.sandbox.processes import Outcome
+from fitness.sandbox.processes import ProcessOutcome
 
 TIMEOUT_S = 30.0
 """Of all tools together, which run at the same time. What they have found by then counts."""
@@ -45,7 +45,7 @@ _UNSUPPORTED = (
 
 
 @dataclass(frozen=True)
-class Finding:
+class SanitizerFinding:
     """What one tool came to."""
 
     tool: str
@@ -66,23 +66,23 @@ class Sanitizer:
         """Writes 32 bytes into a buffer of 16."""
         self._lack: str | None = None
 
-    def examine(self, solo: Solo) -> list[Finding]:
+    def examine(self, solo: Solo) -> list[SanitizerFinding]:
         """Every tool over the same calls, at the same time, each in processes of its own."""
         if self._lack is None:
             (control,) = self._run(self._control, ["memcheck"])
             self._lack = control.lack or ("" if control.rejection else "compute-sanitizer misses a planted error here")
         if self._lack:
-            return [Finding(tool, lack=self._lack) for tool in TOOLS]
+            return [SanitizerFinding(tool, lack=self._lack) for tool in TOOLS]
         return self._run(solo, list(TOOLS))
 
-    def _run(self, solo: Solo, tools: Sequence[str]) -> list[Finding]:
+    def _run(self, solo: Solo, tools: Sequence[str]) -> list[SanitizerFinding]:
         path = find_tool("compute-sanitizer")
         if path is None:
-            return [Finding(tool, lack="compute-sanitizer is not installed") for tool in tools]
+            return [SanitizerFinding(tool, lack="compute-sanitizer is not installed") for tool in tools]
         with tempfile.TemporaryDirectory(dir=self._folder) as scratch, ThreadPoolExecutor(len(tools)) as threads:
             file = write_solo(solo, Path(scratch))
 
-            def run(tool: str) -> Finding:
+            def run(tool: str) -> SanitizerFinding:
                 here = Path(scratch, tool)
                 here.mkdir()
                 options = ("--error-exitcode", str(FOUND), "--report-api-errors", "no", "--print-limit", "3")
@@ -92,7 +92,7 @@ class Sanitizer:
             return list(threads.map(run, tools))
 
 
-def audited(findings: Sequence[Finding], shapes: str) -> dict[str, str]:
+def audited(findings: Sequence[SanitizerFinding], shapes: str) -> dict[str, str]:
     """Facts for the verdict: what was looked for in vain. Raises KernelFault with the first thing found."""
     for finding in findings:
         if finding.rejection:
@@ -103,23 +103,27 @@ def audited(findings: Sequence[Finding], shapes: str) -> dict[str, str]:
     return {"sanitizer": "; ".join([*said, *(f"not run: {lack}" for lack in lacks)])}
 
 
-def read(tool: str, outcome: Outcome) -> Finding:
+def read(tool: str, outcome: ProcessOutcome) -> SanitizerFinding:
     """A verdict needs evidence: a finding, or that every call ended and nothing was found."""
     found = _HAZARDS if tool == "racecheck" else _ERRORS
     count = found.search(outcome.output)
     status, meaning = TOOLS[tool]
     if outcome.timed_out and _FOUND_SO_FAR.search(outcome.output):
-        return Finding(tool, Rejection(status, f"compute-sanitizer's {tool}: it {meaning}: {_first(outcome.output)}"))
+        return SanitizerFinding(
+            tool, Rejection(status, f"compute-sanitizer's {tool}: it {meaning}: {_first(outcome.output)}")
+        )
     if outcome.timed_out:
-        return Finding(tool, lack=f"{tool} did not finish within {TIMEOUT_S:.0f} s")
+        return SanitizerFinding(tool, lack=f"{tool} did not finish within {TIMEOUT_S:.0f} s")
     if any(text in outcome.output for text in _UNSUPPORTED):
-        return Finding(tool, lack="compute-sanitizer does not support this device")
+        return SanitizerFinding(tool, lack="compute-sanitizer does not support this device")
     if count and int(count[1]):
-        return Finding(tool, Rejection(status, f"compute-sanitizer's {tool}: it {meaning}: {_first(outcome.output)}"))
+        return SanitizerFinding(
+            tool, Rejection(status, f"compute-sanitizer's {tool}: it {meaning}: {_first(outcome.output)}")
+        )
     if count and DONE in outcome.output and outcome.returncode in (0, FOUND):
-        return Finding(tool)
+        return SanitizerFinding(tool)
     said = " ".join(_LINE.sub(r"\1", outcome.output).split())[-200:]
-    return Finding(tool, lack=f"{tool} failed: {said or f'exit code {outcome.returncode}'}")
+    return SanitizerFinding(tool, lack=f"{tool} failed: {said or f'exit code {outcome.returncode}'}")
 
 
 def _first(output: str) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fitness.cuda.compile.program import KernelCall, Program, Table
+from fitness.cuda.compile.program import KernelCall, Program, ReadOnlyTable
 from fitness.cuda.running.driver import CudaError, call
 from fitness.cuda.running.launcher import Launcher
 
@@ -41,14 +41,14 @@ class Solo:
     ordinal: int
     cubin: bytes
     lowered: Mapping[str, str]
-    tables: tuple[Table, ...]
+    tables: tuple[ReadOnlyTable, ...]
     runs: tuple[SoloRun, ...]
     counted: frozenset[int] = frozenset()
     """Places (from 0) of the launches of each run that a profiler is told of; empty: it is told of none, and goes by
     its own options."""
 
 
-class Watched(Launcher):
+class CountedLauncher(Launcher):
     """A launcher that tells a profiler, which waits to be told, when a launch begins that is to be counted."""
 
     def __init__(self, ordinal: int, counted: frozenset[int]) -> None:
@@ -72,7 +72,7 @@ class Watched(Launcher):
 
 def run(solo: Solo) -> None:
     """It calls the candidate once for each run. It raises CudaError."""
-    launcher = Watched(solo.ordinal, solo.counted)
+    launcher = CountedLauncher(solo.ordinal, solo.counted)
     launcher.load_kernels(solo.cubin, solo.lowered, solo.tables)
     for run_ in solo.runs:
         addresses: dict[str, int] = {}

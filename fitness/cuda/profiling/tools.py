@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fitness.cuda.profiling.solo import Solo
 from fitness.cuda.running.driver import ENVIRONMENT
-from fitness.sandbox.processes import Outcome, run_confined
+from fitness.sandbox.processes import ProcessOutcome, run_confined
 
 FOLDERS = ("/usr/local/cuda/bin", "/usr/local/cuda-*/bin", "/opt/cuda/bin", "/opt/nvidia/nsight-compute/*")
 
@@ -43,7 +43,7 @@ def profiling_is_for_root() -> bool:
         return False
 
 
-def watch(tool: Sequence[str], solo: Path, *, scratch: Path, timeout_s: float) -> Outcome:
+def watch(tool: Sequence[str], solo: Path, *, scratch: Path, timeout_s: float) -> ProcessOutcome:
     """Run a command of ours that ends with the program to be watched: `fitness.cuda.profiling.solo` on this file.
 
     The candidate was verified; the tools need what a sandbox would take from them. Limits and deadlines hold all the
@@ -54,14 +54,14 @@ def watch(tool: Sequence[str], solo: Path, *, scratch: Path, timeout_s: float) -
     return _confined(command, scratch, timeout_s, environment)
 
 
-def tell(tool: Sequence[str], *, scratch: Path, timeout_s: float) -> Outcome:
+def tell(tool: Sequence[str], *, scratch: Path, timeout_s: float) -> ProcessOutcome:
     """Run a tool that reads its own report and prints what it says; the GPU is not used."""
     return _confined([*tool], scratch, timeout_s, {}, output_bytes=REPORT_BYTES)
 
 
 def _confined(
     command: list[str], scratch: Path, timeout_s: float, more: Mapping[str, str], output_bytes: int = OUTPUT_BYTES
-) -> Outcome:
+) -> ProcessOutcome:
     environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
     return run_confined(
         command,

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
-from fitness.cuda.compile.program import KernelCall, Program, Table
+from fitness.cuda.compile.program import KernelCall, Program, ReadOnlyTable
 from fitness.cuda.running import launching
 from fitness.cuda.running.driver import CudaError, allocation, call, device_facts, driver, granularity
-from fitness.cuda.running.launching import Placed, pointer
+from fitness.cuda.running.launching import PlacedArguments, pointer
 
 
 class Launcher:
@@ -26,7 +26,7 @@ class Launcher:
         self._readonly: list[ReadonlyMemory] = []
         """What the candidate's tables and descriptors lie in."""
 
-    def load_kernels(self, cubin: bytes, lowered: Mapping[str, str], tables: Sequence[Table]) -> None:
+    def load_kernels(self, cubin: bytes, lowered: Mapping[str, str], tables: Sequence[ReadOnlyTable]) -> None:
         """`lowered` are the kernels' symbols by name expression."""
         if tables:
             image = bytearray(cubin)
@@ -92,7 +92,7 @@ class Launcher:
 
     def start(self, function: Any, launch: KernelCall, values: Sequence[bytes]) -> None:
         """Into our stream; the driver copies the arguments before it returns."""
-        config, placed = launching.configuration(self.cu, launch, self.stream), Placed(values)
+        config, placed = launching.configuration(self.cu, launch, self.stream), PlacedArguments(values)
         call("LaunchKernelEx", config, function, placed.address, 0)
 
     def allow_shared(self, function: Any) -> None:
@@ -148,7 +148,7 @@ def _placed_bytes(part: bytes) -> int:
     return -(-len(part) // 256) * 256
 
 
-class Arguments:
+class LaunchArguments:
     """Where a launch's arguments lie that is made again and again; the driver copies them before it returns."""
 
     def __init__(self, values: Sequence[bytes]) -> None:

@@ -47,7 +47,7 @@ def pointer(address: int) -> bytes:
     return struct.pack("<Q", address)
 
 
-class Placed:
+class PlacedArguments:
     """A launch's arguments in memory, as the driver is given them; it copies them before it returns."""
 
     def __init__(self, values: Sequence[bytes]) -> None:

@@ -29,7 +29,7 @@ WIPED = 0xA5
 """What blocks are filled with that are in no use."""
 
 
-class Block:
+class MemoryBlock:
     """Some granules of GPU memory, mapped into this process; others get a file descriptor and map it themselves."""
 
     def __init__(self, number: int, ordinal: int, map_bytes: int, place: int, *, readonly: bool) -> None:
@@ -106,13 +106,13 @@ class BlockPool:
         check_torch()
         torch.zeros(1, device=f"cuda:{ordinal}")  # the context that blocks are mapped in
         self.granularity = granularity(ordinal)
-        self._free: list[Block] = []
-        self._returned: deque[Block] = deque()
+        self._free: list[MemoryBlock] = []
+        self._returned: deque[MemoryBlock] = deque()
         """What regions gave back lately: they are collected as garbage, in the midst of anything that happens here."""
         self._made = 0
         self._next_place = FIRST_ADDRESS
 
-    def take(self, size: int, *, readonly: bool = False) -> Block:
+    def take(self, size: int, *, readonly: bool = False) -> MemoryBlock:
         """A block of at least one granule that holds `size` bytes; `readonly`: that runners will only read.
 
         Of those that are free the one last used, which a runner has likely mapped already, as it will be used now.
@@ -126,10 +126,10 @@ class BlockPool:
         self._next_place += self.granularity  # which stays unmapped, so that accesses beyond a block fault
         place, self._next_place = self._next_place, self._next_place + rounded + self.granularity
         try:
-            return Block(self._made, self.ordinal, rounded, place, readonly=readonly)
+            return MemoryBlock(self._made, self.ordinal, rounded, place, readonly=readonly)
         except CudaError:
             self.trim()
-            return Block(self._made, self.ordinal, rounded, place, readonly=readonly)
+            return MemoryBlock(self._made, self.ordinal, rounded, place, readonly=readonly)
 
     def trim(self) -> None:
         """Give back to the device what is not in use, torch's share included."""
@@ -138,7 +138,7 @@ class BlockPool:
         while self._free:
             self._free.pop().free()
 
-    def give_back(self, blocks: Iterable[Block]) -> None:
+    def give_back(self, blocks: Iterable[MemoryBlock]) -> None:
         """Blocks of the same size may be needed soon."""
         self._returned.extend(blocks)
 
@@ -171,16 +171,16 @@ class CudaRegion:
         *,
         at_end: bool,
         readonly: bool = False,
-        lent: Mapping[str, Block] | None = None,
+        lent: Mapping[str, MemoryBlock] | None = None,
     ) -> None:
         """`readonly`: runners only read it.
 
         `lent` are blocks that some of the buffers take, which another process owns and may use between calls.
         """
         self.extents: dict[str, Extent] = {}
-        self.blocks: dict[str, Block] = {}
+        self.blocks: dict[str, MemoryBlock] = {}
         self._pattern = SLACK_PATTERNS[at_end]
-        own: list[Block] = []
+        own: list[MemoryBlock] = []
         self._close = weakref.finalize(self, pool.give_back, own)  # also where the device has no memory for the next
         for name, size in sizes.items():
             rounded = max(-(-size // ALIGNMENT) * ALIGNMENT, ALIGNMENT)

@@ -15,9 +15,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from fitness.cuda.compile.program import Program, Table
+from fitness.cuda.compile.program import Program, ReadOnlyTable
 from fitness.cuda.running.driver import ENVIRONMENT
-from fitness.cuda.running.memory import Block
+from fitness.cuda.running.memory import MemoryBlock
 from fitness.evaluation import Status
 from fitness.judging.device import UNANSWERED, KernelFault, KilledFromOutside
 from fitness.sandbox.channel import receive_frame, send_frame
@@ -58,7 +58,7 @@ IN_WORDS = {
 }
 
 
-class Runner:
+class CudaRunner:
     """One process. After a KernelFault only `close` may follow. Not thread-safe."""
 
     def __init__(
@@ -141,7 +141,7 @@ class Runner:
         with self._process.stderr as stream:
             return stream.read().decode(errors="replace").strip()
 
-    def load(self, cubin: bytes, lowered: Mapping[str, str], tables: Sequence[Table]) -> None:
+    def load(self, cubin: bytes, lowered: Mapping[str, str], tables: Sequence[ReadOnlyTable]) -> None:
         """Load a candidate."""
         self.served += 1
         self._do("load", cubin, dict(lowered), tuple(tables), when="while it was loaded")
@@ -157,7 +157,7 @@ class Runner:
         answer = self._do("occupancy", kernel, threads, shared_bytes, when="while its occupancy was asked for")
         return _whole(answer, "blocks")
 
-    def bind(self, slot: int, buffers: Sequence[tuple[str, Block, int, int]], *, timed: bool) -> None:
+    def bind(self, slot: int, buffers: Sequence[tuple[str, MemoryBlock, int, int]], *, timed: bool) -> None:
         """Give a slot its buffers: (name, block, offset in the block, bytes).
 
         Where calls are `timed` nothing else stays mapped but what other timed slots use: no call may find there what

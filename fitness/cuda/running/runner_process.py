@@ -21,9 +21,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fitness.cuda.compile.program import KernelCall, Program, Table
+from fitness.cuda.compile.program import KernelCall, Program, ReadOnlyTable
 from fitness.cuda.running.driver import CudaError, call
-from fitness.cuda.running.launcher import Arguments, Launcher
+from fitness.cuda.running.launcher import LaunchArguments, Launcher
 from fitness.cuda.running.launching import pointer
 from fitness.sandbox.channel import receive_frame, send_frame
 
@@ -109,7 +109,7 @@ class RunnerProcess(Launcher):
         self.barriers = self.barriers_before = 0
         """The page that barriers lie in, and where it is copied to before a call."""
         self.harness: dict[str, Any] = {}
-        self.arguments: dict[str, Arguments] = {}
+        self.arguments: dict[str, LaunchArguments] = {}
         self.mappings: dict[int, _Mapping] = {}
         self.slots: dict[int, _Slot] = {}
 
@@ -127,7 +127,7 @@ class RunnerProcess(Launcher):
         self._find_barriers()
         return {}
 
-    def load(self, cubin: bytes, lowered: Mapping[str, str], tables: Sequence[Table]) -> dict[str, Any]:
+    def load(self, cubin: bytes, lowered: Mapping[str, str], tables: Sequence[ReadOnlyTable]) -> dict[str, Any]:
         """Load a candidate; `lowered` are its kernels' symbols by name expression."""
         self.load_kernels(cubin, lowered, tables)
         name = self.cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES
@@ -312,7 +312,7 @@ class RunnerProcess(Launcher):
     def _own(self, name: str, blocks: int, threads: int, shared_bytes: int, *arguments: bytes) -> None:
         """Launch one of our own kernels, six of which go around every call: no more is made anew than must be."""
         if name not in self.arguments:
-            self.arguments[name] = Arguments(arguments)
+            self.arguments[name] = LaunchArguments(arguments)
         sizes = blocks, 1, 1, threads, 1, 1, shared_bytes
         call("LaunchKernel", self.harness[name], *sizes, self.stream, self.arguments[name].placed(arguments), 0)
 

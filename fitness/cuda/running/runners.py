@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from threading import Thread
 
-from fitness.cuda.running.runner import Runner
+from fitness.cuda.running.runner import CudaRunner
 from fitness.judging.device import UNANSWERED
 from operators.errors import DeviceError
 
@@ -29,15 +29,15 @@ SERVES = 30
 class Runners:
     """The runners of one GPU: spare ones, idle ones, and those that are leaving. Not thread-safe."""
 
-    def __init__(self, start: Callable[[], Runner], quiet: Callable[[], AbstractContextManager[None]]) -> None:
+    def __init__(self, start: Callable[[], CudaRunner], quiet: Callable[[], AbstractContextManager[None]]) -> None:
         """`start` makes a runner that has not begun; `quiet` keeps others from timing while it is held."""
         self._start = start
         self.quiet = quiet
-        self._spares: list[Runner] = []
-        self._idle: list[Runner] = []
+        self._spares: list[CudaRunner] = []
+        self._idle: list[CudaRunner] = []
         self._leaving: list[Thread] = []
 
-    def hire(self, *, fresh: bool = False) -> Runner:
+    def hire(self, *, fresh: bool = False) -> CudaRunner:
         """One that is ready; others start already. `fresh`: one that has run nothing yet, else the longest idle.
 
         Raises DeviceError where runners do not start on this machine.
@@ -59,7 +59,7 @@ class Runners:
         for spare in self._spares[:fresh]:
             spare.begin()
 
-    def _begun(self) -> Runner:
+    def _begun(self) -> CudaRunner:
         runner = self._spare()
         runner.begin()
         while len(self._spares) < SPARES:
@@ -67,7 +67,7 @@ class Runners:
         runner.ready()
         return runner
 
-    def _spare(self) -> Runner:
+    def _spare(self) -> CudaRunner:
         while self._spares:
             runner = self._spares.pop(0)
             if runner.alive:
@@ -75,7 +75,7 @@ class Runners:
             runner.close()
         return self._start()
 
-    def release(self, runner: Runner) -> None:
+    def release(self, runner: CudaRunner) -> None:
         """Its candidate did nothing wrong: it may serve another one, which costs a tenth of a new process."""
         if runner.served >= SERVES or len(self._idle) >= MOST_IDLE:
             self.dismiss(runner)
@@ -99,7 +99,7 @@ class Runners:
         for runner in self._spares:
             runner.begin()
 
-    def dismiss(self, runner: Runner) -> None:
+    def dismiss(self, runner: CudaRunner) -> None:
         """End one whose last call has ended, without waiting for that.
 
         One that may still run something is closed instead: it would write to memory that belongs to another by then.

@@ -112,14 +112,14 @@ class Declared:
 
 
 @dataclass(frozen=True)
-class Block:
+class PtxBlock:
     """What stands between braces, and the labels that only it knows."""
 
     statements: tuple[Statement, ...]
     labels: tuple[str, ...]
 
 
-Statement = Instruction | Declared | Label | Block
+Statement = Instruction | Declared | Label | PtxBlock
 
 WIDTHS = {
     **{f"{kind}{bits}": bits for kind in "bsu" for bits in (8, 16, 32, 64)},
@@ -144,7 +144,7 @@ _NUMBER = re.compile(
 _ADDRESS = re.compile(rf"({_PLACE}\d+|{_NAME})\s*(?:([-+])\s*([-+]?\w+))?")
 
 
-def parse(template: str, operands: Sequence[Register], names: Sequence[str | None]) -> Block:
+def parse(template: str, operands: Sequence[Register], names: Sequence[str | None]) -> PtxBlock:
     """Return what the text of an asm statement says. It raises NotEmulated for what is no PTX that it knows.
 
     `operands` are those of the statement, in their order, and `names` those of them that have one.
@@ -175,7 +175,7 @@ class _Reader:
         self._scopes: list[dict[str, Register]] = []
         self._declared = 0
 
-    def block(self, *, outermost: bool = False) -> Block:
+    def block(self, *, outermost: bool = False) -> PtxBlock:
         if len(self._scopes) > MAX_DEPTH:
             raise NotEmulated("blocks in blocks")
         self._scopes.append({})
@@ -192,7 +192,7 @@ class _Reader:
                 raise NotEmulated("a block that nothing ends")
             statements += self._statement()
         self._scopes.pop()
-        return Block(tuple(statements), tuple(s.name for s in statements if isinstance(s, Label)))
+        return PtxBlock(tuple(statements), tuple(s.name for s in statements if isinstance(s, Label)))
 
     def _statement(self) -> Iterator[Statement]:
         if self._text.startswith("{", self._at):

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from fitness.emulator.ptx.arithmetic import ARITHMETIC
 from fitness.emulator.ptx.memory import MEMORY
 from fitness.emulator.ptx.operands import LINE, UNSIGNED, Emit
-from fitness.emulator.ptx.reading import Block, Declared, Instruction, Label, NotEmulated, Statement
+from fitness.emulator.ptx.reading import Declared, Instruction, Label, NotEmulated, PtxBlock, Statement
 from fitness.emulator.ptx.warps import WARPS
 
 _UNQUOTABLE = re.compile(r'[^ -~]|["\\]')
 
 
-def written(block: Block) -> str:
+def written(block: PtxBlock) -> str:
     """Return a block of C++ that does what a block of PTX says.
 
     What is not emulated ends the call where it is come to, with its name: other routes of a kernel may do without.
@@ -32,7 +32,7 @@ def lack(what: str) -> str:
 
 
 def _statement(statement: Statement) -> str:
-    if isinstance(statement, Block):
+    if isinstance(statement, PtxBlock):
         return written(statement)
     if isinstance(statement, Label):
         return f"evo_asm_to_{statement.name}:;"

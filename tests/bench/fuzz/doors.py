@@ -17,12 +17,12 @@ from fitness.cpu import build as cpu_build
 from fitness.cpu import simulation
 from fitness.cuda.compile.build import CudaBuild, code_digest, compile_cuda
 from fitness.cuda.compile.compiler import Compiler
-from fitness.cuda.compile.nvrtc import Compiled, Job
+from fitness.cuda.compile.nvrtc import Compiled, CompileJob
 from fitness.emulator import build as emulation_build
 from fitness.emulator.target import Emulation
 from fitness.evaluation import Rejection
 from fitness.judging.device import KernelFault
-from fitness.sandbox.processes import Outcome
+from fitness.sandbox.processes import ProcessOutcome
 from operators.catalog import load
 from operators.definition.spec import Workload
 from operators.errors import PlanError
@@ -50,15 +50,15 @@ class StandIn:
     files: Mapping[str, bytes]
     changed: Mapping[str, bytes] = field(default_factory=dict)
 
-    def __call__(self, command: Sequence[str], *, cwd: str, **options: Any) -> Outcome:
+    def __call__(self, command: Sequence[str], *, cwd: str, **options: Any) -> ProcessOutcome:
         if "objdump" in command[0]:
-            return Outcome(0, "", False, 0.0)
+            return ProcessOutcome(0, "", False, 0.0)
         made = Path(command[command.index("-o") + 1]).name
         if made == "kernel.so" and "kernel.so" not in self.changed:
             return real_run(command, cwd=cwd, **options)  # of a changed object
         for name in ("opened", made) if made == "kernel.ii" else (made,):
             Path(cwd, name).write_bytes(self.changed.get(name, self.files[name]))
-        return Outcome(0, "", False, 0.0)
+        return ProcessOutcome(0, "", False, 0.0)
 
 
 real_run = cpu_build.run_confined
@@ -84,7 +84,7 @@ class CpuDoor:
         """The files that the compiler and the linker make of a kernel."""
         files: dict[str, bytes] = {}
 
-        def run(command: Sequence[str], *, cwd: str, **options: Any) -> Outcome:
+        def run(command: Sequence[str], *, cwd: str, **options: Any) -> ProcessOutcome:
             outcome = real_run(command, cwd=cwd, **options)
             for name in ("opened", "kernel.ii", "kernel.o", "kernel.so"):
                 if Path(cwd, name).exists():
@@ -141,7 +141,7 @@ class EmulationDoor:
         """The object and the linked object that are made of a kernel."""
         files: dict[str, bytes] = {}
 
-        def run(command: Sequence[str], *, cwd: str, **options: Any) -> Outcome:
+        def run(command: Sequence[str], *, cwd: str, **options: Any) -> ProcessOutcome:
             outcome = real_run(command, cwd=cwd, **options)
             made = command[command.index("-o") + 1]
             for name in (made, "shared.s"):
@@ -189,14 +189,14 @@ class ProfileDoor:
         made = cpu_build.build(kernel, plan, operator, dtype="fp32", folder=folder, resolved="")
         assert isinstance(made, cpu_build.CpuBuild), made
         self._folder = folder
-        self._subject = simulation.Subject(kernel, plan, made, operator, "fp32")
+        self._subject = simulation.BuiltKernel(kernel, plan, made, operator, "fp32")
 
     def judge(self, linked: bytes) -> Met:
         """What a profile makes of a linked object."""
 
-        def compiled(command: Sequence[str], scratch: Path) -> Outcome:
+        def compiled(command: Sequence[str], scratch: Path) -> ProcessOutcome:
             Path(scratch, command[command.index("-o") + 1]).write_bytes(linked)
-            return Outcome(0, "", False, 0.0)
+            return ProcessOutcome(0, "", False, 0.0)
 
         with tempfile.TemporaryDirectory(dir=self._folder) as scratch, ExitStack() as patches:
             patches.enter_context(patch.object(simulation, "compiled", compiled))
@@ -215,7 +215,7 @@ class Handed(Compiler):
         self._made = made
         self._rest = rest
 
-    def compile(self, job: Job, **options: Any) -> Compiled:
+    def compile(self, job: CompileJob, **options: Any) -> Compiled:
         """See `Compiler`."""
         return self._made if set(job.expressions) <= set(self._made.lowered) else self._rest.compile(job, **options)
 
@@ -225,7 +225,7 @@ class Noting(Compiler):
 
     made: Compiled | None = None
 
-    def compile(self, job: Job, **options: Any) -> Compiled:
+    def compile(self, job: CompileJob, **options: Any) -> Compiled:
         """See `Compiler`."""
         made = super().compile(job, **options)
         if any("evo_shim" in expression for expression in job.expressions):
