@@ -201,8 +201,7 @@ def test_each_workload_is_timed_beside_its_fastest_call(tmp_path: Path, monkeypa
 
 
 def test_tasks_of_one_process_make_room_for_each_other(stages, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
-    for share in ("SPARE_SHARE", "SPARE_SHARE_RESIDENT"):
-        monkeypatch.setattr(gpu, share, 1.0)
+    monkeypatch.setattr(gpu, "SPARE_SHARE", 1.0)
     for name in ("softmax", "gelu", "softmax"):
         found = judged(stages, name, "fp32", naive(name).source)
         assert found.status is Status.CORRECT, found.message
