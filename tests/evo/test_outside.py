@@ -96,6 +96,7 @@ def test_a_run_is_played_from_outside_to_its_end(tmp_path: Path) -> None:
     unspoilt(folder)
 
 
+@pytest.mark.slow
 def test_tasks_are_asked_for_in_turn(tmp_path: Path) -> None:
     folder, made = tmp_path / "run", config(operators=["softmax", "relu"], llm={"concurrency": 8})
     session(folder, made)
@@ -117,6 +118,7 @@ def test_what_was_told_while_no_search_runs_counts_in_the_next_session(tmp_path:
     unspoilt(folder)
 
 
+@pytest.mark.slow
 def test_answers_and_guests_are_taken_while_the_search_runs(tmp_path: Path) -> None:
     folder, made = tmp_path / "run", config()
 
@@ -290,6 +292,7 @@ def test_guests_are_individuals_of_every_strategy(strategy: str, tmp_path: Path)
     unspoilt(folder)
 
 
+@pytest.mark.slow
 def test_a_population_far_away_is_rebuilt_with_its_guests(tmp_path: Path) -> None:
     from evo.cluster.populations import Populations, _Past, _steps  # with Ray
 
@@ -526,6 +529,7 @@ def test_who_cannot_be_asked_or_told_is_one_line(
     assert code == 2 and "--to abc: no questions have such an id" in said
 
 
+@pytest.mark.slow
 def test_the_real_engine_goes_on_when_it_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

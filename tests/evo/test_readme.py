@@ -30,6 +30,7 @@ def section(title: str) -> str:
     return found[1]
 
 
+@pytest.mark.slow
 def test_every_command_of_the_section_on_sql_does_what_it_says(place: Path) -> None:
     commands = re.findall(r"^    evo (.+)$", section("Questions to a run: SQL"), re.MULTILINE)
     assert len(commands) > 8
