@@ -194,6 +194,7 @@ def test_no_arm_pays_for_lost_answers_and_they_are_shown(tmp_path: Path) -> None
     assert limit / 2 < result.used.tokens <= limit
 
 
+@pytest.mark.slow
 def test_seconds_of_evaluators_are_a_budget(tmp_path: Path) -> None:
     made = comparison(arms={"random": {"models": []}}, budget={"evaluator_s": 0.1})
     folder, running, _ = run(tmp_path, made)

@@ -15,6 +15,7 @@ from evo.report.health import LEAST_FREE, MOST_LOST, Health, health, runs_in, ru
 from evo.report.status import TaskSummary
 from evo.report.terminal import latest, many_line
 from evo.store import Store
+from tests.choosing import some_slow
 from tests.evo.test_cli import evo
 from tests.evo.test_fitted import shown
 from tests.store.rows import START_S, History, Row, event, joined, run
@@ -58,17 +59,20 @@ def lost(at: float) -> Row:
 @pytest.mark.usefixtures("alive")
 @pytest.mark.parametrize(
     ("events", "now", "free", "expected"),
-    [
-        ((), 10, 2 * LEAST_FREE, []),
-        ((), 10, LEAST_FREE - 1, ["disk"]),
-        ((OUT,), 10, 2 * LEAST_FREE, ["provider"]),
-        ((FAULT,), 10, 2 * LEAST_FREE, ["operator"]),
-        ((), 241 + 2, 2 * LEAST_FREE, ["silent"]),
-        ((event("finished", at=START_S + 2400),), 2500, 2 * LEAST_FREE, ["silent"]),  # something, but no verdict
-        ((event("stalled", at=START_S + 130),), 131, 2 * LEAST_FREE, ["alarm"]),
-        ([lost(n) for n in range(MOST_LOST)], 10, 2 * LEAST_FREE, ["workers"]),
-        ([lost(n) for n in range(MOST_LOST - 1)], 10, 2 * LEAST_FREE, []),
-    ],
+    some_slow(
+        [
+            ((), 10, 2 * LEAST_FREE, []),
+            ((), 10, LEAST_FREE - 1, ["disk"]),
+            ((OUT,), 10, 2 * LEAST_FREE, ["provider"]),
+            ((FAULT,), 10, 2 * LEAST_FREE, ["operator"]),
+            ((), 241 + 2, 2 * LEAST_FREE, ["silent"]),
+            ((event("finished", at=START_S + 2400),), 2500, 2 * LEAST_FREE, ["silent"]),  # something, but no verdict
+            ((event("stalled", at=START_S + 130),), 131, 2 * LEAST_FREE, ["alarm"]),
+            ([lost(n) for n in range(MOST_LOST)], 10, 2 * LEAST_FREE, ["workers"]),
+            ([lost(n) for n in range(MOST_LOST - 1)], 10, 2 * LEAST_FREE, []),
+        ],
+        2,
+    ),
 )
 def test_a_run_that_goes_on_says_what_is_wrong(
     events: tuple[Row, ...], now: float, free: int, expected: list[str], tmp_path: Path

@@ -187,6 +187,7 @@ def test_a_folder_that_is_removed_under_a_compiler_is_not_the_kernels_fault(
         run_compiler(["g++"], str(tmp_path))
 
 
+@pytest.mark.slow
 def test_programs_that_are_gone_from_the_cache_are_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     jail, header = built("native/jail.cpp"), precompiled("#include <cstddef>\n", "-std=c++17")

@@ -14,6 +14,7 @@ from fitness.oracle.verify import Oracle, worst
 from operators.catalog import functions, load
 from operators.definition.spec import Operator, Workload
 from operators.errors import OperatorError
+from tests.choosing import some_slow
 from tests.fitness.test_verify import filled
 from tests.operators.running import Runner
 
@@ -54,7 +55,7 @@ def refusals(oracle: Oracle, drawn: list[Case], runner: Runner) -> list[str]:
     return said
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", some_slow(FAMILIES, 2))
 def test_a_right_solver_passes_with_its_magnitude_and_its_ranges(family: str, runner: Runner) -> None:
     oracle, drawn = cases(load(str(TRIDIAGONAL)), family)
     assert refusals(oracle, drawn, runner) == []

@@ -87,6 +87,7 @@ def test_parquet_files_hold_tables_and_views(machines: tuple[Path, Path], tmp_pa
     assert "is not empty" in refusal("export", machines[0], out)
 
 
+@pytest.mark.slow
 def test_a_run_is_exported_while_it_is_written(tmp_path: Path) -> None:
     with Store(tmp_path / "live", create=True) as store:
         store.commit({"runs": [run()], "events": [event("x")]}).result()
