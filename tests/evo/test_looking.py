@@ -166,6 +166,7 @@ def test_of_many_tasks_the_last_to_change_are_shown() -> None:
     assert many_line(tasks) == "102 tasks, 102 faster than naive, 0 confirmed, 1 failed, geometric mean 2.00x"
 
 
+@pytest.mark.slow
 def test_shells_complete_runs_kernels_and_operators(run_folder: Path) -> None:
     runs = str(run_folder.parent)
     for words, expected in (

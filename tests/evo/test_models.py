@@ -216,17 +216,20 @@ def test_the_end_of_the_time_does_not_wait_for_models(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [
-        (("--llm", "openai/gpt-5"), "model openai/gpt-5: set OPENAI_API_KEY in the environment"),
-        (("--llm", "nonsense"), "model nonsense: litellm knows no such model"),
-        (("--llm", "openai/x", "--set", "llm.api_base=http://127.0.0.1:9/v1"), "no server answers there"),
-        (("--llm", "openai/x", "--set", "llm.api_base=localhost:9"), "llm.api_base"),
-        (("--set", "llm.temperature=1"), "such as --llm openai/gpt-5"),
-        (
-            ("--llm", "openai/x", "--set", "llm.api_base=http://127.0.0.1:9/v1", "--budget", "5usd"),
-            "its price is not known, so that a budget in dollars would not hold",
-        ),
-    ],
+    some_slow(
+        [
+            (("--llm", "openai/gpt-5"), "model openai/gpt-5: set OPENAI_API_KEY in the environment"),
+            (("--llm", "nonsense"), "model nonsense: litellm knows no such model"),
+            (("--llm", "openai/x", "--set", "llm.api_base=http://127.0.0.1:9/v1"), "no server answers there"),
+            (("--llm", "openai/x", "--set", "llm.api_base=localhost:9"), "llm.api_base"),
+            (("--set", "llm.temperature=1"), "such as --llm openai/gpt-5"),
+            (
+                ("--llm", "openai/x", "--set", "llm.api_base=http://127.0.0.1:9/v1", "--budget", "5usd"),
+                "its price is not known, so that a budget in dollars would not hold",
+            ),
+        ],
+        2,
+    ),
 )
 def test_a_model_that_cannot_work_is_one_line_and_exit_code_2(
     arguments: tuple[str, ...], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
@@ -267,6 +270,7 @@ def search(folder: Path, script: Script, *, stop_after: int | None = None, **cha
     return asyncio.run(asyncio.wait_for(everything(), HANGS_S))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", some_slow(["asking", "best_of_n", "islands"], 1))
 @pytest.mark.parametrize("status", some_slow([401, 402, 404], 1))
 def test_a_model_that_is_gone_for_a_while_neither_ends_the_run_nor_is_asked_without_end(
@@ -347,6 +351,7 @@ def test_a_search_that_waits_for_a_model_can_be_stopped_and_resumed(tmp_path: Pa
     assert not rows(folder, "select request_id from asks except select request_id from tells") or replay(folder).equal
 
 
+@pytest.mark.slow
 def test_an_oversized_answer_costs_its_own_proposal_and_no_more(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     prose = "prose " * 1_700_000

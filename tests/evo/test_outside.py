@@ -37,7 +37,7 @@ from mutators.base import CallStatus, Kind
 from operators.catalog import load
 from operators.definition.spec import Operator, Task
 from operators.errors import UserError
-from tests.choosing import examples
+from tests.choosing import examples, some_slow
 from tests.evo import model_runs
 from tests.evo.outside_runs import MODEL, USAGE, answer, answer_all, config, session, tell
 from tests.evo.test_cli import evo
@@ -166,6 +166,7 @@ def test_a_kill_loses_nothing_that_was_told(tmp_path: Path) -> None:
     unspoilt(folder)
 
 
+@pytest.mark.slow
 def test_a_file_that_was_taken_before_a_kill_is_taken_again_and_nothing_counts_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -266,7 +267,7 @@ args = ["x", "y", "rows", "cols"]
 """
 
 
-@pytest.mark.parametrize("strategy", ["islands", "best_of_n", "random", "tune_only"])
+@pytest.mark.parametrize("strategy", some_slow(["islands", "best_of_n", "random", "tune_only"], 1))
 def test_guests_are_individuals_of_every_strategy(strategy: str, tmp_path: Path) -> None:
     folder = tmp_path / "run"
 
@@ -336,6 +337,7 @@ def test_a_guest_that_is_there_early_is_judged_after_all_ancestors(axpb: Operato
     assert order == [*["ancestor"] * 9, "guest"]
 
 
+@pytest.mark.slow
 def test_a_guest_that_no_evaluation_is_left_for_waits_for_a_larger_budget(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     made = model_runs.config("", strategy="random", llm=None, budget={"evaluations": 4})
@@ -348,6 +350,7 @@ def test_a_guest_that_no_evaluation_is_left_for_waits_for_a_larger_budget(tmp_pa
     unspoilt(folder)
 
 
+@pytest.mark.slow
 def test_a_guest_is_judged_before_evaluations_are_kept_for_answers(tmp_path: Path) -> None:
     folder, made = tmp_path / "run", config(budget={"evaluations": 5})
     session(folder, made)
@@ -433,6 +436,7 @@ def waiting(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @given(st.lists(LINES | nearly_right(), max_size=4))
 @examples(15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_file_in_the_inbox_stops_a_search(waiting: Path, lines: list[str]) -> None:
@@ -442,7 +446,7 @@ def test_no_file_in_the_inbox_stops_a_search(waiting: Path, lines: list[str]) ->
     assert not Inbox(waiting).files()
 
 
-@pytest.mark.parametrize("depth", [300, 600, 900, 960, 980, 990, 5_000])
+@pytest.mark.parametrize("depth", some_slow([300, 600, 900, 960, 980, 990, 5_000], 2))
 def test_what_is_nested_deeply_is_taken_or_refused(waiting: Path, depth: int) -> None:
     nested = "[" * depth + "]" * depth
     key = json.dumps(open_questions(waiting)[0].cache_key)
