@@ -130,6 +130,7 @@ def fragments(raw: NDArray[Any], bits: int, places: Any) -> list[Words]:
     return words
 
 
+@pytest.mark.slow
 @examples(60)
 @given(which=st.sampled_from(MMA), seed=st.integers(0, 1 << 32))
 def test_mma_multiplies_fragments_as_the_isa_lays_them_out(run: Run, which: Any, seed: int) -> None:

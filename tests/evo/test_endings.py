@@ -20,6 +20,7 @@ from fitness.evaluation import Evaluation, Timing
 from fitness.profiling.profiles import Profile
 from operators.definition.spec import Task
 from operators.kernel import Kernel
+from tests.choosing import some_slow
 from tests.evo import model_runs
 from tests.mutators.llm_server import LlmServer, Reply
 
@@ -108,7 +109,7 @@ def test_a_profile_serves_the_questions_after_it_and_a_replay_knows_which(tmp_pa
     assert done.equal, done.difference
 
 
-@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("again", some_slow([False, True], 1))
 def test_a_stop_waits_for_answers_that_are_paid_unless_it_is_said_twice(tmp_path: Path, again: bool) -> None:
     said: list[str] = []
 

@@ -203,6 +203,7 @@ def test_a_session_that_takes_nothing_is_not_begun_again_and_again(tmp_path: Pat
     assert begun() == 2
 
 
+@pytest.mark.slow
 def test_an_answer_that_cannot_be_used_is_asked_for_again(studio: Studio, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     first = open_questions(folder)[0]

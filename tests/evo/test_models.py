@@ -155,6 +155,7 @@ def test_a_budget_of_calls_is_kept_across_sessions(tmp_path: Path) -> None:
     assert replay(folder).equal
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fault", some_slow([Reply(status=429, error="Rate limit"), Reply(status=500, error="out of order")], 1)
 )
@@ -324,6 +325,7 @@ def test_the_search_goes_on_with_the_other_model(tmp_path: Path) -> None:
     assert f"model {model_runs.MODEL} does not answer since 20" in costs_line(spent)
 
 
+@pytest.mark.slow
 def test_a_search_that_waits_for_a_model_can_be_stopped_and_resumed(tmp_path: Path) -> None:
     folder = tmp_path / "run"
 
@@ -369,6 +371,7 @@ def test_an_oversized_answer_costs_its_own_proposal_and_no_more(tmp_path: Path) 
     assert done.equal, done.difference
 
 
+@pytest.mark.slow
 def test_a_run_that_an_older_version_left_with_an_oversized_answer_goes_on(tmp_path: Path) -> None:
     """The answer stands in the store as it came; what is shown again of it is bounded."""
     folder = tmp_path / "run"

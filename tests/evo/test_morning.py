@@ -49,6 +49,7 @@ def test_why_a_session_ended_is_stored_before_it_is_told(tmp_path: Path, error: 
     assert session_lines(tmp_path)[1].endswith(f"failed: {reason}")
 
 
+@pytest.mark.slow
 def test_a_session_that_says_nothing_is_told_apart(tmp_path: Path) -> None:
     made = test_search.config()
     test_search.search(tmp_path, made, test_search.stages(made))

@@ -105,6 +105,7 @@ def test_tasks_are_asked_for_in_turn(tmp_path: Path) -> None:
     assert set(tasks) == {"relu", "softmax"} and turns == sorted(turns)
 
 
+@pytest.mark.slow
 def test_what_was_told_while_no_search_runs_counts_in_the_next_session(tmp_path: Path) -> None:
     folder, made = tmp_path / "run", config()
     session(folder, made)
@@ -246,6 +247,7 @@ def test_tokens_and_money_are_counted_as_told_or_estimated_and_marked(tmp_path: 
     assert again.spending.admitted == 0
 
 
+@pytest.mark.slow
 def test_a_budget_that_answers_have_used_up_ends_the_run(tmp_path: Path) -> None:
     folder, made = tmp_path / "run", config(budget={"tokens": 2500})
     session(folder, made)
@@ -319,6 +321,7 @@ def test_a_population_far_away_is_rebuilt_with_its_guests(tmp_path: Path) -> Non
     assert [request.digest for request in far.ask(task, 5)] == [request.digest for request in here.ask(5)]
 
 
+@pytest.mark.slow
 def test_a_guest_that_is_there_early_is_judged_after_all_ancestors(axpb: Operator, tmp_path: Path) -> None:
     run, folder, source = tmp_path / "run", tmp_path / "axpb", axpb.naive("cpu")
     copytree(axpb.folder, folder)
@@ -457,6 +460,7 @@ def test_what_is_nested_deeply_is_taken_or_refused(waiting: Path, depth: int) ->
     assert not Inbox(waiting).files()
 
 
+@pytest.mark.slow
 def test_what_cannot_be_read_or_removed_keeps_no_search_waiting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -78,6 +78,7 @@ def test_a_run_is_the_same_again_though_better_champions_stand_there_now(axpb: O
     assert done.equal, done.difference
 
 
+@pytest.mark.slow
 def test_the_answers_of_a_model_are_served_without_it(asked: Path) -> None:
     done = replay(asked)
     assert done.equal, done.difference

@@ -207,6 +207,7 @@ def test_with_one_worker_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Pat
     assert len(whole) > 25
 
 
+@pytest.mark.slow
 def test_a_history_that_it_would_not_ask_for_goes_on_where_it_ends(tmp_path: Path) -> None:
     """What was asked is what is stored: here another seed stands for another version."""
     made = config()
@@ -254,6 +255,7 @@ def test_a_naive_kernel_that_fails_is_one_line_whatever_ends_the_run(
     assert (task.speedup, task.candidates, task.failures) == (None, 1, {status.value: 1})
 
 
+@pytest.mark.slow
 def test_other_tasks_are_searched_although_a_naive_kernel_fails(tmp_path: Path) -> None:
     made = config(operators=["softmax", "matrix_mul"], budget={"evaluations": 30})
     assert search(tmp_path, made, failing_naive(made)) == "evaluations 30 of 30"
@@ -263,6 +265,7 @@ def test_other_tasks_are_searched_although_a_naive_kernel_fails(tmp_path: Path) 
     assert sound.candidates > 20
 
 
+@pytest.mark.slow
 def test_a_resumed_run_says_again_that_a_naive_kernel_fails(tmp_path: Path) -> None:
     made = config(operators=["softmax", "matrix_mul"], budget={"evaluations": 30})
     fitness = failing_naive(made)
@@ -459,6 +462,7 @@ def test_a_naive_kernel_that_no_machine_can_judge_leaves_its_task_to_the_next_se
     assert rows(tmp_path, "select * from best") != []
 
 
+@pytest.mark.slow
 def test_random_search_runs_on_the_same_engine(tmp_path: Path) -> None:
     made = config(strategy="random", budget={"evaluations": 15})
     search(tmp_path, made, stages(made))

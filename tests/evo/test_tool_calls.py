@@ -48,6 +48,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_every_draft_is_looked_at_once_and_kept(asked: Path) -> None:
     found = rows(asked, "select * from tool_calls order by rowid")
     assert {row["tool"] for row in found} == {"check"} and {row["failed"] for row in found} == {True, False}
@@ -58,6 +59,7 @@ def test_every_draft_is_looked_at_once_and_kept(asked: Path) -> None:
     assert all(row["evaluations"] == 0 and row["text"] for row in found)
 
 
+@pytest.mark.slow
 def test_what_a_draft_was_at_fault_for_is_in_the_next_question_of_its_dialogue(asked: Path) -> None:
     # Of calls that a stop cut off nothing is kept but what they may have cost.
     sql = "select request_id, messages_json from llm_calls where role = 'mend' and messages_json <> '[]'"
@@ -85,6 +87,7 @@ def test_a_dialogue_that_tells_something_else_is_found_out(asked: Path, monkeypa
     assert not done.equal and "uses a tool that it did not use then" in done.difference
 
 
+@pytest.mark.slow
 def test_evaluators_time_for_drafts_is_charged_to_the_request(asked: Path) -> None:
     sql = """
         select t.seconds, coalesce(sum(c.seconds), 0) as drafts from tells t join tool_calls c using (request_id)

@@ -68,11 +68,14 @@ def test_a_divisor_of_three_to_four_stays_there_unasked() -> None:
 
 @pytest.mark.parametrize(
     ("family", "said"),
-    [
-        ("nominal", ["no magnitude(...)", "S of the bound is |y|"]),
-        ("specials", ["no magnitude(...)", "hold zero in `a`, `c`, `d`: `specials = []`"]),
-        ("mixture", ["no magnitude(...)", "up to 256 times", "in `a`, `c`, `d`: `bounded = true` there"]),
-    ],
+    some_slow(
+        [
+            ("nominal", ["no magnitude(...)", "S of the bound is |y|"]),
+            ("specials", ["no magnitude(...)", "hold zero in `a`, `c`, `d`: `specials = []`"]),
+            ("mixture", ["no magnitude(...)", "up to 256 times", "in `a`, `c`, `d`: `bounded = true` there"]),
+        ],
+        1,
+    ),
 )
 def test_a_bound_that_the_reference_itself_fails_is_said_to_be_the_operators(
     family: str, said: list[str], runner: Runner, tmp_path: Path

@@ -133,6 +133,7 @@ def test_merged_files_and_exported_ones_are_merged_again(
     assert found.output.splitlines()[1:] == ["20260101-softmax,1", "20260101-softmax-2,2", "exported,3"]
 
 
+@pytest.mark.slow
 def test_what_cannot_be_merged_is_one_clear_line_and_leaves_nothing(
     machines: tuple[Path, Path], merged: Path, tmp_path: Path
 ) -> None:
