@@ -10,7 +10,7 @@ from hypothesis import settings
 
 BRIEF, FULL = "brief", "full"
 """Profiles of Hypothesis, of which tests/conftest.py loads one before it collects."""
-BRIEF_EXAMPLES = 20
+BRIEF_EXAMPLES = 10
 
 # No deadline: a busy machine may stop any example for a while.
 settings.register_profile(BRIEF, deadline=None, max_examples=BRIEF_EXAMPLES)

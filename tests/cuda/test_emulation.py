@@ -324,7 +324,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("name", some_slow(FAULTS, 6))
+@pytest.mark.parametrize("name", some_slow(FAULTS, 3))
 def test_what_is_wrong_is_told(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     source, status, parts = FAULTS[name]
     if status == "timeout":

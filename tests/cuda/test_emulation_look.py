@@ -102,6 +102,7 @@ def at(source: str, operator: Operator, values: Mapping[str, int] | None = None)
     return looked_at(kernel, operator, "fp32", judged=(*operator.hidden, *LARGE), facts=GPU)
 
 
+@pytest.mark.slow
 def test_a_look_goes_over_routes_and_tunables(axpb: Operator) -> None:
     sound = at(TWO_ROUTES, axpb)
     assert (sound.rejection, sound.lack) == (None, "")

@@ -130,6 +130,7 @@ def fragments(raw: NDArray[Any], bits: int, places: Any) -> list[Words]:
     return words
 
 
+@pytest.mark.slow
 @examples(60)
 @given(which=st.sampled_from(MMA), seed=st.integers(0, 1 << 32))
 def test_mma_multiplies_fragments_as_the_isa_lays_them_out(run: Run, which: Any, seed: int) -> None:
@@ -416,28 +417,31 @@ extern "C" __global__ void shift(const T* x, const T* b, T* y, T alpha, int n) {
 
 @pytest.mark.parametrize(
     ("edit", "told"),
-    [
-        (("", ""), ""),
-        (("bar.sync 3, 128;", ""), "wrong result"),
-        (("bar.sync 3, 128;", "bar.sync 2, 128;"), "a deadlock"),
-        (("bar.sync 3, 128;", "bar.sync 3, 100;"), "barrier 3 for 100 threads"),
-        (("[%1];", "[%1 + 2];"), "which is no multiple of 4"),
-        (("[%1];", "[%1 + 4096];"), "ld at address"),
-        (
-            ("bar.sync 3, 128;", "wgmma.fence.sync.aligned;"),
-            "needs a GPU: line 15: not emulated: wgmma.fence.sync.aligned",
-        ),
-        (
-            ("bar.sync 3, 128;", "bar.sync 3, %5;"),
-            "needs a GPU: line 15: not emulated: an operand that is not there: %5",
-        ),
-        (
-            ("bar.sync 3, 128;", "mov.b32 %0}, {%1;"),
-            "needs a GPU: line 15: not emulated: ",
-        ),
-        (("f32 %0, [%1]", "v2.f32 %0, [%1]"), "needs a GPU: line 18: not emulated: ld.shared.v2.f32"),
-        (("f32 %0, [%1]", 'f32 %0, ["); __asm__("%1]'), "needs a GPU: line 18: not emulated"),
-    ],
+    some_slow(
+        [
+            (("", ""), ""),
+            (("bar.sync 3, 128;", ""), "wrong result"),
+            (("bar.sync 3, 128;", "bar.sync 2, 128;"), "a deadlock"),
+            (("bar.sync 3, 128;", "bar.sync 3, 100;"), "barrier 3 for 100 threads"),
+            (("[%1];", "[%1 + 2];"), "which is no multiple of 4"),
+            (("[%1];", "[%1 + 4096];"), "ld at address"),
+            (
+                ("bar.sync 3, 128;", "wgmma.fence.sync.aligned;"),
+                "needs a GPU: line 15: not emulated: wgmma.fence.sync.aligned",
+            ),
+            (
+                ("bar.sync 3, 128;", "bar.sync 3, %5;"),
+                "needs a GPU: line 15: not emulated: an operand that is not there: %5",
+            ),
+            (
+                ("bar.sync 3, 128;", "mov.b32 %0}, {%1;"),
+                "needs a GPU: line 15: not emulated: ",
+            ),
+            (("f32 %0, [%1]", "v2.f32 %0, [%1]"), "needs a GPU: line 18: not emulated: ld.shared.v2.f32"),
+            (("f32 %0, [%1]", 'f32 %0, ["); __asm__("%1]'), "needs a GPU: line 18: not emulated"),
+        ],
+        3,
+    ),
 )
 def test_named_barriers_addresses_and_what_is_not_known(edit: tuple[str, str], told: str) -> None:
     found = emulated(Kernel("axpb", "cuda", PRODUCER.replace(*edit)), AXPB, "fp32", shapes=2)
@@ -467,6 +471,7 @@ extern "C" __global__ void plain(const T* x, const T* b, T* y, T alpha, int n) {
         assert isinstance(found, Rejection) and found.status is status, found
 
 
+@pytest.mark.slow
 @examples(100)
 @given(st.data())
 def test_whatever_stands_in_a_file_no_assembly_is_left(data: st.DataObject) -> None:

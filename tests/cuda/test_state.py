@@ -59,7 +59,7 @@ PARAMETER = (
 ARCHS = ("sm_75", "sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120a")
 
 
-@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("arch", some_slow(ARCHS, 2))
 def test_variables_and_addresses_of_constants_are_seen_on_every_architecture(arch: str) -> None:
     assert "hid" in str(problem(SCOPE, arch))
     assert "address of a __constant__ variable" in str(problem(WINDOW, arch))

@@ -17,6 +17,7 @@ from operators.catalog import functions, load
 from operators.definition.spec import Task
 from operators.errors import UserError
 from operators.kernel import Kernel
+from tests.choosing import some_slow
 from tests.gpu.kernels import SOFTMAX
 
 H100 = DeviceFacts(
@@ -71,13 +72,16 @@ def test_scratch_beyond_the_device_is_invalid_and_never_allocated(device: CudaDe
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [
-        ("/*! evo\n", '/*! evo\nrequires = "cols > 2"\n'),
-        ("/*! evo\n", "/*! evo\ndeterministic = false\n"),
-        ("/*! evo\n", '/*! evo\nzero = ["y"]\n'),
-        ("[[launch]]\n", '[[launch]]\nwhen = "cols >= 1000"\n'),
-        ("block = [256]", 'block = ["256 if cols >= 1000 else 128"]'),
-    ],
+    some_slow(
+        [
+            ("/*! evo\n", '/*! evo\nrequires = "cols > 2"\n'),
+            ("/*! evo\n", "/*! evo\ndeterministic = false\n"),
+            ("/*! evo\n", '/*! evo\nzero = ["y"]\n'),
+            ("[[launch]]\n", '[[launch]]\nwhen = "cols >= 1000"\n'),
+            ("block = [256]", 'block = ["256 if cols >= 1000 else 128"]'),
+        ],
+        2,
+    ),
     ids=["supports fewer shapes", "may differ between runs", "output cleared", "launched when large", "another block"],
 )
 def test_what_may_behave_differently_on_hidden_shapes_alone_has_another_digest(

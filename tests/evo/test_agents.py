@@ -51,6 +51,7 @@ def worked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, LlmServer]:
     raise AssertionError("no dialogue went on, or some tools were never used")
 
 
+@pytest.mark.slow
 def test_what_is_handed_in_is_an_individual_with_its_parents(worked: tuple[Path, LlmServer]) -> None:
     folder, _ = worked
     made = rows(folder, "select * from lineage where mutator = 'agent'")
@@ -64,6 +65,7 @@ def test_what_is_handed_in_is_an_individual_with_its_parents(worked: tuple[Path,
             assert told["parents"][: len(row["bases"])] == row["bases"]
 
 
+@pytest.mark.slow
 def test_judgements_are_charged_and_kept_beside_the_lineage(worked: tuple[Path, LlmServer]) -> None:
     folder, _ = worked
     judged = rows(folder, "select * from tool_calls where evaluations > 0")
@@ -80,6 +82,7 @@ def test_judgements_are_charged_and_kept_beside_the_lineage(worked: tuple[Path, 
     assert told[0]["n"] + len(judged) <= limit
 
 
+@pytest.mark.slow
 def test_the_ledger_is_the_servers_with_tools_faults_and_sessions(worked: tuple[Path, LlmServer]) -> None:
     folder, server = worked
     spent = model_costs(folder)

@@ -17,6 +17,7 @@ from fitness.evaluation import Status
 from mutators.base import Kind, Request
 from operators.definition.spec import Operator
 from operators.kernel import Kernel
+from tests.choosing import some_slow
 from tests.evo.test_strategies import MODELS, TASK, StrategyContract, make
 from tests.evo.worlds import Event, World, by_chance, play, repeat, restore
 
@@ -41,7 +42,7 @@ def asked(kind: Any, operator: Operator, *, requests: int = 200, **settings: Any
     return [event.request for event in events if isinstance(event, Individual)]
 
 
-@pytest.mark.parametrize("trials", [0, 1, 12])
+@pytest.mark.parametrize("trials", some_slow([0, 1, 12], 3))
 @pytest.mark.parametrize(("kind", "models"), [(Islands, MODELS), (Islands, ()), (TuneOnly, ())])
 def test_no_strategy_asks_for_more_trials_than_it_may(
     axpb: Operator, kind: Any, models: tuple[str, ...], trials: int

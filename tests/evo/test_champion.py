@@ -21,6 +21,7 @@ from operators.definition.fingerprint import fingerprint
 from operators.definition.spec import Operator
 from operators.errors import UserError
 from operators.kernel import Kernel
+from tests.choosing import some_slow
 from tests.store.rows import History, event, run
 from tests.store.story import Store, joined
 
@@ -173,7 +174,7 @@ WHY = [
 ]
 
 
-@pytest.mark.parametrize(("changes", "words"), WHY, ids=[words[:40] for _, words in WHY])
+@pytest.mark.parametrize(("changes", "words"), some_slow(WHY, 3), ids=[words[:40] for _, words in WHY])
 def test_why_a_champion_stays_is_told_in_one_line(
     searched: Callable[..., Run], changes: dict[str, Any], words: str
 ) -> None:

@@ -174,6 +174,7 @@ def test_a_changed_configuration_is_refused_in_one_line(tmp_path: Path) -> None:
         assert "\n" not in str(raised.value)
 
 
+@pytest.mark.slow
 def test_no_arm_pays_for_lost_answers_and_they_are_shown(tmp_path: Path) -> None:
     """Every other question is cut off in the middle of its answer: what it may have cost is lost to nobody's budget."""
     asked: dict[str, int] = {}
@@ -193,6 +194,7 @@ def test_no_arm_pays_for_lost_answers_and_they_are_shown(tmp_path: Path) -> None
     assert limit / 2 < result.used.tokens <= limit
 
 
+@pytest.mark.slow
 def test_seconds_of_evaluators_are_a_budget(tmp_path: Path) -> None:
     made = comparison(arms={"random": {"models": []}}, budget={"evaluator_s": 0.1})
     folder, running, _ = run(tmp_path, made)
@@ -284,6 +286,7 @@ def test_the_command_plans_runs_shows_and_refuses(
     assert code == 2 and "arm random" in err and "stepz" in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arm", ["islands", "best_of_n+tune"])
 def test_a_cell_is_a_run_that_replays(whole: tuple[Path, Running, ScriptedBackend], tmp_path: Path, arm: str) -> None:
     (cell,) = (cell for cell in whole[1].cells if cell.arm == arm)
@@ -293,6 +296,7 @@ def test_a_cell_is_a_run_that_replays(whole: tuple[Path, Running, ScriptedBacken
     assert again.individuals == _told(whole[0], cell)
 
 
+@pytest.mark.slow
 def test_cells_wait_for_answers_from_outside_and_go_on_with_them(tmp_path: Path) -> None:
     made = comparison(
         arms={"refine": {"settings": {"n": 2}}, "random": {"models": []}},
@@ -321,6 +325,7 @@ def test_cells_wait_for_answers_from_outside_and_go_on_with_them(tmp_path: Path)
     assert refine.winner and refine.winner.level == "confirmed"
 
 
+@pytest.mark.slow
 def test_what_is_wrong_with_one_cell_ends_all_in_good_order(tmp_path: Path) -> None:
     """A machine that is another one by now, say, is told in one line; what others had under way is stored."""
     arms: dict[str, Any] = {"random": {"models": []}, "tune_only": {"models": []}}

@@ -88,7 +88,7 @@ COMMANDS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("damage", some_slow(DAMAGES, 4))
+@pytest.mark.parametrize("damage", some_slow(DAMAGES, 1))
 def test_a_damaged_run_is_one_line(
     damage: str, scripted_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:

@@ -65,6 +65,7 @@ def test_a_run_is_resumed_detached_too(tmp_path: Path) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_what_is_wrong_is_said_at_once_and_nothing_is_left(tmp_path: Path) -> None:
     command = [*EVO, "run", "no_such_operator", "--runs", str(tmp_path / "runs"), "--detach"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
@@ -73,6 +74,7 @@ def test_what_is_wrong_is_said_at_once_and_nothing_is_left(tmp_path: Path) -> No
     assert not list((tmp_path / "runs").iterdir())
 
 
+@pytest.mark.slow
 def test_a_look_at_a_run_that_has_ended_says_how_and_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = test_search.config()
     test_search.search(tmp_path, made, test_search.stages(made))

@@ -20,6 +20,7 @@ from fitness.evaluation import Evaluation, Timing
 from fitness.profiling.profiles import Profile
 from operators.definition.spec import Task
 from operators.kernel import Kernel
+from tests.choosing import some_slow
 from tests.evo import model_runs
 from tests.mutators.llm_server import LlmServer, Reply
 
@@ -72,6 +73,7 @@ def test_models_are_asked_first_of_all_once_the_naive_kernel_is_judged(tmp_path:
     assert done.equal, done.difference
 
 
+@pytest.mark.slow
 def test_nobody_waits_for_a_profile_and_the_end_gives_it_up(tmp_path: Path) -> None:
     reason, _ = searched(tmp_path, pool=Late)
     assert reason == "evaluations 20 of 20"
@@ -79,6 +81,7 @@ def test_nobody_waits_for_a_profile_and_the_end_gives_it_up(tmp_path: Path) -> N
     assert rows(tmp_path, "select * from profiles") == []
 
 
+@pytest.mark.slow
 def test_a_profile_serves_the_questions_after_it_and_a_replay_knows_which(tmp_path: Path) -> None:
     """It goes on until a question was asked with a profile, and one without."""
     shown, seen = "What a profiler says", set[bool]()
@@ -106,7 +109,7 @@ def test_a_profile_serves_the_questions_after_it_and_a_replay_knows_which(tmp_pa
     assert done.equal, done.difference
 
 
-@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("again", some_slow([False, True], 1))
 def test_a_stop_waits_for_answers_that_are_paid_unless_it_is_said_twice(tmp_path: Path, again: bool) -> None:
     said: list[str] = []
 
@@ -184,6 +187,7 @@ class Forgetful(InlinePool):
         return await super().build(task, kernel)
 
 
+@pytest.mark.slow
 def test_a_request_that_nobody_is_at_is_carried_out_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("evo.search.watchdog.WATCH_EVERY_S", 0.01)
     reason, _ = searched(tmp_path, pool=Forgetful, llm=None, stall_s=0.2)

@@ -96,6 +96,7 @@ def file_size() -> Iterator[Callable[[int], None]]:
     resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
+@pytest.mark.slow
 def test_a_disk_that_takes_no_more_rows_ends_the_run_and_loses_nothing(
     command: Evo, operator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file_size: Callable[[int], None]
 ) -> None:
@@ -384,7 +385,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("name", some_slow(CHANGES, 1))
+@pytest.mark.parametrize("name", some_slow(CHANGES, 0))
 def test_a_changed_operator_is_refused(command: Evo, operator: Path, run: Path, name: str) -> None:
     file, old, new, words = CHANGES[name]
     text = (operator / file).read_text()

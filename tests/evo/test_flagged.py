@@ -82,6 +82,7 @@ def test_two_kernels_beside_each_other_are_told_apart(
     assert f"flagged: {SAID}" in " ".join(told.split()) and told.count("flagged") == 1
 
 
+@pytest.mark.slow
 def test_reports_tell_at_the_head_and_in_their_tables_as_files_and_served(folder: Path) -> None:
     said = document(material(Run(folder)), 0.0)
     for text in (html(said), html(said, live="x"), markdown(said)):

@@ -170,6 +170,7 @@ def test_winners_of_a_task_are_timed_in_turns_with_the_fastest_of_them(rivals: P
     assert not again.confirmed and not again.beside
 
 
+@pytest.mark.slow
 def test_a_winner_that_turns_out_wrong_beside_the_fastest_is_wrong(rivals: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(rivals, tmp_path / rivals.name))
     seen: set[str] = set()
@@ -194,6 +195,7 @@ def test_no_winner_is_judged_before_all_searches_are_over(folder: Path) -> None:
     assert not (folder / FOLDER).exists()
 
 
+@pytest.mark.slow
 def test_a_winner_that_fails_the_judgement_counts_as_naive(folder: Path, searched: Searched) -> None:
     own = searched.winners
     refuted = min(own)

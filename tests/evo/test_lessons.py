@@ -60,6 +60,7 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_run_hands_on_what_it_learnt(first: Path) -> None:
     found = earlier(first, {"softmax"}, target="cpu")
     helped = [attempt for attempt in found if attempt.gain]

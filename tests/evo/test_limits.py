@@ -173,6 +173,7 @@ def test_what_is_under_way_at_the_end_is_given_up_and_left_open(tmp_path: Path, 
     assert rows(tmp_path, LEVEL) == [{"confirmed": 1, "tasks": 1}]
 
 
+@pytest.mark.slow
 def test_a_resume_without_time_asks_for_nothing_and_one_for_confirmations_alone_ends_them(tmp_path: Path) -> None:
     made, clock = config(budget={"wall_s": 60.0}), [0.0]
     session(tmp_path, made, clock, ["screen", "confirm"])

@@ -15,6 +15,7 @@ from evo.report.health import LEAST_FREE, MOST_LOST, Health, health, runs_in, ru
 from evo.report.status import TaskSummary
 from evo.report.terminal import latest, many_line
 from evo.store import Store
+from tests.choosing import some_slow
 from tests.evo.test_cli import evo
 from tests.evo.test_fitted import shown
 from tests.store.rows import START_S, History, Row, event, joined, run
@@ -58,17 +59,20 @@ def lost(at: float) -> Row:
 @pytest.mark.usefixtures("alive")
 @pytest.mark.parametrize(
     ("events", "now", "free", "expected"),
-    [
-        ((), 10, 2 * LEAST_FREE, []),
-        ((), 10, LEAST_FREE - 1, ["disk"]),
-        ((OUT,), 10, 2 * LEAST_FREE, ["provider"]),
-        ((FAULT,), 10, 2 * LEAST_FREE, ["operator"]),
-        ((), 241 + 2, 2 * LEAST_FREE, ["silent"]),
-        ((event("finished", at=START_S + 2400),), 2500, 2 * LEAST_FREE, ["silent"]),  # something, but no verdict
-        ((event("stalled", at=START_S + 130),), 131, 2 * LEAST_FREE, ["alarm"]),
-        ([lost(n) for n in range(MOST_LOST)], 10, 2 * LEAST_FREE, ["workers"]),
-        ([lost(n) for n in range(MOST_LOST - 1)], 10, 2 * LEAST_FREE, []),
-    ],
+    some_slow(
+        [
+            ((), 10, 2 * LEAST_FREE, []),
+            ((), 10, LEAST_FREE - 1, ["disk"]),
+            ((OUT,), 10, 2 * LEAST_FREE, ["provider"]),
+            ((FAULT,), 10, 2 * LEAST_FREE, ["operator"]),
+            ((), 241 + 2, 2 * LEAST_FREE, ["silent"]),
+            ((event("finished", at=START_S + 2400),), 2500, 2 * LEAST_FREE, ["silent"]),  # something, but no verdict
+            ((event("stalled", at=START_S + 130),), 131, 2 * LEAST_FREE, ["alarm"]),
+            ([lost(n) for n in range(MOST_LOST)], 10, 2 * LEAST_FREE, ["workers"]),
+            ([lost(n) for n in range(MOST_LOST - 1)], 10, 2 * LEAST_FREE, []),
+        ],
+        2,
+    ),
 )
 def test_a_run_that_goes_on_says_what_is_wrong(
     events: tuple[Row, ...], now: float, free: int, expected: list[str], tmp_path: Path
@@ -162,6 +166,7 @@ def test_of_many_tasks_the_last_to_change_are_shown() -> None:
     assert many_line(tasks) == "102 tasks, 102 faster than naive, 0 confirmed, 1 failed, geometric mean 2.00x"
 
 
+@pytest.mark.slow
 def test_shells_complete_runs_kernels_and_operators(run_folder: Path) -> None:
     runs = str(run_folder.parent)
     for words, expected in (

@@ -174,6 +174,7 @@ def test_a_query_may_begin_with_a_comment_and_what_candidates_wrote_is_fenced(st
     assert not failed and text.startswith("```json untrusted\n") and "void softmax" in text
 
 
+@pytest.mark.slow
 def test_a_draft_whose_header_is_broken_can_be_an_answer(studio: Studio, tmp_path: Path) -> None:
     key = open_questions(tmp_path / "run")[0].cache_key
     source = "/*\n[tune]\nBLOCK = [a, b]\n*/\nvoid softmax() {}\n"
@@ -202,6 +203,7 @@ def test_a_session_that_takes_nothing_is_not_begun_again_and_again(tmp_path: Pat
     assert begun() == 2
 
 
+@pytest.mark.slow
 def test_an_answer_that_cannot_be_used_is_asked_for_again(studio: Studio, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     first = open_questions(folder)[0]

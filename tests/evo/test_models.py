@@ -155,6 +155,7 @@ def test_a_budget_of_calls_is_kept_across_sessions(tmp_path: Path) -> None:
     assert replay(folder).equal
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fault", some_slow([Reply(status=429, error="Rate limit"), Reply(status=500, error="out of order")], 1)
 )
@@ -216,17 +217,20 @@ def test_the_end_of_the_time_does_not_wait_for_models(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [
-        (("--llm", "openai/gpt-5"), "model openai/gpt-5: set OPENAI_API_KEY in the environment"),
-        (("--llm", "nonsense"), "model nonsense: litellm knows no such model"),
-        (("--llm", "openai/x", "--set", "llm.api_base=http://127.0.0.1:9/v1"), "no server answers there"),
-        (("--llm", "openai/x", "--set", "llm.api_base=localhost:9"), "llm.api_base"),
-        (("--set", "llm.temperature=1"), "such as --llm openai/gpt-5"),
-        (
-            ("--llm", "openai/x", "--set", "llm.api_base=http://127.0.0.1:9/v1", "--budget", "5usd"),
-            "its price is not known, so that a budget in dollars would not hold",
-        ),
-    ],
+    some_slow(
+        [
+            (("--llm", "openai/gpt-5"), "model openai/gpt-5: set OPENAI_API_KEY in the environment"),
+            (("--llm", "nonsense"), "model nonsense: litellm knows no such model"),
+            (("--llm", "openai/x", "--set", "llm.api_base=http://127.0.0.1:9/v1"), "no server answers there"),
+            (("--llm", "openai/x", "--set", "llm.api_base=localhost:9"), "llm.api_base"),
+            (("--set", "llm.temperature=1"), "such as --llm openai/gpt-5"),
+            (
+                ("--llm", "openai/x", "--set", "llm.api_base=http://127.0.0.1:9/v1", "--budget", "5usd"),
+                "its price is not known, so that a budget in dollars would not hold",
+            ),
+        ],
+        2,
+    ),
 )
 def test_a_model_that_cannot_work_is_one_line_and_exit_code_2(
     arguments: tuple[str, ...], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
@@ -267,6 +271,7 @@ def search(folder: Path, script: Script, *, stop_after: int | None = None, **cha
     return asyncio.run(asyncio.wait_for(everything(), HANGS_S))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", some_slow(["asking", "best_of_n", "islands"], 1))
 @pytest.mark.parametrize("status", some_slow([401, 402, 404], 1))
 def test_a_model_that_is_gone_for_a_while_neither_ends_the_run_nor_is_asked_without_end(
@@ -320,6 +325,7 @@ def test_the_search_goes_on_with_the_other_model(tmp_path: Path) -> None:
     assert f"model {model_runs.MODEL} does not answer since 20" in costs_line(spent)
 
 
+@pytest.mark.slow
 def test_a_search_that_waits_for_a_model_can_be_stopped_and_resumed(tmp_path: Path) -> None:
     folder = tmp_path / "run"
 
@@ -347,6 +353,7 @@ def test_a_search_that_waits_for_a_model_can_be_stopped_and_resumed(tmp_path: Pa
     assert not rows(folder, "select request_id from asks except select request_id from tells") or replay(folder).equal
 
 
+@pytest.mark.slow
 def test_an_oversized_answer_costs_its_own_proposal_and_no_more(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     prose = "prose " * 1_700_000
@@ -364,6 +371,7 @@ def test_an_oversized_answer_costs_its_own_proposal_and_no_more(tmp_path: Path) 
     assert done.equal, done.difference
 
 
+@pytest.mark.slow
 def test_a_run_that_an_older_version_left_with_an_oversized_answer_goes_on(tmp_path: Path) -> None:
     """The answer stands in the store as it came; what is shown again of it is bounded."""
     folder = tmp_path / "run"

@@ -17,17 +17,21 @@ from evo.search.watchdog import WAITED_S, Standstill
 from evo.session import _reason_stored
 from evo.store import Store, query
 from operators.errors import UserError
+from tests.choosing import some_slow
 from tests.evo import test_search
 from tests.evo.histories import Fault
 
 
 @pytest.mark.parametrize(
     ("error", "reason"),
-    [
-        (Fault("no such\nthing"), "Fault: no such thing"),
-        (UserError("one line"), "one line"),
-        (MemoryError(), "MemoryError"),
-    ],
+    some_slow(
+        [
+            (Fault("no such\nthing"), "Fault: no such thing"),
+            (UserError("one line"), "one line"),
+            (MemoryError(), "MemoryError"),
+        ],
+        1,
+    ),
 )
 def test_why_a_session_ended_is_stored_before_it_is_told(tmp_path: Path, error: Exception, reason: str) -> None:
     made = test_search.config()
@@ -45,6 +49,7 @@ def test_why_a_session_ended_is_stored_before_it_is_told(tmp_path: Path, error: 
     assert session_lines(tmp_path)[1].endswith(f"failed: {reason}")
 
 
+@pytest.mark.slow
 def test_a_session_that_says_nothing_is_told_apart(tmp_path: Path) -> None:
     made = test_search.config()
     test_search.search(tmp_path, made, test_search.stages(made))

@@ -37,7 +37,7 @@ from mutators.base import CallStatus, Kind
 from operators.catalog import load
 from operators.definition.spec import Operator, Task
 from operators.errors import UserError
-from tests.choosing import examples
+from tests.choosing import examples, some_slow
 from tests.evo import model_runs
 from tests.evo.outside_runs import MODEL, USAGE, answer, answer_all, config, session, tell
 from tests.evo.test_cli import evo
@@ -96,6 +96,7 @@ def test_a_run_is_played_from_outside_to_its_end(tmp_path: Path) -> None:
     unspoilt(folder)
 
 
+@pytest.mark.slow
 def test_tasks_are_asked_for_in_turn(tmp_path: Path) -> None:
     folder, made = tmp_path / "run", config(operators=["softmax", "relu"], llm={"concurrency": 8})
     session(folder, made)
@@ -104,6 +105,7 @@ def test_tasks_are_asked_for_in_turn(tmp_path: Path) -> None:
     assert set(tasks) == {"relu", "softmax"} and turns == sorted(turns)
 
 
+@pytest.mark.slow
 def test_what_was_told_while_no_search_runs_counts_in_the_next_session(tmp_path: Path) -> None:
     folder, made = tmp_path / "run", config()
     session(folder, made)
@@ -117,6 +119,7 @@ def test_what_was_told_while_no_search_runs_counts_in_the_next_session(tmp_path:
     unspoilt(folder)
 
 
+@pytest.mark.slow
 def test_answers_and_guests_are_taken_while_the_search_runs(tmp_path: Path) -> None:
     folder, made = tmp_path / "run", config()
 
@@ -164,6 +167,7 @@ def test_a_kill_loses_nothing_that_was_told(tmp_path: Path) -> None:
     unspoilt(folder)
 
 
+@pytest.mark.slow
 def test_a_file_that_was_taken_before_a_kill_is_taken_again_and_nothing_counts_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,6 +247,7 @@ def test_tokens_and_money_are_counted_as_told_or_estimated_and_marked(tmp_path: 
     assert again.spending.admitted == 0
 
 
+@pytest.mark.slow
 def test_a_budget_that_answers_have_used_up_ends_the_run(tmp_path: Path) -> None:
     folder, made = tmp_path / "run", config(budget={"tokens": 2500})
     session(folder, made)
@@ -264,7 +269,7 @@ args = ["x", "y", "rows", "cols"]
 """
 
 
-@pytest.mark.parametrize("strategy", ["islands", "best_of_n", "random", "tune_only"])
+@pytest.mark.parametrize("strategy", some_slow(["islands", "best_of_n", "random", "tune_only"], 1))
 def test_guests_are_individuals_of_every_strategy(strategy: str, tmp_path: Path) -> None:
     folder = tmp_path / "run"
 
@@ -290,6 +295,7 @@ def test_guests_are_individuals_of_every_strategy(strategy: str, tmp_path: Path)
     unspoilt(folder)
 
 
+@pytest.mark.slow
 def test_a_population_far_away_is_rebuilt_with_its_guests(tmp_path: Path) -> None:
     from evo.cluster.populations import Populations, _Past, _steps  # with Ray
 
@@ -315,6 +321,7 @@ def test_a_population_far_away_is_rebuilt_with_its_guests(tmp_path: Path) -> Non
     assert [request.digest for request in far.ask(task, 5)] == [request.digest for request in here.ask(5)]
 
 
+@pytest.mark.slow
 def test_a_guest_that_is_there_early_is_judged_after_all_ancestors(axpb: Operator, tmp_path: Path) -> None:
     run, folder, source = tmp_path / "run", tmp_path / "axpb", axpb.naive("cpu")
     copytree(axpb.folder, folder)
@@ -333,6 +340,7 @@ def test_a_guest_that_is_there_early_is_judged_after_all_ancestors(axpb: Operato
     assert order == [*["ancestor"] * 9, "guest"]
 
 
+@pytest.mark.slow
 def test_a_guest_that_no_evaluation_is_left_for_waits_for_a_larger_budget(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     made = model_runs.config("", strategy="random", llm=None, budget={"evaluations": 4})
@@ -345,6 +353,7 @@ def test_a_guest_that_no_evaluation_is_left_for_waits_for_a_larger_budget(tmp_pa
     unspoilt(folder)
 
 
+@pytest.mark.slow
 def test_a_guest_is_judged_before_evaluations_are_kept_for_answers(tmp_path: Path) -> None:
     folder, made = tmp_path / "run", config(budget={"evaluations": 5})
     session(folder, made)
@@ -430,6 +439,7 @@ def waiting(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @given(st.lists(LINES | nearly_right(), max_size=4))
 @examples(15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_file_in_the_inbox_stops_a_search(waiting: Path, lines: list[str]) -> None:
@@ -439,7 +449,7 @@ def test_no_file_in_the_inbox_stops_a_search(waiting: Path, lines: list[str]) ->
     assert not Inbox(waiting).files()
 
 
-@pytest.mark.parametrize("depth", [300, 600, 900, 960, 980, 990, 5_000])
+@pytest.mark.parametrize("depth", some_slow([300, 600, 900, 960, 980, 990, 5_000], 2))
 def test_what_is_nested_deeply_is_taken_or_refused(waiting: Path, depth: int) -> None:
     nested = "[" * depth + "]" * depth
     key = json.dumps(open_questions(waiting)[0].cache_key)
@@ -450,6 +460,7 @@ def test_what_is_nested_deeply_is_taken_or_refused(waiting: Path, depth: int) ->
     assert not Inbox(waiting).files()
 
 
+@pytest.mark.slow
 def test_what_cannot_be_read_or_removed_keeps_no_search_waiting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -526,6 +537,7 @@ def test_who_cannot_be_asked_or_told_is_one_line(
     assert code == 2 and "--to abc: no questions have such an id" in said
 
 
+@pytest.mark.slow
 def test_the_real_engine_goes_on_when_it_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -395,6 +395,7 @@ def test_every_job_has_a_deadline_after_which_another_worker_takes_the_place(
     asyncio.run(session())
 
 
+@pytest.mark.slow
 def test_whatever_is_removed_under_workers_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task = Task("softmax", "fp32", "cpu")
     kernel = Kernel("softmax", "cpu", load("softmax").ancestor("naive", "cpu").read_text())
@@ -467,6 +468,7 @@ def test_a_worker_that_cannot_be_started_is_a_job_that_is_tried_again(
     assert len(lost) == 2 and all("Too many open files" in error for error in lost)
 
 
+@pytest.mark.slow
 def test_a_cancelled_job_of_a_real_process_costs_no_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The answer of a cancelled job comes late, or its process is ended; the next one gets its own in both cases."""
     task = Task("softmax", "fp32", "cpu")

@@ -146,6 +146,7 @@ def rows(folder: Path, sql: str) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.slow
 def test_a_run_of_several_tasks_carries_over_and_replays_equal(folder: Path) -> None:
     sql = "select mutator, count(*) as n from proposals where source_task is not null group by mutator"
     found = {row["mutator"]: row["n"] for row in rows(folder, sql)}
@@ -154,6 +155,7 @@ def test_a_run_of_several_tasks_carries_over_and_replays_equal(folder: Path) -> 
     assert done.equal, done.difference
 
 
+@pytest.mark.slow
 def test_the_lineage_crosses_tasks(folder: Path) -> None:
     sql = f"select * from lineage where mutator in {PORTS} order by generation desc"
     for child in rows(folder, sql):
@@ -172,6 +174,7 @@ def test_the_lineage_crosses_tasks(folder: Path) -> None:
     assert all(row["gain"] is None and len(row["parents"]) == 1 for row in gained if row["mutator"] == "carry")
 
 
+@pytest.mark.slow
 def test_a_prompt_tells_of_the_source_and_of_the_task_itself(folder: Path) -> None:
     calls = rows(folder, "select * from llm_calls where role = 'port' and status = 'answered' order by rowid")
     assert calls
@@ -191,6 +194,7 @@ def test_a_prompt_tells_of_the_source_and_of_the_task_itself(folder: Path) -> No
         assert load(request.task.operator).naive("cpu").strip() in asked
 
 
+@pytest.mark.slow
 def test_a_hermetic_run_carries_nothing_over(tmp_path: Path) -> None:
     changes = WISHES | {"budget": {"evaluations": 40}, "settings": {"port": 0}}
     model_runs.run(tmp_path / "run", answer=answer, **changes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from io import StringIO
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +23,7 @@ from evo.search.knowledge import Knowledge
 from evo.search.task import TaskState
 from operators.definition.spec import Task
 from operators.kernel import Kernel
-from tests.choosing import examples
+from tests.choosing import examples, some_slow
 
 
 class Running:
@@ -155,8 +156,10 @@ def test_a_terminal_shows_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "softmax" in shown
 
 
-@pytest.mark.parametrize("size", [(60, 24), (80, 24), (160, 50)])
-@pytest.mark.parametrize("count", [1, 8, 102])
+@pytest.mark.parametrize(
+    ("count", "size"),
+    some_slow(product([1, 8, 102], [(60, 24), (80, 24), (160, 50)]), [(1, (60, 24)), (102, (80, 24))]),
+)
 @examples(8)
 @given(extreme=st.floats(1e-9, 1e15), name=st.from_regex(r"[a-z_]{1,60}", fullmatch=True), events=st.integers(0, 9))
 def test_the_view_fits_its_terminal(count: int, size: tuple[int, int], extreme: float, name: str, events: int) -> None:

@@ -30,7 +30,7 @@ LLM = {"models": ["openai/scripted"], "api_base": "http://127.0.0.1:1/v1"}
 ROLES = ("astra", "cudamaster", "cutegen", "cudaforge")
 
 
-@pytest.mark.parametrize("loop", some_slow(stories.LOOPS, 2))
+@pytest.mark.parametrize("loop", some_slow(stories.LOOPS, 1))
 def test_a_loop_goes_as_published_also_in_pieces_and_its_replay_is_equal(loop: str, tmp_path: Path) -> None:
     found = stories.told(loop, tmp_path, stops=(7,))
     assert found == stories.golden(loop).read_text(encoding="utf-8")

@@ -61,6 +61,7 @@ def test_a_run_is_the_same_again(plain: Path) -> None:
     assert again.equal and again.individuals == done.individuals
 
 
+@pytest.mark.slow
 def test_a_run_is_the_same_again_though_better_champions_stand_there_now(axpb: Operator, tmp_path: Path) -> None:
     folder, source = tmp_path / "axpb", axpb.naive("cpu")
     copytree(axpb.folder, folder)
@@ -77,6 +78,7 @@ def test_a_run_is_the_same_again_though_better_champions_stand_there_now(axpb: O
     assert done.equal, done.difference
 
 
+@pytest.mark.slow
 def test_the_answers_of_a_model_are_served_without_it(asked: Path) -> None:
     done = replay(asked)
     assert done.equal, done.difference
@@ -94,6 +96,7 @@ def test_prompts_are_the_same_in_every_session(tmp_path: Path) -> None:
     assert len(answered) == len(set(answered)) <= len(server.requests)
 
 
+@pytest.mark.slow
 def test_what_a_run_left_open_is_left_open(tmp_path: Path) -> None:
     folder = tmp_path / "stopped"
     model_runs.run(folder, stops=(9,), finish=False)

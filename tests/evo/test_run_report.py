@@ -86,6 +86,7 @@ def answer(folder: Path, command: str) -> list[dict[str, Any]]:
     return list(json.loads(as_json(Run(Path(where)).sql(sql, params).to_pylist())))
 
 
+@pytest.mark.slow
 def test_every_number_of_a_table_is_the_answer_to_the_query_below_it(reported: Reported) -> None:
     tables = [table for table in reported.page.tables if table.rows and table.commands]
     assert len(tables) >= 20
@@ -132,6 +133,7 @@ def test_hostile_words_are_text_and_nothing_is_asked_of_a_network(reported: Repo
     assert reported.text.count("Content-Security-Policy") == 1 and engine_version() in reported.text
 
 
+@pytest.mark.slow
 def test_runs_with_nothing_right_and_unbegun_render(tmp_path: Path) -> None:
     wrong = tmp_path / "wrong"
     stored(wrong, config_json='{"strategy": "islands"}')
@@ -145,6 +147,7 @@ def test_runs_with_nothing_right_and_unbegun_render(tmp_path: Path) -> None:
     assert "No kernel is correct: there is no result." in said and "evo resume" in said
 
 
+@pytest.mark.slow
 def test_the_command_writes_a_new_file_and_says_what_it_cannot(
     reported: Reported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -107,6 +107,7 @@ def test_the_best_is_the_best_correct_one_and_is_confirmed(tmp_path: Path) -> No
     assert best["level"] == "confirmed"
 
 
+@pytest.mark.slow
 def test_what_is_written_with_a_tell_is_what_the_whole_history_says(tmp_path: Path) -> None:
     """Over two sessions: generations, and which verdict counts, once more from parents and evaluations alone."""
     search(tmp_path, config(budget={"evaluations": 40}), stages(config()))
@@ -206,6 +207,7 @@ def test_with_one_worker_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Pat
     assert len(whole) > 25
 
 
+@pytest.mark.slow
 def test_a_history_that_it_would_not_ask_for_goes_on_where_it_ends(tmp_path: Path) -> None:
     """What was asked is what is stored: here another seed stands for another version."""
     made = config()
@@ -253,6 +255,7 @@ def test_a_naive_kernel_that_fails_is_one_line_whatever_ends_the_run(
     assert (task.speedup, task.candidates, task.failures) == (None, 1, {status.value: 1})
 
 
+@pytest.mark.slow
 def test_other_tasks_are_searched_although_a_naive_kernel_fails(tmp_path: Path) -> None:
     made = config(operators=["softmax", "matrix_mul"], budget={"evaluations": 30})
     assert search(tmp_path, made, failing_naive(made)) == "evaluations 30 of 30"
@@ -262,6 +265,7 @@ def test_other_tasks_are_searched_although_a_naive_kernel_fails(tmp_path: Path) 
     assert sound.candidates > 20
 
 
+@pytest.mark.slow
 def test_a_resumed_run_says_again_that_a_naive_kernel_fails(tmp_path: Path) -> None:
     made = config(operators=["softmax", "matrix_mul"], budget={"evaluations": 30})
     fitness = failing_naive(made)
@@ -283,6 +287,7 @@ class Contradicting(ScriptedFitness):
         return super().screen(kernel, anchor, race=race)
 
 
+@pytest.mark.slow
 def test_an_operator_at_fault_ends_its_own_task_until_it_is_mended(tmp_path: Path) -> None:
     made = config(operators=["softmax", "matrix_mul"], budget={"evaluations": 30})
     fitness = stages(made)
@@ -304,6 +309,7 @@ def ever_faster() -> Callable[[Kernel], float]:
     return lambda kernel: speedups.setdefault(kernel.id, 0.5 * (len(speedups) + 1))
 
 
+@pytest.mark.slow
 def test_confirmations_keep_to_their_share_and_no_ancestor_has_one_before_the_end(tmp_path: Path) -> None:
     """Every kernel is a new best: at a tenth of the time, one confirmation of 1 ms goes with nine of other levels."""
     made = config(budget={"evaluations": 80})
@@ -343,15 +349,18 @@ class Dying(ScriptedFitness):
         return super()._verdict(kernel, anchor, level, race=race)
 
 
-@pytest.mark.parametrize("level", list(Level))
+@pytest.mark.parametrize("level", some_slow(Level, [Level.FULL]))
 @pytest.mark.parametrize(
     ("error", "deaths", "status"),
-    [
-        (WorkerLost, len(TRIED_AFTER_S), "correct"),
-        (JobOverdue, 1, "correct"),
-        (JobOverdue, 2, "timeout"),
-        (DeviceLost, 2, "runtime_error"),
-    ],
+    some_slow(
+        [
+            (JobOverdue, 2, "timeout"),
+            (WorkerLost, len(TRIED_AFTER_S), "correct"),
+            (JobOverdue, 1, "correct"),
+            (DeviceLost, 2, "runtime_error"),
+        ],
+        2,
+    ),
 )
 def test_a_lost_worker_costs_at_most_a_level_of_the_candidate(
     tmp_path: Path, error: type[WorkerLost], deaths: int, status: str, level: Level, monkeypatch: pytest.MonkeyPatch
@@ -376,7 +385,7 @@ def test_a_lost_worker_costs_at_most_a_level_of_the_candidate(
     assert len(rows(tmp_path, "select * from events where kind = 'worker_lost'")) == deaths
 
 
-@pytest.mark.parametrize("level", list(Level))
+@pytest.mark.parametrize("level", some_slow(Level, [Level.SCREEN]))
 def test_what_no_machine_can_judge_is_no_kernels_fault_and_the_search_goes_on(
     tmp_path: Path, level: Level, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -453,6 +462,7 @@ def test_a_naive_kernel_that_no_machine_can_judge_leaves_its_task_to_the_next_se
     assert rows(tmp_path, "select * from best") != []
 
 
+@pytest.mark.slow
 def test_random_search_runs_on_the_same_engine(tmp_path: Path) -> None:
     made = config(strategy="random", budget={"evaluations": 15})
     search(tmp_path, made, stages(made))

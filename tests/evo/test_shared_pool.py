@@ -227,6 +227,7 @@ def test_to_close_one_run_ends_its_jobs_alone() -> None:
     asyncio.run(session())
 
 
+@pytest.mark.slow
 def test_operators_of_one_name_are_judged_by_their_own_definitions_in_one_process(
     tmp_path: Path,
 ) -> None:
@@ -261,6 +262,7 @@ def test_operators_of_one_name_are_judged_by_their_own_definitions_in_one_proces
     assert not list((tmp_path / "1").glob("timing-*.lock"))
 
 
+@pytest.mark.slow
 def test_what_a_reference_prints_is_no_result_of_the_program(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     place = tmp_path / "axpb"
     shutil.copytree(AXPB, place)
@@ -283,6 +285,7 @@ def test_what_a_reference_prints_is_no_result_of_the_program(tmp_path: Path, cap
     assert "hello" in said.err and not said.out
 
 
+@pytest.mark.slow
 def test_operators_are_shipped_to_workers_on_other_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("evo.cluster.connection.SCRATCH", tmp_path)
     runs = [

@@ -25,6 +25,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_every_command_of_the_page_on_sql_does_what_it_says(place: Path) -> None:
     commands = re.findall(r"^    evo (.+)$", (DOCS / "sql.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert len(commands) > 8

@@ -48,6 +48,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_every_draft_is_looked_at_once_and_kept(asked: Path) -> None:
     found = rows(asked, "select * from tool_calls order by rowid")
     assert {row["tool"] for row in found} == {"check"} and {row["failed"] for row in found} == {True, False}
@@ -58,6 +59,7 @@ def test_every_draft_is_looked_at_once_and_kept(asked: Path) -> None:
     assert all(row["evaluations"] == 0 and row["text"] for row in found)
 
 
+@pytest.mark.slow
 def test_what_a_draft_was_at_fault_for_is_in_the_next_question_of_its_dialogue(asked: Path) -> None:
     # Of calls that a stop cut off nothing is kept but what they may have cost.
     sql = "select request_id, messages_json from llm_calls where role = 'mend' and messages_json <> '[]'"
@@ -69,6 +71,7 @@ def test_what_a_draft_was_at_fault_for_is_in_the_next_question_of_its_dialogue(a
         assert any(each["text"].strip() in content for each in texts for content in asked_with), (texts, asked_with[2:])
 
 
+@pytest.mark.slow
 def test_a_replay_hears_what_was_found_and_finds_nothing_anew(asked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("evo.workbench.bench.Workbench.use", lambda *_: pytest.fail("a tool was used"))
     done = replay(asked)
@@ -77,12 +80,14 @@ def test_a_replay_hears_what_was_found_and_finds_nothing_anew(asked: Path, monke
     assert again.equal, again.difference
 
 
+@pytest.mark.slow
 def test_a_dialogue_that_tells_something_else_is_found_out(asked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("evo.workbench.recorded.digest", lambda *_: "other")
     done = replay(asked)
     assert not done.equal and "uses a tool that it did not use then" in done.difference
 
 
+@pytest.mark.slow
 def test_evaluators_time_for_drafts_is_charged_to_the_request(asked: Path) -> None:
     sql = """
         select t.seconds, coalesce(sum(c.seconds), 0) as drafts from tells t join tool_calls c using (request_id)
@@ -92,6 +97,7 @@ def test_evaluators_time_for_drafts_is_charged_to_the_request(asked: Path) -> No
     assert all(row["seconds"] >= row["drafts"] - 1e-9 for row in found) and any(row["drafts"] for row in found)
 
 
+@pytest.mark.slow
 def test_without_a_look_what_is_answered_is_judged(tmp_path: Path) -> None:
     model_runs.run(tmp_path / "run", check=False)
     assert rows(tmp_path / "run", "select * from tool_calls") == []

@@ -33,6 +33,7 @@ def recipe(command: str, budget: str) -> str:
     return subprocess.run(asked, env=environment, capture_output=True, text=True, check=True).stdout.strip()
 
 
+@pytest.mark.slow
 def test_five_commands_lead_from_nothing_to_why_the_best_kernel_is_the_best(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -329,6 +329,7 @@ def _follow(page: Tab, state: str) -> None:
     page.until(f"document.body.dataset.state >= {state!r} && timer !== -1")  # names are times
 
 
+@pytest.mark.slow
 def test_what_is_served_of_a_search_is_its_report_and_then_how_it_ended(live: Live) -> None:
     first = live.served.state()["page"] or live.next()
     live.served.watched.wait()
@@ -353,6 +354,7 @@ def test_what_is_served_of_a_search_is_its_report_and_then_how_it_ended(live: Li
 # --- the command -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_it_serves_until_ctrl_c_and_leaves_nothing_behind(tmp_path: Path) -> None:
     folder = stored(tmp_path / "run")
     before = sorted(path.name for path in folder.iterdir())

@@ -20,6 +20,7 @@ from operators.definition.spec import Operator
 from operators.errors import DiskError, MachineError
 from operators.kernel import Kernel
 from operators.plan.reading import parse_plan
+from tests.choosing import some_slow
 from tests.fitness.kernels import LOOP, RIGHT, axpb_kernel
 
 
@@ -52,13 +53,16 @@ def test_comments_names_and_layout_do_not_change_the_code_digest(axpb: Operator,
 
 @pytest.mark.parametrize(
     "body",
-    [
-        f"{LOOP}y[i] = alpha * x[i] - b[i];",
-        f"{LOOP}y[i] = 1.25f * x[i] + b[i];",
-        f"{LOOP}y[i] = 1.75f * x[i] + b[i];",
-        f"static const float c[4] = {{1, 2, 3, 4}}; {LOOP}y[i] = c[i & 3] * x[i] + b[i];",
-        f"static const float c[4] = {{1, 2, 3, 5}}; {LOOP}y[i] = c[i & 3] * x[i] + b[i];",
-    ],
+    some_slow(
+        [
+            f"{LOOP}y[i] = alpha * x[i] - b[i];",
+            f"{LOOP}y[i] = 1.25f * x[i] + b[i];",
+            f"{LOOP}y[i] = 1.75f * x[i] + b[i];",
+            f"static const float c[4] = {{1, 2, 3, 4}}; {LOOP}y[i] = c[i & 3] * x[i] + b[i];",
+            f"static const float c[4] = {{1, 2, 3, 5}}; {LOOP}y[i] = c[i & 3] * x[i] + b[i];",
+        ],
+        2,
+    ),
 )
 def test_any_change_of_code_or_constants_changes_it(axpb: Operator, tmp_path: Path, body: str) -> None:
     digests = {compiled(axpb_kernel(b), axpb, tmp_path).code_digest for b in (RIGHT, body)}
@@ -100,7 +104,7 @@ CHAIN = "for (int j = 0; j < n; j++) s = s * x[j] + b[j];\n"
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="machine code of other processors is not read")
 @pytest.mark.parametrize(
     ("body", "vectors"),
-    [
+    some_slow([
         (f"for (int i = 0; i < n; i += 512) {{\n{LANES}{REST}}}", True),
         (f"{LOOP}y[i] = 2 * x[i] + b[i];\nfloat s = 0;\n"
          f"{LOOP}{{\nfor (int k = 0; k < n; k++) {{\n{CHAIN}}}\ny[i] += s;\n}}", False),
@@ -109,7 +113,7 @@ CHAIN = "for (int j = 0; j < n; j++) s = s * x[j] + b[j];\n"
         (f"{LOOP}y[i] = x[i];", True),
         (f"{LOOP}y[i] = x[(i * 7919LL) % n];", False),
         ("y[0] = alpha * x[0] + b[0];", False),
-    ],
+    ], 3),
     ids=["unrolled rest", "vectors before a deep chain", "library", "reversed", "memcpy", "gather", "no loop"],
 )  # fmt: skip
 def test_the_cell_tells_what_the_innermost_loops_do(axpb: Operator, tmp_path: Path, body: str, vectors: bool) -> None:
@@ -189,6 +193,7 @@ def test_a_folder_that_is_removed_under_a_compiler_is_not_the_kernels_fault(
         run_compiler(["g++"], str(tmp_path))
 
 
+@pytest.mark.slow
 def test_programs_that_are_gone_from_the_cache_are_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     jail, header = built("native/jail.cpp"), precompiled("#include <cstddef>\n", "-std=c++17")

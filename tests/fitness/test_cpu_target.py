@@ -28,6 +28,7 @@ from operators.catalog import load
 from operators.definition.spec import Operator, Task
 from operators.kernel import Kernel
 from tests.bench.kills import descendants
+from tests.choosing import some_slow
 from tests.fitness.kernels import LOOP, RIGHT, axpb_kernel
 
 
@@ -96,6 +97,7 @@ def test_a_spot_check_finds_what_is_wrong_and_times_nothing(stage: CpuFitness, m
     assert stage.emulate(axpb_kernel(RIGHT)).lack
 
 
+@pytest.mark.slow
 def test_a_lucky_first_measurement_does_not_get_a_kernel_into_an_archive(
     stage: CpuFitness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,6 +138,7 @@ def test_builds_on_disk_are_bounded_and_made_again_when_they_are_needed(
     assert not list(tmp_path.glob("open-*"))
 
 
+@pytest.mark.slow
 def test_kernels_that_others_are_compared_with_may_lose_their_processes(stage: CpuFitness) -> None:
     assert verdict(stage, stage.baseline).correct
     here, parent = Path("/proc"), f"PPid:\t{os.getpid()}\n"
@@ -155,7 +158,7 @@ def _text(file: Path) -> str:
 
 @pytest.mark.parametrize(
     ("body", "status", "words"),
-    [
+    some_slow([
         (f"{LOOP}y[i] = 0;", Status.WRONG, "out of bounds"),
         ("", Status.WRONG, "elements of `y`"),
         (f"{LOOP}y[i] = x[i];", Status.WRONG, "out of bounds"),
@@ -174,7 +177,7 @@ def _text(file: Path) -> str:
         (f"thread_local int calls = 0; if (calls++ == 0) {{ {RIGHT} }}", Status.INVALID, "keeps data between calls"),
         (f"T* volatile kept = new T[9]; kept[1] = 1; {RIGHT} y[0] *= kept[1];", Status.INVALID, "memory is a [["),
         (f"{RIGHT} volatile int deep[4 << 20]; deep[0] = 1;", Status.RUNTIME_ERROR, "a stack has 8 MiB"),
-    ],
+    ], 9),
 )  # fmt: skip
 def test_a_bad_kernel_gets_the_status_it_deserves(stage: CpuFitness, body: str, status: Status, words: str) -> None:
     result = verdict(stage, axpb_kernel(body))
@@ -191,7 +194,7 @@ def test_one_element_too_far_is_found_wherever_the_buffer_ends(stage: CpuFitness
 
 @pytest.mark.parametrize(
     ("before", "body", "words"),
-    [
+    some_slow([
         ("#include <cstdlib>", "std::exit(0);", "it calls `exit`"),
         ('extern "C" int fork();', "fork();", "it calls `fork`"),
         ('extern "C" int open(const char*, int);', 'open("/etc/passwd", 0);', "it calls `open`"),
@@ -203,7 +206,7 @@ def test_one_element_too_far_is_found_wherever_the_buffer_ends(stage: CpuFitness
         ("#define GLUE(a, b) a##b", 'GLUE(a, sm)("nop");', "after its macros it has inline assembly"),
         ("#include <stdlib.h>", '__REDIRECT(, , x);', "after its macros it has inline assembly"),
         ("", '__asm__("syscall");', "no inline assembly"),
-    ],
+    ], 4),
 )  # fmt: skip
 def test_what_is_not_computing_never_runs(stage: CpuFitness, before: str, body: str, words: str) -> None:
     result = verdict(stage, axpb_kernel(f"{RIGHT} {body}", before=before))
@@ -361,6 +364,7 @@ def test_what_was_compiled_is_found_again(stage: CpuFitness, axpb: Operator) -> 
     assert again.build_ms < first.build_ms / 2
 
 
+@pytest.mark.slow
 def test_a_whole_file_with_windows_line_ends_and_unicode_is_read(stage: CpuFitness, tmp_path: Path) -> None:
     source = axpb_kernel(f"{RIGHT} // über").source.replace("\n", "\r\n")
     assert verdict(stage, Kernel("axpb", "cpu", source)).correct

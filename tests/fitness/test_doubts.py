@@ -14,6 +14,7 @@ from fitness.oracle.verify import Oracle, worst
 from operators.catalog import functions, load
 from operators.definition.spec import Operator, Workload
 from operators.errors import OperatorError
+from tests.choosing import some_slow
 from tests.fitness.test_verify import filled
 from tests.operators.running import Runner
 
@@ -54,7 +55,7 @@ def refusals(oracle: Oracle, drawn: list[Case], runner: Runner) -> list[str]:
     return said
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", some_slow(FAMILIES, 2))
 def test_a_right_solver_passes_with_its_magnitude_and_its_ranges(family: str, runner: Runner) -> None:
     oracle, drawn = cases(load(str(TRIDIAGONAL)), family)
     assert refusals(oracle, drawn, runner) == []
@@ -67,11 +68,14 @@ def test_a_divisor_of_three_to_four_stays_there_unasked() -> None:
 
 @pytest.mark.parametrize(
     ("family", "said"),
-    [
-        ("nominal", ["no magnitude(...)", "S of the bound is |y|"]),
-        ("specials", ["no magnitude(...)", "hold zero in `a`, `c`, `d`: `specials = []`"]),
-        ("mixture", ["no magnitude(...)", "up to 256 times", "in `a`, `c`, `d`: `bounded = true` there"]),
-    ],
+    some_slow(
+        [
+            ("nominal", ["no magnitude(...)", "S of the bound is |y|"]),
+            ("specials", ["no magnitude(...)", "hold zero in `a`, `c`, `d`: `specials = []`"]),
+            ("mixture", ["no magnitude(...)", "up to 256 times", "in `a`, `c`, `d`: `bounded = true` there"]),
+        ],
+        1,
+    ),
 )
 def test_a_bound_that_the_reference_itself_fails_is_said_to_be_the_operators(
     family: str, said: list[str], runner: Runner, tmp_path: Path

@@ -13,6 +13,7 @@ from fitness.flags import CLOCK, OWN_ADDRESS, PLACE, UNREAD
 from operators.definition.spec import Operator
 from operators.kernel import Kernel
 from operators.plan.reading import parse_plan
+from tests.choosing import some_slow
 
 HEAD = '/*! evo\n[[launch]]\nkernel = "axpb"\nargs = ["x", "b", "y", "alpha", "n"]\n*/\n'
 BODY = 'extern "C" void axpb(const T* x, const T* b, T* y, T alpha, int n) {{\n{}\n}}\n'
@@ -40,7 +41,7 @@ KERNELS = {
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="intrinsics of x86-64")
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", some_slow(KERNELS, 4))
 def test_a_build_carries_the_reasons(name: str, axpb: Operator, tmp_path: Path) -> None:
     before, body, reasons = KERNELS[name]
     source = HEAD + before + BODY.format(body)

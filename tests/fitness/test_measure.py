@@ -223,6 +223,7 @@ def test_processes_whose_clocks_lie_apart_are_not_called_different() -> None:
     assert max(stopped) <= 40  # more would tell nothing
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "spread", [ProcessSpread(fixed_ns=300.0), ProcessSpread(outside_ns=1000.0)], ids=["clocks", "beside them"]
 )
@@ -374,6 +375,7 @@ def test_a_kernel_that_is_quicker_on_known_inputs_is_told_so(after: int, share: 
     assert "keeps something from one call to the next" in caught.value.rejection.message
 
 
+@pytest.mark.slow
 def test_nobody_honest_is_taken_for_one_that_remembers() -> None:
     for seed in range(300):
         pair, _ = remembered(0, 1.0, seed=3 * seed)

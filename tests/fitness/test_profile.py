@@ -207,6 +207,7 @@ def test_the_largest_shape_that_is_small_enough_is_simulated(axpb: Operator) -> 
     assert simulated_shape(axpb, "fp32", {shape(10**9): {"n": 10**9}}) is None
 
 
+@pytest.mark.slow
 @needs_valgrind
 def test_strides_show_as_first_cache_misses_of_their_line(axpb: Operator, tmp_path: Path) -> None:
     result = profile_of(axpb, axpb_kernel(STRIDED), tmp_path)
@@ -246,6 +247,7 @@ def test_a_branch_that_valgrind_cannot_run_is_not_passed_over_in_silence(axpb: O
     assert "the other branch never runs here" in notes[-1]
 
 
+@pytest.mark.slow
 @needs_valgrind
 def test_threads_run_as_one_and_all_of_their_work_is_counted(axpb: Operator, tmp_path: Path) -> None:
     # `volatile` keeps the iterations apart.
@@ -285,6 +287,7 @@ void finish(const T* x, const T* b, T* y, const int* count, T alpha, int n) {
     assert "simulated on n=100001" in text(result)
 
 
+@pytest.mark.slow
 @needs_valgrind
 def test_structures_that_only_inputs_know_are_drawn(tmp_path: Path) -> None:
     spmv = load("spmv_csr")
@@ -302,6 +305,7 @@ def test_structures_that_only_inputs_know_are_drawn(tmp_path: Path) -> None:
     assert "% of branches are mispredicted" in result.notes[0]
 
 
+@pytest.mark.slow
 @needs_valgrind
 @pytest.mark.parametrize(
     ("body", "words"),

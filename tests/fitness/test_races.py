@@ -47,7 +47,7 @@ def named(source: str) -> str:
     return source.partition('operator = "')[2].partition('"')[0]
 
 
-@pytest.mark.parametrize("name", some_slow(RACES, 2))
+@pytest.mark.parametrize("name", some_slow(RACES, 1))
 def test_a_race_is_seen_and_its_lines_are_told(arena: Arena, name: str) -> None:
     source = (REDTEAM / "canaries" / "races" / f"{name}.cpp").read_text()
     with pytest.raises(KernelFault, match="its threads race") as fault:
@@ -58,7 +58,7 @@ def test_a_race_is_seen_and_its_lines_are_told(arena: Arena, name: str) -> None:
     assert all(RACES[name] in source.splitlines()[int(line) - 1] for line in lines)
 
 
-@pytest.mark.parametrize("name", some_slow(ORDERED, 3))
+@pytest.mark.parametrize("name", some_slow(ORDERED, 1))
 def test_what_orders_threads_is_known(arena: Arena, name: str) -> None:
     source = (REDTEAM / "right" / f"{name}.cpp").read_text()
     assert watched(arena, source, named(source))["races"].startswith("none found on ")

@@ -85,6 +85,7 @@ def test_a_container_has_what_its_group_may_use(tmp_path: Path, monkeypatch: pyt
     assert room.machine_scratch_bytes() == GIB // 2
 
 
+@pytest.mark.slow
 def test_a_task_holds_what_its_operators_sizes_tell() -> None:
     operator = load("fused_add_rms_norm")
     oracle = Oracle(operator, functions(operator.folder), "fp32")

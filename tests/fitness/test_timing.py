@@ -18,6 +18,7 @@ from fitness.judging.timing import (
     mean,
     usually_above,
 )
+from tests.choosing import some_slow
 
 
 def simulated_verdict(rng: np.random.Generator, true_log_ratio: float, sigma: float) -> RaceResult:
@@ -35,7 +36,7 @@ def simulated_verdict(rng: np.random.Generator, true_log_ratio: float, sigma: fl
     return verdict
 
 
-@pytest.mark.parametrize("sigma", [0.01, 0.05, 0.2])
+@pytest.mark.parametrize("sigma", some_slow([0.01, 0.05, 0.2], 1))
 def test_a_kernel_against_itself_is_seldom_called_different(sigma: float) -> None:
     rng = np.random.default_rng(1)
     verdicts = [simulated_verdict(rng, 0.0, sigma) for _ in range(600)]

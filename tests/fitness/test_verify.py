@@ -439,6 +439,7 @@ def chained(case: Question, first: int) -> np.ndarray:
     return chain.sum(axis=0, dtype=np.float32)
 
 
+@pytest.mark.slow
 def test_of_a_very_long_sum_three_products_pass_and_one_does_not() -> None:
     shape = Workload("test", {"m": 2, "n": 3, "k": 524288})
     operator, lone = load("matrix_mul"), 0
@@ -753,7 +754,7 @@ def wide_outputs(judge: Oracle, case: Question, outputs: Mapping[str, object]) -
     return judge.outputs(case, filled(judge, case, outputs))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", SAMPLE)
+@pytest.mark.parametrize("name", some_slow(SAMPLE, 3))
 @pytest.mark.parametrize("dtype", some_slow(["fp32", "fp64"], 1))
 def test_libraries_keep_every_relation(name: str, dtype: str) -> None:
     judge = oracle(name, dtype)

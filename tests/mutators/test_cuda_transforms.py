@@ -96,6 +96,7 @@ def sites(body: str, transform: str, head: str = ROWS) -> list[str]:
     return [text for site in sites_of(tree, transform) if (text := apply(tree, site))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", some_slow(RIGHT, 1))
 def test_rows_are_shared_by_blocks_and_by_neighbours_in_a_warp(case: str) -> None:
     by_block, by_lanes = sites(RIGHT[case], "share_rows")
@@ -106,7 +107,9 @@ def test_rows_are_shared_by_blocks_and_by_neighbours_in_a_warp(case: str) -> Non
         assert not isinstance(found, Rejection), found.message
 
 
-@pytest.mark.parametrize("above", ["// Rows; any.\n// Two lines.\n", "\n", "__device__ int one() { return 1; }\n"])
+@pytest.mark.parametrize(
+    "above", some_slow(["// Rows; any.\n// Two lines.\n", "\n", "__device__ int one() { return 1; }\n"], 1)
+)
 def test_helpers_stand_before_the_kernel_and_what_is_said_of_it(above: str) -> None:
     head = ROWS.replace('extern "C" __global__', f'{above}extern "C" __global__ __launch_bounds__(64)')
     for text in sites(RIGHT["a difference"], "share_rows", head):
@@ -289,6 +292,7 @@ def guarded_children(body: str, transform: str) -> list[str]:
     return [text for site in sites_of(tree, transform) if (text := apply(tree, site))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transform", some_slow(["coarsen", "vectorize"], 1))
 @pytest.mark.parametrize("form", some_slow(INSIDE, 1))
 def test_what_stands_within_the_guard_is_taken_for_what_follows_it(form: str, transform: str) -> None:
@@ -314,6 +318,7 @@ def test_guards_that_hold_more_or_less_are_left_alone(body: str) -> None:
     assert not guarded_children(body, "coarsen") and not guarded_children(body, "vectorize")
 
 
+@pytest.mark.slow
 def test_bounds_that_are_unsigned_do_not_wrap_around() -> None:
     text = sites(RIGHT["a difference"], "share_rows")[0]
     tree = SyntaxTree(text, load("softmax"), "cuda", "fp32")

@@ -664,6 +664,7 @@ def test_usage_that_cannot_be_is_charged_by_bounds_and_recorded(usage: str) -> N
     with_server(lambda sent, number: Reply("two words", usage_json=usage), work)
 
 
+@pytest.mark.slow
 def test_no_provider_makes_a_budget_endless() -> None:
     async def work(server: LlmServer) -> None:
         llm = LLM(settings(server), spending=Spending(limit_tokens=5000))
@@ -693,6 +694,7 @@ def test_whatever_is_said_counts_within_bounds(said: Any, text: str, most: int) 
     assert plain(plain(said)) == plain(said) or said != said or usage.doubt
 
 
+@pytest.mark.slow
 def test_a_call_that_is_too_large_alone_fails_alone() -> None:
     async def work(server: LlmServer) -> None:
         llm = LLM(settings(server), spending=Spending(limit_tokens=2000))

@@ -206,7 +206,7 @@ def test_values_of_shared_tunables_are_exchanged() -> None:
 # --- always ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("target", ["cpu", "cuda"])
+@pytest.mark.parametrize("target", some_slow(["cpu", "cuda"], 1))
 @pytest.mark.parametrize("operator", some_slow(["softmax", "matrix_mul", "spmv_csr"], 1))
 def test_children_parse_and_are_neither_parent_and_come_back_the_same(operator: str, target: str) -> None:
     pool, loaded, found = transformed(operator, target, 12), load(operator), 0

@@ -66,7 +66,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Built, Bu
     return made
 
 
-@pytest.mark.parametrize("transform", golden.CPU)
+@pytest.mark.parametrize("transform", some_slow(golden.CPU, 8))
 def test_transformed_kernels_compute_the_same(transform: str, built: dict[str, tuple[Built, Built]]) -> None:
     original, child = built[transform]
     operator = original.operator

@@ -16,6 +16,7 @@ from operators.catalog import functions, load
 from operators.definition.spec import Operator
 from operators.errors import UserError
 from operators.plan.reading import parse_plan
+from tests.choosing import some_slow
 from tests.operators.running import FACTS, Runner
 
 EXAMPLES = ("segment_sum", "tridiagonal")
@@ -33,7 +34,7 @@ def test_there_is_a_template_or_an_operator_for_every_form() -> None:
     assert set(EXAMPLES) < set(templates())
 
 
-@pytest.mark.parametrize("like", [*templates(), *FORMS, "gelu"])
+@pytest.mark.parametrize("like", some_slow([*templates(), *FORMS, "gelu"], 4))
 def test_what_is_begun_is_whole_under_its_name(like: str, tmp_path: Path) -> None:
     operator = begun(tmp_path, like)
     assert operator.name == "mine"

@@ -91,6 +91,7 @@ def narrow() -> Kernel:
     return softmax(NARROW.replace("A = [1, 2,", "A = [1, 2,").replace("C = [1, 2,", "C = [2, 1,"))
 
 
+@pytest.mark.slow
 def test_few_settings_of_many_are_found_drawn_and_proposed() -> None:
     operator, kernel = load("softmax"), narrow()
     trials: list[Trial] = []

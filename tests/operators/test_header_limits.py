@@ -13,7 +13,7 @@ from operators.errors import PlanError
 from operators.plan.header import MAX_HEADER_BYTES, MAX_LINES
 from operators.plan.launch import MAX_TERMS
 from operators.plan.reading import parse_plan
-from tests.choosing import examples
+from tests.choosing import examples, some_slow
 from tests.operators.sample import FACTS, OPERATOR
 
 LAUNCH = '[[launch]]\nkernel = "f"\nargs = ["x"]\n'
@@ -46,21 +46,24 @@ def calls_of(text: str) -> tuple[int, str]:
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "a" + ".a" * 16000 + " = 1\n",
-        ("a" + ".a" * 15 + " = 1\n") * 1500,
-        ".".join(['"a"'] * 10000) + " = 1\n",
-        "z = " + "[" * 30000 + "]" * 30000 + "\n",
-        ("z = " + "[" * 15 + "]" * 15 + "\n") * 1000,
-        "z = " + "{a=" * 15000 + "\n",
-        "".join(f"[a{n}.b.c.d.e.f.g.h]\n" for n in range(2500)),
-        " " * 60000 + "\n",
-        (" " * 4000 + "\n") * 15 + "zz = 1\n",
-        ("a " * 2000 + "\n") * 15,
-        ("'" * 4000 + "\n") * 15,
-        '"' * 60000,
-        'z = """' + "\\\n   " * 4000 + '"""\n',
-    ],
+    some_slow(
+        [
+            "a" + ".a" * 16000 + " = 1\n",
+            ("a" + ".a" * 15 + " = 1\n") * 1500,
+            ".".join(['"a"'] * 10000) + " = 1\n",
+            "z = " + "[" * 30000 + "]" * 30000 + "\n",
+            ("z = " + "[" * 15 + "]" * 15 + "\n") * 1000,
+            "z = " + "{a=" * 15000 + "\n",
+            "".join(f"[a{n}.b.c.d.e.f.g.h]\n" for n in range(2500)),
+            " " * 60000 + "\n",
+            (" " * 4000 + "\n") * 15 + "zz = 1\n",
+            ("a " * 2000 + "\n") * 15,
+            ("'" * 4000 + "\n") * 15,
+            '"' * 60000,
+            'z = """' + "\\\n   " * 4000 + '"""\n',
+        ],
+        6,
+    ),
 )
 def test_the_worst_headers_are_told_quickly(text: str) -> None:
     calls, said = calls_of(text + LAUNCH)

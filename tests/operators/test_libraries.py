@@ -21,6 +21,7 @@ from fitness.judging.library import handed, taken
 from operators.catalog import declared_libraries, folders, functions, load
 from operators.libraries import CONVERTED, UNNAMED
 from operators.shared import cusparse
+from tests.choosing import some_slow
 from tests.operators.test_operator_folders import arguments, asked, worst
 
 NO_STAND_IN = {"cupy.cublas.dgmm", "torch.nn.functional.scaled_dot_product_attention (cuDNN)", "torch.mm (out_dtype)"}
@@ -36,7 +37,7 @@ def stand_ins() -> dict[str, ModuleType]:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", folders())
+@pytest.mark.parametrize("name", some_slow(folders(), 6))
 def test_every_declared_call_is_right(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for module, stand_in in stand_ins().items():
         monkeypatch.setitem(sys.modules, module, stand_in)

@@ -11,6 +11,7 @@ import pytest
 from operators.errors import PlanError
 from operators.plan.reading import parse_plan
 from operators.prelude import NEWER_VECTOR_MATH, VECTOR_MATH, prelude, translation_unit
+from tests.choosing import some_slow
 from tests.operators.sample import OPERATOR, header
 
 CPU = '[tune]\nTILE = [16, 64]\nWIDE = [4294967296]\nBELOW = [-3]\n[[launch]]\nkernel = "f"\nargs = ["x"]'
@@ -195,7 +196,8 @@ def test_every_declared_function_exists_and_is_right(tmp_path: Path, suffix: str
 
 
 @pytest.mark.parametrize(
-    ("dtype", "include"), [("fp32", ""), ("bf16", ""), ("fp16", ""), ("bf16", "#include <cuda/barrier>\n")]
+    ("dtype", "include"),
+    some_slow([("fp32", ""), ("bf16", ""), ("fp16", ""), ("bf16", "#include <cuda/barrier>\n")], 1),
 )
 def test_the_cuda_prelude_compiles(dtype: str, include: str) -> None:
     """With a header that declares CUtensorMap itself, too, and with a type that only a buffer has."""

@@ -62,6 +62,7 @@ def test_a_wrong_kernel_fails_the_test_of_its_package(folder: Path, tmp_path: Pa
     assert done.returncode == 1 and "times what is allowed" in done.stderr, done.stderr
 
 
+@pytest.mark.slow
 def test_tensors_of_torch_are_taken_and_wrong_ones_refused(folder: Path) -> None:
     done = alone(CALLS, str(folder.parent))
     assert done.returncode == 0, done.stderr

@@ -29,6 +29,7 @@ from operators.dtypes import resolve_dtype
 from operators.errors import PlanError, UserError
 from operators.kernel import Kernel
 from operators.plan.reading import Plan, ResolvedPlan, parse_plan
+from tests.choosing import some_slow
 from tests.package.fakes import FACTS, STREAM, FakeArray, FakeDriver, FakeLibrary, printed_like_cpp
 
 SCRATCH = 1 << 50
@@ -83,7 +84,7 @@ class Packed:
         return importlib.import_module(f"{self.folder.name}.engine.{name}")
 
 
-@pytest.fixture(scope="module", params=KERNELS)
+@pytest.fixture(scope="module", params=some_slow(KERNELS, ["layer_norm"]))
 def packed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Packed]:
     name, dtype = KERNELS[request.param]
     subject = from_file(request.param, name, target="cuda", dtype=dtype)
@@ -190,6 +191,7 @@ def test_descriptors_keep_their_places_in_python(monkeypatch: pytest.MonkeyPatch
     assert descriptors.address(bytes(128)[1:] + b"1") not in found
 
 
+@pytest.mark.slow
 def test_descriptors_keep_their_places_in_cpp(fake_driver: Path, tmp_path: Path) -> None:
     (tmp_path / "main.cpp").write_text(DESCRIPTORS)
     folders = [f"-I{folder}" for folder in (CUDA_HEADERS, STATIC, STATIC / "cuda")]

@@ -87,6 +87,7 @@ def test_parquet_files_hold_tables_and_views(machines: tuple[Path, Path], tmp_pa
     assert "is not empty" in refusal("export", machines[0], out)
 
 
+@pytest.mark.slow
 def test_a_run_is_exported_while_it_is_written(tmp_path: Path) -> None:
     with Store(tmp_path / "live", create=True) as store:
         store.commit({"runs": [run()], "events": [event("x")]}).result()
@@ -132,6 +133,7 @@ def test_merged_files_and_exported_ones_are_merged_again(
     assert found.output.splitlines()[1:] == ["20260101-softmax,1", "20260101-softmax-2,2", "exported,3"]
 
 
+@pytest.mark.slow
 def test_what_cannot_be_merged_is_one_clear_line_and_leaves_nothing(
     machines: tuple[Path, Path], merged: Path, tmp_path: Path
 ) -> None:

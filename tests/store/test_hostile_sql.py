@@ -14,6 +14,7 @@ import duckdb
 import pytest
 
 from evo.store.reader import TIMED_OUT
+from tests.choosing import some_slow
 from tests.store.story import stored
 
 LIMIT_S = 0.2
@@ -146,8 +147,10 @@ def answers(where: Sequence[Path], statements: Sequence[str], timeout_s: float) 
             statements = statements[1:]
 
 
-@pytest.mark.parametrize("several", [False, True], ids=["one run", "several runs"])
-@pytest.mark.parametrize("statements", [WRITES, READS, LOADS, ENDLESS], ids=["writes", "reads", "loads", "endless"])
+@pytest.mark.parametrize("several", some_slow([False, True], 1), ids=["one run", "several runs"])
+@pytest.mark.parametrize(
+    "statements", some_slow([WRITES, READS, LOADS, ENDLESS], 3), ids=["writes", "reads", "loads", "endless"]
+)
 def test_a_hostile_query_is_refused_in_one_line_and_leaves_nothing(
     statements: tuple[str, ...], several: bool, folder: Path
 ) -> None:

@@ -173,6 +173,7 @@ def test_tasks_are_compared_within_a_run_and_runs_among_each_other(one: Path, tw
         asked(one, "runs")
 
 
+@pytest.mark.slow
 def test_of_several_runs_each_is_answered_as_if_it_were_alone(one: Path, two: Path) -> None:
     """Both hold kernels and requests of the same ids."""
     for name, known in named_queries().items():

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from evo.store import Limits, Store, StoreError, ask, open_reader, query, snapshots
+from tests.choosing import some_slow
 from tests.store.rows import event
 
 pytestmark = pytest.mark.usefixtures("made_once")
@@ -45,6 +46,7 @@ print(*counts)
 """
 
 
+@pytest.mark.slow
 def test_readers_neither_stop_the_writer_nor_lock_it_out(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("evo.store.writer.SNAPSHOT_AGE_S", 0.2)
     readers = [
@@ -125,6 +127,7 @@ def test_a_reader_that_comes_too_late_for_a_snapshot_asks_again(store: Store, mo
     assert len(answers) == 2
 
 
+@pytest.mark.slow
 def test_no_thread_of_readers_disturbs_another(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("evo.store.writer.SNAPSHOT_AGE_S", 0.0)
     failures: list[Exception] = []
@@ -219,40 +222,46 @@ def test_queries_are_answered(finished: Path, sql: str) -> None:
 
 @pytest.mark.parametrize(
     ("sql", "complaint"),
-    [
-        ("INSERT INTO events VALUES (now(), 'x', NULL, '')", "INSERT is no query"),
-        ("UPDATE events SET kind = ''", "UPDATE is no query"),
-        ("DELETE FROM events", "DELETE is no query"),
-        ("WITH x AS (DELETE FROM events RETURNING *) SELECT * FROM x", "a query changes nothing here"),
-        ("EXPLAIN ANALYZE DELETE FROM events", "a query changes nothing here"),
-        ("CREATE TABLE t (x INTEGER)", "CREATE is no query"),
-        ("CREATE TEMP TABLE t AS SELECT 1", "CREATE is no query"),
-        ("DROP TABLE events", "DROP is no query"),
-        ("COPY events TO '/tmp/x.csv'", "COPY is no query"),
-        ("EXPORT DATABASE '/tmp/x'", "EXPORT is no query"),
-        ("ATTACH '/tmp/x.db'", "ATTACH is no query"),
-        ("INSTALL httpfs", "LOAD is no query"),
-        ("SET threads = 1", "SET is no query"),
-        ("PRAGMA database_size", "PRAGMA is no query"),
-        ("CALL pragma_version()", "CALL is no query"),
-        ("BEGIN", "TRANSACTION is no query"),
-        ("SELECT 1; SELECT 2", "one query at a time, not 2"),
-        ("SELECT 1; DROP TABLE events", "one query at a time, not 2"),
-        ("", "one query at a time, not 0"),
-        ("PIVOT events ON kind USING count(*)", "PIVOT needs its values here"),
-        ("SELECT * FROM read_csv('/etc/passwd')", "Cannot access file"),
-        ("SELECT * FROM read_text('/etc/passwd')", "Cannot access file"),
-        ("SELECT * FROM glob('/etc/*')", "Cannot access file"),
-        ("FROM '/etc/passwd'", "Table with name /etc/passwd does not exist!"),
-        ("FROM finished", "Table with name finished does not exist!"),
-        ("SELECT * FROM event", 'Table with name event does not exist! Did you mean "events"?'),
-        ("SELECT knd FROM events", 'Referenced column "knd" not found in FROM clause! Candidate bindings: "kind"'),
-        ("SELEC 1", 'syntax error at or near "SELEC"'),
-        ("SELECT 'x'::INTEGER", "Could not convert string 'x' to INT32"),
-        ("FROM range(100_000_000_000)", "the result exceeds 16 MiB; add LIMIT, or aggregate"),
-        ("SELECT range FROM range(100_000_000_000) WHERE range * 7 % 11 = 12", "not end"),
-        ("SELECT count(*) FROM range(100_000_000) a, range(1_000_000) b WHERE a.range * b.range % 7 = 1", "not end"),
-    ],
+    some_slow(
+        [
+            ("INSERT INTO events VALUES (now(), 'x', NULL, '')", "INSERT is no query"),
+            ("UPDATE events SET kind = ''", "UPDATE is no query"),
+            ("DELETE FROM events", "DELETE is no query"),
+            ("WITH x AS (DELETE FROM events RETURNING *) SELECT * FROM x", "a query changes nothing here"),
+            ("EXPLAIN ANALYZE DELETE FROM events", "a query changes nothing here"),
+            ("CREATE TABLE t (x INTEGER)", "CREATE is no query"),
+            ("CREATE TEMP TABLE t AS SELECT 1", "CREATE is no query"),
+            ("DROP TABLE events", "DROP is no query"),
+            ("COPY events TO '/tmp/x.csv'", "COPY is no query"),
+            ("EXPORT DATABASE '/tmp/x'", "EXPORT is no query"),
+            ("ATTACH '/tmp/x.db'", "ATTACH is no query"),
+            ("INSTALL httpfs", "LOAD is no query"),
+            ("SET threads = 1", "SET is no query"),
+            ("PRAGMA database_size", "PRAGMA is no query"),
+            ("CALL pragma_version()", "CALL is no query"),
+            ("BEGIN", "TRANSACTION is no query"),
+            ("SELECT 1; SELECT 2", "one query at a time, not 2"),
+            ("SELECT 1; DROP TABLE events", "one query at a time, not 2"),
+            ("", "one query at a time, not 0"),
+            ("PIVOT events ON kind USING count(*)", "PIVOT needs its values here"),
+            ("SELECT * FROM read_csv('/etc/passwd')", "Cannot access file"),
+            ("SELECT * FROM read_text('/etc/passwd')", "Cannot access file"),
+            ("SELECT * FROM glob('/etc/*')", "Cannot access file"),
+            ("FROM '/etc/passwd'", "Table with name /etc/passwd does not exist!"),
+            ("FROM finished", "Table with name finished does not exist!"),
+            ("SELECT * FROM event", 'Table with name event does not exist! Did you mean "events"?'),
+            ("SELECT knd FROM events", 'Referenced column "knd" not found in FROM clause! Candidate bindings: "kind"'),
+            ("SELEC 1", 'syntax error at or near "SELEC"'),
+            ("SELECT 'x'::INTEGER", "Could not convert string 'x' to INT32"),
+            ("FROM range(100_000_000_000)", "the result exceeds 16 MiB; add LIMIT, or aggregate"),
+            ("SELECT range FROM range(100_000_000_000) WHERE range * 7 % 11 = 12", "not end"),
+            (
+                "SELECT count(*) FROM range(100_000_000) a, range(1_000_000) b WHERE a.range * b.range % 7 = 1",
+                "not end",
+            ),
+        ],
+        8,
+    ),
 )
 def test_anything_else_is_refused_in_one_line(finished: Path, sql: str, complaint: str) -> None:
     with pytest.raises(StoreError) as caught:

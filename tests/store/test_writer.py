@@ -229,6 +229,7 @@ with Store(Path(sys.argv[1]), create=True) as store:
 """
 
 
+@pytest.mark.slow
 def test_kill_9_loses_no_acknowledged_batch(folder: Path) -> None:
     chance = random.Random(5)
     acknowledged = -1
