@@ -103,6 +103,19 @@ def test_the_architecture_has_the_floors_there_are() -> None:
     assert [sorted(row) for row in reversed(rows)] == [sorted(row.split()) for row in FLOORS["evo"]]
 
 
+def test_the_files_that_the_architecture_names_are_there() -> None:
+    text = (ROOT / "evo/ARCHITECTURE.md").read_text(encoding="utf-8")
+    _, _, rest = text.partition("## Where to look first\n")
+    folder, named = ROOT, 0
+    for line in rest.partition("\n## ")[0].splitlines():
+        if heading := re.fullmatch(r"\*\*`(\w+/)`\*\*", line):
+            folder = ROOT / heading[1]
+        for path in re.findall(r"`([\w/]+\.(?:py|sql|toml|cpp|hpp|j2|md\.j2))`", line):
+            named += 1
+            assert path.endswith("/NAME.sql") or (folder / path).is_file(), f"{folder.name}/{path}"
+    assert named
+
+
 def test_the_page_on_mutators_lists_those_there_are() -> None:
     text = (ROOT / "mutators/README.md").read_text(encoding="utf-8")
     assert sorted(re.findall(r"^\| `(\w+)` \| .+ \| (?:yes )?\|$", text, re.MULTILINE)) == sorted(MUTATORS)
