@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 
 from evo.cli.commands import app
 from mutators.registry import MUTATORS
+from operators.catalog import folders
 from tests.structure import ROOT
 from tests.test_structure import FLOORS
 
@@ -73,6 +74,12 @@ def test_commands_of_a_page_are_valid(page: Path) -> None:
             parse(shlex.split(line, comments=True))
         except INVALID as error:
             pytest.fail(f"{name(page)}: evo {line}: {error}")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_a_new_operator_of_a_page_has_a_name_that_is_free(page: Path) -> None:
+    begun = {words[4:].split()[0] for words in command_lines(page) if words.startswith("new ")}
+    assert not begun & set(folders())
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
