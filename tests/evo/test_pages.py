@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 
 from evo.cli.commands import app
 from mutators.registry import MUTATORS
+from operators.catalog import folders
 from tests.structure import ROOT
 from tests.test_structure import FLOORS
 
@@ -76,6 +77,12 @@ def test_commands_of_a_page_are_valid(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
+def test_a_new_operator_of_a_page_has_a_name_that_is_free(page: Path) -> None:
+    begun = {words[4:].split()[0] for words in command_lines(page) if words.startswith("new ")}
+    assert not begun & set(folders())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
 def test_commands_and_options_in_a_text_exist(page: Path) -> None:
     for command, rest in re.findall(r"`evo ([a-z]+)\b([^`]*)`", page.read_text(encoding="utf-8").replace("\n", " ")):
         known = {option for each in COMMANDS.commands[command].params for option in (*each.opts, *each.secondary_opts)}
@@ -101,6 +108,19 @@ def test_the_architecture_has_the_floors_there_are() -> None:
     _, _, table = text.partition("| rooms | what they are |\n|---|---|\n")
     rows = [re.findall(r"`([\w.]+)`", line.split("|")[1]) for line in table.partition("\n\n")[0].splitlines()]
     assert [sorted(row) for row in reversed(rows)] == [sorted(row.split()) for row in FLOORS["evo"]]
+
+
+def test_the_files_that_the_architecture_names_are_there() -> None:
+    text = (ROOT / "evo/ARCHITECTURE.md").read_text(encoding="utf-8")
+    _, _, rest = text.partition("## Where to look first\n")
+    folder, named = ROOT, 0
+    for line in rest.partition("\n## ")[0].splitlines():
+        if heading := re.fullmatch(r"\*\*`(\w+/)`\*\*", line):
+            folder = ROOT / heading[1]
+        for path in re.findall(r"`([\w/]+\.(?:py|sql|toml|cpp|hpp|j2|md\.j2))`", line):
+            named += 1
+            assert path.endswith("/NAME.sql") or (folder / path).is_file(), f"{folder.name}/{path}"
+    assert named
 
 
 def test_the_page_on_mutators_lists_those_there_are() -> None:
