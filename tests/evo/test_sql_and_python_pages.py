@@ -41,6 +41,6 @@ def test_the_example_of_the_page_on_python_runs(place: Path, capsys: pytest.Capt
     example = re.search(r"```python\n(.*?)```", (DOCS / "python.md").read_text(encoding="utf-8"), re.DOTALL)
     assert example
     names: dict[str, object] = {}
-    exec(example[1].replace("<id>", "first"), names)
+    exec(example[1].replace('"last"', '"first"'), names)
     assert names["table"].num_rows == 5 and names["both"].num_rows == 1 and names["newest"] is False  # type: ignore[attr-defined]
     assert "+// G" in capsys.readouterr().out
