@@ -435,7 +435,7 @@ def test_a_run_that_was_stopped_before_it_noted_its_operators_goes_on(command: E
     with duckdb.connect(str(run / folders.DATABASE)) as connection:
         connection.execute(f"delete from events where kind = '{session.DEFINITIONS}'")
     code, _, err = command("resume", str(run), "--budget", "9evals")
-    note, ended = err.strip().splitlines()
+    note, *_, ended = err.strip().splitlines()  # a slow machine tells of its progress in between
     assert code == 0 and "stopped before it noted its operators" in note and ended.startswith("ended: ")
 
 
