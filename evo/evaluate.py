@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from evo.config import DEFAULT_SETS, RunConfig
-from evo.report.status import quoted
 from evo.store import query
+from evo.store.several import literal
 from fitness.evaluation import Evaluation, Timing, library_calls
 from fitness.flags import beside, flags
 from fitness.judging.base import Anchor
@@ -177,7 +177,7 @@ def run_scores(folder: Path) -> dict[str, float]:
         timings = query(
             folder,
             "select t.workload, t.log_ratio from best b join timings t using (evaluation_id) "
-            f"where b.level = 'confirmed' and b.task = {quoted(str(task))}",
+            f"where b.level = 'confirmed' and b.task = {literal(str(task))}",
         ).to_pylist()
         value = score(operator, {row["workload"]: math.exp(row["log_ratio"]) for row in timings})
         if value is not None:

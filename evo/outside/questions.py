@@ -10,8 +10,8 @@ from typing import Any
 
 from evo.config import RunConfig
 from evo.inbox import Inbox
-from evo.report.status import quoted
 from evo.store import query
+from evo.store.several import literal
 from mutators.asking.answers import Answer, Invitation, LineError, only_kernel, only_task, told
 from mutators.base import Message
 from mutators.llm.settings import OUTSIDE, is_outside
@@ -133,7 +133,7 @@ class Desk:
         task = only_task(guest.task, self._tasks)
         parents = []
         for parent in guest.parents:
-            like = f"task = {quoted(str(task))} and starts_with(kernel_id, {quoted(parent)})"
+            like = f"task = {literal(str(task))} and starts_with(kernel_id, {literal(parent)})"
             ids = query(self._folder, f"select kernel_id from individuals where {like}").column("kernel_id").to_pylist()
             parents.append(only_kernel(parent, ids, task))
         return replace(guest, author=guest.author or self._author, task=str(task), parents=tuple(parents))

@@ -27,8 +27,8 @@ from evo.report.document import (
     time_us,
 )
 from evo.report.run_data import Material, Row
-from evo.report.status import quoted as literal
 from evo.report.terminal import Field, Fitted, interval, microseconds, times
+from evo.store.several import literal
 from fitness import flags
 from fitness.evaluation import Timing
 from operators.errors import PlanError

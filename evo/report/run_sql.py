@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from evo.report import health
-from evo.report.status import quoted
+from evo.store.several import literal
 
 SIBLINGS = 12
 """Children of each parent on the way to a champion, the fastest first."""
@@ -89,15 +89,15 @@ def ancestors(task: str, kernel_id: str) -> str:
     """How a kernel came to be, through all parents."""
     return f"""select task, generation, kernel_id, mutator, model, author, description, status, level, flagged, speedup,
     speedup_low, speedup_high
-from ancestors({quoted(task)}, {quoted(kernel_id)}) order by generation, created_at"""
+from ancestors({literal(task)}, {literal(kernel_id)}) order by generation, created_at"""
 
 
 def siblings(task: str, parents: list[str]) -> str:
     """The fastest children of each of these kernels."""
-    named = ", ".join(map(quoted, parents))
+    named = ", ".join(map(literal, parents))
     return f"""select task, parent_id, kernel_id, mutator, model, description, status, level, flagged, speedup,
     speedup_low, speedup_high
-from lineage where task = {quoted(task)} and parent_id in ({named})
+from lineage where task = {literal(task)} and parent_id in ({named})
 qualify row_number() over (partition by parent_id order by log_speedup desc nulls last, number) <= {SIBLINGS}
 order by generation, parent_id, log_speedup desc nulls last, number"""
 
@@ -110,4 +110,4 @@ def timings(task: str, kernel_id: str) -> str:
     exp(l.log_ratio + 1.96 * l.log_ratio_se) as library_high
 from verdicts as v join timings as t using (evaluation_id)
 left join library_timings as l using (evaluation_id, workload)
-where v.task = {quoted(task)} and v.kernel_id = {quoted(kernel_id)} order by t.rowid"""
+where v.task = {literal(task)} and v.kernel_id = {literal(kernel_id)} order by t.rowid"""

@@ -13,6 +13,7 @@ from evo.individual import NO_CHILD, new_programs
 from evo.report.terminal import duration
 from evo.rows import NO_LIBRARY, TASK_FAILED
 from evo.store import has_writer, query
+from evo.store.several import literal
 from fitness.evaluation import Level, Status, called, named
 
 Z95 = 1.96
@@ -307,7 +308,7 @@ def ancestry(folder: Path, task: str, kernel_id: str, *, principal: bool = False
         folder,
         "select task, generation, kernel_id, parents, source_task, mutator, author, description, status, level,"
         " flagged, speedup"
-        f" from ancestors({quoted(task)}, {quoted(kernel_id)}) order by generation, created_at",
+        f" from ancestors({literal(task)}, {literal(kernel_id)}) order by generation, created_at",
     ).to_pylist()
     if not principal:
         return found
@@ -320,14 +321,14 @@ def ancestry(folder: Path, task: str, kernel_id: str, *, principal: bool = False
 
 def tasks_of(folder: Path, kernel_id: str) -> list[str]:
     """The tasks that a kernel was proposed in, in their order."""
-    rows = query(folder, f"select task from individuals where kernel_id = {quoted(kernel_id)} order by created_at")
+    rows = query(folder, f"select task from individuals where kernel_id = {literal(kernel_id)} order by created_at")
     tasks: list[str] = rows.column("task").to_pylist()
     return tasks
 
 
 def kernel(folder: Path, prefix: str) -> dict[str, Any] | None:
     """The stored kernel whose id begins so; None if there is none or more than one."""
-    rows = query(folder, f"select * from kernels where starts_with(kernel_id, {quoted(prefix)}) limit 2").to_pylist()
+    rows = query(folder, f"select * from kernels where starts_with(kernel_id, {literal(prefix)}) limit 2").to_pylist()
     return rows[0] if len(rows) == 1 else None
 
 
@@ -340,11 +341,6 @@ def best_kernels(folder: Path) -> list[dict[str, Any]]:
     for row in rows:
         row["values"] = json.loads(row.pop("values_json"))
     return rows
-
-
-def quoted(text: str) -> str:
-    """A SQL string literal."""
-    return "'" + text.replace("'", "''") + "'"
 
 
 SHOWN = 5

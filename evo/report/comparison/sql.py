@@ -11,8 +11,8 @@ from textwrap import dedent, indent
 from evo.compare.conclusions import POINTS
 from evo.compare.inference import FACTORS, THRESHOLDS
 from evo.compare.judgement import COMPARED, JUDGED, SHAPES, STORE
-from evo.report.status import quoted
 from evo.search.driver import FAULTY, WAITS
+from evo.store.several import literal
 
 CELL_OF = f"run <> '{STORE}'"
 """The condition that keeps the rows of cells among those of all runs."""
@@ -165,7 +165,7 @@ def by_operator(reference: str) -> str:
 
 
 def _pairs(reference: str) -> Mapping[str, str]:
-    name = quoted(reference)
+    name = literal(reference)
     return {
         "pairs": f"""
             select own.arm, own.operator, own.task, own.log_speedup - theirs.log_speedup as log_ratio
@@ -284,7 +284,7 @@ order by task"""
 
 def source(kernel_id: str) -> str:
     """The file of one winner, tunables besides."""
-    return f"select source, values_json from kernels where {JUDGED_IN} and kernel_id = {quoted(kernel_id)}"
+    return f"select source, values_json from kernels where {JUDGED_IN} and kernel_id = {literal(kernel_id)}"
 
 
 SOURCES = f"select kernel_id, source, values_json from kernels where {JUDGED_IN}"
