@@ -15,8 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from fitness.cuda.compile.nvrtc import CompileJob, compile_here
 from fitness.cuda.running.driver import call, device_facts, driver
-from fitness.cuda.running.launcher import LaunchArguments
-from fitness.cuda.running.launching import pointer
+from fitness.cuda.running.launching import LaunchArguments, pointer
 from fitness.cuda.running.memory import BlockPool, CudaRegion, MemoryBlock
 from fitness.oracle.bounds import Comparisons, ErrorBound, Judgement, compare_by
 from fitness.oracle.inputs import Inputs

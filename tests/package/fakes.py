@@ -17,7 +17,7 @@ MEMORY = 1 << 60
 
 
 class FakeDriver:
-    """What stands for `call` of a launcher's module, and for its `PlacedArguments`.
+    """What stands for `call` of a launcher's module, and for its `LaunchArguments`.
 
     Arguments that point to what was copied to the device are noted as that.
     """
@@ -88,9 +88,9 @@ class FakeDriver:
     def use_in(self, patch: pytest.MonkeyPatch, launcher: Any, launching: Any) -> None:
         """Have a launcher's module and the engine's `launching` beneath it talk to this one."""
         patch.setattr(launcher, "call", self.call)
-        patch.setattr(launching, "PlacedArguments", self.placed)
-        if hasattr(launcher, "PlacedArguments"):
-            patch.setattr(launcher, "PlacedArguments", self.placed)
+        patch.setattr(launching, "LaunchArguments", self.placed)
+        if hasattr(launcher, "LaunchArguments"):
+            patch.setattr(launcher, "LaunchArguments", self.placed)
 
 
 class _Address:

@@ -115,7 +115,7 @@ class Loaded:
         """One call of the kernel into a stream."""
 
         def start(number: int, launch: KernelCall, values: list[bytes]) -> None:
-            config, placed = launching.configuration(self.cu, launch, stream), launching.PlacedArguments(values)
+            config, placed = launching.configuration(self.cu, launch, stream), launching.LaunchArguments(values)
             call("LaunchKernelEx", config, self.functions[launch.kernel], placed.address, 0)
 
         made = ((each.name, launching.tensor_map(self.cu, call, each, addresses[each.tensor])) for each in wanted.maps)

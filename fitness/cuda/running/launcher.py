@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from fitness.cuda.compile.program import KernelCall, Program, ReadOnlyTable
 from fitness.cuda.running import launching
 from fitness.cuda.running.driver import CudaError, allocation, call, device_facts, driver, granularity
-from fitness.cuda.running.launching import PlacedArguments, pointer
+from fitness.cuda.running.launching import LaunchArguments, pointer
 
 
 class Launcher:
@@ -92,7 +91,7 @@ class Launcher:
 
     def start(self, function: Any, launch: KernelCall, values: Sequence[bytes]) -> None:
         """Into our stream; the driver copies the arguments before it returns."""
-        config, placed = launching.configuration(self.cu, launch, self.stream), PlacedArguments(values)
+        config, placed = launching.configuration(self.cu, launch, self.stream), LaunchArguments(values)
         call("LaunchKernelEx", config, function, placed.address, 0)
 
     def allow_shared(self, function: Any) -> None:
@@ -146,20 +145,6 @@ class ReadonlyMemory:
 def _placed_bytes(part: bytes) -> int:
     """Bytes that a part takes of such memory."""
     return -(-len(part) // 256) * 256
-
-
-class LaunchArguments:
-    """Where a launch's arguments lie that is made again and again; the driver copies them before it returns."""
-
-    def __init__(self, values: Sequence[bytes]) -> None:
-        self._memory = [ctypes.create_string_buffer(value, len(value)) for value in values]
-        self._pointers = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, self._memory))
-
-    def placed(self, values: Sequence[bytes]) -> int:
-        """What the driver is given to find them."""
-        for memory, value in zip(self._memory, values, strict=True):
-            memory.raw = value
-        return ctypes.addressof(self._pointers)
 
 
 def _in_words(launch: KernelCall) -> str:

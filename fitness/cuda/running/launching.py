@@ -47,22 +47,23 @@ def pointer(address: int) -> bytes:
     return struct.pack("<Q", address)
 
 
-class PlacedArguments:
+class LaunchArguments:
     """A launch's arguments in memory, as the driver is given them; it copies them before it returns."""
 
     def __init__(self, values: Sequence[bytes]) -> None:
-        self._memory = ctypes.create_string_buffer(8 * max(len(values), 1))
-        at = ctypes.addressof(self._memory)
-        self._pointers = (ctypes.c_void_p * max(len(values), 1))()
-        for number, value in enumerate(values):
-            ctypes.memmove(at, value, len(value))
-            self._pointers[number] = at
-            at += 8
+        self._memory = [ctypes.create_string_buffer(value, len(value)) for value in values]
+        self._pointers = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, self._memory))
 
     @property
     def address(self) -> int:
-        """Of the list of pointers to them."""
+        """The address of the list of pointers to them."""
         return ctypes.addressof(self._pointers)
+
+    def placed(self, values: Sequence[bytes]) -> int:
+        """Put other values of the same sizes in their place, for a launch that is made again; return `address`."""
+        for memory, value in zip(self._memory, values, strict=True):
+            memory.raw = value
+        return self.address
 
 
 def configuration(cu: Any, launch: KernelCall, stream: Any) -> Any:

@@ -23,8 +23,8 @@ from typing import Any
 
 from fitness.cuda.compile.program import KernelCall, Program, ReadOnlyTable
 from fitness.cuda.running.driver import CudaError, call
-from fitness.cuda.running.launcher import LaunchArguments, Launcher
-from fitness.cuda.running.launching import pointer
+from fitness.cuda.running.launcher import Launcher
+from fitness.cuda.running.launching import LaunchArguments, pointer
 from fitness.sandbox.channel import receive_frame, send_frame
 
 READY = b"{}"
