@@ -114,9 +114,10 @@ def precompiled(includes: str, *flags: str) -> Path:
             if run.returncode != 0:
                 refuse_full_disk(run.stderr, scratch)
                 raise ToolchainError(f"{CXX} cannot compile its own headers: {run.stderr.strip().splitlines()[:1]}")
-            shutil.rmtree(folder, ignore_errors=True)  # what is left of one, if anything is
-            with contextlib.suppress(OSError):  # another process was quicker
-                header.parent.rename(folder)
+            # File by file: the folder stays the one that jails of other processes may already read.
+            folder.mkdir(exist_ok=True)
+            for made in (Path(f"{header}.gch"), header):
+                made.replace(folder / made.name)
     return folder / "headers.hpp"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from fitness.cpu.build import CpuBuild, build
 from fitness.cpu.build import compiled as run_compiler
 from fitness.evaluation import Rejection, Status
 from fitness.sandbox import disk
-from fitness.sandbox.native import built, precompiled
+from fitness.sandbox.native import built, compiler_version, precompiled
 from fitness.sandbox.processes import ProcessOutcome
 from operators.definition.spec import Operator
 from operators.errors import DiskError, MachineError
@@ -205,6 +206,24 @@ def test_programs_that_are_gone_from_the_cache_are_made_again(tmp_path: Path, mo
     assert built("native/jail.cpp") == jail and jail.exists()
     assert precompiled("#include <cstddef>\n", "-std=c++17") == header and header.exists()
     assert under_way.exists() and not left.exists()
+
+
+def test_headers_that_two_processes_compile_at_once_stay_where_a_jail_may_read_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    ours, places = subprocess.run, []
+
+    def slow(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.setattr(subprocess, "run", ours)
+        places.append(precompiled("#include <cstddef>\n", "-std=c++17").parent.stat().st_ino)  # the other is quicker
+        return ours(*arguments, **options)
+
+    compiler_version()
+    monkeypatch.setattr(subprocess, "run", slow)
+    header = precompiled("#include <cstddef>\n", "-std=c++17")
+    assert places == [header.parent.stat().st_ino]
+    assert {path.name for path in header.parent.iterdir()} == {"headers.hpp", "headers.hpp.gch"}
 
 
 def test_a_full_disk_is_not_the_kernels_fault(axpb: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
