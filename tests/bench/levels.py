@@ -1,10 +1,10 @@
-"""What a verdict costs: milliseconds of every stage of a screening, a full evaluation and a confirmation.
+"""What a verdict costs, and how often it calls a kernel faster or slower than its own copy.
 
     python -m tests.bench.levels --target cpu --operators softmax matrix_mul gelu spmv_csr --count 10 [--confirms 3]
 
-Judges each operator's naive kernel (against a copy: every level runs to its end), as often as asked, and prints JSON:
-by operator and level the median milliseconds of each stage, and of the whole. Uses the public interface alone, so that
-an older checkout can be measured by the same file, copied into it.
+Judges each operator's naive kernel against a copy, so that every level runs to its end, as often as asked, and prints
+JSON: by operator and level the median milliseconds of each stage, and of the whole; `failures`; `told_apart`, how many
+verdicts' 95 % intervals leave out that both are equally fast, and `decided`, how many call one of them faster.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from fitness.evaluation import Evaluation
 from fitness.judging.base import Anchor
+from fitness.judging.timing import CONFIRM, FULL, POCOCK, SCREEN, Z_INTERVAL, Schedule
 from fitness.targets import fitness
 from operators.catalog import load
 from operators.definition.spec import Task
@@ -47,29 +49,35 @@ def main() -> None:
                 kernel = Kernel(name, arguments.target, operator.naive(arguments.target) + "\n// another one\n")
                 stage.build(kernel)
                 start = Anchor(stage.baseline, 0.0, 0.0)
+                screen = partial(stage.screen, kernel, start, race=False)
                 found[name] = {
-                    "screen": _costs(lambda s=stage, k=kernel, a=start: s.screen(k, a, race=False), arguments.count),
-                    "full": _costs(lambda s=stage, k=kernel, a=start: s.full(k, a), arguments.count),
-                    "confirm": _costs(lambda s=stage, k=kernel: s.confirm(k), arguments.confirms),
+                    "screen": _examined(screen, SCREEN, arguments.count),
+                    "full": _examined(partial(stage.full, kernel, start), FULL, arguments.count),
+                    "confirm": _examined(partial(stage.confirm, kernel), CONFIRM, arguments.confirms),
                 }
             finally:
                 stage.close()
         print(json.dumps({name: found[name]}), flush=True)
 
 
-def _costs(examine: Callable[[], Evaluation], count: int) -> dict[str, float]:
-    """Median milliseconds by stage, after one that warms up; whatever is no correct verdict is counted."""
+def _examined(examine: Callable[[], Evaluation], schedule: Schedule, count: int) -> dict[str, float]:
+    """Median milliseconds by stage, and counts, after one evaluation that warms up."""
     stages: dict[str, list[float]] = defaultdict(list)
-    failures = 0
+    counts = dict.fromkeys(("evaluations", "failures", "told_apart", "decided"), 0)
     for number in range(count + 1):
         begin = time.perf_counter()
         result = examine()
         whole_ms = 1e3 * (time.perf_counter() - begin)
         if number:
-            failures += not result.correct
+            counts["evaluations"] += 1
+            counts["failures"] += not result.correct
+            if result.correct and result.log_ratio is not None and result.log_ratio_se:
+                errors = abs(result.log_ratio) / result.log_ratio_se
+                counts["told_apart"] += errors > Z_INTERVAL
+                counts["decided"] += errors > POCOCK[len(schedule.looks)]
             for stage, spent_ms in {**result.stage_ms, "whole": whole_ms}.items():
                 stages[stage].append(spent_ms)
-    return {name: round(float(np.median(values)), 1) for name, values in stages.items()} | {"failures": failures}
+    return {name: round(float(np.median(values)), 1) for name, values in stages.items()} | counts
 
 
 if __name__ == "__main__":
