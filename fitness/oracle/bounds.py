@@ -48,6 +48,9 @@ SPLIT_DRIFT = 1 / 16
 """The same where products of fp32 are made on tensor cores, in parts: instructions for TF32 take 8 terms at a time, and
 an H100's, of 4096 terms, lose 1/19; three of them in one accumulator lose three times that. RMS_LIMIT grants four times
 as much. A lone TF32 product errs less from some K on: integers that it cannot hold, of the family `few`, find it."""
+SPLIT_LEAN = 1 / 16
+"""Roundoffs of |y| that those lose per term, as every cut goes towards zero and cuts what has been summed: an H100's
+lose 1/19 where terms have one sign, three in one accumulator three times that. Again four times as much is granted."""
 SMALLEST_SUBNORMAL = {"fp64": 2.0**-1074, "fp32": 2.0**-149, "fp16": 2.0**-24, "bf16": 2.0**-133}
 EXACT_HEADROOM = 64
 """Sums of integers must stay so far below what the accumulator holds, for algorithms such as Strassen's."""
@@ -127,10 +130,12 @@ def element_bound(
     leaning = USUAL_SUM / B_SUM * roundoffs / precision.slack
     usual = min(leaning, USUAL_SUM * math.sqrt(USUAL_CHAIN))
     split = sums and precision.in_parts
+    lean = SPLIT_LEAN * min(terms, LONGEST_CHAIN) if split and tensor_cores else 0.0
+    rounding = precision.slack * A_OUT * element.unit_roundoff
     found = bound(
         y64,
         s,
-        rounding=precision.slack * A_OUT * element.unit_roundoff,
+        rounding=rounding + RMS_LIMIT[element.name] * lean * accumulator.unit_roundoff,
         growth=(roundoffs + (SPLIT_PRODUCT if split else 0.0)) * accumulator.unit_roundoff,
         eta=SMALLEST_SUBNORMAL[element.name] + (terms + 1) * acc.smallest_normal,  # what underflows may be flushed
         y_limit=out.max * (1 - element.unit_roundoff),
@@ -143,7 +148,8 @@ def element_bound(
     if precision.storage.size == 2 or (split and tensor_cores):
         drift = SPLIT_DRIFT if split else TENSOR_DRIFT
         cut_off = drift * math.sqrt(min(terms, LONGEST_CHAIN)) / usual
-        least_rms = max(least_rms, min(found.usual_rms * cut_off, leaning_rms))
+        cut_off_y = lean * accumulator.unit_roundoff / (USUAL_OUT * element.unit_roundoff)
+        least_rms = max(least_rms, min(found.usual_rms * cut_off, leaning_rms), found.least_rms * cut_off_y)
     return replace(found, least_rms=least_rms, leaning_rms=leaning_rms)
 
 

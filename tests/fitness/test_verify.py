@@ -420,12 +420,15 @@ class WithTensorCores(CpuPlace):
     target = "cuda"
 
 
-def chained(case: Question, first: int) -> np.ndarray:
-    """Products of parts on tensor cores in one accumulator, cut off after every 8 terms: three, or the last alone."""
+def chained(case: Question, first: int, *, blocks: int = 8) -> np.ndarray:
+    """Products of parts on tensor cores in one accumulator, cut off after every 8 terms: three, or the last alone.
+
+    So many blocks divide the sum.
+    """
     a, b = (case.inputs.tensors[name].numpy() for name in "ab")
     a_high, b_high = tf32(a), tf32(b)
     a_low, b_low = tf32(a - a_high, cut=True), tf32(b - b_high, cut=True)
-    shape = (8, a.shape[1] // 64, 8)  # blocks that divide the sum, steps, terms that a step adds at once
+    shape = (blocks, a.shape[1] // (8 * blocks), 8)  # steps of a block, and terms that a step adds at once
     steps = [
         np.einsum("ibsl,bslj->sbij", x.astype(np.float64).reshape(-1, *shape), y.reshape(*shape, b.shape[1]))
         for x, y in ((a_low, b_high), (a_high, b_low), (a_high, b_high))[first:]
@@ -437,6 +440,18 @@ def chained(case: Question, first: int) -> np.ndarray:
             chain = exact.astype(np.float32)
             chain = np.where(np.abs(chain) > np.abs(exact), np.nextafter(chain, np.float32(0)), chain)
     return chain.sum(axis=0, dtype=np.float32)
+
+
+@pytest.mark.parametrize("k", [1024, 4096, 16384])
+def test_three_products_may_lean_to_one_side_as_tensor_cores_cut_off_and_one_may_not(k: int) -> None:
+    """Most numbers of the family are positive, so that sums grow all the way and every cut takes from them."""
+    operator = load("matrix_mul")
+    judge = Oracle(operator, functions(operator.folder), "fp32", WithTensorCores())
+    for seed in range(3):
+        shape = Workload("test", {"m": 5, "n": 7, "k": k})
+        case = judge.case(shape, "unnoticed", np.random.default_rng(seed), at_end=False, trusted=naive_by_rows)
+        assert not wrong(judge, case, {"c": chained(case, 0, blocks=1)})
+        assert wrong(judge, case, {"c": chained(case, 2, blocks=1)}) or k > 4096
 
 
 @pytest.mark.slow
