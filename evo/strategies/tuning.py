@@ -118,12 +118,13 @@ class Tuning:
         """What is known of the kernel's file; None: it has nothing to choose. To look changes nothing."""
         if known := self._files.get(kernel.source_id):
             return known
-        tune = self._read(kernel.source, kernel.target)
+        plan, end, _ = kernel.source.partition("*/")  # most children keep their parent's, and reading it takes long
+        tune = self._read(plan + end, kernel.target)
         return _File(tune) if any(len(values) > 1 for values in tune.values()) else None
 
-    def _parsed(self, source: str, target: str) -> Mapping[str, tuple[int, ...]]:
+    def _parsed(self, header: str, target: str) -> Mapping[str, tuple[int, ...]]:
         try:
-            plan = parse_plan(source, self._context.operator, target)
+            plan = parse_plan(header, self._context.operator, target)
         except PlanError:
             return {}
         return plan.for_dtype(self._context.task.dtype).tune

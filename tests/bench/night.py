@@ -1,7 +1,7 @@
 """Minutes that stand for a night: a search with a model on all devices, stopped and resumed, with faults on the way.
 
     python -m tests.bench.night --target cuda --ray --minutes 25 --stops 3 --operators softmax gelu matrix_mul rms_norm
-    python -m tests.bench.night --minutes 4 --stops 2 --faults worker driver provider      # cpu, without Ray
+    python -m tests.bench.night --minutes 4 --stops 2 --faults verifier store provider      # cpu, without Ray
 
 A server on loopback plays the model: its answers are the questions' kernels after one or two random transforms of
 their syntax trees. `evo run` is interrupted as by Ctrl-C between `--stops` sessions of equal length, and resumed. Each

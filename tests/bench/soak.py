@@ -42,7 +42,7 @@ from tests.mutators.llm_server import Reply
 OPERATORS = ("tests/data/axpb", "softmax", "vector_add", "prefix_sum", "rms_norm", "gelu")
 DISK_BYTES = 400 << 20
 STUCK_S = 30.0
-"""A search that goes on has finished another request by then, after a fault is over."""
+"""A search that goes on has finished another request or verdict by then, after a fault is over."""
 START_S = 60.0
 """The same of a session that has to begin first, with a cluster perhaps."""
 SAMPLE_S = 5.0
@@ -306,7 +306,10 @@ class Soak:
         self.process = subprocess.Popen([*EVO, *command], stdout=subprocess.DEVNULL, stderr=self.said)
 
     def told(self) -> int:
-        """How many requests are finished, as far as can be read now; -1: it cannot."""
+        """Requests that are finished and verdicts, as far as can be read now; -1: they cannot.
+
+        At the end of a run nothing is asked any more, and leaders are confirmed.
+        """
         self.sample()
         try:
             if self.balance is None:
@@ -314,7 +317,8 @@ class Soak:
                 if not folders:
                     return -1
                 self.balance = Balance(folders[0].parent)
-            return int(query(self.balance.folder, "select count(*) as n from tells").to_pylist()[0]["n"])
+            counted = "select (select count(*) from tells) + (select count(*) from evaluations) as n"
+            return int(query(self.balance.folder, counted).to_pylist()[0]["n"])
         except (StoreError, OSError):
             return -1
 
