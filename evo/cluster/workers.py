@@ -105,7 +105,7 @@ class RemoteWorker:
 
     async def ask(self, message: Message) -> Answer:
         """See `evo.workers.pool.Worker`."""
-        lost = f"an evaluation worker ended during {message.method} of {message.task}"
+        lost = f"an evaluation worker ended during {message.job or 'a look at its device'}"
         try:
             with self._cluster.translated():
                 answer: Answer | None = value_of(await self.actor.call.remote("ask", message, self._files(message)))

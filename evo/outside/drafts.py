@@ -15,16 +15,12 @@ from evo.config import RunConfig
 from evo.inbox import Inbox
 from evo.session import BUILD_FOLDER, run_context
 from evo.store.snapshots import has_writer
+from evo.workers.jobs import Found, Job, SpotCheck, TakeProfile
 from evo.workers.local import LocalPool
 from evo.workers.pool import Pool
-from evo.workers.worker import BUILD_JOBS, WorkerSpec, gpu_specs, worker_cores
-from fitness.evaluation import Evaluation, Timing
-from fitness.judging.base import Anchor, Built, Checked
-from fitness.profiling.profiles import Profile
+from evo.workers.worker import WorkerSpec, gpu_specs, worker_cores
 from fitness.targets import devices
-from operators.definition.spec import Task
 from operators.errors import UserError
-from operators.kernel import Kernel
 
 LOG = "mcp.log"
 """What sessions say that were begun for a mind outside, in the run's folder."""
@@ -32,7 +28,7 @@ SEARCHES = "is for the search alone, which nothing may disturb while it times: s
 
 
 class DraftWorkers:
-    """`evo.workbench.bench.Jobs` beside a search that may be under way: drafts are built and checked, never timed.
+    """`evo.workers.jobs.Runs` beside a search that may be under way: drafts are built and checked, never timed.
 
     Timings of the search are not disturbed: on the CPU one worker shares the search's cores by its locks, and on a GPU
     nothing runs but the compiler and emulation. The first job starts it.
@@ -46,27 +42,13 @@ class DraftWorkers:
         self._pool: LocalPool | None = None
         self._view: Pool | None = None
 
-    async def build(self, task: Task, kernel: Kernel) -> Built | Evaluation:
-        """See `fitness.judging.base.Builder`."""
-        return await self._started().build(task, kernel)
-
-    async def emulate(self, task: Task, kernel: Kernel) -> Checked:
-        """See `fitness.judging.base.Builder`."""
-        return await self._started().emulate(task, kernel)
-
-    async def spot_check(self, task: Task, kernel: Kernel) -> Checked:
-        """See `fitness.judging.base.Fitness`. It raises UserError where that would take a GPU."""
-        if task.target != "cpu":
+    async def run(self, job: Job[Found]) -> Found:
+        """What a draft's job came to. It raises UserError for one that a search alone may do, and what pools raise."""
+        if isinstance(job, SpotCheck) and job.task.target != "cpu":
             raise UserError(f"to run what cannot be emulated {SEARCHES}")
-        return await self._started().spot_check(task, kernel)
-
-    async def screen(self, task: Task, kernel: Kernel, anchor: Anchor, *, race: bool) -> Evaluation:
-        """Raise UserError."""
-        raise UserError(f"to judge {SEARCHES}")
-
-    async def profile(self, task: Task, kernel: Kernel, timings: Sequence[Timing]) -> Profile:
-        """Raise UserError."""
-        raise UserError(f"to profile {SEARCHES}")
+        if not job.builds and not isinstance(job, SpotCheck):
+            raise UserError(f"to {'profile' if isinstance(job, TakeProfile) else 'judge'} {SEARCHES}")
+        return await self._started().run(job)
 
     async def close(self) -> None:
         """End the worker."""
@@ -87,7 +69,7 @@ class DraftWorkers:
         available = os.sched_getaffinity(0)
         if config.target == "cuda":
             specs = gpu_specs(base, devices("cuda"), builders=1, cores=len(available))
-            return [spec for spec in specs if spec.jobs == BUILD_JOBS]
+            return [spec for spec in specs if not spec.judges]
         return [replace(base, cores=worker_cores(config.workers, config.threads, available)[0])]
 
 

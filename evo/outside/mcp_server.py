@@ -55,7 +55,7 @@ async def serve(folder: Path, *, task: str, author: str, search: Sequence[str] |
     workers, sessions = DraftWorkers(folder, config), Sessions(folder, search)
     try:
         studio = Studio(
-            folder, config, operators[chosen], chosen, jobs=workers, sessions=sessions, author=author
+            folder, config, operators[chosen], chosen, pool=workers, sessions=sessions, author=author
         )  # fmt: skip
         server = make_server(studio)
         async with stdio_server() as (reading, writing):

@@ -20,7 +20,7 @@ from evo.outside.questions import Desk, Question, open_questions
 from evo.store import open_reader
 from evo.workbench.bench import Workbench
 from evo.workbench.tools import MOST_CHARACTERS, ArgumentError, Arguments, Submit, bounded, parsed, tool, verdict
-from evo.workers.pool import Jobs
+from evo.workers.jobs import Runs
 from fitness.flags import flags, standing
 from fitness.judging.base import Anchor
 from mutators.asking.answers import Invitation
@@ -91,7 +91,7 @@ class Studio:
     what the mind did wrong."""
 
     def __init__(
-        self, folder: Path, config: RunConfig, operator: Operator, task: Task, *, jobs: Jobs, sessions: Sessions,
+        self, folder: Path, config: RunConfig, operator: Operator, task: Task, *, pool: Runs, sessions: Sessions,
         author: str,
     ) -> None:  # fmt: skip
         """`folder` is the run's; drafts start from its best kernel as it is now, and are of `author`."""
@@ -102,7 +102,7 @@ class Studio:
         self._sessions = sessions
         self._author = author
         self._bench = Workbench(
-            operator, task, start=self._best().kernel, manual=self._manual, read=self._read, jobs=jobs,
+            operator, task, start=self._best().kernel, manual=self._manual, read=self._read, pool=pool,
             anchor=self._best,
         )  # fmt: skip
         kept = [each for each in self._bench.tools if each.name in OF_THE_BENCH]

@@ -23,7 +23,7 @@ from evo.report.output import printable
 from evo.report.status import last_changes, summary
 from evo.report.terminal import Field, Fitted, console, duration, latest, many_line, summary_table, times, tokens
 from evo.search.task import Running, TaskState
-from evo.workers.pool import Job
+from evo.workers.pool import RunningJob
 from fitness.evaluation import Status
 
 TASK_FIELDS = (
@@ -363,13 +363,13 @@ def _view(search: Running, first: str, gpus: GpuWatch, finds: Finds) -> View:
     )  # fmt: skip
     return View(
         phase=search.phase, share=search.budget.share(), spent=duration(search.budget.spent["wall_s"]),
-        left=_left(search), counts=counts, models=_models(search), gpus=gpus.loads, jobs=[_job(job) for job in jobs],
+        left=_left(search), counts=counts, models=_models(search), gpus=gpus.loads, jobs=[_job(at) for at in jobs],
         events=tuple(finds.lines), tasks=[_task_line(state, search, finds) for state in search.states.values()],
     )  # fmt: skip
 
 
-def _job(job: Job) -> str:
-    return f"{job.method:<8} {job.task} {job.kernel_id[:12]}  {time.monotonic() - job.began:.0f} s"
+def _job(at: RunningJob) -> str:
+    return f"{at.job.name:<8} {at.job.task} {at.job.kernel.id[:12]}  {time.monotonic() - at.began:.0f} s"
 
 
 def _task_line(state: TaskState, search: Running, finds: Finds) -> TaskLine:

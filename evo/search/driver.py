@@ -387,7 +387,7 @@ def _run_out(
     if left_s <= confirming_s:
         flight.give_up(but=questions.thinking)
     elif left_s <= reserved_s and not questions.late:
-        at_workers = flight.at({job.kernel_id for job in pool.jobs()})
+        at_workers = flight.at({at.job.kernel.id for at in pool.jobs()})
         flight.give_up(but=questions.thinking | at_workers)
     if left_s <= reserved_s:
         questions.be_late()

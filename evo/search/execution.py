@@ -17,7 +17,8 @@ from evo.search.task import Bound, Parents, TaskState
 from evo.search.verdicts import VerdictSource
 from evo.workbench.bench import Read, Workbench
 from evo.workbench.recorded import Judgings, RecordedBench, ToolCalls
-from evo.workers.pool import Jobs, Undone, Waits, never
+from evo.workers.jobs import Runs
+from evo.workers.pool import Undone, Waits, never
 from fitness.evaluation import Evaluation
 from fitness.judging.base import Anchor
 from mutators.asking.dialogue import DRAFTS
@@ -44,7 +45,7 @@ class RunBenches:
     def __init__(
         self,
         calls: ToolCalls,
-        jobs: Jobs,
+        pool: Runs,
         judgings: Judgings,
         read: Read,
         now: Callable[[], float],
@@ -56,7 +57,7 @@ class RunBenches:
         """
         self._waits = waits
         self._calls = calls
-        self._jobs = jobs
+        self._pool = pool
         self._read = read
         self._now = now
         self._judgings = judgings
@@ -71,7 +72,7 @@ class RunBenches:
         bench = Workbench(
             state.operator, state.task, start=parent.kernel, manual=lambda: manual(request, state.operator, parent),
             read=self._read,
-            jobs=self._jobs, anchor=anchor, waits=self._waits,
+            pool=self._pool, anchor=anchor, waits=self._waits,
         )  # fmt: skip
         most = request.params.get("evaluations", 0)
         return RecordedBench(request, bench, self._calls, self._judgings, now=self._now, most_judged=most)

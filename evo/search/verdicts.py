@@ -15,6 +15,7 @@ from evo import rows as records
 from evo.rows import Rows
 from evo.search.task import Bound, Parents, TaskState
 from evo.strategies.base import Rival
+from evo.workers.jobs import Build, Confirm, Full, Job, Screen, TakeProfile
 from evo.workers.pool import DeviceLost, EngineError, JobOverdue, Pool, Undone, Waits, WorkerLost, never, tried
 from fitness.evaluation import Evaluation, Level, Status
 from fitness.judging.base import Anchor, Built
@@ -214,7 +215,7 @@ class Verdicts:
         if earlier := await announced(known.by_id, kernel.id):
             return (self._reached(_duplicate(kernel, earlier)),)
         with promise(known.by_id, kernel.id) as by_id:
-            built = await self._retried(state.task, kernel, lambda: self._pool.build(state.task, kernel))
+            built = await self._retried(Build(state.task, kernel))
             if isinstance(built, Evaluation):
                 by_id.set_result(built)
                 return (self._reached(built),)
@@ -234,12 +235,12 @@ class Verdicts:
 
     async def confirm(self, task: Task, kernel: Kernel) -> Evaluation:
         """Return a second, independent verdict on a kernel, against the baseline."""
-        found = await self._retried(task, kernel, lambda: self._pool.confirm(task, kernel), Level.CONFIRMED)
+        found = await self._retried(Confirm(task, kernel), Level.CONFIRMED)
         return replace(found, level=Level.CONFIRMED)
 
     async def beside(self, task: Task, kernel: Kernel, anchor: Anchor) -> Evaluation:
         """Return a verdict on a kernel that is timed in turns with another one, each in a process of its own."""
-        found = await self._retried(task, kernel, lambda: self._pool.full(task, kernel, anchor), Level.FULL)
+        found = await self._retried(Full(task, kernel, anchor), Level.FULL)
         return replace(found, level=Level.FULL)
 
     async def take_profile(self, state: TaskState, parent: Parent, evaluation_id: str) -> TakenProfile:
@@ -248,7 +249,7 @@ class Verdicts:
         kernel, began = parent.kernel, time.monotonic()
         profile, failure = Profile(None, (), ()), ""
         try:
-            profile = await self._pool.profile(state.task, kernel, parent.evaluation.timings)
+            profile = await self._pool.run(TakeProfile(state.task, kernel, parent.evaluation.timings))
         except (WorkerLost, EngineError, UserError) as error:  # the search does without profilers
             failure = f"{type(error).__name__}: {error}"
         seconds = time.monotonic() - began
@@ -289,21 +290,20 @@ class Verdicts:
         What was there before the search is no discovery: of ancestors only the fastest gets to the full level, and if
         one is the best at the end, that confirms it.
         """
-        pool, task = self._pool, state.task
+        task = state.task
         results: tuple[Evaluation, ...] = ()
         reached: list[Reached] = []
-        jobs: dict[Level, Callable[[], Awaitable[Evaluation]]] = {
-            Level.SCREEN: lambda: pool.screen(task, kernel, anchor, race=race),
-            Level.FULL: lambda: pool.full(task, kernel, full_anchor(results[0], anchor, state.baseline)),
-            Level.CONFIRMED: lambda: pool.confirm(task, kernel),
-        }
         while level := next_level(results, race=race, best=_lead(state)):
             if level is Level.CONFIRMED and (ancestor or not self._may_confirm(state)):
                 break
             if level is Level.FULL and ancestor and not await ancestor.wins(results[-1].log_speedup or 0.0):
                 break
+            job: Job[Evaluation] = Screen(task, kernel, anchor, race)
+            if level is not Level.SCREEN:
+                beside = full_anchor(results[0], anchor, state.baseline)
+                job = Full(task, kernel, beside) if level is Level.FULL else Confirm(task, kernel)
             try:
-                found = await self._retried(task, kernel, jobs[level], level)
+                found = await self._retried(job, level)
             except Undone:
                 if level is Level.CONFIRMED:  # what was found before stands as it is; at its end the run tries again
                     break
@@ -328,9 +328,7 @@ class Verdicts:
             self._confirming_s += took_s
             state.confirm(found.kernel_id, took_s if found.correct else 0.0)
 
-    async def _retried(
-        self, task: Task, kernel: Kernel, call: Callable[[], Awaitable[Answer]], level: Level = Level.SCREEN
-    ) -> Answer | Evaluation:
+    async def _retried(self, job: Job[Answer], level: Level = Level.SCREEN) -> Answer | Evaluation:
         """A job's answer, which takes several workers if some are lost; `evo.workers.pool.tried` says what it raises.
 
         Only what befell two of them in the same way, and may be the kernel's doing, is a verdict on it.
@@ -339,10 +337,11 @@ class Verdicts:
         async def lost(error: WorkerLost) -> None:
             if self.stopping:
                 raise error
-            await self._note(records.event_rows("worker_lost", {"error": str(error)}, at=self._now(), task=task))
+            await self._note(records.event_rows("worker_lost", {"error": str(error)}, at=self._now(), task=job.task))
 
+        kernel, task = job.kernel, job.task
         try:
-            return await tried(call, lost, self._waits)
+            return await tried(self._pool, job, lost, self._waits)
         except JobOverdue as error:
             return Evaluation(kernel.id, str(task), level, Status.TIMEOUT, f"{error}, and was given up")
         except DeviceLost:

@@ -6,15 +6,16 @@ It keeps the drafts of one writer and nothing else; what is stored, charged or s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from evo import rows as records
 from evo.workbench import tools
 from evo.workbench import tools as given
 from evo.workbench.tools import ARGUMENTS, ArgumentError, parsed, tool
-from evo.workers.pool import Jobs, Undone, Waits, WorkerLost, never, tried
+from evo.workers.jobs import Build, Emulate, Found, Job, Runs, Screen, SpotCheck, TakeProfile
+from evo.workers.pool import Undone, Waits, WorkerLost, never, tried
 from fitness.evaluation import Evaluation
 from fitness.judging.base import Anchor
 from mutators.bench import Result, Tool
@@ -29,7 +30,6 @@ READING = ("read_kernel", "lineage", "lessons", "operator", "docs", "diff")
 WORKING = ("build", "check", "judge", "profile")
 Read = Callable[[str, Sequence[Any]], list[dict[str, Any]]]
 """Rows of a query, with parameters, to the run's store or to a snapshot of it; any thread may call it."""
-Found = TypeVar("Found")
 
 
 class Workbench:
@@ -43,7 +43,7 @@ class Workbench:
         start: Kernel,
         manual: Callable[[], str],
         read: Read,
-        jobs: Jobs | None = None,
+        pool: Runs | None = None,
         anchor: Callable[[], Anchor] | None = None,
         judgings: Callable[[], int] = lambda: 1,
         submits: bool = True,
@@ -51,9 +51,9 @@ class Workbench:
     ) -> None:
         """`start` is the kernel that the writer was given, and `manual` makes the text of `mutators.asking.manual`.
 
-        Without `jobs` there are only tools that read. `anchor` names what drafts are timed beside, by default the naive
-        kernel; `judgings` says how many more may be judged. What becomes of a draft that is handed in, a `Result` with
-        its `change`, is for the owner; without `submits` there is no such tool. For `waits` see
+        Without a `pool` there are only tools that read. `anchor` names what drafts are timed beside, by default the
+        naive kernel; `judgings` says how many more may be judged. What becomes of a draft that is handed in, a `Result`
+        with its `change`, is for the owner; without `submits` there is no such tool. For `waits` see
         `evo.workers.pool.tried`.
         """
         self.operator = operator
@@ -62,7 +62,7 @@ class Workbench:
         self._start = start
         self._manual = manual
         self._read = read
-        self._jobs = jobs
+        self._pool = pool
         self._baseline = Kernel(operator.name, task.target, operator.naive(task.target))
         self._anchor = anchor or (lambda: Anchor(self._baseline, 0.0, 0.0))
         self._judgings = judgings
@@ -71,11 +71,11 @@ class Workbench:
         """By id of a draft, the kernels that are no drafts which it was made from, the latest first."""
         self._timed: dict[str, Evaluation] = {}
         """By kernel id, what it was judged to be here."""
-        names = (*READING, *(WORKING if jobs else ()), *(("submit",) if submits else ()))
+        names = (*READING, *(WORKING if pool else ()), *(("submit",) if submits else ()))
         self.tools: tuple[Tool, ...] = tuple(tool(name) for name in ARGUMENTS if name in names)
 
     async def use(self, name: str, arguments: str | Mapping[str, Any]) -> Result:
-        """Return what a tool came to. It raises what `jobs` raise for a machine that is broken or full."""
+        """Return what a tool came to. It raises what the pool raises for a machine that is broken or full."""
         if name not in {each.name for each in self.tools}:
             return Result(unknown("tool", name, {each.name for each in self.tools}), failed=True)
         try:
@@ -176,9 +176,7 @@ class Workbench:
         return await self._built(kernel)
 
     async def _built(self, kernel: Kernel) -> Result:
-        assert self._jobs
-        jobs = self._jobs
-        found = await self._done(lambda: jobs.build(self.task, kernel))
+        found = await self._done(Build(self.task, kernel))
         failed = isinstance(found, Evaluation)
         seconds = 1e-3 * (found.stage_ms.get("build", 0.0) if isinstance(found, Evaluation) else found.build_ms)
         text = tools.bounded(tools.built(kernel, found))
@@ -186,14 +184,13 @@ class Workbench:
 
     async def _check(self, wanted: given.Check) -> Result:
         """It compiles first: what does not is not worth a look."""
-        assert self._jobs
-        jobs, kernel = self._jobs, await self._found(wanted.kernel)
+        kernel = await self._found(wanted.kernel)
         built = await self._built(kernel)
         if built.failed:
             return built
-        looks = [await self._done(lambda: jobs.emulate(self.task, kernel))]
+        looks = [await self._done(Emulate(self.task, kernel))]
         if looks[0].lack:
-            looks.append(await self._done(lambda: jobs.spot_check(self.task, kernel)))
+            looks.append(await self._done(SpotCheck(self.task, kernel)))
         seconds = built.seconds + sum(look.seconds for look in looks)
         last = looks[-1]
         text = tools.bounded(tools.checked(kernel, last, emulated=len(looks) == 1))
@@ -201,14 +198,13 @@ class Workbench:
         return Result(text, failed=last.rejection is not None, kernel=kernel, seconds=seconds, unsaid=unsaid)
 
     async def _judge(self, wanted: given.Judge) -> Result:
-        assert self._jobs
-        jobs, kernel = self._jobs, await self._found(wanted.kernel)
+        kernel = await self._found(wanted.kernel)
         if self._judgings() <= 0:
             raise ArgumentError("no evaluation is left to judge it: submit it, or what is better")
         built = await self._built(kernel)
         if built.failed:
             return built
-        found = await self._done(lambda: jobs.screen(self.task, kernel, self._anchor(), race=False))
+        found = await self._done(Screen(self.task, kernel, self._anchor(), race=False))
         self._timed[kernel.id] = found
         seconds = built.seconds + 1e-3 * sum(found.stage_ms.get(stage, 0.0) for stage in records.STAGES)
         text = f"Draft {tools.name_of(kernel)}: {tools.verdict(found, workloads=wanted.workloads)}"
@@ -218,13 +214,12 @@ class Workbench:
         )  # fmt: skip
 
     async def _profile(self, wanted: given.ProfileKernel) -> Result:
-        assert self._jobs
-        jobs, kernel = self._jobs, await self._found(wanted.kernel)
+        kernel = await self._found(wanted.kernel)
         timed = await self._evaluation(kernel)
         if timed is None or not timed.correct or not timed.timings:
             raise ArgumentError("only a correct kernel that was timed can be profiled: judge it first")
         began = asyncio.get_running_loop().time()
-        found = await self._done(lambda: jobs.profile(self.task, kernel, timed.timings))
+        found = await self._done(TakeProfile(self.task, kernel, timed.timings))
         seconds = asyncio.get_running_loop().time() - began
         return Result(tools.bounded(tools.profiled(found)), kernel=kernel, seconds=seconds)
 
@@ -238,14 +233,15 @@ class Workbench:
 
     # --- kernels and rows -------------------------------------------------------------------------------------------
 
-    async def _done(self, job: Callable[[], Awaitable[Found]]) -> Found:
+    async def _done(self, job: Job[Found]) -> Found:
         """What a job came to. It raises ArgumentError where workers die of it, or none could do it."""
 
         async def lost(_: WorkerLost) -> None:
             """The search that uses the same workers tells of them."""
 
+        assert self._pool
         try:
-            return await tried(job, lost, self._waits)
+            return await tried(self._pool, job, lost, self._waits)
         except (WorkerLost, Undone) as error:
             raise ArgumentError(f"{error}, and was given up") from None
 

@@ -8,9 +8,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from evo.workers.worker import BUILD_JOBS, RunContext, WorkerSpec
+from evo.workers.jobs import Job
+from evo.workers.worker import RunContext, WorkerSpec
 from operators.definition.spec import Task
 
 W = TypeVar("W")
@@ -122,19 +123,13 @@ class Homes(Generic[W]):
         self._homes = {key: home for key, home in self._homes.items() if key[0] != context}
 
 
-CONTINUING = frozenset({"full", "confirm"})
-"""Jobs that go on with a kernel which has cost an evaluator's time already."""
-PROFILE_YIELDS = 16
-"""Jobs that came later than a profile and go before it: no request waits for a profile, but it must come."""
-
-
 @dataclass(frozen=True, eq=False)
 class Waiting(Generic[W]):
     """A job that waits for a worker."""
 
-    method: str
+    job: Job[Any]
     key: Key
-    """The task that it is for."""
+    """The run's task that it is for."""
     machine: str
     """Whose disk holds what is built of its kernel; empty where that does not matter."""
     ticket: int
@@ -145,7 +140,7 @@ class Waiting(Generic[W]):
     @property
     def at_home(self) -> bool:
         """Whether it needs what a worker holds of its task."""
-        return self.method not in BUILD_JOBS
+        return not self.job.builds
 
 
 class WaitingJobs(Generic[W]):
@@ -154,8 +149,8 @@ class WaitingJobs(Generic[W]):
     A worker takes the jobs of tasks that are at home with it, then those of a task that it takes over, see `Homes`. Of
     these, those come first that continue a kernel already under way: so a verdict does not wait behind a queue of new
     kernels. Then, for a worker that only judges, those of the task that it was at last: where a GPU's memory is short,
-    each change of the task costs a drawing of inputs. Then the others by age, of which a profile lets PROFILE_YIELDS
-    younger ones go before it.
+    each change of the task costs a drawing of inputs. Then the others by age, of which some, as `Job.yields`
+    says, let younger ones go before them.
     """
 
     def __init__(self, homes: Homes[W]) -> None:
@@ -165,10 +160,10 @@ class WaitingJobs(Generic[W]):
         self._jobs: list[Waiting[W]] = []
         self._tickets = count()
 
-    def add(self, method: str, key: Key, machine: str) -> Waiting[W]:
+    def add(self, job: Job[Any], context: RunContext, machine: str) -> Waiting[W]:
         """A job joins the queue; `discard` takes it out again."""
-        ticket = next(self._tickets) + (PROFILE_YIELDS + 1 if method == "profile" else 0)
-        waiting = Waiting(method, key, machine, ticket, asyncio.get_running_loop().create_future())
+        ticket = next(self._tickets) + (job.yields + 1 if job.yields else 0)
+        waiting = Waiting(job, (context, job.task), machine, ticket, asyncio.get_running_loop().create_future())
         self._jobs.append(waiting)
         return waiting
 
@@ -179,7 +174,7 @@ class WaitingJobs(Generic[W]):
 
     def serve(self, spec: WorkerSpec, worker: W) -> bool:
         """A free worker goes to a job that it can do, rather to one of its machine; False where none waits for it."""
-        able = [w for w in self._jobs if w.method in spec.jobs and not w.turn.done()]
+        able = [w for w in self._jobs if spec.does(w.job) and not w.turn.done()]
         mine = [w for w in able if not w.at_home or not self._homes.of(w.key) or worker in self._homes.of(w.key)]
         if not mine and (key := self._homes.most_behind((w.key for w in able), time.monotonic())):
             mine = [w for w in able if w.key == key]
@@ -197,16 +192,16 @@ class WaitingJobs(Generic[W]):
 
     def _place(self, waiting: Waiting[W], spec: WorkerSpec, last: Key | None) -> tuple[bool, bool, bool, int]:
         """A job's place in the queue for a worker, the lowest first."""
-        elsewhere = waiting.key != last or waiting.method == "profile" or not BUILD_JOBS.isdisjoint(spec.jobs)
-        return waiting.method not in CONTINUING, waiting.machine != spec.machine, elsewhere, waiting.ticket
+        elsewhere = waiting.key != last or waiting.job.yields > 0 or spec.compiles
+        return not waiting.job.continues, waiting.machine != spec.machine, elsewhere, waiting.ticket
 
     def forget(self, worker: W) -> None:
         """A worker is gone."""
         self._last.pop(worker, None)
         self._homes.leave(worker)
 
-    def refuse(self, error: Callable[[str], Exception | None]) -> None:
-        """The jobs whose method has an `error` end with it."""
+    def refuse(self, error: Callable[[Job[Any]], Exception | None]) -> None:
+        """The jobs that have an `error` end with it."""
         for waiting in self._jobs:
-            if not waiting.turn.done() and (found := error(waiting.method)):
+            if not waiting.turn.done() and (found := error(waiting.job)):
                 waiting.turn.set_exception(found)

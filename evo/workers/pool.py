@@ -7,43 +7,13 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol
 
 from evo.workers.dispatch import Homes, Key, WaitingJobs
-from evo.workers.worker import BUILD_JOBS, PROBE, SPENT, Answer, Message, RunContext, WorkerSpec
-from fitness.evaluation import Evaluation, Timing
-from fitness.judging.base import Anchor, Built, Checked, job_limit_s
-from fitness.profiling.profiles import Profile
-from operators.definition.spec import Task
+from evo.workers.jobs import Found, Job, Runs
+from evo.workers.worker import SPENT, Answer, Message, RunContext, WorkerSpec
 from operators.errors import DeviceError, DiskError, MachineError, OperatorError, UserError
-from operators.kernel import Kernel
 
-
-class Jobs(Protocol):
-    """Methods of `fitness.judging.base.Fitness`, done elsewhere."""
-
-    async def build(self, task: Task, kernel: Kernel) -> Built | Evaluation:
-        """See `fitness.judging.base.Builder`."""
-        ...
-
-    async def emulate(self, task: Task, kernel: Kernel) -> Checked:
-        """See `fitness.judging.base.Builder`."""
-        ...
-
-    async def spot_check(self, task: Task, kernel: Kernel) -> Checked:
-        """See `fitness.judging.base.Fitness`."""
-        ...
-
-    async def screen(self, task: Task, kernel: Kernel, anchor: Anchor, *, race: bool) -> Evaluation:
-        """See `fitness.judging.base.Fitness`."""
-        ...
-
-    async def profile(self, task: Task, kernel: Kernel, timings: Sequence[Timing]) -> Profile:
-        """See `fitness.judging.base.Fitness`."""
-        ...
-
-
-Found = TypeVar("Found")
 Waits = Callable[[str, float], bool]
 """Whether to go on to wait for a disk that has been full for so long, given a reason and seconds."""
 PROBES = 3
@@ -89,23 +59,20 @@ class JobOverdue(WorkerLost):
 
 
 @dataclass(frozen=True)
-class Job:
-    """What a worker is doing."""
+class RunningJob:
+    """A job that a worker is at."""
 
-    method: str
-    task: Task
-    kernel_id: str
-    """Empty: the job is about no single kernel."""
+    job: Job[Any]
     began: float
     """By `time.monotonic`."""
 
     def __str__(self) -> str:
-        kernel = f" of kernel {self.kernel_id[:12]}" if self.kernel_id else ""
-        return f"{self.method} of {self.task}{kernel} for {time.monotonic() - self.began:.0f} s"
+        taken_s = time.monotonic() - self.began
+        return f"{self.job} of kernel {self.job.kernel.id[:12]} for {taken_s:.0f} s"
 
 
-class Pool(Jobs, Protocol):
-    """Runs methods of `fitness.judging.base.Fitness` elsewhere, for one run.
+class Pool(Runs, Protocol):
+    """Does the jobs of one run, elsewhere.
 
     Calls may be concurrent; jobs beyond `slots` wait.
 
@@ -123,19 +90,11 @@ class Pool(Jobs, Protocol):
         """How many kernels can be timed at once."""
         ...
 
-    async def full(self, task: Task, kernel: Kernel, anchor: Anchor) -> Evaluation:
-        """See `fitness.judging.base.Fitness`."""
-        ...
-
-    async def confirm(self, task: Task, kernel: Kernel) -> Evaluation:
-        """See `fitness.judging.base.Fitness`."""
-        ...
-
-    def jobs(self) -> tuple[Job, ...]:
+    def jobs(self) -> tuple[RunningJob, ...]:
         """What is being done now, the oldest job first."""
         ...
 
-    def restart(self, older_than_s: float) -> tuple[Job, ...]:
+    def restart(self, older_than_s: float) -> tuple[RunningJob, ...]:
         """It replaces the workers of all jobs that take longer; these jobs end as WorkerLost. It returns them."""
         ...
 
@@ -180,7 +139,8 @@ def never(reason: str, waited_s: float) -> bool:
 
 
 async def tried(
-    job: Callable[[], Awaitable[Found]],
+    pool: Runs,
+    job: Job[Found],
     lost: Callable[[WorkerLost], Awaitable[None]],
     waits: Waits,
 ) -> Found:
@@ -192,7 +152,7 @@ async def tried(
     pauses, ends, began = iter(TRIED_AFTER_S), 0, time.monotonic()
     while True:
         try:
-            return await job()
+            return await pool.run(job)
         except WorkerLost as error:
             await lost(error)
             ends += isinstance(error, JobOverdue | DeviceLost)
@@ -224,10 +184,10 @@ class Worker(Protocol):
 
 @dataclass(frozen=True)
 class _Assigned:
-    """A job that a worker is at."""
+    """What a worker is at."""
 
     run: RunPool
-    job: Job
+    running: RunningJob
     answering: asyncio.Task[Answer]
 
 
@@ -289,26 +249,26 @@ class WorkerPool:
     @property
     def judges(self) -> int:
         """How many kernels can be timed at once."""
-        timing = [worker.spec for worker in self._workers if "screen" in worker.spec.jobs]
+        timing = [worker.spec for worker in self._workers if worker.spec.judges]
         groups = {(spec.machine, spec.cores) for spec in timing if spec.cores}  # whose workers take turns
         return max(len(groups) + sum(not spec.cores for spec in timing), 1)
 
-    def jobs(self, run: RunPool) -> tuple[Job, ...]:
+    def jobs(self, run: RunPool) -> tuple[RunningJob, ...]:
         """What is being done for a run, the oldest job first."""
-        return tuple(sorted((a.job for a in self._assigned.values() if a.run is run), key=lambda job: job.began))
+        return tuple(sorted((a.running for a in self._assigned.values() if a.run is run), key=lambda at: at.began))
 
-    def restart(self, older_than_s: float, run: RunPool) -> tuple[Job, ...]:
+    def restart(self, older_than_s: float, run: RunPool) -> tuple[RunningJob, ...]:
         """It replaces the workers of a run's jobs that take longer; these jobs end as WorkerLost. It returns them."""
         limit = time.monotonic() - older_than_s
         stuck = [
             (worker, at)
             for worker, at in self._assigned.items()
-            if at.run is run and at.job.began <= limit and not at.answering.done()
+            if at.run is run and at.running.began <= limit and not at.answering.done()
         ]
         for worker, at in stuck:
             self._replace(worker)
             at.answering.cancel()  # also of a worker that would not even notice its end
-        return tuple(at.job for _, at in stuck)
+        return tuple(at.running for _, at in stuck)
 
     async def end(self, run: RunPool) -> None:
         """It waits for the end of a run's cancelled jobs, and has the workers give back what they keep for the run."""
@@ -332,19 +292,17 @@ class WorkerPool:
             answering.cancel()
         await asyncio.gather(*answers, return_exceptions=True)
 
-    async def call(self, run: RunPool, method: str, task: Task, *arguments: Any, **options: Any) -> Any:
+    async def run(self, run: RunPool, job: Job[Found]) -> Found:
         """What a job of a run came to. It raises WorkerLost, EngineError where no worker is left, and UserError.
 
         Every job has a deadline, whatever its kind: a worker that is at it for longer is replaced, which is JobOverdue.
         """
-        kernel_id = arguments[0].id if arguments else ""
-        key = run.context, task
-        worker = await self._take(method, key, self._machine(key, kernel_id))
-        began, limit_s = time.monotonic(), job_limit_s(method, worker.spec.target)
-        message = Message(method, task, arguments, options, run.context, self._ended.pop(worker, ()))
-        answering = asyncio.ensure_future(worker.ask(message))
-        self._assigned[worker] = _Assigned(run, Job(method, task, kernel_id, began), answering)
-        if method not in BUILD_JOBS:
+        key = run.context, job.task
+        worker = await self._take(job, run.context, self._machine(key, job.kernel.id))
+        began, limit_s = time.monotonic(), job.limit_s(worker.spec.target)
+        answering = asyncio.ensure_future(worker.ask(Message(job, run.context, self._ended.pop(worker, ()))))
+        self._assigned[worker] = _Assigned(run, RunningJob(job, began), answering)
+        if not job.builds:
             self._homes.begins(key, worker, began)
         answering.add_done_callback(lambda _: self._leaves(worker))
         try:
@@ -353,7 +311,7 @@ class WorkerPool:
         except TimeoutError:
             self._replace(worker)
             answering.cancel()
-            raise JobOverdue(f"{method} did not end within {limit_s:.0f} s") from None
+            raise JobOverdue(f"{job.name} did not end within {limit_s:.0f} s") from None
         except asyncio.CancelledError:
             orphan = asyncio.ensure_future(self._outlast(worker, answering))
             self._orphans[orphan] = run
@@ -365,13 +323,13 @@ class WorkerPool:
         if answer[0] in SPENT:
             self._replace(worker)
             lost = DeviceLost if answer[0] == "device" else WorkerLost
-            raise lost(f"the {answer[0]} of an evaluation worker failed during {method} of {task}: {answer[1]}")
-        if method not in BUILD_JOBS:
+            raise lost(f"the {answer[0]} of an evaluation worker failed during {job}: {answer[1]}")
+        if not job.builds:
             self._homes.took(key, worker, time.monotonic() - began)
         self._release(worker)
-        value = value_of(answer)
-        if worker.spec.machine and isinstance(value, Built | Checked | Evaluation):
-            self._machines[run.context, kernel_id] = worker.spec.machine
+        value: Found = value_of(answer)
+        if worker.spec.machine:
+            self._machines[run.context, job.kernel.id] = worker.spec.machine
             if len(self._machines) > KEPT_MACHINES:
                 del self._machines[next(iter(self._machines))]
         return value
@@ -396,10 +354,10 @@ class WorkerPool:
         home = next((worker.spec.machine for worker in self._homes.of(key)), "")
         return self._machines.pop((key[0], kernel_id), home)
 
-    async def _take(self, method: str, key: Key, machine: str) -> Worker:
-        if error := self._lack(method):
+    async def _take(self, job: Job[Any], context: RunContext, machine: str) -> Worker:
+        if error := self._lack(job):
             raise error
-        waiting = self._waiting.add(method, key, machine)
+        waiting = self._waiting.add(job, context, machine)
         self._dispatch()
         try:
             while not waiting.turn.done():  # what a worker is at may take so long that another one had better come
@@ -456,7 +414,7 @@ class WorkerPool:
             self._workers.add(another)
             try:
                 async with asyncio.timeout(PROBE_S):
-                    kind, value = await another.ask(Message(PROBE, Task("", "", "cuda"), (), {}, None))
+                    kind, value = await another.ask(Message())
             except WorkerLost as error:
                 kind, value = "device", str(error)
             except TimeoutError:
@@ -475,12 +433,12 @@ class WorkerPool:
         if not probe.cancelled():
             self._give_up()
 
-    def _lack(self, method: str) -> EngineError | None:
+    def _lack(self, job: Job[Any]) -> EngineError | None:
         """The error of a job that no worker can do, nor may be able to soon."""
         specs = (*(w.spec for w in self._workers), *self._probing.values())
-        if any(method in spec.jobs for spec in specs):
+        if any(spec.does(job) for spec in specs):
             return None
-        return EngineError(f"no evaluation worker is left for {method}")
+        return EngineError(f"no evaluation worker is left for {job.name}")
 
     def _give_up(self) -> None:
         """End the jobs that wait in vain."""
@@ -506,39 +464,25 @@ class RunPool:
         """How many kernels can be timed at once, of all runs together."""
         return self._pool.judges
 
-    async def build(self, task: Task, kernel: Kernel) -> Built | Evaluation:
-        """See `fitness.judging.base.Builder`; for this and all others, `WorkerPool.call` says what is raised."""
-        return cast(Built | Evaluation, await self._call("build", task, kernel))
+    async def run(self, job: Job[Found]) -> Found:
+        """See `WorkerPool.run`."""
+        if self._closed:
+            raise EngineError(f"{job}: the run has closed its pool")
+        call = asyncio.ensure_future(self._pool.run(self, job))
+        self._calls.add(call)
+        call.add_done_callback(self._calls.discard)
+        try:
+            return await call
+        except asyncio.CancelledError:
+            if not _is_cancelled():
+                raise WorkerLost(f"{job}: the run has closed its pool") from None
+            raise
 
-    async def emulate(self, task: Task, kernel: Kernel) -> Checked:
-        """See `fitness.judging.base.Builder`."""
-        return cast(Checked, await self._call("emulate", task, kernel))
-
-    async def spot_check(self, task: Task, kernel: Kernel) -> Checked:
-        """See `fitness.judging.base.Fitness`."""
-        return cast(Checked, await self._call("spot_check", task, kernel))
-
-    async def screen(self, task: Task, kernel: Kernel, anchor: Anchor, *, race: bool) -> Evaluation:
-        """See `fitness.judging.base.Fitness`."""
-        return cast(Evaluation, await self._call("screen", task, kernel, anchor, race=race))
-
-    async def full(self, task: Task, kernel: Kernel, anchor: Anchor) -> Evaluation:
-        """See `fitness.judging.base.Fitness`."""
-        return cast(Evaluation, await self._call("full", task, kernel, anchor))
-
-    async def confirm(self, task: Task, kernel: Kernel) -> Evaluation:
-        """See `fitness.judging.base.Fitness`."""
-        return cast(Evaluation, await self._call("confirm", task, kernel))
-
-    async def profile(self, task: Task, kernel: Kernel, timings: Sequence[Timing]) -> Profile:
-        """See `fitness.judging.base.Fitness`."""
-        return cast(Profile, await self._call("profile", task, kernel, timings))
-
-    def jobs(self) -> tuple[Job, ...]:
+    def jobs(self) -> tuple[RunningJob, ...]:
         """What is being done for this run, the oldest job first."""
         return self._pool.jobs(self)
 
-    def restart(self, older_than_s: float) -> tuple[Job, ...]:
+    def restart(self, older_than_s: float) -> tuple[RunningJob, ...]:
         """It replaces the workers of this run's jobs that take longer; these end as WorkerLost. It returns them."""
         return self._pool.restart(older_than_s, self)
 
@@ -550,19 +494,6 @@ class RunPool:
             call.cancel()
         await asyncio.gather(*calls, return_exceptions=True)
         await self._pool.end(self)
-
-    async def _call(self, method: str, task: Task, *arguments: Any, **options: Any) -> Any:
-        if self._closed:
-            raise EngineError(f"{method} of {task}: the run has closed its pool")
-        call = asyncio.ensure_future(self._pool.call(self, method, task, *arguments, **options))
-        self._calls.add(call)
-        call.add_done_callback(self._calls.discard)
-        try:
-            return await call
-        except asyncio.CancelledError:
-            if not _is_cancelled():
-                raise WorkerLost(f"{method} of {task}: the run has closed its pool") from None
-            raise
 
 
 def _is_cancelled() -> bool:

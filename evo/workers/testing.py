@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 
-from evo.workers.pool import Job
+from evo.workers.jobs import Found, Job
+from evo.workers.pool import RunningJob
 from evo.workers.worker import RunContext
-from fitness.evaluation import Evaluation, Timing
-from fitness.judging.base import Anchor, Built, Checked, Fitness
-from fitness.profiling.profiles import Profile
+from fitness.judging.base import Fitness
 from operators.definition.spec import Task
-from operators.kernel import Kernel
 
 
 class InlinePool:
@@ -30,45 +27,16 @@ class InlinePool:
         """The pool itself."""
         return self
 
-    async def build(self, task: Task, kernel: Kernel) -> Built | Evaluation:
-        """See `fitness.judging.base.Builder`."""
+    async def run(self, job: Job[Found]) -> Found:
+        """The answer of the task's stage, while nothing else is done."""
         await asyncio.sleep(0)
-        return self.stages[task].build(kernel)
+        return job.asked_of(self.stages[job.task])
 
-    async def emulate(self, task: Task, kernel: Kernel) -> Checked:
-        """See `fitness.judging.base.Builder`."""
-        await asyncio.sleep(0)
-        return self.stages[task].emulate(kernel)
-
-    async def spot_check(self, task: Task, kernel: Kernel) -> Checked:
-        """See `fitness.judging.base.Fitness`."""
-        await asyncio.sleep(0)
-        return self.stages[task].spot_check(kernel)
-
-    async def screen(self, task: Task, kernel: Kernel, anchor: Anchor, *, race: bool) -> Evaluation:
-        """See `fitness.judging.base.Fitness`."""
-        await asyncio.sleep(0)
-        return self.stages[task].screen(kernel, anchor, race=race)
-
-    async def full(self, task: Task, kernel: Kernel, anchor: Anchor) -> Evaluation:
-        """See `fitness.judging.base.Fitness`."""
-        await asyncio.sleep(0)
-        return self.stages[task].full(kernel, anchor)
-
-    async def confirm(self, task: Task, kernel: Kernel) -> Evaluation:
-        """See `fitness.judging.base.Fitness`."""
-        await asyncio.sleep(0)
-        return self.stages[task].confirm(kernel)
-
-    async def profile(self, task: Task, kernel: Kernel, timings: Sequence[Timing]) -> Profile:
-        """See `fitness.judging.base.Fitness`."""
-        return self.stages[task].profile(kernel, timings)
-
-    def jobs(self) -> tuple[Job, ...]:
+    def jobs(self) -> tuple[RunningJob, ...]:
         """No job: each is done before this can be asked."""
         return ()
 
-    def restart(self, older_than_s: float) -> tuple[Job, ...]:
+    def restart(self, older_than_s: float) -> tuple[RunningJob, ...]:
         """No job: none is ever stuck."""
         return ()
 

@@ -14,25 +14,20 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
+from evo.workers.jobs import Job
 from fitness.cpu.cores import groups, stay_on
-from fitness.judging.base import Builder
+from fitness.judging.base import Builder, Fitness
 from fitness.targets import builder, check_device, fitness, prepare
 from operators.catalog import load
 from operators.definition.spec import Task
 from operators.errors import DeviceError, DiskError, OperatorError, UserError, machine_error
 
 PR_SET_PDEATHSIG = 1
-ALL_JOBS = frozenset({"build", "emulate", "spot_check", "screen", "full", "confirm", "profile"})
-"""The methods of `fitness.judging.base.Fitness` that a worker can be asked for."""
-BUILD_JOBS = frozenset({"build", "emulate"})
-JUDGE_JOBS = ALL_JOBS - BUILD_JOBS
 MAX_RUNS = 4
 """A worker keeps the fitness stages of so many runs."""
 MAX_FILES = 1 << 16
-PROBE = "probe"
-"""Asks a worker whether its device works."""
 BUILDERS_PER_GPU = 3
 Answer = tuple[str, Any]
 """How a call in another process ended: (`done`, value), (`user`, text of a UserError), (`operator`, text of
@@ -60,10 +55,10 @@ def gpu_specs(base: WorkerSpec, devices: Sequence[str], *, builders: int, cores:
     if not devices:
         return []
     count = builders or max(1, min(BUILDERS_PER_GPU * len(devices), cores - len(devices)))
-    judging = [replace(base, cuda=True, device=device, gpus=1, jobs=JUDGE_JOBS) for device in devices]
+    judging = [replace(base, cuda=True, device=device, gpus=1, compiles=False) for device in devices]
     # Those that compile ask their device for its properties, and for occupancies at times.
     compiling = [
-        replace(base, cuda=True, device=devices[i % len(devices)], jobs=BUILD_JOBS, cores=()) for i in range(count)
+        replace(base, cuda=True, device=devices[i % len(devices)], judges=False, cores=()) for i in range(count)
     ]
     return judging + compiling
 
@@ -106,8 +101,10 @@ class WorkerSpec:
     """The only GPU that it sees, as CUDA_VISIBLE_DEVICES names it; empty: what this process sees, or Ray gives."""
     gpus: int = 0
     """How many devices the worker has to itself."""
-    jobs: frozenset[str] = ALL_JOBS
-    """The jobs that it is asked to do."""
+    compiles: bool = True
+    """Whether it is asked to do jobs that build."""
+    judges: bool = True
+    """Whether it is asked to do the others, for which it needs memory of its device."""
     machine: str = ""
     """The machine whose disk holds what it builds; empty: this one."""
 
@@ -116,22 +113,18 @@ class WorkerSpec:
         """What its kernels are for."""
         return "cuda" if self.cuda else "cpu"
 
-    @property
-    def computes(self) -> bool:
-        """Whether it needs memory of its device: it judges."""
-        return self.jobs != BUILD_JOBS
+    def does(self, job: Job[Any]) -> bool:
+        """Whether it is asked to do a job of this kind."""
+        return self.compiles if job.builds else self.judges
 
 
 class Message(NamedTuple):
-    """A job as it is sent to a worker."""
+    """What is sent to a worker."""
 
-    method: str
-    """PROBE, or a method of `fitness.judging.base.Fitness`."""
-    task: Task
-    arguments: tuple[Any, ...]
-    options: dict[str, Any]
-    context: RunContext | None
-    """The run that asks; none does for a PROBE."""
+    job: Job[Any] | None = None
+    """Without one it is asked whether its device works."""
+    context: RunContext | None = None
+    """The run that asks; none does without a job."""
     ended: tuple[RunContext, ...] = ()
     """Runs that have ended since the last message: the worker gives back what it keeps for them."""
 
@@ -154,7 +147,7 @@ class Stages:
             self.end(next(iter(self._runs)))
         if task not in stages:
             operator = load(dict(context.operators)[task.operator])
-            make = fitness if self._spec.computes else builder
+            make = fitness if self._spec.judges else builder
             folder, shared = made(context.folder), made(self._spec.folder)
             stages[task] = make(operator, task, workload_set=context.workload_set, folder=folder, shared=shared)
         return stages[task]
@@ -186,7 +179,7 @@ def serve(connection: Connection, owner: int) -> None:
         spec: WorkerSpec = connection.recv()
         if spec.cores:
             stay_on(spec.cores)
-        answered(lambda: prepare(spec.target, computes=spec.computes, shared=made(spec.folder)))
+        answered(lambda: prepare(spec.target, computes=spec.judges, shared=made(spec.folder)))
         # What is wrong there, the first job says.
         with closing(Stages(spec)) as stages:
             while True:
@@ -201,10 +194,12 @@ def answer(message: Message, spec: WorkerSpec, stages: Stages) -> Answer:
     def call() -> Any:
         for context in message.ended:
             stages.end(context)
-        if message.context is None:
-            return check_device(spec.target, computes=spec.computes)
-        stage = stages.of(message.context, message.task)
-        return getattr(stage, message.method)(*message.arguments, **message.options)
+        if message.job is None or message.context is None:
+            return check_device(spec.target, computes=spec.judges)
+        stage = stages.of(message.context, message.job.task)
+        return message.job.asked_of(
+            cast(Fitness, stage)
+        )  # one that is no more than a Builder gets jobs that build alone
 
     return answered(call)
 

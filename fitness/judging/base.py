@@ -21,11 +21,6 @@ CALL_LIMIT_S = 2.0
 """What one call of a kernel may take."""
 
 
-def job_limit_s(method: str, target: str) -> float:
-    """What a method of `Fitness` may take in a worker, by the wall's clock; whoever asked for it ends it then."""
-    return PATIENCE * COMPILE_LIMIT_S[target] if method in ("build", "emulate") else JUDGE_LIMIT_S
-
-
 @dataclass(frozen=True)
 class Anchor:
     """A correct kernel that another one is paired with, and what is known of its own speed."""

@@ -19,6 +19,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from evo.workers.jobs import Build, Screen, TakeProfile
 from evo.workers.local import LocalPool
 from evo.workers.worker import RunContext, WorkerSpec
 from fitness.evaluation import Timing
@@ -49,15 +50,15 @@ async def _cancelled(options: argparse.Namespace, folder: Path) -> dict[str, Any
     started = set(pool._workers)
     random = Random(0)
     try:
-        await mine.build(task, kernel)
+        await mine.run(Build(task, kernel))
         cancelled = 0
         for _ in range(options.count):
-            job = asyncio.ensure_future(mine.profile(task, kernel, timings))
+            job = asyncio.ensure_future(mine.run(TakeProfile(task, kernel, timings)))
             await asyncio.sleep(random.random())
             cancelled += job.cancel()
             await asyncio.gather(job, return_exceptions=True)
         begin = time.monotonic()
-        found = await mine.screen(task, kernel, Anchor(kernel, 0.0, 0.0), race=False)
+        found = await mine.run(Screen(task, kernel, Anchor(kernel, 0.0, 0.0), race=False))
         return {
             "cancelled": cancelled,
             "replaced": len(set(pool._workers) - started),

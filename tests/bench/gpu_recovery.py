@@ -22,6 +22,7 @@ from pathlib import Path
 
 import torch
 
+from evo.workers.jobs import Build, Screen
 from evo.workers.local import LocalPool
 from evo.workers.pool import WorkerLost
 from evo.workers.worker import RunContext, WorkerSpec, gpu_specs
@@ -136,11 +137,11 @@ async def _verifier_killed(folder: Path, rounds: int) -> None:
 
     async def judged() -> tuple[str, float]:
         kernel = right(next(numbers))
-        if not isinstance(await mine.build(TASK, kernel), Built):
+        if not isinstance(await mine.run(Build(TASK, kernel)), Built):
             raise SystemExit("a right kernel does not build")
         begin = time.perf_counter()
         try:
-            found = await mine.screen(TASK, kernel, anchor, race=True)
+            found = await mine.run(Screen(TASK, kernel, anchor, race=True))
             if found.correct:
                 found = await mine.full(TASK, kernel, anchor)
             status = found.status.value

@@ -20,13 +20,12 @@ from pathlib import Path
 from evo.config import RunConfig
 from evo.search.driver import Search
 from evo.store import Store
+from evo.workers.jobs import Found, Job, Screen
 from evo.workers.testing import InlinePool
 from evo.workers.worker import BUILDERS_PER_GPU
-from fitness.evaluation import Evaluation
-from fitness.judging.base import Anchor, Built, Fitness
+from fitness.judging.base import Fitness
 from fitness.testing import scripted
 from operators.definition.spec import Task
-from operators.kernel import Kernel
 
 
 class WaitingPool(InlinePool):
@@ -38,17 +37,16 @@ class WaitingPool(InlinePool):
         self._builders, self._build_s = asyncio.Semaphore(gpus * BUILDERS_PER_GPU), build_s
         self.judged = 0
 
-    async def build(self, task: Task, kernel: Kernel) -> Built | Evaluation:
-        async with self._builders:
-            await asyncio.sleep(self._build_s)
-            return await super().build(task, kernel)
-
-    async def screen(self, task: Task, kernel: Kernel, anchor: Anchor, *, race: bool) -> Evaluation:
-        """It takes the time of a whole verdict, whose other levels take none here."""
-        async with self._judges:
-            await asyncio.sleep(self._judge_s)
-            self.judged += 1
-            return await super().screen(task, kernel, anchor, race=race)
+    async def run(self, job: Job[Found]) -> Found:
+        """A screening takes the time of a whole verdict, whose other levels take none here."""
+        if job.builds:
+            async with self._builders:
+                await asyncio.sleep(self._build_s)
+        elif isinstance(job, Screen):
+            async with self._judges:
+                await asyncio.sleep(self._judge_s)
+                self.judged += 1
+        return await super().run(job)
 
 
 def scaled(gpus: int, options: argparse.Namespace) -> dict[str, float]:

@@ -27,6 +27,7 @@ from evo.search.driver import Search
 from evo.session import run_row
 from evo.store import Store, query
 from evo.strategies.base import Strategy
+from evo.workers.jobs import Found, Job, Screen
 from evo.workers.testing import InlinePool
 from mutators.base import Call, CallStatus, Client, Message, Request
 from mutators.bench import Tool
@@ -170,12 +171,12 @@ class Failing(InlinePool):
 
     fault_after = float("inf")
 
-    async def screen(self, *arguments: Any, **options: Any) -> Any:
-        """See `InlinePool.screen`."""
-        self.fault_after -= 1
-        if self.fault_after < 0:
+    async def run(self, job: Job[Found]) -> Found:
+        """See `InlinePool.run`."""
+        self.fault_after -= isinstance(job, Screen)
+        if isinstance(job, Screen) and self.fault_after < 0:
             raise Fault
-        return await super().screen(*arguments, **options)
+        return await super().run(job)
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from evo.search.driver import Search
 from evo.session import run_context, run_row
 from evo.store import Store, query
 from evo.strategies.base import Strategy
+from evo.workers.jobs import Build, Confirm
 from evo.workers.local import ENTRY, fresh_python
 from evo.workers.pool import Pool, WorkerLost
 from evo.workers.testing import InlinePool
@@ -215,7 +216,7 @@ def test_a_worker_that_is_killed_is_replaced(backend: ClusterBackend, tmp_path: 
 
     async def lose(pool: Pool, victim: str) -> None:
         """Kill the worker's actor or its process while it has a job."""
-        job = asyncio.ensure_future(pool.confirm(task, naive))
+        job = asyncio.ensure_future(pool.run(Confirm(task, naive)))
         deadline = time.monotonic() + 180
         while not kill(backend, victim):
             assert time.monotonic() < deadline
@@ -229,7 +230,7 @@ def test_a_worker_that_is_killed_is_replaced(backend: ClusterBackend, tmp_path: 
         assert pool.slots == 1
         await lose(pool, "ray::WorkerActor")
         await lose(pool, " ".join(fresh_python(ENTRY)))
-        assert isinstance(await pool.build(task, naive), Built)
+        assert isinstance(await pool.run(Build(task, naive)), Built)
         await shared.close()
 
     asyncio.run(session())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,9 @@ from evo.search.driver import Search
 from evo.search.watchdog import RESTARTS_AFTER, Watchdog
 from evo.session import run_row
 from evo.store import Store, query
-from evo.workers.pool import Job, WorkerLost
+from evo.workers.jobs import Build, Found, Job, Screen, TakeProfile
+from evo.workers.pool import RunningJob, WorkerLost
 from evo.workers.testing import InlinePool
-from fitness.evaluation import Evaluation, Timing
-from fitness.profiling.profiles import Profile
-from operators.definition.spec import Task
-from operators.kernel import Kernel
 from tests.choosing import some_slow
 from tests.evo import model_runs
 from tests.mutators.llm_server import LlmServer, Reply
@@ -58,8 +55,8 @@ def searched(folder: Path, script: Any = model_runs.script, **options: Any) -> t
 class Late(InlinePool):
     """Profiles never come to an end by themselves."""
 
-    async def profile(self, task: Task, kernel: Kernel, timings: Sequence[Timing]) -> Profile:
-        return await asyncio.Future()
+    async def run(self, job: Job[Found]) -> Found:
+        return await (asyncio.Future() if isinstance(job, TakeProfile) else super().run(job))
 
 
 def test_models_are_asked_first_of_all_once_the_naive_kernel_is_judged(tmp_path: Path) -> None:
@@ -141,20 +138,20 @@ class Stuck(InlinePool):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.judged = 0
-        self.waiting: asyncio.Future[Evaluation] | None = None
+        self.waiting: asyncio.Future[Any] | None = None
 
-    async def screen(self, task: Task, kernel: Kernel, *arguments: Any, **options: Any) -> Evaluation:
-        self.judged += 1
-        if self.judged == 2:
-            self.job = Job("screen", task, kernel.id, 0.0)
+    async def run(self, job: Job[Found]) -> Found:
+        self.judged += isinstance(job, Screen)
+        if isinstance(job, Screen) and self.judged == 2:
+            self.job = RunningJob(job, 0.0)
             self.waiting = asyncio.get_running_loop().create_future()
             return await self.waiting
-        return await super().screen(task, kernel, *arguments, **options)
+        return await super().run(job)
 
-    def jobs(self) -> tuple[Job, ...]:
+    def jobs(self) -> tuple[RunningJob, ...]:
         return (self.job,) if self.waiting and not self.waiting.done() else ()
 
-    def restart(self, older_than_s: float) -> tuple[Job, ...]:
+    def restart(self, older_than_s: float) -> tuple[RunningJob, ...]:
         stuck = self.jobs()
         if self.waiting and stuck:
             self.waiting.set_exception(WorkerLost("it took too long"))
@@ -180,11 +177,11 @@ class Forgetful(InlinePool):
         super().__init__(*arguments, **options)
         self.built = 0
 
-    async def build(self, task: Task, kernel: Kernel) -> Any:
-        self.built += 1
-        if self.built == 3:
+    async def run(self, job: Job[Found]) -> Found:
+        self.built += isinstance(job, Build)
+        if isinstance(job, Build) and self.built == 3:
             await asyncio.Future()
-        return await super().build(task, kernel)
+        return await super().run(job)
 
 
 @pytest.mark.slow

@@ -8,15 +8,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evo.workers.dispatch import FURTHER, MOVING_S, Homes, Key, Waiting, WaitingJobs
-from evo.workers.worker import JUDGE_JOBS, RunContext, WorkerSpec
+from evo.workers.jobs import Build, Screen
+from evo.workers.worker import RunContext, WorkerSpec
+from fitness.judging.base import Anchor
 from operators.definition.spec import Task
+from operators.kernel import Kernel
 
 RUN = RunContext((("softmax", "softmax"),), "cpu", "build")
-JUDGE = WorkerSpec("build", jobs=JUDGE_JOBS)
+KERNEL = Kernel("softmax", "cuda", "")
+JUDGE = WorkerSpec("build", compiles=False)
 
 
 def key(name: str) -> Key:
     return RUN, Task(name, "fp32", "cuda")
+
+
+def screening(key: Key) -> Screen:
+    return Screen(key[1], KERNEL, Anchor(KERNEL, 0.0, 0.0), race=False)
 
 
 A, B, C = (key(name) for name in "abc")
@@ -36,7 +44,7 @@ def served(homes: Homes[str], jobs: list[Key], workers: list[str]) -> list[list[
 
     async def session() -> list[list[Key]]:
         waiting = WaitingJobs(homes)
-        all_jobs = [waiting.add("screen", job, "") for job in jobs]
+        all_jobs = [waiting.add(screening(job), RUN, "") for job in jobs]
         taken: list[list[Key]] = []
         for worker in workers:
             before = {id(job) for job in all_jobs if job.turn.done()}
@@ -88,9 +96,9 @@ def test_builds_go_anywhere_and_a_worker_that_is_gone_is_nobodys_home() -> None:
     async def session() -> None:
         homes = at_home((A, "one"))
         waiting = WaitingJobs(homes)
-        waiting.add("build", A, "")
+        waiting.add(Build(A[1], KERNEL), RUN, "")
         assert waiting.serve(WorkerSpec("build"), "two")
-        waiting.add("full", A, "")
+        waiting.add(screening(A), RUN, "")
         assert not waiting.serve(JUDGE, "two")
         homes.leave("one")
         assert waiting.serve(JUDGE, "two")
@@ -117,7 +125,7 @@ def test_no_job_waits_for_ever(history: list[tuple[Key, float]], jobs: list[Key]
             homes.took(task, worker, seconds)
         for worker in gone:
             homes.leave(worker)
-        all_jobs: list[Waiting[str]] = [waiting.add("screen", job, "") for job in jobs]
+        all_jobs: list[Waiting[str]] = [waiting.add(screening(job), RUN, "") for job in jobs]
         for _ in jobs:
             for worker in ("one", "two", "three"):
                 waiting.serve(JUDGE, worker)

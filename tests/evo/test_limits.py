@@ -13,7 +13,8 @@ import pytest
 from evo.config import RunConfig
 from evo.search.driver import CONFIRMED, Search
 from evo.store import Store
-from evo.workers.pool import Job
+from evo.workers.jobs import Confirm, Found, Job, Screen
+from evo.workers.pool import RunningJob
 from evo.workers.testing import InlinePool
 from fitness.evaluation import Evaluation
 from fitness.judging.base import Anchor, Fitness
@@ -108,31 +109,23 @@ class Hanging(InlinePool):
     def __init__(self, clock: list[float], fitness: dict[Task, Any], hangs: Sequence[str]) -> None:
         super().__init__(dict(fitness), slots=3)
         self.hangs = hangs
-        self.hanging: list[Job] = []
+        self.hanging: list[RunningJob] = []
         self._clock = clock
         self._screened = 0
 
-    def jobs(self) -> tuple[Job, ...]:
+    def jobs(self) -> tuple[RunningJob, ...]:
         return tuple(self.hanging[:1])  # the others wait for a worker
 
-    async def screen(self, task: Task, kernel: Kernel, anchor: Anchor, *, race: bool) -> Evaluation:
-        self._screened += 1
-        if self._screened > 4 and "screen" in self.hangs:
-            await self._hang("screen", task, kernel)
-        return await super().screen(task, kernel, anchor, race=race)
-
-    async def confirm(self, task: Task, kernel: Kernel) -> Evaluation:
-        if "confirm" in self.hangs:
-            await self._hang("confirm", task, kernel)
-        return await super().confirm(task, kernel)
-
-    async def _hang(self, method: str, task: Task, kernel: Kernel) -> None:
-        job = Job(method, task, kernel.id, 0.0)
-        self.hanging.append(job)
-        try:
-            await asyncio.Future()
-        finally:
-            self.hanging.remove(job)
+    async def run(self, job: Job[Found]) -> Found:
+        self._screened += isinstance(job, Screen)
+        if job.name in self.hangs and (isinstance(job, Confirm) or self._screened > 4):
+            hanging = RunningJob(job, 0.0)
+            self.hanging.append(hanging)
+            try:
+                await asyncio.Future()
+            finally:
+                self.hanging.remove(hanging)
+        return await super().run(job)
 
     def moves(self, _: Search) -> None:
         """Something changed in the search, or it looked at its clock."""

@@ -132,7 +132,7 @@ def studio(tmp_path: Path) -> Iterator[Studio]:
     outside_runs.session(folder, made)
     ((operator, task),) = made.tasks()
     workers, sessions = DraftWorkers(folder, made), Sessions(folder, None)
-    yield Studio(folder, made, operator, task, jobs=workers, sessions=sessions, author="ann")
+    yield Studio(folder, made, operator, task, pool=workers, sessions=sessions, author="ann")
     asyncio.run(workers.close())
 
 

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evo.workers.jobs import Build, Confirm, Full, Job, Screen, TakeProfile
 from evo.workers.local import LocalPool, WorkerProcess
 from evo.workers.pool import (
     PROBES,
@@ -28,9 +29,6 @@ from evo.workers.pool import (
     value_of,
 )
 from evo.workers.worker import (
-    BUILD_JOBS,
-    JUDGE_JOBS,
-    PROBE,
     Answer,
     Message,
     RunContext,
@@ -40,6 +38,7 @@ from evo.workers.worker import (
 )
 from fitness.evaluation import Evaluation, Status
 from fitness.judging.base import Anchor, Built
+from fitness.profiling.profiles import Profile
 from fitness.sandbox.native import built as built_program
 from fitness.sandbox.native import cache_folder
 from operators.catalog import load
@@ -58,8 +57,8 @@ OTHER = RunContext((("axpb", "/elsewhere/axpb"),), "realistic", "other")
 
 def test_every_device_has_one_judge_and_others_compile() -> None:
     specs = gpu_specs(BASE, ["2", "3"], builders=0, cores=16)
-    assert [(s.device, s.gpus) for s in specs if s.jobs == JUDGE_JOBS] == [("2", 1), ("3", 1)]
-    assert [s.device for s in specs if s.jobs == BUILD_JOBS] == ["2", "3"] * 3
+    assert [(s.device, s.gpus) for s in specs if not s.compiles] == [("2", 1), ("3", 1)]
+    assert [s.device for s in specs if not s.judges] == ["2", "3"] * 3
     assert len(gpu_specs(BASE, ["0"], builders=0, cores=2)) == 2
     assert len(gpu_specs(BASE, ["0"], builders=5, cores=2)) == 6
     assert gpu_specs(BASE, [], builders=5, cores=2) == []
@@ -86,6 +85,10 @@ class Device:
         self.asked: list[str] = []
 
 
+def asked(message: Message) -> str:
+    return message.job.name if message.job else "probe"
+
+
 class FakeWorker:
     """Answers at once, or fails as its device does."""
 
@@ -97,13 +100,13 @@ class FakeWorker:
     async def ask(self, message: Message) -> Answer:
         assert not self.closed
         await asyncio.sleep(0)
-        self._device.asked.append(message.method)
+        self._device.asked.append(asked(message))
         if self._device.failures:
             self._device.failures -= 1
             return "device", "the GPU failed: unknown error"
-        if message.method == "build":
+        if isinstance(message.job, Build):
             return "done", Built(KERNEL.id, "digest", ())
-        return "done", None if message.method == PROBE else ()
+        return "done", () if message.job else None
 
     def close(self) -> None:
         self.closed = True
@@ -118,7 +121,7 @@ def run(
     said: list[str] = []
 
     def start(spec: WorkerSpec) -> FakeWorker:
-        return FakeWorker(spec, builder if spec.jobs == BUILD_JOBS else devices[spec.device])
+        return FakeWorker(spec, devices[spec.device] if spec.judges else builder)
 
     async def whole() -> None:
         pool = WorkerPool(gpu_specs(BASE, list(devices), builders=1, cores=4), start, said.append)
@@ -132,7 +135,7 @@ def run(
 
 
 async def judged(pool: Pool) -> object:
-    return await pool.screen(TASK, KERNEL, ANCHOR, race=False)
+    return await pool.run(Screen(TASK, KERNEL, ANCHOR, race=False))
 
 
 def test_a_device_that_failed_once_shows_that_it_works_and_goes_on() -> None:
@@ -140,7 +143,7 @@ def test_a_device_that_failed_once_shows_that_it_works_and_goes_on() -> None:
         with pytest.raises(WorkerLost, match="unknown error"):
             await judged(pool)
         assert await judged(pool) == ()  # waits for the probe
-        assert devices["0"].asked == ["screen", PROBE, "screen"]
+        assert devices["0"].asked == ["screen", "probe", "screen"]
 
     assert run({"0": 1}, session) == []
 
@@ -151,7 +154,7 @@ def test_a_device_that_keeps_failing_is_left_out_and_its_jobs_go_to_others() -> 
         assert [type(o) for o in outcomes].count(DeviceLost) == 1
         assert outcomes.count(()) == 5
         await asyncio.sleep(0.01)
-        assert devices["0"].asked == ["screen", *[PROBE] * PROBES]
+        assert devices["0"].asked == ["screen", *["probe"] * PROBES]
         assert await judged(pool) == ()
         assert len(devices["1"].asked) == 6
 
@@ -166,7 +169,7 @@ def test_without_any_device_left_those_who_wait_are_told() -> None:
         assert [type(o) for o in outcomes] == [DeviceLost, EngineError, EngineError]
         with pytest.raises(EngineError, match="no evaluation worker is left for screen"):
             await judged(pool)
-        assert isinstance(await pool.build(TASK, KERNEL), Built)
+        assert isinstance(await pool.run(Build(TASK, KERNEL)), Built)
 
     assert len(run({"0": 10**6}, session)) == 1
 
@@ -174,7 +177,7 @@ def test_without_any_device_left_those_who_wait_are_told() -> None:
 def test_workers_that_come_later_take_what_waits() -> None:
     async def session() -> None:
         shared = WorkerPool([BASE], Obedient)
-        jobs = [asyncio.ensure_future(shared.for_run(RUN).build(TASK, KERNEL)) for _ in range(2)]
+        jobs = [asyncio.ensure_future(shared.for_run(RUN).run(Build(TASK, KERNEL))) for _ in range(2)]
         await settle()
         shared.add([BASE])
         await settle()
@@ -219,7 +222,8 @@ class Obedient:
     async def ask(self, message: Message) -> Answer:
         assert not self.closed, "a worker that was ended is asked"
         assert self.busy is None or self.busy.done(), "a worker is asked for two things at once"
-        self.kernel_id = message.arguments[0].id
+        assert message.job
+        self.kernel_id = message.job.kernel.id
         self.busy = asyncio.get_running_loop().create_future()
         return await self.busy
 
@@ -270,12 +274,10 @@ def test_whatever_is_cancelled_no_worker_is_lost_and_nobody_hears_anothers_answe
             living = [worker for worker in made if not worker.closed]
             if step in ("screen", "profile"):
                 kernel = Kernel("softmax", "cpu", f"{number}")
-                call = (
-                    runs[which % 2].screen(TASK, kernel, ANCHOR, race=False)
-                    if step == "screen"
-                    else runs[which % 2].profile(TASK, kernel, ())
+                job: Job[Evaluation] | Job[Profile] = (
+                    Screen(TASK, kernel, ANCHOR, race=False) if step == "screen" else TakeProfile(TASK, kernel, ())
                 )
-                jobs.append((kernel.id, asyncio.ensure_future(call)))
+                jobs.append((kernel.id, asyncio.ensure_future(runs[which % 2].run(job))))
             elif step == "cancel" and jobs:
                 jobs[which % len(jobs)][1].cancel()
             elif step == "answer":
@@ -317,24 +319,24 @@ def test_whatever_is_cancelled_no_worker_is_lost_and_nobody_hears_anothers_answe
 def test_kernels_under_way_go_before_new_ones_and_a_profile_lets_only_so_many_pass(
     yields: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("evo.workers.dispatch.PROFILE_YIELDS", yields)
+    monkeypatch.setattr("evo.workers.jobs.TakeProfile.yields", yields)
     served: list[str] = []
 
     class Noting(Obedient):
         async def ask(self, message: Message) -> Answer:
-            served.append(message.method)
+            served.append(asked(message))
             return await super().ask(message)
 
     async def session() -> None:
         shared = WorkerPool([BASE], Noting)
         pool = shared.for_run(RUN)
         calls = [
-            pool.screen(TASK, KERNEL, ANCHOR, race=True),
-            pool.profile(TASK, KERNEL, ()),
-            *(pool.build(TASK, KERNEL) for _ in range(5)),
-            pool.screen(TASK, KERNEL, ANCHOR, race=True),
-            pool.full(TASK, KERNEL, ANCHOR),
-            pool.confirm(TASK, KERNEL),
+            pool.run(Screen(TASK, KERNEL, ANCHOR, race=True)),
+            pool.run(TakeProfile(TASK, KERNEL, ())),
+            *(pool.run(Build(TASK, KERNEL)) for _ in range(5)),
+            pool.run(Screen(TASK, KERNEL, ANCHOR, race=True)),
+            pool.run(Full(TASK, KERNEL, ANCHOR)),
+            pool.run(Confirm(TASK, KERNEL)),
         ]
         jobs = [asyncio.ensure_future(call) for call in calls]
         while not all(job.done() for job in jobs):
@@ -360,7 +362,7 @@ def test_a_job_that_takes_too_long_is_given_up_even_if_its_worker_notices_nothin
         job = asyncio.ensure_future(judged(pool))
         await settle()
         (seen,) = pool.jobs()
-        assert (seen.method, seen.task, seen.kernel_id) == ("screen", TASK, KERNEL.id)
+        assert seen.job == Screen(TASK, KERNEL, ANCHOR, race=False)
         assert pool.restart(older_than_s=60.0) == ()
         assert pool.restart(older_than_s=0.0) == (seen,)
         with pytest.raises(WorkerLost, match="took too long"):
@@ -375,18 +377,18 @@ def test_every_job_has_a_deadline_after_which_another_worker_takes_the_place(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limits = {"build": 0.0, "screen": 0.0}
-    monkeypatch.setattr("evo.workers.pool.job_limit_s", lambda name, target: limits[name])
+    monkeypatch.setattr(Job, "limit_s", lambda job, target: limits[job.name])
 
     async def session() -> None:
         shared = WorkerPool([BASE], Obedient)
         pool = shared.for_run(RUN)
         (first,) = shared._workers
         with pytest.raises(JobOverdue, match=f"{method} did not end within 0 s"):
-            await (judged(pool) if method == "screen" else pool.build(TASK, KERNEL))
+            await (judged(pool) if method == "screen" else pool.run(Build(TASK, KERNEL)))
         (second,) = shared._workers
         assert first.closed and second is not first  # type: ignore[attr-defined]
         limits[method] = 600.0
-        job = asyncio.ensure_future(judged(pool) if method == "screen" else pool.build(TASK, KERNEL))
+        job = asyncio.ensure_future(judged(pool) if method == "screen" else pool.run(Build(TASK, KERNEL)))
         await settle()
         second.answer()  # type: ignore[attr-defined]
         assert await job == (KERNEL.id,)
@@ -414,14 +416,14 @@ def test_whatever_is_removed_under_workers_is_made_again(tmp_path: Path, monkeyp
         found = []
         try:
             for gone in (folder, built_program("native/jail.cpp"), folder):
-                built = await tried(lambda: pool.build(task, kernel), note, never)
+                built = await tried(pool, Build(task, kernel), note, never)
                 assert isinstance(built, Built)
                 if gone.is_dir():
                     shutil.rmtree(gone)
                 else:
                     gone.unlink()
-                screened = lambda: pool.screen(task, kernel, Anchor(kernel, 0.0, 0.0), race=False)  # noqa: E731
-                found.append(await tried(screened, note, never))
+                screen = Screen(task, kernel, Anchor(kernel, 0.0, 0.0), race=False)
+                found.append(await tried(pool, screen, note, never))
             return found
         finally:
             await shared.close()
@@ -460,7 +462,7 @@ def test_a_worker_that_cannot_be_started_is_a_job_that_is_tried_again(
     async def session() -> object:
         shared = LocalPool([WorkerSpec(str(tmp_path))])
         try:
-            return await tried(lambda: shared.for_run(RUN).build(TASK, KERNEL), note, never)
+            return await tried(shared.for_run(RUN), Build(TASK, KERNEL), note, never)
         finally:
             await shared.close()
 
@@ -478,13 +480,13 @@ def test_a_cancelled_job_of_a_real_process_costs_no_worker(tmp_path: Path, monke
         shared = LocalPool([WorkerSpec(str(tmp_path))])
         pool = shared.for_run(replace(RUN, folder=str(tmp_path)))
         try:
-            built = await pool.build(task, kernel)
+            built = await pool.run(Build(task, kernel))
             for grace_s in (60.0, 0.0):
                 monkeypatch.setattr("evo.workers.pool.GRACE_S", grace_s)
-                job = asyncio.ensure_future(pool.build(task, Kernel("softmax", "cpu", "no kernel")))
+                job = asyncio.ensure_future(pool.run(Build(task, Kernel("softmax", "cpu", "no kernel"))))
                 await asyncio.sleep(0.01)
                 job.cancel()
-                built, earlier = await pool.build(task, kernel), built
+                built, earlier = await pool.run(Build(task, kernel)), built
                 assert isinstance(built, Built) and isinstance(earlier, Built)
                 assert built.code_digest == earlier.code_digest
             return list(pool.jobs())

@@ -17,6 +17,7 @@ from evo.search.driver import Search
 from evo.session import run_context
 from evo.store import Store, query
 from evo.workers import worker
+from evo.workers.jobs import Build, Screen, SpotCheck
 from evo.workers.local import LocalPool
 from evo.workers.pool import EngineError, Pool, WorkerLost, WorkerPool
 from evo.workers.worker import MAX_RUNS, Answer, Message, RunContext, Stages, WorkerSpec
@@ -117,7 +118,7 @@ def test_two_searches_on_one_pool_get_their_own_verdicts_and_one_may_end_before_
         try:
             found = await asyncio.gather(search(runs[0], folders[0], short, stop), search(runs[1], folders[1], long))
             with pytest.raises(EngineError, match="closed its pool"):
-                await runs[0].build(TASK, KERNEL)
+                await runs[0].run(Build(TASK, KERNEL))
             return found
         finally:
             await pool.close()
@@ -168,14 +169,14 @@ def test_workers_give_back_what_a_run_that_has_ended_had() -> None:
 
         pool = WorkerPool([SPEC], start)
         first, again, other = (pool.for_run(context(name)) for name in ("run", "run", "other"))
-        await first.build(TASK, KERNEL)
+        await first.run(Build(TASK, KERNEL))
         await first.close()
-        await again.build(TASK, KERNEL)  # of an equal context: nothing ends while one of them is open
+        await again.run(Build(TASK, KERNEL))  # of an equal context: nothing ends while one of them is open
         assert len(Stage.open) == 1
         await again.close()
-        await other.build(TASK, KERNEL)
+        await other.run(Build(TASK, KERNEL))
         assert [str(stage.folder) for stage in Stage.open] == ["other"]
-        await other.build(TASK, KERNEL)
+        await other.run(Build(TASK, KERNEL))
         assert [message.ended for message in made[0].seen] == [(), (), (again.context,), ()]
         await pool.close()
 
@@ -203,7 +204,7 @@ def test_to_close_one_run_ends_its_jobs_alone() -> None:
     async def session() -> None:
         pool = WorkerPool([SPEC, SPEC], Slow)
         mine, other = pool.for_run(context("mine")), pool.for_run(context("other"))
-        jobs = [asyncio.ensure_future(run.build(TASK, KERNEL)) for run in (mine, other, mine, other)]
+        jobs = [asyncio.ensure_future(run.run(Build(TASK, KERNEL))) for run in (mine, other, mine, other)]
         for _ in range(8):
             await asyncio.sleep(0)
         assert [len(run.jobs()) for run in (mine, other)] == [1, 1]
@@ -237,9 +238,9 @@ def test_operators_of_one_name_are_judged_by_their_own_definitions_in_one_proces
         (tmp_path / name).mkdir()
 
     async def verdict(run: Pool, anchor: Kernel, kernel: Kernel) -> Status:
-        built = await run.build(TASK, kernel)
+        built = await run.run(Build(TASK, kernel))
         assert isinstance(built, Built), built
-        return (await run.screen(TASK, kernel, Anchor(anchor, 0.0, 0.0), race=False)).status
+        return (await run.run(Screen(TASK, kernel, Anchor(anchor, 0.0, 0.0), race=False))).status
 
     async def session() -> list[list[Status]]:
         pool = LocalPool([WorkerSpec(str(tmp_path / "shared"))])
@@ -275,8 +276,8 @@ def test_what_a_reference_prints_is_no_result_of_the_program(tmp_path: Path, cap
         run = pool.for_run(RunContext((("axpb", str(place)),), "cpu", str(tmp_path)))
         try:
             kernel = Kernel("axpb", "cpu", (place / "naive.cpp").read_text())
-            assert isinstance(await run.build(TASK, kernel), Built)
-            assert (await run.spot_check(TASK, kernel)).rejection is None
+            assert isinstance(await run.run(Build(TASK, kernel)), Built)
+            assert (await run.run(SpotCheck(TASK, kernel))).rejection is None
         finally:
             await pool.close()
 
@@ -300,14 +301,14 @@ def test_operators_are_shipped_to_workers_on_other_machines(tmp_path: Path, monk
         for run, files in zip(runs, shipped, strict=True):
             found = []
             for kernel in kernels:
-                build = Message("build", TASK, (kernel,), {}, run)
+                build = Message(Build(TASK, kernel), run)
                 assert isinstance(value(hosted.ask(build, files)), Built)
                 own = kernels[runs.index(run)]
-                screen = Message("screen", TASK, (kernel, Anchor(own, 0.0, 0.0)), {"race": False}, run)
+                screen = Message(Screen(TASK, kernel, Anchor(own, 0.0, 0.0), race=False), run)
                 found.append(value(hosted.ask(screen, None)).status)
             assert found == [Status.CORRECT if kernel is own else Status.WRONG for kernel in kernels]
         softmax = Kernel("softmax", "cpu", load("softmax").naive("cpu"))
-        message = Message("build", Task("softmax", "fp32", "cpu"), (softmax,), {}, runs[1], ended=(runs[0],))
+        message = Message(Build(Task("softmax", "fp32", "cpu"), softmax), runs[1], ended=(runs[0],))
         assert isinstance(value(hosted.ask(message, None)), Built)
     finally:
         hosted._process.kill()

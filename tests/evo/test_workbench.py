@@ -15,10 +15,11 @@ from evo.store import Store
 from evo.workbench.bench import Workbench
 from evo.workbench.tools import ARGUMENTS, MOST_CHARACTERS, file_of, tool
 from evo.workers import pool
+from evo.workers.jobs import Found, Job
 from evo.workers.pool import WorkerLost
 from evo.workers.testing import InlinePool
-from fitness.evaluation import Evaluation, Status
-from fitness.judging.base import Anchor, Built
+from fitness.evaluation import Status
+from fitness.judging.base import Anchor
 from fitness.testing import ScriptedFitness, by_digest
 from mutators.asking.manual import manual
 from mutators.base import Request
@@ -75,7 +76,7 @@ def make(store: Store, stage: ScriptedFitness) -> Make:
             "start": NAIVE,
             "manual": words,
             "read": read,
-            "jobs": InlinePool({TASK: stage}),
+            "pool": InlinePool({TASK: stage}),
         } | changes
         return Workbench(SOFTMAX, TASK, **options)
 
@@ -170,7 +171,7 @@ def test_operator_and_docs_are_what_prompts_say(make: Make) -> None:
 
 
 def test_without_workers_there_are_tools_that_read(make: Make) -> None:
-    names = {each.name for each in make(jobs=None, submits=False).tools}
+    names = {each.name for each in make(pool=None, submits=False).tools}
     assert names == {"read_kernel", "lineage", "lessons", "operator", "docs", "diff"}
     assert {each.name for each in make().tools} == set(ARGUMENTS)
 
@@ -261,11 +262,9 @@ class Failing:
         self.error = error
         self.asked = 0
 
-    async def build(self, task: Task, kernel: Kernel) -> Built | Evaluation:
+    async def run(self, job: Job[Found]) -> Found:
         self.asked += 1
         raise self.error
-
-    emulate = spot_check = screen = profile = build
 
 
 def test_a_worker_that_dies_again_and_again_is_a_text_and_a_disk_that_is_full_is_none(
@@ -273,11 +272,11 @@ def test_a_worker_that_dies_again_and_again_is_a_text_and_a_disk_that_is_full_is
 ) -> None:
     monkeypatch.setattr(pool, "TRIED_AFTER_S", (0.0, 0.0))
     lost = Failing(WorkerLost("gone"))
-    found = draft(make(jobs=lost), "fast")
+    found = draft(make(pool=lost), "fast")
     assert found.failed and "no worker could do it: gone" in found.text and lost.asked == 3
-    assert "reference" in draft(make(jobs=Failing(OperatorError("the reference fails"))), "fast").text
+    assert "reference" in draft(make(pool=Failing(OperatorError("the reference fails"))), "fast").text
     with pytest.raises(DiskError):
-        draft(make(jobs=Failing(DiskError("full"))), "fast")
+        draft(make(pool=Failing(DiskError("full"))), "fast")
 
 
 def test_drafts_are_timed_beside_who_is_named(make: Make, stage: ScriptedFitness) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from evo.workers.jobs import Build, Screen
 from evo.workers.local import LocalPool
 from evo.workers.pool import Pool
 from evo.workers.worker import RunContext, WorkerSpec, gpu_specs
@@ -28,9 +29,9 @@ def test_operators_of_one_name_are_judged_by_their_own_definitions_on_one_gpu(tm
         (tmp_path / name).mkdir()
 
     async def verdict(run: Pool, anchor: Kernel, kernel: Kernel) -> Status:
-        built = await run.build(TASK, kernel)
+        built = await run.run(Build(TASK, kernel))
         assert isinstance(built, Built), built
-        return (await run.screen(TASK, kernel, Anchor(anchor, 0.0, 0.0), race=False)).status
+        return (await run.run(Screen(TASK, kernel, Anchor(anchor, 0.0, 0.0), race=False))).status
 
     async def session() -> list[Status]:
         pool = LocalPool(gpu_specs(WorkerSpec(str(tmp_path / "shared")), devices("cuda")[:1], builders=1, cores=2))
