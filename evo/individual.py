@@ -102,3 +102,8 @@ def new_programs(told: Mapping[str, int]) -> int:
     """Return how many of those told are candidates, by how many had which status: a duplicate or no child is none."""
     others = {Status.DUPLICATE.value, NO_CHILD, UNAVAILABLE, NO_ANSWER, *WITHOUT_KERNEL.values()}
     return sum(n for status, n in told.items() if status not in others)
+
+
+def is_naive(request: Request) -> bool:
+    """Return whether it is for the kernel that all others are compared with."""
+    return request.kind is Kind.ANCESTOR and request.params["name"] == "naive"

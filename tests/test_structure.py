@@ -43,6 +43,7 @@ FLOORS = {
     ),
     "evo": (
         "budget doctor inbox individual packaging.runtime version workers",
+        "lineage",
         "rows store strategies",
         "api lessons workbench",
         "config",

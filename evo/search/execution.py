@@ -8,11 +8,10 @@ from dataclasses import replace
 from typing import Protocol
 
 from evo import rows as records
-from evo.individual import Individual
+from evo.individual import Individual, is_naive
 from evo.rows import Journal, Rows
 from evo.search.history import Done
 from evo.search.knowledge import Brief
-from evo.search.naive import is_naive
 from evo.search.task import Bound, Parents, TaskState
 from evo.search.verdicts import VerdictSource
 from evo.workbench.bench import Read, Workbench

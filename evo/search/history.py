@@ -13,9 +13,9 @@ from typing import cast
 
 from evo import rows as records
 from evo.budget import Budget
-from evo.individual import WITHOUT_KERNEL, Individual
+from evo.individual import WITHOUT_KERNEL, Individual, is_naive
 from evo.rows import Journal, Row, Rows
-from evo.search.naive import is_naive, naive_fault
+from evo.search.naive import naive_fault
 from evo.search.task import Outstanding, TaskState, bind
 from evo.search.verdicts import TakenProfile
 from evo.strategies.base import Leader
@@ -160,7 +160,6 @@ class History:
         kernel, evaluation = individual.kernel, individual.evaluation
         if kernel is None or evaluation is None:
             return
-        state.seen.born(kernel.id, individual.request.parents, evaluation.estimate)
         if is_naive(individual.request) and not evaluation.correct:
             state.fault = naive_fault(state.operator, state.task, evaluation, workload_set=self._workload_set)
         if individual.fresh and evaluation.correct and not is_naive(individual.request):

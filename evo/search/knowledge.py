@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
 
 from evo import rows
-from evo.individual import Individual
+from evo.individual import Individual, is_naive
 from evo.lessons import DESCRIBED, SAID, Lessons
-from evo.search.naive import is_naive
+from evo.lineage import Latest, Lineage
 from fitness.evaluation import Evaluation, Status, Timing
 from fitness.judging.base import DeviceInfo
 from mutators.asking.novelty import text_digest
@@ -32,7 +31,6 @@ TRIED_SHOWN, TRANSFORMS_SHOWN = 5, 2
 """Attempts at one kernel that a briefing has: of language models, and of other mutators."""
 HELPED_SHOWN, FRUITLESS_SHOWN, FAILED_SHOWN, SIBLINGS_SHOWN, EARLIER_SHOWN = 6, 4, 4, 2, 3
 WINNERS_SHOWN = 2
-Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -93,21 +91,22 @@ class Knowledge:
         self.independent = independent
         self.siblings: list[Knowledge] = []
         self.lessons = Lessons()
+        self.lineage = Lineage()
         self._earlier = tuple(earlier)
         self._task = str(task)
         self._naive_us: dict[str, float] = {}
         self._naive_id = ""
         self._library: Standing = {}
-        self._known: OrderedDict[str, Known] = OrderedDict()
+        self._known: Latest[str, Known] = Latest(REMEMBERED)
         """By kernel id."""
         self._best: Known | None = None
         self._fastest: dict[str, Known] = {}
         """By workload."""
-        self._tried: OrderedDict[str, tuple[deque[Attempt], deque[Attempt]]] = OrderedDict()
+        self._tried: Latest[str, tuple[deque[Attempt], deque[Attempt]]] = Latest(REMEMBERED)
         """By kernel id: attempts of models, and of others."""
         self._open: dict[str, str] = {}
         """By id of a request that waits for a model: the kernel that it begins from."""
-        self._asked: OrderedDict[str, int] = OrderedDict()
+        self._asked: Latest[str, int] = Latest(REMEMBERED)
         """By question, how often it was asked."""
         self._programs: dict[str, tuple[int, str]] = {}
         """By text digest, of what models, guests and authors wrote: how many were told before, and the verdict."""
@@ -123,12 +122,12 @@ class Knowledge:
         found = Brief(
             dict(self._naive_us),
             self._library,
-            parents={name: known.standing for name in request.parents if (known := self._recall(name))},
-            asked_before=self._asked.get(question, 0),
+            parents={name: known.standing for name in request.parents if (known := self._known.recall(name))},
+            asked_before=self._asked.get(question) or 0,
         )
         if not self.independent:
             found = self._of_others(request, base, found)
-        _remember(self._asked, question, found.asked_before + 1)
+        self._asked.put(question, found.asked_before + 1)
         self._open[request.id] = base
         return found
 
@@ -139,11 +138,11 @@ class Knowledge:
 
     def origin(self, kernel_id: str) -> StoredOrigin | None:
         """Return what those hear who carry a kernel of this task over to another; None where nothing is known of it."""
-        known = self._recall(kernel_id)
+        known = self._known.recall(kernel_id)
         return StoredOrigin(known, self.lessons.helped(HELPED_SHOWN)) if known else None
 
     def _of_others(self, request: Request, base: str, found: Brief) -> Brief:
-        models, others = self._tried.get(self._base(request), (deque[Attempt](), deque[Attempt]()))
+        models, others = self._tried.get(self._base(request)) or (deque[Attempt](), deque[Attempt]())
         tried = (*others, *models)
         helped = self.lessons.helped(HELPED_SHOWN)
         here = sum(place == base for place in self._open.values())
@@ -203,6 +202,7 @@ class Knowledge:
         """Learn what became of a request."""
         request, evaluation = individual.request, individual.evaluation
         self._open.pop(request.id, None)
+        self.lineage.told(individual)
         if is_naive(request) and evaluation and evaluation.correct:
             self._naive_id = evaluation.kernel_id
             self._naive_us = {timing.workload: timing.latency_us for timing in evaluation.timings}
@@ -227,7 +227,7 @@ class Knowledge:
         attempt = self._attempt(individual, base)
         models, others = self._tried.get(base) or (deque(maxlen=TRIED_SHOWN), deque(maxlen=TRANSFORMS_SHOWN))
         (models if by_model else others).append(attempt)
-        _remember(self._tried, base, (models, others))
+        self._tried.put(base, (models, others))
         self.lessons.learn(replace(attempt, task=self._task), by_model=by_model)
 
     def _attempt(self, individual: Individual, base: str) -> Attempt:
@@ -260,8 +260,8 @@ class Knowledge:
         assert evaluation.log_speedup is not None and evaluation.log_speedup_se is not None
         source = evaluation.kernel_id, rows.evaluation_id(individual.request, evaluation.level)
         speedup = Ratio(evaluation.log_speedup, evaluation.log_speedup_se)
-        known = Known(source, speedup, self._standing(evaluation))
-        _remember(self._known, source[0], known)
+        known = Known(source, speedup, self.lineage.standing(source[0]))
+        self._known.put(source[0], known)
         if self._best is None or speedup.low > self._best.speedup.low:
             self._best = known
         for workload, ratio in known.standing.items():
@@ -273,30 +273,6 @@ class Knowledge:
             placed = {name: ratio.over(beside[name]) for name, ratio in known.standing.items() if name in beside}
             self._library = placed or self._library  # a kernel that has no standing places nothing
 
-    def _recall(self, kernel_id: str) -> Known | None:
-        """What is known of a kernel; what is in use stays known."""
-        found = self._known.get(kernel_id)
-        if found:
-            self._known.move_to_end(kernel_id)
-        return found
-
-    def _standing(self, evaluation: Evaluation) -> Standing:
-        """By way of the anchor, per workload; all of it moved so that the mean is the verdict's speedup."""
-        ratios = _ratios(evaluation.timings)
-        if evaluation.kernel_id == self._naive_id:
-            return {workload: Ratio(0.0, 0.0) for workload in ratios}  # by definition, whatever its pairs showed
-        anchor = self._recall(evaluation.anchor_id or "")
-        if evaluation.anchor_id != self._naive_id:
-            if anchor is None or not anchor.standing.keys() >= ratios.keys():
-                return {}
-            via = anchor.standing
-            ratios = {w: Ratio(r.log + via[w].log, math.hypot(r.se, via[w].se)) for w, r in ratios.items()}
-        if not ratios:
-            return {}
-        assert evaluation.log_speedup is not None
-        shift = evaluation.log_speedup - sum(ratio.log for ratio in ratios.values()) / len(ratios)
-        return {workload: Ratio(ratio.log + shift, ratio.se) for workload, ratio in ratios.items()}
-
 
 def _ratios(timings: Iterable[Timing]) -> dict[str, Ratio]:
     return {timing.workload: Ratio(timing.log_ratio, timing.log_ratio_se) for timing in timings}
@@ -306,11 +282,3 @@ def _question(request: Request) -> str:
     """What makes two questions the same but for what happened between them."""
     said = json.dumps(dict(request.params), sort_keys=True, default=str)
     return "\n".join((request.mutator, *request.parents, request.template, request.model, request.thread, said))
-
-
-def _remember(table: OrderedDict[str, Value], key: str, value: Value) -> None:
-    """Keep the latest REMEMBERED entries."""
-    table[key] = value
-    table.move_to_end(key)
-    if len(table) > REMEMBERED:
-        table.popitem(last=False)

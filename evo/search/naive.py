@@ -5,9 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from evo.strategies.base import ANCESTOR
 from fitness.evaluation import Evaluation, Status
-from mutators.base import Request
 from operators.catalog import folders
 from operators.definition.spec import Operator, Task
 
@@ -21,11 +19,6 @@ WORDS = {
     Status.WRONG: "is wrong",
     Status.QUARANTINED: "is quarantined",
 }
-
-
-def is_naive(request: Request) -> bool:
-    """Whether it is for the kernel that all others are compared with."""
-    return request.mutator == ANCESTOR and request.params["name"] == "naive"
 
 
 def naive_fault(operator: Operator, task: Task, evaluation: Evaluation, *, workload_set: str) -> str:

@@ -3,31 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from evo.lineage import Latest, Lineage
 from fitness.profiling.metric_sets import PROVIDER, changes, compared, shown
 from fitness.profiling.profiles import Profile
 from mutators.base import Request
 
 KEPT = 256
 """Profiles of a task that are kept in memory."""
-STEPS_BACK = 4
-"""Number of ancestors searched for an earlier profile."""
 Notes = tuple[str, ...]
 """Lines for a prompt; none: there is nothing to say."""
-
-
-@dataclass(frozen=True)
-class ProfiledOrigin:
-    """Where a kernel comes from."""
-
-    parent: str
-    """The principal parent's id; empty where it has none."""
-    depth: int
-    """Steps from the first kernel of its lineage."""
-    log_speedup: float | None
 
 
 class KnownProfiles:
@@ -37,8 +24,7 @@ class KnownProfiles:
     """
 
     def __init__(self, kept: int = KEPT) -> None:
-        self._kept = kept
-        self._whole: OrderedDict[str, Profile] = OrderedDict()
+        self._whole: Latest[str, Profile] = Latest(kept)
         self._ids: set[str] = set()
         self.read: Callable[[str], Profile | None] = lambda kernel_id: None
         """What the store has of a kernel."""
@@ -49,10 +35,7 @@ class KnownProfiles:
     def learn(self, kernel_id: str, profile: Profile) -> None:
         """Let a profile count from now on."""
         self._ids.add(kernel_id)
-        self._whole[kernel_id] = profile
-        self._whole.move_to_end(kernel_id)
-        if len(self._whole) > self._kept:
-            self._whole.popitem(last=False)
+        self._whole.put(kernel_id, profile)
 
     def get(self, kernel_id: str) -> Profile | None:
         """Return the profile of a kernel; None where there is none."""
@@ -65,15 +48,9 @@ class KnownProfiles:
 class Seen:
     """What is known of the profiles of a task, in the order in which a run learnt of it."""
 
+    lineage: Lineage
+    """Where its kernels come from."""
     profiles: KnownProfiles = field(default_factory=KnownProfiles)
-    origins: dict[str, ProfiledOrigin] = field(default_factory=dict)
-    """By kernel id, of every kernel that was told."""
-
-    def born(self, kernel_id: str, parents: tuple[str, ...], log_speedup: float | None) -> None:
-        """Take note of a kernel; what is known of it already stays."""
-        parent = next((each for each in parents if each != kernel_id), "")
-        depth = self.origins[parent].depth + 1 if parent in self.origins else 0
-        self.origins.setdefault(kernel_id, ProfiledOrigin(parent, depth, log_speedup))
 
     def lines(self, request: Request) -> Notes:
         """Return what a question's prompt shows: of a crossover's kernels both, of others the first parent.
@@ -98,12 +75,12 @@ class Seen:
         profile = self.profiles.get(kernel_id)
         if profile is None:
             return ()
-        depth = self.origins[kernel_id].depth if kernel_id in self.origins else 0
-        return shown(provider, profile, depth=depth)
+        birth = self.lineage.birth(kernel_id)
+        return shown(provider, profile, depth=birth.depth if birth else 0)
 
     def _since(self, kernel_id: str) -> Notes:
         """What the last edit changed, or the last few where no profile lies between them."""
-        for steps, ancestor in enumerate(self._ancestors(kernel_id), 1):
+        for steps, ancestor in enumerate(self.lineage.ancestors(kernel_id), 1):
             if ancestor in self.profiles:
                 since = "since its parent" if steps == 1 else f"in its last {steps} steps"
                 return self._between(ancestor, kernel_id, since)
@@ -115,20 +92,10 @@ class Seen:
         if old is None or new is None:
             return ()
         found = changes(old, new)
-        speed = _ratio(self.origins, before, after)
+        speed = self._ratio(before, after)
         return compared(words, [*([speed] if speed and found else []), *found])
 
-    def _ancestors(self, kernel_id: str) -> Iterator[str]:
-        for _ in range(STEPS_BACK):
-            origin = self.origins.get(kernel_id)
-            if origin is None or not origin.parent:
-                return
-            kernel_id = origin.parent
-            yield kernel_id
-
-
-def _ratio(origins: Mapping[str, ProfiledOrigin], before: str, after: str) -> str:
-    logs = [origins[each].log_speedup if each in origins else None for each in (before, after)]
-    if logs[0] is None or logs[1] is None:
-        return ""
-    return f"{math.exp(logs[1] - logs[0]):.3g} times as fast"
+    def _ratio(self, before: str, after: str) -> str:
+        births = [self.lineage.birth(each) for each in (before, after)]
+        old, new = (birth.log_speedup if birth else None for birth in births)
+        return "" if old is None or new is None else f"{math.exp(new - old):.3g} times as fast"

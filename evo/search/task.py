@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -12,6 +12,7 @@ from evo import rows
 from evo.budget import Budget
 from evo.config import RunConfig
 from evo.individual import new_programs
+from evo.lineage import Latest
 from evo.rows import Journal
 from evo.search.knowledge import Brief, Knowledge
 from evo.search.profile_notes import Notes, Seen
@@ -67,7 +68,7 @@ class TaskState:
     """What prompts may tell."""
     verdicts: dict[str, str] = field(default_factory=dict)
     """By kernel id, the evaluation that the strategy was told of; of several the first one that is no duplicate's."""
-    seen: Seen = field(default_factory=Seen)
+    seen: Seen = field(init=False)
     """What profilers said of its kernels."""
     begun: bool = False
     """Whether the strategy has asked for all its ancestors: it wants something else by now, or nothing."""
@@ -99,6 +100,9 @@ class TaskState:
     """By workload, the least time that the machine allows; empty where that is not known."""
     relatives: dict[Task, TaskState] = field(default_factory=dict)
     """Tasks of the run whose kernels may serve this one: those of its operator, and of operators that are alike."""
+
+    def __post_init__(self) -> None:
+        self.seen = Seen(self.knowledge.lineage)
 
     @property
     def candidates(self) -> int:
@@ -264,7 +268,7 @@ class Parents:
 
     def __init__(self, store: Journal) -> None:
         self._store = store
-        self._cached: OrderedDict[Source, Parent] = OrderedDict()
+        self._cached: Latest[Source, Parent] = Latest(PARENTS_CACHED)
 
     def find(self, source: Source, *, baseline: Kernel) -> Parent:
         """A kernel with its verdict, as they stood when a child of it was asked for.
@@ -273,14 +277,15 @@ class Parents:
         """
         if source == (baseline.id, ""):
             return Parent(baseline)
-        if source not in self._cached:
-            self._keep(source, self._stored(*source))
-        self._cached.move_to_end(source)
-        return self._cached[source]
+        found = self._cached.recall(source)
+        if found is None:
+            found = self._stored(*source)
+            self._cached.put(source, found)
+        return found
 
     def told(self, kernel: Kernel, evaluation: Evaluation, evaluation_id: str) -> None:
         """Keep at hand what a child of the kernel would be asked with from now on."""
-        self._keep((kernel.id, evaluation_id), Parent(kernel, evaluation))
+        self._cached.put((kernel.id, evaluation_id), Parent(kernel, evaluation))
 
     def earlier(self, request_id: str) -> Earlier:
         """Return an earlier request with what became of it; it must have been told, so it is stored for good."""
@@ -293,11 +298,6 @@ class Parents:
             became.request, became.kernel, became.evaluation, became.text, became.metrics, became.description,
             became.failure, _conversation(rows.CALL.item(calls[-1])) if calls else (),
         )  # fmt: skip
-
-    def _keep(self, source: Source, parent: Parent) -> None:
-        self._cached[source] = parent
-        if len(self._cached) > PARENTS_CACHED:
-            self._cached.popitem(last=False)
 
     def _rows(self, sql: str, parameters: list[Any]) -> list[dict[str, Any]]:
         return cast(list[dict[str, Any]], self._store.rows(sql, parameters).to_pylist())

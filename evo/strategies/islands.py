@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -12,9 +12,10 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from evo.individual import Individual
+from evo.lineage import Latest, Lineage
 from evo.strategies.agent import AgentSessions, AgentSettings
 from evo.strategies.base import Ancestors, Chooser, Leader, Outages, Rival, StrategyContext
-from evo.strategies.parents import Bottlenecks, Pair, Pairs
+from evo.strategies.parents import Pair, Pairs, archive_axis, arm_context
 from evo.strategies.population import MARGIN, TRIALS_PER_SOURCE, Cell, Elite, Population, elite_of
 from evo.strategies.repairs import Failure, Ports, Repairs
 from evo.strategies.tuning import SETTLED, Idea, Ideas, Tuning, as_parent
@@ -136,10 +137,10 @@ class Islands(Chooser):
         self._repairs = Repairs(0 if "repair" in made.without else made.repairs)
         self._ideas = Ideas()
         self._tuning = Tuning(context)
-        self._bottlenecks = Bottlenecks()
-        self._pairs = Pairs(self.population, abroad=made.abroad, focus=made.focus)
+        self._lineage = Lineage()
+        self._pairs = Pairs(self.population, self._lineage, abroad=made.abroad, focus=made.focus)
         self._ports = Ports(context.task, made.port)
-        self._barren: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._barren: Latest[tuple[str, str], bool] = Latest(MOST_BARREN)
         """Mutator and source file: nothing can be made of it that way."""
 
     def choose(self, number: int) -> Request | None:
@@ -190,8 +191,7 @@ class Islands(Chooser):
         request = individual.request
         island = self._island(request)
         self._tuning.told(individual)
-        self._pairs.told(individual)
-        self._bottlenecks.told(individual)
+        self._lineage.told(individual)
         self._ports.told(individual)
         if request.kind is Kind.ANCESTOR:
             self._ancestors.tell(individual, elite_of(individual))
@@ -208,9 +208,7 @@ class Islands(Chooser):
             return individual.status
         self._learn(individual, pending)
         if individual.kernel is None and pending.parent and pending.arm.mutator in ("tune", "transform"):
-            self._barren[pending.arm.mutator, pending.parent.kernel.source_id] = None
-            if len(self._barren) > MOST_BARREN:
-                self._barren.popitem(last=False)
+            self._barren.put((pending.arm.mutator, pending.parent.kernel.source_id), True)
         if pending.arm.model and pending.parent:
             self._repairs.consider(individual, pending.parent, pending.failure)
         status = self.population.add(individual, island, self._axis(request))
@@ -218,7 +216,7 @@ class Islands(Chooser):
 
     def profiled(self, kernel_id: str, profile: Profile) -> None:
         """See `Strategy.profiled`: what limits a kernel steers what is tried on it and its children."""
-        self._bottlenecks.profiled(kernel_id, profile)
+        self._lineage.profiled(kernel_id, profile)
         if self.settings.bottleneck_axis and profile.bottleneck:
             self.population.refile(kernel_id, (profile.bottleneck.value,))
 
@@ -236,7 +234,7 @@ class Islands(Chooser):
         return self.population.best
 
     def _axis(self, request: Request) -> Cell:
-        return self._bottlenecks.axis(request) if self.settings.bottleneck_axis else ()
+        return archive_axis(self._lineage, request) if self.settings.bottleneck_axis else ()
 
     def _island(self, request: Request) -> int:
         return request.number % self.settings.islands
@@ -269,7 +267,7 @@ class Islands(Chooser):
                 arms = [a for a in arms if (a.model or not questions_only) and a.mutator not in self.settings.without]
                 if arms:
                     known = {arm: shown[0] if arm.model else parent for arm in arms}
-                    limits = {arm: self._bottlenecks.context(arm, (each.kernel.id,)) for arm, each in known.items()}
+                    limits = {arm: arm_context(self._lineage, arm, (each.kernel.id,)) for arm, each in known.items()}
                     arm = self.bandit.choose(arms, rng, limits)
                     return self._of(arm, number, shown if arm.model else (parent, partner), rng)
         return None
@@ -337,7 +335,7 @@ class Islands(Chooser):
             return self._request(number, arm, (session.parent,), rng, params, thread=session.thread)
         if arm.mutator == "transform":
             params["count"] = _steps(self.population.quiet[number % self.settings.islands], self.settings, rng)
-            if limited := self._bottlenecks.of(parent.kernel.id):
+            if limited := self._lineage.limited_by(parent.kernel.id):
                 params["bottleneck"] = limited
         parents = (parent, partner) if partner and arm.mutator in ("recombine", "crossover") else (parent,)
         return self._request(number, arm, parents, rng, params)
@@ -386,7 +384,7 @@ class Islands(Chooser):
         if idea:
             idea.tried(individual, _gain(individual, idea.parents, idea.best_log_speedup))
             if idea.settled:
-                context = self._bottlenecks.context(idea.arm, idea.parents)
+                context = arm_context(self._lineage, idea.arm, idea.parents)
                 self.bandit.learn(
                     idea.arm, gain=idea.gain, seconds=idea.seconds, cost_usd=idea.cost_usd, context=context
                 )
@@ -401,7 +399,7 @@ class Islands(Chooser):
                 )
             )  # fmt: skip
         else:
-            arm, context = pending.arm, self._bottlenecks.context(pending.arm, parents)
+            arm, context = pending.arm, arm_context(self._lineage, pending.arm, parents)
             spent = {"seconds": individual.seconds, "cost_usd": individual.cost_usd}
             self.bandit.learn(arm, gain=gain, context=context, **spent)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 from random import Random
 
 from evo.individual import Individual
+from evo.lineage import Latest
 from fitness.judging.base import Anchor
 from fitness.judging.levels import LEAST_GAIN
 from mutators.base import Trial
@@ -117,7 +117,7 @@ class Population:
         self.quiet = [0] * islands
         """Per island, individuals since its best became better, or since its restart."""
         self._best: Elite | None = None
-        self._trials: OrderedDict[str, dict[tuple[tuple[str, int], ...], Trial]] = OrderedDict()
+        self._trials: Latest[str, dict[tuple[tuple[str, int], ...], Trial]] = Latest(SOURCES_REMEMBERED)
         """By source file and setting."""
         self._added = 0
 
@@ -190,19 +190,17 @@ class Population:
         kernel, evaluation = individual.kernel, individual.evaluation
         if kernel is None or evaluation is None:
             return
-        known = self._trials.setdefault(kernel.source_id, {})
-        self._trials.move_to_end(kernel.source_id)
+        known = self._trials.get(kernel.source_id) or {}
+        self._trials.put(kernel.source_id, known)
         setting = tuple(sorted(kernel.values.items()))
         if setting not in known or known[setting].log_speedup is None:
             known[setting] = Trial(dict(kernel.values), evaluation.estimate)
         if len(known) > TRIALS_PER_SOURCE:
             del known[next(iter(known))]
-        if len(self._trials) > SOURCES_REMEMBERED:
-            self._trials.popitem(last=False)
 
     def trials(self, kernel: Kernel) -> tuple[Trial, ...]:
         """What is known of the settings of this kernel's source file, oldest first."""
-        return tuple(self._trials.get(kernel.source_id, {}).values())
+        return tuple((self._trials.get(kernel.source_id) or {}).values())
 
     def _offer(self, individual: Individual, elite: Elite, island: int) -> AddStatus:
         evaluation = individual.evaluation

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 from evo.individual import Individual
+from evo.lineage import Latest
 from evo.strategies.base import Leader, Rival, Strategy, StrategyContext
 from evo.strategies.population import Cell, Elite, elite_of
 from fitness.evaluation import Status
@@ -49,7 +50,7 @@ class Tuning:
 
     def __init__(self, context: StrategyContext) -> None:
         self._context = context
-        self._files: OrderedDict[str, _File] = OrderedDict()
+        self._files: Latest[str, _File] = Latest(FILES)
         """By source id, those that were asked for or told of."""
         self._read = lru_cache(FILES)(self._parsed)
         self._asked: dict[int, _File] = {}
@@ -108,10 +109,7 @@ class Tuning:
         """The kernel's file as the latest of those that are remembered."""
         file = self._file(kernel)
         if file:
-            self._files[kernel.source_id] = file
-            self._files.move_to_end(kernel.source_id)
-            if len(self._files) > FILES:
-                self._files.popitem(last=False)
+            self._files.put(kernel.source_id, file)
         return file
 
     def _file(self, kernel: Kernel) -> _File | None:

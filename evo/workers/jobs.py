@@ -32,7 +32,7 @@ class Job(Generic[Found]):
     kernel: Kernel
 
     def limit_s(self, target: str) -> float:
-        """The seconds by the wall's clock after which whoever asked for it ends it."""
+        """The seconds by the wall's clock after which its pool ends it."""
         return PATIENCE * COMPILE_LIMIT_S[target] if self.builds else JUDGE_LIMIT_S
 
     def asked_of(self, stage: Fitness) -> Found:

@@ -43,10 +43,10 @@ from typing import Any
 
 from evo import rows as records
 from evo.individual import Individual
+from evo.lineage import Lineage
 from evo.store import query
 from evo.strategies.base import StrategyContext
 from evo.strategies.islands import Islands
-from evo.strategies.parents import Kinship
 from evo.strategies.population import MARGIN, NEAR
 from fitness.evaluation import Evaluation, Level, Status, Timing
 from mutators.base import Kind, Request
@@ -119,7 +119,7 @@ class _Watcher:
         self.counts = Counts()
         self._messages = messages
         self._sent: set[str] = set()
-        self._kinship = Kinship()
+        self._lineage = Lineage()
         self._told: dict[str, Individual] = {}
         self._log_speedups: dict[str, float] = {}
         self._failed_at: dict[str, int] = {}
@@ -141,11 +141,11 @@ class _Watcher:
         if request.mutator == "crossover":
             kernels = [individual.kernel for name in request.parents[:2] if (individual := self._told.get(name))]
             mine, other = (kernel for kernel in kernels if kernel)
-            counts.partner_wins.append(self._kinship.wins_somewhere(other, mine))
-            counts.related.append(self._kinship.related(other, mine))
+            counts.partner_wins.append(self._lineage.wins_somewhere(other, mine))
+            counts.related.append(self._lineage.related(other, mine))
 
     def told(self, individual: Individual) -> None:
-        self._kinship.told(individual)
+        self._lineage.told(individual)
         kernel, evaluation = individual.kernel, individual.evaluation
         if individual.id in self._open:
             self._open.remove(individual.id)

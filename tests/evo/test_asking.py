@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from evo.individual import Individual
+from evo.lineage import Lineage
+from evo.search.knowledge import Knowledge
 from evo.strategies.islands import Islands
-from evo.strategies.parents import Kinship
 from evo.strategies.tuning import Tuning
 from fitness.evaluation import Evaluation, Level, Status, Timing
 from mutators.bandit import Arm
@@ -62,14 +63,14 @@ def test_models_are_asked_about_kernels_near_the_fastest(axpb: Operator) -> None
 def test_a_partner_wins_on_a_workload_and_neither_was_made_from_the_other(axpb: Operator) -> None:
     world = World(axpb, TASK, ancestor=PLAIN)
     events = history(axpb, world)
-    kinship = Kinship()
+    lineage = Lineage()
     for individual in events:
-        kinship.told(individual)
+        lineage.told(individual)
     pairs = [i.request.parents for i in events if i.request.mutator == "crossover"]
     assert len(pairs) > 5
     for parent, partner in pairs:
-        assert not kinship.related(world.kernels[parent], world.kernels[partner])
-        assert kinship.wins_somewhere(world.kernels[partner], world.kernels[parent])
+        assert not lineage.related(world.kernels[parent], world.kernels[partner])
+        assert lineage.wins_somewhere(world.kernels[partner], world.kernels[parent])
 
 
 def test_without_a_partner_that_wins_models_rewrite(axpb: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,34 +174,62 @@ def measured(source: str, parents: tuple[str, ...], logs: dict[str, float], **mo
     return Individual(Request(TASK, 0, "transform", parents, 0), kernel, verdict)
 
 
+def naive() -> Individual:
+    kernel = Kernel("axpb", "cpu", "naive")
+    found = measured("naive", (), {"x": 0.0, "y": 0.0}, anchor_log_speedup=0.0, anchor_id=kernel.id)
+    return replace(found, request=Request(TASK, 0, "ancestor", (), 0, {"name": "naive"}, kind=Kind.ANCESTOR))
+
+
 def test_wins_are_counted_over_different_anchors() -> None:
     """B was timed beside A: twice as fast on one workload and half as fast on the other."""
-    kinship = Kinship()
-    a = measured("a", (), {"x": 1.0, "y": 2.0}, anchor_log_speedup=0.0, anchor_id="naive")
+    lineage = Lineage()
+    first = naive()
+    lineage.told(first)
+    assert first.kernel
+    a = measured("a", (), {"x": 1.0, "y": 2.0}, anchor_log_speedup=0.0, anchor_id=first.kernel.id)
     assert a.kernel
     b = measured("b", (), {"x": 0.7, "y": -0.7}, anchor_log_speedup=1.5, anchor_id=a.kernel.id)
-    c = measured("c", (), {"x": 1.7, "y": 1.29}, anchor_log_speedup=0.0, anchor_id="naive")
+    c = measured("c", (), {"x": 1.7, "y": 1.29}, anchor_log_speedup=0.0, anchor_id=first.kernel.id)
     for individual in (a, b, c):
-        kinship.told(individual)
+        lineage.told(individual)
     assert b.kernel and c.kernel
-    assert kinship.wins_somewhere(b.kernel, a.kernel) and kinship.wins_somewhere(a.kernel, b.kernel)
-    assert not kinship.wins_somewhere(c.kernel, b.kernel) and not kinship.wins_somewhere(b.kernel, c.kernel)
+    assert lineage.wins_somewhere(b.kernel, a.kernel) and lineage.wins_somewhere(a.kernel, b.kernel)
+    assert not lineage.wins_somewhere(c.kernel, b.kernel) and not lineage.wins_somewhere(b.kernel, c.kernel)
+
+
+def test_prompts_and_the_choice_of_parents_agree_on_who_is_faster_where() -> None:
+    """B was timed beside a kernel of which nothing is known: nobody may guess where it is faster."""
+    knowledge, lineage, first = Knowledge(TASK), Lineage(), naive()
+    assert first.kernel
+    a = measured("a", (), {"x": 1.0, "y": 2.0}, anchor_log_speedup=0.0, anchor_id=first.kernel.id)
+    b = measured("b", (), {"x": 0.7, "y": -0.7}, anchor_log_speedup=1.5, anchor_id="forgotten")
+    for individual in (first, a, b):
+        knowledge.told(individual)
+        lineage.told(individual)
+    assert a.kernel and b.kernel
+    question = Request(TASK, 9, "rewrite", (a.kernel.id, b.kernel.id), 0, model="m")
+    brief = knowledge.brief(question)
+    assert brief
+    told = {name: dict(standing) for name, standing in brief.parents.items()}
+    assert told == {kernel.id: dict(lineage.standing(kernel.id)) for kernel in (a.kernel, b.kernel)}
+    assert told[a.kernel.id]["x"].log == 1.0 and told[b.kernel.id] == {}
+    assert not lineage.wins_somewhere(b.kernel, a.kernel)
 
 
 def test_a_descendant_of_any_degree_is_related_and_a_cousin_is_not() -> None:
-    kinship = Kinship()
+    lineage = Lineage()
     kernels: dict[str, Kernel] = {}
     for name, parents in {"a": "", "b": "a", "c": "b", "d": "a", "e": "cd"}.items():
         told_of = measured(name, tuple(kernels[p].id for p in parents), {"x": 0.0})
         assert told_of.kernel
         kernels[name] = told_of.kernel
-        kinship.told(told_of)
+        lineage.told(told_of)
     related = {
         one + other for one in kernels for other in kernels if one < other
-        and kinship.related(kernels[one], kernels[other])
+        and lineage.related(kernels[one], kernels[other])
     }  # fmt: skip
     assert related == {"ab", "ac", "ad", "ae", "bc", "be", "ce", "de"}
-    assert kinship.related(kernels["a"], kernels["a"].with_values({"A": 2}))
+    assert lineage.related(kernels["a"], kernels["a"].with_values({"A": 2}))
 
 
 def test_siblings_are_files_with_the_same_tunables_whose_best_differs_from_the_default(axpb: Operator) -> None:

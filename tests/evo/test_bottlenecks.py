@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from evo.individual import Individual
+from evo.lineage import STEPS_BACK, Lineage
 from evo.strategies.islands import Islands
-from evo.strategies.parents import STEPS_BACK, Bottlenecks
 from evo.strategies.population import Archive, Elite
 from fitness.profiling.profiles import Bottleneck, Profile
 from mutators.base import Request
@@ -93,17 +93,17 @@ def test_transforms_are_told_what_limits_their_parent(axpb: Operator) -> None:
 
 
 def test_a_kernel_that_was_not_profiled_counts_as_limited_like_its_nearest_ancestor(axpb: Operator) -> None:
-    known = Bottlenecks()
+    known = Lineage()
     kernels = [Kernel("axpb", "cpu", f"// {number}") for number in range(STEPS_BACK + 3)]
     for number, kernel in enumerate(kernels):
         parents = (kernels[number - 1].id,) if number else ()
         known.told(Individual(Request(TASK, number, "transform", parents, 0), kernel, None))
     known.profiled(kernels[0].id, profile(Bottleneck.LATENCY))
     known.profiled(kernels[1].id, profile(None))  # nothing was timed: that says nothing
-    found = [known.of(kernel.id) for kernel in kernels]
+    found = [known.limited_by(kernel.id) for kernel in kernels]
     assert found == ["latency"] * (STEPS_BACK + 1) + [""] * 2
     known.profiled(kernels[2].id, profile(Bottleneck.COMPUTE))
-    assert [known.of(kernel.id) for kernel in kernels][:4] == ["latency", "latency", "compute", "compute"]
+    assert [known.limited_by(kernel.id) for kernel in kernels][:4] == ["latency", "latency", "compute", "compute"]
 
 
 def test_a_kernel_moves_to_the_cell_that_its_profile_names() -> None:

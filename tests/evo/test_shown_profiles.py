@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from pydantic import ValidationError
 from evo import rows as records
 from evo.budget import Budget
 from evo.config import RunConfig
+from evo.individual import Individual
+from evo.lineage import Lineage
 from evo.search.history import History
 from evo.search.profile_notes import KnownProfiles, Seen
 from evo.search.task import task_states
@@ -32,11 +35,13 @@ def profile(dram: float, *notes: str) -> Profile:
 
 def seen() -> Seen:
     """`a` was made faster by `b`, that by `c` and that by `d`; `x` is of another lineage."""
-    made = Seen()
-    for kernel, parents, log in (("a", (), 0.0), ("b", ("a",), 0.2), ("c", ("b", "x"), 0.3), ("d", ("c",), None)):
-        made.born(kernel, parents, log)
-    made.born("x", (), 0.5)
-    return made
+    born = (("a", (), 0.0), ("b", ("a",), 0.2), ("c", ("b", "x"), 0.3), ("d", ("c",), None), ("x", (), 0.5))
+    lineage = Lineage()
+    for number, (name, parents, log) in enumerate(born):
+        kernel: Any = SimpleNamespace(id=name, source_id=name)
+        verdict: Any = SimpleNamespace(estimate=log, correct=False)
+        lineage.told(Individual(Request(TASK, number, "transform", parents, 0), kernel, verdict))
+    return Seen(lineage)
 
 
 def learn(known: Seen, profiles: dict[str, Profile]) -> None:

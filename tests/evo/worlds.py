@@ -115,7 +115,9 @@ class World:
         if anchor and outcome < anchor.log_speedup - 0.05:
             ratio = {"anchor_log_speedup": anchor.log_speedup, "log_ratio": outcome - anchor.log_speedup}
             return Evaluation(kernel.id, str(self.task), Level.SCREEN, Status.SLOWER, **options, **ratio)
+        naive = Kernel(self.operator.name, self.task.target, self.ancestor)
         known = {"log_speedup": outcome, "log_speedup_se": 0.005, "timings": timings(kernel, outcome)}
+        known |= {"anchor_log_speedup": 0.0, "anchor_id": naive.id}
         return Evaluation(kernel.id, str(self.task), Level.SCREEN, Status.CORRECT, **options, **known)
 
 
