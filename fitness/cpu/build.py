@@ -63,11 +63,11 @@ LINK_FLAGS = (
 LIBRARIES = ("-lmvec", "-lm")
 LINKED, FILE = "kernel.so", "kernel.cpp"
 MAX_PREPROCESSED_BYTES = 32 << 20
-"""Of which headers make a part: those of all mathematics and intrinsics have 5 MiB."""
+"""Most preprocessed text of a kernel, headers included: those of all mathematics and intrinsics have 5 MiB."""
 MAX_LOG_COLUMNS = 600
 COMPILE_TIMEOUT_S = COMPILE_LIMIT_S["cpu"]
 LISTING_BYTES = 4 << 20
-"""Of disassembly that is read; a hundred times what kernels have."""
+"""Most disassembly that is read; a hundred times what kernels have."""
 KEPT = 64 + 4 * (os.cpu_count() or 1)
 """More than are waited for, or compared with, at one time; what comes back later is compiled again."""
 METADATA = ".build"
@@ -76,7 +76,7 @@ VIRTUAL = """extern "C" __attribute__((noreturn)) void __cxa_pure_virtual() { __
 void operator delete(void*) noexcept { __builtin_trap(); }
 void operator delete(void*, std::size_t) noexcept { __builtin_trap(); }
 """
-"""What tables of virtual functions refer to and no kernel comes to: it has no heap to delete anything from."""
+"""Stubs that tables of virtual functions refer to and no kernel comes to: it has no heap to delete anything from."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class CpuBuild:
     launches: tuple[str, ...]
     """Distinct launch names of the plan; `evo_launch_<i>` in the library calls the i-th."""
     image: Image
-    """How the library is mapped."""
+    """The mapping of the library."""
     params: Mapping[str, tuple[Param, ...]]
     """By launch name."""
     code_digest: str
@@ -127,7 +127,7 @@ def build(
 
 @dataclass(frozen=True)
 class _Told:
-    """What an object file tells."""
+    """Facts read from an object file."""
 
     params: Mapping[str, tuple[Param, ...]]
     facts: Mapping[str, Any]
@@ -283,7 +283,7 @@ def _cell(facts: Mapping[str, Any]) -> tuple[str, ...]:
 
 @lru_cache
 def _cpu_model() -> str:
-    """What -march=native depends on."""
+    """The processor as -march=native sees it."""
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     return "\n".join(
         sorted({line for line in lines if line.startswith(("model name", "flags", "CPU part", "Features"))})

@@ -1,4 +1,4 @@
-"""What in a kernel's machine code few kernels need, and a kernel that tells its runs apart does.
+"""Machine code that few kernels need, and that a kernel which tells its runs apart does need.
 
 Numbers of threads are ordinary in a team (`omp_get_thread_num`, `omp_get_num_threads`). How many there would be, asked
 outside of one, is a fact of the plan, and differs between the places where a kernel is run. An address of constants

@@ -36,7 +36,7 @@ GRACE_S = 5.0
 STACK_BYTES = 8 << 20
 STACK_POISONED, STACK_POISONED_DEEP = 64 << 10, 7 << 20
 POISON_BYTES = 1 << 20
-"""Of what deep stacks are copies of, again and again."""
+"""Size of the pattern that deep stacks are filled with copies of."""
 SEALED = 32
 """Buffers that a call can be parted from at its end."""
 RUNNER_FLAGS = (
@@ -187,7 +187,7 @@ class CpuRunner:
         return ours, secret
 
     def _full_of(self, poison: int) -> Region:
-        """What deep stacks are laid out with: read only to the process and whatever it starts."""
+        """The region whose pages deep stacks are laid out with: read only to the process and whatever it starts."""
         if self._poison is None:
             self._poison = Region({"stack": POISON_BYTES}, at_end=False, readonly_for_others=True)
         self._poison.fill(poison)

@@ -47,7 +47,7 @@ from operators.libraries import LibraryCall
 from operators.plan.reading import Plan, ResolvedPlan, parse_plan
 
 CLOCK_SETTINGS = 2
-"""So often may somebody set the machine's time during a call before the call is given up."""
+"""Times that the machine's clock may be set during a call before the call is given up."""
 WATCHED_WORK = 1_000_000
 """Operations plus bytes of the largest shape on which a kernel is watched for races, some hundred times slower."""
 WATCHED_SHAPES = 8
@@ -116,7 +116,7 @@ class CpuDevice:
         self._shapes = Shapes(operator, task, operator.workload_set(workload_set), oracle)
         self._oracle = oracle
         self._works: WeakValueDictionary[tuple[object, ...], Region] = WeakValueDictionary()
-        """Of timed calls, by their sizes, as long as a session has them."""
+        """Regions of timed calls by their sizes, as long as a session has them."""
 
     # --- build ------------------------------------------------------------------------------------------------------
 
@@ -199,7 +199,7 @@ class CpuDevice:
         runner = CpuRunner(command, threads=self.threads, environment=environment)
 
         def load() -> None:
-            with self.machine(exclusive=False):  # importing torch takes a second, beside which nobody shall be timed
+            with self.machine(exclusive=False):  # importing torch takes a second, beside which no kernel shall be timed
                 runner.load(json.dumps(dims), timeout_s=60.0)
 
         pool = ThreadPoolExecutor(1)

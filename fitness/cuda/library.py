@@ -58,11 +58,11 @@ def is_short(text: str) -> bool:
 
 @dataclass(frozen=True)
 class _Launch:
-    """How the library is called on what lies in one slot."""
+    """A call of the library on the buffers of one slot."""
 
     call: Callable[[], Any]
     holds: object
-    """What a captured call reads, such as a vendor's matrix object: nothing else keeps it."""
+    """Object that a captured call reads, such as a vendor's matrix object: nothing else keeps it."""
     ahead_cycles: int = AHEAD_CYCLES
 
 

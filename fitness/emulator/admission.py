@@ -1,4 +1,4 @@
-"""Where the cuda target's kernels are tried on a machine without a GPU: compiled for one, and emulated."""
+"""Trials of the cuda target's kernels on a machine without a GPU: compiled for one, and emulated."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from operators.kernel import Kernel
 from operators.plan.header import read_header
 
 CALL_S = 10.0
-"""What an emulated call may take; hidden shapes are small."""
+"""Time limit of an emulated call; hidden shapes are small."""
 
 
 class EmulatedPlace:
@@ -36,7 +36,7 @@ class EmulatedPlace:
 
     @property
     def words(self) -> str:
-        """What it amounts to; once a kernel was made ready it is known whether the compiler is here."""
+        """The extent of the trial in words; once a kernel was made ready it is known whether the compiler is here."""
         compiled = "compiled by NVRTC and " if self._has_compiler else ""
         return f"no GPU here: {compiled}emulated on a CPU"
 

@@ -27,11 +27,11 @@ LOOK_S, LOOK_SHAPES = 15.0, 4
 WALK_S, WALK_SETTINGS, WALK_SHAPES = 10.0, 8, 3
 """Other settings of tunables are begun in so many seconds, so many at most, each on so many of the shapes."""
 QUICK_S = 2.0
-"""What a shape may have taken that other settings are run on."""
+"""Longest time of a shape that other settings are run on."""
 CONTROL_S = 5.0
-"""What the naive kernel may take on a shape of our own."""
+"""Time limit of the naive kernel on a shape of our own."""
 OWN_FAULTS = (Status.WRONG, Status.RUNTIME_ERROR)
-"""What is a kernel's own fault also where a GPU's compiler took it; all else may be the emulation's."""
+"""Verdicts that are a kernel's own fault also where a GPU's compiler took it; all others may be the emulation's."""
 SLOW = "it takes too long"
 Found = tuple[CheckError, ...] | Rejection
 
@@ -49,7 +49,7 @@ def looked_at(
     First come small hidden shapes; then, for every other set of launches that the kernel's conditions choose on a shape
     it will be `judged` on by a device with these `facts`, a small shape that takes it; then other settings of its
     tunables, the ends of each among them. What the emulation is at fault for, or too slow, is no rejection: then the
-    kernel could not be looked at. Nor is what is wrong on a shape that nobody named where the naive kernel is not
+    kernel could not be looked at. Nor is what is wrong on a shape that is not named where the naive kernel is not
     right, or a setting that does not compile.
     """
     begin = time.monotonic()
@@ -125,7 +125,7 @@ class _Look:
         return None
 
     def _on_shape(self, prepared: EmulatedKernel, shape: Workload) -> Found | None:
-        """What a kernel does on a shape; None where the shape may make no sense."""
+        """The finding on a kernel on a shape; None where the shape may make no sense."""
         if shape.set != OWN:
             return self._emulation.examined(prepared, [shape])
         try:

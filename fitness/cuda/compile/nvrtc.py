@@ -86,7 +86,7 @@ class CompileJob:
 
 @dataclass(frozen=True)
 class Compiled:
-    """What the compiler made of a job."""
+    """Result of a compile job."""
 
     log: str
     cubin: bytes
