@@ -48,11 +48,11 @@ class Reader:
 
     read: Callable[[str], object]
     frames: tuple[str, ...] = (SPLIT,)
-    """What stands around the pieces."""
+    """Texts around the pieces."""
     pieces: tuple[str, ...] = ()
-    """Of its own language."""
+    """Pieces of its own language."""
     refusal: type[Exception] | None = None
-    """What it raises where it cannot read a text."""
+    """Error that it raises where it cannot read a text."""
 
     def spent_s(self, text: str) -> float:
         """The processor's time that it takes for a text, without Python's own for garbage, by now and then."""
@@ -66,7 +66,7 @@ class Reader:
             gc.enable()
 
     def growth(self, frame: str, piece: str, size: int) -> float:
-        """How many times longer it takes for a text that is TIMES as long, `size` characters in all."""
+        """The factor by which it takes longer for a text that is TIMES as long, `size` characters in all."""
         short_s, long_s = (
             self.spent_s(frame.replace(SPLIT, piece * (count // len(piece)))) for count in (size // TIMES, size)
         )

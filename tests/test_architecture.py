@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 TARGETS = "targets.py"
-"""Of fitness/: the registry through which everything else gets its target."""
+"""Name in fitness/ of the registry through which everything else gets its target."""
 LAYERS = ("operators", "fitness", "mutators", "evo")
 HEAVY = {
     "duckdb": ("evo/store/",),

@@ -1,4 +1,4 @@
-"""How large files and classes may be, and how much of the product must be explained; `tests.structure` measures."""
+"""Limits on files, classes and packages, and on what may go unexplained; `tests.structure` measures."""
 
 from __future__ import annotations
 

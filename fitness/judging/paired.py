@@ -154,8 +154,8 @@ class _Beside:
 
     @classmethod
     def of(cls, samples: Sequence[tuple[Sample, Sample]], lasting_ns: float) -> _Beside:
-        """The time beside the clocks of a candidate and its anchor; `lasting_ns` lie between their processes, as a standard
-        deviation."""
+        """The time beside the clocks of a candidate and its anchor; `lasting_ns` lie between their processes, as a
+        standard deviation."""
         seen = np.array([(mine.outside_ns, its.outside_ns) for mine, its in samples], dtype=float)
         usual_ns = float(np.median(seen[:, 1]))
         spread_ns = MAD_TO_DEVIATION * float(np.median(np.abs(seen[:, 1] - usual_ns)))

@@ -30,8 +30,8 @@ TOOL_KILLED = re.compile(
 def refuse_machine_fault(returncode: int, said: str, folder: str | Path, needed: Iterable[str] = ()) -> None:
     """Raise MachineError if a compiler that failed in `folder` was killed, or found no machine to work on.
 
-    `needed` are other places that it reads. Its words alone make a source look like a victim, which does not make us judge
-    it more kindly: it is only tried again.
+    `needed` are other places that it reads. Its words alone make a source look like a victim, which does not make us
+    judge it more kindly: it is only tried again.
     """
     refuse_full_disk(said, folder)
     if gone := next((path for path in (str(folder), *needed) if not Path(path).exists()), ""):

@@ -75,7 +75,8 @@ def hoisted(source: str) -> tuple[tuple[str, ...], str]:
     """The headers that a kernel file includes, and the file without these directives, its lines under their numbers.
 
     So headers can come before the kernel's first line, out of reach of its macros: a header's text that a kernel's
-    macros change is the kernel's, and could not be told from it. Holds only for sources that `forbidden` found nothing in.
+    macros change is the kernel's, and could not be told from it. Holds only for sources that `forbidden` found nothing
+    in.
     """
     text, joints = _spliced(source)
     ends = [match.start() for match in re.finditer("\n", text)]

@@ -69,7 +69,7 @@ class FaultyProvider(Provider):
 
 @dataclass
 class Stage:
-    """What faults befall: a session that runs, and all that it lives on."""
+    """Target of faults: a session that runs, and all that it lives on."""
 
     process: subprocess.Popen[bytes]
     folder: Path
@@ -306,7 +306,7 @@ class Soak:
         self.process = subprocess.Popen([*EVO, *command], stdout=subprocess.DEVNULL, stderr=self.said)
 
     def told(self) -> int:
-        """How many requests are finished, as far as can be read now; -1: it cannot."""
+        """The number of finished requests, as far as can be read now; -1: it cannot."""
         self.sample()
         try:
             if self.balance is None:
@@ -319,7 +319,7 @@ class Soak:
             return -1
 
     def ended(self) -> str:
-        """How the session ended, in words, once it has; it is counted what it left."""
+        """The end of the session in words, once it has ended; it is counted what it left."""
         self.process.wait()
         self.ended_at.append(time.monotonic())
         self.said.seek(0)
@@ -409,7 +409,7 @@ class Soak:
                 self.sizes.append((now, row["n"], size, used(self.cache), used(self.balance.folder / BUILD_FOLDER)))
 
     def kind(self, pid: int) -> str:
-        """What a process is, in a word."""
+        """The kind of a process, in a word."""
         line = command_line(pid)
         known = {
             "evo.workers.worker": "worker", "ray::Pop": "population", "ray::Worker": "worker's actor",

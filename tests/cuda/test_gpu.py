@@ -1,4 +1,4 @@
-"""What tasks of one process share of a GPU, and which of them gives its memory back when little is left."""
+"""Parts of a GPU that tasks of one process share, and which of them gives its memory back when little is left."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Task:
         memory.used += size
 
     def draw(self) -> None:
-        """As its first verdict does."""
+        """Draws its inputs as its first verdict does."""
         self.resident = True
         self._memory.used += self._size
 
@@ -46,7 +46,7 @@ class Task:
 
 
 class Memory:
-    """Of the device. What a task gives back is there again once its processes are gone."""
+    """Memory of the device. What a task gives back is there again once its processes are gone."""
 
     def __init__(self) -> None:
         self.used = self.leaving = 0

@@ -1,4 +1,4 @@
-"""What islands ask models about: which parents, which partners, when repairs, and ideas that wait."""
+"""Questions of islands to models: which parents, which partners, when repairs, and ideas that wait."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def asked(folder: Path, command: str) -> str:
 
 @pytest.fixture(scope="module")
 def answers(reported: Reported) -> Mapping[str, list[dict[str, Any]]]:
-    """What runs say to all printed queries, by the command."""
+    """The answers of runs to all printed queries, by the command."""
     commands = {command for table in reported.page.tables for command in table.commands if command.startswith("evo")}
     found = {}
     with open_readers(find_runs(Path("runs"), f"{reported.folder}/**")) as runs:

@@ -199,7 +199,7 @@ def test_a_model_that_stops_answering_does_not_end_the_run(tmp_path: Path) -> No
 
 
 def test_the_end_of_the_time_does_not_wait_for_models(tmp_path: Path) -> None:
-    """What they may have cost is lost, and their requests are open for a resume."""
+    """The cost that they may have is lost, and their requests are open for a resume."""
 
     async def everything() -> str:
         async with LlmServer(lambda request, number: Reply(delay_s=600)) as server:
@@ -388,7 +388,7 @@ def test_a_run_that_an_older_version_left_with_an_oversized_answer_goes_on(tmp_p
 
 
 def test_an_answer_is_safe_before_the_store_has_taken_it(tmp_path: Path) -> None:
-    """As after a kill: what was heard is in the store of the next session, once, and nothing of it is left beside."""
+    """Like after a kill, the answer is in the store of the next session, once, and nothing of it is left beside."""
 
     class Slow:
         """A store whose commits of answers never come."""

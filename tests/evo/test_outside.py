@@ -46,7 +46,7 @@ ROOT = Path(__file__).parents[2]
 WAITS = "waits for 7 answers from outside"
 """Three questions at once, and one for each place at which a search without other requests has nothing to do."""
 PATIENCE_S = 120.0
-"""What takes so long never comes."""
+"""Longest wait; what takes so long never comes."""
 
 
 def rows(folder: Path, sql: str) -> list[dict[str, Any]]:

@@ -76,7 +76,7 @@ def verdict(kernel: Kernel, task: Task, log_speedup: float, known: Standing) -> 
 
 
 def briefing(operator: Operator, task: Task, *, asked_before: int = 1) -> Briefing:
-    """What was known of the task."""
+    """The briefing on the task."""
     workloads = tuple(w for w in operator.workloads if w.set == SETS[task.target])
     first, second, _, winner = kernels(operator, task.target)
     return Briefing(

@@ -1,4 +1,4 @@
-"""How long an answer may be: by the model's limit, more for one that was cut, never more than the user wants."""
+"""Longest answer: by the model's limit, more for one that was cut, never more than the user wants."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ SAMPLE = (
 )  # fmt: skip
 
 BRIEF = ("matrix_mul", "prefix_sum", "softmax", "spmv_csr")
-"""What a test that makes one of each operator makes by default."""
+"""Operators that a test which makes one of each uses by default."""
 
 
 def every_operator(default: tuple[str, ...] = BRIEF) -> list[object]:

@@ -74,14 +74,14 @@ def asked(
 
 
 def arguments(operator: Operator, inputs: Inputs, *, dtype: str = "fp32") -> dict[str, object]:
-    """What the functions of reference.py that get tensors of the task's dtype may name."""
+    """The arguments that functions of reference.py which get tensors of the task's dtype may name."""
     scalars = {s.name: s.value for s in operator.scalars}
     tensors = {n: t.clone() for n, t in inputs.tensors.items()}
     return {**inputs.dims, **scalars, **tensors, "dtype": DTYPES[dtype], "rng": np.random.default_rng(1)}
 
 
 def wide(operator: Operator, inputs: Inputs, *, dtype: str = "fp32") -> dict[str, object]:
-    """What the fp64 functions are called with."""
+    """The arguments of the fp64 functions."""
     tensors = {n: t.double() if t.is_floating_point() else t.clone() for n, t in inputs.tensors.items()}
     return arguments(operator, inputs, dtype=dtype) | tensors
 

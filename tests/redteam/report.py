@@ -22,7 +22,7 @@ from tests.redteam.arena import HERE, Arena, Entrant, Outcome, Secret, canaries,
 from tests.redteam.processes import adopt_orphans, descendants, left_over
 
 KINDS = canaries_of_cuda.KINDS | marks.KINDS
-"""Of canaries on the cuda target."""
+"""Kinds of canaries on the cuda target."""
 CUDA = [canary for group in KINDS.values() for canary in group.values()]
 README = HERE / "README.md"
 BEGIN, END = "<!-- cuda:begin -->", "<!-- cuda:end -->"

@@ -43,7 +43,8 @@ BRIEF = frozenset((
 
 
 def marked(entrant: Entrant) -> object:
-    """What shows a gap of the evaluator is expected to fail; when it no longer does, its mark must go."""
+    """The case with its mark: one that shows a gap of the evaluator is expected to fail; when it no longer does, the
+    mark must go."""
     marks = [pytest.mark.xfail(reason=entrant.about["finding"], strict=True)] if "finding" in entrant.about else []
     if not entrant.runs_here:
         marks = [pytest.mark.skip(reason=f"for {entrant.about['machine']} only")]

@@ -48,7 +48,7 @@ class Marks:
         self.code = (folder / "mark.bin").read_bytes()
 
     def found(self) -> str:
-        """What has appeared since the last look, in words; empty: nothing."""
+        """The marks that have appeared since the last look, in words; empty: none."""
         places = (self._file, Path(f"{self._file}.socket"))
         seen = [path for path in places if os.path.lexists(path)]
         for path in seen:
